@@ -65,7 +65,7 @@ impl Needs {
 
     /// Returns the changes that `key` needs and that need it, itself among them, in the order in which they land, which is the same
     /// whichever of them is asked for; none where it is in no cycle.
-    fn cycle_of(&self, key: &ChangeKey) -> Vec<ChangeKey> {
+    pub(crate) fn cycle_of(&self, key: &ChangeKey) -> Vec<ChangeKey> {
         let forth = reached(key, &self.named, |(from, to)| (from, to));
         let back = reached(key, &self.named, |(from, to)| (to, from));
         landing_order(forth.intersection(&back).cloned().collect(), &self.parents)
@@ -121,6 +121,8 @@ fn reached<'a>(
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     changes: BTreeMap<ChangeKey, Option<ChangeFacts>>,
+    /// The open changes of topics.
+    topics: BTreeMap<(ConnectionName, String), Vec<ChangeKey>>,
     /// Whether any change is known to need the event's own, or was.
     is_needed: bool,
     /// What the event's sender may do, once that was asked.
@@ -135,7 +137,7 @@ impl Seen {
     /// Remembers the change of the event, and whether any may need it.
     pub(crate) fn knowing(facts: &ChangeFacts, is_needed: bool, as_of: Timestamp) -> Self {
         let changes = BTreeMap::from([(facts.change.key.clone(), Some(facts.clone()))]);
-        Self { changes, is_needed, may: None, speaker: None, as_of }
+        Self { changes, topics: BTreeMap::new(), is_needed, may: None, speaker: None, as_of }
     }
 
     /// Returns as of which moment of its forge's clock the event's own change is known.
@@ -214,6 +216,7 @@ impl Intake {
         facts: &ChangeFacts,
         strange: &[&String],
         layout: &Layout,
+        seen: &mut Seen,
     ) -> Result<Vec<Result<ChangeKey, String>>, LookError> {
         let at = |url: &String| {
             self.change_at(url, layout).ok_or_else(|| {
@@ -230,17 +233,37 @@ impl Intake {
         if let Some(topic) = &facts.topic
             && pipelines.iter().any(by_topic)
         {
-            // What it names itself is told by that; the forge that cannot be asked now is asked again.
-            match self.forge(&key.connection)?.open_changes_of_topic(topic).await {
+            // What it names itself is told by that.
+            match self.of_topic(&key.connection, topic, seen).await? {
                 Ok(mates) => named.extend(mates.into_iter().filter(|mate| mate != key).map(Ok)),
-                Err(error) if error.verdict() == Verdict::Final => {
-                    named
-                        .push(Err(format!("it depends on the changes of its topic, and those are not known: {error}")));
-                }
-                Err(error) => return Err(again(error)),
+                Err(why) => named.push(Err(why)),
             }
         }
         Ok(named)
+    }
+
+    /// Returns the open changes of a topic, which are asked for once; the inner error says why nobody can tell. A forge that cannot be
+    /// asked now is asked again.
+    async fn of_topic(
+        &self,
+        connection: &ConnectionName,
+        topic: &str,
+        seen: &mut Seen,
+    ) -> Result<Result<Vec<ChangeKey>, String>, LookError> {
+        let of = (connection.clone(), topic.to_owned());
+        if let Some(known) = seen.topics.get(&of) {
+            return Ok(Ok(known.clone()));
+        }
+        match self.forge(connection)?.open_changes_of_topic(topic).await {
+            Ok(mates) => {
+                seen.topics.insert(of, mates.clone());
+                Ok(Ok(mates))
+            }
+            Err(error) if error.verdict() == Verdict::Final => {
+                Ok(Err(format!("it depends on the changes of its topic, and those are not known: {error}")))
+            }
+            Err(error) => Err(again(error)),
+        }
     }
 
     /// Returns the change that an address is the page of. Where several connections lead to its host, it is the one by which the
@@ -269,7 +292,7 @@ impl Intake {
         if path.len() == 1 {
             needs.unfollowed = strange.iter().take(UNFOLLOWED_MAX).map(|url| cut_address(url)).collect();
         }
-        for key in self.named_by(facts, &strange, layout).await? {
+        for key in self.named_by(facts, &strange, layout, seen).await? {
             let key = match key {
                 Ok(key) => key,
                 Err(why) => {
@@ -352,7 +375,8 @@ pub(crate) fn is_inside(layout: &Layout, change: &ChangeKey) -> bool {
 }
 
 /// Returns a change as it is offered to a queue. One that is refused is shown without what it needs. In a dependent pipeline it says
-/// which changes are tested and landed together with it; elsewhere each is tested for itself, on what it needs.
+/// which changes are tested and landed together with it; elsewhere each is tested for itself, on what it needs, by the event of any
+/// ([`crate::mates`]).
 pub(crate) fn candidate(facts: &ChangeFacts, needs: &Needs, refused: Option<String>, pipeline: &Pipeline) -> Candidate {
     let is_bundled = refused.is_none() && pipeline.manager == Manager::Dependent;
     let below = if refused.is_some() { &[] } else { needs.open.as_slice() };

@@ -102,6 +102,7 @@ impl Intake {
         effects.write(change::put_facts(facts)?);
         effects.arrive(&queue, &arrival)?;
         effects.tell(format!("{change} may enter {}", in_words(live, pipeline, change)));
+        self.offer_mates((id, asker), facts, &needs, (live, pipeline), seen, effects).await?;
         Ok(None)
     }
 

@@ -4,6 +4,7 @@ use crate::Intake;
 use crate::before::{Before, Concerned, Damaged};
 use crate::deliver::{Effects, Rest};
 use crate::needs::{Needs, Seen, candidate, is_inside, stranger};
+use crate::operators::Asker;
 use sluice_config::fragment::config_paths;
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::filter::{Detail, Speaker};
@@ -123,8 +124,12 @@ impl Intake {
                 let place = Place { live, pipeline, queue: &queue, listed };
                 let told = self.tell_queue(news, &needs, &place, seen).await?;
                 if let Some((arrival, effect)) = told {
+                    let may_enter = matches!(arrival.kind, ArrivalKind::Enqueue { .. });
                     effects.arrive(&queue, &arrival)?;
                     effects.tell(effect);
+                    if may_enter {
+                        self.offer_mates((id, Asker::Event), facts, &needs, (live, pipeline), seen, effects).await?;
+                    }
                 }
                 for old in former_queues(live, pipeline, &facts.change, &before.formerly) {
                     if old != queue && listed.contains(&old) {
@@ -331,7 +336,7 @@ impl Intake {
     }
 
     /// Returns another change than the event's as it is offered to a queue; `None` for one that nobody is told of.
-    async fn offered(
+    pub(crate) async fn offered(
         &self,
         facts: &ChangeFacts,
         live: &Live,

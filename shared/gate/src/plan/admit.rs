@@ -8,7 +8,7 @@ use crate::item::Item;
 use crate::landing::lands_in;
 use crate::queue::{HEAD_BYTES_MAX, Slot, Standing};
 use crate::report::Occasion;
-use sluice_config::pipeline::Manager;
+use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::{ArrivalId, ItemId, Timestamp};
@@ -178,7 +178,9 @@ impl Work<'_> {
     /// Enqueues a candidate if it may enter. Returns false when there was no room for what it replaces.
     fn enqueue(&mut self, arrival: &Arrival, candidate: &Candidate) -> bool {
         let change = &candidate.change;
-        if self.is_older(change, candidate.as_of) {
+        // Of the change itself nothing newer need be known.
+        let needs_more = self.needs_more(candidate);
+        if !needs_more && self.is_older(change, candidate.as_of) {
             return true;
         }
         while let Some(position) = self.position_for(change) {
@@ -188,7 +190,7 @@ impl Work<'_> {
                 self.plan.reasons.push(format!("{change} is not enqueued in {}: it has landed", self.head.key));
                 return true;
             }
-            if is_same && !self.is_let_go(slot) {
+            if is_same && !self.is_let_go(slot) && !needs_more {
                 self.plan.reasons.push(format!("{change} is in {} already", self.head.key));
                 return true;
             }
@@ -248,6 +250,21 @@ impl Work<'_> {
         (all > max).then(|| {
             format!("Unable to enqueue change: {more} additional changes would exceed pipeline max of {max} under current conditions")
         })
+    }
+
+    /// Returns whether the very revision stands here, tested on less than it is offered with: without something that it needs, or on an
+    /// older revision of that. Where changes land, what is needed is in its branch before them, and news tell of it.
+    fn needs_more(&self, candidate: &Candidate) -> bool {
+        let tests_alone = |pipeline: &Pipeline| !lands_in(pipeline);
+        let is_each_alone =
+            self.head.manager == Manager::Independent && self.snapshot.pipeline.is_some_and(tests_alone);
+        let here = self.head.slots.iter().find(|slot| slot.change == candidate.change && !slot.standing.is_decided());
+        let item = here.filter(|_| is_each_alone).and_then(|slot| self.items.get(&slot.id));
+        let is_newer = |item: &Item, need: &Candidate| {
+            let known = item.candidate.needs.iter().find(|known| known.change.key == need.change.key);
+            known.is_none_or(|known| known.change != need.change && known.as_of <= need.as_of)
+        };
+        candidate.refused.is_none() && item.is_some_and(|item| candidate.needs.iter().any(|need| is_newer(item, need)))
     }
 
     /// Returns how many changes the queue holds, those among them that are only tested below another one.

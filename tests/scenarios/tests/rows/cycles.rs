@@ -1,13 +1,16 @@
 //! Changes that depend on each other, where the queue allows it and where not.
 
 use super::graph::orders;
+use super::operators::ask_as;
 use super::{CONFIG, MAIN, PROJECT, approve, buildsets, comments, gate_builds, judge, merged};
 use sluice_gate::{Landing, LandingEnd, LandingState, Turn};
 use sluice_model::ProjectName;
 use sluice_model::change::ChangeKey;
+use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::git::BranchKey;
 use sluice_model::poke::Queue;
 use sluice_records::codec::{decode, with_body};
+use sluice_records::report::Buildset;
 use sluice_records::turn;
 use sluice_runtime::Clock;
 use sluice_runtime::record::{Expect, Record, Write};
@@ -76,6 +79,109 @@ fn reports(site: &Site, change: &ChangeKey) -> usize {
 fn statuses(site: &Site, change: &ChangeKey) -> Vec<String> {
     let statuses = site.forge.change(change).unwrap().facts.statuses;
     statuses.iter().map(|status| format!("{} {}", status.context, status.state)).collect()
+}
+
+/// Returns how a change ended in check each time, with the heads of what it was tested on; in no order.
+fn checked(site: &Site, change: &ChangeKey) -> Vec<(String, Vec<String>)> {
+    let records = site.world.records();
+    let sets = records.iter().filter(|record| record.key.partition.starts_with("buildset#"));
+    let sets = sets.map(|record| decode::<Buildset>(record).unwrap());
+    let own = sets.filter(|set| set.queue.pipeline.as_str() == "check" && set.item.candidate.change.key == *change);
+    let heads = |set: &Buildset| {
+        let needs = set.item.candidate.needs.iter();
+        needs.map(|need| need.change.head.as_str().to_owned()).collect::<Vec<_>>()
+    };
+    own.map(|set| (set.result.clone(), heads(&set))).collect()
+}
+
+/// Returns the head that a change has now.
+fn head(site: &Site, change: &ChangeKey) -> String {
+    site.forge.change(change).unwrap().facts.change.head.as_str().to_owned()
+}
+
+/// D10, Z6.5: a new revision of one has the other tested on it as well, of which nothing came.
+#[test]
+fn a_new_revision_of_one_is_checked_with_all_that_need_it_in_turn() {
+    let mut site = allowing(MAIN);
+    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    site.run();
+    let first = head(&site, &a);
+    assert!(checked(&site, &b).iter().all(|(_, on)| *on == [first.clone()]), "{:?}", checked(&site, &b));
+    site.forge.revise(&a, "more", "broken of-two");
+    site.run();
+    let told = checked(&site, &b);
+    assert!(told.contains(&("FAILURE".to_owned(), vec![head(&site, &a)])), "{told:?}");
+    assert_eq!(statuses(&site, &b), ["demo/check failure"], "its vote is about what A is now");
+    assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
+}
+
+/// D10, Z6.5: of one that is still being tested on what the other was, the tests begin anew.
+#[test]
+fn a_change_in_check_begins_anew_when_one_that_it_is_tied_to_has_a_new_revision() {
+    let mut site = allowing(MAIN);
+    site.held = ["of-two".to_owned()].into();
+    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    site.run_until(|site| site.is_building() && site.builds().iter().any(|build| build.starts_with("check of-two ")));
+    let first = head(&site, &a);
+    site.forge.revise(&a, "more", "x");
+    let is_dequeued =
+        move |site: &Site, b: &ChangeKey| checked(site, b).contains(&("DEQUEUED".to_owned(), vec![first.clone()]));
+    site.run_until(|site| is_dequeued(site, &b));
+    site.held.clear();
+    site.run();
+    let told = checked(&site, &b);
+    assert!(told.contains(&("SUCCESS".to_owned(), vec![head(&site, &a)])), "{told:?}");
+    assert_eq!(statuses(&site, &b), ["demo/check success"]);
+    assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
+}
+
+/// D10, Z6.5: changes that came to need each other after both were tested are tested together by the next event of either, and by an
+/// operator's word about one.
+#[test]
+fn changes_that_came_to_need_each_other_are_checked_together_by_the_next_event_of_one() {
+    for is_operators in [false, true] {
+        let mut site = allowing(MAIN);
+        let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
+        site.run();
+        let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", &[("a", "x")]);
+        site.run();
+        assert_eq!(checked(&site, &b), [("SUCCESS".to_owned(), Vec::<String>::new())]);
+        site.forge.describe(&b, "Depends-On: https://forge.test/org/one/pull/1", true);
+        site.run();
+        assert_eq!(checked(&site, &b).len(), 1, "no trigger asks for other descriptions");
+        if is_operators {
+            let kind = EventKind::Enqueue { tenant: "demo".into(), pipeline: "check".into(), number: 1, head: None };
+            let (connection, project) = (a.connection.clone(), a.project.clone());
+            let effects = ask_as(&mut site, ForgeEvent { connection, project, sender: "jo".into(), kind }).unwrap();
+            assert!(effects.iter().any(|effect| effect.contains("need each other")), "{effects:?}");
+        } else {
+            site.forge.revise(&a, "more", "x");
+            site.run();
+        }
+        let told = checked(&site, &b);
+        assert!(told.contains(&("SUCCESS".to_owned(), vec![head(&site, &a)])), "{told:?}");
+        assert_eq!(statuses(&site, &b), ["demo/check success"]);
+        assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
+    }
+}
+
+/// D10, Z6.4: who does not meet what a pipeline requires does not enter it by the event of another one, nor does anybody where nobody
+/// asks what changes depend on.
+#[test]
+fn nobody_is_taken_in_by_the_event_of_another_one_where_that_may_not_be() {
+    for more in ["require: {github: {label: ready}}", "ignore-dependencies: true"] {
+        let check = format!("manager: independent\n    {more}");
+        let mut site = configured(MAIN, &CONFIG.replacen("manager: independent", &check, 1));
+        let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
+        site.run();
+        let before = checked(&site, &b).len();
+        site.forge.label(&b, "other", false);
+        let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", &[("a", "x")]);
+        site.forge.describe(&b, "Depends-On: https://forge.test/org/one/pull/1", false);
+        site.forge.label(&a, "ready", false);
+        site.run();
+        assert_eq!((checked(&site, &a).len(), checked(&site, &b).len()), (1, before), "{more}");
+    }
 }
 
 /// D10: check votes for both; in the gate they are one bundle, and each has three reports in all.

@@ -152,14 +152,15 @@ impl Turn<'_> {
     fn enqueue(&mut self, arrival: &Arrival, candidate: &Candidate) {
         let change = &candidate.change;
         self.step(format!("{change} is offered"));
-        if self.is_outdated(&change.key, candidate.as_of) {
+        let needs_more = self.needs_more(candidate);
+        if !needs_more && self.is_outdated(&change.key, candidate.as_of) {
             return self.step("that is older than what is known of it".to_owned());
         }
         while let Some(at) = self.line.places.iter().position(|place| place.change.key == change.key) {
             let place = &self.line.places[at];
             let has_landed = place.standing == Standing::Reporting && place.is_in_branch;
             let is_let_go = place.is_let_go && !place.is_decided();
-            if has_landed || (place.change == *change && !is_let_go) {
+            if has_landed || (place.change == *change && !is_let_go && !needs_more) {
                 return;
             }
             self.leave_together(at, "DEQUEUED");
@@ -174,6 +175,21 @@ impl Turn<'_> {
             self.drop_waiting(change);
         }
         self.enter(arrival, candidate, false);
+    }
+
+    /// Returns whether a change stands here that comes again with a need that it is not tested on, or with a newer revision of one. That
+    /// counts where each is tested for itself and nothing lands.
+    fn needs_more(&self, candidate: &Candidate) -> bool {
+        if self.line.manager != Manager::Independent || self.line.lands || candidate.refused.is_some() {
+            return false;
+        }
+        let Some(at) = self.line.position_of(&candidate.change) else { return false };
+        let place = &self.line.places[at];
+        let is_tested_on = |need: &Candidate| {
+            let mut same = place.below.iter().filter(|(known, _)| known.key == need.change.key);
+            same.next().is_some_and(|(known, as_of)| *known == need.change || *as_of > need.as_of)
+        };
+        !place.is_decided() && !candidate.needs.iter().all(is_tested_on)
     }
 
     /// Returns whether the branch of a ref had moved on to something that stands here when it was read.
@@ -222,6 +238,7 @@ impl Turn<'_> {
         let id = ItemId::derive(&[queue.as_str(), own.as_str(), change.head.as_str(), arrival.id.as_str()]);
         let mut place = Place::new(id, change.clone(), joined);
         place.needs = candidate.needs.iter().map(|need| need.change.clone()).collect();
+        place.below = candidate.needs.iter().map(|need| (need.change.clone(), need.as_of)).collect();
         place.cycle.clone_from(&candidate.cycle);
         place.as_of = candidate.as_of;
         self.step(format!("{change} enters"));

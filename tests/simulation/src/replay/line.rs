@@ -43,6 +43,8 @@ pub(super) struct Place {
     pub(super) id: ItemId,
     pub(super) change: ChangeRef,
     pub(super) needs: Vec<ChangeRef>,
+    /// The revisions that it came to be tested on, each with as of when it was known so.
+    pub(super) below: Vec<(ChangeRef, Timestamp)>,
     pub(super) cycle: Vec<ChangeKey>,
     /// As of when it is known so.
     pub(super) as_of: Timestamp,
@@ -162,6 +164,7 @@ impl Place {
             id,
             change,
             needs: Vec::new(),
+            below: Vec::new(),
             cycle: Vec::new(),
             as_of: Timestamp::default(),
             joined,
@@ -245,6 +248,7 @@ impl Place {
     fn believe(&mut self, item: &Item) {
         let candidate = &item.candidate;
         self.needs = candidate.needs.iter().map(|need| need.change.clone()).collect();
+        self.below = candidate.needs.iter().map(|need| (need.change.clone(), need.as_of)).collect();
         self.cycle.clone_from(&candidate.cycle);
         self.as_of = candidate.as_of;
         self.is_let_go = candidate.refused.is_some();

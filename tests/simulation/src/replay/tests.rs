@@ -7,10 +7,10 @@ use super::turn::Turn;
 use crate::windows::Window;
 use sluice_config::pipeline::Manager;
 use sluice_gate::queue::{Ahead, Slot};
-use sluice_gate::{Head, Standing};
+use sluice_gate::{Arrival, ArrivalKind, Candidate, Head, Standing};
 use sluice_model::build::BuildResult;
 use sluice_model::change::{ChangeKey, ChangeRef};
-use sluice_model::{ItemId, ProjectName, QueueKey, QueueName};
+use sluice_model::{ArrivalId, ItemId, ProjectName, QueueKey, QueueName, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 const RUNS: Stage = Stage::UnderWay { build: None, will_fail: false };
@@ -115,6 +115,39 @@ fn what_needs_a_change_that_failed_leaves_with_it() {
     let (rest, left) = next(line(vec![place(1, Stage::Ended(BuildResult::Failure)), needing]));
     assert_eq!(left, [(id(1), "FAILURE".to_owned()), (id(2), "FAILURE".to_owned())]);
     assert!(rest.places.is_empty());
+}
+
+/// Z6.5, D10: in check a change begins anew where it comes again on a newer revision of what it needs; on the same, or an older one, it
+/// stays. Where changes land it stays in any case.
+#[test]
+fn what_is_tested_for_itself_begins_anew_on_what_is_newer() {
+    let need = |head: &str, as_of: u64| {
+        let change = ChangeRef { head: head.into(), ..place(1, RUNS).change };
+        Candidate { as_of: Timestamp(as_of), ..Candidate::bare(&change) }
+    };
+    for (head, as_of, lands, leaves) in
+        [("newer", 5, false, true), ("head", 5, false, false), ("older", 3, false, false), ("newer", 5, true, false)]
+    {
+        let below = vec![(need("head", 4).change, Timestamp(4))];
+        let own = Place { below, ahead: None, ..place(2, RUNS) };
+        let before = Line { manager: Manager::Independent, lands, ..line(vec![own]) };
+        let again = Candidate { needs: vec![need(head, as_of)], ..Candidate::bare(&place(2, RUNS).change) };
+        let arrival = Arrival {
+            id: ArrivalId::derive(&["again"]),
+            at: Timestamp(1),
+            event_id: "event".to_owned(),
+            layout: 1,
+            by_operator: false,
+            kind: ArrivalKind::Enqueue { candidates: vec![again] },
+        };
+        let facts = Facts { taken: vec![("arrival".to_owned(), arrival)], ..nothing_new() };
+        let known = Known::default();
+        let mut turn = Turn::new(before, &facts, &known);
+        turn.play();
+        let expected: &[&str] = if leaves { &["DEQUEUED"] } else { &[] };
+        assert_eq!(turn.left.values().collect::<Vec<_>>(), expected, "{head} as of {as_of}");
+        assert_eq!(turn.line.places.len(), 1, "it is there again, or still");
+    }
 }
 
 /// C2: a decision that is another one than the model's is told as such, and one that is the same is not.

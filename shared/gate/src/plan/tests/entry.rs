@@ -271,6 +271,72 @@ fn a_new_patchset_takes_the_place_of_the_older_one_wherever_changes_land() {
     }
 }
 
+/// Z6.5, D10: in check a change that comes again is tested anew where it needs a newer revision than it is tested on, or something more.
+#[test]
+fn a_change_that_is_tested_for_itself_comes_again_on_more_than_it_stands_on() {
+    let mut bench = Bench::new(Manager::Independent, &["unit"]);
+    bench.approve_needing('A', "B");
+    assert_snapshot!(bench.run(), @"run A unit on 0BA");
+    bench.approve_needing('A', "B");
+    assert_snapshot!(bench.run(), @"");
+    bench.revise('B');
+    bench.approve_needing('A', "B");
+    assert_snapshot!(bench.run(), @r"
+    stop A unit
+    A leaves: DEQUEUED
+    run A unit on 0BA
+    ");
+    bench.approve_needing('A', "BC");
+    assert_snapshot!(bench.run(), @r"
+    stop A unit
+    A leaves: DEQUEUED
+    run A unit on 0BCA
+    ");
+    bench.approve_needing('A', "B");
+    bench.approve_needing('A', "");
+    assert_snapshot!(bench.run(), @"");
+    assert_eq!(bench.comments(), Vec::<String>::new(), "it goes on, so that nothing is said of what left");
+    bench.finish();
+    assert_eq!(bench.left, ["A DEQUEUED", "A DEQUEUED", "A SUCCESS"]);
+}
+
+/// Z6.3, Z6.5: what was read of a need before the revision that is tested below throws nothing away, and the moment that the change
+/// itself is known as of has no say in it.
+#[test]
+fn a_change_stays_that_comes_again_on_an_older_revision_of_what_it_needs() {
+    let mut bench = Bench::new(Manager::Independent, &["unit"]);
+    let on = |bench: &Bench, own: u64, needed: u64| {
+        let needs = vec![Candidate { as_of: Timestamp(needed), ..bench.candidate('B', "") }];
+        let one = Candidate { needs, as_of: Timestamp(own), ..bench.candidate('A', "") };
+        ArrivalKind::Enqueue { candidates: vec![one] }
+    };
+    let older = on(&bench, 5_000, 1_000);
+    bench.revise('B');
+    let newer = on(&bench, 4_000, 2_000);
+    bench.arrive(older.clone());
+    bench.run();
+    bench.arrive(newer);
+    bench.run();
+    assert_eq!(bench.left, ["A DEQUEUED"]);
+    bench.arrive(older);
+    assert_snapshot!(bench.run(), @"");
+    bench.finish();
+    assert_eq!(bench.left, ["A DEQUEUED", "A SUCCESS"]);
+}
+
+/// Z6.1, C2: where changes land nothing that stands there is thrown away for what it is tested on.
+#[test]
+fn a_change_that_lands_by_itself_stays_though_it_comes_again_on_more() {
+    let mut bench = Bench::new(Manager::Independent, &["unit"]);
+    bench.pipeline.reporters.success = Bench::gate(&[]).pipeline.reporters.success;
+    bench.approve_needing('A', "B");
+    bench.run();
+    bench.revise('B');
+    bench.approve_needing('A', "BC");
+    assert_snapshot!(bench.run(), @"");
+    assert_eq!(bench.left, Vec::<String>::new());
+}
+
 /// Z6.4: another branch is another revision, in check as in the gate.
 #[test]
 fn a_change_that_is_for_another_branch_now_leaves_whatever_the_pipeline_says_of_new_patchsets() {
