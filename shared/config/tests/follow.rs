@@ -205,7 +205,7 @@ fn only_the_repository_of_an_image_lists_the_job_that_builds_it() {
     let frozen = |layout: &Layout| {
         let (name, files) = (project("org/project"), ["README".to_owned()]);
         let frozen = layout.freeze(&FreezeInput::change("check", &name, "master").touching(&files));
-        let errors = frozen.map_or_else(|errors| errors, |_| Vec::new());
+        let errors = frozen.err().unwrap_or_default();
         errors.iter().map(ConfigError::short_text).collect::<Vec<_>>()
     };
     let list = "- project: {name: org/project, check: {jobs: [build]}}\n";
