@@ -420,7 +420,38 @@ fn what_could_not_be_read_is_not_called_missing() {
     }
 }
 
-/// C02, C08: nor is what is there and may not stand, for a mistake that is none of shape.
+/// L3.3: one name is given once in a file, and once in the files of a branch, whatever both say.
+#[test]
+fn an_object_is_not_given_twice_in_one_branch() {
+    let rows = [
+        ("image", "{name: x, type: cloud}"),
+        ("flavor", "{name: x}"),
+        ("label", "{name: x}"),
+        ("section", "{name: x, connection: null}"),
+        ("provider", "{name: x, section: rack}"),
+    ];
+    let rack = "- section: {name: rack, connection: null}\n";
+    for (kind, body) in rows {
+        let stanza = format!("- {kind}: {body}\n");
+        let one_file = tenant().file("org/config", &format!("{rack}{stanza}{stanza}"));
+        let two_files = tenant().at("org/config", "master", "zuul.d/a.yaml", &format!("{rack}{stanza}")).at(
+            "org/config",
+            "master",
+            "zuul.d/b.yaml",
+            &format!("\n\n{stanza}"),
+        );
+        for (tenant, path) in [(one_file, ".zuul.yaml"), (two_files, "zuul.d/a.yaml")] {
+            let layout = tenant.build();
+            let found = errors(&layout);
+            let told: Vec<(u32, String)> =
+                found.iter().map(|error| (error.problem.start.line(), error.short_text())).collect();
+            assert_eq!(told, [(3, format!("The {kind} \"x\" is already defined in {path}"))]);
+            assert_eq!(found[0].problem.kind, ProblemKind::Duplicate);
+        }
+    }
+}
+
+/// C02, C08: what is there and may not stand, for a mistake that is none of shape, is not called missing where it is named.
 #[test]
 fn what_may_not_stand_is_not_called_missing() {
     let rows = [
@@ -470,35 +501,4 @@ fn circles_of_parents_are_told_before_a_job_is_frozen() {
     let apart = "- job: {name: c, run: r}\n- job: {name: c, branches: old, parent: a}\n";
     let own = "- job: {name: a, parent: b}\n- job: {name: b, branches: new, parent: c}\n- job: {name: b, branches: old, run: r}\n";
     tenant().file("org/config", BASE).file("org/project", own).file("org/project1", apart).sound();
-}
-
-/// L3.3: one name is given once in a file, and once in the files of a branch, whatever both say.
-#[test]
-fn an_object_is_not_given_twice_in_one_branch() {
-    let rows = [
-        ("image", "{name: x, type: cloud}"),
-        ("flavor", "{name: x}"),
-        ("label", "{name: x}"),
-        ("section", "{name: x, connection: null}"),
-        ("provider", "{name: x, section: rack}"),
-    ];
-    let rack = "- section: {name: rack, connection: null}\n";
-    for (kind, body) in rows {
-        let stanza = format!("- {kind}: {body}\n");
-        let one_file = tenant().file("org/config", &format!("{rack}{stanza}{stanza}"));
-        let two_files = tenant().at("org/config", "master", "zuul.d/a.yaml", &format!("{rack}{stanza}")).at(
-            "org/config",
-            "master",
-            "zuul.d/b.yaml",
-            &format!("\n\n{stanza}"),
-        );
-        for (tenant, path) in [(one_file, ".zuul.yaml"), (two_files, "zuul.d/a.yaml")] {
-            let layout = tenant.build();
-            let found = errors(&layout);
-            let told: Vec<(u32, String)> =
-                found.iter().map(|error| (error.problem.start.line(), error.short_text())).collect();
-            assert_eq!(told, [(3, format!("The {kind} \"x\" is already defined in {path}"))]);
-            assert_eq!(found[0].problem.kind, ProblemKind::Duplicate);
-        }
-    }
 }
