@@ -139,7 +139,7 @@ pub(crate) fn nodeset(set: &NodeSet) -> Value {
 
 fn roles(layout: &Layout, source: &Source, job: &JobStanza) -> Vec<Value> {
     let own = json!({
-        "target_name": source.project.short_name(),
+        "target_name": source.project.role_name(),
         "type": "zuul",
         "project_canonical_name": source.project,
         "implicit": true,

@@ -172,7 +172,7 @@ impl Homes {
                 placed.push(Role {
                     connection: home.connection.clone(),
                     project: home.project.clone(),
-                    target_name: home.project.short_name().to_owned(),
+                    target_name: home.project.role_name().to_owned(),
                     implicit: role.implicit,
                 });
             }

@@ -170,3 +170,27 @@ fn labels_do_not_inherit_more_than_memory_holds() {
     assert_eq!(told.len(), 1);
     assert!(told[0].contains("come to more than 64 MiB") && labels < 1_000, "{told:?} {labels}");
 }
+
+/// Z4.1, X10, Z6.6: jobs that inherit from each other in a circle are told so when they are read, each with the way back to itself and where
+/// it names its parent, by a change that closes the circle also where it edits nothing; not what only inherits from them.
+#[test]
+fn circles_of_parents_are_told_before_a_job_is_frozen() {
+    let own = "- job: {name: a, parent: b}\n- job: {name: b, parent: c}\n- job: {name: below, parent: a}\n";
+    let (open, closed) = ("- job: {name: c, run: r}\n", "- job: {name: c, parent: a, run: r}\n");
+    let of = |text: &str| tenant().file("org/config", BASE).file("org/project", own).file("org/project1", text);
+    let expected = ["a: a → b → c → a", "b: b → c → a → b", "c: c → a → b → c"]
+        .map(|way| format!("Dependency cycle detected in the parents of job {way}"));
+    let (sound, broken) = (of(open).sound(), of(closed).build());
+    assert_eq!(messages(&broken), expected);
+    assert_eq!(marked(own, &broken.errors()[0]), "b");
+    let proposed = |layout: &Layout, text: &str| {
+        layout.overlay(&[of(text).proposal("org/project1", "master", text)], Scope::UntrustedOnly)
+    };
+    let closing = proposed(&sound, closed);
+    assert_eq!(closing.errors_since(&sound).iter().map(ConfigError::short_text).collect::<Vec<_>>(), expected);
+    assert_eq!(messages(&proposed(&broken, open)), [""; 0]);
+    // Where definitions are for other branches, nobody can say before a branch is asked about.
+    let apart = "- job: {name: c, run: r}\n- job: {name: c, branches: old, parent: a}\n";
+    let own = "- job: {name: a, parent: b}\n- job: {name: b, branches: new, parent: c}\n- job: {name: b, branches: old, run: r}\n";
+    tenant().file("org/config", BASE).file("org/project", own).file("org/project1", apart).sound();
+}

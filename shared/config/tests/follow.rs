@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use sluice_config::{ConfigError, FreezeInput, Layout, ProblemKind, Scope, Severity, parse_main};
+use sluice_config::{ConfigError, FreezeInput, Known, Layout, ProblemKind, Scope, Severity, parse_main};
 
 fn errors(layout: &Layout) -> Vec<&ConfigError> {
     layout.errors().iter().filter(|error| error.problem.severity == Severity::Error).collect()
@@ -215,6 +215,67 @@ fn the_image_that_a_job_builds_is_followed() {
     assert_eq!(told, ["The image \"trixie\" was not found."]);
 }
 
+/// L1.1: as in Zuul a job that builds an image is listed by the repository that defines the image, for whichever project: others are told
+/// where they list it, and their changes run nothing, whatever files the job is for.
+#[test]
+fn only_the_repository_of_an_image_lists_the_job_that_builds_it() {
+    let config = format!(
+        "{BASE}- image: {{name: debian, type: zuul}}\n- job: {{name: build, run: r, image-build-name: debian, files: ^images/}}\n- project-template: {{name: all, check: {{jobs: [build]}}}}\n"
+    );
+    let told = |job: &str| {
+        format!(
+            "Job {job} builds the image \"debian\" of github.com/org/config, and may only be listed there, not in github.com/org/project"
+        )
+    };
+    let frozen = |layout: &Layout| {
+        let (name, files) = (project("org/project"), ["README".to_owned()]);
+        let frozen = layout.freeze(&FreezeInput::change("check", &name, "master").touching(&files));
+        let errors = frozen.err().unwrap_or_default();
+        errors.iter().map(ConfigError::short_text).collect::<Vec<_>>()
+    };
+    let list = "- project: {name: org/project, check: {jobs: [build]}}\n";
+    for (of_config, own) in [(list, ""), ("", "- project: {templates: [all]}\n")] {
+        let layout = tenant().file("org/config", &format!("{config}{of_config}")).file("org/project", own).sound();
+        assert_eq!(frozen(&layout), [""; 0], "{of_config}{own}");
+    }
+    // What it lists, which job is told, and what is marked.
+    for (own, job, mark) in [
+        ("- project: {check: {jobs: [build]}}\n", "build", "build"),
+        ("- project: {check: {jobs: [base: {image-build-name: debian}]}}\n", "base", "debian"),
+        ("- project-template: {name: own, check: {jobs: [build]}}\n- project: {templates: [own]}\n", "build", "build"),
+    ] {
+        let layout = tenant().file("org/config", &config).file("org/project", own).build();
+        assert_eq!((messages(&layout), frozen(&layout)), (vec![told(job)], vec![told(job)]), "{own}");
+        assert_eq!(marked(own, &layout.errors()[0]), mark, "{own}");
+        let foreseen = layout.foresee(&[(project("org/project"), vec!["master".into()])], Known::Tenant);
+        assert_eq!(foreseen.found, [], "{own}");
+    }
+    // What is inherited shows when it is frozen.
+    let own = "- job: {name: mine, parent: build}\n- project: {check: {jobs: [mine]}}\n";
+    let layout = tenant().file("org/config", &config).file("org/project", own).sound();
+    assert_eq!(frozen(&layout), [told("mine")]);
+}
+
+/// L1.1, Z6.6: a list is looked at again when a change has the job build another image.
+#[test]
+fn who_has_a_job_build_another_image_is_told_of_its_lists() {
+    let main = "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects: [{org/project: {include-provider-config: true}}, org/project1]\n";
+    let tenant = tenant_of(main)
+        .file("org/config", &format!("{BASE}- image: {{name: trixie, type: zuul}}\n"))
+        .file("org/project", "- image: {name: debian, type: zuul}\n- project: {check: {jobs: [build]}}\n")
+        .file("org/project1", "- job: {name: build, run: r, image-build-name: debian}\n");
+    let layout = tenant.sound();
+    let another = "- job: {name: build, run: r, image-build-name: trixie}\n";
+    let overlay = layout.overlay(&[tenant.proposal("org/project1", "master", another)], Scope::UntrustedOnly);
+    let told: Vec<String> = overlay.errors_since(&layout).iter().map(ConfigError::short_text).collect();
+    assert_eq!(
+        told,
+        [
+            "Job build builds the image \"trixie\" of github.com/org/config, and may only be listed there, not in github.com/org/project"
+        ]
+    );
+}
+
 /// X10, X12, Z4.8, Z6.6: a stanza is told everything that its repository may not say, not the first of it.
 #[test]
 fn everything_that_a_repository_may_not_say_is_told() {
@@ -367,6 +428,7 @@ fn what_could_not_be_read_is_not_called_missing() {
         ("pipeline", "{name: x, manager: dependnt}", "- project: {x: {jobs: []}}\n"),
         ("job", "{name: x, voting: maybe}", "- job: {name: j, parent: x}\n"),
         ("image", "{name: x, type: zool}", "- job: {name: j, run: r, image-build-name: x}\n"),
+        ("secret", "{name: x, dta: {a: b}}", "- job: {name: j, run: r, secrets: [x]}\n"),
     ];
     for (kind, body, user) in rows {
         let layout = tenant()
@@ -467,5 +529,33 @@ fn an_object_is_not_given_twice_in_one_branch() {
             assert_eq!(told, [(3, format!("The {kind} \"x\" is already defined in {path}"))]);
             assert_eq!(found[0].problem.kind, ProblemKind::Duplicate);
         }
+    }
+}
+
+/// C02, C08: what is there and may not stand, for a mistake that is none of shape, is not called missing where it is named.
+#[test]
+fn what_may_not_stand_is_not_called_missing() {
+    let rows = [
+        (
+            "org/config",
+            "- pipeline: {name: x, manager: independent, trigger: {gihub: [{event: push}]}}\n",
+            "- project: {x: {jobs: []}}\n",
+            "pipeline",
+        ),
+        ("org/project1", "- pipeline: {name: x, manager: independent}\n", "- project: {x: {jobs: []}}\n", "pipeline"),
+        ("org/project1", "- job: {name: x, parent: null, run: r}\n", "- job: {name: j, parent: x}\n", "job"),
+    ];
+    for (home, stanza, user, kind) in rows {
+        let layout = tenant()
+            .at("org/config", "master", "zuul.d/a.yaml", BASE)
+            .at(home, "master", "zuul.d/b.yaml", stanza)
+            .file("org/project", user)
+            .build();
+        let of_user: Vec<&ConfigError> =
+            layout.errors().iter().filter(|error| error.project.name() == "org/project").collect();
+        let told: Vec<String> = of_user.iter().map(|error| error.short_text()).collect();
+        let place = format!("github.com/{home}@master: zuul.d/b.yaml");
+        assert_eq!(told, [format!("The {kind} x does not count: its definition has a mistake ({place})")]);
+        assert_eq!(layout.errors().len(), 2, "what is wrong with it is told as well: {:#?}", layout.errors());
     }
 }

@@ -293,22 +293,35 @@ fn a_job_is_not_its_own_parent() {
     assert_eq!(refusal(&layout), "Dependency cycle detected in the parents of job loop: loop → back → loop");
 }
 
-/// J13
+/// J13: whatever leaves out the job that another one waits for: softly it is forgotten, hard it is told in Zuul's words and nothing runs.
 #[test]
 fn a_soft_dependency_is_dropped_and_a_hard_one_refused() {
-    let jobs = "- job: {name: build, run: r, files: ^src/}\n- job: {name: deploy, run: r}\n";
-    let with = |soft: bool| {
-        let entry = format!(
-            "- project: {{name: org/project, check: {{jobs: [build, deploy: {{dependencies: [{{name: build, soft: {soft}}}]}}]}}}}\n"
-        );
-        tenant().file("org/config", &format!("{BASE}{jobs}{entry}")).sound()
-    };
     let org_project = project("org/project");
     let files = ["README".to_owned()];
-    let input = FreezeInput::change("check", &org_project, "master").touching(&files);
-    let graph = with(true).freeze(&input).unwrap();
-    assert_eq!((names(&graph), graph.jobs[0].dependencies.len()), (vec!["deploy"], 0));
-    assert!(with(false).freeze(&input).unwrap_err()[0].short_text().contains("depends on build which was not run"));
+    // What is said of the job, and of its entry.
+    for (job, entry) in [
+        ("files: ^src/", "voting: true"),
+        ("irrelevant-files: ^README", "voting: true"),
+        ("branches: stable", "voting: true"),
+        ("voting: true", "branches: stable"),
+        ("voting: true", "files: ^src/"),
+    ] {
+        let with = |soft: bool| {
+            let jobs = format!(
+                "- job: {{name: build, run: r, {job}}}\n- job: {{name: deploy, run: r}}\n- job: {{name: other, run: r}}\n"
+            );
+            let list = format!(
+                "- project: {{name: org/project, check: {{jobs: [build: {{{entry}}}, deploy: {{dependencies: [{{name: build, soft: {soft}}}]}}, other]}}}}\n"
+            );
+            let layout = tenant().file("org/config", &format!("{BASE}{jobs}{list}")).sound();
+            layout.freeze(&FreezeInput::change("check", &org_project, "master").touching(&files))
+        };
+        let graph = with(true).unwrap();
+        assert_eq!((names(&graph), graph.jobs[0].dependencies.len()), (vec!["deploy", "other"], 0), "{job} {entry}");
+        let errors = with(false).unwrap_err();
+        let told: Vec<String> = errors.iter().map(|error| error.short_text()).collect();
+        assert_eq!(told, ["Job deploy depends on build which was not run."], "{job} {entry}");
+    }
 }
 
 /// J15

@@ -270,7 +270,7 @@ fn what_cannot_be_frozen_is_marked_where_it_is_said() {
     /// What is marked, and the message.
     type Told<'a> = &'a [(&'a str, &'a str)];
     // What the config project defines, the project's own file, the file that is marked, and what is told of it.
-    let rows: [(&str, &str, &str, Told<'_>); 6] = [
+    let rows: [(&str, &str, &str, Told<'_>); 11] = [
         (
             "- job: {name: last, final: true, run: r}\n",
             "- project:\n    check:\n      jobs:\n        - last: {voting: false}\n        - last: {timeout: 4}\n",
@@ -312,6 +312,37 @@ fn what_cannot_be_frozen_is_marked_where_it_is_said() {
                 ("[x]", "Unable to modify job a attribute tags: it is final by attribute-control"),
                 ("[y]", "Unable to modify job a attribute tags: it is final by attribute-control"),
             ],
+        ),
+        // Of several entries the one that makes it so, however many follow.
+        (
+            "- job: {name: a, run: r}\n",
+            "- project:\n    check:\n      jobs:\n        - a: {post-review: true}\n        - a: {voting: false}\n",
+            "org/project",
+            &[("true", "Pre-review pipeline check does not allow post-review job a")],
+        ),
+        (
+            "- job: {name: a, abstract: true, run: r}\n",
+            "- project:\n    check:\n      jobs:\n        - a\n        - a: {voting: false}\n",
+            "org/project",
+            &[("a", "Job a is abstract and may not be directly run")],
+        ),
+        (
+            "- job: {name: a, run: r, allowed-projects: [org/project, org/project1]}\n",
+            "- project:\n    check:\n      jobs:\n        - a: {attempts: 2}\n        - a: {allowed-projects: [org/project1]}\n        - a: {voting: false}\n",
+            "org/project",
+            &[("[org/project1]", "Project org/project is not allowed to run job a")],
+        ),
+        (
+            "- job: {name: a, run: r}\n",
+            "- project:\n    check:\n      jobs:\n        - a: {ansible-version: 2.9}\n        - a: {voting: false}\n",
+            "org/project",
+            &[("2.9", "Job a asks for Ansible version 2.9, which is not supported; there are 9 and 11")],
+        ),
+        (
+            "- job: {name: a, parent: b}\n- job:\n    name: b\n    parent: a\n",
+            "- project: {check: {jobs: [a]}}\n",
+            "org/config",
+            &[("a", "Dependency cycle detected in the parents of job a: a → b → a")],
         ),
     ];
     for (config, own, file, expected) in rows {

@@ -443,3 +443,53 @@ fn the_usual_places_of_configuration_are_no_extra_paths() {
         }
     }
 }
+
+/// J17: as in Zuul nobody knows what a job was that could not be frozen: a change that mends it runs it where its files say so.
+#[test]
+fn a_job_that_could_not_be_frozen_before_is_no_new_one() {
+    let config = format!("{BASE}- job: {{name: shut, final: true, run: r, files: ^src/}}\n");
+    let own = |said: &str| format!("- project: {{check: {{jobs: [shut: {{{said}}}]}}}}\n");
+    let tenant = tenant().file("org/config", &config).file("org/project", &own("timeout: 3"));
+    let before = tenant.sound();
+    let mended =
+        before.overlay(&[tenant.proposal("org/project", "master", &own("voting: false"))], Scope::UntrustedOnly);
+    let name = project("org/project");
+    let runs = |before: &Layout, file: &str| {
+        let files = [file.to_owned()];
+        let input = FreezeInput::change("check", &name, "master").touching(&files);
+        let graph = mended.freeze(&FreezeInput { before: Some(before), ..input }).unwrap();
+        names(&graph).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(runs(&before, ".zuul.yaml"), [""; 0]);
+    assert_eq!(runs(&before, "src/a"), ["shut"]);
+    // One that was not listed is new.
+    let unlisted = tenant.proposal("org/project", "master", "- project: {check: {jobs: [noop]}}\n");
+    let unlisted = before.overlay(&[unlisted], Scope::UntrustedOnly);
+    assert_eq!(runs(&unlisted, ".zuul.yaml"), ["shut"]);
+}
+
+/// Z4.6: as in Zuul a definition brings its own repository's roles along, by a name that leaves out what only says that it is a role, and a
+/// list that has the job run does not: its playbooks see the roles of the definitions, and those that it names itself.
+#[test]
+fn a_list_brings_no_roles_along_but_those_that_it_names() {
+    let main = "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects: [org/project, org/ansible-role-nginx, org/ansible-lib]\n";
+    let roles = |entry: &str| {
+        let layout = tenant_of(main)
+            .file("org/config", BASE)
+            .file("org/ansible-role-nginx", "- job: {name: lib, run: r, roles: [{zuul: org/ansible-lib}]}\n")
+            .file("org/project", &format!("- project: {{check: {{jobs: [lib: {{{entry}}}]}}}}\n"))
+            .sound();
+        let graph = layout.freeze(&FreezeInput::change("check", &project("org/project"), "master")).unwrap();
+        let run = &graph.jobs[0].run[0];
+        assert_eq!(run.project.name(), if entry.starts_with("run") { "org/project" } else { "org/ansible-role-nginx" });
+        run.roles.iter().map(|role| (role.target_name.clone(), role.implicit)).collect::<Vec<_>>()
+    };
+    let role = |name: &str, implicit: bool| (name.to_owned(), implicit);
+    // What somebody names bears its repository's name, and so does a role that is named for its own repository.
+    let of_lib = [role("nginx", true), role("ansible-lib", false), role("config", true)];
+    assert_eq!(roles("voting: true"), of_lib);
+    assert_eq!(roles("run: own"), of_lib);
+    let named = roles("run: own, roles: [{zuul: org/project, name: mine}]");
+    assert_eq!(named[0], role("mine", false));
+    assert_eq!(named[1..], of_lib);
+}

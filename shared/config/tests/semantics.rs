@@ -259,7 +259,9 @@ fn only_the_branches_that_count_are_read() {
         ("load-branch: stable", "of-stable", ""),
         ("load-branch: feature", "of-feature", "of-proposed"),
         ("always-dynamic-branches: [f.*]", "of-master of-stable", "of-proposed"),
-        ("always-dynamic-branches: [f.*], exclude-branches: [feature]", "of-master of-stable", ""),
+        ("always-dynamic-branches: [f.*], exclude-branches: [feature]", "of-master of-stable", "of-proposed"),
+        ("always-dynamic-branches: [f.*], include-branches: [master]", "of-master", "of-proposed"),
+        ("always-dynamic-branches: [f.*], include-branches: [feature]", "of-feature", "of-proposed"),
         ("exclude-unprotected-branches: true", "of-feature of-master of-stable", "of-proposed"),
     ];
     for (said, read, proposed) in rows {

@@ -199,6 +199,9 @@ fn allowed_projects_are_enforced() {
     for name in ["org/project", "org/project1", "org/project2"] {
         assert_eq!(refusals(&layout, "check", name), "runs own", "{name}");
     }
+    let canonical = job.replace("[org", "[github.com/org");
+    let layout = tenant().file("org/config", &format!("{BASE}{canonical}")).file("org/project", list).sound();
+    assert_eq!(refusals(&layout, "check", "org/project"), "runs own");
     let nobody = tenant().file("org/config", &format!("{BASE}- job: {{name: own, run: r, allowed-projects: []}}\n"));
     assert_eq!(refusals(&nobody.file("org/project", list).sound(), "check", "org/project"), "runs own");
     let narrower = list.replace("own", "own: {allowed-projects: [org/project1]}");

@@ -77,6 +77,25 @@ impl ProjectName {
     pub fn short_name(&self) -> &str {
         self.0.rsplit('/').next().unwrap_or(&self.0)
     }
+
+    /// Returns what playbooks of the project call a role that lies at its root: the last part of the path, without what only says that
+    /// it is a role of Ansible's (`nginx` of `org/ansible-role-nginx`).
+    pub fn role_name(&self) -> &str {
+        let name = self.short_name();
+        match without(without(name, "ansible"), "role") {
+            "" => name,
+            rest => rest,
+        }
+    }
+}
+
+/// Returns a name without a word that it begins with, however often, and without what joins that to the rest.
+fn without<'n>(name: &'n str, word: &str) -> &'n str {
+    let mut left = name;
+    while let Some(rest) = left.strip_prefix(word) {
+        left = rest.trim_start_matches(['-', '_', '.', '+']);
+    }
+    left
 }
 
 /// Which change queue of which pipeline of which tenant: the name of a queue cell.
@@ -128,5 +147,22 @@ mod tests {
         assert_eq!((project.host(), project.name(), project.short_name()), ("github.com", "org/pro#ject", "pro#ject"));
         let key = QueueKey { tenant: "one".into(), pipeline: "gate".into(), queue: project.as_str().into() };
         assert_eq!(key.to_string(), "one/gate/github.com%2forg%2fpro%23ject");
+    }
+
+    /// Z4.6: as in Zuul, which takes the words off as often as they stand there, and joins of any sort with them.
+    #[test]
+    fn a_repository_that_is_a_role_bears_its_name() {
+        for (project, role) in [
+            ("org/ansible-role-nginx", "nginx"),
+            ("org/ansible_nginx", "nginx"),
+            ("org/role.nginx", "nginx"),
+            ("org/ansible-ansible+role-_nginx-role", "nginx-role"),
+            ("org/nginx", "nginx"),
+            ("org/my-ansible", "my-ansible"),
+            ("org/ansible", "ansible"),
+            ("org/ansible-role", "ansible-role"),
+        ] {
+            assert_eq!(ProjectName::new("github.com", project).role_name(), role, "{project}");
+        }
     }
 }

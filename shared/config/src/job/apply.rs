@@ -343,12 +343,16 @@ impl<'l> Building<'l> {
 
     fn roles(&mut self, from: &JobStanza, origin: &Origin<'_>) {
         let source = origin.source;
-        let mut own = vec![Role {
-            connection: source.connection.clone(),
-            project: source.project.clone(),
-            target_name: source.project.short_name().to_owned(),
-            implicit: true,
-        }];
+        // As in Zuul: a job comes with its own repository's roles, and a list that has it run adds only those that it names.
+        let mut own = match origin.form {
+            Form::Entry => Vec::new(),
+            Form::Definition => vec![Role {
+                connection: source.connection.clone(),
+                project: source.project.clone(),
+                target_name: source.project.role_name().to_owned(),
+                implicit: true,
+            }],
+        };
         let (mut given, mut of_galaxy) = (Vec::new(), Vec::new());
         for role in from.roles.iter().flatten() {
             match &role.source {

@@ -2,10 +2,12 @@
 
 use super::apply::Refused;
 use super::collect::Variant;
-use super::freeze::FreezeInput;
+use super::freeze::{ALLOWED_PROJECTS, FreezeInput};
+use super::limits;
 use super::listed::Entry;
 use crate::error::{ConfigError, Problem, ProblemKind};
-use crate::objects;
+use crate::layout::Layout;
+use crate::objects::{self, JobStanza};
 
 /// A reason why a job can not be frozen.
 pub(super) struct Blame {
@@ -50,5 +52,55 @@ impl Blame {
             .from_stanza_at(entry.stanza.place.start)
             .about(about);
         Self { error: entry.source.error(problem), attribute, is_told }
+    }
+}
+
+/// Blames the entry, or else the definition, that says something of an attribute last: its word counts. The first entry where none
+/// does.
+pub(super) fn blame_last(
+    matching: &[&Entry<'_>],
+    variants: &[Variant<'_>],
+    input: &FreezeInput<'_>,
+    why: Refused,
+) -> Option<Blame> {
+    let attribute = why.attribute;
+    if let Some(entry) = matching.iter().rev().find(|entry| limits::says(entry.job, attribute)) {
+        return Some(Blame::of_entry(entry, input, why));
+    }
+    match variants.iter().rev().find(|variant| limits::says(variant.job, attribute)) {
+        Some(variant) => Some(Blame::of_definition(variant, why)),
+        None => matching.first().map(|entry| Blame::of_entry(entry, input, why)),
+    }
+}
+
+/// Blames the entry by which a job may not run where it is listed: the first one that says so itself, where the job's definitions do
+/// not; else the first one, which has it run there at all.
+pub(super) fn blame_first(
+    layout: &Layout,
+    matching: &[&Entry<'_>],
+    variants: &[Variant<'_>],
+    input: &FreezeInput<'_>,
+    why: Refused,
+) -> Option<Blame> {
+    let attribute = why.attribute;
+    let is_defined_so = variants.iter().any(|variant| bars(layout, input, variant.job, attribute));
+    let sayer = matching.iter().find(|entry| !is_defined_so && bars(layout, input, entry.job, attribute));
+    let entry = sayer.or(matching.first())?;
+    Some(Blame::of_entry(entry, input, why))
+}
+
+/// Returns whether a definition or an entry bars a job, by itself, from where it is listed.
+fn bars(layout: &Layout, input: &FreezeInput<'_>, job: &JobStanza, attribute: &str) -> bool {
+    match attribute {
+        "abstract" => job.is_abstract == Some(true),
+        "post-review" => job.post_review == Some(true),
+        "semaphores" => job.semaphores.is_some(),
+        "allow-secrets" => job.secrets.is_some(),
+        ALLOWED_PROJECTS => job.allowed_projects.as_ref().is_some_and(|allowed| {
+            let mut named = allowed.iter().filter_map(|name| layout.project(name));
+            // An empty list keeps nobody out.
+            !allowed.is_empty() && !named.any(|project| project.name == *input.project)
+        }),
+        _ => false,
     }
 }

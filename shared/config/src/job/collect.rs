@@ -74,11 +74,23 @@ impl<'l> Checkouts<'l> {
 
 /// Why no list of definitions came out.
 #[derive(Debug)]
-pub(super) enum Unmatched {
+pub(super) enum Unmatched<'l> {
     /// Nothing of the job, or of one it inherits from, applies here: the job does not run.
     NoVariant(String),
     /// The configuration contradicts itself.
     Broken(String),
+    /// A job is not there, or inherits from itself: why, and the definition that names it as its parent, where one does.
+    Named(String, Option<Defined<'l, JobStanza>>),
+}
+
+impl<'l> Unmatched<'l> {
+    /// Returns the same of a definition whose parent could not be followed: the mistake is its own, unless it is one further up.
+    fn below(self, defined: Defined<'l, JobStanza>) -> Self {
+        match self {
+            Self::Named(message, None) => Self::Named(message, Some(defined)),
+            other => other,
+        }
+    }
 }
 
 /// One definition that applies.
@@ -112,7 +124,7 @@ pub(super) fn collect<'l>(
     target: Target<'_>,
     checkouts: &Checkouts<'l>,
     steps: Option<&mut Vec<Step>>,
-) -> Result<Vec<Variant<'l>>, Unmatched> {
+) -> Result<Vec<Variant<'l>>, Unmatched<'l>> {
     let mut walk = Walk { layout, target, stack: Vec::new(), found: Vec::new(), steps };
     walk.job(name, checkouts)?;
     let mut found = walk.found;
@@ -138,18 +150,17 @@ struct Walk<'l, 's> {
 }
 
 impl<'l> Walk<'l, '_> {
-    fn job(&mut self, name: &str, checkouts: &Checkouts<'l>) -> Result<(), Unmatched> {
+    fn job(&mut self, name: &str, checkouts: &Checkouts<'l>) -> Result<(), Unmatched<'l>> {
         if self.stack.len() >= DEPTH_MAX || self.stack.iter().any(|above| above == name) {
             self.stack.push(name.to_owned());
-            return Err(Unmatched::Broken(format!(
-                "Dependency cycle detected in the parents of job {name}: {}",
-                self.stack.join(" → ")
-            )));
+            let way = self.stack.join(" → ");
+            let message = format!("Dependency cycle detected in the parents of job {name}: {way}");
+            return Err(Unmatched::Named(message, None));
         }
         self.stack.push(name.to_owned());
         let mut variants = self.layout.jobs(name).peekable();
         let Some(first) = variants.peek() else {
-            return Err(Unmatched::Broken(format!("Job {name} not defined")));
+            return Err(Unmatched::Named(format!("Job {name} not defined"), None));
         };
         // All definitions of a job are of one project.
         let target = match checkouts.of(self.layout, &first.source().project) {
@@ -184,7 +195,7 @@ impl<'l> Walk<'l, '_> {
             if let Some(parent) = parent
                 && (parent == name || !self.found.iter().any(|variant| variant.job.name == parent))
             {
-                self.job(parent, &of_parents)?;
+                self.job(parent, &of_parents).map_err(|why| why.below(defined))?;
             }
             matched = true;
             if self.found.len() >= VARIANTS_MAX {

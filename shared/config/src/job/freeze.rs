@@ -1,17 +1,18 @@
 //! The jobs of one change, decided: which run, with every definition merged (Z4.7).
 
 use super::apply::{Building, Refused, deep_merge};
-use super::blame::Blame;
+use super::blame::{Blame, blame_first, blame_last};
 use super::blank::blank;
 use super::circles::circles;
 use super::collect::{Checkouts, Target, Unmatched, Variant, applies, collect};
 use super::kinds::{begin_with_initializers, may_report, not_reported_by};
 use super::limits;
 use super::listed::{ENTRIES_MAX, Entries, Entry, entries};
+use super::skipped::{skipped_by_files, skipped_by_image};
 use super::trace::{JobTrace, Step, StepKind};
 use super::weight::{self, Budget};
 use crate::error::ConfigError;
-use crate::layout::{Layout, NOOP, On, held_twice};
+use crate::layout::{Layout, NOOP, On, foreign_image, held_twice};
 use crate::pipeline::Pipeline;
 use serde_json::{Map, Value as Json};
 use sluice_model::job::{FrozenJob, JobGraph, JobKind, NodeSet};
@@ -263,6 +264,8 @@ impl<'l> Freezer<'l, '_> {
         match build(place, name, of_job, variables, None) {
             // The hash leaves out where a job was written: one that moved to another file is not changed.
             Ok(old) => old.job.hash() != job.hash(),
+            // Nobody knows what it was, and who mends it need not run it: its files say, as in Zuul.
+            Err(Outcome::Broken(_)) => false,
             Err(_) => true,
         }
     }
@@ -360,7 +363,8 @@ fn build<'l>(
     let target = input.target();
     let matching: Vec<&Entry<'_>> =
         entries.iter().filter(|entry| applies(entry.job.branches.as_deref(), true, target)).collect();
-    let Some(last) = matching.last().copied() else {
+    // The one that has the job run at all: what is wrong with it that nobody else says is told there.
+    let Some(first) = matching.first().copied() else {
         return Err(Outcome::Skipped("no entry of the project is for this branch".to_owned()));
     };
     if name == NOOP && layout.jobs(NOOP).next().is_none() {
@@ -369,7 +373,7 @@ fn build<'l>(
         return Ok(Built { job: noop, why_not, unmet: Vec::new() });
     }
     let by_entry = |entry: &Entry<'_>, why: Refused| Blame::of_entry(entry, input, why);
-    let broken = |message: String| Outcome::Broken(vec![by_entry(last, message.into())]);
+    let broken = |message: String| Outcome::Broken(vec![by_entry(first, message.into())]);
     let mut checkouts = Checkouts::default();
     matching.iter().for_each(|entry| checkouts.take(layout, entry.job));
     let variants = collect(layout, name, target, &checkouts, steps.as_deref_mut()).map_err(|cause| match cause {
@@ -380,9 +384,13 @@ fn build<'l>(
             let why = format!(
                 "Job {name} does not run: no definition of {missing}, which it inherits from, is for this branch"
             );
-            Outcome::Parentless(Box::new(by_entry(last, Refused::of("parent", why))))
+            Outcome::Parentless(Box::new(by_entry(first, Refused::of("parent", why))))
         }
-        Unmatched::Broken(message) => broken(message),
+        Unmatched::Broken(message) | Unmatched::Named(message, None) => broken(message),
+        Unmatched::Named(message, Some(defined)) => {
+            let namer = Variant { defined, job: defined.object, depth: 0 };
+            Outcome::Broken(vec![Blame::of_definition(&namer, Refused::of("parent", message))])
+        }
     })?;
     if let Some(steps) = steps {
         steps.extend(entries.iter().map(|entry| {
@@ -401,15 +409,20 @@ fn build<'l>(
     }
     for entry in &matching {
         blames.extend(building.entry(entry.job, entry.source).into_iter().map(|why| by_entry(entry, why)));
+        // Whatever files or images say, as in Zuul: the list as such is wrong.
+        let image = building.job.image_build_name.as_deref();
+        let foreign = image.and_then(|image| foreign_image(layout, name, image, entry.source));
+        blames.extend(foreign.map(|message| by_entry(entry, Refused::of(IMAGE_BUILD_NAME, message))));
     }
+    let blame_said = |why: Refused| blame_last(&matching, &variants, input, why);
     let version = building.job.ansible_version.as_ref().or(layout.tenant().default_ansible_version.as_ref());
     if let Some(version) = version.filter(|version| !is_ansible_version(version)) {
-        blames.push(by_entry(last, unknown_ansible(name, version).into()));
+        blames.extend(blame_said(Refused::of("ansible-version", unknown_ansible(name, version))));
     }
     let image = building.job.image_build_name.as_ref();
     if let Some(image) = image.filter(|image| !layout.has_image(image)) {
         let message = format!("Job {name} builds the image \"{image}\", which was not found");
-        blames.push(by_entry(last, Refused::of("image-build-name", message)));
+        blames.extend(blame_said(Refused::of(IMAGE_BUILD_NAME, message)));
     }
     // Who may run it depends on which playbooks it comes to.
     building.imply_run();
@@ -418,7 +431,8 @@ fn build<'l>(
     let is_added = matching.iter().any(|entry| entry.source.trust.is_trusted());
     let refused = check(&building, pipeline, input, name);
     let refused = refused.into_iter().filter(|why| !(is_added && why.attribute == ALLOWED_PROJECTS));
-    let mut unmet: Vec<Blame> = refused.map(|why| by_entry(last, why)).collect();
+    let mut unmet: Vec<Blame> =
+        refused.filter_map(|why| blame_first(layout, &matching, &variants, input, why)).collect();
     if building.job.run_time.kind == JobKind::Reporter {
         let listing = matching.iter().filter(|entry| !may_report(layout, entry.attached));
         unmet.extend(listing.map(|entry| by_entry(entry, not_reported_by(name, &entry.attached.project))));
@@ -434,7 +448,7 @@ fn build<'l>(
     let said = variants.iter().map(|variant| variant.job).chain(matching.iter().map(|entry| entry.job));
     let contradicted = limits::contradicted(&building, name, said);
     let of_limits = exceeded.into_iter().chain(contradicted);
-    blames.extend(of_limits.filter_map(|why| blame_last(&matching, &variants, input, why)));
+    blames.extend(of_limits.filter_map(blame_said));
     if !blames.is_empty() {
         // Of what is too much, once is enough.
         blames.truncate(if budget.is_spent() { 1 } else { BLAMES_MAX });
@@ -459,26 +473,9 @@ fn build<'l>(
     if job.nodesets.is_empty() {
         let message = format!("The nodeset of job {name} was not found.");
         let why = Refused { attribute: "nodeset", message, is_told: true };
-        return Err(Outcome::Broken(blame_last(&matching, &variants, input, why).into_iter().collect()));
+        return Err(Outcome::Broken(blame_said(why).into_iter().collect()));
     }
     Ok(Built { job, why_not, unmet })
-}
-
-/// Blames the entry, or else the definition, that says something of an attribute last; the last entry where none does.
-fn blame_last(
-    matching: &[&Entry<'_>],
-    variants: &[Variant<'_>],
-    input: &FreezeInput<'_>,
-    why: Refused,
-) -> Option<Blame> {
-    let attribute = why.attribute;
-    if let Some(entry) = matching.iter().rev().find(|entry| limits::says(entry.job, attribute)) {
-        return Some(Blame::of_entry(entry, input, why));
-    }
-    match variants.iter().rev().find(|variant| limits::says(variant.job, attribute)) {
-        Some(variant) => Some(Blame::of_definition(variant, why)),
-        None => matching.last().map(|entry| Blame::of_entry(entry, input, why)),
-    }
 }
 
 /// Ansible's versions that a job may ask for, as Zuul counts them.
@@ -497,6 +494,8 @@ pub(crate) fn unknown_ansible(job: &str, version: &str) -> String {
 
 /// The attribute that says which projects may run a job.
 pub(super) const ALLOWED_PROJECTS: &str = "allowed-projects";
+/// The attribute that says which image a job builds.
+const IMAGE_BUILD_NAME: &str = "image-build-name";
 
 /// Returns every reason why a job may not run in a pipeline.
 fn check(building: &Building<'_>, pipeline: &Pipeline, input: &FreezeInput<'_>, name: &str) -> Vec<Refused> {
@@ -523,30 +522,4 @@ fn check(building: &Building<'_>, pipeline: &Pipeline, input: &FreezeInput<'_>, 
         found.push(Refused::of("allow-secrets", message));
     }
     found
-}
-
-/// Gerrit lists the commit's message as a file; it is never one that matters.
-const COMMIT_MESSAGE: &str = "/COMMIT_MSG";
-
-fn skipped_by_files(building: &Building<'_>, files: Option<&[String]>) -> Option<String> {
-    let files = files?;
-    let real: Vec<&String> = files.iter().filter(|file| *file != COMMIT_MESSAGE).collect();
-    // Whoever touches no file has none that could be meant, or not.
-    if real.is_empty() {
-        return None;
-    }
-    let is_meant = |file: &&String| building.files.iter().any(|pattern| pattern.matches(file));
-    if !building.files.is_empty() && !real.iter().any(is_meant) {
-        return Some("no file that it is for was touched".to_owned());
-    }
-    let irrelevant = |file: &&String| building.irrelevant_files.iter().any(|pattern| pattern.matches(file));
-    if !building.irrelevant_files.is_empty() && real.iter().all(irrelevant) {
-        return Some("only irrelevant files were touched".to_owned());
-    }
-    None
-}
-
-fn skipped_by_image(job: &FrozenJob, images: &[String]) -> Option<String> {
-    let is_asked = images.is_empty() || job.image_build_name.as_ref().is_some_and(|own| images.contains(own));
-    (!is_asked).then(|| format!("it is for none of the images that are asked for: {}", images.join(", ")))
 }

@@ -55,6 +55,8 @@ pub(super) fn says(job: &JobStanza, attribute: &str) -> bool {
         "timeout" => job.timeout_seconds.is_some(),
         "pre-timeout" => job.pre_timeout_seconds.is_some(),
         "post-timeout" => job.post_timeout_seconds.is_some(),
+        "ansible-version" => job.ansible_version.is_some(),
+        "image-build-name" => job.image_build_name.is_some(),
         _ => false,
     }
 }

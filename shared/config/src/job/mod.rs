@@ -14,6 +14,7 @@ mod missing;
 mod parameters;
 mod playbooks;
 mod run_time;
+mod skipped;
 pub mod trace;
 pub(crate) mod weight;
 

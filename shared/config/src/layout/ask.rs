@@ -1,6 +1,7 @@
 //! What a layout is asked: its projects, jobs, queues, modes and providers.
 
 use super::providers::is_built;
+use super::suppose::is_supposed;
 use super::{Defined, File, Layout, On, QueueSettings};
 use crate::connection::Connections;
 use crate::error::nearest;
@@ -264,7 +265,15 @@ impl Layout {
     /// but the job that builds one may come with it.
     pub(crate) fn has_image(&self, name: &str) -> bool {
         let stands = self.entry(ObjectKind::Image, name).is_some_and(|entry| !entry.accepted.is_empty());
-        stands || self.over.as_deref().is_some_and(|over| over.images.contains(name))
+        stands || self.over.as_deref().is_some_and(|over| over.images.contains_key(name))
+    }
+
+    /// Returns the project that defines an image: the one whose stanza stands or, where none does, whose is proposed. `None` also of
+    /// an image that is only supposed to be there.
+    pub(crate) fn image_home(&self, name: &str) -> Option<&ProjectName> {
+        let standing = self.one::<ProviderObject>(ObjectKind::Image, name).map(|found| &found.source().project);
+        let proposed = || self.over.as_deref().and_then(|over| over.images.get(name));
+        standing.or_else(proposed).filter(|home| !is_supposed(home))
     }
 
     /// Returns the definitions of a job, in order.

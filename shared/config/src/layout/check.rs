@@ -2,8 +2,9 @@
 
 mod job;
 mod names;
+mod parents;
 
-pub(crate) use job::held_twice;
+pub(crate) use job::{foreign_image, held_twice};
 pub(super) use names::{Facts, facts};
 
 use super::Layout;
@@ -155,6 +156,7 @@ impl Check<'_> {
                 }
                 self.job(job);
                 self.parts(job, &listed);
+                self.image_of(job);
             }
         }
     }
@@ -320,6 +322,11 @@ impl Check<'_> {
                 "The job \"{parent}\" keeps its credentials to itself (no \"inherit\" in \"auth\") and can not act as a parent"
             );
             self.refuse(place, "parent", message);
+        }
+        if let Some(circle) = self.way_back(&job.name, parent, barriers.parents) {
+            let message =
+                format!("Dependency cycle detected in the parents of job {}: {}", job.name, circle.join(" → "));
+            self.conflict(place, "parent", message);
         }
     }
 

@@ -23,7 +23,7 @@ mod suppose;
 mod unread;
 mod unserved;
 
-pub(crate) use check::{NOOP, held_twice};
+pub(crate) use check::{NOOP, foreign_image, held_twice};
 pub use moved::Moved;
 pub use providers::{ImageConfig, ImageNode, LabelConfig, ProviderConfig, SectionQuota, StaticNode};
 pub use stored::LayoutDecodeError;

@@ -28,8 +28,8 @@ pub(super) struct Over {
     pub(super) files: Vec<File>,
     /// Stanzas of these with mistakes: they stand nowhere.
     faulty: Vec<Unit>,
-    /// Images that these define, whether or not any counts before it is merged.
-    pub(super) images: BTreeSet<String>,
+    /// Images that these define, each with the first project that does, whether or not any counts before it is merged.
+    pub(super) images: BTreeMap<String, ProjectName>,
     /// Entries that take the place of the base's.
     pub(super) shelves: Shelves,
     /// Stanzas whose right to stand was decided again: what is wrong with that is in `problems` now.
@@ -119,16 +119,19 @@ fn replace_files(base: &Base, all: &BTreeMap<(&ProjectName, &BranchName), (&Bran
     }
 }
 
-/// Returns the names of the images that files define whose projects may: each job that builds one asks for it.
-fn images(base: &Base, files: &[File]) -> BTreeSet<String> {
+/// Returns the images that files define whose projects may, with those projects: each job that builds one asks for it.
+fn images(base: &Base, files: &[File]) -> BTreeMap<String, ProjectName> {
     let may_define =
         |file: &&File| base.ground.project_of(file).is_some_and(|project| project.kinds.contains(&ObjectKind::Image));
-    let stanzas = files.iter().filter(may_define).flat_map(|file| file.fragment.stanzas());
-    let name = |stanza: &Stanza| match stanza {
-        Stanza::Image(image) => Some(image.name.clone()),
-        _ => None,
-    };
-    stanzas.filter_map(name).collect()
+    let mut found = BTreeMap::new();
+    for file in files.iter().filter(may_define) {
+        for stanza in file.fragment.stanzas() {
+            if let Stanza::Image(image) = stanza {
+                found.entry(image.name.clone()).or_insert_with(|| file.source().project.clone());
+            }
+        }
+    }
+    found
 }
 
 /// New claimants by what they lay claim to; a name that is only given up has none.

@@ -47,7 +47,7 @@ impl Layout {
 
     /// Returns whether a job has a definition that somebody wrote.
     pub(crate) fn is_defined(&self, job: &str) -> bool {
-        self.jobs(job).any(|defined| defined.source().project.as_str() != ELSEWHERE)
+        self.jobs(job).any(|defined| !is_supposed(&defined.source().project))
     }
 
     /// Returns the images that jobs say they build and that are none, with the project that says so.
@@ -58,6 +58,11 @@ impl Layout {
         });
         named.filter(|(name, _)| !self.has_image(name))
     }
+}
+
+/// Returns whether a project is none, and only has what is supposed to be there.
+pub(super) fn is_supposed(project: &ProjectName) -> bool {
+    project.as_str() == ELSEWHERE
 }
 
 /// Returns the definitions and entries of jobs in a stanza.

@@ -47,7 +47,7 @@ impl TenantConfig {
     /// Returns whether configuration that is proposed for a branch counts: also where only changes bring it in.
     pub fn takes_proposals(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
         let is_dynamic = project.load_branch.is_none() && project.is_always_dynamic(branch.name);
-        self.reads_branch(project, branch) || is_dynamic && self.takes_in(project, branch)
+        self.reads_branch(project, branch) || is_dynamic && self.lets_in(project, branch)
     }
 
     /// Returns whether the branches of a project are left out that its forge does not guard.
@@ -67,16 +67,24 @@ impl TenantConfig {
             (None, Some(excluded)) => !matches_whole(excluded, branch.name),
             (None, None) => true,
         };
+        is_named && self.lets_in(project, branch)
+    }
+
+    /// Returns whether a branch may be the tenant's by how its forge guards it.
+    fn lets_in(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
         let is_open = branch.is_protected == Some(false) && self.leaves_out_unprotected(project);
         let is_locked = branch.is_locked == Some(true) && self.leaves_out_locked(project);
-        is_named && !is_open && !is_locked
+        !is_open && !is_locked
     }
 }
 
 impl TenantProject {
-    /// Returns whether configuration of a branch counts only for changes of it (`always-dynamic-branches`).
+    /// Returns whether configuration of a branch counts only for changes of it (`always-dynamic-branches`). As in Zuul such a branch is
+    /// among those that are excluded: `include-branches` has it read all the same, and what else it or `exclude-branches` says of the
+    /// branch makes no difference.
     pub fn is_always_dynamic(&self, branch: &str) -> bool {
-        self.always_dynamic_branches.as_ref().is_some_and(|list| matches_whole(list, branch))
+        let names = |list: &Option<Vec<Pattern>>| list.as_ref().is_some_and(|list| matches_whole(list, branch));
+        names(&self.always_dynamic_branches) && !names(&self.include_branches)
     }
 }
 
@@ -118,7 +126,17 @@ mod tests {
             ("", "untrusted", "include-branches: x, exclude-unprotected-branches: true", open("x"), (false, false)),
             ("", "untrusted", dynamic, facts("feature/a"), (false, true)),
             ("", "untrusted", dynamic, facts("features"), (true, true)),
-            ("", "untrusted", "always-dynamic-branches: f.*, exclude-branches: fo", facts("fo"), (false, false)),
+            ("", "untrusted", "always-dynamic-branches: f.*, exclude-branches: fo", facts("fo"), (false, true)),
+            ("", "untrusted", "always-dynamic-branches: f.*, include-branches: fo", facts("fo"), (true, true)),
+            ("", "untrusted", "always-dynamic-branches: f.*, include-branches: fo", facts("fa"), (false, true)),
+            ("", "untrusted", "always-dynamic-branches: f.*, include-branches: fo", facts("x"), (false, false)),
+            (
+                "",
+                "untrusted",
+                "always-dynamic-branches: f.*, exclude-unprotected-branches: true",
+                open("fo"),
+                (false, false),
+            ),
             ("", "untrusted", "always-dynamic-branches: f.*, load-branch: x", facts("fo"), (false, false)),
             ("", "untrusted", "exclude-unprotected-branches: true", open("x"), (false, false)),
             ("", "untrusted", "exclude-unprotected-branches: true", guarded("x"), (true, true)),

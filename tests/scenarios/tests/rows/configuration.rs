@@ -316,7 +316,7 @@ fn a_project_that_is_trusted_no_more_has_no_privileges_left_although_it_cannot_b
     let refused = propose(&site, 2, &[(".zuul.yaml", &uses)]);
     site.run();
     assert_eq!(site.builds(), ["check rooted 1"]);
-    assert!(comments(&site, &refused).contains("Job rooted not defined"), "{}", comments(&site, &refused));
+    assert!(comments(&site, &refused).contains("The job rooted does not count"), "{}", comments(&site, &refused));
 }
 
 /// Z6.7: what one project brings has one project's files fetched and parsed, by a function that was there before and by a cold one.

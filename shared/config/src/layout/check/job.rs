@@ -1,10 +1,12 @@
 //! What else is told of a job's definition, or of an entry of a list, before it is frozen: jobs that it waits for, the image that it
 //! builds, its Ansible, its times, its semaphores.
 
-use super::{At, Check, NOOP};
+use super::{At, Check, Facts, NOOP};
 use crate::error::{Problem, ProblemKind};
+use crate::fragment::Source;
 use crate::job::freeze::{is_ansible_version, unknown_ansible};
 use crate::job::limits::outlasts;
+use crate::layout::Layout;
 use crate::objects::{JobStanza, ObjectKind};
 use std::collections::BTreeSet;
 
@@ -48,6 +50,31 @@ impl Check<'_> {
             self.conflict(at.attribute("semaphores"), "semaphores", held_twice(&job.name, name));
         }
     }
+
+    /// Tells of a list that has a job run which builds the image of another repository. What is inherited shows when it is frozen.
+    pub(super) fn image_of(&mut self, entry: &JobStanza) {
+        let of_job = match self.names.facts(ObjectKind::Job, &entry.name) {
+            Facts::Job(job) => job.builds,
+            _ => None,
+        };
+        let Some(image) = entry.image_build_name.clone().or(of_job) else { return };
+        // Where the image goes to another repository, this is looked at again.
+        self.names.facts(ObjectKind::Image, &image);
+        if let Some(message) = foreign_image(self.names.layout, &entry.name, &image, self.source) {
+            let place = entry.places.of("image-build-name").unwrap_or(entry.place);
+            self.refuse(place, "image-build-name", message);
+        }
+    }
+}
+
+/// Says that a list may not have a job run: the image that the job builds is of another repository than the list. `None` where it may, and
+/// where there is no such image.
+pub(crate) fn foreign_image(layout: &Layout, job: &str, image: &str, list: &Source) -> Option<String> {
+    let home = layout.image_home(image).filter(|home| **home != list.project)?;
+    Some(format!(
+        "Job {job} builds the image \"{image}\" of {home}, and may only be listed there, not in {}",
+        list.project
+    ))
 }
 
 /// Says that a job and one of its playbooks ask for one semaphore: the playbook would wait for its own job.

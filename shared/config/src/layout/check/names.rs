@@ -5,7 +5,7 @@ use super::super::barriers::Barriers;
 use super::super::shelf::{Unit, short_hash};
 use super::NOOP;
 use crate::error::Hints;
-use crate::objects::{Alternative, NodesetBody, ObjectKind, SecretStanza};
+use crate::objects::{Alternative, NodesetBody, ObjectKind, ProviderObject, SecretStanza};
 use sluice_model::ProjectName;
 use std::collections::BTreeSet;
 
@@ -15,8 +15,10 @@ use std::collections::BTreeSet;
 pub(in crate::layout) enum Facts {
     /// Nothing bears the name.
     Absent,
-    /// A job, and what keeps others from inheriting from it.
+    /// A job, and what it is to others.
     Job(Barriers),
+    /// An image, and the project that it belongs to.
+    Image(ProjectName),
     /// A secret, and the project it belongs to.
     Secret(ProjectName),
     /// A nodeset: the nodesets that it names, and how many it gives itself.
@@ -31,6 +33,10 @@ pub(in crate::layout) fn facts(layout: &Layout, kind: ObjectKind, name: &str) ->
         ObjectKind::Job => Barriers::of(layout, name).map_or(Facts::Absent, Facts::Job),
         ObjectKind::Secret => match layout.one::<SecretStanza>(kind, name) {
             Some(found) => Facts::Secret(found.source().project.clone()),
+            None => Facts::Absent,
+        },
+        ObjectKind::Image => match layout.one::<ProviderObject>(kind, name) {
+            Some(found) => Facts::Image(found.source().project.clone()),
             None => Facts::Absent,
         },
         ObjectKind::Nodeset => match layout.nodeset(name).map(|found| &found.object.body) {

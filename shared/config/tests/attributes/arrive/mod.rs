@@ -41,6 +41,7 @@ const SEEN_BY_REFUSAL: &[(&str, &str)] = &[
     ("job", "post-review"),
     ("job", "allowed-projects"),
     ("job", "attribute-control"),
+    ("job", "image-build-name"),
     ("entry", "final"),
     ("entry", "abstract"),
     ("entry", "post-review"),
