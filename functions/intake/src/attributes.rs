@@ -118,6 +118,8 @@ impl Attributes {
                 Some(_) if takes_away(event) && is_of_revision(&name) => continue,
                 // An older answer of the forge: what was told is newer.
                 Some(_) if is_behind(&name, told, value) => continue,
+                // Another one has words of its own, which may be lost; or the forge does not show yet what this tells.
+                _ if is_of_another(event, value) => continue,
                 Some(value) if self.has_room(&name) => drop(self.told.insert(name, value.clone())),
                 Some(_) => continue,
                 None => drop(self.told.remove(&name)),
@@ -408,6 +410,13 @@ fn is_same(name: &str, told: Option<&String>, now: Option<&String>) -> bool {
     told == now
         || is_behind(name, told, now)
         || told.zip(now).is_some_and(|(told, now)| is_old(told) && is_value(told, now))
+}
+
+/// Whether an event tells of a status, and its change shows another one in its place, or none.
+fn is_of_another(event: &ForgeEvent, shown: Option<&String>) -> bool {
+    let EventKind::Change { action, status: Some(told), .. } = &event.kind else { return false };
+    let state = told.rsplit_once(':').map(|(_, state)| state);
+    matches!(action.as_str(), "status" | "completed") && state != shown.map(|shown| parted(shown).0)
 }
 
 /// Whether a status is one from before the one that was told, whatever it says: numbers of statuses grow, and a forge may answer with

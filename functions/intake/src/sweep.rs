@@ -33,6 +33,10 @@ const STATUS_READS_MAX: usize = 10;
 /// Gaps that one sweep mends; the next one goes on.
 const GAPS_MAX: usize = 40;
 
+/// How often one thing is made up for that stays untold, since its forge does not show it to whoever is to tell it, or answers that
+/// nothing is there.
+const TIMES_MAX: usize = 8;
+
 impl Intake {
     /// Compares a project's branches and open changes with what is known here. The inner error is final.
     pub(crate) async fn swept(
@@ -137,7 +141,8 @@ impl Intake {
         Ok(gaps)
     }
 
-    /// Stores a delivery of ours for what a forge never told; once for each thing, since nothing is told twice by mending.
+    /// Stores a delivery of ours for what a forge never told. One is under way at a time; that one has ended and the thing is missing
+    /// still says that whoever was to tell it was not shown it, so that it is told once more. What is told and shown is missing no more.
     pub(crate) async fn mend(
         &self,
         event: &ForgeEvent,
@@ -147,21 +152,28 @@ impl Intake {
         at: Timestamp,
         effects: &mut Effects,
     ) -> Result<(), LookError> {
-        let found = Delivery {
-            connection: event.connection.clone(),
-            forge_id: format!("sweep:{}:{}:{}:{}:{taken_back}", change.key, change.branch, change.head, gap.mark),
-            event_name: MADE_UP.to_owned(),
-            received_at: at,
-            event: Some(gap.event(event)),
-            state: DeliveryState::Accepted,
-        };
-        let id = delivery::id(&found.connection, &found.forge_id);
-        // Events of one project are handled one at a time, so nobody stores it between this look and the commit.
-        if get(&self.ports, &delivery::key(&id)).await?.is_some() {
-            return Ok(());
+        let name = format!("sweep:{}:{}:{}:{}:{taken_back}", change.key, change.branch, change.head, gap.mark);
+        for time in 1..=TIMES_MAX {
+            let found = Delivery {
+                connection: event.connection.clone(),
+                forge_id: if time == 1 { name.clone() } else { format!("{name}:{time}") },
+                event_name: MADE_UP.to_owned(),
+                received_at: at,
+                event: Some(gap.event(event)),
+                state: DeliveryState::Accepted,
+            };
+            // Events of one project are handled one at a time, so nobody stores it between this look and the commit.
+            let stored = get(&self.ports, &delivery::key(&delivery::id(&found.connection, &found.forge_id))).await?;
+            let Some(stored) = stored else {
+                effects.tell(format!("{change}: its forge never told of \u{201c}{}\u{201d}", gap.mark));
+                effects.deliver(&found)?;
+                return Ok(());
+            };
+            if decode_foreign::<Delivery>(&stored).is_some_and(|stored| !stored.state.is_final()) {
+                return Ok(());
+            }
         }
-        effects.tell(format!("{change}: its forge never told of \u{201c}{}\u{201d}", gap.mark));
-        effects.deliver(&found)?;
+        tracing::warn!(%change, what = gap.mark, "what was made up for is not shown to whoever tells it; it is given up");
         Ok(())
     }
 }

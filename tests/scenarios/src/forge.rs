@@ -104,6 +104,8 @@ struct State {
     set: u64,
     /// Whether it tells of statuses that we set.
     tells_own: bool,
+    /// The last reading of a change that shows statuses, where later ones do not.
+    statuses_until: Option<u64>,
 }
 
 /// A status of ours on a commit.
@@ -361,6 +363,9 @@ impl Forge for PlayedForge {
             let mut facts = ChangeFacts { seen_at: now, ..shown };
             if state.unseen.as_ref().is_some_and(|(unseen, until)| unseen == change && now < *until) {
                 (facts.status, facts.merge_commit) = (ChangeStatus::Open, None);
+            }
+            if state.statuses_until.is_some_and(|last| state.reads > last) {
+                facts.statuses.clear();
             }
             state.readings.note(&facts);
             Ok(facts)

@@ -23,6 +23,13 @@ impl PlayedForge {
         }
     }
 
+    /// Has statuses be shown to so many more readings of changes, as by a forge that is behind the times afterwards; to all of them
+    /// again without a number.
+    pub fn show_statuses(&self, readings: Option<u64>) {
+        let mut state = self.state();
+        state.statuses_until = readings.map(|readings| state.reads + readings);
+    }
+
     /// Has it tell of the statuses that we set, as a GitHub does, from now on.
     pub fn tell_own_statuses(&self) {
         self.state().tells_own = true;

@@ -221,6 +221,25 @@ fn what_moves_no_revision_is_found_by_the_sweep_and_told_once() {
     }
 }
 
+/// C5: whoever is to tell what a sweep found may be shown the change as it was before; then it is found again, and told once.
+#[test]
+fn a_status_that_is_not_shown_to_whoever_is_to_tell_it_is_found_again() {
+    let (mut site, change) = checked_with_facts();
+    site.sweep();
+    let builds = |site: &Site| site.builds().iter().filter(|build| build.starts_with("told")).count();
+    site.forge.put_status(&change, "ci", "unit", "success");
+    for _ in 0..2 {
+        site.forge.show_statuses(Some(1));
+        site.sweep();
+        assert_eq!(builds(&site), 0, "the sweep alone was shown it");
+    }
+    site.forge.show_statuses(None);
+    for _ in 0..2 {
+        site.sweep();
+        assert_eq!(builds(&site), 1);
+    }
+}
+
 /// C5: of the statuses that nobody told of only those are made up for that some pipeline has a word for; the others start nothing.
 #[test]
 fn statuses_that_no_pipeline_heeds_are_not_made_up_for() {
