@@ -3,6 +3,7 @@
 //! Kept as it was when it was told of last, so that a sweep finds what was changed without a word. What a sweep made up for is no
 //! news when it is told after all.
 
+use crate::own;
 use serde::{Deserialize, Serialize};
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeFacts, CommitStatus};
@@ -57,6 +58,11 @@ pub(crate) struct Asks {
 impl Asks {
     pub(crate) fn is_own(&self, by: &str) -> bool {
         self.connection.as_ref().is_some_and(|connection| connection.is_own(by))
+    }
+
+    /// Returns whether somebody's reviews are our own, or may be: the webhook leaves those out.
+    pub(crate) fn may_be_own(&self, by: &str) -> bool {
+        self.connection.as_ref().is_some_and(|connection| own::may_be_own(connection, by))
     }
 }
 

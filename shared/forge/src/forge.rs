@@ -74,6 +74,11 @@ pub trait Forge: Send + Sync {
         comments: &[LineComment],
     ) -> Result<(), ForgeError>;
 
+    /// Returns the account that the connection acts as; `None` where its forge does not say, as to an application's token.
+    async fn own_account(&self) -> Result<Option<String>, ForgeError> {
+        Ok(None)
+    }
+
     /// Returns what somebody may do in a project's repository.
     async fn permission_of(&self, project: &ProjectName, login: &str) -> Result<Permission, ForgeError>;
 

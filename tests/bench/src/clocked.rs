@@ -142,6 +142,9 @@ impl Forge for ClockedForge {
     fn page_of(&self, project: &ProjectName, commit: Option<&Oid>) -> String {
         self.inner.page_of(project, commit)
     }
+    async fn own_account(&self) -> Result<Option<String>, ForgeError> {
+        self.watch.time("forge.own_account", self.inner.own_account()).await
+    }
     async fn permission_of(&self, project: &ProjectName, login: &str) -> Result<Permission, ForgeError> {
         self.watch.time("forge.permission_of", self.inner.permission_of(project, login)).await
     }

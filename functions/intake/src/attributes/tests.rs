@@ -219,6 +219,11 @@ fn statuses_are_missed_where_they_are_heeded() {
         (lost(status("sluice[bot]", "success", false), &asks()), lost(status("sluice", "success", true), &asks())),
         (1, 1)
     );
+    let unknown = Connection { login: None, ..asks().connection.unwrap() };
+    let unknown = Asks { connection: Some(unknown), ..asks() };
+    for (by, known, may) in [("sluice[bot]", true, true), ("other[bot]", false, true), ("grace", false, false)] {
+        assert_eq!((asks().may_be_own(by), unknown.may_be_own(by), unknown.is_own(by)), (known, may, false), "{by}");
+    }
     assert!(asks().is_own("sluice[bot]") && asks().is_own("sluice") && !asks().is_own("ci"));
     assert_eq!(lost(status("ci", "success", false), &Asks { statuses: false, ..asks() }), 0);
     assert!(attributes.are_whole(&with(status("ci", "success", false))), "a status moves no change");

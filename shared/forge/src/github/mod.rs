@@ -202,6 +202,14 @@ impl Forge for GitHub {
         report::put_line_comments(self, change, marker, text, comments).await
     }
 
+    async fn own_account(&self) -> Result<Option<String>, ForgeError> {
+        match self.own_login().await {
+            Ok(login) => Ok(Some(login)),
+            Err(ForgeError::Refused { .. } | ForgeError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn permission_of(&self, project: &ProjectName, login: &str) -> Result<Permission, ForgeError> {
         let attempted = format!("read what {login} may do in {}", project.name());
         read::permission(&self.api, project, login, &attempted).await
