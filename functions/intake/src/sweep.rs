@@ -267,9 +267,9 @@ impl Gap {
     }
 }
 
-/// Returns whether a tenant may have the project by the connection that is to be asked. Several may lead to its host: what is found
-/// by one that nobody has it by would be for nobody.
-fn may_be_known_by(known: &Known, event: &ForgeEvent) -> bool {
+/// Returns whether a tenant may have the project by the connection that is to be asked, or that tells of it. Several may lead to its
+/// host: what is found by one that nobody has it by would be for nobody.
+pub(crate) fn may_be_known_by(known: &Known, event: &ForgeEvent) -> bool {
     known.tenants.is_empty()
         || !known.damaged.is_empty()
         || known.tenants.iter().any(|concerned| is_by(concerned, event))
