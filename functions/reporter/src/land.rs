@@ -1,6 +1,7 @@
 //! A landing: is the tip still what was tested on; merge. What became of it is judged beside ([`crate::judge`]).
 
 use crate::Reporter;
+use crate::asked::asked_until;
 use crate::forward::{Move, Pushed, is_as_tested};
 use sluice_forge::{Forge, ForgeError, MergeMessage, Verdict, host_of};
 use sluice_gate::item::cut;
@@ -21,10 +22,6 @@ const OWN_MERGE_LOOK_SECONDS: u64 = 2;
 
 /// Seconds after which those who wait for a landing are told what keeps it.
 const TROUBLE_AFTER_SECONDS: u64 = 60;
-
-/// Seconds for which a push or a merge may be under way before anybody says that it came to nothing: while less is left of an attempt, none
-/// is asked for.
-const ASKED_SECONDS: u64 = 30;
 
 /// Dependencies of one change that are looked at before it lands; whoever admitted it refused more.
 const NEEDS_MAX: usize = 30;
@@ -83,7 +80,9 @@ impl Reporter {
             return Ok(());
         }
         tracing::warn!(change = %order.change, queue = %order.queue, why, "a landing cannot be carried out");
-        let trouble = Some(Trouble { since: now, why: cut(why, TROUBLE_BYTES_MAX) });
+        // Not before it was wanted, whatever our clock says: others count from that.
+        let since = now.max(order.wanted_at);
+        let trouble = Some(Trouble { since, why: cut(why, TROUBLE_BYTES_MAX) });
         let due = head.due.clone();
         let head = with_body(head, &Landing { trouble, ..order })?;
         // Losing means that somebody else carries it on.
@@ -104,7 +103,7 @@ impl Reporter {
         }
         let forge = self.forge(&order.change.key.connection)?.clone();
         let branch = BranchKey { project: order.change.key.project.clone(), branch: order.change.branch.clone() };
-        let own_until = self.own_merge_until(&record, &order);
+        let own_until = self.own_merge_until(&*forge, &branch, &record, &order).await?;
         let is_moving = order.is_moving();
         let may_be_moved = is_moving || order.pushed;
         let was_tried = order.tried;
@@ -229,11 +228,15 @@ impl Reporter {
         let now = self.ports.clock.now();
         let last = moves.as_ref().map_or(&order, |moves| moves.last(&order));
         let harmless = landing::put_harmless(last, &tip, now)?;
-        let intents = moves.as_ref().map(|moves| moves.intents(&tip, now)).transpose()?.unwrap_or_default();
+        let until = asked_until(begun.forge);
+        let intents = moves.as_ref().map(|moves| moves.intents(&tip, now, until)).transpose()?.unwrap_or_default();
         let untried = order.clone();
         order.way = if moves.is_some() { LandingWay::FastForward } else { LandingWay::Merge };
         order.state = LandingState::Attempting { tip: tip.clone() };
         order.tried = true;
+        if begun.own_until.is_none() {
+            order.asked_until = until;
+        }
         // Where the forge is to merge now, a push that had no answer may have been before.
         order.pushed |= begun.is_moving && moves.is_none();
         let with = harmless.into_iter().chain(intents).chain(turn::checks(&fences)).collect();
@@ -257,8 +260,9 @@ impl Reporter {
             };
             order.way = LandingWay::Merge;
             order.pushed |= is_unanswered;
+            order.asked_until = asked_until(begun.forge);
             let others = match is_unanswered {
-                true => moves.unanswered(&tip, self.ports.clock.now())?,
+                true => moves.unanswered(&tip, self.ports.clock.now(), order.asked_until)?,
                 false => moves.withdrawn()?,
             };
             let with = others.into_iter().chain(turn::checks(&fences)).collect();
@@ -341,19 +345,6 @@ impl Reporter {
             .iter()
             .zip(fences.values())
             .any(|(record, fence)| record.as_ref().is_some_and(|record| record.fence > *fence)))
-    }
-
-    /// Returns whether so little is left of an attempt that nothing more is asked for: it might be made when others take it for over.
-    fn is_too_late(&self, until: Timestamp) -> bool {
-        until < self.ports.clock.now().plus_seconds(ASKED_SECONDS)
-    }
-
-    /// Returns until when a merge may be under way that an earlier look asked for and did not live to see the end of. A forge
-    /// moves the branch first, shows the change as merged a moment later, and may refuse to merge it twice in between.
-    fn own_merge_until(&self, record: &Record, order: &Landing) -> Option<Timestamp> {
-        // The intent is due when the forge must have come to an end.
-        let due = record.due.as_ref().filter(|due| due.at > self.ports.clock.now())?;
-        matches!(order.state, LandingState::Attempting { .. }).then_some(due.at)
     }
 
     /// Returns what a change no longer meets of what its pipeline asks: news of that may still be on their way (G12).

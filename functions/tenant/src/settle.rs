@@ -211,6 +211,7 @@ mod tests {
             fence: Some(1),
             tried: false,
             pushed: false,
+            asked_until: None,
             trouble: None,
             unread_since: None,
             wanted_at: ORDERED,

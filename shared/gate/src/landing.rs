@@ -60,6 +60,10 @@ pub struct Landing {
     /// Whether a push to move its branch was sent for it and had no clear answer, whatever was begun since: of that the branch alone tells.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pushed: bool,
+    /// Until when what a forge was asked for last may be under way, by that forge's own clock: those of whoever looks may be minutes apart.
+    /// `None` where the forge does not tell the time; then the record's due time says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_until: Option<Timestamp>,
     /// What keeps it from being carried out, once it has been kept for a while.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<Trouble>,

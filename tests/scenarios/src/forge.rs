@@ -104,6 +104,8 @@ struct State {
     set: u64,
     /// Whether it tells of statuses that we set.
     tells_own: bool,
+    /// Whether its answers tell the time.
+    tells_time: bool,
     /// The last reading of a change that shows statuses, where later ones do not.
     statuses_until: Option<u64>,
 }
@@ -226,13 +228,6 @@ impl PlayedForge {
                 facts.change = ChangeRef { head: head.clone(), patchset: head.0.clone(), ..facts.change.clone() }
             });
         }
-    }
-
-    /// Says that somebody set a status on a change's head.
-    pub fn tell_status(&self, key: &ChangeKey, context: &str, sender: &str) {
-        let Some(head) = self.change(key).map(|kept| kept.facts.change.head) else { return };
-        let body = json!({"sha": head.0, "state": "success", "context": context});
-        self.tell("status", key, body, sender);
     }
 
     /// Has a change be for another branch from now on, and says so.
@@ -536,6 +531,10 @@ impl Forge for PlayedForge {
             Some(commit) => format!("https://{project}/commit/{commit}"),
             None => format!("https://{project}"),
         }
+    }
+
+    fn time(&self) -> Option<Timestamp> {
+        self.state().tells_time.then(|| self.world.now())
     }
 
     async fn permission_of(&self, _: &ProjectName, login: &str) -> Result<Permission, ForgeError> {

@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use http::Api;
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange, Permission};
 use sluice_model::git::{BranchKey, Commit, MergeMode, Oid};
-use sluice_model::{ConnectionName, ProjectName};
+use sluice_model::{ConnectionName, ProjectName, Timestamp};
 use url::Url;
 
 /// Where a GitHub is and who we are there.
@@ -200,6 +200,10 @@ impl Forge for GitHub {
         comments: &[LineComment],
     ) -> Result<(), ForgeError> {
         report::put_line_comments(self, change, marker, text, comments).await
+    }
+
+    fn time(&self) -> Option<Timestamp> {
+        self.api.time()
     }
 
     async fn own_account(&self) -> Result<Option<String>, ForgeError> {

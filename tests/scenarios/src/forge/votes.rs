@@ -23,6 +23,13 @@ impl PlayedForge {
         }
     }
 
+    /// Says that somebody set a status on a change's head.
+    pub fn tell_status(&self, key: &ChangeKey, context: &str, sender: &str) {
+        let Some(head) = self.change(key).map(|kept| kept.facts.change.head) else { return };
+        let body = json!({"sha": head.0, "state": "success", "context": context});
+        self.tell("status", key, body, sender);
+    }
+
     /// Has somebody approve a change; nobody is told.
     pub fn approve_silently(&self, key: &ChangeKey, by: &str) {
         let submitted_at = self.world.now();

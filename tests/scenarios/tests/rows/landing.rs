@@ -3,12 +3,12 @@
 use super::{CONFIG, PROJECT, approve, buildsets, comments, gate_builds, merged, propose, site, site_of};
 use sluice_forge::Forge;
 use sluice_gate::{Landing, LandingEnd, LandingState};
-use sluice_memory::Fate;
-use sluice_model::ConnectionName;
+use sluice_memory::{Fate, poll_once};
+use sluice_model::{ConnectionName, Timestamp};
 use sluice_records::codec::{decode, with_body};
 use sluice_records::landing::poke;
 use sluice_reporter::Reporter;
-use sluice_runtime::Clock as _;
+use sluice_runtime::Clock;
 use sluice_runtime::batch::{Look as _, LookError};
 use sluice_runtime::record::{Expect, Record, Write};
 use sluice_scenarios::Site;
@@ -164,6 +164,41 @@ fn a_merge_that_shows_late_is_waited_for() {
     site.run();
     site.forge.merge_unseen(20);
     approve(&mut site, &[&a]);
+    assert_eq!(merged(&site), [1]);
+    assert_eq!(buildsets(&site, &[&a]), ["org/one#1 SUCCESS"]);
+    assert_eq!(gate_builds(&site, "unit").len(), 1, "{:?}", site.builds());
+}
+
+/// A clock that is minutes ahead of the others.
+struct Ahead(Arc<dyn Clock>);
+
+impl Clock for Ahead {
+    fn now(&self) -> Timestamp {
+        self.0.now().plus_seconds(600)
+    }
+}
+
+/// Z6.4: whether a merge may be under way the forge's clock tells, and not that of whoever looks.
+#[test]
+fn a_merge_that_shows_late_is_waited_for_by_whoever_has_another_clock() {
+    let mut site = site();
+    site.forge.tell_time();
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    site.forge.merge_unseen(20);
+    site.forge.approve(&a);
+    site.run_until(|site| !site.forge.merges().is_empty());
+    let records = site.world.records();
+    let record = records.iter().find(|record| record.key.partition.starts_with("landing#")).unwrap();
+    let begun: Landing = decode(record).unwrap();
+    assert!(matches!(begun.state, LandingState::Attempting { .. }), "{begun:?}");
+    let forge = site.forge.clone() as Arc<dyn Forge>;
+    let forges: BTreeMap<ConnectionName, Arc<dyn Forge>> = BTreeMap::from([("github".into(), forge)]);
+    let mut ports = site.ports();
+    ports.clock = Arc::new(Ahead(ports.clock.clone()));
+    let looked = poll_once(Reporter::new(ports, forges).look_again(&poke(&begun))).expect("nothing dies here");
+    assert!(matches!(looked, Err(LookError::Later { .. })), "{looked:?}");
+    site.run();
     assert_eq!(merged(&site), [1]);
     assert_eq!(buildsets(&site, &[&a]), ["org/one#1 SUCCESS"]);
     assert_eq!(gate_builds(&site, "unit").len(), 1, "{:?}", site.builds());
