@@ -76,18 +76,28 @@ impl Reporter {
         let order: Landing = decode(&head)?;
         let now = self.ports.clock.now();
         let is_young = now.since(order.wanted_at) + seconds * 1_000 < TROUBLE_AFTER_SECONDS * 1_000;
-        if is_young || order.trouble.is_some() || matches!(order.state, LandingState::Ended { .. }) {
+        if is_young || matches!(order.state, LandingState::Ended { .. }) {
+            return Ok(());
+        }
+        let is_gone = self.is_gone(&order.change.key.connection).await;
+        if order.trouble.as_ref().is_some_and(|known| known.is_gone || !is_gone) {
             return Ok(());
         }
         tracing::warn!(change = %order.change, queue = %order.queue, why, "a landing cannot be carried out");
         // Not before it was wanted, whatever our clock says: others count from that.
-        let since = now.max(order.wanted_at);
-        let trouble = Some(Trouble { since, why: cut(why, TROUBLE_BYTES_MAX) });
+        let since = order.trouble.as_ref().map_or(now.max(order.wanted_at), |known| known.since);
+        let trouble = Some(Trouble { since, why: cut(why, TROUBLE_BYTES_MAX), is_gone });
         let due = head.due.clone();
         let head = with_body(head, &Landing { trouble, ..order })?;
         // Losing means that somebody else carries it on.
         cell::commit(&self.ports, Write { head, others: Vec::new(), pokes: Vec::new(), due }).await?;
         Ok(())
+    }
+
+    /// Returns whether a connection was removed, so that nobody can ask its forge any more; where nobody knows it was not.
+    async fn is_gone(&self, name: &ConnectionName) -> bool {
+        !self.forges.contains_key(name)
+            && connection::load(&self.ports).await.is_ok_and(|stored| !stored.0.contains_key(name))
     }
 
     /// Safe to run twice: after the intent is written the forge is read before it is asked.
@@ -236,6 +246,10 @@ impl Reporter {
         order.tried = true;
         if begun.own_until.is_none() {
             order.asked_until = until;
+        }
+        if let Some(trouble) = &mut order.trouble {
+            // It is there again: from here on what becomes of it is known in the end.
+            trouble.is_gone = false;
         }
         // Where the forge is to merge now, a push that had no answer may have been before.
         order.pushed |= begun.is_moving && moves.is_none();

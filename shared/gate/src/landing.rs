@@ -95,6 +95,9 @@ pub struct Trouble {
     pub since: Timestamp,
     /// What happened, for people; at most [`TROUBLE_BYTES_MAX`].
     pub why: String,
+    /// Whether the change's connection was removed, so that nobody can ask its forge any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_gone: bool,
 }
 
 /// Bytes that are kept of what keeps a landing from being carried out.
@@ -243,7 +246,8 @@ pub enum LandingEnd {
         /// What landed.
         landed: Commit,
     },
-    /// It is in its branch, as its forge says, and nobody can read what the branch became by that.
+    /// It is in its branch, as its forge says, and nobody can read what the branch became by that; or it may be there, and was taken out
+    /// by an operator, since nobody can ask its forge any more.
     Unproven {
         /// What could not be read.
         why: String,

@@ -1,15 +1,18 @@
 //! What is put into a branch was tested on that branch, whatever becomes of the change meanwhile.
 
 use super::{CONFIG, PROJECT, approve, buildsets, comments, gate_builds, merged, propose, site, site_of};
+use bytes::Bytes;
 use sluice_forge::Forge;
 use sluice_gate::{Landing, LandingEnd, LandingState};
 use sluice_memory::{Fate, poll_once};
 use sluice_model::{ConnectionName, Timestamp};
 use sluice_records::codec::{decode, with_body};
+use sluice_records::connection;
 use sluice_records::landing::poke;
 use sluice_reporter::Reporter;
 use sluice_runtime::Clock;
 use sluice_runtime::batch::{Look as _, LookError};
+use sluice_runtime::object::PutMode;
 use sluice_runtime::record::{Expect, Record, Write};
 use sluice_scenarios::Site;
 use std::collections::BTreeMap;
@@ -289,6 +292,37 @@ fn what_is_done_to_a_change_whose_merge_shows_late_is_no_refusal() {
         assert_eq!(merged(&site), [1]);
         assert_eq!(buildsets(&site, &[&a]), ["org/one#1 SUCCESS"], "revised: {is_revised}");
         assert!(!frozen(&site));
+    }
+}
+
+/// R06, Z6.4: that a landing's connection was removed is told with what keeps it, so that an operator may take out what was begun.
+#[test]
+fn a_landing_whose_connection_was_removed_says_so() {
+    for is_removed in [false, true] {
+        let mut site = site();
+        let a = propose(&site, 1, &[("a", "x")]);
+        site.run();
+        site.forge.approve(&a);
+        let order = |site: &Site| -> Option<Landing> {
+            let records = site.world.records();
+            let record = records.iter().find(|record| record.key.partition.starts_with("landing#"))?;
+            Some(decode(record).unwrap())
+        };
+        site.run_until(|site| order(site).is_some());
+        let landing = order(&site).unwrap();
+        if is_removed {
+            let ports = site.ports();
+            let mut stored = poll_once(connection::load(&ports)).unwrap().unwrap();
+            stored.0.remove(&ConnectionName::from("github"));
+            let text = Bytes::from(serde_json::to_string(&stored).unwrap());
+            let put = ports.objects.put(connection::OBJECT, text, PutMode::Always, "application/json");
+            poll_once(put).unwrap().unwrap();
+        }
+        site.world.advance_millis(61_000);
+        let looked = poll_once(Reporter::new(site.ports(), BTreeMap::new()).look(&poke(&landing))).unwrap();
+        assert!(looked.is_err(), "nobody can be asked");
+        let trouble = order(&site).unwrap().trouble.expect("it is told what keeps it");
+        assert_eq!(trouble.is_gone, is_removed, "{trouble:?}");
     }
 }
 
