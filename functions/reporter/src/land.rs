@@ -23,7 +23,7 @@ const OWN_MERGE_LOOK_SECONDS: u64 = 2;
 /// Seconds after which those who wait for a landing are told what keeps it.
 const TROUBLE_AFTER_SECONDS: u64 = 60;
 
-/// Dependencies of one change that are looked at before it lands; whoever admitted it refused more.
+/// Dependencies of one change that are looked at before it lands; whoever admitted it refused more, and so does its landing.
 const NEEDS_MAX: usize = 30;
 
 /// Where a landing goes, and what an earlier look may have begun of it.
@@ -95,7 +95,7 @@ impl Reporter {
     }
 
     /// Returns whether a connection was removed, so that nobody can ask its forge any more; where nobody knows it was not.
-    async fn is_gone(&self, name: &ConnectionName) -> bool {
+    pub(crate) async fn is_gone(&self, name: &ConnectionName) -> bool {
         !self.forges.contains_key(name)
             && connection::load(&self.ports).await.is_ok_and(|stored| !stored.0.contains_key(name))
     }
@@ -372,7 +372,8 @@ impl Reporter {
         let strange = self.strange(facts).await?;
         let named = facts.depends_on.iter().filter(|url| !strange.contains(url));
         let named: Vec<_> = named.map(|url| self.changes_at(url, &order.change.key.connection)).collect();
-        for keys in parents.chain(named).take(NEEDS_MAX) {
+        let mut looked_at = BTreeSet::new();
+        for keys in parents.chain(named) {
             let Some(key) = keys.first() else {
                 return Ok(Some(
                     "it depends on something that is no change of a forge that is configured here".to_owned(),
@@ -381,6 +382,15 @@ impl Reporter {
             // That it needs itself says nothing.
             if keys.iter().any(|key| *key == order.change.key || order.needs.contains(key)) {
                 continue;
+            }
+            if !looked_at.insert(key.clone()) {
+                continue;
+            }
+            // What is not looked at is not known to be merged.
+            if looked_at.len() > NEEDS_MAX {
+                return Ok(Some(format!(
+                    "it depends on more than {NEEDS_MAX} changes that did not land before it here"
+                )));
             }
             if !self.is_any_merged(&keys).await? {
                 // One text: whether there is such a change is the business of those who may see its project.

@@ -295,6 +295,15 @@ fn what_is_done_to_a_change_whose_merge_shows_late_is_no_refusal() {
     }
 }
 
+/// Removes the connection to the forge; who knows it already goes on.
+pub fn remove_connection(site: &Site) {
+    let ports = site.ports();
+    let mut stored = poll_once(connection::load(&ports)).unwrap().unwrap();
+    stored.0.remove(&ConnectionName::from("github"));
+    let text = Bytes::from(serde_json::to_string(&stored).unwrap());
+    poll_once(ports.objects.put(connection::OBJECT, text, PutMode::Always, "application/json")).unwrap().unwrap();
+}
+
 /// R06, Z6.4: that a landing's connection was removed is told with what keeps it, so that an operator may take out what was begun.
 #[test]
 fn a_landing_whose_connection_was_removed_says_so() {
@@ -311,12 +320,7 @@ fn a_landing_whose_connection_was_removed_says_so() {
         site.run_until(|site| order(site).is_some());
         let landing = order(&site).unwrap();
         if is_removed {
-            let ports = site.ports();
-            let mut stored = poll_once(connection::load(&ports)).unwrap().unwrap();
-            stored.0.remove(&ConnectionName::from("github"));
-            let text = Bytes::from(serde_json::to_string(&stored).unwrap());
-            let put = ports.objects.put(connection::OBJECT, text, PutMode::Always, "application/json");
-            poll_once(put).unwrap().unwrap();
+            remove_connection(&site);
         }
         site.world.advance_millis(61_000);
         let looked = poll_once(Reporter::new(site.ports(), BTreeMap::new()).look(&poke(&landing))).unwrap();

@@ -52,6 +52,22 @@ fn a_webhook_that_nobody_took_is_sent_again_and_counts() {
     assert_eq!(site.builds(), ["check unit 1"; 2], "it came, and is not asked for again");
 }
 
+/// C5: a forge that tells of a change a moment before it shows it loses none of what it told; of one that it never shows that ends.
+#[test]
+fn what_is_told_of_a_change_that_is_not_shown_yet_is_looked_at_again() {
+    for is_shown in [true, false] {
+        let mut site = super::site();
+        propose(&site, 1, &[("a", "x")]);
+        site.forge.set_blind(true);
+        site.run_now();
+        assert_eq!(site.builds(), Vec::<String>::new());
+        site.forge.set_blind(!is_shown);
+        site.run();
+        assert_eq!(site.builds().len(), usize::from(is_shown));
+        assert_eq!(site.ending(&[], &[]).left_over, Vec::<String>::new());
+    }
+}
+
 /// C5, S06: a push is found by where the branch is, has its post job, and has configuration read again.
 #[test]
 fn a_push_that_nobody_told_of_is_found_and_told_once() {
