@@ -172,6 +172,28 @@ fn a_merge_that_shows_late_is_waited_for() {
     assert_eq!(gate_builds(&site, "unit").len(), 1, "{:?}", site.builds());
 }
 
+/// Z6.5: what is not looked at right before a landing is not known to be merged.
+#[test]
+fn a_change_that_names_more_than_are_looked_at_by_then_does_not_land() {
+    for (count, landed) in [(30, vec![1]), (31, vec![])] {
+        let mut site = site();
+        let others: Vec<u64> = (2..2 + count).collect();
+        for number in &others {
+            let other = propose(&site, *number, &[("b", "x")]);
+            site.forge.merge_silently(&other);
+        }
+        while site.forge.next_webhook().is_some() {} // What came with them is another story.
+        let a = propose(&site, 1, &[("a", "x")]);
+        site.run();
+        site.forge.approve(&a);
+        site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
+        let named = others.iter().map(|number| format!("Depends-On: https://forge.test/org/one/pull/{number}\n"));
+        site.forge.describe(&a, &named.collect::<String>(), false);
+        site.run();
+        assert_eq!(merged(&site), landed, "{count}");
+    }
+}
+
 /// A clock that is minutes ahead of the others.
 struct Ahead(Arc<dyn Clock>);
 

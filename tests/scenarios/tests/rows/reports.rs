@@ -12,7 +12,7 @@ use sluice_runtime::batch::Look as _;
 use sluice_scenarios::Site;
 use std::collections::BTreeMap;
 
-/// R05: what is to be told by a connection that was removed is told nobody, and keeps nobody waiting; one that is there and not known to
+/// Z6.3: what is to be told by a connection that was removed is told nobody, and keeps nobody waiting; one that is there and not known to
 /// whoever tells is waited for.
 #[test]
 fn a_report_by_a_connection_that_was_removed_ends_with_that_reason() {
