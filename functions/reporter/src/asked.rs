@@ -18,9 +18,10 @@ const ASKED_SECONDS: u64 = 30;
 /// Seconds for which what a forge is asked for may be under way, by the forge's clock, which its answers tell to the second.
 const UNDER_WAY_SECONDS: u64 = 62;
 
-/// Returns until when what a forge is asked for now may be under way, by its own clock.
-pub(crate) fn asked_until(forge: &dyn Forge) -> Option<Timestamp> {
-    forge.time().map(|time| time.plus_seconds(UNDER_WAY_SECONDS))
+/// Returns until when what a forge is asked for now may be under way, by its own clock. Where its last answer came too long ago to tell
+/// the time, it is so long after what an attempt that lasts still was asked for.
+pub(crate) fn asked_until(forge: &dyn Forge, before: Option<Timestamp>) -> Option<Timestamp> {
+    forge.time().or(before).map(|time| time.plus_seconds(UNDER_WAY_SECONDS))
 }
 
 impl Reporter {

@@ -238,7 +238,7 @@ impl Reporter {
         let now = self.ports.clock.now();
         let last = moves.as_ref().map_or(&order, |moves| moves.last(&order));
         let harmless = landing::put_harmless(last, &tip, now)?;
-        let until = asked_until(begun.forge);
+        let until = asked_until(begun.forge, None);
         let intents = moves.as_ref().map(|moves| moves.intents(&tip, now, until)).transpose()?.unwrap_or_default();
         let untried = order.clone();
         order.way = if moves.is_some() { LandingWay::FastForward } else { LandingWay::Merge };
@@ -274,7 +274,7 @@ impl Reporter {
             };
             order.way = LandingWay::Merge;
             order.pushed |= is_unanswered;
-            order.asked_until = asked_until(begun.forge);
+            order.asked_until = asked_until(begun.forge, order.asked_until);
             let others = match is_unanswered {
                 true => moves.unanswered(&tip, self.ports.clock.now(), order.asked_until)?,
                 false => moves.withdrawn()?,
