@@ -202,10 +202,11 @@ impl Intake {
 
     /// Returns who says what an event tells. Once one pipeline waits for what we say, all of them hear of it.
     async fn speaker(&self, event: &ForgeEvent, seen: &mut Seen) -> Result<Speaker, LookError> {
-        match seen.speaker {
-            Some(known) => Ok(known),
-            None => Ok(*seen.speaker.insert(self.who_says(event).await?)),
+        if let Some(known) = seen.speaker {
+            return Ok(known);
         }
+        let says = self.who_says(event).await?;
+        Ok(*seen.speaker.insert(says))
     }
 
     /// Returns whether a trigger of the pipeline takes the event. What its sender may do is asked only where that decides.
