@@ -3,6 +3,7 @@
 //! Kept as it was when it was told of last, so that a sweep finds what was changed without a word. What a sweep made up for is no
 //! news when it is told after all.
 
+use crate::own;
 use serde::{Deserialize, Serialize};
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeFacts, CommitStatus};
@@ -57,6 +58,11 @@ pub(crate) struct Asks {
 impl Asks {
     pub(crate) fn is_own(&self, by: &str) -> bool {
         self.connection.as_ref().is_some_and(|connection| connection.is_own(by))
+    }
+
+    /// Returns whether somebody's reviews are our own, or may be: the webhook leaves those out.
+    pub(crate) fn may_be_own(&self, by: &str) -> bool {
+        self.connection.as_ref().is_some_and(|connection| own::may_be_own(connection, by))
     }
 }
 
@@ -118,6 +124,8 @@ impl Attributes {
                 Some(_) if takes_away(event) && is_of_revision(&name) => continue,
                 // An older answer of the forge: what was told is newer.
                 Some(_) if is_behind(&name, told, value) => continue,
+                // Another one has words of its own, which may be lost; or the forge does not show yet what this tells.
+                _ if is_of_another(event, value) => continue,
                 Some(value) if self.has_room(&name) => drop(self.told.insert(name, value.clone())),
                 Some(_) => continue,
                 None => drop(self.told.remove(&name)),
@@ -408,6 +416,13 @@ fn is_same(name: &str, told: Option<&String>, now: Option<&String>) -> bool {
     told == now
         || is_behind(name, told, now)
         || told.zip(now).is_some_and(|(told, now)| is_old(told) && is_value(told, now))
+}
+
+/// Whether an event tells of a status, and its change shows another one in its place, or none.
+fn is_of_another(event: &ForgeEvent, shown: Option<&String>) -> bool {
+    let EventKind::Change { action, status: Some(told), .. } = &event.kind else { return false };
+    let state = told.rsplit_once(':').map(|(_, state)| state);
+    matches!(action.as_str(), "status" | "completed") && state != shown.map(|shown| parted(shown).0)
 }
 
 /// Whether a status is one from before the one that was told, whatever it says: numbers of statuses grow, and a forge may answer with

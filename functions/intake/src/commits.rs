@@ -69,7 +69,7 @@ impl Intake {
         if let ([number], 0) = (numbers.as_slice(), told.after) {
             let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
             let event = told.of(event, *number);
-            return self.about_change(id, Told { event: &event, is_made_up: false }, &key, effects).await;
+            return self.about_change(id, Told { event: &event, is_made_up: false }, &key, at, effects).await;
         }
         let delivery = |forge_id: String, event: ForgeEvent| Delivery {
             connection: event.connection.clone(),

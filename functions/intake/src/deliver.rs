@@ -17,7 +17,7 @@ use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus, RefMove};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::gerrit::GerritEvent;
 use sluice_model::poke::Poke;
-use sluice_model::{BranchName, DeliveryId, ProjectName, QueueKey, TenantName};
+use sluice_model::{BranchName, DeliveryId, ProjectName, QueueKey, TenantName, Timestamp};
 use sluice_records::codec::{decode, expiry, get, with_body};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::tenant::{self, Early, Waiting};
@@ -36,6 +36,9 @@ const FULL: usize = 60;
 
 /// Commits that tell tenants of one event.
 const PARTS_MAX: usize = 1_000;
+
+/// Milliseconds within which a forge may tell of a change that it does not show yet.
+const SHOWN_MILLIS: u64 = 60_000;
 
 /// The most effects a delivery's record tells.
 const EFFECTS_MAX: usize = 20;
@@ -225,7 +228,7 @@ impl Intake {
             EventKind::Change { number, .. } | EventKind::Gerrit(GerritEvent { number, .. }) => {
                 let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
                 let event = Told { event, is_made_up: delivery.event_name == MADE_UP };
-                return self.about_change(id, event, &key, effects).await;
+                return self.about_change(id, event, &key, delivery.received_at, effects).await;
             }
             EventKind::Commit { head, event: name, action, status, after } => {
                 let told = OnCommit { head, event: name, action, status, after: *after };
@@ -293,12 +296,14 @@ impl Intake {
         Ok(Outcome::Leads(effects))
     }
 
-    /// Something came about a change: it is read, and told.
+    /// Something came about a change, at this time: it is read, and told. One that its forge does not show yet is looked at again by
+    /// the sweep of what is due.
     pub(crate) async fn about_change(
         &self,
         id: &DeliveryId,
         told: Told<'_>,
         key: &ChangeKey,
+        came_at: Timestamp,
         mut effects: Effects,
     ) -> Result<Outcome, LookError> {
         let forge = match self.forge_if_any(&key.connection).await? {
@@ -310,7 +315,12 @@ impl Intake {
                 None => Outcome::Leads(effects),
                 Some(why) => Outcome::Waits { why, tenant: None },
             }),
-            Err(error) => final_or_again(error),
+            Err(error) => Ok(match final_or_again(error)? {
+                Outcome::Fails(why) if self.ports.clock.now().since(came_at) < SHOWN_MILLIS => {
+                    Outcome::Waits { why, tenant: None }
+                }
+                outcome => outcome,
+            }),
         }
     }
 

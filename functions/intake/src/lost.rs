@@ -164,17 +164,21 @@ impl Intake {
     }
 
     /// Notes that a push was told, and returns to whom it says something new. One that was found by a sweep, and whose webhook came
-    /// after all, does to nobody.
+    /// after all, does to nobody. What comes by a connection that no tenant has the project by is not noted: it starts nothing, so
+    /// that the push is still to be told by the one that they have it by.
     pub(crate) async fn is_new_push(
         &self,
         event: &ForgeEvent,
         moved: &RefMove,
-        refs: Option<Refs>,
+        (refs, is_for_any): (Option<Refs>, bool),
         effects: &mut Effects,
     ) -> Result<NewTo, LookError> {
         let mut refs = refs.unwrap_or_default();
         if moved.branch().is_none() {
             return Ok(NewTo::All);
+        }
+        if !is_for_any {
+            return Ok(if refs.was_told(moved) { NewTo::Nobody } else { NewTo::All });
         }
         if refs.was_told_elsewhere(moved, &event.connection) {
             refs.note_again(moved, &event.connection);

@@ -11,7 +11,7 @@ use crate::early::Turn;
 use crate::lost::NewTo;
 use crate::needs::{Seen, stranger};
 use crate::route::{by_name, in_words, queue_key};
-use crate::sweep::is_by;
+use crate::sweep::{is_by, may_be_known_by};
 use sluice_forge::Verdict;
 use sluice_gate::filter::Detail;
 use sluice_gate::{ArrivalKind, Candidate, filter};
@@ -54,7 +54,9 @@ impl Intake {
         let harmless = branch.as_ref().map(name);
         let seen = refs::key(&event.project);
         let keys: Vec<Key> = harmless.iter().chain([&seen]).cloned().collect();
-        let Known { tenants, damaged, found } = self.tenants_with(&event.project, Order::InTurn, &keys).await?;
+        let known = self.tenants_with(&event.project, Order::InTurn, &keys).await?;
+        let is_for_any = may_be_known_by(&known, event);
+        let Known { tenants, damaged, found } = known;
         let mut concerned = by_name(&tenants, &damaged);
         if let Some(after) = after {
             concerned.retain(|name, _| *name > after);
@@ -62,7 +64,8 @@ impl Intake {
             effects.tell(format!("no tenant knows {}", event.project));
             return Ok(());
         } else {
-            match self.is_new_push(event, moved, found.get(&seen).and_then(decode_foreign), effects).await? {
+            let refs = found.get(&seen).and_then(decode_foreign);
+            match self.is_new_push(event, moved, (refs, is_for_any), effects).await? {
                 NewTo::All => {}
                 NewTo::ItsOwn => concerned.retain(|_, concerned| match concerned {
                     Ok(concerned) => is_by(concerned, event),

@@ -11,12 +11,11 @@ use sluice_gate::filter::{Detail, Speaker};
 use sluice_gate::queue::queue_of;
 use sluice_gate::{Arrival, ArrivalKind, Candidate, filter};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
-use sluice_model::event::{Awaited, Behind, EventKind, ForgeEvent};
+use sluice_model::event::{Awaited, Behind, ForgeEvent};
 use sluice_model::poke::Poke;
 use sluice_model::{ArrivalId, BranchName, DeliveryId, QueueKey, TenantName};
 use sluice_records::change::{self, NEEDED_BY};
 use sluice_records::codec::decode_foreign;
-use sluice_records::connection::{self, Connection};
 use sluice_records::layout::Live;
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Key, Query};
@@ -207,21 +206,13 @@ impl Intake {
         Ok(Some((arrival(kind), effect)))
     }
 
-    /// Returns who says what an event tells: of a status, a check run or votes it may be this service. Once one pipeline waits for
-    /// that, all of them hear of it.
+    /// Returns who says what an event tells. Once one pipeline waits for what we say, all of them hear of it.
     async fn speaker(&self, event: &ForgeEvent, seen: &mut Seen) -> Result<Speaker, LookError> {
-        let by: &str = match &event.kind {
-            EventKind::Change { status: Some(_), .. } => &event.sender,
-            EventKind::Gerrit(told) if !told.votes.is_empty() => &told.username,
-            _ => return Ok(Speaker::Others),
-        };
         if let Some(known) = seen.speaker {
             return Ok(known);
         }
-        let connections = connection::load(&self.ports).await?;
-        let is_own = |connection: &Connection| connection.is_own(by);
-        let is_ours = connections.0.get(&event.connection).is_some_and(is_own);
-        Ok(*seen.speaker.insert(if is_ours { Speaker::Ourselves } else { Speaker::Others }))
+        let says = self.who_says(event).await?;
+        Ok(*seen.speaker.insert(says))
     }
 
     /// Returns how much is told of what the event lets into the pipeline; `None` where no trigger takes it. What its sender may do is

@@ -15,9 +15,9 @@ use sluice_model::change::{ChangeFacts, ChangeRef, OpenChange, Review, ReviewSta
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::gerrit::GerritEvent;
 use sluice_model::id::digest;
+use sluice_records::change;
 use sluice_records::codec::{decode_foreign, get};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
-use sluice_records::{change, connection};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::Key;
 
@@ -32,6 +32,10 @@ const STATUS_READS_MAX: usize = 10;
 
 /// Gaps that one sweep mends; the next one goes on.
 const GAPS_MAX: usize = 40;
+
+/// How often one thing is made up for that stays untold, since its forge does not show it to whoever is to tell it, or answers that
+/// nothing is there.
+const TIMES_MAX: usize = 8;
 
 impl Intake {
     /// Compares a project's branches and open changes with what is known here. The inner error is final.
@@ -90,7 +94,7 @@ impl Intake {
     async fn asks(&self, event: &ForgeEvent, known: &Known) -> Result<Asks, LookError> {
         let mut pipelines = known.tenants.iter().flat_map(|concerned| concerned.live.layout.pipelines());
         let statuses = pipelines.any(|pipeline| filter::heeds_statuses(pipeline, &event.connection));
-        let connection = connection::load(&self.ports).await?.0.remove(&event.connection);
+        let connection = self.account(&event.connection).await?;
         let is_gerrit = connection.as_ref().is_some_and(|connection| connection.driver == Driver::Gerrit);
         Ok(Asks { connection, is_gerrit, statuses })
     }
@@ -123,6 +127,9 @@ impl Intake {
         if !told.contains(&told::revision(&now)) {
             return Ok(vec![Gap::revision(change, "changed")]);
         }
+        // A review of ours is told of by nobody, since its webhook ends as an echo; made up for, it would start what reports it again.
+        let others = now.reviews.iter().filter(|review| !asks.may_be_own(&review.by)).cloned().collect();
+        let now = ChangeFacts { reviews: others, ..now };
         let before = told.clone();
         let lost = told.lost(&now, asks);
         told.note(&now);
@@ -137,7 +144,8 @@ impl Intake {
         Ok(gaps)
     }
 
-    /// Stores a delivery of ours for what a forge never told; once for each thing, since nothing is told twice by mending.
+    /// Stores a delivery of ours for what a forge never told. One is under way at a time; that one has ended and the thing is missing
+    /// still says that whoever was to tell it was not shown it, so that it is told once more. What is told and shown is missing no more.
     pub(crate) async fn mend(
         &self,
         event: &ForgeEvent,
@@ -147,21 +155,28 @@ impl Intake {
         at: Timestamp,
         effects: &mut Effects,
     ) -> Result<(), LookError> {
-        let found = Delivery {
-            connection: event.connection.clone(),
-            forge_id: format!("sweep:{}:{}:{}:{}:{taken_back}", change.key, change.branch, change.head, gap.mark),
-            event_name: MADE_UP.to_owned(),
-            received_at: at,
-            event: Some(gap.event(event)),
-            state: DeliveryState::Accepted,
-        };
-        let id = delivery::id(&found.connection, &found.forge_id);
-        // Events of one project are handled one at a time, so nobody stores it between this look and the commit.
-        if get(&self.ports, &delivery::key(&id)).await?.is_some() {
-            return Ok(());
+        let name = format!("sweep:{}:{}:{}:{}:{taken_back}", change.key, change.branch, change.head, gap.mark);
+        for time in 1..=TIMES_MAX {
+            let found = Delivery {
+                connection: event.connection.clone(),
+                forge_id: if time == 1 { name.clone() } else { format!("{name}:{time}") },
+                event_name: MADE_UP.to_owned(),
+                received_at: at,
+                event: Some(gap.event(event)),
+                state: DeliveryState::Accepted,
+            };
+            // Events of one project are handled one at a time, so nobody stores it between this look and the commit.
+            let stored = get(&self.ports, &delivery::key(&delivery::id(&found.connection, &found.forge_id))).await?;
+            let Some(stored) = stored else {
+                effects.tell(format!("{change}: its forge never told of \u{201c}{}\u{201d}", gap.mark));
+                effects.deliver(&found)?;
+                return Ok(());
+            };
+            if decode_foreign::<Delivery>(&stored).is_some_and(|stored| !stored.state.is_final()) {
+                return Ok(());
+            }
         }
-        effects.tell(format!("{change}: its forge never told of \u{201c}{}\u{201d}", gap.mark));
-        effects.deliver(&found)?;
+        tracing::warn!(%change, what = gap.mark, "what was made up for is not shown to whoever tells it; it is given up");
         Ok(())
     }
 }
@@ -252,9 +267,9 @@ impl Gap {
     }
 }
 
-/// Returns whether a tenant may have the project by the connection that is to be asked. Several may lead to its host: what is found
-/// by one that nobody has it by would be for nobody.
-fn may_be_known_by(known: &Known, event: &ForgeEvent) -> bool {
+/// Returns whether a tenant may have the project by the connection that is to be asked, or that tells of it. Several may lead to its
+/// host: what is found by one that nobody has it by would be for nobody.
+pub(crate) fn may_be_known_by(known: &Known, event: &ForgeEvent) -> bool {
     known.tenants.is_empty()
         || !known.damaged.is_empty()
         || known.tenants.iter().any(|concerned| is_by(concerned, event))

@@ -40,10 +40,15 @@ impl Move {
     }
 
     /// Returns the intents of those behind the first, each on condition that its landing is as it was read.
-    pub(crate) fn intents(&self, tip: &Commit, now: Timestamp) -> Result<Vec<Write>, PortError> {
+    pub(crate) fn intents(
+        &self,
+        tip: &Commit,
+        now: Timestamp,
+        asked_until: Option<Timestamp>,
+    ) -> Result<Vec<Write>, PortError> {
         let intent = |(seen, order): &(Record, Landing)| {
             let state = LandingState::Attempting { tip: tip.clone() };
-            let order = Landing { state, tried: true, ..order.clone() };
+            let order = Landing { state, tried: true, asked_until, ..order.clone() };
             under_way(seen, &order, seen.revision, now)
         };
         self.behind.iter().map(intent).collect()
@@ -63,10 +68,15 @@ impl Move {
 
     /// Returns the same landings as those that nobody moves any more, and that a move of before may land still: each asks its branch, and
     /// says of nothing that it did not land while that may be so.
-    pub(crate) fn unanswered(&self, tip: &Commit, now: Timestamp) -> Result<Vec<Write>, PortError> {
+    pub(crate) fn unanswered(
+        &self,
+        tip: &Commit,
+        now: Timestamp,
+        asked_until: Option<Timestamp>,
+    ) -> Result<Vec<Write>, PortError> {
         let unanswered = |(seen, order): &(Record, Landing)| {
             let (way, state) = (LandingWay::Merge, LandingState::Attempting { tip: tip.clone() });
-            let order = Landing { way, state, tried: true, pushed: true, ..order.clone() };
+            let order = Landing { way, state, tried: true, pushed: true, asked_until, ..order.clone() };
             under_way(seen, &order, seen.revision + 1, now)
         };
         self.behind.iter().map(unanswered).collect()

@@ -73,24 +73,25 @@ impl Reporter {
     ) -> Result<LandingEnd, LookError> {
         match forge.read_commit(&branch.project, landed).await {
             Ok(facts) => Ok(compared(order, facts.commit)),
-            Err(error) => self.unread(order, error).await,
+            Err(error) => self.unread(forge, order, error).await,
         }
     }
 
     async fn judge_tip(&self, forge: &dyn Forge, order: &Landing, branch: &BranchKey) -> Result<LandingEnd, LookError> {
         match forge.branch_tip(branch).await {
             Ok(tip) => Ok(compared(order, tip)),
-            Err(error) => self.unread(order, error).await,
+            Err(error) => self.unread(forge, order, error).await,
         }
     }
 
     /// Returns how a landing ends that was made, as its forge says, and that cannot be judged: unproven, once the forge has said for
-    /// long that it will not show what landed. Since when it says so stands with the landing, whoever looks.
-    async fn unread(&self, order: &Landing, error: ForgeError) -> Result<LandingEnd, LookError> {
+    /// long that it will not show what landed. Since when it says so stands with the landing, whoever looks, by its own clock where it
+    /// tells the time.
+    async fn unread(&self, forge: &dyn Forge, order: &Landing, error: ForgeError) -> Result<LandingEnd, LookError> {
         if error.verdict() != Verdict::Final {
             return Err(again(error));
         }
-        let now = self.ports.clock.now();
+        let now = forge.time().unwrap_or_else(|| self.ports.clock.now());
         match order.unread_since {
             Some(since) if since.plus_seconds(UNREAD_SECONDS) <= now => {
                 return Ok(LandingEnd::Unproven { why: cut(&error.to_string(), TROUBLE_BYTES_MAX) });

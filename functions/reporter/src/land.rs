@@ -1,6 +1,7 @@
 //! A landing: is the tip still what was tested on; merge. What became of it is judged beside ([`crate::judge`]).
 
 use crate::Reporter;
+use crate::asked::asked_until;
 use crate::forward::{Move, Pushed, is_as_tested};
 use sluice_forge::{Forge, ForgeError, MergeMessage, Verdict, no_changes};
 use sluice_gate::item::cut;
@@ -22,11 +23,7 @@ const OWN_MERGE_LOOK_SECONDS: u64 = 2;
 /// Seconds after which those who wait for a landing are told what keeps it.
 const TROUBLE_AFTER_SECONDS: u64 = 60;
 
-/// Seconds for which a push or a merge may be under way before anybody says that it came to nothing: while less is left of an attempt, none
-/// is asked for.
-const ASKED_SECONDS: u64 = 30;
-
-/// Dependencies of one change that are looked at before it lands; whoever admitted it refused more.
+/// Dependencies of one change that are looked at before it lands; whoever admitted it refused more, and so does its landing.
 const NEEDS_MAX: usize = 30;
 
 /// Where a landing goes, and what an earlier look may have begun of it.
@@ -79,16 +76,28 @@ impl Reporter {
         let order: Landing = decode(&head)?;
         let now = self.ports.clock.now();
         let is_young = now.since(order.wanted_at) + seconds * 1_000 < TROUBLE_AFTER_SECONDS * 1_000;
-        if is_young || order.trouble.is_some() || matches!(order.state, LandingState::Ended { .. }) {
+        if is_young || matches!(order.state, LandingState::Ended { .. }) {
+            return Ok(());
+        }
+        let is_gone = self.is_gone(&order.change.key.connection).await;
+        if order.trouble.as_ref().is_some_and(|known| known.is_gone || !is_gone) {
             return Ok(());
         }
         tracing::warn!(change = %order.change, queue = %order.queue, why, "a landing cannot be carried out");
-        let trouble = Some(Trouble { since: now, why: cut(why, TROUBLE_BYTES_MAX) });
+        // Not before it was wanted, whatever our clock says: others count from that.
+        let since = order.trouble.as_ref().map_or(now.max(order.wanted_at), |known| known.since);
+        let trouble = Some(Trouble { since, why: cut(why, TROUBLE_BYTES_MAX), is_gone });
         let due = head.due.clone();
         let head = with_body(head, &Landing { trouble, ..order })?;
         // Losing means that somebody else carries it on.
         cell::commit(&self.ports, Write { head, others: Vec::new(), pokes: Vec::new(), due }).await?;
         Ok(())
+    }
+
+    /// Returns whether a connection was removed, so that nobody can ask its forge any more; where nobody knows it was not.
+    pub(crate) async fn is_gone(&self, name: &ConnectionName) -> bool {
+        !self.forges.contains_key(name)
+            && connection::load(&self.ports).await.is_ok_and(|stored| !stored.0.contains_key(name))
     }
 
     /// Safe to run twice: after the intent is written the forge is read before it is asked.
@@ -104,7 +113,7 @@ impl Reporter {
         }
         let forge = self.forge(&order.change.key.connection)?.clone();
         let branch = BranchKey { project: order.change.key.project.clone(), branch: order.change.branch.clone() };
-        let own_until = self.own_merge_until(&record, &order);
+        let own_until = self.own_merge_until(&*forge, &branch, &record, &order).await?;
         let is_moving = order.is_moving();
         let may_be_moved = is_moving || order.pushed;
         let was_tried = order.tried;
@@ -229,11 +238,19 @@ impl Reporter {
         let now = self.ports.clock.now();
         let last = moves.as_ref().map_or(&order, |moves| moves.last(&order));
         let harmless = landing::put_harmless(last, &tip, now)?;
-        let intents = moves.as_ref().map(|moves| moves.intents(&tip, now)).transpose()?.unwrap_or_default();
+        let until = asked_until(begun.forge, None);
+        let intents = moves.as_ref().map(|moves| moves.intents(&tip, now, until)).transpose()?.unwrap_or_default();
         let untried = order.clone();
         order.way = if moves.is_some() { LandingWay::FastForward } else { LandingWay::Merge };
         order.state = LandingState::Attempting { tip: tip.clone() };
         order.tried = true;
+        if begun.own_until.is_none() {
+            order.asked_until = until;
+        }
+        if let Some(trouble) = &mut order.trouble {
+            // It is there again: from here on what becomes of it is known in the end.
+            trouble.is_gone = false;
+        }
         // Where the forge is to merge now, a push that had no answer may have been before.
         order.pushed |= begun.is_moving && moves.is_none();
         let with = harmless.into_iter().chain(intents).chain(turn::checks(&fences)).collect();
@@ -257,8 +274,9 @@ impl Reporter {
             };
             order.way = LandingWay::Merge;
             order.pushed |= is_unanswered;
+            order.asked_until = asked_until(begun.forge, order.asked_until);
             let others = match is_unanswered {
-                true => moves.unanswered(&tip, self.ports.clock.now())?,
+                true => moves.unanswered(&tip, self.ports.clock.now(), order.asked_until)?,
                 false => moves.withdrawn()?,
             };
             let with = others.into_iter().chain(turn::checks(&fences)).collect();
@@ -343,19 +361,6 @@ impl Reporter {
             .any(|(record, fence)| record.as_ref().is_some_and(|record| record.fence > *fence)))
     }
 
-    /// Returns whether so little is left of an attempt that nothing more is asked for: it might be made when others take it for over.
-    fn is_too_late(&self, until: Timestamp) -> bool {
-        until < self.ports.clock.now().plus_seconds(ASKED_SECONDS)
-    }
-
-    /// Returns until when a merge may be under way that an earlier look asked for and did not live to see the end of. A forge
-    /// moves the branch first, shows the change as merged a moment later, and may refuse to merge it twice in between.
-    fn own_merge_until(&self, record: &Record, order: &Landing) -> Option<Timestamp> {
-        // The intent is due when the forge must have come to an end.
-        let due = record.due.as_ref().filter(|due| due.at > self.ports.clock.now())?;
-        matches!(order.state, LandingState::Attempting { .. }).then_some(due.at)
-    }
-
     /// Returns what a change no longer meets of what its pipeline asks: news of that may still be on their way (G12).
     pub(crate) fn missing(&self, order: &Landing, facts: &ChangeFacts) -> Option<String> {
         order.asks.as_ref()?.refusal(&order.queue.pipeline, facts, self.ports.clock.now())
@@ -368,7 +373,8 @@ impl Reporter {
         let strange = connection::strange(&self.ports, no_changes(&self.forges, &facts.depends_on)).await?;
         let named = facts.depends_on.iter().filter(|url| !strange.contains(url));
         let named: Vec<_> = named.map(|url| self.changes_at(url, &order.change.key.connection)).collect();
-        for keys in parents.chain(named).take(NEEDS_MAX) {
+        let mut looked_at = BTreeSet::new();
+        for keys in parents.chain(named) {
             let Some(key) = keys.first() else {
                 return Ok(Some(
                     "it depends on something that is no change of a forge that is configured here".to_owned(),
@@ -377,6 +383,15 @@ impl Reporter {
             // That it needs itself says nothing.
             if keys.iter().any(|key| *key == order.change.key || order.needs.contains(key)) {
                 continue;
+            }
+            if !looked_at.insert(key.clone()) {
+                continue;
+            }
+            // What is not looked at is not known to be merged.
+            if looked_at.len() > NEEDS_MAX {
+                return Ok(Some(format!(
+                    "it depends on more than {NEEDS_MAX} changes that did not land before it here"
+                )));
             }
             if !self.is_any_merged(&keys).await? {
                 // One text: whether there is such a change is the business of those who may see its project.

@@ -54,8 +54,12 @@ impl Reporter {
     async fn pass_on(&self, report: &Report, action: &Action, known: &Known) -> Result<(), NotifyError> {
         let name = connection(action);
         let Some(notifier) = self.notifiers.get(name) else {
+            let attempted = format!("use the connection {name}");
+            if self.is_gone(name).await {
+                return Err(NotifyError::Refused { attempted, why: "it was removed".to_owned() });
+            }
             let why = "it is not configured here; store it and deploy the function again".to_owned();
-            return Err(NotifyError::Unknown { attempted: format!("use the connection {name}"), why });
+            return Err(NotifyError::Unknown { attempted, why });
         };
         let message = match action {
             Action::Mail { id, from, to, subject, text, .. } => Message::Mail(Mail {

@@ -58,6 +58,10 @@ impl Reporter {
         }
         let mut refused = Vec::new();
         for action in &wanted.actions {
+            if self.is_gone(connection(action)).await {
+                refused.push(removed(action));
+                continue;
+            }
             let forge = self.forge(connection(action))?;
             match act(&**forge, &wanted, action).await {
                 Ok(()) => {}
@@ -135,6 +139,9 @@ impl Reporter {
             let end: Report = decode(&record)?;
             for action in &end.actions {
                 let (Action::Status { context: name, .. } | Action::Check { name, .. }) = action else { continue };
+                if self.is_gone(connection(action)).await {
+                    continue;
+                }
                 let forge = self.forge(connection(action))?;
                 let told = match shows_begun(&**forge, &end.change, name).await {
                     Ok(true) => act(&**forge, &end, action).await,
@@ -149,6 +156,11 @@ impl Reporter {
         }
         Ok(())
     }
+}
+
+/// Says that nobody can be told by a connection any more.
+fn removed(action: &Action) -> String {
+    format!("the connection {} was removed; nothing can be told by it any more", connection(action))
 }
 
 /// Returns whether a forge shows what goes by a name as under way. Of a ref no forge is asked for it: what is told of its end

@@ -211,6 +211,7 @@ mod tests {
             fence: Some(1),
             tried: false,
             pushed: false,
+            asked_until: None,
             trouble: None,
             unread_since: None,
             wanted_at: ORDERED,
@@ -229,7 +230,8 @@ mod tests {
     }
 
     fn troubled(number: u64, seconds: u64) -> Option<Landing> {
-        let trouble = Trouble { since: ORDERED.plus_seconds(seconds), why: "the forge is silent".to_owned() };
+        let trouble =
+            Trouble { since: ORDERED.plus_seconds(seconds), why: "the forge is silent".to_owned(), is_gone: false };
         Some(Landing { trouble: Some(trouble), ..landing(number, LandingState::Wanted) })
     }
 

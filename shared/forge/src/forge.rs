@@ -74,6 +74,17 @@ pub trait Forge: Send + Sync {
         comments: &[LineComment],
     ) -> Result<(), ForgeError>;
 
+    /// Returns what time it is by the forge's own clock, which is one for all who ask it: as its last answer said, which came a moment
+    /// ago. `None` where none came of late, or it does not say.
+    fn time(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// Returns the account that the connection acts as; `None` where its forge does not say, as to an application's token.
+    async fn own_account(&self) -> Result<Option<String>, ForgeError> {
+        Ok(None)
+    }
+
     /// Returns what somebody may do in a project's repository.
     async fn permission_of(&self, project: &ProjectName, login: &str) -> Result<Permission, ForgeError>;
 

@@ -221,3 +221,12 @@ async fn a_permission_is_read_by_login_and_a_stranger_has_none() {
         assert_eq!(scene.github.permission_of(&scene.project(), login).await.unwrap(), expected, "{login}");
     }
 }
+
+/// Z6.1: what we say ourselves is known by it.
+#[tokio::test]
+async fn a_token_says_whose_it_is() {
+    let scene = Scene::new().await;
+    for (token, login) in [("sluice-token", "sluice"), ("ann-token", "ann")] {
+        assert_eq!(driver(&scene.forge, token).own_account().await.unwrap().as_deref(), Some(login));
+    }
+}

@@ -60,6 +60,10 @@ pub struct Landing {
     /// Whether a push to move its branch was sent for it and had no clear answer, whatever was begun since: of that the branch alone tells.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pushed: bool,
+    /// Until when what a forge was asked for last may be under way, by that forge's own clock: those of whoever looks may be minutes apart.
+    /// `None` where the forge does not tell the time; then the record's due time says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_until: Option<Timestamp>,
     /// What keeps it from being carried out, once it has been kept for a while.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<Trouble>,
@@ -91,6 +95,9 @@ pub struct Trouble {
     pub since: Timestamp,
     /// What happened, for people; at most [`TROUBLE_BYTES_MAX`].
     pub why: String,
+    /// Whether the change's connection was removed, so that nobody can ask its forge any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_gone: bool,
 }
 
 /// Bytes that are kept of what keeps a landing from being carried out.
@@ -239,7 +246,8 @@ pub enum LandingEnd {
         /// What landed.
         landed: Commit,
     },
-    /// It is in its branch, as its forge says, and nobody can read what the branch became by that.
+    /// It is in its branch, as its forge says, and nobody can read what the branch became by that; or it may be there, and was taken out
+    /// by an operator, since nobody can ask its forge any more.
     Unproven {
         /// What could not be read.
         why: String,

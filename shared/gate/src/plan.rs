@@ -417,6 +417,7 @@ impl<'a> Work<'a> {
             + plan.forwards.len()
             + self.semaphores.len()
             + self.turns.len()
+            + self.passed_by()
             + usize::from(plan.wants_layout)
             + usize::from(self.health.is_some())
     }

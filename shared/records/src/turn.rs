@@ -121,6 +121,7 @@ mod tests {
             fence: fences[0],
             tried: false,
             pushed: false,
+            asked_until: None,
             trouble: None,
             unread_since: None,
             wanted_at: Timestamp(1),

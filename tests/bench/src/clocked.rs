@@ -7,7 +7,7 @@ use sluice_forge::{
 };
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange, Permission};
 use sluice_model::git::{BranchKey, BranchState, Commit, MergeMode, Oid};
-use sluice_model::{BranchName, ProjectName};
+use sluice_model::{BranchName, ProjectName, Timestamp};
 use sluice_repos::{Branches, Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -141,6 +141,12 @@ impl Forge for ClockedForge {
     }
     fn page_of(&self, project: &ProjectName, commit: Option<&Oid>) -> String {
         self.inner.page_of(project, commit)
+    }
+    fn time(&self) -> Option<Timestamp> {
+        self.inner.time()
+    }
+    async fn own_account(&self) -> Result<Option<String>, ForgeError> {
+        self.watch.time("forge.own_account", self.inner.own_account()).await
     }
     async fn permission_of(&self, project: &ProjectName, login: &str) -> Result<Permission, ForgeError> {
         self.watch.time("forge.permission_of", self.inner.permission_of(project, login)).await

@@ -105,6 +105,10 @@ struct State {
     set: u64,
     /// Whether it tells of statuses that we set.
     tells_own: bool,
+    /// Whether its answers tell the time.
+    tells_time: bool,
+    /// The last reading of a change that shows statuses, where later ones do not.
+    statuses_until: Option<u64>,
 }
 
 /// A status of ours on a commit.
@@ -142,13 +146,6 @@ impl PlayedForge {
                 facts.change = ChangeRef { head: head.clone(), patchset: head.0.clone(), ..facts.change.clone() }
             });
         }
-    }
-
-    /// Says that somebody set a status on a change's head.
-    pub fn tell_status(&self, key: &ChangeKey, context: &str, sender: &str) {
-        let Some(head) = self.change(key).map(|kept| kept.facts.change.head) else { return };
-        let body = json!({"sha": head.0, "state": "success", "context": context});
-        self.tell("status", key, body, sender);
     }
 
     /// Has a change be for another branch from now on, and says so.
@@ -255,6 +252,9 @@ impl Forge for PlayedForge {
             let mut facts = ChangeFacts { seen_at: now, ..shown };
             if state.unseen.as_ref().is_some_and(|(unseen, until)| unseen == change && now < *until) {
                 (facts.status, facts.merge_commit) = (ChangeStatus::Open, None);
+            }
+            if state.statuses_until.is_some_and(|last| state.reads > last) {
+                facts.statuses.clear();
             }
             state.readings.note(&facts);
             Ok(facts)
@@ -425,6 +425,10 @@ impl Forge for PlayedForge {
             Some(commit) => format!("https://{project}/commit/{commit}"),
             None => format!("https://{project}"),
         }
+    }
+
+    fn time(&self) -> Option<Timestamp> {
+        self.state().tells_time.then(|| self.world.now())
     }
 
     async fn permission_of(&self, _: &ProjectName, login: &str) -> Result<Permission, ForgeError> {

@@ -155,6 +155,31 @@ fn a_status_that_was_set_again_is_another() {
     assert!(!attributes.hear(&found, &at(Some(9)), false).1 && attributes.told[&name] == "success at 9");
 }
 
+/// C5: a status tells of itself alone. What is shown in its place, of before or of after it, is not told by that, and neither is it
+/// where it is not shown.
+#[test]
+fn a_status_that_is_not_shown_is_not_told() {
+    let at = |state: &str, number| {
+        let statuses = vec![CommitStatus { number: Some(number), ..status("ci", state, false) }];
+        ChangeFacts { statuses, ..facts() }
+    };
+    let told = |facts: &ChangeFacts| event(Lost::Status(facts.statuses[0].clone()).kind(1, false));
+    let (pending, success, failure) = (at("pending", 5), at("success", 6), at("failure", 7));
+    for behind in [facts(), pending.clone()] {
+        let mut attributes = Attributes::of(&behind);
+        assert_eq!(attributes.hear(&told(&success), &behind, true), (Said::Known, false));
+        assert_eq!(attributes.lost(&success, &asks()), [Lost::Status(success.statuses[0].clone())]);
+        assert_eq!(attributes.hear(&told(&success), &success, true), (Said::News, true));
+        assert_eq!(attributes.lost(&success, &asks()), []);
+    }
+    let mut attributes = Attributes::of(&pending);
+    assert_eq!(attributes.hear(&told(&success), &facts(), false), (Said::News, false), "it is told, and not shown");
+    assert_eq!(attributes.hear(&told(&success), &failure, false), (Said::News, false));
+    assert_eq!(attributes.lost(&failure, &asks()), [Lost::Status(failure.statuses[0].clone())]);
+    assert_eq!(attributes.hear(&told(&failure), &failure, false), (Said::News, true));
+    assert_eq!(attributes.lost(&failure, &asks()), []);
+}
+
 /// C5: a comment that names no vote tells of none: one of the same person that was lost is found all the same.
 #[test]
 fn a_comment_tells_of_the_votes_that_it_names() {
@@ -194,6 +219,11 @@ fn statuses_are_missed_where_they_are_heeded() {
         (lost(status("sluice[bot]", "success", false), &asks()), lost(status("sluice", "success", true), &asks())),
         (1, 1)
     );
+    let unknown = Connection { login: None, ..asks().connection.unwrap() };
+    let unknown = Asks { connection: Some(unknown), ..asks() };
+    for (by, known, may) in [("sluice[bot]", true, true), ("other[bot]", false, true), ("grace", false, false)] {
+        assert_eq!((asks().may_be_own(by), unknown.may_be_own(by), unknown.is_own(by)), (known, may, false), "{by}");
+    }
     assert!(asks().is_own("sluice[bot]") && asks().is_own("sluice") && !asks().is_own("ci"));
     assert_eq!(lost(status("ci", "success", false), &Asks { statuses: false, ..asks() }), 0);
     assert!(attributes.are_whole(&with(status("ci", "success", false))), "a status moves no change");

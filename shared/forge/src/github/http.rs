@@ -8,8 +8,8 @@ use reqwest::{Client, Method, Response, StatusCode, redirect};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sluice_model::{ConnectionName, Timestamp};
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::OnceCell;
 use url::Url;
 
@@ -20,6 +20,8 @@ const BACKOFF_MILLISECONDS: u64 = 200;
 const BODY_MAX_BYTES: usize = 32 * 1024 * 1024;
 const MESSAGE_MAX_CHARACTERS: usize = 500;
 const REDIRECTS_MAX: usize = 3;
+/// Seconds for which an answer tells the time.
+const TOLD_SECONDS: u64 = 60;
 /// GitHub's largest page.
 pub(super) const PAGE_SIZE: usize = 100;
 
@@ -40,6 +42,8 @@ pub(super) struct Api {
     login: Arc<OnceCell<String>>,
     connection: ConnectionName,
     token: Secret,
+    /// The time that the last answer told, and when that came.
+    told: Arc<Mutex<Option<(Timestamp, Instant)>>>,
 }
 
 /// By how much a forge's clock is ahead of ours, in milliseconds; less than nothing where it is behind.
@@ -85,7 +89,16 @@ impl Api {
             login: Arc::new(OnceCell::new_with(login)),
             connection: connection.clone(),
             token: token.clone(),
+            told: Arc::default(),
         })
+    }
+
+    /// Returns what time it is by the forge's clock, as its last answer said; `None` where none came of late.
+    pub fn time(&self) -> Option<Timestamp> {
+        let (told, came) = (*self.told.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let since = came.elapsed();
+        let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        (since < Duration::from_secs(TOLD_SECONDS)).then(|| told.plus_millis(millis))
     }
 
     /// Returns the login that the token belongs to.
@@ -167,6 +180,9 @@ impl Api {
 
     async fn answer(&self, response: Response, attempted: &str) -> Result<Answer, ForgeError> {
         let (status, headers) = (response.status(), response.headers().clone());
+        if let Some(time) = date(&headers) {
+            *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some((time, Instant::now()));
+        }
         let body = read_body(response, attempted).await?;
         if status.is_success() {
             return Ok(Answer { headers, body });
@@ -243,9 +259,14 @@ impl Answer {
 
 /// Returns by how much the clock is ahead by which an answer was given that came at this moment.
 fn ahead(headers: &HeaderMap, now: Timestamp) -> Ahead {
-    let text = headers.get(DATE).and_then(|date| date.to_str().ok());
-    let date = text.and_then(|text| jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok());
-    Ahead(date.map_or(0, |date| i128::from(date.as_millisecond()) - i128::from(now.0)))
+    Ahead(date(headers).map_or(0, |date| i128::from(date.0) - i128::from(now.0)))
+}
+
+/// Returns when an answer was given, by the clock of whoever gave it, to the second.
+fn date(headers: &HeaderMap) -> Option<Timestamp> {
+    let text = headers.get(DATE)?.to_str().ok()?;
+    let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
+    u64::try_from(date.as_millisecond()).ok().map(Timestamp)
 }
 
 async fn read_body(mut response: Response, attempted: &str) -> Result<Vec<u8>, ForgeError> {

@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use http::Api;
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange, Permission};
 use sluice_model::git::{BranchKey, Commit, MergeMode, Oid};
-use sluice_model::{ConnectionName, ProjectName};
+use sluice_model::{ConnectionName, ProjectName, Timestamp};
 use url::Url;
 
 /// Where a GitHub is and who we are there.
@@ -200,6 +200,18 @@ impl Forge for GitHub {
         comments: &[LineComment],
     ) -> Result<(), ForgeError> {
         report::put_line_comments(self, change, marker, text, comments).await
+    }
+
+    fn time(&self) -> Option<Timestamp> {
+        self.api.time()
+    }
+
+    async fn own_account(&self) -> Result<Option<String>, ForgeError> {
+        match self.own_login().await {
+            Ok(login) => Ok(Some(login)),
+            Err(ForgeError::Refused { .. } | ForgeError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     async fn permission_of(&self, project: &ProjectName, login: &str) -> Result<Permission, ForgeError> {

@@ -246,8 +246,8 @@ impl Work<'_> {
 
     /// Writes down that a bundle is to land, all of it, and orders the landing of the first.
     fn order_bundle(&mut self, bundle: Range<usize>) -> bool {
-        // Each may be for a branch of its own.
-        if self.is_settling() || !self.has_room(2 + 2 * bundle.len()) {
+        // Each may be for a branch of its own, and that be another queue's which is passed by.
+        if self.is_settling() || !self.has_room(2 + 3 * bundle.len()) {
             return false;
         }
         if let Some(slot) = self.head.slots[bundle.clone()].iter().find(|slot| self.is_withheld(slot)) {

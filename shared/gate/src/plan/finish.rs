@@ -213,6 +213,7 @@ impl Work<'_> {
             fence: self.fence_of(&branch),
             tried: item.tried,
             pushed: false,
+            asked_until: None,
             trouble: None,
             unread_since: None,
             wanted_at: self.now,

@@ -106,29 +106,35 @@ impl Work<'_> {
         meant.iter().all(|id| {
             let Some(position) = self.head.slots.iter().position(|slot| slot.id == *id) else { return true };
             self.note(id, format!("{by} took it out{colon}{reason}"));
-            let why = format!("an operator took it out{colon}{reason}");
+            let mut why = format!("an operator took it out{colon}{reason}");
             let taken_back = self.landing_to_take_back(position).cloned();
+            let is_unknown = taken_back.as_ref().is_some_and(may_be_in_branch);
+            if let Some(landing) = taken_back.as_ref().filter(|_| is_unknown) {
+                let connection = &landing.change.key.connection;
+                why.push_str(&format!(
+                    "; whether it is in its branch nobody can tell, for the connection {connection} was removed while it landed"
+                ));
+            }
             let has_left = self.leave_at(position, &why, Occasion::Dequeue);
             if let Some(landing) = taken_back.filter(|_| has_left) {
                 self.plan.poke_tenant |= landing.configures || landing.together.iter().any(|other| other.configures);
-                let state = LandingState::Ended { end: LandingEnd::Refused { why }, at: self.now };
-                self.plan.withdrawn.push(Landing { state, ..landing });
+                let end = if is_unknown { LandingEnd::Unproven { why } } else { LandingEnd::Refused { why } };
+                self.plan.withdrawn.push(Landing { state: LandingState::Ended { end, at: self.now }, ..landing });
             }
             has_left
         })
     }
 
     /// Returns the landing of what stands at `position`, of a bundle its first one's, where an operator may take it back: nobody could
-    /// carry it out for a while, and nobody has begun it. Whoever begins it meanwhile makes the plan come to nothing, for its record is
-    /// another one then.
+    /// carry it out for a while, and nobody has begun it, or nobody will ever find out what became of it. Whoever begins it meanwhile
+    /// makes the plan come to nothing, for its record is another one then.
     pub(super) fn landing_to_take_back(&self, position: usize) -> Option<&Landing> {
         let mut slots = self.head.slots[self.head.bundle(position)].iter();
         let first = slots.next().filter(|first| first.standing == Standing::Landing)?;
         let landing = self.snapshot.landings.get(&first.id).filter(|found| found.generation == first.generation)?;
-        // A push of before may still put it into its branch.
-        let may_land = landing.state != LandingState::Wanted || landing.pushed;
+        let trouble = landing.trouble.as_ref().filter(|_| !matches!(landing.state, LandingState::Ended { .. }))?;
         let is_whole = slots.all(|slot| slot.standing == Standing::Pledged);
-        (is_whole && !may_land && landing.trouble.is_some()).then_some(landing)
+        (is_whole && (trouble.is_gone || !may_be_in_branch(landing))).then_some(landing)
     }
 
     /// Moves changes to the front, with what they need before them; the others keep their order. What is being put into its
@@ -203,6 +209,11 @@ impl Work<'_> {
 /// Returns whether an arrival is an operator's word, which waits for nothing but a landing of its own change.
 pub(super) fn is_operators(arrival: &Arrival) -> bool {
     matches!(arrival.kind, ArrivalKind::Thaw { .. } | ArrivalKind::Dequeue { .. } | ArrivalKind::Promote { .. })
+}
+
+/// Returns whether a landing may have put its change into its branch: somebody has begun it, or a push of before may still do so.
+fn may_be_in_branch(landing: &Landing) -> bool {
+    landing.state != LandingState::Wanted || landing.pushed
 }
 
 fn named(by: &str) -> &str {

@@ -101,6 +101,16 @@ impl Work<'_> {
         seen.is_some_and(|seen| seen.is_over && seen.turn.holder.as_ref() == Some(holder))
     }
 
+    /// Returns how many branches this plan takes from holders of other queues: each is one more condition of its transaction, that the
+    /// landing passed by is as it was read.
+    pub(super) fn passed_by(&self) -> usize {
+        let is_taken = |turn: &&Turn| {
+            let before = self.snapshot.turns.get(&turn.branch).and_then(|seen| seen.turn.holder.as_ref());
+            before.is_some_and(|holder| holder.queue != self.head.key && turn.holder.as_ref() != Some(holder))
+        };
+        self.turns.values().filter(is_taken).count()
+    }
+
     /// Remembers of what did not land whether a merge of it was asked for: it may show late.
     pub(super) fn note_tried(&mut self, id: &ItemId, tried: bool) {
         if let Some(item) = self.item(id) {

@@ -68,7 +68,7 @@ impl Work<'_> {
 
     /// Returns whether an arrival would replace or take out a change that is being put into its branch: only the end of its
     /// landing tells what becomes of it. Until then the arrival is not taken: what lost its approval meanwhile and does not land
-    /// is not to be tested again and landed (G12). An operator's word takes out what nobody can land and nobody has begun to. Nor is
+    /// is not to be tested again and landed (G12). An operator's word takes out what nobody can land and nobody has begun to, or can ask about. Nor is
     /// what a push landed taken out of its last jobs by a revision that the push did not bring: that one enters when they are over.
     pub(super) fn waits_for_landing(&self, arrival: &Arrival) -> bool {
         let is_landing = |key: &ChangeKey, now: Option<&ChangeRef>| {

@@ -30,6 +30,11 @@ impl PlayedForge {
         own.map(|((_, context), there)| format!("{context} {}", there.state)).collect()
     }
 
+    /// Has its answers tell the time from now on, as GitHub's do.
+    pub fn tell_time(&self) {
+        self.state().tells_time = true;
+    }
+
     /// Returns how often a change was read.
     pub fn reads(&self) -> u64 {
         self.state().reads

@@ -23,6 +23,27 @@ impl PlayedForge {
         }
     }
 
+    /// Says that somebody set a status on a change's head.
+    pub fn tell_status(&self, key: &ChangeKey, context: &str, sender: &str) {
+        let Some(head) = self.change(key).map(|kept| kept.facts.change.head) else { return };
+        let body = json!({"sha": head.0, "state": "success", "context": context});
+        self.tell("status", key, body, sender);
+    }
+
+    /// Has somebody approve a change; nobody is told.
+    pub fn approve_silently(&self, key: &ChangeKey, by: &str) {
+        let submitted_at = self.world.now();
+        let (by, state, permission) = (by.to_owned(), ReviewState::Approved, Permission::Write);
+        self.edit(key, |facts| facts.reviews.push(Review { by, email: None, state, permission, submitted_at }));
+    }
+
+    /// Has statuses be shown to so many more readings of changes, as by a forge that is behind the times afterwards; to all of them
+    /// again without a number.
+    pub fn show_statuses(&self, readings: Option<u64>) {
+        let mut state = self.state();
+        state.statuses_until = readings.map(|readings| state.reads + readings);
+    }
+
     /// Has it tell of the statuses that we set, as a GitHub does, from now on.
     pub fn tell_own_statuses(&self) {
         self.state().tells_own = true;

@@ -1,15 +1,18 @@
 //! What is put into a branch was tested on that branch, whatever becomes of the change meanwhile.
 
 use super::{CONFIG, PROJECT, approve, buildsets, comments, gate_builds, merged, propose, site, site_of};
+use bytes::Bytes;
 use sluice_forge::Forge;
 use sluice_gate::{Landing, LandingEnd, LandingState};
-use sluice_memory::Fate;
-use sluice_model::ConnectionName;
+use sluice_memory::{Fate, poll_once};
+use sluice_model::{ConnectionName, Timestamp};
 use sluice_records::codec::{decode, with_body};
+use sluice_records::connection;
 use sluice_records::landing::poke;
 use sluice_reporter::Reporter;
-use sluice_runtime::Clock as _;
+use sluice_runtime::Clock;
 use sluice_runtime::batch::{Look as _, LookError};
+use sluice_runtime::object::PutMode;
 use sluice_runtime::record::{Expect, Record, Write};
 use sluice_scenarios::Site;
 use std::collections::BTreeMap;
@@ -169,6 +172,63 @@ fn a_merge_that_shows_late_is_waited_for() {
     assert_eq!(gate_builds(&site, "unit").len(), 1, "{:?}", site.builds());
 }
 
+/// Z6.5: what is not looked at right before a landing is not known to be merged.
+#[test]
+fn a_change_that_names_more_than_are_looked_at_by_then_does_not_land() {
+    for (count, landed) in [(30, vec![1]), (31, vec![])] {
+        let mut site = site();
+        let others: Vec<u64> = (2..2 + count).collect();
+        for number in &others {
+            let other = propose(&site, *number, &[("b", "x")]);
+            site.forge.merge_silently(&other);
+        }
+        while site.forge.next_webhook().is_some() {} // What came with them is another story.
+        let a = propose(&site, 1, &[("a", "x")]);
+        site.run();
+        site.forge.approve(&a);
+        site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
+        let named = others.iter().map(|number| format!("Depends-On: https://forge.test/org/one/pull/{number}\n"));
+        site.forge.describe(&a, &named.collect::<String>(), false);
+        site.run();
+        assert_eq!(merged(&site), landed, "{count}");
+    }
+}
+
+/// A clock that is minutes ahead of the others.
+struct Ahead(Arc<dyn Clock>);
+
+impl Clock for Ahead {
+    fn now(&self) -> Timestamp {
+        self.0.now().plus_seconds(600)
+    }
+}
+
+/// Z6.4: whether a merge may be under way the forge's clock tells, and not that of whoever looks.
+#[test]
+fn a_merge_that_shows_late_is_waited_for_by_whoever_has_another_clock() {
+    let mut site = site();
+    site.forge.tell_time();
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    site.forge.merge_unseen(20);
+    site.forge.approve(&a);
+    site.run_until(|site| !site.forge.merges().is_empty());
+    let records = site.world.records();
+    let record = records.iter().find(|record| record.key.partition.starts_with("landing#")).unwrap();
+    let begun: Landing = decode(record).unwrap();
+    assert!(matches!(begun.state, LandingState::Attempting { .. }), "{begun:?}");
+    let forge = site.forge.clone() as Arc<dyn Forge>;
+    let forges: BTreeMap<ConnectionName, Arc<dyn Forge>> = BTreeMap::from([("github".into(), forge)]);
+    let mut ports = site.ports();
+    ports.clock = Arc::new(Ahead(ports.clock.clone()));
+    let looked = poll_once(Reporter::new(ports, forges).look_again(&poke(&begun))).expect("nothing dies here");
+    assert!(matches!(looked, Err(LookError::Later { .. })), "{looked:?}");
+    site.run();
+    assert_eq!(merged(&site), [1]);
+    assert_eq!(buildsets(&site, &[&a]), ["org/one#1 SUCCESS"]);
+    assert_eq!(gate_builds(&site, "unit").len(), 1, "{:?}", site.builds());
+}
+
 /// Z6.4: a landing that its forge says was made, and will not show, keeps its branch for nobody: its queue is frozen, and says what to do.
 #[test]
 fn a_landing_of_which_no_commit_is_shown_freezes_its_queue_in_the_end() {
@@ -254,6 +314,41 @@ fn what_is_done_to_a_change_whose_merge_shows_late_is_no_refusal() {
         assert_eq!(merged(&site), [1]);
         assert_eq!(buildsets(&site, &[&a]), ["org/one#1 SUCCESS"], "revised: {is_revised}");
         assert!(!frozen(&site));
+    }
+}
+
+/// Removes the connection to the forge; who knows it already goes on.
+pub fn remove_connection(site: &Site) {
+    let ports = site.ports();
+    let mut stored = poll_once(connection::load(&ports)).unwrap().unwrap();
+    stored.0.remove(&ConnectionName::from("github"));
+    let text = Bytes::from(serde_json::to_string(&stored).unwrap());
+    poll_once(ports.objects.put(connection::OBJECT, text, PutMode::Always, "application/json")).unwrap().unwrap();
+}
+
+/// R06, Z6.4: that a landing's connection was removed is told with what keeps it, so that an operator may take out what was begun.
+#[test]
+fn a_landing_whose_connection_was_removed_says_so() {
+    for is_removed in [false, true] {
+        let mut site = site();
+        let a = propose(&site, 1, &[("a", "x")]);
+        site.run();
+        site.forge.approve(&a);
+        let order = |site: &Site| -> Option<Landing> {
+            let records = site.world.records();
+            let record = records.iter().find(|record| record.key.partition.starts_with("landing#"))?;
+            Some(decode(record).unwrap())
+        };
+        site.run_until(|site| order(site).is_some());
+        let landing = order(&site).unwrap();
+        if is_removed {
+            remove_connection(&site);
+        }
+        site.world.advance_millis(61_000);
+        let looked = poll_once(Reporter::new(site.ports(), BTreeMap::new()).look(&poke(&landing))).unwrap();
+        assert!(looked.is_err(), "nobody can be asked");
+        let trouble = order(&site).unwrap().trouble.expect("it is told what keeps it");
+        assert_eq!(trouble.is_gone, is_removed, "{trouble:?}");
     }
 }
 

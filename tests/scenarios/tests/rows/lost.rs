@@ -52,6 +52,22 @@ fn a_webhook_that_nobody_took_is_sent_again_and_counts() {
     assert_eq!(site.builds(), ["check unit 1"; 2], "it came, and is not asked for again");
 }
 
+/// C5: a forge that tells of a change a moment before it shows it loses none of what it told; of one that it never shows that ends.
+#[test]
+fn what_is_told_of_a_change_that_is_not_shown_yet_is_looked_at_again() {
+    for is_shown in [true, false] {
+        let mut site = super::site();
+        propose(&site, 1, &[("a", "x")]);
+        site.forge.set_blind(true);
+        site.run_now();
+        assert_eq!(site.builds(), Vec::<String>::new());
+        site.forge.set_blind(!is_shown);
+        site.run();
+        assert_eq!(site.builds().len(), usize::from(is_shown));
+        assert_eq!(site.ending(&[], &[]).left_over, Vec::<String>::new());
+    }
+}
+
 /// C5, S06: a push is found by where the branch is, has its post job, and has configuration read again.
 #[test]
 fn a_push_that_nobody_told_of_is_found_and_told_once() {
@@ -72,10 +88,8 @@ fn a_push_that_nobody_told_of_is_found_and_told_once() {
     assert_eq!(tested(&site), once);
 }
 
-/// C5, S06: what a push starts it starts by the connection that a tenant has its project from; a push that nobody told of is told by
-/// each of these, and by each once.
-#[test]
-fn a_push_that_nobody_told_of_is_told_by_each_connection_that_a_tenant_has_the_project_by() {
+/// Returns a site with a second connection to its forge, `aside`, and these tenants.
+fn beside(main: &str) -> Site {
     let theirs = CONFIG.replace("github:", "aside:");
     let repositories: &[(&str, &[(&str, &str)])] = &[
         ("org/config", &[("zuul.yaml", CONFIG)]),
@@ -87,10 +101,6 @@ fn a_push_that_nobody_told_of_is_told_by_each_connection_that_a_tenant_has_the_p
     let mut connections = poll_once(connection::load(&ports)).unwrap().unwrap();
     let github = connections.0[&ConnectionName::from("github")].clone();
     connections.0.insert("aside".into(), github);
-    let main = "
-- tenant: {name: demo, source: {github: {config-projects: [org/config], untrusted-projects: [org/one]}}}
-- tenant: {name: other, source: {aside: {config-projects: [org/config2], untrusted-projects: [org/one]}}}
-";
     let connections = serde_json::to_string(&connections).unwrap();
     for (name, text) in [(connection::OBJECT, connections), (connection::MAIN, main.to_owned())] {
         let put = ports.objects.put(name, Bytes::from(text), PutMode::Always, "application/octet-stream");
@@ -99,20 +109,59 @@ fn a_push_that_nobody_told_of_is_told_by_each_connection_that_a_tenant_has_the_p
     let pokes = ["demo", "other"].map(|tenant| Poke::Tenant { tenant: tenant.into() });
     poll_once(cell::send(&ports, &pokes)).unwrap().unwrap();
     site.run();
-    let sweep = |site: &mut Site, connection: &str| {
-        let project = ProjectName::new("forge.test", "org/one");
-        let event =
-            ForgeEvent { connection: connection.into(), project, sender: String::new(), kind: EventKind::Sweep };
-        ask_as(site, event).unwrap();
-    };
-    sweep(&mut site, "github");
+    site
+}
+
+/// Has what was never told of a project be looked for by one connection.
+fn sweep_by(site: &mut Site, connection: &str) {
+    let project = ProjectName::new("forge.test", "org/one");
+    let event = ForgeEvent { connection: connection.into(), project, sender: String::new(), kind: EventKind::Sweep };
+    ask_as(site, event).unwrap();
+}
+
+/// Returns tenant, pipeline and job of each build, sorted.
+fn ordered_by(site: &Site) -> Vec<String> {
+    let order = |order: &Order| format!("{} {} {}", order.queue.tenant, order.queue.pipeline, order.job);
+    let mut builds: Vec<String> = orders(site).iter().map(|(of, _)| order(of)).collect();
+    builds.sort();
+    builds
+}
+
+/// C5, S06: what a push starts it starts by the connection that a tenant has its project from; a push that nobody told of is told by
+/// each of these, and by each once.
+#[test]
+fn a_push_that_nobody_told_of_is_told_by_each_connection_that_a_tenant_has_the_project_by() {
+    let mut site = beside(
+        "
+- tenant: {name: demo, source: {github: {config-projects: [org/config], untrusted-projects: [org/one]}}}
+- tenant: {name: other, source: {aside: {config-projects: [org/config2], untrusted-projects: [org/one]}}}
+",
+    );
+    sweep_by(&mut site, "github");
     site.forge.push_silently(&branch("main"), &[("src/a", "x")]);
     for connection in ["github", "aside", "github"] {
-        sweep(&mut site, connection);
-        let order = |order: &Order| format!("{} {} {}", order.queue.tenant, order.queue.pipeline, order.job);
-        let mut builds: Vec<String> = orders(&site).iter().map(|(of, _)| order(of)).collect();
-        builds.sort();
-        assert_eq!(builds, ["demo post publish", "other post publish"], "after the sweep by {connection}");
+        sweep_by(&mut site, connection);
+        assert_eq!(ordered_by(&site), ["demo post publish", "other post publish"], "after the sweep by {connection}");
+    }
+}
+
+/// C5, S06: a webhook that leads to the address of another connection to the same host starts nothing, and keeps nothing from being
+/// told by the connection that the tenant has the project by.
+#[test]
+fn a_push_that_came_by_another_connection_is_told_by_the_tenants_own() {
+    let mut site = beside(
+        "
+- tenant: {name: demo, source: {github: {config-projects: [org/config]}}}
+- tenant: {name: other, source: {aside: {config-projects: [org/config2], untrusted-projects: [org/one]}}}
+",
+    );
+    sweep_by(&mut site, "aside");
+    site.forge.push(&branch("main"), &[("src/a", "x")]);
+    site.run();
+    assert_eq!(ordered_by(&site), Vec::<String>::new());
+    for _ in 0..2 {
+        sweep_by(&mut site, "aside");
+        assert_eq!(ordered_by(&site), ["other post publish"]);
     }
 }
 
@@ -218,6 +267,25 @@ fn what_moves_no_revision_is_found_by_the_sweep_and_told_once() {
                 assert_eq!(builds(&site), 1, "edit {at}, late: {comes_late}, sweep {time}");
             }
         }
+    }
+}
+
+/// C5: whoever is to tell what a sweep found may be shown the change as it was before; then it is found again, and told once.
+#[test]
+fn a_status_that_is_not_shown_to_whoever_is_to_tell_it_is_found_again() {
+    let (mut site, change) = checked_with_facts();
+    site.sweep();
+    let builds = |site: &Site| site.builds().iter().filter(|build| build.starts_with("told")).count();
+    site.forge.put_status(&change, "ci", "unit", "success");
+    for _ in 0..2 {
+        site.forge.show_statuses(Some(1));
+        site.sweep();
+        assert_eq!(builds(&site), 0, "the sweep alone was shown it");
+    }
+    site.forge.show_statuses(None);
+    for _ in 0..2 {
+        site.sweep();
+        assert_eq!(builds(&site), 1);
     }
 }
 

@@ -5,10 +5,13 @@ use bytes::Bytes;
 use serde_json::json;
 use sluice_forge::Marker;
 use sluice_gate::report::{Report, ReportState};
+use sluice_memory::poll_once;
+use sluice_model::ConnectionName;
 use sluice_model::change::ChangeKey;
 use sluice_records::codec::decode;
 use sluice_records::delivery::{Delivery, DeliveryState};
-use sluice_records::report;
+use sluice_records::{connection, report};
+use sluice_runtime::object::PutMode;
 use sluice_scenarios::Site;
 use sluice_scenarios::forge::OWN;
 use sluice_scenarios::site::WEBHOOK_SECRET;
@@ -101,6 +104,63 @@ fn a_status_of_ours_starts_only_the_pipelines_that_name_it() {
     assert_eq!(merged(&site), [1]);
     let builds = site.builds().into_iter().filter(|build| build.starts_with("also ")).count();
     assert_eq!(builds, 1, "{:?}", site.builds());
+}
+
+/// Z6.1: an application's token does not say whose it is. There what we set is known by its name: of two pipelines that take whatever
+/// comes each would start the other for ever.
+#[test]
+fn a_status_of_ours_starts_nothing_unasked_where_nobody_knows_who_we_are() {
+    let pipeline = |name: &str| {
+        format!(
+            "
+- pipeline:
+    name: {name}
+    manager: independent
+    trigger: {{github: [{{event: pull_request}}]}}
+    success: {{github: {{status: success}}}}
+    failure: {{github: {{status: failure}}}}
+"
+        )
+    };
+    let project = "- project: {one: {jobs: [unit]}, two: {jobs: [unit]}}\n";
+    let mut site = site_with(&format!("{}{}", pipeline("one"), pipeline("two")), project);
+    let ports = site.ports();
+    let mut connections = poll_once(connection::load(&ports)).unwrap().unwrap();
+    connections.0.get_mut(&ConnectionName::from("github")).unwrap().login = None;
+    let text = Bytes::from(serde_json::to_string(&connections).unwrap());
+    poll_once(ports.objects.put(connection::OBJECT, text, PutMode::Always, "application/json")).unwrap().unwrap();
+    site.forge.tell_own_statuses();
+    let change = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    assert_eq!(site.builds(), ["one unit 1", "two unit 1"]);
+    let heard = states(&site);
+    assert!(heard.len() == 2 && heard.iter().all(|state| *state != DeliveryState::Own), "{heard:?}");
+    site.forge.put_status(&change, "ci", "ci/unit", "success");
+    site.forge.tell_status(&change, "ci/unit", "ci");
+    site.run();
+    assert_eq!(site.builds().len(), 4, "what others say starts both");
+}
+
+/// C5: the webhook of a review of ours ends as an echo, so that the sweep does not find that it was never told; of anybody else's it
+/// does.
+#[test]
+fn a_review_of_ours_is_not_made_up_for() {
+    let reviewed = "
+- pipeline:
+    name: reviewed
+    manager: independent
+    trigger: {github: [{event: pull_request_review, action: submitted}]}
+";
+    for (by, builds) in [(OWN, 0), ("grace", 1)] {
+        let mut site = site_with(reviewed, "- project: {reviewed: {jobs: [unit]}}\n");
+        let change = propose(&site, 1, &[("a", "x")]);
+        site.run();
+        site.forge.approve_silently(&change, by);
+        for _ in 0..2 {
+            site.sweep();
+            assert_eq!(site.builds().len(), builds, "{by}");
+        }
+    }
 }
 
 /// C5: a status of ours whose webhook nobody took is found by the sweep, and told once.

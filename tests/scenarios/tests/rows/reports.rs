@@ -1,12 +1,39 @@
 //! What is told of a change, and in which order.
 
+use super::landing::remove_connection;
 use super::{CONFIG, MAIN, PROJECT, approve, comments, judge, propose, site};
 use sluice_forge::{Forge, StatusReport, StatusState};
 use sluice_gate::{Report, ReportState};
 use sluice_memory::poll_once;
 use sluice_model::poke::Queue;
 use sluice_records::{codec::decode, report};
+use sluice_reporter::Reporter;
+use sluice_runtime::batch::Look as _;
 use sluice_scenarios::Site;
+use std::collections::BTreeMap;
+
+/// Z6.3: what is to be told by a connection that was removed is told nobody, and keeps nobody waiting; one that is there and not known to
+/// whoever tells is waited for.
+#[test]
+fn a_report_by_a_connection_that_was_removed_ends_with_that_reason() {
+    let mut site = site();
+    propose(&site, 1, &[("a", "x")]);
+    site.run();
+    let mut reports = site.world.records().into_iter().filter(|record| record.key.partition.starts_with("report#"));
+    let mut told: Report = decode(&reports.next().expect("it was told")).unwrap();
+    told.state = ReportState::Wanted;
+    site.world.write_directly(report::put(&told).unwrap());
+    for is_removed in [false, true] {
+        if is_removed {
+            remove_connection(&site);
+        }
+        let looked = poll_once(Reporter::new(site.ports(), BTreeMap::new()).look(&report::poke(&told))).unwrap();
+        assert_eq!(looked.is_ok(), is_removed, "{looked:?}");
+    }
+    let told: Report = decode(&site.world.record(&report::key(&told.id)).unwrap()).unwrap();
+    let ReportState::Refused { why, .. } = &told.state else { panic!("{:?}", told.state) };
+    assert!(why.contains("the connection github was removed"), "{why}");
+}
 
 /// A report that could not be made for long is not made when it is no longer true.
 #[test]

@@ -379,6 +379,7 @@ impl Bench {
             + plan.forwards.len()
             + plan.semaphores.len()
             + plan.turns.len()
+            + self.passed_by(&plan)
             + usize::from(plan.wants_layout);
         self.most_records = self.most_records.max(records);
         // A stop is one write, and so is what leaves, its buildset, and what it provided; the head and the listing come to it.

@@ -3,9 +3,11 @@
 use super::bench::{Bench, job};
 use crate::arrival::ArrivalKind;
 use crate::landing::LandingEnd;
-use crate::plan::{ChangesLimit, RECORDS_MAX, RunSeen};
+use crate::plan::{CYCLE_MAX, ChangesLimit, RECORDS_MAX, RunSeen};
 use crate::queue::Standing;
+use crate::turn::{Turn, TurnHolder, TurnSeen, branch_of};
 use sluice_config::pipeline::Manager;
+use sluice_model::QueueKey;
 use sluice_model::build::BuildResult::{Failure, Success};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::Commit;
@@ -68,6 +70,40 @@ fn what_lost_its_place_behind_what_it_needs_fails_until_a_plan_has_room_for_its_
     assert_eq!(bench.left, ["A DEQUEUED", "B FAILURE"]);
     bench.finish();
     assert_eq!(bench.landed, ["0N", "0NC", "0NCA"]);
+}
+
+/// Z6.5, Z6.7: each branch of a bundle that another queue did not let go is taken on one more condition, which counts as a record does.
+#[test]
+fn a_bundle_that_passes_others_by_on_all_its_branches_takes_them_in_a_plan_that_fits() {
+    let mut bench = Bench::gate(&["unit"]);
+    let changes = "ABCDEFGHIJ";
+    assert_eq!(changes.len(), CYCLE_MAX);
+    for change in changes.chars() {
+        bench.in_project(change, &change.to_string());
+        let mut turn = Turn::new(branch_of(&bench.change(change)));
+        turn.fence = 1;
+        turn.holder = Some(TurnHolder {
+            queue: QueueKey { tenant: "t".into(), pipeline: "gate".into(), queue: "other".into() },
+            item: "gone".into(),
+            generation: 1,
+            change: bench.change('Z').key,
+            more: false,
+            begun: false,
+            since: bench.now,
+        });
+        bench.turns.insert(turn.branch.clone(), TurnSeen { turn, is_over: false });
+    }
+    bench.approve_cycle(changes, "");
+    bench.run();
+    bench.pass(changes);
+    bench.run();
+    assert!(bench.landings.is_empty(), "its branches are others'");
+    bench.turns.values_mut().for_each(|seen| seen.is_over = true);
+    (0..66).for_each(|_| bench.seen('Z', None));
+    bench.run();
+    assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
+    let order = bench.landings.values().next().expect("it is to land");
+    assert_eq!((order.together.len(), bench.arrivals.len()), (CYCLE_MAX - 1, 0));
 }
 
 /// Z6.7: so does an item with more jobs than a transaction could stop.

@@ -129,7 +129,7 @@ fn nothing_takes_a_change_out_while_it_lands() {
 }
 
 fn trouble() -> Option<Trouble> {
-    Some(Trouble { since: Timestamp(1), why: "the connection is gone".to_owned() })
+    Some(Trouble { since: Timestamp(1), why: "the forge is silent".to_owned(), is_gone: false })
 }
 
 /// R06: what nobody can put into its branch an operator takes out, while nobody has begun to: its landing is over by that.
@@ -165,6 +165,31 @@ fn what_may_be_in_its_branch_is_not_taken_back() {
         bench.dequeue('A');
         assert_eq!(bench.run(), "");
         assert_eq!((bench.head.slots[0].standing, bench.arrivals.len()), (Standing::Landing, 1));
+    }
+}
+
+/// R06, Z6.4: where nobody can ask its forge any more an operator's word is the end of that, too; that it did not land is not said.
+#[test]
+fn what_may_be_in_its_branch_is_taken_back_where_its_connection_is_gone() {
+    let begun = |landing: &mut Landing| landing.state = LandingState::Attempting { tip: landing.base.clone() };
+    let pushed = |landing: &mut Landing| landing.pushed = true;
+    for may_land in [&begun as &dyn Fn(&mut Landing), &pushed] {
+        let mut bench = passed("AB");
+        let id = bench.head.slots[0].id.clone();
+        let landing = bench.landings.get_mut(&id).unwrap();
+        landing.trouble = trouble().map(|trouble| Trouble { is_gone: true, ..trouble });
+        may_land(landing);
+        bench.dequeue('A');
+        bench.run();
+        assert_eq!((bench.left.clone(), bench.arrivals.len()), (vec!["A DEQUEUED".to_owned()], 0));
+        let LandingState::Ended { end: LandingEnd::Unproven { why }, .. } = &bench.landings[&id].state else {
+            panic!("{:?}", bench.landings[&id].state)
+        };
+        assert!(
+            why.starts_with("an operator took it out: it hangs; whether it is in its branch nobody can tell"),
+            "{why}"
+        );
+        assert!(why.contains("the connection github"), "{why}");
     }
 }
 

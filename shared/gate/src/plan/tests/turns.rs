@@ -180,7 +180,7 @@ fn a_holder_is_over_when_its_landing_is_and_none_of_its_bundle_follows() {
         assert_eq!(of_bundle.is_over(Some(&landed), stands, now), !stands);
         assert!(of_bundle.is_over(Some(&moved), stands, now));
     }
-    let trouble = Some(crate::Trouble { since: now, why: "the forge is silent".to_owned() });
+    let trouble = Some(crate::Trouble { since: now, why: "the forge is silent".to_owned(), is_gone: false });
     let troubled = crate::Landing { trouble: trouble.clone(), ..landing };
     let later = now.plus_seconds(TROUBLE_SECONDS);
     assert!(!holder.is_over(Some(&troubled), true, now) && holder.is_over(Some(&troubled), true, later));
@@ -290,7 +290,7 @@ fn landing_that(bench: &Bench, state: &LandingState) -> crate::Landing {
 fn a_bundle_is_passed_by_as_long_as_nothing_of_it_has_begun() {
     let (mut bench, first, second) = pair();
     let (since, later) = (bench.now, bench.now.plus_seconds(TROUBLE_SECONDS));
-    let trouble = || Some(crate::Trouble { since, why: "the forge is silent".to_owned() });
+    let trouble = || Some(crate::Trouble { since, why: "the forge is silent".to_owned(), is_gone: false });
     let order = landing_that(&bench, &LandingState::Wanted);
     assert_eq!((order.fence, order.together.iter().map(|other| other.fence).collect()), (Some(1), vec![Some(1)]));
     let troubled = crate::Landing { trouble: trouble(), ..order };

@@ -1,8 +1,18 @@
 //! How what a queue does comes to its end on the bench: landings, whole runs, what people read of them.
 
 use super::*;
+use crate::turn::Turn;
 
 impl Bench {
+    /// Returns how many branches a plan takes from holders of other queues, each on condition that its landing is as it was read.
+    pub(super) fn passed_by(&self, plan: &Plan) -> usize {
+        let is_taken = |turn: &&Turn| {
+            let before = self.turns.get(&turn.branch).and_then(|seen| seen.turn.holder.as_ref());
+            before.is_some_and(|holder| holder.queue != self.head.key && turn.holder.as_ref() != Some(holder))
+        };
+        plan.turns.iter().filter(is_taken).count()
+    }
+
     /// Carries out the landing that is wanted, as a forge would. Returns whether there was one.
     pub fn land(&mut self) -> bool {
         let Some(id) = self.next_landing() else { return false };
