@@ -90,6 +90,9 @@ impl Play {
         Self::Pauses,
         Self::Retests,
     ];
+
+    /// Those that seeds draw from [`FURTHER_FROM`] on.
+    pub const FURTHER: &[Self] = &[];
 }
 
 /// The first seed that draws the newest plays as well.
@@ -97,6 +100,9 @@ pub const NEWEST_FROM: u64 = 1_000_000;
 
 /// The first seed that draws the latest as well.
 pub const LATEST_FROM: u64 = 2_000_000;
+
+/// The first seed that draws the further ones as well.
+pub const FURTHER_FROM: u64 = 4_000_000;
 
 /// Returns what a seed's site plays.
 pub fn draw(seed: u64) -> BTreeSet<Play> {
@@ -109,6 +115,10 @@ pub fn draw(seed: u64) -> BTreeSet<Play> {
     if seed >= LATEST_FROM {
         let mut random = Random::new(seed, 13);
         plays.extend(Play::LATEST.into_iter().filter(|_| random.per_mille(PLAYS_PER_MILLE)));
+    }
+    if seed >= FURTHER_FROM {
+        let mut random = Random::new(seed, 14);
+        plays.extend(Play::FURTHER.iter().copied().filter(|_| random.per_mille(PLAYS_PER_MILLE)));
     }
     plays
 }
@@ -262,6 +272,18 @@ mod tests {
         assert!(before.all(|seed| !draw(seed).iter().any(is_latest)));
         for play in Play::LATEST.into_iter().chain(Play::NEWEST) {
             let drawn = (LATEST_FROM..LATEST_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
+            assert!((20..=100).contains(&drawn), "{play:?} is drawn {drawn} times");
+        }
+    }
+
+    /// C2: and so with the further ones.
+    #[test]
+    fn a_seed_of_before_draws_none_of_the_further_plays_and_some_seed_of_after_draws_each() {
+        let is_further = |play: &Play| Play::FURTHER.contains(play);
+        let before = (1..2_000).chain(NEWEST_FROM..NEWEST_FROM + 2_000).chain(LATEST_FROM..LATEST_FROM + 2_000);
+        assert!(before.chain([FURTHER_FROM - 1]).all(|seed| !draw(seed).iter().any(is_further)));
+        for play in Play::FURTHER.iter().copied().chain(Play::LATEST).chain(Play::NEWEST) {
+            let drawn = (FURTHER_FROM..FURTHER_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
             assert!((20..=100).contains(&drawn), "{play:?} is drawn {drawn} times");
         }
     }
