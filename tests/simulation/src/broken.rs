@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use sluice_model::Timestamp;
 use sluice_model::poke::Queue;
+use sluice_records::tenant::WAITING;
 use sluice_runtime::port::{Incoming, Outgoing};
 use sluice_runtime::record::{Committed, Expect, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports, Queues, Records};
@@ -113,6 +114,8 @@ pub enum Mutation {
     UntoldMerges,
     /// What brings a change to the queue in which it is tested again is never written.
     LostRetests,
+    /// What is kept for a layout that is on its way neither is told that it is live nor looks by itself, and the ledger lists nothing.
+    UntoldLayouts,
     /// Now and then what is tested second in a queue is tested anew, though nothing ahead of it changed.
     NeedlessResets,
     /// What is tested anew second in a queue is so on its branch, also where what is ahead of it may pass.
@@ -261,6 +264,7 @@ impl Mutation {
                     match self {
                         Self::LostOutboxes => record.outbox.clear(),
                         Self::NothingDue => record.look_at = None,
+                        Self::UntoldLayouts if is_kept_for_later(&record) => record.look_at = None,
                         Self::FallingGenerations if record.key.sort.starts_with("item#") => {
                             record.body = with_field(&record.body, &["generation"], |was| match was.as_u64() {
                                 Some(2..) => 0.into(),
@@ -310,6 +314,11 @@ impl Mutation {
             Write::Check { key, .. } => Write::Check { key, expect: Expect::Anything },
         }
     }
+}
+
+/// Returns whether a record is a delivery that goes on with an event once a layout is live that was on its way when it came.
+fn is_kept_for_later(record: &Record) -> bool {
+    record.key.partition.starts_with("delivery#") && record.body.contains("\"forge_id\":\"later:")
 }
 
 /// Returns a text with the digits after each of these words replaced.
@@ -428,8 +437,11 @@ impl Records for Broken {
 
     async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError> {
         let records = self.inner.query(query).await?;
-        let is_seen =
-            |record: &Record| self.mutation != Mutation::UncountedNodes || !record.key.sort.starts_with("node#");
+        let is_seen = |record: &Record| match self.mutation {
+            Mutation::UncountedNodes => !record.key.sort.starts_with("node#"),
+            Mutation::UntoldLayouts => !record.key.sort.starts_with(WAITING),
+            _ => true,
+        };
         Ok(records.into_iter().filter(is_seen).map(|record| self.mutation.misread(record)).collect())
     }
 
@@ -440,7 +452,7 @@ impl Records for Broken {
     async fn find(&self, partition: &str, before: Option<&str>, limit: usize) -> Result<Vec<Key>, PortError> {
         match self.mutation {
             // It would have whatever was not sent poked.
-            Mutation::LostOutboxes if partition.starts_with("open") => Ok(Vec::new()),
+            Mutation::LostOutboxes | Mutation::UntoldLayouts if partition.starts_with("open") => Ok(Vec::new()),
             _ => self.inner.find(partition, before, limit).await,
         }
     }

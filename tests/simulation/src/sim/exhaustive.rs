@@ -471,6 +471,7 @@ fn a_layout_becomes_live_once_in_whatever_order_tenants_and_gates_look() {
 #[test]
 fn what_was_kept_for_a_layout_goes_on_in_whatever_order_it_is_woken_and_looked_at() {
     all_hold(Scene::Wake, 10);
+    is_noticed(Scene::Wake, Mutation::UntoldLayouts);
 }
 
 /// G01, C2: what is told last of an item is its end, whoever told what when.
