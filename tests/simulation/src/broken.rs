@@ -112,7 +112,7 @@ pub enum Mutation {
     HastyAnswers,
     /// What tells other changes of what happened to one is never written.
     UntoldMerges,
-    /// What brings a change to the queue in which it is tested again is never written.
+    /// What brings a change to the queue in which it is tested since something happened to another one is never written.
     LostRetests,
     /// What is kept for a layout that is on its way neither is told that it is live nor looks by itself, and the ledger lists nothing.
     UntoldLayouts,
@@ -249,7 +249,8 @@ impl Mutation {
                 record.key.partition.starts_with("delivery#") && record.body.contains("\"zuul:")
             }
             Write::Put { record, .. } if self == Self::LostRetests => {
-                record.key.sort.starts_with("arrival#") && record.key.partition.contains("/recheck/")
+                record.key.sort.starts_with("arrival#")
+                    && ["/recheck/", "/follow/"].iter().any(|pipeline| record.key.partition.contains(pipeline))
             }
             Write::Put { record, .. } => self == Self::LostResumes && record.key.sort == "resume",
             Write::Check { key, .. } => self == Self::NoFence && key.partition.starts_with("branch#"),

@@ -7,6 +7,7 @@
 mod approvals;
 mod bundles;
 mod chains;
+mod followers;
 mod graphs;
 mod jobs;
 mod last_jobs;
@@ -85,6 +86,8 @@ struct Known {
     revisions: BTreeMap<Oid, Revision>,
     proposed_at: Option<Timestamp>,
     landed_at: Option<Timestamp>,
+    /// When it came to stand in the gate last.
+    gated_at: Option<Timestamp>,
     /// When it was approved, oldest first.
     approvals: Vec<Approval>,
     /// Revisions that entered gate.

@@ -1,6 +1,9 @@
 //! What only some sites play besides: drawn from a seed by itself, so that what the others play stays as it is.
 
+pub mod followers;
+
 use crate::random::Random;
+use followers::FOLLOW_YAML;
 use std::collections::BTreeSet;
 
 /// How many sites of 1000 play each.
@@ -57,6 +60,8 @@ pub enum Play {
     Pauses,
     /// A pipeline that tests the open changes of a project once more when one of it landed.
     Retests,
+    /// A pipeline that tests what depends on a change once that enters the gate.
+    Followers,
 }
 
 impl Play {
@@ -92,7 +97,7 @@ impl Play {
     ];
 
     /// Those that seeds draw from [`FURTHER_FROM`] on.
-    pub const FURTHER: &[Self] = &[];
+    pub const FURTHER: &[Self] = &[Self::Followers];
 }
 
 /// The first seed that draws the newest plays as well.
@@ -121,6 +126,12 @@ pub fn draw(seed: u64) -> BTreeSet<Play> {
         plays.extend(Play::FURTHER.iter().copied().filter(|_| random.per_mille(PLAYS_PER_MILLE)));
     }
     plays
+}
+
+/// Returns what the config project holds of the further plays.
+pub fn further_yaml(plays: &BTreeSet<Play>) -> String {
+    let all = [(Play::Followers, FOLLOW_YAML)];
+    all.into_iter().filter(|(play, _)| plays.contains(play)).map(|(_, yaml)| yaml).collect()
 }
 
 /// The pipeline for urgent changes, which lands them by itself.

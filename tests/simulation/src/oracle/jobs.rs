@@ -3,6 +3,7 @@
 
 use super::{Oracle, branch_of};
 use crate::graphs;
+use crate::plays::followers::FOLLOW;
 use crate::plays::{AUDIT, CAREFUL, EXPRESS, POST, PUBLISH, Play, RECHECK, lands};
 use sluice_records::report::Buildset;
 use sluice_scenarios::repos::{Store, Tree};
@@ -54,7 +55,7 @@ impl Oracle {
             "check" if has(Play::Locks) => &["turns"],
             "gate" if has(Play::Locks) => &["guarded", "turns"],
             AUDIT | POST | EXPRESS | RECHECK => &["quick", "unit"],
-            CAREFUL => &["quick"],
+            CAREFUL | FOLLOW => &["quick"],
             _ => &[],
         };
         let publishes = (pipeline == "gate" && has(Play::Reporters)).then_some(PUBLISH);

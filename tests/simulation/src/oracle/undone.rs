@@ -54,7 +54,7 @@ impl Oracle {
     }
 
     /// Returns whether nothing was ever done to a change, nor to what it needs, by which those that depend on it leave their queues.
-    fn is_left_alone(&self, key: &ChangeKey) -> bool {
+    pub(super) fn is_left_alone(&self, key: &ChangeKey) -> bool {
         self.changes.get(key).is_some_and(|known| {
             let is_as_proposed = !known.is_entangled && known.withdrawn.is_empty() && !is_review(key.project.name());
             let needs_are = || known.needs.iter().all(|need| self.is_left_alone(need));

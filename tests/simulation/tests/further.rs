@@ -1,0 +1,64 @@
+//! What seeds play from 4000000 on: sites that play it fail nothing, and each rule of it that is broken on purpose is noticed.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+use sluice_simulation::plays::Play;
+use sluice_simulation::shape::Weather;
+use sluice_simulation::{Mutation, Settings, Shape, play};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Seeds that are tried with each broken rule.
+const SEEDS: u64 = 480;
+/// Sites that are played with every rule kept.
+const KEPT_SEEDS: u64 = 60;
+
+/// A site that plays these in the place of what it draws.
+fn with(plays: &[Play], seed: u64) -> Shape {
+    Shape::draw(seed).playing(plays.iter().copied().collect())
+}
+
+/// The same, where everything is heard, nobody changes their mind, and much is proposed.
+fn calm_with(plays: &[Play], seed: u64) -> Shape {
+    let weather = Weather { name: "calm", waits: 100, ..Weather::default() };
+    Shape { actions: 0, changes: 9, weather, ..with(plays, seed) }
+}
+
+/// Plays sites of this shape with every rule kept.
+fn all_kept(shape: impl Fn(u64) -> Shape) {
+    for seed in 1..=KEPT_SEEDS {
+        if let Err(failure) = play(seed, Settings { mutation: None, shape: Some(shape(seed)) }) {
+            panic!("{failure}\n\nthe site of seed {seed} fails");
+        }
+    }
+}
+
+/// Plays sites of this shape until one fails in these words by a broken rule. A function that panics has not shown that anybody noticed.
+fn caught_with(words: &str, mutation: Mutation, shape: impl Fn(u64) -> Shape) {
+    for seed in 1..=SEEDS {
+        let settings = Settings { mutation: Some(mutation), shape: Some(shape(seed)) };
+        match catch_unwind(AssertUnwindSafe(|| play(seed, settings))) {
+            Ok(Err(failure)) if failure.why.contains(words) => {
+                println!("{failure}\n{mutation:?} is caught by seed {seed}");
+                return;
+            }
+            Ok(_) => {}
+            Err(_) => println!("a function panics at seed {seed}"),
+        }
+    }
+    panic!("{mutation:?} is not noticed as {words:?} by {SEEDS} seeds");
+}
+
+/// C2: sites that play all of it at once, beside what else is drawn, fail nothing.
+#[test]
+fn a_site_that_plays_all_further_plays_fails_nothing() {
+    all_kept(|seed| with(Play::FURTHER, seed));
+    all_kept(|seed| with(&[Play::FURTHER, &[Play::Cycles, Play::Post, Play::Gerrit, Play::Pauses]].concat(), seed));
+}
+
+/// Z6.1: what depends on a change is tested once that enters the gate.
+#[test]
+fn a_change_that_is_not_told_of_what_it_depends_on_entering_the_gate_is_noticed() {
+    all_kept(|seed| with(&[Play::Followers], seed));
+    for mutation in [Mutation::UntoldMerges, Mutation::LostRetests] {
+        caught_with("was not tested after", mutation, |seed| calm_with(&[Play::Followers], seed));
+    }
+}
