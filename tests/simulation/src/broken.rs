@@ -1,5 +1,6 @@
 //! Ports and people that break a rule on purpose, so that a test can show that the simulator would notice.
 
+use crate::plays::files::DOCS;
 use async_trait::async_trait;
 use serde_json::Value;
 use sluice_model::Timestamp;
@@ -114,6 +115,8 @@ pub enum Mutation {
     UntoldMerges,
     /// What brings a change to the queue in which it is tested since something happened to another one is never written.
     LostRetests,
+    /// A job is left out though a file is touched that it is for.
+    UnmatchedFiles,
     /// What is kept for a layout that is on its way neither is told that it is live nor looks by itself, and the ledger lists nothing.
     UntoldLayouts,
     /// Now and then what is tested second in a queue is tested anew, though nothing ahead of it changed.
@@ -203,7 +206,7 @@ impl Mutation {
                 record.body = record.body.replace("\"reporter\":true", "\"reporter\":false");
             }
             Self::DroppedJobs if record.key.partition.starts_with("merge#") => {
-                record.body = with_field(&record.body, &["result", "merged", "jobs"], without_unit);
+                record.body = with_field(&record.body, &["result", "merged", "jobs"], |jobs| without_job(jobs, "unit"));
             }
             Self::HeldThoughPassed if record.key.sort.starts_with("request#") => {
                 record.body = record.body.replace("\"result\":\"SUCCESS\"", "\"result\":\"FAILURE\"");
@@ -234,6 +237,7 @@ impl Mutation {
             Self::NothingRequired => {
                 with_field(&body, &["result", "merged", "jobs"], |jobs| without_each(jobs, "requires"))
             }
+            Self::UnmatchedFiles => with_field(&body, &["result", "merged", "jobs"], |jobs| without_job(jobs, DOCS)),
             _ => body,
         }
     }
@@ -399,10 +403,10 @@ fn with_last_before(slots: Value) -> Value {
     }
 }
 
-/// Returns jobs without the one that most that is broken fails by.
-fn without_unit(jobs: Value) -> Value {
+/// Returns jobs without one of them.
+fn without_job(jobs: Value, name: &str) -> Value {
     match jobs {
-        Value::Array(jobs) => jobs.into_iter().filter(|job| job["name"] != "unit").collect(),
+        Value::Array(jobs) => jobs.into_iter().filter(|job| job["name"] != name).collect(),
         other => other,
     }
 }

@@ -7,6 +7,7 @@
 mod approvals;
 mod bundles;
 mod chains;
+mod files;
 mod followers;
 mod graphs;
 mod jobs;

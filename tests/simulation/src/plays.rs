@@ -1,8 +1,10 @@
 //! What only some sites play besides: drawn from a seed by itself, so that what the others play stays as it is.
 
+pub mod files;
 pub mod followers;
 
 use crate::random::Random;
+use files::FILES_YAML;
 use followers::FOLLOW_YAML;
 use std::collections::BTreeSet;
 
@@ -62,6 +64,8 @@ pub enum Play {
     Retests,
     /// A pipeline that tests what depends on a change once that enters the gate.
     Followers,
+    /// Jobs that are only for changes of some files.
+    Files,
 }
 
 impl Play {
@@ -97,7 +101,7 @@ impl Play {
     ];
 
     /// Those that seeds draw from [`FURTHER_FROM`] on.
-    pub const FURTHER: &[Self] = &[Self::Followers];
+    pub const FURTHER: &[Self] = &[Self::Followers, Self::Files];
 }
 
 /// The first seed that draws the newest plays as well.
@@ -130,7 +134,7 @@ pub fn draw(seed: u64) -> BTreeSet<Play> {
 
 /// Returns what the config project holds of the further plays.
 pub fn further_yaml(plays: &BTreeSet<Play>) -> String {
-    let all = [(Play::Followers, FOLLOW_YAML)];
+    let all = [(Play::Followers, FOLLOW_YAML), (Play::Files, FILES_YAML)];
     all.into_iter().filter(|(play, _)| plays.contains(play)).map(|(_, yaml)| yaml).collect()
 }
 

@@ -62,3 +62,11 @@ fn a_change_that_is_not_told_of_what_it_depends_on_entering_the_gate_is_noticed(
         caught_with("was not tested after", mutation, |seed| calm_with(&[Play::Followers], seed));
     }
 }
+
+/// Z4.2: a change has the jobs that are for what it touches, and no others.
+#[test]
+fn a_job_that_is_left_out_though_its_files_are_touched_is_noticed() {
+    all_kept(|seed| with(&[Play::Files], seed));
+    all_kept(|seed| with(&[Play::Files, Play::Cycles, Play::Modes, Play::FailFast, Play::Initializers], seed));
+    caught_with("of those that files decide about", Mutation::UnmatchedFiles, |seed| with(&[Play::Files], seed));
+}

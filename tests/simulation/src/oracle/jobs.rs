@@ -3,6 +3,7 @@
 
 use super::{Oracle, branch_of};
 use crate::graphs;
+use crate::plays::files::is_chosen_by_files;
 use crate::plays::followers::FOLLOW;
 use crate::plays::{AUDIT, CAREFUL, EXPRESS, POST, PUBLISH, Play, RECHECK, lands};
 use sluice_records::report::Buildset;
@@ -19,7 +20,10 @@ impl Oracle {
             return Ok(());
         }
         let pipeline = set.queue.pipeline.as_str();
-        let mut has: Vec<&str> = set.item.jobs.iter().map(|job| job.summary.name.as_str()).collect();
+        let names = set.item.jobs.iter().map(|job| job.summary.name.as_str());
+        let (mut by_files, mut has): (Vec<&str>, Vec<&str>) = names.partition(|name| is_chosen_by_files(name));
+        by_files.sort_unstable();
+        self.judged_files(set, &by_files)?;
         has.sort_unstable();
         let due = self.names(text_of(tested), pipeline);
         if has == due {
