@@ -115,6 +115,8 @@ pub enum Mutation {
     UntoldMerges,
     /// What brings a change to the queue in which it is tested since something happened to another one is never written.
     LostRetests,
+    /// What brings a ref to the queue of a pipeline of its own is never written.
+    LostRefs,
     /// A job is left out though a file is touched that it is for.
     UnmatchedFiles,
     /// What is kept for a layout that is on its way neither is told that it is live nor looks by itself, and the ledger lists nothing.
@@ -255,6 +257,9 @@ impl Mutation {
             Write::Put { record, .. } if self == Self::LostRetests => {
                 record.key.sort.starts_with("arrival#")
                     && ["/recheck/", "/follow/"].iter().any(|pipeline| record.key.partition.contains(pipeline))
+            }
+            Write::Put { record, .. } if self == Self::LostRefs => {
+                record.key.sort.starts_with("arrival#") && record.key.partition.contains("/manual/")
             }
             Write::Put { record, .. } => self == Self::LostResumes && record.key.sort == "resume",
             Write::Check { key, .. } => self == Self::NoFence && key.partition.starts_with("branch#"),

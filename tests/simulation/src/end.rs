@@ -276,6 +276,7 @@ impl Sim {
             wrong.extend(self.oracle.untested_again(&facts.change));
             wrong.extend(self.oracle.not_followed(&facts.change));
         }
+        wrong.extend(self.oracle.untested_refs());
         // A push that nobody heard of is not looked for.
         if self.shape.has(Play::Post) && self.shape.weather.all_are_heard() {
             wrong.extend(self.oracle.not_posted());

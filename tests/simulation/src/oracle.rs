@@ -13,6 +13,7 @@ mod graphs;
 mod jobs;
 mod last_jobs;
 mod posts;
+mod refs;
 mod retests;
 mod revisions;
 mod undone;
@@ -20,7 +21,7 @@ mod unruly;
 
 pub(crate) use approvals::is_approved;
 
-use crate::plays::{AUDIT, POST, PUBLISH, Play, lands};
+use crate::plays::{AUDIT, PUBLISH, Play, lands};
 use crate::reviews::{host_of, is_review};
 use crate::shape::Shape;
 use crate::truth;
@@ -68,6 +69,8 @@ pub struct Oracle {
     by_topic: BTreeSet<ProjectName>,
     /// Queues of which one left since a newer one comes, which has not come yet.
     owed: BTreeSet<QueueKey>,
+    /// Refs that are to be tested as they were.
+    due_refs: Vec<refs::Due>,
     /// Whether the pipeline that comes and goes has ever gone.
     is_reconfigured: bool,
 }
@@ -385,7 +388,7 @@ impl Oracle {
         let stood = stood.unwrap_or_else(|| Stands { known_as_of: BTreeMap::new(), ..self.stands_now(item) });
         let is_orphan = is_gate && set.result == "FAILURE" && set.why.starts_with("This change depends on");
         match set.result.as_str() {
-            _ if set.queue.pipeline.as_str() == POST => self.judged_post(set, store).or_else(wrong),
+            _ if change.key.number().is_none() => self.judged_post(set, store).or_else(wrong),
             // By hand too, if that made the branch what was tested.
             "SUCCESS" if is_gate && merged.is_none() => wrong("it did not land".to_owned()),
             "SUCCESS" if is_gate && is_overtaken => wrong("it landed as another tree than the tested one".to_owned()),

@@ -2,6 +2,7 @@
 
 mod events;
 mod holds;
+mod offered_refs;
 mod reviews;
 mod thoughts;
 
@@ -42,6 +43,9 @@ const AUTOHOLDS_PER_MILLE: u64 = 300;
 
 /// Things out of 1000 that people do where events may be held back that hold them back, or let them go on.
 const PAUSES_PER_MILLE: u64 = 250;
+
+/// Things out of 1000 that people do to refs where those have pipelines of their own, of each kind.
+const REFS_PER_MILLE: u64 = 200;
 
 /// Queues as they stand.
 type Heads = BTreeMap<QueueKey, Head>;
@@ -199,6 +203,9 @@ impl People {
         }
         if self.shape.has(Play::Autoholds) && self.random.per_mille(AUTOHOLDS_PER_MILLE) {
             return self.ask_to_hold(site, story);
+        }
+        if self.shape.has(Play::OfferedRefs) && self.random.per_mille(REFS_PER_MILLE) {
+            return self.offer_ref(site, oracle, story);
         }
         if self.random.per_mille(OPERATORS_PER_MILLE) {
             return self.operate(site, heads, oracle, story);

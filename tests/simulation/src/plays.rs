@@ -2,10 +2,12 @@
 
 pub mod files;
 pub mod followers;
+pub mod offered_refs;
 
 use crate::random::Random;
 use files::FILES_YAML;
 use followers::FOLLOW_YAML;
+use offered_refs::MANUAL_YAML;
 use std::collections::BTreeSet;
 
 /// How many sites of 1000 play each.
@@ -66,6 +68,8 @@ pub enum Play {
     Followers,
     /// Jobs that are only for changes of some files.
     Files,
+    /// Operators offer branches to a pipeline that nothing else starts.
+    OfferedRefs,
 }
 
 impl Play {
@@ -101,7 +105,7 @@ impl Play {
     ];
 
     /// Those that seeds draw from [`FURTHER_FROM`] on.
-    pub const FURTHER: &[Self] = &[Self::Followers, Self::Files];
+    pub const FURTHER: &[Self] = &[Self::Followers, Self::Files, Self::OfferedRefs];
 }
 
 /// The first seed that draws the newest plays as well.
@@ -134,7 +138,7 @@ pub fn draw(seed: u64) -> BTreeSet<Play> {
 
 /// Returns what the config project holds of the further plays.
 pub fn further_yaml(plays: &BTreeSet<Play>) -> String {
-    let all = [(Play::Followers, FOLLOW_YAML), (Play::Files, FILES_YAML)];
+    let all = [(Play::Followers, FOLLOW_YAML), (Play::Files, FILES_YAML), (Play::OfferedRefs, MANUAL_YAML)];
     all.into_iter().filter(|(play, _)| plays.contains(play)).map(|(_, yaml)| yaml).collect()
 }
 

@@ -17,9 +17,9 @@ use sluice_memory::{World, poll_once};
 use sluice_merger::Merger;
 use sluice_model::change::ChangeKey;
 use sluice_model::event::{EventKind, ForgeEvent};
-use sluice_model::git::BranchKey;
+use sluice_model::git::{BranchKey, Oid};
 use sluice_model::poke::{Poke, Queue};
-use sluice_model::{ArrivalId, ProjectName, QueueKey, TenantName, Timestamp};
+use sluice_model::{ArrivalId, ConnectionName, ProjectName, QueueKey, TenantName, Timestamp};
 use sluice_records::codec::{decode, with_body};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::tenant::{self, Tenant};
@@ -174,7 +174,23 @@ impl Site {
             number: change.number().unwrap_or_default(),
             head: None,
         };
-        let (connection, project) = (change.connection.clone(), change.project.clone());
+        self.ask(&ports, change.connection.clone(), change.project.clone(), kind);
+    }
+
+    /// Has an operator offer a branch at GitHub, as it was at a commit, to a pipeline, as `sluice enqueue-ref` does.
+    pub fn offer_ref(&self, branch: &BranchKey, at: &Oid, tenant: &str, pipeline: &str) {
+        let kind = EventKind::EnqueueRef {
+            tenant: tenant.into(),
+            pipeline: pipeline.into(),
+            git_ref: format!("refs/heads/{}", branch.branch),
+            oldrev: Oid::zero(),
+            newrev: at.clone(),
+        };
+        self.ask(&self.world.ports_of("operator"), "github".into(), branch.project.clone(), kind);
+    }
+
+    /// Hands intake what an operator asks for.
+    fn ask(&self, ports: &Ports, connection: ConnectionName, project: ProjectName, kind: EventKind) {
         let event = ForgeEvent { connection: connection.clone(), project: project.clone(), sender: "jo".into(), kind };
         let asked = Delivery {
             connection,
@@ -184,7 +200,7 @@ impl Site {
             event: Some(event),
             state: DeliveryState::Accepted,
         };
-        store(&ports, &asked, project);
+        store(ports, &asked, project);
     }
 
     /// Stores what the Gerrit tells, as whoever holds its stream of events does. What comes twice is there already.

@@ -70,3 +70,12 @@ fn a_job_that_is_left_out_though_its_files_are_touched_is_noticed() {
     all_kept(|seed| with(&[Play::Files, Play::Cycles, Play::Modes, Play::FailFast, Play::Initializers], seed));
     caught_with("of those that files decide about", Mutation::UnmatchedFiles, |seed| with(&[Play::Files], seed));
 }
+
+/// Z6.1: what operators offer by its ref comes in as the commit that they named.
+#[test]
+fn a_ref_that_an_operator_offers_in_vain_is_noticed() {
+    let busy = |plays: &[Play], seed| Shape { actions: 16, ..with(plays, seed) };
+    all_kept(|seed| busy(&[Play::OfferedRefs], seed));
+    all_kept(|seed| busy(&[Play::OfferedRefs, Play::Pauses, Play::Post, Play::Modes], seed));
+    caught_with("never came to be tested", Mutation::LostRefs, |seed| busy(&[Play::OfferedRefs], seed));
+}

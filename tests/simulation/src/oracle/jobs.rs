@@ -5,6 +5,7 @@ use super::{Oracle, branch_of};
 use crate::graphs;
 use crate::plays::files::is_chosen_by_files;
 use crate::plays::followers::FOLLOW;
+use crate::plays::offered_refs::MANUAL;
 use crate::plays::{AUDIT, CAREFUL, EXPRESS, POST, PUBLISH, Play, RECHECK, lands};
 use sluice_records::report::Buildset;
 use sluice_scenarios::repos::{Store, Tree};
@@ -58,7 +59,7 @@ impl Oracle {
         let of_all: &[&str] = match pipeline {
             "check" if has(Play::Locks) => &["turns"],
             "gate" if has(Play::Locks) => &["guarded", "turns"],
-            AUDIT | POST | EXPRESS | RECHECK => &["quick", "unit"],
+            AUDIT | POST | EXPRESS | RECHECK | MANUAL => &["quick", "unit"],
             CAREFUL | FOLLOW => &["quick"],
             _ => &[],
         };
