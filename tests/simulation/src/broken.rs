@@ -259,7 +259,8 @@ impl Mutation {
                     && ["/recheck/", "/follow/"].iter().any(|pipeline| record.key.partition.contains(pipeline))
             }
             Write::Put { record, .. } if self == Self::LostRefs => {
-                record.key.sort.starts_with("arrival#") && record.key.partition.contains("/manual/")
+                record.key.sort.starts_with("arrival#")
+                    && ["/manual/", "/release/"].iter().any(|pipeline| record.key.partition.contains(pipeline))
             }
             Write::Put { record, .. } => self == Self::LostResumes && record.key.sort == "resume",
             Write::Check { key, .. } => self == Self::NoFence && key.partition.starts_with("branch#"),

@@ -4,6 +4,7 @@ mod events;
 mod holds;
 mod offered_refs;
 mod reviews;
+mod tags;
 mod thoughts;
 
 use crate::oracle::Oracle;
@@ -63,6 +64,7 @@ pub struct People {
     /// What operators want nodes kept for, by tenant and id.
     holds: Vec<(TenantName, String)>,
     holds_count: u64,
+    tags_count: u64,
     /// Tenants of which operators hold something back.
     held_back: BTreeSet<TenantName>,
     thoughts: Thoughts,
@@ -86,6 +88,7 @@ impl People {
             has_audit: true,
             holds: Vec::new(),
             holds_count: 0,
+            tags_count: 0,
             held_back: BTreeSet::new(),
             thoughts: Thoughts::new(seed),
             next_at: Some(now),
@@ -206,6 +209,9 @@ impl People {
         }
         if self.shape.has(Play::OfferedRefs) && self.random.per_mille(REFS_PER_MILLE) {
             return self.offer_ref(site, oracle, story);
+        }
+        if self.shape.has(Play::Tags) && self.random.per_mille(REFS_PER_MILLE) {
+            return self.put_tag(site, oracle, story);
         }
         if self.random.per_mille(OPERATORS_PER_MILLE) {
             return self.operate(site, heads, oracle, story);

@@ -3,12 +3,14 @@
 pub mod files;
 pub mod followers;
 pub mod offered_refs;
+pub mod tags;
 
 use crate::random::Random;
 use files::FILES_YAML;
 use followers::FOLLOW_YAML;
 use offered_refs::MANUAL_YAML;
 use std::collections::BTreeSet;
+use tags::RELEASE_YAML;
 
 /// How many sites of 1000 play each.
 const PLAYS_PER_MILLE: u64 = 300;
@@ -70,6 +72,8 @@ pub enum Play {
     Files,
     /// Operators offer branches to a pipeline that nothing else starts.
     OfferedRefs,
+    /// People put tags on branches, which start a pipeline of their own.
+    Tags,
 }
 
 impl Play {
@@ -105,7 +109,7 @@ impl Play {
     ];
 
     /// Those that seeds draw from [`FURTHER_FROM`] on.
-    pub const FURTHER: &[Self] = &[Self::Followers, Self::Files, Self::OfferedRefs];
+    pub const FURTHER: &[Self] = &[Self::Followers, Self::Files, Self::OfferedRefs, Self::Tags];
 }
 
 /// The first seed that draws the newest plays as well.
@@ -138,7 +142,12 @@ pub fn draw(seed: u64) -> BTreeSet<Play> {
 
 /// Returns what the config project holds of the further plays.
 pub fn further_yaml(plays: &BTreeSet<Play>) -> String {
-    let all = [(Play::Followers, FOLLOW_YAML), (Play::Files, FILES_YAML), (Play::OfferedRefs, MANUAL_YAML)];
+    let all = [
+        (Play::Followers, FOLLOW_YAML),
+        (Play::Files, FILES_YAML),
+        (Play::OfferedRefs, MANUAL_YAML),
+        (Play::Tags, RELEASE_YAML),
+    ];
     all.into_iter().filter(|(play, _)| plays.contains(play)).map(|(_, yaml)| yaml).collect()
 }
 

@@ -79,3 +79,13 @@ fn a_ref_that_an_operator_offers_in_vain_is_noticed() {
     all_kept(|seed| busy(&[Play::OfferedRefs, Play::Pauses, Play::Post, Play::Modes], seed));
     caught_with("never came to be tested", Mutation::LostRefs, |seed| busy(&[Play::OfferedRefs], seed));
 }
+
+/// Z6.1: a tag is tested as the commit that it was put on.
+#[test]
+fn a_tag_that_nobody_tests_is_noticed() {
+    let busy = |plays: &[Play], seed| Shape { actions: 16, ..with(plays, seed) };
+    all_kept(|seed| busy(&[Play::Tags], seed));
+    all_kept(|seed| busy(&[Play::Tags, Play::Pauses, Play::Post, Play::Gerrit], seed));
+    let heard = |seed| Shape { actions: 16, ..calm_with(&[Play::Tags], seed) };
+    caught_with("never came to be tested", Mutation::LostRefs, heard);
+}

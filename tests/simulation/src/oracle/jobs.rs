@@ -6,6 +6,7 @@ use crate::graphs;
 use crate::plays::files::is_chosen_by_files;
 use crate::plays::followers::FOLLOW;
 use crate::plays::offered_refs::MANUAL;
+use crate::plays::tags::RELEASE;
 use crate::plays::{AUDIT, CAREFUL, EXPRESS, POST, PUBLISH, Play, RECHECK, lands};
 use sluice_records::report::Buildset;
 use sluice_scenarios::repos::{Store, Tree};
@@ -59,7 +60,7 @@ impl Oracle {
         let of_all: &[&str] = match pipeline {
             "check" if has(Play::Locks) => &["turns"],
             "gate" if has(Play::Locks) => &["guarded", "turns"],
-            AUDIT | POST | EXPRESS | RECHECK | MANUAL => &["quick", "unit"],
+            AUDIT | POST | EXPRESS | RECHECK | MANUAL | RELEASE => &["quick", "unit"],
             CAREFUL | FOLLOW => &["quick"],
             _ => &[],
         };

@@ -16,6 +16,13 @@ impl Oracle {
         self.due_refs.push(Due { pipeline, branch: branch.clone(), head: head.clone() });
     }
 
+    /// Is told that a ref is pushed that is to be tested in a pipeline as it is now. Where webhooks may be lost nobody may hear of it.
+    pub fn is_pushed(&mut self, pipeline: &'static str, branch: &BranchKey, head: &Oid) {
+        if self.hears_all {
+            self.is_to_be_tested(pipeline, branch, head);
+        }
+    }
+
     /// Returns which of them never were. One that was taken out again came in all the same.
     pub fn untested_refs(&self) -> Vec<String> {
         let is_known = |due: &&Due| {
