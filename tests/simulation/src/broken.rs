@@ -107,6 +107,8 @@ pub enum Mutation {
     HeldThoughPassed,
     /// Nobody counts whose nodes are kept.
     UncountedHolds,
+    /// Nobody hears that an operator has events discarded.
+    UnheardDiscards,
     /// Nobody hears that an operator has events wait.
     UnheardPauses,
     /// Nobody hears that an operator has answers wait.
@@ -212,6 +214,10 @@ impl Mutation {
             }
             Self::HeldThoughPassed if record.key.sort.starts_with("request#") => {
                 record.body = record.body.replace("\"result\":\"SUCCESS\"", "\"result\":\"FAILURE\"");
+            }
+            Self::UnheardDiscards if record.key.partition.starts_with("tenant#") => {
+                let (is_on, is_off) = ("\"trigger_queue_discarding\":true", "\"trigger_queue_discarding\":false");
+                record.body = record.body.replace(is_on, is_off);
             }
             Self::UnheardPauses if record.key.partition.starts_with("tenant#") => {
                 record.body = record.body.replace("\"trigger_queue_paused\":true", "\"trigger_queue_paused\":false");

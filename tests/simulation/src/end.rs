@@ -11,7 +11,7 @@ use sluice_gate::ArrivalKind;
 use sluice_memory::poll_once;
 use sluice_model::change::{ChangeKey, ChangeStatus};
 use sluice_model::poke::Queue;
-use sluice_model::{QueueKey, Timestamp};
+use sluice_model::{QueueKey, TenantName, Timestamp};
 use sluice_records::ledger;
 use sluice_runtime::{Key, Record};
 use sluice_scenarios::forge::OWN;
@@ -269,16 +269,18 @@ impl Sim {
                     wrong.push(format!("{} ended as {state}, and {context} shows {shown:?}", facts.change));
                 }
             }
-            if facts.status != ChangeStatus::Open {
+            let proposed_at = self.oracle.proposed_at(&facts.change.key);
+            let is_told = self.watch.is_after_discards(&TenantName(tenant(&facts.change.key)), proposed_at);
+            if facts.status != ChangeStatus::Open || !is_told {
                 continue;
             }
             wrong.extend(self.oracle.undone(&facts.change, is_approved(facts)));
             wrong.extend(self.oracle.untested_again(&facts.change));
             wrong.extend(self.oracle.not_followed(&facts.change));
         }
-        wrong.extend(self.oracle.untested_refs());
-        // A push that nobody heard of is not looked for.
-        if self.shape.has(Play::Post) && self.shape.weather.all_are_heard() {
+        wrong.extend(self.oracle.untested_refs(self.watch.has_discarded()));
+        // A push that nobody heard of, or that was discarded, is not looked for.
+        if self.shape.has(Play::Post) && self.shape.weather.all_are_heard() && !self.watch.has_discarded() {
             wrong.extend(self.oracle.not_posted());
         }
         wrong

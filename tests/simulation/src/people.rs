@@ -1,5 +1,6 @@
 //! What people do: propose, approve, change their minds, push behind everybody's back; drawn from the seed.
 
+mod discards;
 mod events;
 mod holds;
 mod offered_refs;
@@ -48,6 +49,9 @@ const PAUSES_PER_MILLE: u64 = 250;
 /// Things out of 1000 that people do to refs where those have pipelines of their own, of each kind.
 const REFS_PER_MILLE: u64 = 200;
 
+/// Things out of 1000 that people do where events may be discarded that have them discarded, or no more.
+const DISCARDS_PER_MILLE: u64 = 200;
+
 /// Queues as they stand.
 type Heads = BTreeMap<QueueKey, Head>;
 
@@ -65,7 +69,7 @@ pub struct People {
     holds: Vec<(TenantName, String)>,
     holds_count: u64,
     tags_count: u64,
-    /// Tenants of which operators hold something back.
+    /// Tenants of which operators hold something back, or discard it.
     held_back: BTreeSet<TenantName>,
     thoughts: Thoughts,
     /// When somebody does something next; `None` when all is done.
@@ -206,6 +210,9 @@ impl People {
         }
         if self.shape.has(Play::Autoholds) && self.random.per_mille(AUTOHOLDS_PER_MILLE) {
             return self.ask_to_hold(site, story);
+        }
+        if self.shape.has(Play::Discards) && self.random.per_mille(DISCARDS_PER_MILLE) {
+            return self.discard(site, heads, story);
         }
         if self.shape.has(Play::OfferedRefs) && self.random.per_mille(REFS_PER_MILLE) {
             return self.offer_ref(site, oracle, story);

@@ -74,6 +74,8 @@ pub enum Play {
     OfferedRefs,
     /// People put tags on branches, which start a pipeline of their own.
     Tags,
+    /// Operators have events discarded for a while.
+    Discards,
 }
 
 impl Play {
@@ -109,7 +111,7 @@ impl Play {
     ];
 
     /// Those that seeds draw from [`FURTHER_FROM`] on.
-    pub const FURTHER: &[Self] = &[Self::Followers, Self::Files, Self::OfferedRefs, Self::Tags];
+    pub const FURTHER: &[Self] = &[Self::Followers, Self::Files, Self::OfferedRefs, Self::Tags, Self::Discards];
 }
 
 /// The first seed that draws the newest plays as well.

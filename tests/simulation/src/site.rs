@@ -139,18 +139,19 @@ impl Site {
         let _ = poll_once(cell::send(&self.world.ports_of("operator"), &[Poke::Queue { queue: queue.clone() }]));
     }
 
-    /// Has an operator hold back what enters a tenant's queues, and what is answered there, as `sluice manage-events` does. Returns what
+    /// Has an operator discard or hold back what enters a tenant's queues, or hold back what is answered there, as `sluice
+    /// manage-events` does. Returns what
     /// is held back by now, in words; `None` where the tenant was not read yet.
     pub fn hold_back<'a>(
         &self,
         tenant: &TenantName,
-        (triggers, results): (bool, bool),
+        (discards, triggers, results): (bool, bool, bool),
         queues: impl Iterator<Item = &'a QueueKey>,
     ) -> Option<String> {
         let ports = self.world.ports_of("operator");
         let seen = self.world.record(&tenant::key(tenant))?;
         let mut head: Tenant = decode(&seen).ok()?;
-        head.events = head.events.said(false, triggers, results, "jo", "to look at it", self.world.now());
+        head.events = head.events.said(discards, triggers, results, "jo", "to look at it", self.world.now());
         let (revision, told) = (seen.revision, head.events.described());
         let mut record = with_body(seen, &head).ok()?;
         record.revision = revision + 1;

@@ -1,6 +1,7 @@
 //! What must hold after every write, whoever made it: each record against the one before, each transaction against the rest.
 
 mod artifacts;
+mod discards;
 mod follows;
 mod graphs;
 mod holds;
@@ -372,7 +373,7 @@ impl Watch {
                 self.window(before.as_ref(), &head, transaction)?;
                 self.queue(before, head, news)
             }
-            (Kind::Arrival, None) => self.may_be_heard(write).and_then(|()| self.word(write, transaction)),
+            (Kind::Arrival, None) => self.may_be_heard(write, transaction).and_then(|()| self.word(write, transaction)),
             (Kind::Item, Some(_)) => self.may_be_answered(write),
             (Kind::Node, Some(_)) if self.machines.len() > self.shape.instances as usize => {
                 let (count, most) = (self.machines.len(), self.shape.instances);

@@ -89,3 +89,16 @@ fn a_tag_that_nobody_tests_is_noticed() {
     let heard = |seed| Shape { actions: 16, ..calm_with(&[Play::Tags], seed) };
     caught_with("never came to be tested", Mutation::LostRefs, heard);
 }
+
+/// Z6.1: while an operator has events discarded nothing enters by them, and what stands goes on.
+#[test]
+fn what_enters_though_an_operator_has_events_discarded_is_noticed() {
+    let discarding = |plays: &[Play], seed| {
+        let weather = Weather { name: "calm", waits: 100, ..Weather::default() };
+        Shape { actions: 16, pause_millis_max: 30_000, weather, ..with(plays, seed) }
+    };
+    all_kept(|seed| discarding(&[Play::Discards], seed));
+    all_kept(|seed| with(&[Play::Discards, Play::Pauses, Play::OfferedRefs, Play::Tags, Play::Retests], seed));
+    let discards = |seed| discarding(&[Play::Discards], seed);
+    caught_with("an operator has events discarded", Mutation::UnheardDiscards, discards);
+}

@@ -8,29 +8,32 @@ pub(super) struct Due {
     pipeline: &'static str,
     branch: BranchKey,
     head: Oid,
+    /// Whether an event has to tell of it.
+    is_event: bool,
 }
 
 impl Oracle {
     /// Is told that a ref is to be tested in a pipeline as it is now.
     pub fn is_to_be_tested(&mut self, pipeline: &'static str, branch: &BranchKey, head: &Oid) {
-        self.due_refs.push(Due { pipeline, branch: branch.clone(), head: head.clone() });
+        self.due_refs.push(Due { pipeline, branch: branch.clone(), head: head.clone(), is_event: false });
     }
 
     /// Is told that a ref is pushed that is to be tested in a pipeline as it is now. Where webhooks may be lost nobody may hear of it.
     pub fn is_pushed(&mut self, pipeline: &'static str, branch: &BranchKey, head: &Oid) {
         if self.hears_all {
-            self.is_to_be_tested(pipeline, branch, head);
+            self.due_refs.push(Due { pipeline, branch: branch.clone(), head: head.clone(), is_event: true });
         }
     }
 
-    /// Returns which of them never were. One that was taken out again came in all the same.
-    pub fn untested_refs(&self) -> Vec<String> {
+    /// Returns which of them never were. One that was taken out again came in all the same. Where events were ever discarded those are
+    /// not looked for that only an event tells of.
+    pub fn untested_refs(&self, has_discarded: bool) -> Vec<String> {
         let is_known = |due: &&Due| {
             let own = self.changes.iter().filter(|(key, _)| key.project == due.branch.project);
             let mut verdicts = own.flat_map(|(_, known)| &known.verdicts);
             verdicts.any(|verdict| verdict.pipeline == due.pipeline && verdict.head == due.head)
         };
-        let left = self.due_refs.iter().filter(|due| !is_known(due));
+        let left = self.due_refs.iter().filter(|due| !(has_discarded && due.is_event) && !is_known(due));
         left.map(|due| format!("{} at {} never came to be tested in {}", due.branch, due.head, due.pipeline)).collect()
     }
 }
@@ -50,7 +53,7 @@ mod tests {
         let moved = RefMove::new("refs/heads/main", Oid::zero(), "new".into());
         let change = ChangeRef::of_ref("github".into(), branch.project.clone(), moved);
         oracle.is_to_be_tested("manual", &branch, &change.head);
-        assert_eq!(oracle.untested_refs().len(), 1);
+        assert_eq!(oracle.untested_refs(true).len(), 1);
         let mut tested = |pipeline: &str, head: &str| {
             let verdict = Verdict {
                 pipeline: pipeline.to_owned(),
@@ -59,7 +62,7 @@ mod tests {
                 left_at: Timestamp(1),
             };
             oracle.changes.entry(change.key.clone()).or_default().verdicts.push(verdict);
-            oracle.untested_refs().len()
+            oracle.untested_refs(false).len()
         };
         assert_eq!((tested("post", "new"), tested("manual", "old"), tested("manual", "new")), (1, 1, 0));
     }
