@@ -266,7 +266,9 @@ impl Mutation {
             }
             Write::Put { record, .. } if self == Self::LostRefs => {
                 record.key.sort.starts_with("arrival#")
-                    && ["/manual/", "/release/"].iter().any(|pipeline| record.key.partition.contains(pipeline))
+                    && ["/manual/", "/release/", "/nightly/"]
+                        .iter()
+                        .any(|pipeline| record.key.partition.contains(pipeline))
             }
             Write::Put { record, .. } => self == Self::LostResumes && record.key.sort == "resume",
             Write::Check { key, .. } => self == Self::NoFence && key.partition.starts_with("branch#"),

@@ -279,11 +279,22 @@ impl Sim {
             wrong.extend(self.oracle.not_followed(&facts.change));
         }
         wrong.extend(self.oracle.untested_refs(self.watch.has_discarded()));
+        if self.shape.has(Play::Timers) {
+            wrong.extend(self.mistimed());
+        }
         // A push that nobody heard of, or that was discarded, is not looked for.
         if self.shape.has(Play::Post) && self.shape.weather.all_are_heard() && !self.watch.has_discarded() {
             wrong.extend(self.oracle.not_posted());
         }
         wrong
+    }
+
+    /// What is wrong with how often the timer had branches tested.
+    fn mistimed(&self) -> Vec<String> {
+        let has_discarded = self.watch.has_discarded();
+        let projects = self.shape.projects();
+        let branches = projects.iter().flat_map(|(name, _)| self.shape.branches.iter().map(|b| branch_of(name, b)));
+        branches.filter_map(|branch| self.oracle.mistimed(&branch, has_discarded)).collect()
     }
 
     /// Returns all by which two runs of one seed are compared.
@@ -304,11 +315,13 @@ impl Sim {
     }
 }
 
-/// Whether something waits in a record; not a provider's look for leaks, and not a tenant's at projects that cannot be read.
+/// Whether something waits in a record; not a provider's look for leaks, not a timer's next tick, and not a tenant's look at projects that
+/// cannot be read.
 fn is_under_way(record: &Record) -> bool {
     let (partition, sort, body) = (&record.key.partition, &record.key.sort, &record.body);
     let of_provider = partition.starts_with("provider#");
     let retries = body.contains("retry_at") && !body.contains("left_out_at") && record.outbox.is_empty();
-    let is_periodic = sort == "head" && (of_provider || (partition.starts_with("tenant#") && retries));
+    let of_timer = partition.starts_with("schedule#");
+    let is_periodic = sort == "head" && (of_provider || of_timer || (partition.starts_with("tenant#") && retries));
     (record.look_at.is_some() && !is_periodic) || (of_provider && sort != "head")
 }

@@ -16,6 +16,7 @@ mod posts;
 mod refs;
 mod retests;
 mod revisions;
+mod timers;
 mod undone;
 mod unruly;
 
@@ -388,6 +389,9 @@ impl Oracle {
         let stood = stood.unwrap_or_else(|| Stands { known_as_of: BTreeMap::new(), ..self.stands_now(item) });
         let is_orphan = is_gate && set.result == "FAILURE" && set.why.starts_with("This change depends on");
         match set.result.as_str() {
+            _ if change.key.number().is_none() && change.head.is_zero() => {
+                self.judged_standing(set, &stood, store).or_else(wrong)
+            }
             _ if change.key.number().is_none() => self.judged_post(set, store).or_else(wrong),
             // By hand too, if that made the branch what was tested.
             "SUCCESS" if is_gate && merged.is_none() => wrong("it did not land".to_owned()),

@@ -4,6 +4,7 @@ pub mod files;
 pub mod followers;
 pub mod offered_refs;
 pub mod tags;
+pub mod timers;
 
 use crate::random::Random;
 use files::FILES_YAML;
@@ -11,6 +12,7 @@ use followers::FOLLOW_YAML;
 use offered_refs::MANUAL_YAML;
 use std::collections::BTreeSet;
 use tags::RELEASE_YAML;
+use timers::NIGHTLY_YAML;
 
 /// How many sites of 1000 play each.
 const PLAYS_PER_MILLE: u64 = 300;
@@ -76,6 +78,8 @@ pub enum Play {
     Tags,
     /// Operators have events discarded for a while.
     Discards,
+    /// A timer has every branch tested now and then.
+    Timers,
 }
 
 impl Play {
@@ -111,7 +115,8 @@ impl Play {
     ];
 
     /// Those that seeds draw from [`FURTHER_FROM`] on.
-    pub const FURTHER: &[Self] = &[Self::Followers, Self::Files, Self::OfferedRefs, Self::Tags, Self::Discards];
+    pub const FURTHER: &[Self] =
+        &[Self::Followers, Self::Files, Self::OfferedRefs, Self::Tags, Self::Discards, Self::Timers];
 }
 
 /// The first seed that draws the newest plays as well.
@@ -149,6 +154,7 @@ pub fn further_yaml(plays: &BTreeSet<Play>) -> String {
         (Play::Files, FILES_YAML),
         (Play::OfferedRefs, MANUAL_YAML),
         (Play::Tags, RELEASE_YAML),
+        (Play::Timers, NIGHTLY_YAML),
     ];
     all.into_iter().filter(|(play, _)| plays.contains(play)).map(|(_, yaml)| yaml).collect()
 }

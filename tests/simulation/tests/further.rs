@@ -102,3 +102,12 @@ fn what_enters_though_an_operator_has_events_discarded_is_noticed() {
     let discards = |seed| discarding(&[Play::Discards], seed);
     caught_with("an operator has events discarded", Mutation::UnheardDiscards, discards);
 }
+
+/// R09: a timer has each branch tested as it is, at each tick once.
+#[test]
+fn a_tick_of_a_timer_by_which_nothing_is_tested_is_noticed() {
+    all_kept(|seed| with(&[Play::Timers], seed));
+    all_kept(|seed| Shape { plays: [Play::Timers].into(), ..Shape::skewed(seed) });
+    all_kept(|seed| with(&[Play::Timers, Play::Gerrit, Play::Discards, Play::Pauses, Play::Audit], seed));
+    caught_with("no tick of the timer", Mutation::LostRefs, |seed| calm_with(&[Play::Timers], seed));
+}

@@ -7,6 +7,7 @@ use crate::plays::files::is_chosen_by_files;
 use crate::plays::followers::FOLLOW;
 use crate::plays::offered_refs::MANUAL;
 use crate::plays::tags::RELEASE;
+use crate::plays::timers::NIGHTLY;
 use crate::plays::{AUDIT, CAREFUL, EXPRESS, POST, PUBLISH, Play, RECHECK, lands};
 use sluice_records::report::Buildset;
 use sluice_scenarios::repos::{Store, Tree};
@@ -60,7 +61,7 @@ impl Oracle {
         let of_all: &[&str] = match pipeline {
             "check" if has(Play::Locks) => &["turns"],
             "gate" if has(Play::Locks) => &["guarded", "turns"],
-            AUDIT | POST | EXPRESS | RECHECK | MANUAL | RELEASE => &["quick", "unit"],
+            AUDIT | POST | EXPRESS | RECHECK | MANUAL | RELEASE | NIGHTLY => &["quick", "unit"],
             CAREFUL | FOLLOW => &["quick"],
             _ => &[],
         };
