@@ -1,6 +1,7 @@
 //! Ports and people that break a rule on purpose, so that a test can show that the simulator would notice.
 
 use crate::plays::files::DOCS;
+use crate::plays::reloads::SURPLUS;
 use async_trait::async_trait;
 use serde_json::Value;
 use sluice_model::Timestamp;
@@ -119,6 +120,8 @@ pub enum Mutation {
     LostRetests,
     /// What brings a ref to the queue of a pipeline of its own is never written.
     LostRefs,
+    /// Of every other tested state a job is left out that an operator added for all.
+    HalfReloads,
     /// A job is left out though a file is touched that it is for.
     UnmatchedFiles,
     /// What is kept for a layout that is on its way neither is told that it is live nor looks by itself, and the ledger lists nothing.
@@ -244,6 +247,9 @@ impl Mutation {
             Self::NothingHolds => body.replace("\"hold_following_changes\":true", "\"hold_following_changes\":false"),
             Self::NothingRequired => {
                 with_field(&body, &["result", "merged", "jobs"], |jobs| without_each(jobs, "requires"))
+            }
+            Self::HalfReloads if body.len().is_multiple_of(2) => {
+                with_field(&body, &["result", "merged", "jobs"], |jobs| without_job(jobs, SURPLUS))
             }
             Self::UnmatchedFiles => with_field(&body, &["result", "merged", "jobs"], |jobs| without_job(jobs, DOCS)),
             _ => body,

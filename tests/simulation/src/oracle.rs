@@ -14,6 +14,7 @@ mod jobs;
 mod last_jobs;
 mod posts;
 mod refs;
+mod reloads;
 mod retests;
 mod revisions;
 mod timers;
@@ -72,6 +73,7 @@ pub struct Oracle {
     owed: BTreeSet<QueueKey>,
     /// Refs that are to be tested as they were.
     due_refs: Vec<refs::Due>,
+    reloads: reloads::Reloads,
     /// Whether the pipeline that comes and goes has ever gone.
     is_reconfigured: bool,
 }
@@ -388,6 +390,7 @@ impl Oracle {
         let stood = self.standing.remove(&item.id);
         let stood = stood.unwrap_or_else(|| Stands { known_as_of: BTreeMap::new(), ..self.stands_now(item) });
         let is_orphan = is_gate && set.result == "FAILURE" && set.why.starts_with("This change depends on");
+        self.judged_reloads(set, now).or_else(wrong)?;
         match set.result.as_str() {
             _ if change.key.number().is_none() && change.head.is_zero() => {
                 self.judged_standing(set, &stood, store).or_else(wrong)

@@ -4,6 +4,7 @@ mod discards;
 mod events;
 mod holds;
 mod offered_refs;
+mod reloads;
 mod reviews;
 mod tags;
 mod thoughts;
@@ -12,7 +13,7 @@ use crate::oracle::Oracle;
 use crate::plays::{AUDIT, CAREFUL, Play};
 use crate::random::Random;
 use crate::reviews::is_review;
-use crate::shape::{Edition, Shape};
+use crate::shape::Shape;
 use crate::site::{Site, branch_of};
 use crate::story::Story;
 use sluice_gate::{ArrivalKind, Head};
@@ -52,6 +53,9 @@ const REFS_PER_MILLE: u64 = 200;
 /// Things out of 1000 that people do where events may be discarded that have them discarded, or no more.
 const DISCARDS_PER_MILLE: u64 = 200;
 
+/// Things out of 1000 that people do where a job comes and goes that have it come or go.
+const RELOADS_PER_MILLE: u64 = 150;
+
 /// Queues as they stand.
 type Heads = BTreeMap<QueueKey, Head>;
 
@@ -65,6 +69,8 @@ pub struct People {
     proposed: Vec<(ChangeKey, usize)>,
     editions: u64,
     has_audit: bool,
+    /// Whether the job is there that operators add and take away.
+    has_surplus: bool,
     /// What operators want nodes kept for, by tenant and id.
     holds: Vec<(TenantName, String)>,
     holds_count: u64,
@@ -90,6 +96,7 @@ impl People {
             proposed: Vec::new(),
             editions: 0,
             has_audit: true,
+            has_surplus: false,
             holds: Vec::new(),
             holds_count: 0,
             tags_count: 0,
@@ -213,6 +220,9 @@ impl People {
         }
         if self.shape.has(Play::Discards) && self.random.per_mille(DISCARDS_PER_MILLE) {
             return self.discard(site, heads, story);
+        }
+        if self.shape.has(Play::Reloads) && self.random.per_mille(RELOADS_PER_MILLE) {
+            return self.reload(site, oracle, story);
         }
         if self.shape.has(Play::OfferedRefs) && self.random.per_mille(REFS_PER_MILLE) {
             return self.offer_ref(site, oracle, story);
@@ -338,13 +348,10 @@ impl People {
     /// An operator takes the pipeline away that comes and goes, or brings it back.
     fn reconfigure(&mut self, site: &Site, oracle: &mut Oracle, story: &mut Story) {
         self.has_audit = !self.has_audit;
-        let (edition, does) = match self.has_audit {
-            true => (Edition::AsDrawn, "brings back"),
-            false => (Edition::WithoutAudit, "takes away"),
-        };
+        let does = if self.has_audit { "brings back" } else { "takes away" };
         story.tell(site.world.now(), format!("jo {does} the pipeline {AUDIT}"));
         oracle.reconfigured();
-        site.forge.push(&branch_of("org/config", "main"), &[("zuul.yaml", &self.shape.config_yaml(edition))]);
+        site.forge.push(&branch_of("org/config", "main"), &[("zuul.yaml", &self.config_text())]);
     }
 
     /// An operator takes a change out of a queue, or has some come first, or offers one to a pipeline.

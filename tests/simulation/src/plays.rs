@@ -3,6 +3,7 @@
 pub mod files;
 pub mod followers;
 pub mod offered_refs;
+pub mod reloads;
 pub mod tags;
 pub mod timers;
 
@@ -80,6 +81,8 @@ pub enum Play {
     Discards,
     /// A timer has every branch tested now and then.
     Timers,
+    /// Operators add a job for all projects, and take it away, while changes are tested.
+    Reloads,
 }
 
 impl Play {
@@ -116,7 +119,7 @@ impl Play {
 
     /// Those that seeds draw from [`FURTHER_FROM`] on.
     pub const FURTHER: &[Self] =
-        &[Self::Followers, Self::Files, Self::OfferedRefs, Self::Tags, Self::Discards, Self::Timers];
+        &[Self::Followers, Self::Files, Self::OfferedRefs, Self::Tags, Self::Discards, Self::Timers, Self::Reloads];
 }
 
 /// The first seed that draws the newest plays as well.

@@ -111,3 +111,12 @@ fn a_tick_of_a_timer_by_which_nothing_is_tested_is_noticed() {
     all_kept(|seed| with(&[Play::Timers, Play::Gerrit, Play::Discards, Play::Pauses, Play::Audit], seed));
     caught_with("no tick of the timer", Mutation::LostRefs, |seed| calm_with(&[Play::Timers], seed));
 }
+
+/// Z2.6, R01: a layout says of each item of a pipeline whether it has a job, also where it becomes live while items are tested.
+#[test]
+fn a_job_that_some_items_of_a_layout_have_and_others_have_not_is_noticed() {
+    let busy = |plays: &[Play], seed| Shape { actions: 16, ..with(plays, seed) };
+    all_kept(|seed| busy(&[Play::Reloads], seed));
+    all_kept(|seed| busy(&[Play::Reloads, Play::Audit, Play::Cycles, Play::Forward, Play::Files, Play::Timers], seed));
+    caught_with("another item of layout", Mutation::HalfReloads, |seed| busy(&[Play::Reloads], seed));
+}

@@ -6,6 +6,7 @@ use crate::graphs;
 use crate::plays::files::is_chosen_by_files;
 use crate::plays::followers::FOLLOW;
 use crate::plays::offered_refs::MANUAL;
+use crate::plays::reloads::SURPLUS;
 use crate::plays::tags::RELEASE;
 use crate::plays::timers::NIGHTLY;
 use crate::plays::{AUDIT, CAREFUL, EXPRESS, POST, PUBLISH, Play, RECHECK, lands};
@@ -23,7 +24,7 @@ impl Oracle {
             return Ok(());
         }
         let pipeline = set.queue.pipeline.as_str();
-        let names = set.item.jobs.iter().map(|job| job.summary.name.as_str());
+        let names = set.item.jobs.iter().map(|job| job.summary.name.as_str()).filter(|name| *name != SURPLUS);
         let (mut by_files, mut has): (Vec<&str>, Vec<&str>) = names.partition(|name| is_chosen_by_files(name));
         by_files.sort_unstable();
         self.judged_files(set, &by_files)?;
