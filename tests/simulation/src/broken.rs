@@ -1,6 +1,7 @@
 //! Ports and people that break a rule on purpose, so that a test can show that the simulator would notice.
 
 use crate::plays::files::DOCS;
+use crate::plays::mails::LETTERS;
 use crate::plays::reloads::SURPLUS;
 use async_trait::async_trait;
 use serde_json::Value;
@@ -120,6 +121,8 @@ pub enum Mutation {
     LostRetests,
     /// What brings a ref to the queue of a pipeline of its own is never written.
     LostRefs,
+    /// A report is read as if it had no mail sent.
+    LostMails,
     /// Of every other tested state a job is left out that an operator added for all.
     HalfReloads,
     /// A job is left out though a file is touched that it is for.
@@ -208,6 +211,9 @@ impl Mutation {
             }
             Self::ReopenedReports if record.key.partition.starts_with("report#") => {
                 record.body = with_field(&record.body, &["state"], |_| "wanted".into());
+            }
+            Self::LostMails if record.key.partition.starts_with("report#") && record.body.contains(LETTERS) => {
+                record.body = with_field(&record.body, &["actions"], |_| Value::Array(Vec::new()));
             }
             Self::EarlyReporters if record.key.sort.starts_with("item#") => {
                 record.body = record.body.replace("\"reporter\":true", "\"reporter\":false");

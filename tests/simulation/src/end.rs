@@ -220,6 +220,7 @@ impl Sim {
             self.watch.heads.values().filter(|head| !head.slots.is_empty()).map(|h| format!("{} is not empty", h.key)),
         );
         wrong.extend(self.unaccounted());
+        wrong.extend(self.watch.wrong_mails(&self.site.post.mails()));
         wrong.extend(self.undone());
         if wrong.is_empty() { Ok(()) } else { Err(self.failure(format!("at the end: {}", wrong.join("\n")))) }
     }

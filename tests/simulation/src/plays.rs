@@ -2,6 +2,7 @@
 
 pub mod files;
 pub mod followers;
+pub mod mails;
 pub mod offered_refs;
 pub mod reloads;
 pub mod tags;
@@ -10,6 +11,7 @@ pub mod timers;
 use crate::random::Random;
 use files::FILES_YAML;
 use followers::FOLLOW_YAML;
+use mails::LETTERS_YAML;
 use offered_refs::MANUAL_YAML;
 use std::collections::BTreeSet;
 use tags::RELEASE_YAML;
@@ -83,6 +85,8 @@ pub enum Play {
     Timers,
     /// Operators add a job for all projects, and take it away, while changes are tested.
     Reloads,
+    /// A pipeline that tells of changes by mail.
+    Mails,
 }
 
 impl Play {
@@ -118,8 +122,16 @@ impl Play {
     ];
 
     /// Those that seeds draw from [`FURTHER_FROM`] on.
-    pub const FURTHER: &[Self] =
-        &[Self::Followers, Self::Files, Self::OfferedRefs, Self::Tags, Self::Discards, Self::Timers, Self::Reloads];
+    pub const FURTHER: &[Self] = &[
+        Self::Followers,
+        Self::Files,
+        Self::OfferedRefs,
+        Self::Tags,
+        Self::Discards,
+        Self::Timers,
+        Self::Reloads,
+        Self::Mails,
+    ];
 }
 
 /// The first seed that draws the newest plays as well.
@@ -158,6 +170,7 @@ pub fn further_yaml(plays: &BTreeSet<Play>) -> String {
         (Play::OfferedRefs, MANUAL_YAML),
         (Play::Tags, RELEASE_YAML),
         (Play::Timers, NIGHTLY_YAML),
+        (Play::Mails, LETTERS_YAML),
     ];
     all.into_iter().filter(|(play, _)| plays.contains(play)).map(|(_, yaml)| yaml).collect()
 }

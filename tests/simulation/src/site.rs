@@ -20,6 +20,7 @@ use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::git::{BranchKey, Oid};
 use sluice_model::poke::{Poke, Queue};
 use sluice_model::{ArrivalId, ConnectionName, ProjectName, QueueKey, TenantName, Timestamp};
+use sluice_notify::Notify;
 use sluice_records::codec::{decode, with_body};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::tenant::{self, Tenant};
@@ -30,6 +31,7 @@ use sluice_runtime::record::{Committed, Due, Expect, Write};
 use sluice_runtime::{Clock, Commit, Ports, cell};
 use sluice_scenarios::PlayedForge;
 use sluice_scenarios::cloud::{PlayedChecks, PlayedCloud};
+use sluice_scenarios::post::PlayedPost;
 use sluice_scenarios::repos::{PlayedRepos, Store};
 use sluice_scenarios::site::configure;
 use sluice_tenant::Tenants;
@@ -56,6 +58,8 @@ pub struct Site {
     pub forge: Arc<PlayedForge>,
     /// The cloud.
     pub cloud: Arc<PlayedCloud>,
+    /// Whoever takes mails.
+    pub post: Arc<PlayedPost>,
     /// Every repository.
     pub store: Arc<Mutex<Store>>,
     repos: Arc<dyn Repos>,
@@ -85,13 +89,14 @@ impl Site {
         forge.set_behind(shape.weather.forge_behind_millis);
         forge.tell_whole_seconds();
         let cloud = Arc::new(PlayedCloud::new(world.clone()));
+        let post = Arc::new(PlayedPost::new(world.clone()));
         let repos = Arc::new(PlayedRepos::new(world.clone(), store.clone()));
         poll_once(configure(&world.ports(), &shape.main_yaml())).expect("nothing dies here");
         let pokes: Vec<Poke> =
             shape.tenants.iter().map(|tenant| Poke::Tenant { tenant: TenantName(tenant.name.clone()) }).collect();
         poll_once(cell::send(&world.ports(), &pokes)).expect("nothing dies here").expect("the queue takes it");
         let (skew_millis, random) = (shape.weather.skew_millis, Random::new(seed, 3));
-        Self { world, forge, cloud, store, repos, mutation, skew_millis, random }
+        Self { world, forge, cloud, post, store, repos, mutation, skew_millis, random }
     }
 
     /// Returns ports whose calls are counted as `caller`'s, with a clock of their own, and how far that is from the right time.
@@ -119,7 +124,10 @@ impl Site {
                 let checks = Arc::new(PlayedChecks(self.world.clone()));
                 Arc::new(Launcher::new(ports, BTreeMap::from([("ec2".into(), cloud)]), checks))
             }
-            Queue::Reports => Arc::new(Reporter::new(ports, forges())),
+            Queue::Reports => {
+                let post: Arc<dyn Notify> = self.post.clone();
+                Arc::new(Reporter::new(ports, forges()).with_notifiers(BTreeMap::from([("mail".into(), post)])))
+            }
             Queue::Merges => Arc::new(Merger::new(ports, self.repos.clone())),
             _ => Arc::new(Timer::new(ports, ASK_MINUTES)),
         };

@@ -7,6 +7,7 @@ mod graphs;
 mod holds;
 mod landings;
 mod last_jobs;
+mod mails;
 mod pauses;
 mod windows;
 mod words;
@@ -65,6 +66,7 @@ pub struct Watch {
     holds: holds::Holds,
     pauses: pauses::Pauses,
     last_jobs: last_jobs::LastJobs,
+    mails: mails::Mails,
     /// Jobs that failed after their reports while something behind was tested.
     pub tested_again: u64,
 }
@@ -112,6 +114,7 @@ impl Watch {
             holds: holds::Holds::default(),
             pauses: pauses::Pauses::default(),
             last_jobs: last_jobs::LastJobs::default(),
+            mails: mails::Mails::default(),
             tested_again: 0,
         }
     }
@@ -145,7 +148,7 @@ impl Watch {
             Kind::Landing => self.landing(key, before, after, news),
             Kind::Order => follows::same(before, after, "an order is written once"),
             Kind::Merge => follows::same_outcome(before, after),
-            Kind::Report => follows::report(before, after),
+            Kind::Report => self.report(before, after),
             Kind::Run => self.run(before, after, news),
             Kind::Stop => {
                 self.stopped.extend(build_of(key));
@@ -398,6 +401,7 @@ impl Watch {
                 let set: Buildset = decode(record).map_err(|bad| bad.to_string())?;
                 self.left_after_report(set, transaction, news)
             }
+            (Kind::Buildset, Some(record)) => self.is_told_by_mail(record, transaction),
             _ => Ok(()),
         }
     }

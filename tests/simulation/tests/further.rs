@@ -120,3 +120,11 @@ fn a_job_that_some_items_of_a_layout_have_and_others_have_not_is_noticed() {
     all_kept(|seed| busy(&[Play::Reloads, Play::Audit, Play::Cycles, Play::Forward, Play::Files, Play::Timers], seed));
     caught_with("another item of layout", Mutation::HalfReloads, |seed| busy(&[Play::Reloads], seed));
 }
+
+/// C2: who passed or failed is told by mail at least once, and in the same words each time.
+#[test]
+fn a_report_whose_mail_is_never_sent_is_noticed() {
+    all_kept(|seed| with(&[Play::Mails], seed));
+    all_kept(|seed| with(&[Play::Mails, Play::Bursts, Play::Reloads, Play::Gerrit], seed));
+    caught_with("was never sent", Mutation::LostMails, |seed| with(&[Play::Mails], seed));
+}

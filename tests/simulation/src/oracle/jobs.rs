@@ -5,6 +5,7 @@ use super::{Oracle, branch_of};
 use crate::graphs;
 use crate::plays::files::is_chosen_by_files;
 use crate::plays::followers::FOLLOW;
+use crate::plays::mails::LETTERS;
 use crate::plays::offered_refs::MANUAL;
 use crate::plays::reloads::SURPLUS;
 use crate::plays::tags::RELEASE;
@@ -63,7 +64,7 @@ impl Oracle {
             "check" if has(Play::Locks) => &["turns"],
             "gate" if has(Play::Locks) => &["guarded", "turns"],
             AUDIT | POST | EXPRESS | RECHECK | MANUAL | RELEASE | NIGHTLY => &["quick", "unit"],
-            CAREFUL | FOLLOW => &["quick"],
+            CAREFUL | FOLLOW | LETTERS => &["quick"],
             _ => &[],
         };
         let publishes = (pipeline == "gate" && has(Play::Reporters)).then_some(PUBLISH);
