@@ -123,6 +123,8 @@ pub enum Mutation {
     LostRefs,
     /// A report is read as if it had no mail sent.
     LostMails,
+    /// Nobody sees how many changes failed in a row.
+    UncountedFailures,
     /// Of every other tested state a job is left out that an operator added for all.
     HalfReloads,
     /// A job is left out though a file is touched that it is for.
@@ -211,6 +213,9 @@ impl Mutation {
             }
             Self::ReopenedReports if record.key.partition.starts_with("report#") => {
                 record.body = with_field(&record.body, &["state"], |_| "wanted".into());
+            }
+            Self::UncountedFailures if record.key.partition.starts_with("health#") => {
+                record.body = with_field(&record.body, &["failures"], |_| 0.into());
             }
             Self::LostMails if record.key.partition.starts_with("report#") && record.body.contains(LETTERS) => {
                 record.body = with_field(&record.body, &["actions"], |_| Value::Array(Vec::new()));

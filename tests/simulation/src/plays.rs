@@ -1,5 +1,6 @@
 //! What only some sites play besides: drawn from a seed by itself, so that what the others play stays as it is.
 
+pub mod disabling;
 pub mod files;
 pub mod followers;
 pub mod mails;
@@ -9,6 +10,7 @@ pub mod tags;
 pub mod timers;
 
 use crate::random::Random;
+use disabling::SHAKY_YAML;
 use files::FILES_YAML;
 use followers::FOLLOW_YAML;
 use mails::LETTERS_YAML;
@@ -87,6 +89,8 @@ pub enum Play {
     Reloads,
     /// A pipeline that tells of changes by mail.
     Mails,
+    /// A pipeline that is disabled after two failures in a row.
+    Disabling,
 }
 
 impl Play {
@@ -131,6 +135,7 @@ impl Play {
         Self::Timers,
         Self::Reloads,
         Self::Mails,
+        Self::Disabling,
     ];
 }
 
@@ -171,6 +176,7 @@ pub fn further_yaml(plays: &BTreeSet<Play>) -> String {
         (Play::Tags, RELEASE_YAML),
         (Play::Timers, NIGHTLY_YAML),
         (Play::Mails, LETTERS_YAML),
+        (Play::Disabling, SHAKY_YAML),
     ];
     all.into_iter().filter(|(play, _)| plays.contains(play)).map(|(_, yaml)| yaml).collect()
 }

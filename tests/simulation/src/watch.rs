@@ -4,6 +4,7 @@ mod artifacts;
 mod discards;
 mod follows;
 mod graphs;
+mod health;
 mod holds;
 mod landings;
 mod last_jobs;
@@ -170,7 +171,7 @@ impl Watch {
                 Ok(())
             }
             Kind::Turn => self.taken(key, after),
-            Kind::Queue | Kind::Arrival | Kind::Provider | Kind::Told | Kind::Other => Ok(()),
+            Kind::Queue | Kind::Arrival | Kind::Provider | Kind::Health | Kind::Told | Kind::Other => Ok(()),
         }
     }
 
@@ -393,6 +394,7 @@ impl Watch {
                 self.locks.ordered(&order)
             }
             (Kind::Resume, Some(_)) => self.may_go_on(key),
+            (Kind::Health, _) => self.failures(write, transaction),
             (Kind::Landing, Some(record)) if write.before.is_none() => {
                 let landing: Landing = decode(record).map_err(|bad| bad.to_string())?;
                 self.landing_ordered(&landing, transaction)
@@ -486,6 +488,7 @@ enum Kind {
     Report,
     Buildset,
     Tenant,
+    Health,
     Provider,
     Node,
     Request,
@@ -560,6 +563,7 @@ fn kind(key: &Key) -> Kind {
         ("buildset", "head") => Kind::Buildset,
         ("tenant", "head") => Kind::Tenant,
         ("provider", "head") => Kind::Provider,
+        ("health", _) => Kind::Health,
         ("provider", "node") => Kind::Node,
         ("provider", "request") => Kind::Request,
         ("autohold", _) => Kind::Autohold,

@@ -128,3 +128,12 @@ fn a_report_whose_mail_is_never_sent_is_noticed() {
     all_kept(|seed| with(&[Play::Mails, Play::Bursts, Play::Reloads, Play::Gerrit], seed));
     caught_with("was never sent", Mutation::LostMails, |seed| with(&[Play::Mails], seed));
 }
+
+/// R04: a pipeline is disabled after so many failures in a row, as many as left it, and tells others from then on.
+#[test]
+fn failures_in_a_row_that_nobody_counts_are_noticed() {
+    let busy = |plays: &[Play], seed| Shape { changes: 9, actions: 12, ..with(plays, seed) };
+    all_kept(|seed| busy(&[Play::Disabling], seed));
+    all_kept(|seed| busy(&[Play::Disabling, Play::Reloads, Play::Bursts, Play::FailFast, Play::Mails], seed));
+    caught_with("failures in a row", Mutation::UncountedFailures, |seed| busy(&[Play::Disabling], seed));
+}

@@ -3,6 +3,7 @@
 
 use super::{Oracle, branch_of};
 use crate::graphs;
+use crate::plays::disabling::SHAKY;
 use crate::plays::files::is_chosen_by_files;
 use crate::plays::followers::FOLLOW;
 use crate::plays::mails::LETTERS;
@@ -65,6 +66,7 @@ impl Oracle {
             "gate" if has(Play::Locks) => &["guarded", "turns"],
             AUDIT | POST | EXPRESS | RECHECK | MANUAL | RELEASE | NIGHTLY => &["quick", "unit"],
             CAREFUL | FOLLOW | LETTERS => &["quick"],
+            SHAKY => &["unit"],
             _ => &[],
         };
         let publishes = (pipeline == "gate" && has(Play::Reporters)).then_some(PUBLISH);

@@ -42,6 +42,7 @@ impl Watch {
     /// Judges how an item left the pipeline that tells by mail: the same decision has that sent.
     pub(super) fn is_told_by_mail(&self, record: &Record, transaction: &[Written]) -> Result<(), String> {
         let Some(set): Option<Buildset> = read(Some(record))? else { return Ok(()) };
+        self.is_counted_as_failure(&set, transaction)?;
         if set.queue.pipeline.as_str() != LETTERS || !["SUCCESS", "FAILURE"].contains(&set.result.as_str()) {
             return Ok(());
         }
@@ -75,7 +76,7 @@ impl Watch {
 }
 
 /// Returns the mail that an action sends, if it sends one.
-fn mail_of(action: &Action) -> Option<Mail> {
+pub(super) fn mail_of(action: &Action) -> Option<Mail> {
     match action {
         Action::Mail { id, from, to, subject, text, .. } => Some(Mail {
             id: id.clone(),
