@@ -198,6 +198,12 @@ impl Site {
         self.ask(&self.world.ports_of("operator"), "github".into(), branch.project.clone(), kind);
     }
 
+    /// Returns whether any configuration of a tenant is live.
+    pub fn is_read(&self, tenant: &str) -> bool {
+        let head = self.world.record(&tenant::key(&TenantName(tenant.to_owned())));
+        head.and_then(|record| decode::<Tenant>(&record).ok()).is_some_and(|head| head.layout.live > 0)
+    }
+
     /// Hands intake what an operator asks for.
     fn ask(&self, ports: &Ports, connection: ConnectionName, project: ProjectName, kind: EventKind) {
         let event = ForgeEvent { connection: connection.clone(), project: project.clone(), sender: "jo".into(), kind };

@@ -11,7 +11,7 @@ use sluice_runtime::Clock as _;
 impl People {
     /// Has somebody put a tag of its own name on what a branch of a project at GitHub is.
     pub(super) fn put_tag(&mut self, site: &Site, oracle: &mut Oracle, story: &mut Story) {
-        let Some((_, branch)) = self.one_branch() else { return };
+        let Some((_, branch)) = self.one_branch(site) else { return };
         self.tags_count += 1;
         let tag = format!("v{}", self.tags_count);
         site.forge.tag(&branch, &tag);
