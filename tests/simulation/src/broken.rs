@@ -1,9 +1,13 @@
 //! Ports and people that break a rule on purpose, so that a test can show that the simulator would notice.
 
+use crate::plays::files::DOCS;
+use crate::plays::mails::LETTERS;
+use crate::plays::reloads::SURPLUS;
 use async_trait::async_trait;
 use serde_json::Value;
 use sluice_model::Timestamp;
 use sluice_model::poke::Queue;
+use sluice_records::tenant::WAITING;
 use sluice_runtime::port::{Incoming, Outgoing};
 use sluice_runtime::record::{Committed, Expect, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports, Queues, Records};
@@ -105,14 +109,28 @@ pub enum Mutation {
     HeldThoughPassed,
     /// Nobody counts whose nodes are kept.
     UncountedHolds,
+    /// Nobody hears that an operator has events discarded.
+    UnheardDiscards,
     /// Nobody hears that an operator has events wait.
     UnheardPauses,
     /// Nobody hears that an operator has answers wait.
     HastyAnswers,
     /// What tells other changes of what happened to one is never written.
     UntoldMerges,
-    /// What brings a change to the queue in which it is tested again is never written.
+    /// What brings a change to the queue in which it is tested since something happened to another one is never written.
     LostRetests,
+    /// What brings a ref to the queue of a pipeline of its own is never written.
+    LostRefs,
+    /// A report is read as if it had no mail sent.
+    LostMails,
+    /// Nobody sees how many changes failed in a row.
+    UncountedFailures,
+    /// Of every other tested state a job is left out that an operator added for all.
+    HalfReloads,
+    /// A job is left out though a file is touched that it is for.
+    UnmatchedFiles,
+    /// What is kept for a layout that is on its way neither is told that it is live nor looks by itself, and the ledger lists nothing.
+    UntoldLayouts,
     /// Now and then what is tested second in a queue is tested anew, though nothing ahead of it changed.
     NeedlessResets,
     /// What is tested anew second in a queue is so on its branch, also where what is ahead of it may pass.
@@ -196,14 +214,24 @@ impl Mutation {
             Self::ReopenedReports if record.key.partition.starts_with("report#") => {
                 record.body = with_field(&record.body, &["state"], |_| "wanted".into());
             }
+            Self::UncountedFailures if record.key.partition.starts_with("health#") => {
+                record.body = with_field(&record.body, &["failures"], |_| 0.into());
+            }
+            Self::LostMails if record.key.partition.starts_with("report#") && record.body.contains(LETTERS) => {
+                record.body = with_field(&record.body, &["actions"], |_| Value::Array(Vec::new()));
+            }
             Self::EarlyReporters if record.key.sort.starts_with("item#") => {
                 record.body = record.body.replace("\"reporter\":true", "\"reporter\":false");
             }
             Self::DroppedJobs if record.key.partition.starts_with("merge#") => {
-                record.body = with_field(&record.body, &["result", "merged", "jobs"], without_unit);
+                record.body = with_field(&record.body, &["result", "merged", "jobs"], |jobs| without_job(jobs, "unit"));
             }
             Self::HeldThoughPassed if record.key.sort.starts_with("request#") => {
                 record.body = record.body.replace("\"result\":\"SUCCESS\"", "\"result\":\"FAILURE\"");
+            }
+            Self::UnheardDiscards if record.key.partition.starts_with("tenant#") => {
+                let (is_on, is_off) = ("\"trigger_queue_discarding\":true", "\"trigger_queue_discarding\":false");
+                record.body = record.body.replace(is_on, is_off);
             }
             Self::UnheardPauses if record.key.partition.starts_with("tenant#") => {
                 record.body = record.body.replace("\"trigger_queue_paused\":true", "\"trigger_queue_paused\":false");
@@ -231,6 +259,10 @@ impl Mutation {
             Self::NothingRequired => {
                 with_field(&body, &["result", "merged", "jobs"], |jobs| without_each(jobs, "requires"))
             }
+            Self::HalfReloads if body.len().is_multiple_of(2) => {
+                with_field(&body, &["result", "merged", "jobs"], |jobs| without_job(jobs, SURPLUS))
+            }
+            Self::UnmatchedFiles => with_field(&body, &["result", "merged", "jobs"], |jobs| without_job(jobs, DOCS)),
             _ => body,
         }
     }
@@ -246,7 +278,14 @@ impl Mutation {
                 record.key.partition.starts_with("delivery#") && record.body.contains("\"zuul:")
             }
             Write::Put { record, .. } if self == Self::LostRetests => {
-                record.key.sort.starts_with("arrival#") && record.key.partition.contains("/recheck/")
+                record.key.sort.starts_with("arrival#")
+                    && ["/recheck/", "/follow/"].iter().any(|pipeline| record.key.partition.contains(pipeline))
+            }
+            Write::Put { record, .. } if self == Self::LostRefs => {
+                record.key.sort.starts_with("arrival#")
+                    && ["/manual/", "/release/", "/nightly/"]
+                        .iter()
+                        .any(|pipeline| record.key.partition.contains(pipeline))
             }
             Write::Put { record, .. } => self == Self::LostResumes && record.key.sort == "resume",
             Write::Check { key, .. } => self == Self::NoFence && key.partition.starts_with("branch#"),
@@ -261,6 +300,7 @@ impl Mutation {
                     match self {
                         Self::LostOutboxes => record.outbox.clear(),
                         Self::NothingDue => record.look_at = None,
+                        Self::UntoldLayouts if is_kept_for_later(&record) => record.look_at = None,
                         Self::FallingGenerations if record.key.sort.starts_with("item#") => {
                             record.body = with_field(&record.body, &["generation"], |was| match was.as_u64() {
                                 Some(2..) => 0.into(),
@@ -310,6 +350,11 @@ impl Mutation {
             Write::Check { key, .. } => Write::Check { key, expect: Expect::Anything },
         }
     }
+}
+
+/// Returns whether a record is a delivery that goes on with an event once a layout is live that was on its way when it came.
+fn is_kept_for_later(record: &Record) -> bool {
+    record.key.partition.starts_with("delivery#") && record.body.contains("\"forge_id\":\"later:")
 }
 
 /// Returns a text with the digits after each of these words replaced.
@@ -389,10 +434,10 @@ fn with_last_before(slots: Value) -> Value {
     }
 }
 
-/// Returns jobs without the one that most that is broken fails by.
-fn without_unit(jobs: Value) -> Value {
+/// Returns jobs without one of them.
+fn without_job(jobs: Value, name: &str) -> Value {
     match jobs {
-        Value::Array(jobs) => jobs.into_iter().filter(|job| job["name"] != "unit").collect(),
+        Value::Array(jobs) => jobs.into_iter().filter(|job| job["name"] != name).collect(),
         other => other,
     }
 }
@@ -428,8 +473,11 @@ impl Records for Broken {
 
     async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError> {
         let records = self.inner.query(query).await?;
-        let is_seen =
-            |record: &Record| self.mutation != Mutation::UncountedNodes || !record.key.sort.starts_with("node#");
+        let is_seen = |record: &Record| match self.mutation {
+            Mutation::UncountedNodes => !record.key.sort.starts_with("node#"),
+            Mutation::UntoldLayouts => !record.key.sort.starts_with(WAITING),
+            _ => true,
+        };
         Ok(records.into_iter().filter(is_seen).map(|record| self.mutation.misread(record)).collect())
     }
 
@@ -440,7 +488,7 @@ impl Records for Broken {
     async fn find(&self, partition: &str, before: Option<&str>, limit: usize) -> Result<Vec<Key>, PortError> {
         match self.mutation {
             // It would have whatever was not sent poked.
-            Mutation::LostOutboxes if partition.starts_with("open") => Ok(Vec::new()),
+            Mutation::LostOutboxes | Mutation::UntoldLayouts if partition.starts_with("open") => Ok(Vec::new()),
             _ => self.inner.find(partition, before, limit).await,
         }
     }

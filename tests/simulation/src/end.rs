@@ -11,7 +11,7 @@ use sluice_gate::ArrivalKind;
 use sluice_memory::poll_once;
 use sluice_model::change::{ChangeKey, ChangeStatus};
 use sluice_model::poke::Queue;
-use sluice_model::{QueueKey, Timestamp};
+use sluice_model::{QueueKey, TenantName, Timestamp};
 use sluice_records::ledger;
 use sluice_runtime::{Key, Record};
 use sluice_scenarios::forge::OWN;
@@ -220,6 +220,7 @@ impl Sim {
             self.watch.heads.values().filter(|head| !head.slots.is_empty()).map(|h| format!("{} is not empty", h.key)),
         );
         wrong.extend(self.unaccounted());
+        wrong.extend(self.watch.wrong_mails(&self.site.post.mails()));
         wrong.extend(self.undone());
         if wrong.is_empty() { Ok(()) } else { Err(self.failure(format!("at the end: {}", wrong.join("\n")))) }
     }
@@ -269,17 +270,32 @@ impl Sim {
                     wrong.push(format!("{} ended as {state}, and {context} shows {shown:?}", facts.change));
                 }
             }
-            if facts.status != ChangeStatus::Open {
+            let proposed_at = self.oracle.proposed_at(&facts.change.key);
+            let is_told = self.watch.is_after_discards(&TenantName(tenant(&facts.change.key)), proposed_at);
+            if facts.status != ChangeStatus::Open || !is_told {
                 continue;
             }
             wrong.extend(self.oracle.undone(&facts.change, is_approved(facts)));
             wrong.extend(self.oracle.untested_again(&facts.change));
+            wrong.extend(self.oracle.not_followed(&facts.change));
         }
-        // A push that nobody heard of is not looked for.
-        if self.shape.has(Play::Post) && self.shape.weather.all_are_heard() {
+        wrong.extend(self.oracle.untested_refs(self.watch.has_discarded()));
+        if self.shape.has(Play::Timers) {
+            wrong.extend(self.mistimed());
+        }
+        // A push that nobody heard of, or that was discarded, is not looked for.
+        if self.shape.has(Play::Post) && self.shape.weather.all_are_heard() && !self.watch.has_discarded() {
             wrong.extend(self.oracle.not_posted());
         }
         wrong
+    }
+
+    /// What is wrong with how often the timer had branches tested.
+    fn mistimed(&self) -> Vec<String> {
+        let has_discarded = self.watch.has_discarded();
+        let projects = self.shape.projects();
+        let branches = projects.iter().flat_map(|(name, _)| self.shape.branches.iter().map(|b| branch_of(name, b)));
+        branches.filter_map(|branch| self.oracle.mistimed(&branch, has_discarded)).collect()
     }
 
     /// Returns all by which two runs of one seed are compared.
@@ -300,11 +316,13 @@ impl Sim {
     }
 }
 
-/// Whether something waits in a record; not a provider's look for leaks, and not a tenant's at projects that cannot be read.
+/// Whether something waits in a record; not a provider's look for leaks, not a timer's next tick, and not a tenant's look at projects that
+/// cannot be read.
 fn is_under_way(record: &Record) -> bool {
     let (partition, sort, body) = (&record.key.partition, &record.key.sort, &record.body);
     let of_provider = partition.starts_with("provider#");
     let retries = body.contains("retry_at") && !body.contains("left_out_at") && record.outbox.is_empty();
-    let is_periodic = sort == "head" && (of_provider || (partition.starts_with("tenant#") && retries));
+    let of_timer = partition.starts_with("schedule#");
+    let is_periodic = sort == "head" && (of_provider || of_timer || (partition.starts_with("tenant#") && retries));
     (record.look_at.is_some() && !is_periodic) || (of_provider && sort != "head")
 }

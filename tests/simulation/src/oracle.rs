@@ -7,18 +7,23 @@
 mod approvals;
 mod bundles;
 mod chains;
+mod files;
+mod followers;
 mod graphs;
 mod jobs;
 mod last_jobs;
 mod posts;
+mod refs;
+mod reloads;
 mod retests;
 mod revisions;
+mod timers;
 mod undone;
 mod unruly;
 
 pub(crate) use approvals::is_approved;
 
-use crate::plays::{AUDIT, POST, PUBLISH, Play, lands};
+use crate::plays::{AUDIT, PUBLISH, Play, lands};
 use crate::reviews::{host_of, is_review};
 use crate::shape::Shape;
 use crate::truth;
@@ -69,6 +74,9 @@ pub struct Oracle {
     by_topic: BTreeSet<ProjectName>,
     /// Queues of which one left since a newer one comes, which has not come yet.
     owed: BTreeSet<QueueKey>,
+    /// Refs that are to be tested as they were.
+    due_refs: Vec<refs::Due>,
+    reloads: reloads::Reloads,
     /// Whether the pipeline that comes and goes has ever gone.
     is_reconfigured: bool,
 }
@@ -88,6 +96,8 @@ struct Known {
     revisions: BTreeMap<Oid, Revision>,
     proposed_at: Option<Timestamp>,
     landed_at: Option<Timestamp>,
+    /// When it came to stand in the gate last.
+    gated_at: Option<Timestamp>,
     /// When it was approved, oldest first.
     approvals: Vec<Approval>,
     /// Revisions that entered gate.
@@ -383,8 +393,12 @@ impl Oracle {
         let stood = self.standing.remove(&item.id);
         let stood = stood.unwrap_or_else(|| Stands { known_as_of: BTreeMap::new(), ..self.stands_now(item) });
         let is_orphan = is_gate && set.result == "FAILURE" && set.why.starts_with("This change depends on");
+        self.judged_reloads(set, now).or_else(wrong)?;
         match set.result.as_str() {
-            _ if set.queue.pipeline.as_str() == POST => self.judged_post(set, store).or_else(wrong),
+            _ if change.key.number().is_none() && change.head.is_zero() => {
+                self.judged_standing(set, &stood, store).or_else(wrong)
+            }
+            _ if change.key.number().is_none() => self.judged_post(set, store).or_else(wrong),
             // By hand too, if that made the branch what was tested.
             "SUCCESS" if is_gate && merged.is_none() => wrong("it did not land".to_owned()),
             "SUCCESS" if is_gate && is_overtaken => wrong("it landed as another tree than the tested one".to_owned()),

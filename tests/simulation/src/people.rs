@@ -1,15 +1,19 @@
 //! What people do: propose, approve, change their minds, push behind everybody's back; drawn from the seed.
 
+mod discards;
 mod events;
 mod holds;
+mod offered_refs;
+mod reloads;
 mod reviews;
+mod tags;
 mod thoughts;
 
 use crate::oracle::Oracle;
 use crate::plays::{AUDIT, CAREFUL, Play};
 use crate::random::Random;
 use crate::reviews::is_review;
-use crate::shape::{Edition, Shape};
+use crate::shape::Shape;
 use crate::site::{Site, branch_of};
 use crate::story::Story;
 use sluice_gate::{ArrivalKind, Head};
@@ -43,6 +47,15 @@ const AUTOHOLDS_PER_MILLE: u64 = 300;
 /// Things out of 1000 that people do where events may be held back that hold them back, or let them go on.
 const PAUSES_PER_MILLE: u64 = 250;
 
+/// Things out of 1000 that people do to refs where those have pipelines of their own, of each kind.
+const REFS_PER_MILLE: u64 = 200;
+
+/// Things out of 1000 that people do where events may be discarded that have them discarded, or no more.
+const DISCARDS_PER_MILLE: u64 = 200;
+
+/// Things out of 1000 that people do where a job comes and goes that have it come or go.
+const RELOADS_PER_MILLE: u64 = 150;
+
 /// Queues as they stand.
 type Heads = BTreeMap<QueueKey, Head>;
 
@@ -56,10 +69,13 @@ pub struct People {
     proposed: Vec<(ChangeKey, usize)>,
     editions: u64,
     has_audit: bool,
+    /// Whether the job is there that operators add and take away.
+    has_surplus: bool,
     /// What operators want nodes kept for, by tenant and id.
     holds: Vec<(TenantName, String)>,
     holds_count: u64,
-    /// Tenants of which operators hold something back.
+    tags_count: u64,
+    /// Tenants of which operators hold something back, or discard it.
     held_back: BTreeSet<TenantName>,
     thoughts: Thoughts,
     /// When somebody does something next; `None` when all is done.
@@ -80,8 +96,10 @@ impl People {
             proposed: Vec::new(),
             editions: 0,
             has_audit: true,
+            has_surplus: false,
             holds: Vec::new(),
             holds_count: 0,
+            tags_count: 0,
             held_back: BTreeSet::new(),
             thoughts: Thoughts::new(seed),
             next_at: Some(now),
@@ -199,6 +217,18 @@ impl People {
         }
         if self.shape.has(Play::Autoholds) && self.random.per_mille(AUTOHOLDS_PER_MILLE) {
             return self.ask_to_hold(site, story);
+        }
+        if self.shape.has(Play::Discards) && self.random.per_mille(DISCARDS_PER_MILLE) {
+            return self.discard(site, heads, story);
+        }
+        if self.shape.has(Play::Reloads) && self.random.per_mille(RELOADS_PER_MILLE) {
+            return self.reload(site, oracle, story);
+        }
+        if self.shape.has(Play::OfferedRefs) && self.random.per_mille(REFS_PER_MILLE) {
+            return self.offer_ref(site, oracle, story);
+        }
+        if self.shape.has(Play::Tags) && self.random.per_mille(REFS_PER_MILLE) {
+            return self.put_tag(site, oracle, story);
         }
         if self.random.per_mille(OPERATORS_PER_MILLE) {
             return self.operate(site, heads, oracle, story);
@@ -318,13 +348,10 @@ impl People {
     /// An operator takes the pipeline away that comes and goes, or brings it back.
     fn reconfigure(&mut self, site: &Site, oracle: &mut Oracle, story: &mut Story) {
         self.has_audit = !self.has_audit;
-        let (edition, does) = match self.has_audit {
-            true => (Edition::AsDrawn, "brings back"),
-            false => (Edition::WithoutAudit, "takes away"),
-        };
+        let does = if self.has_audit { "brings back" } else { "takes away" };
         story.tell(site.world.now(), format!("jo {does} the pipeline {AUDIT}"));
         oracle.reconfigured();
-        site.forge.push(&branch_of("org/config", "main"), &[("zuul.yaml", &self.shape.config_yaml(edition))]);
+        site.forge.push(&branch_of("org/config", "main"), &[("zuul.yaml", &self.config_text())]);
     }
 
     /// An operator takes a change out of a queue, or has some come first, or offers one to a pipeline.

@@ -1,7 +1,23 @@
 //! What only some sites play besides: drawn from a seed by itself, so that what the others play stays as it is.
 
+pub mod disabling;
+pub mod files;
+pub mod followers;
+pub mod mails;
+pub mod offered_refs;
+pub mod reloads;
+pub mod tags;
+pub mod timers;
+
 use crate::random::Random;
+use disabling::SHAKY_YAML;
+use files::FILES_YAML;
+use followers::FOLLOW_YAML;
+use mails::LETTERS_YAML;
+use offered_refs::MANUAL_YAML;
 use std::collections::BTreeSet;
+use tags::RELEASE_YAML;
+use timers::NIGHTLY_YAML;
 
 /// How many sites of 1000 play each.
 const PLAYS_PER_MILLE: u64 = 300;
@@ -57,6 +73,24 @@ pub enum Play {
     Pauses,
     /// A pipeline that tests the open changes of a project once more when one of it landed.
     Retests,
+    /// A pipeline that tests what depends on a change once that enters the gate.
+    Followers,
+    /// Jobs that are only for changes of some files.
+    Files,
+    /// Operators offer branches to a pipeline that nothing else starts.
+    OfferedRefs,
+    /// People put tags on branches, which start a pipeline of their own.
+    Tags,
+    /// Operators have events discarded for a while.
+    Discards,
+    /// A timer has every branch tested now and then.
+    Timers,
+    /// Operators add a job for all projects, and take it away, while changes are tested.
+    Reloads,
+    /// A pipeline that tells of changes by mail.
+    Mails,
+    /// A pipeline that is disabled after two failures in a row.
+    Disabling,
 }
 
 impl Play {
@@ -90,6 +124,19 @@ impl Play {
         Self::Pauses,
         Self::Retests,
     ];
+
+    /// Those that seeds draw from [`FURTHER_FROM`] on.
+    pub const FURTHER: &[Self] = &[
+        Self::Followers,
+        Self::Files,
+        Self::OfferedRefs,
+        Self::Tags,
+        Self::Discards,
+        Self::Timers,
+        Self::Reloads,
+        Self::Mails,
+        Self::Disabling,
+    ];
 }
 
 /// The first seed that draws the newest plays as well.
@@ -97,6 +144,9 @@ pub const NEWEST_FROM: u64 = 1_000_000;
 
 /// The first seed that draws the latest as well.
 pub const LATEST_FROM: u64 = 2_000_000;
+
+/// The first seed that draws the further ones as well.
+pub const FURTHER_FROM: u64 = 4_000_000;
 
 /// Returns what a seed's site plays.
 pub fn draw(seed: u64) -> BTreeSet<Play> {
@@ -110,7 +160,25 @@ pub fn draw(seed: u64) -> BTreeSet<Play> {
         let mut random = Random::new(seed, 13);
         plays.extend(Play::LATEST.into_iter().filter(|_| random.per_mille(PLAYS_PER_MILLE)));
     }
+    if seed >= FURTHER_FROM {
+        let mut random = Random::new(seed, 14);
+        plays.extend(Play::FURTHER.iter().copied().filter(|_| random.per_mille(PLAYS_PER_MILLE)));
+    }
     plays
+}
+
+/// Returns what the config project holds of the further plays.
+pub fn further_yaml(plays: &BTreeSet<Play>) -> String {
+    let all = [
+        (Play::Followers, FOLLOW_YAML),
+        (Play::Files, FILES_YAML),
+        (Play::OfferedRefs, MANUAL_YAML),
+        (Play::Tags, RELEASE_YAML),
+        (Play::Timers, NIGHTLY_YAML),
+        (Play::Mails, LETTERS_YAML),
+        (Play::Disabling, SHAKY_YAML),
+    ];
+    all.into_iter().filter(|(play, _)| plays.contains(play)).map(|(_, yaml)| yaml).collect()
 }
 
 /// The pipeline for urgent changes, which lands them by itself.
@@ -262,6 +330,18 @@ mod tests {
         assert!(before.all(|seed| !draw(seed).iter().any(is_latest)));
         for play in Play::LATEST.into_iter().chain(Play::NEWEST) {
             let drawn = (LATEST_FROM..LATEST_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
+            assert!((20..=100).contains(&drawn), "{play:?} is drawn {drawn} times");
+        }
+    }
+
+    /// C2: and so with the further ones.
+    #[test]
+    fn a_seed_of_before_draws_none_of_the_further_plays_and_some_seed_of_after_draws_each() {
+        let is_further = |play: &Play| Play::FURTHER.contains(play);
+        let before = (1..2_000).chain(NEWEST_FROM..NEWEST_FROM + 2_000).chain(LATEST_FROM..LATEST_FROM + 2_000);
+        assert!(before.chain([FURTHER_FROM - 1]).all(|seed| !draw(seed).iter().any(is_further)));
+        for play in Play::FURTHER.iter().copied().chain(Play::LATEST).chain(Play::NEWEST) {
+            let drawn = (FURTHER_FROM..FURTHER_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
             assert!((20..=100).contains(&drawn), "{play:?} is drawn {drawn} times");
         }
     }

@@ -7,6 +7,7 @@
 //! equal. What is not compared, and why, says the README.
 
 mod compare;
+mod discards;
 mod entering;
 mod facts;
 mod finish;

@@ -280,7 +280,7 @@ impl Shape {
         };
         let common = COMMON.replacen("{name: integrated}", queue, 1);
         let cloud = cloud(self.instances);
-        let latest = graphs::yaml(&self.plays) + also(Play::Retests, RECHECK_YAML);
+        let latest = graphs::yaml(&self.plays) + also(Play::Retests, RECHECK_YAML) + &plays::further_yaml(&self.plays);
         [&pipelines, BASE, &jobs, &common, &cloud, locks, &audit, &careful, &post, express, reporters, &latest].concat()
     }
 

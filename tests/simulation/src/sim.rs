@@ -488,6 +488,8 @@ impl Sim {
                 if self.faults_are_on && crate::plays::lands(queue.pipeline.as_str()) {
                     self.people.is_tempted(&item.candidate.change.key, GATE_MILLIS, self.site.world.now());
                 }
+                self.oracle.has_come(&item.id, self.site.world.now());
+                self.oracle.came_to_stand(&item.candidate.change.key, &queue, self.site.world.now());
                 self.oracle.entered(&item, &queue, &ahead, is_to_leave)
             }
             News::Left(set) => {

@@ -17,9 +17,10 @@ use sluice_memory::{World, poll_once};
 use sluice_merger::Merger;
 use sluice_model::change::ChangeKey;
 use sluice_model::event::{EventKind, ForgeEvent};
-use sluice_model::git::BranchKey;
+use sluice_model::git::{BranchKey, Oid};
 use sluice_model::poke::{Poke, Queue};
-use sluice_model::{ArrivalId, ProjectName, QueueKey, TenantName, Timestamp};
+use sluice_model::{ArrivalId, ConnectionName, ProjectName, QueueKey, TenantName, Timestamp};
+use sluice_notify::Notify;
 use sluice_records::codec::{decode, with_body};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::tenant::{self, Tenant};
@@ -30,6 +31,7 @@ use sluice_runtime::record::{Committed, Due, Expect, Write};
 use sluice_runtime::{Clock, Commit, Ports, cell};
 use sluice_scenarios::PlayedForge;
 use sluice_scenarios::cloud::{PlayedChecks, PlayedCloud};
+use sluice_scenarios::post::PlayedPost;
 use sluice_scenarios::repos::{PlayedRepos, Store};
 use sluice_scenarios::site::configure;
 use sluice_tenant::Tenants;
@@ -56,6 +58,8 @@ pub struct Site {
     pub forge: Arc<PlayedForge>,
     /// The cloud.
     pub cloud: Arc<PlayedCloud>,
+    /// Whoever takes mails.
+    pub post: Arc<PlayedPost>,
     /// Every repository.
     pub store: Arc<Mutex<Store>>,
     repos: Arc<dyn Repos>,
@@ -85,13 +89,14 @@ impl Site {
         forge.set_behind(shape.weather.forge_behind_millis);
         forge.tell_whole_seconds();
         let cloud = Arc::new(PlayedCloud::new(world.clone()));
+        let post = Arc::new(PlayedPost::new(world.clone()));
         let repos = Arc::new(PlayedRepos::new(world.clone(), store.clone()));
         poll_once(configure(&world.ports(), &shape.main_yaml())).expect("nothing dies here");
         let pokes: Vec<Poke> =
             shape.tenants.iter().map(|tenant| Poke::Tenant { tenant: TenantName(tenant.name.clone()) }).collect();
         poll_once(cell::send(&world.ports(), &pokes)).expect("nothing dies here").expect("the queue takes it");
         let (skew_millis, random) = (shape.weather.skew_millis, Random::new(seed, 3));
-        Self { world, forge, cloud, store, repos, mutation, skew_millis, random }
+        Self { world, forge, cloud, post, store, repos, mutation, skew_millis, random }
     }
 
     /// Returns ports whose calls are counted as `caller`'s, with a clock of their own, and how far that is from the right time.
@@ -119,7 +124,10 @@ impl Site {
                 let checks = Arc::new(PlayedChecks(self.world.clone()));
                 Arc::new(Launcher::new(ports, BTreeMap::from([("ec2".into(), cloud)]), checks))
             }
-            Queue::Reports => Arc::new(Reporter::new(ports, forges())),
+            Queue::Reports => {
+                let post: Arc<dyn Notify> = self.post.clone();
+                Arc::new(Reporter::new(ports, forges()).with_notifiers(BTreeMap::from([("mail".into(), post)])))
+            }
             Queue::Merges => Arc::new(Merger::new(ports, self.repos.clone())),
             _ => Arc::new(Timer::new(ports, ASK_MINUTES)),
         };
@@ -139,18 +147,19 @@ impl Site {
         let _ = poll_once(cell::send(&self.world.ports_of("operator"), &[Poke::Queue { queue: queue.clone() }]));
     }
 
-    /// Has an operator hold back what enters a tenant's queues, and what is answered there, as `sluice manage-events` does. Returns what
+    /// Has an operator discard or hold back what enters a tenant's queues, or hold back what is answered there, as `sluice
+    /// manage-events` does. Returns what
     /// is held back by now, in words; `None` where the tenant was not read yet.
     pub fn hold_back<'a>(
         &self,
         tenant: &TenantName,
-        (triggers, results): (bool, bool),
+        (discards, triggers, results): (bool, bool, bool),
         queues: impl Iterator<Item = &'a QueueKey>,
     ) -> Option<String> {
         let ports = self.world.ports_of("operator");
         let seen = self.world.record(&tenant::key(tenant))?;
         let mut head: Tenant = decode(&seen).ok()?;
-        head.events = head.events.said(false, triggers, results, "jo", "to look at it", self.world.now());
+        head.events = head.events.said(discards, triggers, results, "jo", "to look at it", self.world.now());
         let (revision, told) = (seen.revision, head.events.described());
         let mut record = with_body(seen, &head).ok()?;
         record.revision = revision + 1;
@@ -174,7 +183,29 @@ impl Site {
             number: change.number().unwrap_or_default(),
             head: None,
         };
-        let (connection, project) = (change.connection.clone(), change.project.clone());
+        self.ask(&ports, change.connection.clone(), change.project.clone(), kind);
+    }
+
+    /// Has an operator offer a branch at GitHub, as it was at a commit, to a pipeline, as `sluice enqueue-ref` does.
+    pub fn offer_ref(&self, branch: &BranchKey, at: &Oid, tenant: &str, pipeline: &str) {
+        let kind = EventKind::EnqueueRef {
+            tenant: tenant.into(),
+            pipeline: pipeline.into(),
+            git_ref: format!("refs/heads/{}", branch.branch),
+            oldrev: Oid::zero(),
+            newrev: at.clone(),
+        };
+        self.ask(&self.world.ports_of("operator"), "github".into(), branch.project.clone(), kind);
+    }
+
+    /// Returns whether any configuration of a tenant is live.
+    pub fn is_read(&self, tenant: &str) -> bool {
+        let head = self.world.record(&tenant::key(&TenantName(tenant.to_owned())));
+        head.and_then(|record| decode::<Tenant>(&record).ok()).is_some_and(|head| head.layout.live > 0)
+    }
+
+    /// Hands intake what an operator asks for.
+    fn ask(&self, ports: &Ports, connection: ConnectionName, project: ProjectName, kind: EventKind) {
         let event = ForgeEvent { connection: connection.clone(), project: project.clone(), sender: "jo".into(), kind };
         let asked = Delivery {
             connection,
@@ -184,7 +215,7 @@ impl Site {
             event: Some(event),
             state: DeliveryState::Accepted,
         };
-        store(&ports, &asked, project);
+        store(ports, &asked, project);
     }
 
     /// Stores what the Gerrit tells, as whoever holds its stream of events does. What comes twice is there already.

@@ -1,12 +1,15 @@
 //! What must hold after every write, whoever made it: each record against the one before, each transaction against the rest.
 
 mod artifacts;
+mod discards;
 mod follows;
 mod graphs;
+mod health;
 mod holds;
 mod kinds;
 mod landings;
 mod last_jobs;
+mod mails;
 mod pauses;
 mod windows;
 mod words;
@@ -66,6 +69,7 @@ pub struct Watch {
     holds: holds::Holds,
     pauses: pauses::Pauses,
     last_jobs: last_jobs::LastJobs,
+    mails: mails::Mails,
     /// Jobs that failed after their reports while something behind was tested.
     pub tested_again: u64,
 }
@@ -113,6 +117,7 @@ impl Watch {
             holds: holds::Holds::default(),
             pauses: pauses::Pauses::default(),
             last_jobs: last_jobs::LastJobs::default(),
+            mails: mails::Mails::default(),
             tested_again: 0,
         }
     }
@@ -146,7 +151,7 @@ impl Watch {
             Kind::Landing => self.landing(key, before, after, news),
             Kind::Order => follows::same(before, after, "an order is written once"),
             Kind::Merge => follows::same_outcome(before, after),
-            Kind::Report => follows::report(before, after),
+            Kind::Report => self.report(before, after),
             Kind::Run => self.run(before, after, news),
             Kind::Stop => {
                 self.stopped.extend(build_of(key));
@@ -168,7 +173,7 @@ impl Watch {
                 Ok(())
             }
             Kind::Turn => self.taken(key, after),
-            Kind::Queue | Kind::Arrival | Kind::Provider | Kind::Told | Kind::Other => Ok(()),
+            Kind::Queue | Kind::Arrival | Kind::Provider | Kind::Health | Kind::Told | Kind::Other => Ok(()),
         }
     }
 
@@ -374,7 +379,7 @@ impl Watch {
                 self.window(before.as_ref(), &head, transaction)?;
                 self.queue(before, head, news)
             }
-            (Kind::Arrival, None) => self.may_be_heard(write).and_then(|()| self.word(write, transaction)),
+            (Kind::Arrival, None) => self.may_be_heard(write, transaction).and_then(|()| self.word(write, transaction)),
             (Kind::Item, Some(_)) => self.may_be_answered(write),
             (Kind::Node, Some(_)) if self.machines.len() > self.shape.instances as usize => {
                 let (count, most) = (self.machines.len(), self.shape.instances);
@@ -391,6 +396,7 @@ impl Watch {
                 self.locks.ordered(&order)
             }
             (Kind::Resume, Some(_)) => self.may_go_on(key),
+            (Kind::Health, _) => self.failures(write, transaction),
             (Kind::Landing, Some(record)) if write.before.is_none() => {
                 let landing: Landing = decode(record).map_err(|bad| bad.to_string())?;
                 self.landing_ordered(&landing, transaction)
@@ -399,6 +405,7 @@ impl Watch {
                 let set: Buildset = decode(record).map_err(|bad| bad.to_string())?;
                 self.left_after_report(set, transaction, news)
             }
+            (Kind::Buildset, Some(record)) => self.is_told_by_mail(record, transaction),
             _ => Ok(()),
         }
     }

@@ -3,6 +3,14 @@
 
 use super::{Oracle, branch_of};
 use crate::graphs;
+use crate::plays::disabling::SHAKY;
+use crate::plays::files::is_chosen_by_files;
+use crate::plays::followers::FOLLOW;
+use crate::plays::mails::LETTERS;
+use crate::plays::offered_refs::MANUAL;
+use crate::plays::reloads::SURPLUS;
+use crate::plays::tags::RELEASE;
+use crate::plays::timers::NIGHTLY;
 use crate::plays::{AUDIT, CAREFUL, EXPRESS, POST, PUBLISH, Play, RECHECK, lands};
 use sluice_records::report::Buildset;
 use sluice_scenarios::repos::{Store, Tree};
@@ -18,7 +26,10 @@ impl Oracle {
             return Ok(());
         }
         let pipeline = set.queue.pipeline.as_str();
-        let mut has: Vec<&str> = set.item.jobs.iter().map(|job| job.summary.name.as_str()).collect();
+        let names = set.item.jobs.iter().map(|job| job.summary.name.as_str()).filter(|name| *name != SURPLUS);
+        let (mut by_files, mut has): (Vec<&str>, Vec<&str>) = names.partition(|name| is_chosen_by_files(name));
+        by_files.sort_unstable();
+        self.judged_files(set, &by_files)?;
         has.sort_unstable();
         let due = self.names(text_of(tested), pipeline);
         if has == due {
@@ -53,8 +64,9 @@ impl Oracle {
         let of_all: &[&str] = match pipeline {
             "check" if has(Play::Locks) => &["turns"],
             "gate" if has(Play::Locks) => &["guarded", "turns"],
-            AUDIT | POST | EXPRESS | RECHECK => &["quick", "unit"],
-            CAREFUL => &["quick"],
+            AUDIT | POST | EXPRESS | RECHECK | MANUAL | RELEASE | NIGHTLY => &["quick", "unit"],
+            CAREFUL | FOLLOW | LETTERS => &["quick"],
+            SHAKY => &["unit"],
             _ => &[],
         };
         let publishes = (pipeline == "gate" && has(Play::Reporters)).then_some(PUBLISH);

@@ -1,4 +1,4 @@
-//! What had to become of commits that are in a branch: each is tested as it is, and only the newest that waits.
+//! What had to become of refs: each is tested as the commit that it was at, and where that is asked for only the newest that waits.
 
 use super::{Oracle, branch_of};
 use crate::plays::POST;
@@ -7,7 +7,7 @@ use sluice_records::report::Buildset;
 use sluice_scenarios::repos::Store;
 
 impl Oracle {
-    /// Judges an item that was about a commit of a branch.
+    /// Judges an item that was about a ref.
     pub(super) fn judged_post(&mut self, set: &Buildset, store: &Store) -> Result<(), String> {
         let change = &set.item.candidate.change;
         let tips = self.branches.get(&branch_of(change)).map(Vec::as_slice).unwrap_or_default();
@@ -16,6 +16,7 @@ impl Oracle {
         }
         match set.result.as_str() {
             "DEQUEUED" if self.is_entangled(&change.key) => Ok(()),
+            "DEQUEUED" if set.queue.pipeline.as_str() != POST => Err("nobody took it out".to_owned()),
             "DEQUEUED" => {
                 // The newer one comes in the same decision.
                 self.owed.insert(set.queue.clone());

@@ -3,12 +3,18 @@
 use super::{Known, Merged, Oracle};
 use crate::plays::lands;
 use crate::reviews::is_review;
+use sluice_model::Timestamp;
 use sluice_model::change::{ChangeKey, ChangeRef};
 
 impl Oracle {
     /// Is told that a change is proposed that depends on another one.
     pub fn depends(&mut self, change: &ChangeKey, need: &ChangeKey) {
         self.changes.entry(change.clone()).or_default().needs.push(need.clone());
+    }
+
+    /// Returns when a change was proposed.
+    pub fn proposed_at(&self, change: &ChangeKey) -> Option<Timestamp> {
+        self.changes.get(change)?.proposed_at
     }
 
     /// Returns what was left undone of a change that is open at the end, with this revision, approved or not.
@@ -54,7 +60,7 @@ impl Oracle {
     }
 
     /// Returns whether nothing was ever done to a change, nor to what it needs, by which those that depend on it leave their queues.
-    fn is_left_alone(&self, key: &ChangeKey) -> bool {
+    pub(super) fn is_left_alone(&self, key: &ChangeKey) -> bool {
         self.changes.get(key).is_some_and(|known| {
             let is_as_proposed = !known.is_entangled && known.withdrawn.is_empty() && !is_review(key.project.name());
             let needs_are = || known.needs.iter().all(|need| self.is_left_alone(need));
@@ -74,7 +80,7 @@ impl Oracle {
 mod tests {
     use super::*;
     use crate::shape::{Shape, Weather};
-    use sluice_model::{ProjectName, Timestamp};
+    use sluice_model::ProjectName;
     use sluice_scenarios::repos::Tree;
 
     fn change(number: u64) -> ChangeRef {

@@ -15,27 +15,29 @@ impl People {
         let shape = &self.shape.tenants[self.random.below(self.shape.tenants.len())];
         let tenant = TenantName(shape.name.clone());
         let what = self.random.one(&HELD_BACK).copied().filter(|_| !self.held_back.contains(&tenant));
-        self.say_of_events(tenant, what.unwrap_or((false, false)), (site, heads), story);
+        let (triggers, results) = what.unwrap_or((false, false));
+        self.say_of_events(tenant, (false, triggers, results), (site, heads), story);
     }
 
     /// Has operators let everything go on that they hold back. Returns whether there was anything.
     pub(super) fn let_all_go_on(&mut self, site: &Site, heads: &Heads, story: &mut Story) -> bool {
         let Some(tenant) = self.held_back.first().cloned() else { return false };
-        self.say_of_events(tenant, (false, false), (site, heads), story);
+        self.say_of_events(tenant, (false, false, false), (site, heads), story);
         true
     }
 
-    fn say_of_events(
+    /// Has an operator say whether events of a tenant are discarded, whether they wait, and whether answers do.
+    pub(super) fn say_of_events(
         &mut self,
         tenant: TenantName,
-        (triggers, results): (bool, bool),
+        (discards, triggers, results): (bool, bool, bool),
         (site, heads): (&Site, &Heads),
         story: &mut Story,
     ) {
         let queues = heads.keys().filter(|queue| queue.tenant == tenant);
-        let Some(told) = site.hold_back(&tenant, (triggers, results), queues) else { return };
+        let Some(told) = site.hold_back(&tenant, (discards, triggers, results), queues) else { return };
         story.tell(site.world.now(), format!("jo has a word about {tenant}: {told}"));
-        if triggers || results {
+        if discards || triggers || results {
             self.held_back.insert(tenant);
         } else {
             self.held_back.remove(&tenant);

@@ -38,6 +38,7 @@ impl Turn<'_> {
     /// Takes in what a forge or another pipeline told.
     pub(super) fn hear_arrival(&mut self, arrival: &Arrival) {
         match &arrival.kind {
+            ArrivalKind::Enqueue { candidates } if self.is_discarded(arrival, candidates) => self.pass_over(candidates),
             ArrivalKind::Enqueue { candidates } => self.enqueue_all(arrival, candidates),
             ArrivalKind::Superseded { change, .. } => {
                 self.step(format!("{change} entered a pipeline that supersedes this one"));
@@ -233,9 +234,7 @@ impl Turn<'_> {
 
     fn enter(&mut self, arrival: &Arrival, candidate: &Candidate, joined: bool) {
         let change = &candidate.change;
-        // What an item is called is no decision.
-        let (queue, own) = (self.line.key.to_string(), change.key.to_string());
-        let id = ItemId::derive(&[queue.as_str(), own.as_str(), change.head.as_str(), arrival.id.as_str()]);
+        let id = self.id_of(arrival, change);
         let mut place = Place::new(id, change.clone(), joined);
         place.needs = candidate.needs.iter().map(|need| need.change.clone()).collect();
         place.below = candidate.needs.iter().map(|need| (need.change.clone(), need.as_of)).collect();

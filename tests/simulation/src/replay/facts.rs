@@ -71,6 +71,8 @@ pub(super) struct Known {
     failing: BTreeSet<BuildId>,
     /// Tenants of which an operator ever had answers wait: which decision knew of that is in no record.
     held: BTreeSet<TenantName>,
+    /// Tenants of which an operator ever had events discarded: likewise.
+    discarded: BTreeSet<TenantName>,
     /// Which jobs right behind it a build chose to run, where it did.
     chosen: BTreeMap<BuildId, Vec<String>>,
 }
@@ -99,6 +101,11 @@ impl Known {
     /// Returns whether an operator ever had answers of a tenant wait.
     pub(super) fn was_held(&self, tenant: &TenantName) -> bool {
         self.held.contains(tenant)
+    }
+
+    /// Returns whether an operator ever had events of a tenant discarded.
+    pub(super) fn was_discarded(&self, tenant: &TenantName) -> bool {
+        self.discarded.contains(tenant)
     }
 
     /// Returns which jobs right behind it a build chose, where it did.
@@ -168,6 +175,9 @@ impl Known {
             }
             ("tenant", "head", Some(after)) => {
                 let tenant: Tenant = read(after)?;
+                if tenant.events.trigger_queue_discarding {
+                    self.discarded.insert(tenant.name.clone());
+                }
                 if tenant.events.result_queue_paused {
                     self.held.insert(tenant.name);
                 }

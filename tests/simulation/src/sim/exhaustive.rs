@@ -439,7 +439,11 @@ fn all_hold(scene: Scene, least: u64) {
 
 fn is_noticed(scene: Scene, mutation: Mutation) {
     // Two switches are what most take; with faults as well there would be twenty times as many schedules.
-    match explore(scene, disturbances_max().max(2), &[], Some(mutation)) {
+    is_noticed_within(disturbances_max().max(2), scene, mutation);
+}
+
+fn is_noticed_within(disturbances_max: usize, scene: Scene, mutation: Mutation) {
+    match explore(scene, disturbances_max, &[], Some(mutation)) {
         Ok(explored) => panic!("{mutation:?} is not noticed: {explored:?}"),
         Err(failure) => println!("{scene:?} with {mutation:?}: {}", failure.why.lines().next().unwrap_or_default()),
     }
@@ -471,6 +475,8 @@ fn a_layout_becomes_live_once_in_whatever_order_tenants_and_gates_look() {
 #[test]
 fn what_was_kept_for_a_layout_goes_on_in_whatever_order_it_is_woken_and_looked_at() {
     all_hold(Scene::Wake, 10);
+    // Whoever looks before the layout is live has to be told of it: an order of whole tasks.
+    is_noticed_within(0, Scene::Wake, Mutation::UntoldLayouts);
 }
 
 /// G01, C2: what is told last of an item is its end, whoever told what when.

@@ -1,29 +1,39 @@
-//! What operators hold back waits: events, and answers, until they let them go on.
+//! What operators hold back waits: events, and answers, until they let them go on. What they have discarded is known here as well.
 
 use super::{Watch, both, read};
-use sluice_gate::{Arrival, Ask, Item};
+use sluice_gate::{Arrival, Ask, Head, Item};
 use sluice_memory::Written;
 use sluice_model::{TenantName, Timestamp};
 use sluice_records::tenant::Tenant;
 use std::collections::BTreeMap;
 
 /// Milliseconds after which every look at a queue began when events were held back already, where nobody sleeps in the middle of one.
-const HEARD_MILLIS: u64 = 60_000;
+pub(super) const HEARD_MILLIS: u64 = 60_000;
 
 /// Since when what is held back of which tenant.
 #[derive(Default)]
 pub(super) struct Pauses {
     triggers: BTreeMap<TenantName, Timestamp>,
     results: BTreeMap<TenantName, Timestamp>,
+    pub(super) discards: BTreeMap<TenantName, Timestamp>,
+    /// Until when events of a tenant were discarded last, or are.
+    pub(super) discarded: BTreeMap<TenantName, Timestamp>,
 }
 
 impl Pauses {
     /// Hears what a tenant's head says.
     pub(super) fn said(&mut self, tenant: Option<Tenant>, now: Timestamp) {
         let Some(Tenant { name, events, .. }) = tenant else { return };
-        for (held, is_held) in
-            [(&mut self.triggers, events.trigger_queue_paused), (&mut self.results, events.result_queue_paused)]
-        {
+        if events.trigger_queue_discarding {
+            self.discarded.insert(name.clone(), Timestamp(u64::MAX));
+        } else if let Some(until) = self.discarded.get_mut(&name) {
+            *until = (*until).min(now);
+        }
+        for (held, is_held) in [
+            (&mut self.triggers, events.trigger_queue_paused),
+            (&mut self.results, events.result_queue_paused),
+            (&mut self.discards, events.trigger_queue_discarding),
+        ] {
             if is_held {
                 held.entry(name.clone()).or_insert(now);
             } else {
@@ -35,8 +45,9 @@ impl Pauses {
 
 impl Watch {
     /// Judges an arrival that is taken in: while events wait only what an operator asked for is.
-    pub(super) fn may_be_heard(&self, write: &Written) -> Result<(), String> {
-        if !self.is_held(&self.pauses.triggers, write) {
+    pub(super) fn may_be_heard(&self, write: &Written, transaction: &[Written]) -> Result<(), String> {
+        self.may_enter(write, transaction)?;
+        if self.held(&self.pauses.triggers, write).is_none() {
             return Ok(());
         }
         match read::<Arrival>(write.before.as_ref())? {
@@ -49,7 +60,7 @@ impl Watch {
 
     /// Judges an item as it is written: while answers wait it has none.
     pub(super) fn may_be_answered(&self, write: &Written) -> Result<(), String> {
-        if !self.is_held(&self.pauses.results, write) {
+        if self.held(&self.pauses.results, write).is_none() {
             return Ok(());
         }
         let (before, after) = both::<Item>(write.before.as_ref(), write.after.as_ref())?;
@@ -62,15 +73,14 @@ impl Watch {
         }
     }
 
-    /// Returns whether the tenant of a queue's record is held back so long that whoever wrote it knew of that.
-    fn is_held(&self, held: &BTreeMap<TenantName, Timestamp>, write: &Written) -> bool {
+    /// Returns the queue that a record is of, where its tenant is held back so long that whoever wrote it knew of that.
+    pub(super) fn held(&self, held: &BTreeMap<TenantName, Timestamp>, write: &Written) -> Option<&Head> {
         if held.is_empty() || self.shape.weather.sleeps > 0 {
-            return false;
+            return None;
         }
-        let Some(key) = super::key_of(write) else { return false };
-        let mut heads = self.heads.values();
-        let head = heads.find(|head| sluice_records::queue::partition(&head.key) == key.partition);
-        let since = head.and_then(|head| held.get(&head.key.tenant));
-        since.is_some_and(|since| write.at.since(*since) > HEARD_MILLIS)
+        let key = super::key_of(write)?;
+        let head = self.heads.values().find(|head| sluice_records::queue::partition(&head.key) == key.partition)?;
+        let since = held.get(&head.key.tenant)?;
+        (write.at.since(*since) > HEARD_MILLIS).then_some(head)
     }
 }

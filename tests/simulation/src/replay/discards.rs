@@ -1,0 +1,51 @@
+//! Offers that a decision dropped, since an operator had events discarded.
+//!
+//! Which word of the operator a decision knew is in no record: it reads the tenant's head before. So where events of a tenant were ever
+//! discarded it is a fact whether an offer was taken in, read from what came of it; that none is while everybody must know of the word
+//! is judged where each write is.
+
+use super::turn::Turn;
+use sluice_gate::{Arrival, Candidate};
+use sluice_model::ItemId;
+use sluice_model::change::ChangeRef;
+
+/// Why something leaves that an offer takes the place of, though the offer itself may not enter.
+const REPLACED: [&str; 2] = ["a new revision takes its place", "its dependencies changed"];
+
+impl Turn<'_> {
+    /// Returns whether a decision did nothing with an offer that it took in, as far as it shows.
+    pub(super) fn is_discarded(&self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
+        if arrival.by_operator || !self.known.was_discarded(&self.line.key.tenant) {
+            return false;
+        }
+        let enters = |candidate: &Candidate| self.facts.after(&self.id_of(arrival, &candidate.change)).is_some();
+        let replaces = |candidate: &Candidate| {
+            let mut left = self.facts.left.values();
+            left.any(|set| {
+                set.item.candidate.change.key == candidate.change.key
+                    && REPLACED.iter().any(|why| set.why.starts_with(why))
+            })
+        };
+        let moves = |candidate: &Candidate| candidate.moved_from.is_some();
+        !candidates.iter().any(|candidate| enters(candidate) || replaces(candidate) || moves(candidate))
+    }
+
+    /// Passes an offer over. One that was taken in, and is there already, tells as of when its change is known.
+    pub(super) fn pass_over(&mut self, candidates: &[Candidate]) {
+        for candidate in candidates {
+            self.step(format!("{} is offered in vain", candidate.change));
+            let facts = self.facts;
+            for place in self.line.places.iter_mut().filter(|place| place.change.key == candidate.change.key) {
+                if let Some(item) = facts.after(&place.id) {
+                    place.as_of = place.as_of.max(candidate.as_of.min(item.candidate.as_of));
+                }
+            }
+        }
+    }
+
+    /// Returns what the item of a change is called that enters by an arrival: no decision.
+    pub(super) fn id_of(&self, arrival: &Arrival, change: &ChangeRef) -> ItemId {
+        let (queue, own) = (self.line.key.to_string(), change.key.to_string());
+        ItemId::derive(&[queue.as_str(), own.as_str(), change.head.as_str(), arrival.id.as_str()])
+    }
+}

@@ -1,0 +1,139 @@
+//! What seeds play from 4000000 on: sites that play it fail nothing, and each rule of it that is broken on purpose is noticed.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+use sluice_simulation::plays::Play;
+use sluice_simulation::shape::Weather;
+use sluice_simulation::{Mutation, Settings, Shape, play};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Seeds that are tried with each broken rule.
+const SEEDS: u64 = 480;
+/// Sites that are played with every rule kept.
+const KEPT_SEEDS: u64 = 30;
+
+/// A site that plays these in the place of what it draws.
+fn with(plays: &[Play], seed: u64) -> Shape {
+    Shape::draw(seed).playing(plays.iter().copied().collect())
+}
+
+/// The same, where everything is heard, nobody changes their mind, and much is proposed.
+fn calm_with(plays: &[Play], seed: u64) -> Shape {
+    let weather = Weather { name: "calm", waits: 100, ..Weather::default() };
+    Shape { actions: 0, changes: 9, weather, ..with(plays, seed) }
+}
+
+/// Plays sites of this shape with every rule kept.
+fn all_kept(shape: impl Fn(u64) -> Shape) {
+    for seed in 1..=KEPT_SEEDS {
+        if let Err(failure) = play(seed, Settings { mutation: None, shape: Some(shape(seed)) }) {
+            panic!("{failure}\n\nthe site of seed {seed} fails");
+        }
+    }
+}
+
+/// Plays sites of this shape until one fails in these words by a broken rule. A function that panics has not shown that anybody noticed.
+fn caught_with(words: &str, mutation: Mutation, shape: impl Fn(u64) -> Shape) {
+    for seed in 1..=SEEDS {
+        let settings = Settings { mutation: Some(mutation), shape: Some(shape(seed)) };
+        match catch_unwind(AssertUnwindSafe(|| play(seed, settings))) {
+            Ok(Err(failure)) if failure.why.contains(words) => {
+                println!("{failure}\n{mutation:?} is caught by seed {seed}");
+                return;
+            }
+            Ok(_) => {}
+            Err(_) => println!("a function panics at seed {seed}"),
+        }
+    }
+    panic!("{mutation:?} is not noticed as {words:?} by {SEEDS} seeds");
+}
+
+/// C2: sites that play all of it at once, beside what else is drawn, fail nothing.
+#[test]
+fn a_site_that_plays_all_further_plays_fails_nothing() {
+    all_kept(|seed| with(Play::FURTHER, seed));
+    all_kept(|seed| with(&[Play::FURTHER, &[Play::Cycles, Play::Post, Play::Gerrit, Play::Pauses]].concat(), seed));
+}
+
+/// Z6.1: what depends on a change is tested once that enters the gate.
+#[test]
+fn a_change_that_is_not_told_of_what_it_depends_on_entering_the_gate_is_noticed() {
+    all_kept(|seed| with(&[Play::Followers], seed));
+    for mutation in [Mutation::UntoldMerges, Mutation::LostRetests] {
+        caught_with("was not tested after", mutation, |seed| calm_with(&[Play::Followers], seed));
+    }
+}
+
+/// Z4.2: a change has the jobs that are for what it touches, and no others.
+#[test]
+fn a_job_that_is_left_out_though_its_files_are_touched_is_noticed() {
+    all_kept(|seed| with(&[Play::Files], seed));
+    all_kept(|seed| with(&[Play::Files, Play::Cycles, Play::Modes, Play::FailFast, Play::Initializers], seed));
+    caught_with("of those that files decide about", Mutation::UnmatchedFiles, |seed| with(&[Play::Files], seed));
+}
+
+/// Z6.1: what operators offer by its ref comes in as the commit that they named.
+#[test]
+fn a_ref_that_an_operator_offers_in_vain_is_noticed() {
+    let busy = |plays: &[Play], seed| Shape { actions: 16, ..with(plays, seed) };
+    all_kept(|seed| busy(&[Play::OfferedRefs], seed));
+    all_kept(|seed| busy(&[Play::OfferedRefs, Play::Pauses, Play::Post, Play::Modes], seed));
+    caught_with("never came to be tested", Mutation::LostRefs, |seed| busy(&[Play::OfferedRefs], seed));
+}
+
+/// Z6.1: a tag is tested as the commit that it was put on.
+#[test]
+fn a_tag_that_nobody_tests_is_noticed() {
+    let busy = |plays: &[Play], seed| Shape { actions: 16, ..with(plays, seed) };
+    all_kept(|seed| busy(&[Play::Tags], seed));
+    all_kept(|seed| busy(&[Play::Tags, Play::Pauses, Play::Post, Play::Gerrit], seed));
+    let heard = |seed| Shape { actions: 16, ..calm_with(&[Play::Tags], seed) };
+    caught_with("never came to be tested", Mutation::LostRefs, heard);
+}
+
+/// Z6.1: while an operator has events discarded nothing enters by them, and what stands goes on.
+#[test]
+fn what_enters_though_an_operator_has_events_discarded_is_noticed() {
+    let discarding = |plays: &[Play], seed| {
+        let weather = Weather { name: "calm", waits: 100, ..Weather::default() };
+        Shape { actions: 16, pause_millis_max: 30_000, weather, ..with(plays, seed) }
+    };
+    all_kept(|seed| discarding(&[Play::Discards], seed));
+    all_kept(|seed| with(&[Play::Discards, Play::Pauses, Play::OfferedRefs, Play::Tags, Play::Retests], seed));
+    let discards = |seed| discarding(&[Play::Discards], seed);
+    caught_with("an operator has events discarded", Mutation::UnheardDiscards, discards);
+}
+
+/// R09: a timer has each branch tested as it is, at each tick once.
+#[test]
+fn a_tick_of_a_timer_by_which_nothing_is_tested_is_noticed() {
+    all_kept(|seed| with(&[Play::Timers], seed));
+    all_kept(|seed| Shape { plays: [Play::Timers].into(), ..Shape::skewed(seed) });
+    all_kept(|seed| with(&[Play::Timers, Play::Gerrit, Play::Discards, Play::Pauses, Play::Audit], seed));
+    caught_with("no tick of the timer", Mutation::LostRefs, |seed| calm_with(&[Play::Timers], seed));
+}
+
+/// Z2.6, R01: a layout says of each item of a pipeline whether it has a job, also where it becomes live while items are tested.
+#[test]
+fn a_job_that_some_items_of_a_layout_have_and_others_have_not_is_noticed() {
+    let busy = |plays: &[Play], seed| Shape { actions: 16, ..with(plays, seed) };
+    all_kept(|seed| busy(&[Play::Reloads], seed));
+    all_kept(|seed| busy(&[Play::Reloads, Play::Audit, Play::Cycles, Play::Forward, Play::Files, Play::Timers], seed));
+    caught_with("another item of layout", Mutation::HalfReloads, |seed| busy(&[Play::Reloads], seed));
+}
+
+/// C2: who passed or failed is told by mail at least once, and in the same words each time.
+#[test]
+fn a_report_whose_mail_is_never_sent_is_noticed() {
+    all_kept(|seed| with(&[Play::Mails], seed));
+    all_kept(|seed| with(&[Play::Mails, Play::Bursts, Play::Reloads, Play::Gerrit], seed));
+    caught_with("was never sent", Mutation::LostMails, |seed| with(&[Play::Mails], seed));
+}
+
+/// R04: a pipeline is disabled after so many failures in a row, as many as left it, and tells others from then on.
+#[test]
+fn failures_in_a_row_that_nobody_counts_are_noticed() {
+    let busy = |plays: &[Play], seed| Shape { changes: 9, actions: 12, ..with(plays, seed) };
+    all_kept(|seed| busy(&[Play::Disabling], seed));
+    all_kept(|seed| busy(&[Play::Disabling, Play::Reloads, Play::Bursts, Play::FailFast, Play::Mails], seed));
+    caught_with("failures in a row", Mutation::UncountedFailures, |seed| busy(&[Play::Disabling], seed));
+}
