@@ -4,7 +4,7 @@ use crate::Intake;
 use crate::deliver::Effects;
 use crate::needs::{Needs, Seen, stranger};
 use crate::operators::Asker;
-use crate::route::{ignores_dependencies, in_words, may_configure, queue_key};
+use crate::route::{ignores_dependencies, in_words, may_configure, queue_key, told_of};
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::landing::lands_in;
 use sluice_gate::{Arrival, ArrivalKind, filter};
@@ -15,7 +15,7 @@ use sluice_runtime::batch::LookError;
 
 impl Intake {
     /// Offers those that a change needs, and that need it, to a pipeline that it was offered to, each to its own queue. What of them
-    /// stands there already, tested on the same, stays as it is.
+    /// stands there already, tested on the same, stays as it is. As much is told of them as of the one whose event it is.
     ///
     /// Where changes land none enters by the event of another one: what lands was asked for itself. In a dependent pipeline they
     /// arrive together ([`Intake::candidates`]).
@@ -59,7 +59,8 @@ impl Intake {
             // Of a refusal those are told that were asked for.
             let Some(candidate) = candidate.filter(|candidate| candidate.refused.is_none()) else { continue };
             let queue = queue_key(live, pipeline, &mate.change);
-            let kind = ArrivalKind::Enqueue { candidates: vec![candidate] };
+            let candidates = told_of(vec![candidate], &mate.change, asker.detail());
+            let kind = ArrivalKind::Enqueue { candidates };
             let arrival = self.arrival(id, live, &queue, &mate.change, kind);
             effects.arrive(&queue, &Arrival { by_operator: asker == Asker::Operator, ..arrival })?;
             let place = in_words(live, pipeline, &mate.change);

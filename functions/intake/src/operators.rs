@@ -20,13 +20,23 @@ use sluice_records::change;
 use sluice_records::layout::Live;
 use sluice_runtime::batch::LookError;
 
-/// Who has a change offered to a pipeline whose triggers are not asked.
+/// Who has a change offered to a pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asker {
     /// An operator: it enters also while events are paused or discarded.
     Operator,
-    /// Something that happened in another queue, and so much is told of what enters by it.
+    /// What a trigger takes, an event or something that happened in another queue, and so much is told of what enters by it.
     Event(Detail),
+}
+
+impl Asker {
+    /// Returns how much is told of what enters.
+    pub(crate) fn detail(self) -> Detail {
+        match self {
+            Self::Operator => Detail::Outcome,
+            Self::Event(detail) => detail,
+        }
+    }
 }
 
 impl Intake {
@@ -92,11 +102,7 @@ impl Intake {
         let refused = needs.refusal(change, &live.layout, pipeline);
         let place = Place { live, pipeline, queue: &queue, listed: &[] };
         let candidates = self.candidates(facts, &needs, refused, &place, seen).await?;
-        let detail = match asker {
-            Asker::Operator => Detail::Outcome,
-            Asker::Event(detail) => detail,
-        };
-        let candidates = told_of(candidates, change, detail);
+        let candidates = told_of(candidates, change, asker.detail());
         let arrival = self.arrival(id, live, &queue, change, ArrivalKind::Enqueue { candidates });
         let arrival = Arrival { by_operator: asker == Asker::Operator, ..arrival };
         effects.write(change::put_facts(facts)?);

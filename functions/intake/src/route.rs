@@ -123,11 +123,11 @@ impl Intake {
                 let place = Place { live, pipeline, queue: &queue, listed };
                 let told = self.tell_queue(news, &needs, &place, seen).await?;
                 if let Some((arrival, effect)) = told {
-                    let may_enter = matches!(arrival.kind, ArrivalKind::Enqueue { .. });
                     effects.arrive(&queue, &arrival)?;
                     effects.tell(effect);
-                    if may_enter {
-                        self.offer_mates((id, Asker::Event), facts, &needs, (live, pipeline), seen, effects).await?;
+                    if let ArrivalKind::Enqueue { candidates } = &arrival.kind {
+                        let asker = Asker::Event(Detail::of(candidates.iter().any(|candidate| candidate.debug)));
+                        self.offer_mates((id, asker), facts, &needs, (live, pipeline), seen, effects).await?;
                     }
                 }
                 for old in former_queues(live, pipeline, &facts.change, &before.formerly) {
