@@ -3,11 +3,16 @@
 
 mod support;
 
-use sluice_forge::{Forge as _, ForgeError, Protection, StatusReport, StatusState, Verdict};
+use axum::http::StatusCode;
+use sluice_forge::{
+    Forge as _, ForgeError, GitHub, GitHubOptions, Protection, Secret, StatusReport, StatusState, Verdict,
+};
 use sluice_local_forge::{Aim, Edit, Fault, Times, Verdict as Review};
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeStatus, Permission, ReviewState};
 use sluice_model::git::BranchKey;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use support::{REPOSITORY, Scene, driver};
 
 /// Z6.1, Z6.5, D01
@@ -229,4 +234,32 @@ async fn a_token_says_whose_it_is() {
     for (token, login) in [("sluice-token", "sluice"), ("ann-token", "ann")] {
         assert_eq!(driver(&scene.forge, token).own_account().await.unwrap().as_deref(), Some(login));
     }
+}
+
+/// Z6.7: an application's token has no login, and is not asked for it with each status that is told.
+#[tokio::test]
+async fn a_token_that_is_nobodys_is_asked_once_whose_it_is() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&asked);
+    let refuse = move || async move {
+        counts.fetch_add(1, Ordering::SeqCst);
+        StatusCode::FORBIDDEN
+    };
+    let app = axum::Router::new().route("/user", axum::routing::get(refuse));
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let options = GitHubOptions {
+        connection: "forge".into(),
+        host: "forge.example".into(),
+        api_url: url.clone(),
+        web_url: url,
+        token: Secret::new("an application's"),
+        own_login: None,
+    };
+    let github = GitHub::new(options).unwrap();
+    for _ in 0..3 {
+        assert_eq!(github.own_account().await.unwrap(), None);
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
 }

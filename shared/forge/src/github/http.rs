@@ -22,6 +22,8 @@ const MESSAGE_MAX_CHARACTERS: usize = 500;
 const REDIRECTS_MAX: usize = 3;
 /// Seconds for which an answer tells the time.
 const TOLD_SECONDS: u64 = 60;
+/// Seconds for which a token without a login is not asked for it again.
+const NAMELESS_SECONDS: u64 = 3_600;
 /// GitHub's largest page.
 pub(super) const PAGE_SIZE: usize = 100;
 
@@ -40,6 +42,8 @@ pub(super) struct Api {
     client: Client,
     base: Url,
     login: Arc<OnceCell<String>>,
+    /// When the forge said last that the token has no login.
+    nameless: Arc<Mutex<Option<Instant>>>,
     connection: ConnectionName,
     token: Secret,
     /// The time that the last answer told, and when that came.
@@ -87,6 +91,7 @@ impl Api {
             client,
             base,
             login: Arc::new(OnceCell::new_with(login)),
+            nameless: Arc::default(),
             connection: connection.clone(),
             token: token.clone(),
             told: Arc::default(),
@@ -108,6 +113,22 @@ impl Api {
             Ok(user.login)
         };
         self.login.get_or_try_init(ask).await.map(String::as_str)
+    }
+
+    /// Returns the same; `None` where it belongs to none, as an application's does, which is asked for once in a while alone.
+    pub async fn own_account(&self) -> Result<Option<&str>, ForgeError> {
+        let refused_at = *self.nameless.lock().unwrap_or_else(PoisonError::into_inner);
+        if refused_at.is_some_and(|at| at.elapsed() < Duration::from_secs(NAMELESS_SECONDS)) {
+            return Ok(None);
+        }
+        match self.own_login().await {
+            Ok(login) => Ok(Some(login)),
+            Err(ForgeError::Refused { .. } | ForgeError::NotFound { .. }) => {
+                *self.nameless.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Reads `path`, which starts with `/`.
