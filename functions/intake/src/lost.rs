@@ -24,6 +24,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Webhooks that one sweep has a forge send again.
 const AGAIN_MAX: usize = 20;
 
+/// Records that are read in one call.
+const READ_MAX: usize = 100;
+
 /// Pushes that one sweep makes up for.
 const PUSHES_MAX: usize = 20;
 
@@ -145,13 +148,15 @@ impl Intake {
         let lost: BTreeMap<Key, sluice_forge::Delivery> = last
             .filter(is_lost)
             .map(|sent| (delivery::key(&delivery::id(&event.connection, &sent.id)), sent))
-            .take(AGAIN_MAX)
             .collect();
         let keys: Vec<Key> = lost.keys().cloned().collect();
-        // Stored is stored, whatever the forge was answered.
-        let stored = if keys.is_empty() { Vec::new() } else { self.ports.records.get(&keys).await? };
-        let stored: BTreeSet<Key> = stored.into_iter().flatten().map(|record| record.key).collect();
-        for (_, sent) in lost.iter().filter(|(key, _)| !stored.contains(*key)) {
+        // Stored is stored, whatever the forge was answered, and takes the turn of none that was not.
+        let mut stored: BTreeSet<Key> = BTreeSet::new();
+        for page in keys.chunks(READ_MAX) {
+            let found = self.ports.records.get(page).await?;
+            stored.extend(found.into_iter().flatten().map(|record| record.key));
+        }
+        for (_, sent) in lost.iter().filter(|(key, _)| !stored.contains(*key)).take(AGAIN_MAX) {
             match forge.redeliver(&event.project, sent).await {
                 Ok(()) => effects.tell(format!("its forge sends {} {} again", sent.event, sent.id)),
                 Err(error) if error.verdict() == Verdict::Final => {

@@ -283,7 +283,7 @@ impl Mutation {
             }
             Write::Put { record, .. } if self == Self::LostRefs => {
                 record.key.sort.starts_with("arrival#")
-                    && ["/manual/", "/release/", "/nightly/"]
+                    && ["/manual/", "/release/", "/nightly/", "/sides/"]
                         .iter()
                         .any(|pipeline| record.key.partition.contains(pipeline))
             }

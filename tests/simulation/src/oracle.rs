@@ -76,6 +76,8 @@ pub struct Oracle {
     owed: BTreeSet<QueueKey>,
     /// Refs that are to be tested as they were.
     due_refs: Vec<refs::Due>,
+    /// Branches that were deleted.
+    deleted: BTreeSet<BranchKey>,
     reloads: reloads::Reloads,
     /// Whether the pipeline that comes and goes has ever gone.
     is_reconfigured: bool,
@@ -395,7 +397,7 @@ impl Oracle {
         let is_orphan = is_gate && set.result == "FAILURE" && set.why.starts_with("This change depends on");
         self.judged_reloads(set, now).or_else(wrong)?;
         match set.result.as_str() {
-            _ if change.key.number().is_none() && change.head.is_zero() => {
+            _ if change.key.moved().is_some_and(|moved| moved.newrev.is_none()) => {
                 self.judged_standing(set, &stood, store).or_else(wrong)
             }
             _ if change.key.number().is_none() => self.judged_post(set, store).or_else(wrong),

@@ -1,5 +1,6 @@
 //! What people do: propose, approve, change their minds, push behind everybody's back; drawn from the seed.
 
+mod branches;
 mod discards;
 mod events;
 mod holds;
@@ -18,6 +19,7 @@ use crate::site::{Site, branch_of};
 use crate::story::Story;
 use sluice_gate::{ArrivalKind, Head};
 use sluice_model::change::{ChangeKey, ChangeRef, ChangeStatus};
+use sluice_model::git::BranchKey;
 use sluice_model::{QueueKey, TenantName, Timestamp};
 use sluice_runtime::Clock as _;
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,6 +77,9 @@ pub struct People {
     holds: Vec<(TenantName, String)>,
     holds_count: u64,
     tags_count: u64,
+    /// Branches that people made, and how many.
+    sides: Vec<BranchKey>,
+    sides_count: u64,
     /// Tenants of which operators hold something back, or discard it.
     held_back: BTreeSet<TenantName>,
     thoughts: Thoughts,
@@ -100,6 +105,8 @@ impl People {
             holds: Vec::new(),
             holds_count: 0,
             tags_count: 0,
+            sides: Vec::new(),
+            sides_count: 0,
             held_back: BTreeSet::new(),
             thoughts: Thoughts::new(seed),
             next_at: Some(now),
@@ -226,6 +233,9 @@ impl People {
         }
         if self.shape.has(Play::OfferedRefs) && self.random.per_mille(REFS_PER_MILLE) {
             return self.offer_ref(site, oracle, story);
+        }
+        if self.shape.has(Play::Branches) && self.random.per_mille(REFS_PER_MILLE) {
+            return self.branch(site, oracle, story);
         }
         if self.shape.has(Play::Tags) && self.random.per_mille(REFS_PER_MILLE) {
             return self.put_tag(site, oracle, story);

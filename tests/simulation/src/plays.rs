@@ -1,5 +1,6 @@
 //! What only some sites play besides: drawn from a seed by itself, so that what the others play stays as it is.
 
+pub mod branches;
 pub mod disabling;
 pub mod files;
 pub mod followers;
@@ -10,6 +11,7 @@ pub mod tags;
 pub mod timers;
 
 use crate::random::Random;
+use branches::SIDES_YAML;
 use disabling::SHAKY_YAML;
 use files::FILES_YAML;
 use followers::FOLLOW_YAML;
@@ -91,6 +93,8 @@ pub enum Play {
     Mails,
     /// A pipeline that is disabled after two failures in a row.
     Disabling,
+    /// People make branches, and delete them again.
+    Branches,
 }
 
 impl Play {
@@ -136,6 +140,7 @@ impl Play {
         Self::Reloads,
         Self::Mails,
         Self::Disabling,
+        Self::Branches,
     ];
 }
 
@@ -177,6 +182,7 @@ pub fn further_yaml(plays: &BTreeSet<Play>) -> String {
         (Play::Timers, NIGHTLY_YAML),
         (Play::Mails, LETTERS_YAML),
         (Play::Disabling, SHAKY_YAML),
+        (Play::Branches, SIDES_YAML),
     ];
     all.into_iter().filter(|(play, _)| plays.contains(play)).map(|(_, yaml)| yaml).collect()
 }

@@ -137,3 +137,13 @@ fn failures_in_a_row_that_nobody_counts_are_noticed() {
     all_kept(|seed| busy(&[Play::Disabling, Play::Reloads, Play::Bursts, Play::FailFast, Play::Mails], seed));
     caught_with("failures in a row", Mutation::UncountedFailures, |seed| busy(&[Play::Disabling], seed));
 }
+
+/// Z6.1, S06: a branch that is made is tested as its first commit, and that it is deleted starts nothing.
+#[test]
+fn a_branch_of_which_nobody_hears_is_noticed() {
+    let busy = |plays: &[Play], seed| Shape { actions: 16, ..with(plays, seed) };
+    all_kept(|seed| busy(&[Play::Branches], seed));
+    all_kept(|seed| busy(&[Play::Branches, Play::Post, Play::Timers, Play::Reloads, Play::Pauses], seed));
+    let heard = |seed| Shape { actions: 16, ..calm_with(&[Play::Branches], seed) };
+    caught_with("never came to be tested", Mutation::LostRefs, heard);
+}

@@ -36,6 +36,13 @@ impl PlayedForge {
         }
     }
 
+    /// Has everything that is on its way go without an answer, and returns it: somebody may have taken it all the same.
+    pub fn lose_answers(&self) -> Vec<Webhook> {
+        let sent: Vec<Webhook> = self.state().outgoing.iter().cloned().collect();
+        self.lose_webhooks();
+        sent
+    }
+
     /// Has everything that is on its way be lost for good: it is not sent again either.
     pub fn forget_webhooks(&self) {
         let mut state = self.state();

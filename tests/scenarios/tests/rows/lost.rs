@@ -32,14 +32,19 @@ fn tested(site: &Site) -> Vec<(String, Oid)> {
     orders(site).into_iter().map(|(order, _)| (of(&order.change), order.change.head)).collect()
 }
 
-/// C5: a comment leaves nothing that could be compared, so the forge is asked to send it again.
-#[test]
-fn a_webhook_that_nobody_took_is_sent_again_and_counts() {
+/// A site whose check is started by a comment, too.
+fn commented() -> Site {
     let comment = "github: [{event: pull_request, action: comment, comment: recheck}, {event: pull_request, ";
     let config = super::CONFIG.replacen("github: [{event: pull_request, ", comment, 1);
     let repositories: &[(&str, &[(&str, &str)])] =
         &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[(".zuul.yaml", super::PROJECT), ("shared", "0")])];
-    let mut site = Site::new(7, MAIN, repositories, judge);
+    Site::new(7, MAIN, repositories, judge)
+}
+
+/// C5: a comment leaves nothing that could be compared, so the forge is asked to send it again.
+#[test]
+fn a_webhook_that_nobody_took_is_sent_again_and_counts() {
+    let mut site = commented();
     let change = propose(&site, 1, &[("a", "x")]);
     site.run();
     site.forge.comment(&change, "recheck");
@@ -50,6 +55,26 @@ fn a_webhook_that_nobody_took_is_sent_again_and_counts() {
     assert_eq!(site.builds(), ["check unit 1"; 2]);
     site.sweep();
     assert_eq!(site.builds(), ["check unit 1"; 2], "it came, and is not asked for again");
+}
+
+/// C5: however many newer ones were taken of which the forge had no answer, one that was not is sent again.
+#[test]
+fn a_webhook_that_nobody_took_is_sent_again_though_newer_ones_were_taken_without_an_answer() {
+    let mut site = commented();
+    let change = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    site.forge.comment(&change, "recheck");
+    site.forge.lose_webhooks();
+    for _ in 0..30 {
+        site.forge.comment(&change, "thank you");
+    }
+    for webhook in site.forge.lose_answers() {
+        site.receive(&webhook);
+    }
+    site.run();
+    assert_eq!(site.builds(), ["check unit 1"]);
+    site.sweep();
+    assert_eq!(site.builds(), ["check unit 1"; 2]);
 }
 
 /// C5: a forge that tells of a change a moment before it shows it loses none of what it told; of one that it never shows that ends.

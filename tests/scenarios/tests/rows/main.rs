@@ -53,6 +53,7 @@ use sluice_scenarios::Site;
 use sluice_scenarios::repos::Tree;
 use sluice_scenarios::sample::approve;
 use sluice_scenarios::site::WEBHOOK_SECRET;
+use standard::{results, told};
 use std::collections::BTreeMap;
 
 const MAIN: &str = "
@@ -234,34 +235,48 @@ fn two_failures_of_the_first_change_have_the_others_tested_once_more_without_it(
     assert_eq!(buildsets(&site, &[&a]), ["org/one#1 FAILURE", "org/one#2 SUCCESS", "org/one#3 SUCCESS"]);
 }
 
-/// G12
+/// Approves a change, and goes on until each of its jobs is under way in the gate and the forge was told that they began.
+fn under_way(site: &mut Site, change: &ChangeKey) {
+    site.run();
+    site.held.extend(["unit", "other", "lint"].map(str::to_owned));
+    site.forge.approve(change);
+    site.run_until(|site| site.running().len() == 3);
+    site.run_now();
+}
+
+/// What is left of the builds of such a change that leaves.
+const STOPPED: [&str; 3] = ["lint 1 ABORTED", "other 1 ABORTED", "unit 1 ABORTED"];
+
+/// G12: its builds are stopped, and it is told what is missing.
 #[test]
 fn an_approval_that_is_taken_back_takes_the_change_out_with_its_reason() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
-    site.run();
-    site.forge.approve(&a);
-    site.run_until(|site| site.is_building() && !gate_builds(site, "unit").is_empty());
+    under_way(&mut site, &a);
     site.forge.dismiss(&a);
     site.take_in();
     site.run();
+    assert_eq!(results(&site, "gate"), STOPPED);
     assert_eq!(buildsets(&site, &[&a]), ["org/one#1 DEQUEUED"]);
-    assert!(comments(&site, &a).contains("unable to merge due to a missing merge requirement"));
+    let said = told(&site, "gate", &a);
+    let why = "This change is unable to merge due to a missing merge requirement";
+    assert!(said.len() == 2 && said[0] == "start" && said[1].starts_with(why), "{said:?}");
     assert_eq!(merged(&site), Vec::<u64>::new());
 }
 
-/// G13
+/// G13: its builds are stopped, and where no reporter is for what is taken out nothing more is told of it.
 #[test]
 fn a_change_that_is_closed_leaves_and_does_not_merge() {
-    let mut site = site();
+    let mut site = site_of(&CONFIG.replace("    dequeue: {github: {comment: true}}\n", ""), PROJECT);
     let a = propose(&site, 1, &[("a", "x")]);
-    site.run();
-    site.forge.approve(&a);
-    site.run_until(|site| site.is_building() && !gate_builds(site, "unit").is_empty());
+    under_way(&mut site, &a);
     site.forge.close(&a);
     site.take_in();
     site.run();
+    assert_eq!(results(&site, "gate"), STOPPED);
     assert_eq!(buildsets(&site, &[&a]), ["org/one#1 DEQUEUED"]);
+    assert_eq!(told(&site, "gate", &a), ["start"]);
+    assert_eq!(merged(&site), Vec::<u64>::new());
     assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
 }
 

@@ -3,6 +3,7 @@
 
 use super::{Oracle, branch_of};
 use crate::graphs;
+use crate::plays::branches::SIDES;
 use crate::plays::disabling::SHAKY;
 use crate::plays::files::is_chosen_by_files;
 use crate::plays::followers::FOLLOW;
@@ -64,7 +65,7 @@ impl Oracle {
         let of_all: &[&str] = match pipeline {
             "check" if has(Play::Locks) => &["turns"],
             "gate" if has(Play::Locks) => &["guarded", "turns"],
-            AUDIT | POST | EXPRESS | RECHECK | MANUAL | RELEASE | NIGHTLY => &["quick", "unit"],
+            AUDIT | POST | EXPRESS | RECHECK | MANUAL | RELEASE | NIGHTLY | SIDES => &["quick", "unit"],
             CAREFUL | FOLLOW | LETTERS => &["quick"],
             SHAKY => &["unit"],
             _ => &[],

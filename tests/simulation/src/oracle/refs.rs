@@ -25,6 +25,12 @@ impl Oracle {
         }
     }
 
+    /// Is told that a branch is deleted: what was pushed to it may not be there any more when it is read.
+    pub fn is_deleted(&mut self, branch: &BranchKey) {
+        self.due_refs.retain(|due| due.branch != *branch);
+        self.deleted.insert(branch.clone());
+    }
+
     /// Returns which of them never were. One that was taken out again came in all the same. Where events were ever discarded those are
     /// not looked for that only an event tells of.
     pub fn untested_refs(&self, has_discarded: bool) -> Vec<String> {

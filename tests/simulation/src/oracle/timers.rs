@@ -8,13 +8,19 @@ use sluice_records::report::Buildset;
 use sluice_scenarios::repos::Store;
 
 impl Oracle {
-    /// Judges an item that was about a branch as it stands: what was tested is where the branch was at some time since the item came.
+    /// Judges an item that was about a branch as it stands: what was tested is where the branch was at some time since the item came. That
+    /// a branch is deleted starts nothing.
     pub(super) fn judged_standing(&self, set: &Buildset, stood: &Stands, store: &Store) -> Result<(), String> {
         let change = &set.item.candidate.change;
         let branch = branch_of(change);
+        if change.key.moved().is_some_and(RefMove::is_deleted) {
+            return Err("what is deleted starts nothing".to_owned());
+        }
         match set.result.as_str() {
             "DEQUEUED" if self.is_entangled(&change.key) => Ok(()),
             "DEQUEUED" => Err("nobody took it out".to_owned()),
+            // Nothing can be tested of what is gone by then.
+            "MERGE_CONFLICT" if self.deleted.contains(&branch) => Ok(()),
             "SUCCESS" | "FAILURE" => {
                 let merged = set.item.merged().ok_or("nothing was tested")?;
                 let first = stood.first_tips.get(&branch).copied().unwrap_or_default();
