@@ -237,7 +237,8 @@ pub(super) fn settle(ground: &Ground, files: Files<'_>, kind: ObjectKind, name: 
             }
         }
     }
-    if kind == ObjectKind::Project {
+    // One alone need not even be read.
+    if kind == ObjectKind::Project && settled.entry.accepted.len() > 1 {
         settled.entry.accepted = named_first(files, &settled.entry.accepted);
     }
     settled
