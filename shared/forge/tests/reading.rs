@@ -229,4 +229,5 @@ async fn a_token_says_whose_it_is() {
     for (token, login) in [("sluice-token", "sluice"), ("ann-token", "ann")] {
         assert_eq!(driver(&scene.forge, token).own_account().await.unwrap().as_deref(), Some(login));
     }
+    assert_eq!(driver(&scene.forge, "gates-token").own_account().await.unwrap(), None, "an application is not told");
 }

@@ -110,6 +110,15 @@ impl Api {
         self.login.get_or_try_init(ask).await.map(String::as_str)
     }
 
+    /// Returns the login that the token belongs to; `None` where the forge does not say, as to an application's.
+    pub async fn own_login_if_told(&self) -> Result<Option<&str>, ForgeError> {
+        match self.own_login().await {
+            Ok(login) => Ok(Some(login)),
+            Err(ForgeError::Refused { .. } | ForgeError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Reads `path`, which starts with `/`.
     pub async fn get<T: DeserializeOwned>(&self, path: &str, attempted: &str) -> Result<T, ForgeError> {
         self.send(Method::GET, path, None, Repeat::Safe, attempted).await?.read(attempted)

@@ -207,11 +207,7 @@ impl Forge for GitHub {
     }
 
     async fn own_account(&self) -> Result<Option<String>, ForgeError> {
-        match self.own_login().await {
-            Ok(login) => Ok(Some(login)),
-            Err(ForgeError::Refused { .. } | ForgeError::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(self.api.own_login_if_told().await?.map(str::to_owned))
     }
 
     async fn permission_of(&self, project: &ProjectName, login: &str) -> Result<Permission, ForgeError> {
