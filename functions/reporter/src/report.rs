@@ -49,12 +49,16 @@ impl Reporter {
         }
         // Whoever had the message before may be about to tell it, and die before he could look once more.
         let is_told_twice = begun.is_some() && heard == Heard::Again;
-        let look_at = self.ports.clock.now().plus_seconds(LOOK_BACK_SECONDS);
-        let due = is_told_twice.then(|| Due { at: look_at, poke: report::poke(&wanted) });
+        // Not before the time by the forge's clock, which is asked for first.
+        let due = |told: &Report| {
+            let at = self.ports.clock.now().plus_seconds(LOOK_BACK_SECONDS);
+            is_told_twice.then(|| Due { at, poke: report::poke(told) })
+        };
         if ended.is_some() {
             let wanted = if is_told_twice { self.watched(wanted).await? } else { wanted };
             // Told late, that an item begins would take back what was told of its end: reports on a change are made in order.
             let (why, at) = ("the item had ended, of which is told".to_owned(), self.ports.clock.now());
+            let due = due(&wanted);
             return self.write(record, Report { state: ReportState::Dropped { why, at }, ..wanted }, None, due).await;
         }
         if wanted.actions.iter().all(Action::is_message) {
@@ -74,6 +78,7 @@ impl Reporter {
             }
         }
         let wanted = if is_told_twice { self.watched(wanted).await? } else { wanted };
+        let due = due(&wanted);
         let wanted = Report { state: self.state(&wanted, &refused), ..wanted };
         self.write(record, wanted, begun.as_ref(), due).await
     }
