@@ -68,7 +68,8 @@ impl Intake {
             }
             Err(error) => return Err(again(error)),
         };
-        let listed = listed.into_iter().map(|branch| (format!("refs/heads/{}", branch.name), branch.tip)).collect();
+        let listed = listed.into_iter().map(|branch| (format!("refs/heads/{}", branch.name), branch.tip));
+        let listed: BTreeMap<String, Oid> = listed.collect();
         let record = get(&self.ports, &refs::key(&event.project)).await?;
         let known: Refs = record.as_ref().and_then(decode_foreign).unwrap_or_default();
         let mut refs = known.clone();
@@ -77,8 +78,11 @@ impl Intake {
             effects.write(refs::put(&event.project, &refs)?);
         }
         let by = if lost.is_empty() { BTreeSet::new() } else { self.known_by(event, tenants).await? };
-        let by_each = lost.iter().flat_map(|moved| by.iter().map(move |connection| (moved, connection)));
-        let told: Vec<(&RefMove, &ConnectionName)> = by_each.collect();
+        let by_each =
+            lost.iter().flat_map(|moved| by.iter().map(move |connection| (moved.clone(), connection.clone())));
+        let mut told: Vec<(RefMove, ConnectionName)> = by_each.collect();
+        // Of what one connection told the others of its host may have told nothing, where theirs has no webhook.
+        told.extend(refs.untold(&listed, &had_by(event, tenants)).into_iter().take(PUSHES_MAX));
         for (moved, connection) in told {
             let commit = |oid: &Option<Oid>| oid.clone().unwrap_or_else(Oid::zero);
             let (oldrev, newrev) = (commit(&moved.oldrev), commit(&moved.newrev));
@@ -175,7 +179,7 @@ impl Intake {
         &self,
         event: &ForgeEvent,
         moved: &RefMove,
-        (refs, is_for_any): (Option<Refs>, bool),
+        (refs, is_for_any, had_by): (Option<Refs>, bool, &BTreeSet<ConnectionName>),
         effects: &mut Effects,
     ) -> Result<NewTo, LookError> {
         let mut refs = refs.unwrap_or_default();
@@ -195,6 +199,7 @@ impl Intake {
         }
         if !(refs.is_out_of_order(moved) && self.is_late(event, &refs, moved).await) {
             refs.note(moved, &event.connection);
+            refs.await_others(moved, had_by);
             effects.write(refs::put(&event.project, &refs)?);
         }
         Ok(NewTo::All)
@@ -207,4 +212,10 @@ impl Intake {
         let known = refs.branches.get(&moved.git_ref).map(|place| &place.at);
         tip.is_ok_and(|tip| tip.is_some_and(|tip| Some(&tip.id) == known))
     }
+}
+
+/// Returns the connections by which tenants have a project, as far as those can be read.
+pub(crate) fn had_by(event: &ForgeEvent, known: &Known) -> BTreeSet<ConnectionName> {
+    let projects = known.tenants.iter().filter_map(|known| known.live.layout.tenant().project(&event.project));
+    projects.map(|project| project.connection.clone()).collect()
 }

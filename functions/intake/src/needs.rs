@@ -8,7 +8,7 @@
 use crate::{Intake, again};
 use sluice_config::layout::Layout;
 use sluice_config::pipeline::{Manager, Pipeline};
-use sluice_forge::{Verdict, no_changes};
+use sluice_forge::{DEPENDENCIES_MAX, Verdict, names_too_many, no_changes};
 use sluice_gate::chain::landing_order;
 use sluice_gate::filter::{self, Speaker};
 use sluice_gate::plan::CYCLE_MAX;
@@ -285,6 +285,12 @@ impl Intake {
         path: &mut Vec<ChangeKey>,
         needs: &mut Needs,
     ) -> Result<(), LookError> {
+        if names_too_many(&facts.depends_on) {
+            let is_own = path.is_empty();
+            let who = if is_own { "it".to_owned() } else { format!("it depends on {}, which", facts.change.key) };
+            needs.refused = Some(format!("{who} names more than {DEPENDENCIES_MAX} addresses in lines Depends-On"));
+            return Ok(());
+        }
         path.push(facts.change.key.clone());
         needs.parents.extend(facts.parents.iter().map(|below| (facts.change.key.clone(), below.clone())));
         // Nobody can be asked about what is on a host that no connection leads to: it is not waited for.

@@ -8,7 +8,7 @@ use crate::again;
 use crate::before::{Concerned, Known, Order};
 use crate::deliver::{Effects, Outcome, Rest};
 use crate::early::Turn;
-use crate::lost::NewTo;
+use crate::lost::{NewTo, had_by};
 use crate::needs::{Seen, stranger};
 use crate::route::{by_name, in_words, queue_key};
 use crate::sweep::{is_by, may_be_known_by};
@@ -56,6 +56,7 @@ impl Intake {
         let keys: Vec<Key> = harmless.iter().chain([&seen]).cloned().collect();
         let known = self.tenants_with(&event.project, Order::InTurn, &keys).await?;
         let is_for_any = may_be_known_by(&known, event);
+        let had_by = had_by(event, &known);
         let Known { tenants, damaged, found } = known;
         let mut concerned = by_name(&tenants, &damaged);
         if let Some(after) = after {
@@ -65,7 +66,7 @@ impl Intake {
             return Ok(());
         } else {
             let refs = found.get(&seen).and_then(decode_foreign);
-            match self.is_new_push(event, moved, (refs, is_for_any), effects).await? {
+            match self.is_new_push(event, moved, (refs, is_for_any, &had_by), effects).await? {
                 NewTo::All => {}
                 NewTo::ItsOwn => concerned.retain(|_, concerned| match concerned {
                     Ok(concerned) => is_by(concerned, event),

@@ -3,7 +3,7 @@
 use crate::Reporter;
 use crate::asked::asked_until;
 use crate::forward::{Move, Pushed, is_as_tested};
-use sluice_forge::{Forge, ForgeError, MergeMessage, Verdict, no_changes};
+use sluice_forge::{DEPENDENCIES_MAX, Forge, ForgeError, MergeMessage, Verdict, names_too_many, no_changes};
 use sluice_gate::item::cut;
 use sluice_gate::landing::TROUBLE_BYTES_MAX;
 use sluice_gate::{Landing, LandingEnd, LandingState, Trouble, filter};
@@ -371,6 +371,9 @@ impl Reporter {
 
     /// Returns why a change may not land yet: it depends, by now, on something that is not merged (Z6.5).
     pub(crate) async fn unmet_need(&self, order: &Landing, facts: &ChangeFacts) -> Result<Option<String>, LookError> {
+        if names_too_many(&facts.depends_on) {
+            return Ok(Some(format!("it names more than {DEPENDENCIES_MAX} addresses in lines Depends-On now")));
+        }
         let parents = facts.parents.iter().cloned().map(|parent| vec![parent]);
         // As when it entered they are not waited for.
         let strange = connection::strange(&self.ports, no_changes(&self.forges, &facts.depends_on)).await?;

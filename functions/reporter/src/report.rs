@@ -10,15 +10,18 @@ use sluice_forge::{
 };
 use sluice_gate::merge::LineNote;
 use sluice_gate::{Action, Report, ReportState};
-use sluice_model::ItemId;
 use sluice_model::change::{ChangeRef, CommitStatus};
+use sluice_model::git::BranchKey;
+use sluice_model::{ConnectionName, ItemId, Timestamp};
 use sluice_records::codec::{decode, with_body};
 use sluice_records::{landing, report};
 use sluice_runtime::batch::{Heard, LookError};
 use sluice_runtime::record::{Due, Expect, Key, Record, Write};
 use sluice_runtime::{Commit, Saved, cell};
+use std::collections::BTreeMap;
 
-/// Seconds after which nobody any more tells what he was given before: a function has less for all it does.
+/// Seconds after which nobody any more tells what he was given before: a function has less for all it does. They are counted by the
+/// forge's clock where it tells the time.
 const LOOK_BACK_SECONDS: u64 = 120;
 
 /// The states of statuses and check runs that are over.
@@ -40,17 +43,22 @@ impl Reporter {
                 cell::send(&self.ports, &record.outbox).await?;
             }
             return match begun {
-                Some(item) if record.due.is_some() => self.look_back(record, &item, ended.is_some()).await,
+                Some(item) if record.due.is_some() => self.look_back(record, &wanted, &item, ended.is_some()).await,
                 _ => Ok(()),
             };
         }
         // Whoever had the message before may be about to tell it, and die before he could look once more.
         let is_told_twice = begun.is_some() && heard == Heard::Again;
-        let look_at = self.ports.clock.now().plus_seconds(LOOK_BACK_SECONDS);
-        let due = is_told_twice.then(|| Due { at: look_at, poke: report::poke(&wanted) });
+        // Not before the time by the forge's clock, which is asked for first.
+        let due = |told: &Report| {
+            let at = self.ports.clock.now().plus_seconds(LOOK_BACK_SECONDS);
+            is_told_twice.then(|| Due { at, poke: report::poke(told) })
+        };
         if ended.is_some() {
+            let wanted = if is_told_twice { self.watched(wanted).await? } else { wanted };
             // Told late, that an item begins would take back what was told of its end: reports on a change are made in order.
             let (why, at) = ("the item had ended, of which is told".to_owned(), self.ports.clock.now());
+            let due = due(&wanted);
             return self.write(record, Report { state: ReportState::Dropped { why, at }, ..wanted }, None, due).await;
         }
         if wanted.actions.iter().all(Action::is_message) {
@@ -69,6 +77,8 @@ impl Reporter {
                 Err(error) => return Err(crate::land::again(error)),
             }
         }
+        let wanted = if is_told_twice { self.watched(wanted).await? } else { wanted };
+        let due = due(&wanted);
         let wanted = Report { state: self.state(&wanted, &refused), ..wanted };
         self.write(record, wanted, begun.as_ref(), due).await
     }
@@ -118,10 +128,46 @@ impl Reporter {
         }
     }
 
-    /// Looks once more at what tells that an item begins and was given to several: one of them may have told it after the end.
-    async fn look_back(&self, record: Record, item: &ItemId, has_ended: bool) -> Result<(), LookError> {
+    /// Returns a report with the time from which on nobody tells it any more who was given it before, by each forge's clock.
+    async fn watched(&self, wanted: Report) -> Result<Report, LookError> {
+        let mut quiet_from = BTreeMap::new();
+        for action in wanted.actions.iter().filter(|action| !action.is_message()) {
+            let name = connection(action);
+            if let Some(time) = self.time_of(name, &wanted.change).await? {
+                quiet_from.insert(name.clone(), time.plus_seconds(LOOK_BACK_SECONDS));
+            }
+        }
+        Ok(Report { quiet_from, ..wanted })
+    }
+
+    /// Returns what time it is by a forge's own clock, which it is asked for where it answered nothing of late; `None` where it does not
+    /// say, or nobody can ask it any more.
+    async fn time_of(&self, name: &ConnectionName, change: &ChangeRef) -> Result<Option<Timestamp>, LookError> {
+        if self.is_gone(name).await {
+            return Ok(None);
+        }
+        let forge = self.forge(name)?;
+        let branch = BranchKey { project: change.key.project.clone(), branch: change.branch.clone() };
+        // Whatever it answers, it says when.
+        if forge.time().is_none()
+            && let Err(error) = forge.branch_tip(&branch).await
+            && error.verdict() != Verdict::Final
+        {
+            return Err(crate::land::again(error));
+        }
+        Ok(forge.time())
+    }
+
+    /// Looks once more at what tells that an item begins and was given to several: one of them may have told it after the end. Whoever
+    /// comes before nobody can do so any more leaves it to those who come later.
+    async fn look_back(&self, record: Record, told: &Report, item: &ItemId, has_ended: bool) -> Result<(), LookError> {
         if record.due.as_ref().is_some_and(|due| due.at > self.ports.clock.now()) {
             return Ok(());
+        }
+        for (name, quiet_from) in &told.quiet_from {
+            if self.time_of(name, &told.change).await?.is_some_and(|time| time < *quiet_from) {
+                return Ok(());
+            }
         }
         if has_ended {
             self.tell_end_again(item).await?;
@@ -174,7 +220,7 @@ async fn shows_begun(forge: &dyn Forge, change: &ChangeRef, name: &str) -> Resul
     Ok(facts.change.head == change.head && facts.statuses.iter().any(is_begun))
 }
 
-pub(crate) fn connection(action: &Action) -> &sluice_model::ConnectionName {
+pub(crate) fn connection(action: &Action) -> &ConnectionName {
     match action {
         Action::Status { connection, .. }
         | Action::Check { connection, .. }

@@ -8,7 +8,13 @@ use sha2::{Digest, Sha256};
 pub(crate) fn user(web: &str, login: &str) -> Value {
     let digest = Sha256::digest(login.as_bytes());
     let id = u32::from_be_bytes([0, digest[0], digest[1], digest[2]]);
-    json!({"login": login, "id": id, "type": "User", "html_url": format!("{web}/{login}"), "site_admin": false})
+    let kind = if is_application(login) { "Bot" } else { "User" };
+    json!({"login": login, "id": id, "type": kind, "html_url": format!("{web}/{login}"), "site_admin": false})
+}
+
+/// Returns whether an account is a GitHub App's.
+pub(crate) fn is_application(login: &str) -> bool {
+    login.ends_with("[bot]")
 }
 
 pub(crate) fn repository(web: &str, repository: &Repository) -> Value {

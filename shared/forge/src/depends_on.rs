@@ -6,17 +6,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use url::Url;
 
-/// How many dependencies of one change are read; further lines are not looked at.
+/// How many addresses one change may name.
 pub const DEPENDENCIES_MAX: usize = 100;
 
-/// Returns the addresses that `text` names in lines `Depends-On: <url>`, in order, each once, at most [`DEPENDENCIES_MAX`].
+/// Returns the addresses that `text` names in lines `Depends-On: <url>`, in order, each once, at most one more than
+/// [`DEPENDENCIES_MAX`]: of what has that many it is not known what it depends on ([`names_too_many`]).
 ///
 /// The word may have any case; the line may end with white space or a carriage return. An address must be http or
 /// https with a host. Which change an address means is for the connection that owns the host to say. (Z6.5, D01)
 pub fn depends_on(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for address in text.lines().filter_map(address_of) {
-        if found.len() == DEPENDENCIES_MAX {
+        if found.len() > DEPENDENCIES_MAX {
             break;
         }
         if !found.contains(&address) {
@@ -24,6 +25,11 @@ pub fn depends_on(text: &str) -> Vec<String> {
         }
     }
     found
+}
+
+/// Returns whether there are more addresses than are read: what is behind them may be any change, and must not be passed over.
+pub fn names_too_many(addresses: &[String]) -> bool {
+    addresses.len() > DEPENDENCIES_MAX
 }
 
 /// Returns those of some addresses that are the page of a change of none of these forges. Asks nobody.
@@ -72,8 +78,14 @@ mod tests {
     /// Z6.5
     #[test]
     fn the_list_of_dependencies_is_bounded() {
-        let text: String = (0..300).map(|n| format!("Depends-On: https://h/a/b/pull/{n}\n")).collect();
-        assert_eq!(depends_on(&text).len(), DEPENDENCIES_MAX);
+        let named = |most: usize| -> Vec<String> {
+            let text: String = (0..most).map(|n| format!("Depends-On: https://h/a/b/pull/{n}\n")).collect();
+            // What is named twice is one.
+            depends_on(&format!("{text}{text}"))
+        };
+        for (most, read, is_too_many) in [(100, 100, false), (101, 101, true), (300, 101, true)] {
+            assert_eq!((named(most).len(), names_too_many(&named(most))), (read, is_too_many), "{most}");
+        }
     }
 
     /// Z6.5: what any of the forges knows as a change of its own is one, whatever the others say.

@@ -11,7 +11,7 @@ mod marker;
 mod secret;
 pub mod webhook;
 
-pub use depends_on::{DEPENDENCIES_MAX, depends_on, no_changes};
+pub use depends_on::{DEPENDENCIES_MAX, depends_on, names_too_many, no_changes};
 pub use error::{ForgeError, Verdict};
 pub use forge::{
     Branch, CheckReport, CheckState, CommitFacts, Conclusion, Delivery, Forge, LineComment, MergeMessage, Protection,

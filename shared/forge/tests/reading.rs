@@ -234,6 +234,7 @@ async fn a_token_says_whose_it_is() {
     for (token, login) in [("sluice-token", "sluice"), ("ann-token", "ann")] {
         assert_eq!(driver(&scene.forge, token).own_account().await.unwrap().as_deref(), Some(login));
     }
+    assert_eq!(driver(&scene.forge, "gates-token").own_account().await.unwrap(), None, "an application is not told");
 }
 
 /// Z6.7: an application's token has no login, and is not asked for it with each status that is told.

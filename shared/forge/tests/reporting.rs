@@ -14,7 +14,7 @@ use sluice_local_forge::{Aim, Fault, Times};
 use sluice_model::Timestamp;
 use sluice_model::change::ReviewState;
 use sluice_model::event::EventKind;
-use support::{REPOSITORY, Scene};
+use support::{REPOSITORY, Scene, driver};
 use tokio::sync::mpsc;
 
 fn marker() -> Marker {
@@ -250,4 +250,34 @@ async fn a_review_is_left_once_for_its_marker() {
     let reviews = scene.github.read_change(&change.key).await.unwrap().reviews;
     assert_eq!(reviews.len(), 1);
     assert_eq!((reviews[0].by.as_str(), reviews[0].state), ("sluice", ReviewState::Approved));
+}
+
+/// Z6.3: an application is not told its own login: what it said is known by who says such things, by the mark and by the text, and
+/// what others said is left as it is.
+#[tokio::test]
+async fn an_application_that_does_not_know_its_login_says_everything_once() {
+    let scene = Scene::new().await;
+    let change = scene.propose("a.txt", "a", "").await;
+    let number = change.key.number().unwrap();
+    let github = driver(&scene.forge, "gates-token");
+    let copied = marker().attach("Starting.");
+    scene.forge.comment(REPOSITORY, number, &copied, "bob").unwrap();
+    let strange = marker().attach("Another application's.");
+    scene.forge.comment(REPOSITORY, number, &strange, "gates[bot]").unwrap();
+    // Reviews are numbered as they come.
+    let before = scene.forge.approve(REPOSITORY, number, "bob").unwrap();
+    scene.forge.fault(REPOSITORY, Fault::LoseAnswer, Aim::Writes, Times::Next(1));
+    let lost = github.put_comment(&change.key, &marker(), "Starting.").await;
+    assert!(matches!(lost, Err(ForgeError::Unknown { .. })), "{lost:?}");
+    let line = [LineComment { path: "a.txt".into(), line: 1, start_line: None, text: "no such attribute".into() }];
+    for _ in 0..2 {
+        github.put_comment(&change.key, &marker(), "Starting.").await.unwrap();
+        github.put_line_comments(&change, &Marker::new("lines"), "It has errors.", &line).await.unwrap();
+        github.put_review(&change, &Marker::new("review"), ReviewVerdict::Approve, "It passed.").await.unwrap();
+    }
+    let comments = scene.forge.comments(REPOSITORY, number).unwrap();
+    let said: Vec<(&str, &str)> = comments.iter().map(|one| (one.author.as_str(), one.body.as_str())).collect();
+    assert_eq!(said, [("bob", copied.as_str()), ("gates[bot]", strange.as_str()), ("gates[bot]", copied.as_str())]);
+    let after = scene.forge.approve(REPOSITORY, number, "bob").unwrap();
+    assert_eq!(after - before, 3, "the comments on lines and the review are there once each");
 }

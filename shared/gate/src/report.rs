@@ -49,6 +49,10 @@ pub struct Report {
     /// Whether its queue waits for its end, and is told of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub awaited: bool,
+    /// From when on, by each forge's own clock, nobody tells it any more who was given it before it ended: those of whoever looks may be
+    /// minutes apart. Nothing where it was given to one only, or its forge does not tell the time.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub quiet_from: BTreeMap<ConnectionName, Timestamp>,
     /// How far it is.
     pub state: ReportState,
 }
@@ -316,6 +320,7 @@ impl Work<'_> {
             actions,
             wanted_at: self.now,
             awaited: false,
+            quiet_from: BTreeMap::new(),
             state: ReportState::Wanted,
         })
     }

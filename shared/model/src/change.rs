@@ -393,7 +393,7 @@ pub struct ChangeFacts {
     pub cut: Cut,
     /// Paths the change touches, sorted; `None` when the forge could not tell them all.
     pub files: Option<Vec<String>>,
-    /// URLs after `Depends-On:` in the message, in order (Z6.5).
+    /// URLs after `Depends-On:` in the message, in order (Z6.5); where there are more than are read, one more than those.
     pub depends_on: Vec<String>,
     /// Changes whose commits it is built on, as far as the forge shows them, the nearest one or several of a merge (Gerrit).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

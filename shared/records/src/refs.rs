@@ -22,6 +22,9 @@ const PLACE_BYTES: usize = 32;
 /// Bytes that a connection takes besides its name, with those of the list that it may be the only one of.
 const BY_BYTES: usize = 12;
 
+/// The same of a connection that has not told a push, and of the commit that the push began at.
+const UNTOLD_BYTES: usize = 16;
+
 /// The branches of a project as far as they are known. One delivery of a project is handled at a time, and writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Refs {
@@ -47,6 +50,19 @@ pub struct Place {
     /// a further one tells is nothing new.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub by: BTreeSet<ConnectionName>,
+    /// By which connections it is to be told yet, of those that tenants had the project by when it was told first.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub untold: BTreeSet<ConnectionName>,
+    /// Where the branch was before, for those that have not told it; `None` where it was new, or all have told it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Oid>,
+}
+
+impl Place {
+    fn new(at: &Oid, by: Option<&ConnectionName>) -> Self {
+        let told = by.is_some();
+        Self { at: at.clone(), told, by: by.into_iter().cloned().collect(), untold: BTreeSet::new(), from: None }
+    }
 }
 
 impl Refs {
@@ -66,8 +82,39 @@ impl Refs {
     pub fn note_again(&mut self, moved: &RefMove, by: &ConnectionName) {
         if let Some(mut place) = self.branches.get(&moved.git_ref).cloned() {
             place.by.insert(by.clone());
+            place.untold.remove(by);
+            place.from = place.from.filter(|_| !place.untold.is_empty());
             self.put(&moved.git_ref, place);
         }
+    }
+
+    /// Notes that a push which was told is to be told by each of these connections, as far as there is room for that.
+    pub fn await_others(&mut self, moved: &RefMove, all: &BTreeSet<ConnectionName>) {
+        let place = self.branches.get(&moved.git_ref).filter(|place| Some(&place.at) == moved.newrev.as_ref());
+        // Where it was left out who told it nobody can say who has not.
+        if let Some(mut place) = place.filter(|place| !place.by.is_empty()).cloned() {
+            place.untold = all.difference(&place.by).cloned().collect();
+            place.from = moved.oldrev.clone().filter(|_| !place.untold.is_empty());
+            if self.has_room(&moved.git_ref, &place) {
+                self.put(&moved.git_ref, place);
+            }
+        }
+    }
+
+    /// Returns the pushes that led to where branches are now, and that some of these connections have never told, with each of those.
+    pub fn untold(
+        &self,
+        listed: &BTreeMap<String, Oid>,
+        all: &BTreeSet<ConnectionName>,
+    ) -> Vec<(RefMove, ConnectionName)> {
+        let is_there = |git_ref: &str, place: &Place| place.told && listed.get(git_ref) == Some(&place.at);
+        let there = self.branches.iter().filter(|(git_ref, place)| is_there(git_ref, place));
+        let moves = there.flat_map(|(git_ref, place)| {
+            let from = place.from.clone().unwrap_or_else(Oid::zero);
+            let moved = RefMove::new(git_ref, from, place.at.clone());
+            place.untold.intersection(all).map(move |connection| (moved.clone(), connection.clone()))
+        });
+        moves.collect()
     }
 
     /// Returns whether a push does not begin where the branch is: it comes late, or one before it was lost.
@@ -81,7 +128,7 @@ impl Refs {
         self.moves += 1;
         match &moved.newrev {
             None => drop(self.branches.remove(&moved.git_ref)),
-            Some(at) => self.put(&moved.git_ref, Place { at: at.clone(), told: true, by: [by.clone()].into() }),
+            Some(at) => self.put(&moved.git_ref, Place::new(at, Some(by))),
         }
     }
 
@@ -92,7 +139,7 @@ impl Refs {
             self.is_whole = true;
             for (git_ref, at) in listed {
                 if !self.branches.contains_key(git_ref) {
-                    self.put(git_ref, Place { at: at.clone(), told: false, by: BTreeSet::new() });
+                    self.put(git_ref, Place::new(at, None));
                 }
             }
         }
@@ -100,7 +147,7 @@ impl Refs {
         for (git_ref, at) in listed {
             match self.branches.get(git_ref) {
                 Some(place) if place.at != *at => lost.push(RefMove::new(git_ref, place.at.clone(), at.clone())),
-                None if self.has_room(git_ref, at, &BTreeSet::new()) => {
+                None if self.has_room(git_ref, &Place::new(at, None)) => {
                     lost.push(RefMove::new(git_ref, Oid::zero(), at.clone()));
                 }
                 Some(_) | None => {}
@@ -113,28 +160,30 @@ impl Refs {
     }
 
     fn put(&mut self, git_ref: &str, mut place: Place) {
-        if !self.has_room(git_ref, &place.at, &place.by) {
-            // Where a branch is counts for more than who said so.
-            place.by.clear();
+        if !self.has_room(git_ref, &place) {
+            // Where a branch is counts for more than who said so, or has not.
+            place = Place { told: place.told, ..Place::new(&place.at, None) };
         }
-        if self.branches.contains_key(git_ref) || self.has_room(git_ref, &place.at, &place.by) {
+        if self.branches.contains_key(git_ref) || self.has_room(git_ref, &place) {
             self.branches.insert(git_ref.to_owned(), place);
         }
     }
 
     /// Returns whether a branch fits beside the others.
-    fn has_room(&self, git_ref: &str, at: &Oid, by: &BTreeSet<ConnectionName>) -> bool {
+    fn has_room(&self, git_ref: &str, place: &Place) -> bool {
         // A quotation mark, which a name may hold, is written as two characters.
         let name = |text: &str| text.len() + text.matches('"').count();
-        let told = |by: &BTreeSet<ConnectionName>| -> usize {
-            by.iter().map(|connection| name(connection.as_str()) + BY_BYTES).sum()
+        let names = |connections: &BTreeSet<ConnectionName>, more: usize| -> usize {
+            connections.iter().map(|connection| name(connection.as_str()) + more).sum()
         };
-        let bytes = |git_ref: &str, at: &Oid, by: &BTreeSet<ConnectionName>| {
-            name(git_ref) + at.as_str().len() + PLACE_BYTES + told(by)
+        let bytes = |git_ref: &str, place: &Place| {
+            let from = place.from.as_ref().map_or(0, |from| from.as_str().len() + UNTOLD_BYTES);
+            let told = names(&place.by, BY_BYTES) + names(&place.untold, UNTOLD_BYTES);
+            name(git_ref) + place.at.as_str().len() + PLACE_BYTES + told + from
         };
         let others = || self.branches.iter().filter(move |(known, _)| known.as_str() != git_ref);
-        let taken: usize = others().map(|(known, place)| bytes(known, &place.at, &place.by)).sum();
-        others().count() < REFS_MAX && taken + bytes(git_ref, at, by) <= REFS_BYTES_MAX
+        let taken: usize = others().map(|(known, place)| bytes(known, place)).sum();
+        others().count() < REFS_MAX && taken + bytes(git_ref, place) <= REFS_BYTES_MAX
     }
 }
 
@@ -211,6 +260,30 @@ mod tests {
         assert!(refs.was_told_elsewhere(&moved("main", "b", "c"), &one));
     }
 
+    /// C5: what only some connections told is told by the others when it is looked for, and by no connection that came later.
+    #[test]
+    fn a_push_is_looked_for_by_the_connections_that_did_not_tell_it() {
+        let [one, two, later] = ["one", "two", "later"].map(ConnectionName::from);
+        let all: BTreeSet<ConnectionName> = [one.clone(), two.clone()].into();
+        let mut refs = Refs::default();
+        refs.compare(&listed(&[("main", "a")]), 9);
+        let push = moved("main", "a", "b");
+        refs.note(&push, &one);
+        let now = listed(&[("main", "b")]);
+        assert_eq!(refs.untold(&now, &all), [], "whoever has it by one alone heard it");
+        refs.await_others(&push, &all);
+        let asked: BTreeSet<ConnectionName> = all.iter().cloned().chain([later]).collect();
+        assert_eq!(refs.untold(&now, &asked), [(push.clone(), two.clone())]);
+        assert_eq!(refs.untold(&now, &[one].into()), [], "nobody has it by the other one any more");
+        assert_eq!(refs.untold(&listed(&[("main", "c")]), &asked), [], "it moved on, and that is told");
+        refs.note_again(&push, &two);
+        assert_eq!((refs.untold(&now, &asked), &refs.branches["refs/heads/main"].from), (Vec::new(), &None));
+        let new = moved("new", NOWHERE, "n");
+        refs.note(&new, &two);
+        refs.await_others(&new, &all);
+        assert_eq!(refs.untold(&listed(&[("new", "n")]), &asked), [(new, "one".into())]);
+    }
+
     /// What was noted before that is told nobody anew.
     #[test]
     fn an_older_record_has_each_push_told_by_every_connection() {
@@ -235,6 +308,14 @@ mod tests {
         }
         assert_eq!(refs.branches.len(), REFS_MAX);
         assert!(put(&ProjectName::new("forge.test", "org/one"), &refs).is_ok(), "who told it is left out first");
+        let others = ["another-connection-with-a-name", "a-third-one"].map(ConnectionName::from);
+        let others: BTreeSet<ConnectionName> = others.into();
+        for (git_ref, at) in all.iter().take(REFS_MAX) {
+            let from = Oid::from("0123456789012345678901234567890123456789");
+            refs.await_others(&RefMove::new(git_ref, from, at.clone()), &others);
+        }
+        assert_eq!(refs.branches.len(), REFS_MAX);
+        assert!(put(&ProjectName::new("forge.test", "org/one"), &refs).is_ok(), "and who has not");
         // GitHub takes names of 255 bytes.
         let long = (0..2_000)
             .map(|number| (format!("{}{}", name(number), "\"".repeat(160)), Oid::from("0".repeat(40).as_str())));

@@ -295,7 +295,11 @@ pub(super) async fn permission(
 }
 
 pub(super) async fn own_user(State(engine): Forge, Extension(caller): Extension<Caller>) -> Answer {
-    ok(shapes::user(&engine.web, caller.someone()?))
+    let login = caller.someone()?;
+    if shapes::is_application(login) {
+        return Err(ApiError::refused(403, "Resource not accessible by integration"));
+    }
+    ok(shapes::user(&engine.web, login))
 }
 
 pub(super) async fn user(State(engine): Forge, Path(login): Path<String>) -> Answer {

@@ -132,11 +132,12 @@ pub(super) async fn put_comment(
     let attempted = format!("comment on {change}");
     let list = repository(&change.project, &format!("/issues/{}/comments", number(change, &attempted)?));
     let comments = github.api.pages(&list, COMMENT_PAGES_MAX, &attempted, |page: Vec<shapes::Comment>| page).await?;
-    let me = github.api.own_login().await?;
+    let me = github.api.own_account().await?;
     let body = marker.attach(&cut(text, COMMENT_MAX_CHARACTERS));
-    let ours = comments.all(&attempted)?.into_iter().find(|comment| is_ours(&comment.user, &comment.body, me, marker));
+    let is_ours = |comment: &shapes::Comment| is_ours(&comment.user, &comment.body, me, marker, &body);
+    let ours = comments.all(&attempted)?.into_iter().find(is_ours);
     match ours {
-        Some(comment) if comment.body.as_deref() == Some(body.as_str()) => Ok(()),
+        Some(comment) if says(&comment.body, &body) => Ok(()),
         Some(comment) => {
             let path = repository(&change.project, &format!("/issues/comments/{}", comment.id));
             send(&github.api, Method::PATCH, &path, json!({"body": body}), Repeat::Safe, &attempted).await
@@ -155,15 +156,16 @@ pub(super) async fn put_line_comments(
     let attempted = format!("comment on lines of {change}");
     let path = repository(&change.key.project, &format!("/pulls/{}/reviews", number(&change.key, &attempted)?));
     let reviews = github.api.pages(&path, REVIEW_PAGES_MAX, &attempted, |page: Vec<shapes::Review>| page).await?;
-    let me = github.api.own_login().await?;
-    if reviews.all(&attempted)?.iter().any(|review| is_ours(&review.user, &review.body, me, marker)) {
+    let me = github.api.own_account().await?;
+    let body = marker.attach(&cut(text, COMMENT_MAX_CHARACTERS));
+    if reviews.all(&attempted)?.iter().any(|review| is_ours(&review.user, &review.body, me, marker, &body)) {
         return Ok(());
     }
     let review = |comments: Vec<Value>| {
         json!({
             "commit_id": change.head.as_str(),
             "event": "COMMENT",
-            "body": marker.attach(&cut(text, COMMENT_MAX_CHARACTERS)),
+            "body": body,
             "comments": comments,
         })
     };
@@ -201,15 +203,12 @@ pub(super) async fn put_review(
     let attempted = format!("review {change}");
     let path = repository(&change.key.project, &format!("/pulls/{}/reviews", number(&change.key, &attempted)?));
     let reviews = github.api.pages(&path, REVIEW_PAGES_MAX, &attempted, |page: Vec<shapes::Review>| page).await?;
-    let me = github.api.own_login().await?;
-    if reviews.all(&attempted)?.iter().any(|review| is_ours(&review.user, &review.body, me, marker)) {
+    let me = github.api.own_account().await?;
+    let body = marker.attach(&cut(text, COMMENT_MAX_CHARACTERS));
+    if reviews.all(&attempted)?.iter().any(|review| is_ours(&review.user, &review.body, me, marker, &body)) {
         return Ok(());
     }
-    let body = json!({
-        "commit_id": change.head.as_str(),
-        "event": verdict.as_str(),
-        "body": marker.attach(&cut(text, COMMENT_MAX_CHARACTERS)),
-    });
+    let body = json!({"commit_id": change.head.as_str(), "event": verdict.as_str(), "body": body});
     send(&github.api, Method::POST, &path, body, Repeat::Never, &attempted).await
 }
 
@@ -246,10 +245,25 @@ async fn send(
     api.send(method, path, Some(&body), repeat, attempted).await.map(drop)
 }
 
-/// Says whether we wrote it: anybody can copy a marker, so the login counts too.
-fn is_ours(user: &Option<shapes::User>, body: &Option<String>, me: &str, marker: &Marker) -> bool {
-    let by_us = user.as_ref().is_some_and(|user| user.login.eq_ignore_ascii_case(me));
-    by_us && body.as_deref().and_then(Marker::find).as_ref() == Some(marker)
+/// Says whether we wrote it: anybody can copy a marker, so the login counts too. Where the forge does not tell that, as to an
+/// application's token, what an application wrote is ours that says just this: nothing else of it is ever written over.
+fn is_ours(user: &Option<shapes::User>, there: &Option<String>, me: Option<&str>, marker: &Marker, body: &str) -> bool {
+    let Some(user) = user else { return false };
+    let may_be_ours = match me {
+        Some(me) => user.login.eq_ignore_ascii_case(me),
+        None => is_application(user) && says(there, body),
+    };
+    may_be_ours && there.as_deref().and_then(Marker::find).as_ref() == Some(marker)
+}
+
+/// Whether an account is an application's: no login that somebody chose has brackets.
+fn is_application(user: &shapes::User) -> bool {
+    user.kind.as_deref() == Some("Bot") && user.login.ends_with("[bot]")
+}
+
+/// Whether this is what stands there, however its lines end.
+fn says(there: &Option<String>, body: &str) -> bool {
+    there.as_deref().is_some_and(|there| there.trim_end().lines().eq(body.trim_end().lines()))
 }
 
 /// Returns `text`, or as much of it as fits with a sign that it was cut.

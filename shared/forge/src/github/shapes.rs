@@ -5,6 +5,9 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 pub(super) struct User {
     pub login: String,
+    /// `User`, or `Bot` of a GitHub App.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
     /// An address that its owner made public; in most answers it is left out.
     pub email: Option<String>,
 }

@@ -29,6 +29,7 @@ impl Scene {
             Account::new("ann", "ann-token", Permission::Write),
             Account::new("bob", "bob-token", Permission::Write).with_email("bob@example.org"),
             Account::new("guest", "guest-token", Permission::Read),
+            Account::new("gates[bot]", "gates-token", Permission::Write),
         ];
         let options = Options { root: folder.path().to_path_buf(), port: 0, accounts, first_hook };
         let forge = Forge::start(options).await.unwrap();

@@ -83,9 +83,11 @@ impl Work<'_> {
         }
     }
 
-    /// Sends changes to the queues that they belong to by the live layout; those that need each other go together. Returns false
-    /// when some are left, since the transaction is full.
+    /// Sends changes to the queues that they belong to by the live layout; those that need each other go together where they are still
+    /// tested and landed as one. Returns false when some are left, since the transaction is full.
     pub(super) fn move_to_other_queues(&mut self) -> bool {
+        let live = self.snapshot.pipeline;
+        let is_one = live.is_none_or(|live| live.manager == Manager::Dependent);
         let mut position = 0;
         while position < self.head.slots.len() {
             let bundle = self.head.bundle(position);
@@ -96,33 +98,44 @@ impl Work<'_> {
             };
             let why = format!("the configuration changed: it belongs to the queue {} now", queue.queue);
             let is_stopped = slots.iter().all(|slot| self.stop_builds(&slot.id, &why));
-            if !is_stopped || !self.has_room(LEAVING_RECORDS * slots.len() + 1) {
+            if !is_stopped || !self.has_room((LEAVING_RECORDS + 1) * slots.len()) {
                 return false;
             }
-            let known: Vec<_> = slots.iter().filter_map(|slot| self.items.get(&slot.id)).cloned().collect();
+            let known: Vec<Item> = slots.iter().filter_map(|slot| self.items.get(&slot.id)).cloned().collect();
             let window = self.head.window;
             for _ in &slots {
                 // It enters there as another item, and is told of again.
                 self.remove(bundle.start, "DEQUEUED", &why, Occasion::Superseded);
             }
             self.head.window = window;
-            if let Some(first) = known.first() {
+            // Elsewhere than in a dependent pipeline each is tested for itself, and hears in its own queue what is told of it.
+            let parts: Vec<Vec<Item>> =
+                if is_one { vec![known] } else { known.into_iter().map(|item| vec![item]).collect() };
+            let behind = self.head.slots.len() + parts.len();
+            for (at, part) in parts.into_iter().enumerate() {
+                let Some(first) = part.first() else { continue };
+                let own = (self.snapshot.queue_of)(&self.head.key.pipeline, &first.candidate.change);
+                let queue = own.filter(|_| !is_one).unwrap_or_else(|| queue.clone());
                 let id = ArrivalId::derive(&[first.id.as_str(), &queue.to_string()]);
                 let event_id = first.event_id.clone();
-                // What landed here is merged, which nobody knows there.
-                let from = &self.head.key.queue;
-                let offered = |mut candidate: Candidate| {
-                    candidate.moved_from = Some(from.clone());
-                    candidate.needs.retain(|need| !self.head.has_landed(&need.change));
-                    candidate
-                };
-                let candidates = known.into_iter().map(|item| offered(item.candidate)).collect();
+                let candidates = part.into_iter().map(|item| self.offered(item.candidate, is_one)).collect();
                 // It takes several plans, and fewer are left with each: so they enter there in the order that they had here.
-                let after = MANY.saturating_sub(self.head.slots.len());
+                let after = MANY.saturating_sub(behind - 1 - at);
                 self.forward(queue, id, after, &event_id, ArrivalKind::Enqueue { candidates });
             }
         }
         true
+    }
+
+    /// Returns a change as it is offered to another queue, as one of those that need each other or for itself. What landed here is
+    /// merged, which nobody knows there.
+    fn offered(&self, mut candidate: Candidate, is_one: bool) -> Candidate {
+        candidate.moved_from = Some(self.head.key.queue.clone());
+        candidate.needs.retain(|need| !self.head.has_landed(&need.change));
+        if !is_one {
+            candidate.cycle.clear();
+        }
+        candidate
     }
 
     /// Tells of changes that the configuration took out of another queue, and that may not enter this one: they stood there, so they

@@ -75,9 +75,7 @@ impl Work<'_> {
             self.note(&slot.id, format!("{by} let the queue go on: {reason}"));
             let is_in_branch = slot.standing == Standing::Landed || (slot.standing == Standing::Landing && has_landed);
             if is_in_branch {
-                let is_pushed = self.is_pushed(&slot.id);
-                self.remember_landed(&slot.change, is_pushed);
-                self.tell(ZuulEvent::ProjectChangeMerged, &slot.id, &slot.change);
+                self.tell_merged(&slot);
             }
             if slot.standing == Standing::Landed {
                 self.remove(bundle.start, "SUCCESS", "landed", Occasion::Success);
@@ -88,6 +86,13 @@ impl Work<'_> {
         // Their jobs passed, and what an operator had to look at is no success.
         self.head.window = window;
         true
+    }
+
+    /// Remembers and tells that a change is in its branch.
+    fn tell_merged(&mut self, slot: &Slot) {
+        let is_pushed = self.is_pushed(&slot.id);
+        self.remember_landed(&slot.change, is_pushed);
+        self.tell(ZuulEvent::ProjectChangeMerged, &slot.id, &slot.change);
     }
 
     /// Takes a change out (R06), unless another revision has taken its place meanwhile. Who asked stands with the item; the forge
@@ -107,6 +112,9 @@ impl Work<'_> {
             let Some(position) = self.head.slots.iter().position(|slot| slot.id == *id) else { return true };
             self.note(id, format!("{by} took it out{colon}{reason}"));
             let mut why = format!("an operator took it out{colon}{reason}");
+            if let Some(landing) = self.half_to_end(position).cloned() {
+                return self.end_half(position, landing, &why);
+            }
             let taken_back = self.landing_to_take_back(position).cloned();
             let is_unknown = taken_back.as_ref().is_some_and(may_be_in_branch);
             if let Some(landing) = taken_back.as_ref().filter(|_| is_unknown) {
@@ -135,6 +143,52 @@ impl Work<'_> {
         let trouble = landing.trouble.as_ref().filter(|_| !matches!(landing.state, LandingState::Ended { .. }))?;
         let is_whole = slots.all(|slot| slot.standing == Standing::Pledged);
         (is_whole && (trouble.is_gone || !may_be_in_branch(landing))).then_some(landing)
+    }
+
+    /// Returns the landing that the bundle at `position` came to a stop at, where an operator may end the bundle though a part of it is in
+    /// its branch: the connection of what is landing was removed, so that nobody will ever find out what becomes of it.
+    pub(super) fn half_to_end(&self, position: usize) -> Option<&Landing> {
+        let slots = &self.head.slots[self.head.bundle(position)];
+        let has_landed = slots.iter().any(|slot| slot.standing == Standing::Landed);
+        let now = slots.iter().find(|slot| slot.standing == Standing::Landing).filter(|_| has_landed)?;
+        let landing = self.snapshot.landings.get(&now.id).filter(|found| found.generation == now.generation)?;
+        let is_gone = landing.trouble.as_ref().is_some_and(|trouble| trouble.is_gone);
+        (is_gone && !matches!(landing.state, LandingState::Ended { .. })).then_some(landing)
+    }
+
+    /// Ends a bundle of which a part has landed, each of it as what it is: what landed is in its branch, what was being landed may be, and
+    /// the rest was not begun. Returns false when there was no room for it.
+    fn end_half(&mut self, position: usize, landing: Landing, why: &str) -> bool {
+        let bundle = self.head.bundle(position);
+        if !self.has_room(LEAVING_RECORDS * bundle.len() + 1) {
+            return false;
+        }
+        let slots = self.head.slots[bundle.clone()].to_vec();
+        let landed = slots.iter().filter(|slot| slot.standing == Standing::Landed);
+        let landed: Vec<String> = landed.map(|slot| slot.change.to_string()).collect();
+        let half = format!(
+            "{why}; {} landed, which needs it and is needed by it; the connection {} was removed before all of them had landed",
+            landed.join(", "),
+            landing.change.key.connection
+        );
+        let is_unknown = may_be_in_branch(&landing);
+        let unknown = format!("{half}; whether {} is in its branch nobody can tell", landing.change);
+        let window = self.head.window;
+        for slot in &slots {
+            if slot.standing == Standing::Landed {
+                self.tell_merged(slot);
+                self.remove(bundle.start, "SUCCESS", "landed", Occasion::Success);
+            } else {
+                let is_it = is_unknown && slot.id == landing.item;
+                self.remove(bundle.start, "DEQUEUED", if is_it { &unknown } else { &half }, Occasion::Dequeue);
+            }
+        }
+        // As where a frozen queue goes on: what an operator had to look at is no success.
+        self.head.window = window;
+        self.plan.poke_tenant = true;
+        let end = if is_unknown { LandingEnd::Unproven { why: unknown } } else { LandingEnd::Refused { why: half } };
+        self.plan.withdrawn.push(Landing { state: LandingState::Ended { end, at: self.now }, ..landing });
+        true
     }
 
     /// Moves changes to the front, with what they need before them; the others keep their order. What is being put into its

@@ -88,7 +88,8 @@ impl Work<'_> {
             ArrivalKind::Seen { change, gone, .. } => is_landing(&change.key, Some(change).filter(|_| gone.is_none())),
             ArrivalKind::Dequeue { key, .. } => (0..self.head.slots.len()).any(|at| {
                 let slot = &self.head.slots[at];
-                slot.standing.is_landing() && slot.change.key == *key && self.landing_to_take_back(at).is_none()
+                let may_end = || self.landing_to_take_back(at).is_some() || self.half_to_end(at).is_some();
+                slot.standing.is_landing() && slot.change.key == *key && !may_end()
             }),
             ArrivalKind::Superseded { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => false,
         }

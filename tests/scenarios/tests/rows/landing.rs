@@ -195,7 +195,7 @@ fn a_change_that_names_more_than_are_looked_at_by_then_does_not_land() {
 }
 
 /// A clock that is minutes ahead of the others.
-struct Ahead(Arc<dyn Clock>);
+pub(super) struct Ahead(pub(super) Arc<dyn Clock>);
 
 impl Clock for Ahead {
     fn now(&self) -> Timestamp {

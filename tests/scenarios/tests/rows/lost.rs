@@ -170,6 +170,30 @@ fn a_push_that_nobody_told_of_is_told_by_each_connection_that_a_tenant_has_the_p
     }
 }
 
+/// C5, S06: of two connections to a host one alone has a webhook: what is told by it the sweep tells by the other one, once.
+#[test]
+fn a_push_that_one_connection_told_is_told_by_the_other_one_too() {
+    let mut site = beside(
+        "
+- tenant: {name: demo, source: {github: {config-projects: [org/config], untrusted-projects: [org/one]}}}
+- tenant: {name: other, source: {aside: {config-projects: [org/config2], untrusted-projects: [org/one]}}}
+",
+    );
+    sweep_by(&mut site, "github");
+    for text in ["x", "y"] {
+        let before = ordered_by(&site).len();
+        site.forge.push(&branch("main"), &[("src/a", text)]);
+        site.run();
+        assert_eq!(ordered_by(&site).len(), before + 1, "the tenant that has the webhook hears of it");
+        for connection in ["aside", "github", "aside"] {
+            sweep_by(&mut site, connection);
+            let builds = ordered_by(&site);
+            let of = |tenant: &str| builds.iter().filter(|build| build.starts_with(tenant)).count();
+            assert_eq!((of("demo"), of("other")), (before / 2 + 1, before / 2 + 1), "after the sweep by {connection}");
+        }
+    }
+}
+
 /// C5, S06: a webhook that leads to the address of another connection to the same host starts nothing, and keeps nothing from being
 /// told by the connection that the tenant has the project by.
 #[test]

@@ -246,6 +246,50 @@ fn a_change_that_names_a_hundred_merged_ones_is_refused_after_few_reads() {
     assert!(comments(&site, &top).contains("takes reading over 30 changes"), "{}", comments(&site, &top));
 }
 
+/// Returns a description that names a hundred changes of which nobody can be asked, and behind them `change`.
+fn hidden_behind_a_hundred(change: &str) -> String {
+    let foreign: String = (1..=100).map(|n| format!("Depends-On: https://elsewhere.test/org/far/pull/{n}\n")).collect();
+    format!("{foreign}Depends-On: https://forge.test/{change}\n")
+}
+
+/// Z6.5: what is behind more addresses than are read may be any change, so that nothing is tested as if it were not there.
+#[test]
+fn a_change_that_names_more_addresses_than_are_read_is_refused() {
+    let mut site = site();
+    site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
+    while site.forge.next_webhook().is_some() {}
+    let a = site.forge.propose("org/one", 1, "A", &hidden_behind_a_hundred("org/two/pull/2"), &[("a", "x")]);
+    let c = site.forge.propose("org/one", 3, "C", "Depends-On: https://forge.test/org/one/pull/1", &[("c", "x")]);
+    site.run();
+    assert_eq!(site.builds(), Vec::<String>::new());
+    let why = "names more than 100 addresses in lines Depends-On";
+    let (of_a, of_c) = (comments(&site, &a), comments(&site, &c));
+    assert!(of_a.contains(&format!("it {why}")), "{of_a}");
+    assert!(of_c.contains(&format!("it depends on {a}, which {why}")), "{of_c}");
+}
+
+/// Z6.5, Z6.4: the same of one that came to name them where nobody told of it.
+#[test]
+fn a_change_does_not_land_that_came_to_name_more_addresses_than_are_read() {
+    let mut site = site();
+    let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+    let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
+    site.run();
+    site.forge.approve(&a);
+    site.run_until(|site| site.is_building() && site.builds().contains(&"gate unit 1".to_owned()));
+    site.forge.describe(&a, &hidden_behind_a_hundred("org/two/pull/2"), false);
+    site.run();
+    assert_eq!(merged(&site), Vec::<u64>::new());
+    let told = comments(&site, &a);
+    assert!(told.contains("it names more than 100 addresses in lines Depends-On now"), "{told}");
+    site.forge.describe(&a, "Depends-On: https://forge.test/org/two/pull/2", false);
+    site.forge.approve(&b);
+    site.forge.approve(&a);
+    site.take_in();
+    site.run();
+    assert_eq!(merged(&site), [2, 1]);
+}
+
 /// Z6.5, D01: a dependency that is added while a change is in the gate counts, told or not.
 #[test]
 fn a_change_does_not_land_without_what_it_came_to_depend_on_in_the_gate() {

@@ -1,6 +1,6 @@
 //! What is told of a change, and in which order.
 
-use super::landing::remove_connection;
+use super::landing::{Ahead, remove_connection};
 use super::{CONFIG, MAIN, PROJECT, approve, comments, judge, propose, site};
 use sluice_forge::{Forge, StatusReport, StatusState};
 use sluice_gate::{Report, ReportState};
@@ -11,6 +11,7 @@ use sluice_reporter::Reporter;
 use sluice_runtime::batch::Look as _;
 use sluice_scenarios::Site;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Z6.3: what is to be told by a connection that was removed is told nobody, and keeps nobody waiting; one that is there and not known to
 /// whoever tells is waited for.
@@ -74,6 +75,51 @@ fn the_word_that_work_begins_is_not_told_after_the_word_that_it_ended() {
     site.run();
     assert_eq!(state(&site), "success");
     assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
+}
+
+/// Z6.3: when nobody can tell it late any more the forge's clock says, and not that of whoever looks.
+#[test]
+fn the_word_that_work_begins_is_looked_at_once_more_when_it_is_late_enough_by_the_forges_clock() {
+    let mut site = site();
+    site.forge.tell_time();
+    let a = propose(&site, 1, &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    let state = |site: &Site| {
+        let statuses = site.forge.change(&a).unwrap().facts.statuses;
+        statuses.iter().find(|status| status.context == "demo/gate").unwrap().state.clone()
+    };
+    let reports = site.world.records().into_iter().filter(|record| record.key.partition.starts_with("report#"));
+    let mut start: Report =
+        reports.map(|record| decode::<Report>(&record).unwrap()).find(Report::is_start).expect("it was told");
+    start.state = ReportState::Wanted;
+    site.world.write_directly(report::put(&start).unwrap());
+    let look = |site: &Site, is_ahead: bool| {
+        let forge = site.forge.clone() as Arc<dyn Forge>;
+        let mut ports = site.ports();
+        if is_ahead {
+            ports.clock = Arc::new(Ahead(ports.clock.clone()));
+        }
+        let reporter = Reporter::new(ports, BTreeMap::from([("github".into(), forge)]));
+        poll_once(reporter.look_again(&report::poke(&start))).expect("nothing dies here").unwrap();
+    };
+    let is_to_be_looked_at = |site: &Site| site.world.record(&report::key(&start.id)).unwrap().due.is_some();
+    look(&site, false);
+    assert!(is_to_be_looked_at(&site), "it was given to somebody before");
+    look(&site, true);
+    assert!(is_to_be_looked_at(&site), "whoever is ahead comes too early");
+    let head = site.forge.change(&a).unwrap().facts.change.head;
+    let pending = StatusReport {
+        context: "demo/gate".to_owned(),
+        state: StatusState::Pending,
+        description: String::new(),
+        url: None,
+        wanted_at: start.wanted_at,
+    };
+    poll_once(site.forge.set_status(&start.change.key.project, &head, &pending)).unwrap().unwrap();
+    assert_eq!(state(&site), "pending");
+    site.run();
+    assert_eq!(state(&site), "success");
+    assert!(!is_to_be_looked_at(&site));
 }
 
 /// Z6.3: a forge that asks for a pause gets it.

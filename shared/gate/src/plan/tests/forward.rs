@@ -102,6 +102,31 @@ fn changes_move_to_the_queue_that_they_belong_to_by_a_new_layout() {
     assert_eq!(bench.landed, ["0X", "0XD"]);
 }
 
+/// G18, D11: where changes that need each other are no longer one, each goes to its own queue, where news of it arrive.
+#[test]
+fn changes_that_need_each_other_move_to_queues_of_their_own_where_each_is_tested_for_itself() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("A");
+    bench.approve_cycle("BC", "");
+    bench.run();
+    bench.queues = "ABC".chars().map(|change| (change, format!("own {change}"))).collect();
+    bench.pipeline.manager = Manager::Independent;
+    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+    bench.run();
+    assert_eq!(told(&bench), ["own A A", "own B B", "own C C"]);
+    assert!(bench.forwards.is_sorted_by_key(|(_, arrival)| arrival.at) && bench.head.slots.is_empty());
+    for (at, mate) in [(1, 'C'), (2, 'B')] {
+        let ArrivalKind::Enqueue { candidates } = &bench.forwards[at].1.kind else { panic!() };
+        let needs: Vec<_> = candidates[0].needs.iter().map(|need| need.change.key.clone()).collect();
+        assert_eq!((candidates[0].cycle.len(), needs), (0, vec![bench.change(mate).key]));
+        let mut own = Bench::new(Manager::Independent, &["unit"]);
+        (own.layout, own.head.layout) = (bench.layout, 2);
+        own.arrivals = vec![bench.forwards[at].1.clone()];
+        own.run();
+        assert_eq!((own.head.slots.len(), own.left.len(), own.arrivals.len()), (1, 0, 0));
+    }
+}
+
 /// G18: what needs a change that is landing here ends here; what needs one that has landed needs it no more.
 #[test]
 fn what_needs_a_change_that_is_landing_stays_with_it() {

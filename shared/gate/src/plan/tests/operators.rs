@@ -2,10 +2,11 @@
 
 use super::bench::Bench;
 use crate::arrival::ArrivalKind;
-use crate::landing::LandingEnd;
+use crate::landing::{LandingEnd, LandingState, Trouble};
 use crate::plan::LayoutNumbers;
 use insta::assert_snapshot;
 use sluice_config::pipeline::Manager;
+use sluice_model::Timestamp;
 use sluice_model::git::Commit;
 
 fn passed(changes: &str) -> Bench {
@@ -144,6 +145,49 @@ fn a_frozen_queue_whose_pipeline_is_gone_can_be_thawed() {
     bench.arrive(thaw("the tenant is gone"));
     bench.run();
     assert_eq!((bench.head.slots.len(), bench.head.frozen.as_deref()), (0, None));
+}
+
+/// R06, Z6.5: where the connection of a bundle is gone of which a part has landed, an operator's word is the end of all of it, and each is
+/// told as what it is: landed, not known, or not begun.
+#[test]
+fn an_operator_ends_a_bundle_of_which_a_part_has_landed_where_its_connection_is_gone() {
+    for (has_begun, named) in [(true, 'C'), (true, 'A'), (false, 'B')] {
+        let mut bench = Bench::gate(&["unit"]);
+        bench.approve_cycle("ABC", "");
+        bench.approve("D");
+        bench.run();
+        bench.pass("ABC");
+        bench.run();
+        bench.land();
+        bench.run();
+        let id = bench.head.slots[1].id.clone();
+        let landing = bench.landings.get_mut(&id).unwrap();
+        if has_begun {
+            landing.state = LandingState::Attempting { tip: landing.base.clone() };
+        }
+        bench.dequeue(named);
+        bench.run();
+        assert_eq!((bench.left.len(), bench.arrivals.len()), (0, 1), "its end may still be known");
+        let landing = bench.landings.get_mut(&id).unwrap();
+        landing.trouble = Some(Trouble { since: Timestamp(1), why: "nobody to ask".to_owned(), is_gone: true });
+        bench.run();
+        assert_eq!(bench.left, ["A SUCCESS", "B DEQUEUED", "C DEQUEUED"]);
+        let why = match &bench.landings[&id].state {
+            LandingState::Ended { end: LandingEnd::Unproven { why }, .. } if has_begun => why,
+            LandingState::Ended { end: LandingEnd::Refused { why }, .. } if !has_begun => why,
+            other => panic!("{other:?}"),
+        };
+        assert!(
+            why.starts_with("an operator took it out: it hangs; ") && why.contains("the connection github"),
+            "{why}"
+        );
+        assert_eq!(why.contains("is in its branch nobody can tell"), has_begun, "{why}");
+        let reasons = bench.removed_reasons.iter().filter(|reason| reason.contains("is in its branch nobody can tell"));
+        assert_eq!(reasons.count() > 0, has_begun);
+        // What is behind goes on from what landed.
+        bench.finish();
+        assert_eq!((bench.landed.last().map(String::as_str), bench.head.slots.len()), (Some("0AD"), 0));
+    }
 }
 
 fn promote(bench: &mut Bench, changes: &str) {
