@@ -7,7 +7,7 @@ use crate::Reporter;
 use crate::land::again;
 use sluice_forge::{Forge, Verdict};
 use sluice_gate::landing::RUN_MAX;
-use sluice_gate::{Landing, LandingEnd, LandingState};
+use sluice_gate::{Landing, LandingEnd, LandingState, Trouble};
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
 use sluice_model::git::{BranchKey, Commit, LandingWay, Oid};
@@ -48,7 +48,8 @@ impl Move {
     ) -> Result<Vec<Write>, PortError> {
         let intent = |(seen, order): &(Record, Landing)| {
             let state = LandingState::Attempting { tip: tip.clone() };
-            let order = Landing { state, tried: true, asked_until, ..order.clone() };
+            let trouble = known_again(order);
+            let order = Landing { state, tried: true, asked_until, trouble, ..order.clone() };
             under_way(seen, &order, seen.revision, now)
         };
         self.behind.iter().map(intent).collect()
@@ -76,7 +77,8 @@ impl Move {
     ) -> Result<Vec<Write>, PortError> {
         let unanswered = |(seen, order): &(Record, Landing)| {
             let (way, state) = (LandingWay::Merge, LandingState::Attempting { tip: tip.clone() });
-            let order = Landing { way, state, tried: true, pushed: true, asked_until, ..order.clone() };
+            let trouble = known_again(order);
+            let order = Landing { way, state, tried: true, pushed: true, asked_until, trouble, ..order.clone() };
             under_way(seen, &order, seen.revision + 1, now)
         };
         self.behind.iter().map(unanswered).collect()
@@ -91,6 +93,11 @@ pub(crate) enum Pushed {
     Refused,
     /// Nobody knows, and it is not tried again; it may be made still.
     Unanswered,
+}
+
+/// Returns what keeps a landing whose forge is asked for it: its connection is there, so that what becomes of it is known in the end.
+fn known_again(order: &Landing) -> Option<Trouble> {
+    order.trouble.clone().map(|trouble| Trouble { is_gone: false, ..trouble })
 }
 
 /// Returns the write of a landing that a move may carry out, on condition that it is at this revision: it is due when the move must have

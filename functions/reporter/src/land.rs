@@ -79,7 +79,10 @@ impl Reporter {
         if is_young || matches!(order.state, LandingState::Ended { .. }) {
             return Ok(());
         }
-        let is_gone = self.is_gone(&order.change.key.connection).await;
+        // While somebody who knows the connection still may have it merged, nobody takes it out.
+        let may_be_asked =
+            matches!(order.state, LandingState::Attempting { .. }) && head.due.as_ref().is_some_and(|due| due.at > now);
+        let is_gone = !may_be_asked && self.is_gone(&order.change.key.connection).await;
         if order.trouble.as_ref().is_some_and(|known| known.is_gone || !is_gone) {
             return Ok(());
         }

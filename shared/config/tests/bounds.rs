@@ -193,4 +193,9 @@ fn circles_of_parents_are_told_before_a_job_is_frozen() {
     let apart = "- job: {name: c, run: r}\n- job: {name: c, branches: old, parent: a}\n";
     let own = "- job: {name: a, parent: b}\n- job: {name: b, branches: new, parent: c}\n- job: {name: b, branches: old, run: r}\n";
     tenant().file("org/config", BASE).file("org/project", own).file("org/project1", apart).sound();
+    // A way back to a job that has an earlier definition ends there: that job runs, and only the other one never does.
+    let twice = "- job: {name: a, run: r}\n- job: {name: a, parent: b}\n- job: {name: b, parent: a}\n- project: {check: {jobs: [a]}}\n";
+    let layout = tenant().file("org/config", BASE).file("org/project", twice).build();
+    assert_eq!(messages(&layout), ["Dependency cycle detected in the parents of job b: b → a → b"]);
+    assert!(layout.freeze(&FreezeInput::change("check", &project("org/project"), "master")).is_ok());
 }

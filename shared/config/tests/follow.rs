@@ -501,6 +501,27 @@ fn what_objects_with_mistakes_name_is_followed() {
     assert_eq!(names(mended.errors()), Vec::<String>::new());
 }
 
+/// L3.2: a label is told to have no image where nobody names one for it; where it names one that nothing bears, or bears the name of one
+/// with a mistake, that is told, and nothing that only follows from it.
+#[test]
+fn a_label_whose_image_has_a_mistake_is_told_nothing_besides() {
+    let warnings = |image: &str, label: &str| -> Vec<String> {
+        let text = format!(
+            "- image: {{name: debian, type: {image}}}\n- flavor: {{name: f}}\n- label: {{{label}, flavor: f}}\n- section: {{name: s, connection: ec2}}\n- provider: {{name: p, section: s, labels: [{{name: debian}}, {{name: other}}]}}\n- label: {{name: {}, image: debian, flavor: f}}\n",
+            if label.contains("other") { "debian" } else { "other" }
+        );
+        let layout = tenant().file("org/config", &text).build();
+        let warnings = layout.errors().iter().filter(|error| error.short_text().contains("declines requests"));
+        warnings.map(|error| error.short_text()).collect()
+    };
+    let told = ["The label \"other\" has no image here, so this provider declines requests for it".to_owned()];
+    assert_eq!(warnings("zuul", "name: other"), told);
+    assert_eq!(warnings("zuul", "name: other, image: gone"), [""; 0]);
+    assert_eq!(warnings("zuul", "name: debian"), [""; 0]);
+    // Its own name is that of the image, which could not be read.
+    assert_eq!(warnings("zool", "name: debian"), [""; 0]);
+}
+
 /// L3.3: one name is given once in a file, and once in the files of a branch, whatever both say.
 #[test]
 fn an_object_is_not_given_twice_in_one_branch() {

@@ -137,6 +137,12 @@ fn a_mistake_of_yaml_hides_no_other_of_its_file() {
     assert_eq!(told, [(4, 5), (7, 5), (8, 15), (8, 25), (9, 37), (9, 72)], "{:#?}", layout.errors());
     let jobs: Vec<&str> = layout.job_names().collect();
     assert_eq!(jobs, ["base"]);
+    // Of an alias that nobody knows what it stands for, its own stanza is not looked through.
+    let text = "- job: {name: a, votng: true, vars: *gone}\n- job: {name: b, votng: true, vars: &x {}}\n- job: {name: c, vars: &x {}}\n- job: {name: d, <<: *x}\n- job: {name: e, votng: true}\n";
+    let layout = tenant().file("org/config", BASE).file("org/project", text).build();
+    let told: Vec<(u32, u32)> =
+        layout.errors().iter().map(|error| (error.problem.start.line(), error.problem.start.column())).collect();
+    assert_eq!(told, [(1, 37), (2, 18), (3, 24), (5, 18)], "{:#?}", layout.errors());
     // What cannot be parsed is told last.
     let layout = tenant().file("org/config", BASE).file("org/project", "- job: {name: a, name: b}\n- job: [\n").build();
     let lines: Vec<u32> = layout.errors().iter().map(|error| error.problem.start.line()).collect();

@@ -18,7 +18,7 @@ use crate::objects::{
     RoleSource, SecretStanza, Stanza,
 };
 use crate::yaml::Mark;
-use names::Names;
+use names::{Jobs, Names};
 use sluice_model::ProjectName;
 use sluice_model::job::NodeSet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,7 +67,7 @@ fn look(
     units: impl IntoIterator<Item = Unit>,
     mut absent: Option<&mut BTreeSet<(ObjectKind, String)>>,
 ) -> Found {
-    let (mut errors, mut asked, hints) = (Vec::new(), Vec::new(), Hints::new());
+    let (mut errors, mut asked, mut jobs, hints) = (Vec::new(), Vec::new(), Jobs::new(), Hints::new());
     for unit in units {
         let Some((file, stanza)) = layout.stanza(unit) else { continue };
         let (name, place) = match stanza {
@@ -81,7 +81,8 @@ fn look(
             Stanza::Pipeline(pipeline) => (format!("pipeline {}", pipeline.name), pipeline.place),
             _ => continue,
         };
-        let names = Names { layout, unit, asked: &mut asked, hints: &hints, absent: absent.as_deref_mut() };
+        let names =
+            Names { layout, unit, asked: &mut asked, jobs: &mut jobs, hints: &hints, absent: absent.as_deref_mut() };
         let mut check =
             Check { names, source: file.source(), stanza: name, start: place.start, found: BTreeSet::new() };
         match stanza {
@@ -311,7 +312,7 @@ impl Check<'_> {
             let message = format!("The job \"{parent}\" is intermediate, and \"{}\" is not abstract", job.name);
             self.refuse(place, "parent", message);
         }
-        if let Some(project) = barriers.protected_in.filter(|project| *project != self.source.project) {
+        if let Some(project) = barriers.protected_in.as_ref().filter(|project| **project != self.source.project) {
             let message = format!(
                 "The job \"{parent}\" of {project} is a protected job in a different project and can not act as a parent"
             );
@@ -323,7 +324,9 @@ impl Check<'_> {
             );
             self.refuse(place, "parent", message);
         }
-        if let Some(circle) = self.way_back(&job.name, parent, barriers.parents) {
+        // A way back from a further definition, or from an entry, ends at the first definition, which may come to an end itself.
+        let is_first = self.names.layout.jobs(&job.name).next().is_none_or(|first| std::ptr::eq(first.object, job));
+        if is_first && let Some(circle) = self.way_back(&job.name, parent, barriers) {
             let message =
                 format!("Dependency cycle detected in the parents of job {}: {}", job.name, circle.join(" → "));
             self.conflict(place, "parent", message);

@@ -237,7 +237,8 @@ pub(super) fn settle(ground: &Ground, files: Files<'_>, kind: ObjectKind, name: 
             }
         }
     }
-    if kind == ObjectKind::Project {
+    // One alone need not even be read.
+    if kind == ObjectKind::Project && settled.entry.accepted.len() > 1 {
         settled.entry.accepted = named_first(files, &settled.entry.accepted);
     }
     settled
@@ -312,32 +313,21 @@ impl<'l> Court<'l> {
     fn job(&self, unit: Unit, settled: &mut Settled) {
         let (Some(file), Some(job)) = (self.file(unit), self.files.object::<JobStanza>(unit)) else { return };
         let Some(project) = self.ground.project_of(file) else { return };
-        let elsewhere: Vec<&File> = settled
-            .entry
-            .accepted
-            .iter()
-            .filter_map(|other| self.file(*other))
-            .filter(|other| other.source().project != file.source().project)
-            .collect();
-        let yields = |other: &&&File| {
-            let other = &other.source().project;
-            project.shadow.iter().any(|name| name == other.as_str() || name == other.name())
-        };
-        if let Some(other) = elsewhere.iter().find(|other| !yields(other)) {
-            let message = format!(
-                "Job {} in {} is not permitted to shadow job {} in {}",
-                job.name,
-                file.source().project,
-                job.name,
-                other.source().project
-            );
-            return settled.refuse(unit, self.problem(ProblemKind::NotPermitted, job.place, message));
-        }
+        // All that stand are of one project.
+        let first = settled.entry.accepted.first().and_then(|first| self.file(*first));
+        let other = first.map(|first| &first.source().project).filter(|other| **other != file.source().project);
+        let Some(other) = other else { return settled.entry.accepted.push(unit) };
         // The tenant lets the other project's definition stand in for this one.
-        if !elsewhere.is_empty() {
+        if project.shadow.iter().any(|name| name == other.as_str() || name == other.name()) {
             return settled.entry.refused.push(unit);
         }
-        settled.entry.accepted.push(unit);
+        let message = format!(
+            "Job {} in {} is not permitted to shadow job {} in {other}",
+            job.name,
+            file.source().project,
+            job.name
+        );
+        settled.refuse(unit, self.problem(ProblemKind::NotPermitted, job.place, message));
     }
 
     fn semaphore(&self, unit: Unit, settled: &mut Settled) {
@@ -352,8 +342,9 @@ impl<'l> Court<'l> {
 
     fn template(&self, unit: Unit, settled: &mut Settled) {
         let (Some(file), Some(template)) = (self.file(unit), self.files.object::<ProjectStanza>(unit)) else { return };
-        let mut others = settled.entry.accepted.iter().filter_map(|other| self.file(*other));
-        if let Some(other) = others.find(|other| other.source().project != file.source().project) {
+        // All that stand are of one project.
+        let first = settled.entry.accepted.first().and_then(|first| self.file(*first));
+        if let Some(other) = first.filter(|first| first.source().project != file.source().project) {
             let message = format!("Project template {} is already defined in {}", self.name, other.source().project);
             return settled.refuse(unit, self.problem(ProblemKind::Duplicate, template.place, message));
         }

@@ -3,7 +3,7 @@
 use super::scalar::{self, Kind};
 use super::{Mark, Node, UNREADABLE, Value, YamlError};
 use libyaml_safer::{Event, EventData, Parser};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Greatest nesting of lists and mappings.
@@ -34,7 +34,7 @@ pub fn compose_once(text: &str) -> Result<Node, YamlError> {
 }
 
 /// Returns as [`compose_once`], with every mistake: keys that are there twice and tags that nobody knows keep nothing else from being
-/// read. Of a list that breaks off, as no text can be parsed behind a bracket that nothing closes, the members that were finished are
+/// read. Members of the document's list are left out that have an alias of which nobody knows what it stands for. Of a list that breaks off, as no text can be parsed behind a bracket that nothing closes, the members that were finished are
 /// returned. A document with mistakes is there to be looked through for more, and for nothing else.
 pub fn compose_all(text: &str) -> (Option<Node>, Vec<YamlError>) {
     document(text, Repeated::Refused)
@@ -93,6 +93,8 @@ fn read(text: &str, repeated: Repeated) -> Read {
         parser,
         repeated,
         anchors: HashMap::new(),
+        holes: HashSet::new(),
+        is_whole: true,
         nodes: 0,
         text_bytes: 0,
         reached: Mark(1, 1),
@@ -129,8 +131,12 @@ fn unreadable(text: &str) -> Option<YamlError> {
 struct Composer<'a, 'b> {
     parser: Parser<&'a mut &'b [u8]>,
     repeated: Repeated,
-    /// The finished node of each anchor with its size; `None` while it is being read.
-    anchors: HashMap<String, Option<(Node, Size)>>,
+    /// What is known of each anchor so far.
+    anchors: HashMap<String, Anchor>,
+    /// Where aliases stand of which nobody knows what they stand for.
+    holes: HashSet<Mark>,
+    /// Whether the member of the document's list that is being read has none of these yet.
+    is_whole: bool,
     nodes: usize,
     text_bytes: usize,
     /// Where the newest event ended.
@@ -139,6 +145,16 @@ struct Composer<'a, 'b> {
     noted: Vec<YamlError>,
     /// What was finished of the document when it broke off: a list of its members, never a part of one.
     above: Option<Node>,
+}
+
+/// What is known of an anchor.
+enum Anchor {
+    /// Its node is being read.
+    Open,
+    /// Its finished node, and what that costs.
+    Read(Node, Size),
+    /// Two nodes have it, or its own may lack what another alias stands for: nobody knows what it means.
+    Unclear,
 }
 
 /// What a node costs each time it is repeated.
@@ -217,8 +233,8 @@ impl Composer<'_, '_> {
         if self.noted.len() >= NOTED_MAX {
             return Err(mistake);
         }
-        // What follows from it is no other mistake.
-        if !self.noted.iter().any(|known| known.mark == mistake.mark) {
+        // What follows from it, or from what nobody knows, is no other mistake.
+        if !self.holes.contains(&mistake.mark) && !self.noted.iter().any(|known| known.mark == mistake.mark) {
             self.noted.push(mistake);
         }
         Ok(())
@@ -285,36 +301,54 @@ impl Composer<'_, '_> {
         };
         if let Some(anchor) = anchor {
             let size = Size { nodes: self.nodes - before.nodes, text_bytes: self.text_bytes - before.text_bytes };
-            // The anchor's own copy is one more.
-            self.count(size.nodes, size.text_bytes, start)?;
-            self.anchors.insert(anchor, Some((composed.node.clone(), size)));
+            self.close(anchor, &composed.node, size)?;
         }
         Ok(composed)
     }
 
     fn open(&mut self, anchor: &Option<String>, place: Mark) -> Result<(), YamlError> {
-        if let Some(anchor) = anchor
-            && self.anchors.insert(anchor.clone(), None).is_some()
-        {
-            return Err(error(place, format!("found duplicate anchor \"{anchor}\"")));
+        let Some(anchor) = anchor else { return Ok(()) };
+        if self.anchors.insert(anchor.clone(), Anchor::Open).is_none() {
+            return Ok(());
         }
+        self.anchors.insert(anchor.clone(), Anchor::Unclear);
+        self.note(error(place, format!("found duplicate anchor \"{anchor}\"")))
+    }
+
+    fn close(&mut self, anchor: String, node: &Node, size: Size) -> Result<(), YamlError> {
+        if !matches!(self.anchors.get(&anchor), Some(Anchor::Open)) {
+            return Ok(());
+        }
+        if !self.is_whole {
+            self.anchors.insert(anchor, Anchor::Unclear);
+            return Ok(());
+        }
+        // The anchor's own copy is one more.
+        self.count(size.nodes, size.text_bytes, node.start)?;
+        self.anchors.insert(anchor, Anchor::Read(node.clone(), size));
         Ok(())
     }
 
     fn alias(&mut self, anchor: &str, place: Mark) -> Result<Composed, YamlError> {
-        match self.anchors.get(anchor) {
-            Some(Some((_, size))) => {
-                // Counted before it is copied.
-                let size = *size;
-                self.count(size.nodes, size.text_bytes, place)?;
-                match self.anchors.get(anchor) {
-                    Some(Some((node, _))) => Ok(Composed { node: node.clone(), merge: false }),
-                    _ => Err(error(place, format!("found undefined alias \"{anchor}\""))),
-                }
-            }
-            Some(None) => Err(error(place, format!("the alias \"{anchor}\" stands within its own anchor"))),
-            None => Err(error(place, format!("found undefined alias \"{anchor}\""))),
+        if let Some(Anchor::Read(_, size)) = self.anchors.get(anchor) {
+            // Counted before it is copied.
+            let size = *size;
+            self.count(size.nodes, size.text_bytes, place)?;
         }
+        let why = match self.anchors.get(anchor) {
+            Some(Anchor::Read(node, _)) => return Ok(Composed { node: node.clone(), merge: false }),
+            Some(Anchor::Open) => Some(format!("the alias \"{anchor}\" stands within its own anchor")),
+            // That is told where it came to be so.
+            Some(Anchor::Unclear) => None,
+            None => Some(format!("found undefined alias \"{anchor}\"")),
+        };
+        if let Some(message) = why {
+            self.note(error(place, message))?;
+        }
+        self.count(1, 0, place)?;
+        self.holes.insert(place);
+        self.is_whole = false;
+        Ok(Composed { node: Node { value: Value::Null, start: place, end: place }, merge: false })
     }
 
     fn sequence(&mut self, depth: usize, start: Mark) -> Result<(Vec<Node>, Mark), YamlError> {
@@ -329,7 +363,9 @@ impl Composer<'_, '_> {
                 Err(broken) => Err(broken),
             };
             match read {
-                Ok(member) => list.push(member.node),
+                Ok(member) if depth > 0 || self.is_whole => list.push(member.node),
+                // What it would say, nobody knows: it is not looked through.
+                Ok(_) => self.is_whole = true,
                 Err(broken) => break broken,
             }
         };
@@ -353,6 +389,7 @@ impl Composer<'_, '_> {
             let key = self.node(event, depth + 1)?;
             if self.repeated == Repeated::Refused
                 && !key.merge
+                && !self.holes.contains(&key.node.start)
                 && let Some(first) = keys.insert(identity(&key.node), key.node.start)
             {
                 let name = key.node.scalar_text().unwrap_or_default();

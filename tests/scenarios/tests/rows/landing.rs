@@ -13,7 +13,7 @@ use sluice_reporter::Reporter;
 use sluice_runtime::Clock;
 use sluice_runtime::batch::{Look as _, LookError};
 use sluice_runtime::object::PutMode;
-use sluice_runtime::record::{Expect, Record, Write};
+use sluice_runtime::record::{Due, Expect, Record, Write};
 use sluice_scenarios::Site;
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -350,6 +350,36 @@ fn a_landing_whose_connection_was_removed_says_so() {
         let trouble = order(&site).unwrap().trouble.expect("it is told what keeps it");
         assert_eq!(trouble.is_gone, is_removed, "{trouble:?}");
     }
+}
+
+/// R06, Z6.4: whoever still knows a connection that was removed may be having a merge made; until that must be over nothing says that
+/// nobody will find out what became of it.
+#[test]
+fn a_landing_that_may_be_under_way_says_later_that_its_connection_was_removed() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    site.forge.approve(&a);
+    let order = |site: &Site| -> Option<Record> {
+        site.world.records().into_iter().find(|record| record.key.partition.starts_with("landing#"))
+    };
+    site.run_until(|site| order(site).is_some());
+    let record = order(&site).unwrap();
+    let landing: Landing = decode(&record).unwrap();
+    site.world.advance_millis(61_000);
+    let begun = Landing { state: LandingState::Attempting { tip: landing.base.clone() }, tried: true, ..landing };
+    let due = Some(Due { at: site.world.now().plus_seconds(60), poke: poke(&begun) });
+    let record = with_body(record, &begun).unwrap();
+    let record = Record { revision: record.revision + 1, due, ..record };
+    site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    remove_connection(&site);
+    let told = [(); 2].map(|()| {
+        let looked = poll_once(Reporter::new(site.ports(), BTreeMap::new()).look(&poke(&begun))).unwrap();
+        assert!(looked.is_err(), "nobody can be asked");
+        site.world.advance_millis(61_000);
+        decode::<Landing>(&order(&site).unwrap()).unwrap().trouble.expect("it is told what keeps it").is_gone
+    });
+    assert_eq!(told, [false, true]);
 }
 
 /// Z6.4: a merge that was asked for before, and is made between the reading of the change and the next asking, is no refusal, whatever the

@@ -2,7 +2,7 @@
 
 use super::{buildsets, comments, merged, propose, site};
 use sluice_forge::Forge;
-use sluice_gate::{Landing, LandingState};
+use sluice_gate::{Landing, LandingState, Trouble};
 use sluice_memory::{Fate, poll_once};
 use sluice_model::change::ChangeKey;
 use sluice_model::git::{BranchKey, LandingWay};
@@ -242,6 +242,33 @@ fn a_push_is_not_sent_when_its_intent_took_long_to_write() {
     assert!(site.forge.moves().is_empty());
     site.run();
     all_landed(&site, &changes);
+}
+
+/// R06, Z6.4: what is being pushed is nobody's to take out, whatever was said of its connection before.
+#[test]
+fn a_push_takes_back_that_the_connection_of_what_it_lands_was_removed() {
+    let mut site = keeping();
+    let orders = ordered(&mut site);
+    let since = site.world.now();
+    for (record, landing) in &orders {
+        let trouble = Some(Trouble { since, why: "nobody can be asked".to_owned(), is_gone: true });
+        let told = with_body(record.clone(), &Landing { trouble, ..landing.clone() }).unwrap();
+        let record = Record { revision: record.revision + 1, ..told };
+        site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    }
+    site.world.decide_fates(|step| match step.name {
+        "forge.fast_forward" => Fate::Waits,
+        _ => Fate::Works,
+    });
+    let (reporter, poke) = (reporter(&site), landing::poke(&orders[0].1));
+    let mut look = pin!(reporter.look(&poke));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(look.as_mut().poll(&mut context).is_pending(), "it is about to push");
+    let begun = orders.each_ref().map(|(record, _)| {
+        let landing: Landing = decode(&site.world.record(&record.key).unwrap()).unwrap();
+        (matches!(landing.state, LandingState::Attempting { .. }), landing.trouble.unwrap().is_gone)
+    });
+    assert_eq!(begun, [(true, false); 3]);
 }
 
 /// Z6.4: where pushes are never answered nor made, and the forge merges what was not tested, the queue is frozen all the same.

@@ -1,7 +1,7 @@
 //! What else is told of a job's definition, or of an entry of a list, before it is frozen: jobs that it waits for, the image that it
 //! builds, its Ansible, its times, its semaphores.
 
-use super::{At, Check, Facts, NOOP};
+use super::{At, Check, NOOP};
 use crate::error::{Problem, ProblemKind};
 use crate::fragment::Source;
 use crate::job::freeze::{is_ansible_version, unknown_ansible};
@@ -53,10 +53,7 @@ impl Check<'_> {
 
     /// Tells of a list that has a job run which builds the image of another repository. What is inherited shows when it is frozen.
     pub(super) fn image_of(&mut self, entry: &JobStanza) {
-        let of_job = match self.names.facts(ObjectKind::Job, &entry.name) {
-            Facts::Job(job) => job.builds,
-            _ => None,
-        };
+        let of_job = self.names.job(&entry.name).and_then(|job| job.builds.clone());
         let Some(image) = entry.image_build_name.clone().or(of_job) else { return };
         // Where the image goes to another repository, this is looked at again.
         self.names.facts(ObjectKind::Image, &image);

@@ -7,7 +7,8 @@ use super::NOOP;
 use crate::error::Hints;
 use crate::objects::{Alternative, NodesetBody, ObjectKind, ProviderObject, SecretStanza};
 use sluice_model::ProjectName;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
 
 /// What a check can see of another object. Checks read names through [`Names`] only, so that an overlay knows what to check
 /// again: whatever asked for a name of which this changed.
@@ -16,7 +17,7 @@ pub(in crate::layout) enum Facts {
     /// Nothing bears the name.
     Absent,
     /// A job, and what it is to others.
-    Job(Barriers),
+    Job(Rc<Barriers>),
     /// An image, and the project that it belongs to.
     Image(ProjectName),
     /// A secret, and the project it belongs to.
@@ -30,7 +31,7 @@ pub(in crate::layout) enum Facts {
 /// Returns what a check can see of a name.
 pub(in crate::layout) fn facts(layout: &Layout, kind: ObjectKind, name: &str) -> Facts {
     match kind {
-        ObjectKind::Job => Barriers::of(layout, name).map_or(Facts::Absent, Facts::Job),
+        ObjectKind::Job => Barriers::of(layout, name).map_or(Facts::Absent, |job| Facts::Job(Rc::new(job))),
         ObjectKind::Secret => match layout.one::<SecretStanza>(kind, name) {
             Some(found) => Facts::Secret(found.source().project.clone()),
             None => Facts::Absent,
@@ -63,11 +64,15 @@ fn stands(layout: &Layout, kind: ObjectKind, name: &str) -> bool {
     layout.entry(kind, name).is_some_and(|entry| !entry.accepted.is_empty())
 }
 
+/// What was found of jobs while stanzas are checked, by name: each is asked for by many, and has perhaps many definitions.
+pub(super) type Jobs = HashMap<String, Option<Rc<Barriers>>>;
+
 /// The names of a layout, for one stanza that is checked; remembers what was asked for.
 pub(super) struct Names<'c> {
     pub(super) layout: &'c Layout,
     pub(super) unit: Unit,
     pub(super) asked: &'c mut Vec<(u32, Unit)>,
+    pub(super) jobs: &'c mut Jobs,
     pub(super) hints: &'c Hints,
     /// What nothing bears, where somebody wants to know.
     pub(super) absent: Option<&'c mut BTreeSet<(ObjectKind, String)>>,
@@ -76,9 +81,22 @@ pub(super) struct Names<'c> {
 impl<'c> Names<'c> {
     pub(super) fn facts(&mut self, kind: ObjectKind, name: &str) -> Facts {
         self.asked.push((short_hash(kind, name), self.unit));
-        let facts = facts(self.layout, kind, name);
+        let facts = match kind {
+            ObjectKind::Job => self.job(name).map_or(Facts::Absent, Facts::Job),
+            _ => facts(self.layout, kind, name),
+        };
         self.note(kind, name, facts != Facts::Absent);
         facts
+    }
+
+    /// Returns what a job is to others, of a name that the stanza asked for before.
+    pub(super) fn job(&mut self, name: &str) -> Option<Rc<Barriers>> {
+        if let Some(known) = self.jobs.get(name) {
+            return known.clone();
+        }
+        let found = Barriers::of(self.layout, name).map(Rc::new);
+        self.jobs.insert(name.to_owned(), found.clone());
+        found
     }
 
     pub(super) fn has(&mut self, kind: ObjectKind, name: &str) -> bool {

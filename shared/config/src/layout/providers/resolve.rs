@@ -62,8 +62,15 @@ const OF_CLOUDS_ONLY: [&str; 31] = [
 
 /// Returns every provider resolved, and what is wrong. What could be read of objects with mistakes of shape is followed as well.
 pub(in crate::layout) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<ConfigError>) {
-    let mut resolver =
-        Resolver { layout, tenant: &layout.tenant().name, errors: Vec::new(), left: WEIGHT_MAX, hints: Hints::new() };
+    let faulty_images = layout.faulty::<ProviderObject>(ObjectKind::Image);
+    let mut resolver = Resolver {
+        layout,
+        tenant: &layout.tenant().name,
+        errors: Vec::new(),
+        left: WEIGHT_MAX,
+        hints: Hints::new(),
+        faulty_images: faulty_images.into_iter().map(|image| image.object.name.as_str()).collect(),
+    };
     for (kind, word) in [(ObjectKind::Section, "section"), (ObjectKind::Provider, "provider")] {
         let faulty = layout.faulty::<ProviderObject>(kind);
         // Of one that stands it is told where its sections are put together.
@@ -95,6 +102,8 @@ struct Resolver<'o> {
     /// What labels may still weigh.
     left: usize,
     hints: Hints,
+    /// The names of images with mistakes.
+    faulty_images: BTreeSet<&'o str>,
 }
 
 type Found<'o> = (Defined<'o, ProviderObject>, &'o ProviderObject);
@@ -396,8 +405,10 @@ impl<'o> Resolver<'o> {
         }
         let cloud = of_section.get("connection").is_some_and(Json::is_string)
             || provider.get("connection").is_some_and(Json::is_string);
-        if cloud && (image.is_none() || flavor_name.is_none()) {
-            let missing = if image.is_none() { "image" } else { "flavor" };
+        // What is named and nothing bears is told where it is named, and what is wrong with the image of a label's own name at that.
+        let lacks_image = image_name.is_none() && !self.faulty_images.contains(label.name.as_str());
+        if cloud && (lacks_image || flavor_name.is_none()) {
+            let missing = if lacks_image { "image" } else { "flavor" };
             let message = format!(
                 "The label \"{}\" has no {missing} here, so this provider declines requests for it",
                 label.name
