@@ -172,7 +172,7 @@ impl StoredHead {
     /// # Errors
     /// [`NotWhole::Bad`] for a slot that makes no sense.
     pub fn places(&self) -> Result<BTreeMap<ItemId, usize>, NotWhole> {
-        let (mut places, mut before) = (BTreeMap::new(), None);
+        let (mut places, mut before): (_, Option<usize>) = (BTreeMap::new(), None);
         for text in &self.slots {
             let words = Words::read(text).ok_or_else(|| NotWhole::Bad { slot: text.clone() })?;
             let place = match before {

@@ -165,6 +165,28 @@ fn changes_that_came_to_need_each_other_are_checked_together_by_the_next_event_o
     }
 }
 
+/// D10, Z6.1: of all that a trigger with `debug` has tested together it is told how their jobs were decided.
+#[test]
+fn how_jobs_were_decided_is_told_of_all_that_need_each_other() {
+    let opened = "github: [{event: pull_request, action: [opened, changed, reopened]}]";
+    assert!(CONFIG.contains(opened));
+    let explain = "{event: pull_request, action: comment, comment: '^explain$', debug: true}";
+    let both = opened.replace("}]", &format!("}}, {explain}]"));
+    let mut site = configured(MAIN, &CONFIG.replace(opened, &both));
+    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    site.run();
+    for (comment, is_told) in [(None, false), (Some("explain"), true)] {
+        if let Some(comment) = comment {
+            site.forge.comment(&a, comment);
+            site.run();
+        }
+        for change in [&a, &b] {
+            let told = comments(&site, change);
+            assert_eq!(told.contains("How the jobs were decided"), is_told, "{change}: {told}");
+        }
+    }
+}
+
 /// D10, Z6.4: who does not meet what a pipeline requires does not enter it by the event of another one, nor does anybody where nobody
 /// asks what changes depend on.
 #[test]
