@@ -14,10 +14,10 @@ use sluice_model::build::{Ended, Order, Phase, Run};
 use sluice_model::job::JobGraph;
 use sluice_model::name::escape;
 use sluice_model::{BuildId, TenantName};
-use sluice_records::build::{order_key, run_key, stop_key};
+use sluice_records::build::{order_key, run_key, stop_key, stop_of};
 use sluice_records::codec::decode;
 use sluice_runtime::Ports;
-use sluice_runtime::record::Key;
+use sluice_runtime::record::{Key, Record};
 use std::collections::BTreeSet;
 
 /// Entries of the index that one answer looks through.
@@ -108,7 +108,8 @@ pub(crate) async fn row(ports: &Ports, tenant: &TenantName, uuid: &str) -> Resul
         return Err(missing());
     }
     let mut rows = complete(ports, vec![order]).await?;
-    rows.pop().ok_or_else(missing)
+    // It is there, and what an executor made of it cannot be read.
+    rows.pop().ok_or_else(|| Refusal::Unavailable { detail: format!("the run of the build {uuid} cannot be read") })
 }
 
 /// Returns the builds with these ids in their order; those that are forgotten are missing.
@@ -129,7 +130,7 @@ pub(crate) async fn newest_ended(
     let runs = load::many(ports, &orders.iter().map(|order| run_key(&order.build)).collect::<Vec<_>>()).await?;
     let mut found = Vec::new();
     for (order, run) in orders.into_iter().zip(runs) {
-        let run: Option<Run> = run.as_ref().map(decode).transpose()?;
+        let run = run.as_ref().and_then(load::readable::<Run>);
         if let Some(Run { phase: Phase::Ended(ended), .. }) = run {
             found.push((order, ended));
         }
@@ -197,22 +198,19 @@ fn partition(tenant: &TenantName) -> String {
     format!("builds#{}", escape(tenant.as_str()))
 }
 
-/// Reads orders of a tenant. The index may name records that are gone; they are left out.
+/// Reads orders of a tenant. The index may name records that are gone; they are left out, and so are those that cannot be read.
 async fn orders(ports: &Ports, tenant: &TenantName, keys: &[Key]) -> Result<Vec<Order>, Refusal> {
     let records = load::many(ports, keys).await?;
-    let orders = records.iter().flatten().map(decode).collect::<Result<Vec<Order>, _>>()?;
-    Ok(orders.into_iter().filter(|order| order.queue.tenant == *tenant).collect())
+    let orders = records.iter().flatten().filter_map(load::readable::<Order>);
+    Ok(orders.filter(|order| order.queue.tenant == *tenant).collect())
 }
 
-/// Reads what else is known of builds.
+/// Reads what else is known of builds. One whose run cannot be read is left out: it would look as if nobody had run it.
 async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, Refusal> {
-    let mut rows: Vec<BuildRow> = orders.into_iter().map(BuildRow::new).collect();
-    let keys = rows.iter().flat_map(|row| [run_key(&row.order.build), stop_key(&row.order.build)]);
+    let keys = orders.iter().flat_map(|order| [run_key(&order.build), stop_key(&order.build)]);
     let records = load::many(ports, &keys.collect::<Vec<_>>()).await?;
-    for (row, pair) in rows.iter_mut().zip(records.chunks(2)) {
-        row.run = pair.first().and_then(Option::as_ref).map(decode).transpose()?;
-        row.stop = pair.get(1).and_then(Option::as_ref).map(decode).transpose()?;
-    }
+    let read = orders.into_iter().zip(records.chunks(2));
+    let mut rows: Vec<BuildRow> = read.filter_map(|(order, pair)| with_run(order, pair)).collect();
     // A change's address is among its facts, a ref's with its item.
     let needs_item = |row: &&BuildRow| {
         !matches!(row.run, Some(Run { phase: Phase::Ended(_), .. })) || row.order.change.key.moved().is_some()
@@ -230,6 +228,17 @@ async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, Re
         row.event_at = received.get(&row.order.event_id).copied();
     }
     Ok(rows)
+}
+
+/// Returns a build with its run and the wish to stop it, as far as there are any; `None` where the run cannot be read.
+fn with_run(order: Order, pair: &[Option<Record>]) -> Option<BuildRow> {
+    let (run, stop) = (pair.first().and_then(Option::as_ref), pair.get(1).and_then(Option::as_ref));
+    let mut row = BuildRow::new(order);
+    if let Some(record) = run {
+        row.run = Some(load::readable(record)?);
+    }
+    row.stop = stop.map(stop_of);
+    Some(row)
 }
 
 /// Reads the frozen job of a build for what only it tells; a graph that is gone leaves that out.
