@@ -2,6 +2,7 @@
 
 use crate::Api;
 use crate::asked::Asked;
+use crate::autohold;
 use crate::build_row::{BuildRow, change_json, url_of};
 use crate::filter::{self, Filter, Subject};
 use crate::load;
@@ -90,6 +91,7 @@ pub(crate) async fn times(api: &Api, tenant: &TenantName, asked: &Asked) -> Resu
 pub(crate) async fn one(api: &Api, tenant: &TenantName, uuid: &str) -> Result<Response<Bytes>, Refusal> {
     let mut row = row(&api.ports, tenant, uuid).await?;
     read_frozen_job(api, &mut row).await?;
+    mark_held(std::slice::from_mut(&mut row), &autohold::held(&api.ports, tenant).await?);
     let mut build = row.to_json();
     if let Some(buildset) = build.get_mut("buildset").and_then(Value::as_object_mut) {
         let change = change_json(&row.order.change, row.change_url.as_deref());
@@ -116,7 +118,9 @@ pub(crate) async fn row(ports: &Ports, tenant: &TenantName, uuid: &str) -> Resul
 pub(crate) async fn rows(ports: &Ports, tenant: &TenantName, ids: &[BuildId]) -> Result<Vec<BuildRow>, Refusal> {
     let keys: Vec<Key> = ids.iter().map(order_key).collect();
     let orders = orders(ports, tenant, &keys).await?;
-    complete(ports, orders).await
+    let mut rows = complete(ports, orders).await?;
+    mark_held(&mut rows, &autohold::held(ports, tenant).await?);
+    Ok(rows)
 }
 
 /// Returns the newest builds of a tenant that ended with an executor's word, at most `limit` looked at.
@@ -158,6 +162,7 @@ impl Search {
 /// Looks through the builds of a tenant, newest first. It ends when as many as are wanted are found, or after a bound.
 async fn search(api: &Api, tenant: &TenantName, filter: &Filter<'_>, wanted: usize) -> Result<Search, Refusal> {
     let mut found = Search { rows: Vec::new(), searched_until: None };
+    let held = autohold::held(&api.ports, tenant).await?;
     let mut before = filter.before();
     let mut searched = 0;
     while found.rows.len() < wanted {
@@ -166,8 +171,11 @@ async fn search(api: &Api, tenant: &TenantName, filter: &Filter<'_>, wanted: usi
         let orders = orders(&api.ports, tenant, &keys).await?;
         searched += keys.len();
         let oldest = orders.last().cloned();
-        let fitting = orders.into_iter().filter(|order| filter.takes_subject(&subject(order))).collect();
-        let rows = complete(&api.ports, fitting).await?;
+        let fits =
+            |order: &Order| filter.takes_held(held.contains(&order.build)) && filter.takes_subject(&subject(order));
+        let fitting = orders.into_iter().filter(fits).collect();
+        let mut rows = complete(&api.ports, fitting).await?;
+        mark_held(&mut rows, &held);
         found.rows.extend(rows.into_iter().filter(|row| filter.takes_number(row.number()) && filter.takes_build(row)));
         let Some(oldest) = oldest.filter(|_| !is_last) else {
             break;
@@ -182,6 +190,13 @@ async fn search(api: &Api, tenant: &TenantName, filter: &Filter<'_>, wanted: usi
         }
     }
     Ok(found)
+}
+
+/// Says of builds whether their nodes are kept.
+fn mark_held(rows: &mut [BuildRow], held: &BTreeSet<BuildId>) {
+    for row in rows {
+        row.held = held.contains(&row.order.build);
+    }
 }
 
 fn subject(order: &Order) -> Subject<'_> {
