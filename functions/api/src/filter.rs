@@ -144,7 +144,7 @@ fn truth(text: &str) -> Option<bool> {
 }
 
 /// Returns whether `text` fits a pattern in which `*` stands for anything.
-fn wild(pattern: &str, text: &str) -> bool {
+pub(crate) fn wild(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else {
         return pattern == text;
     };

@@ -15,6 +15,7 @@ mod build_row;
 mod builds;
 mod buildsets;
 mod configuration;
+mod detail;
 mod estimate;
 mod events;
 mod explain;

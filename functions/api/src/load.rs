@@ -22,8 +22,8 @@ use sluice_runtime::{PortError, Ports};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The most queues of a tenant that one answer covers.
-const QUEUES_MAX: usize = 500;
+/// The most queues of a tenant that one answer covers: in an independent pipeline each change is one.
+const QUEUES_MAX: usize = 2_000;
 /// Queues that are read side by side.
 const QUEUES_AT_ONCE: usize = 16;
 /// Characters that are told of why a queue cannot be read.
@@ -88,11 +88,23 @@ pub(crate) fn readable<T: DeserializeOwned>(record: &Record) -> Option<T> {
     decode(record).inspect_err(left_out).ok()
 }
 
-/// Returns the keys of a tenant's queues that are not empty, in order, and for people what is wrong with the records that list them.
-async fn queue_keys(ports: &Ports, name: &TenantName) -> Result<(Vec<QueueKey>, Vec<String>), Refusal> {
-    let query = Query::prefix(tenant::partition(name), tenant::QUEUES, QUEUES_MAX);
+/// Returns the keys of a tenant's queues that are not empty, of one pipeline or of all, in order, and for people what is wrong with
+/// the records that list them.
+async fn queue_keys(
+    ports: &Ports,
+    name: &TenantName,
+    pipeline: Option<&str>,
+) -> Result<(Vec<QueueKey>, Vec<String>), Refusal> {
+    let prefix = pipeline.map_or_else(String::new, |pipeline| format!("{}/", escape(pipeline)));
+    let query = Query::prefix(tenant::partition(name), format!("{}{prefix}", tenant::QUEUES), QUEUES_MAX);
     let (mut keys, mut troubles) = (Vec::new(), Vec::new());
-    for record in ports.records.query(&query).await? {
+    let records = ports.records.query(&query).await?;
+    if records.len() == QUEUES_MAX {
+        troubles.push(format!(
+            "Only {QUEUES_MAX} queues are looked at, and there may be more. Ask for one pipeline at a time."
+        ));
+    }
+    for record in records {
         match decode::<QueueKey>(&record) {
             Ok(key) => keys.push(key),
             Err(bad) => {
@@ -127,7 +139,12 @@ fn badly_listed(key: Option<&QueueKey>, bad: &BadRecord) -> String {
 
 /// Reads every queue of a tenant that is not empty. One bad record hides its queue, not the others.
 pub(crate) async fn queues(ports: &Ports, name: &TenantName) -> Result<Queues, Refusal> {
-    let (keys, troubles) = queue_keys(ports, name).await?;
+    queues_of(ports, name, None).await
+}
+
+/// Reads those of one pipeline, or of all.
+pub(crate) async fn queues_of(ports: &Ports, name: &TenantName, pipeline: Option<&str>) -> Result<Queues, Refusal> {
+    let (keys, troubles) = queue_keys(ports, name, pipeline).await?;
     let mut read = Queues { troubles, ..Queues::default() };
     for keys in keys.chunks(QUEUES_AT_ONCE) {
         for (key, loaded) in keys.iter().zip(join_all(keys.iter().map(|key| queue::load(ports, key))).await) {
@@ -213,7 +230,7 @@ pub(crate) async fn item(ports: &Ports, name: &TenantName, id: &ItemId) -> Resul
         }
         return Ok(Some(Found::Left(Box::new(buildset))));
     }
-    let (queues, _) = queue_keys(ports, name).await?;
+    let (queues, _) = queue_keys(ports, name, None).await?;
     let keys: Vec<Key> = queues.iter().map(|key| queue::item_key(key, id)).collect();
     let found = many(ports, &keys).await?;
     let Some((_, key)) = found.iter().zip(&queues).find(|(record, _)| record.is_some()) else {
