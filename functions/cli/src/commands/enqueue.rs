@@ -210,7 +210,7 @@ pub(super) fn known_project<'l>(live: &'l Live, name: &str) -> anyhow::Result<&'
 mod tests {
     use super::*;
 
-    /// Z9.2: whoever does not learn what became of it learns how to ask.
+    /// Z9.1: whoever does not learn what became of it learns how to ask.
     #[test]
     fn what_is_not_decided_yet_can_be_asked_for_later() {
         let said = |kind: EventKind| {
