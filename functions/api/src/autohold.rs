@@ -2,23 +2,26 @@
 //! and the dashboard read them. They are made and deleted with `sluice autohold`: this API only reads.
 
 use crate::Api;
-use crate::load;
+use crate::load::{self, readable};
 use crate::reply::{self, Refusal};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
 use sluice_gate::autohold::Autohold;
-use sluice_model::{ProjectName, TenantName, Timestamp};
-use sluice_records::autohold;
+use sluice_model::{BuildId, ProjectName, TenantName, Timestamp};
+use sluice_records::autohold::{LISTED_MAX, partition};
+use sluice_runtime::Ports;
+use sluice_runtime::record::Query;
+use std::collections::BTreeSet;
 
 /// The requests of a tenant; those of one project where it is named, by its whole name or its end.
 pub(crate) async fn list(api: &Api, tenant: &TenantName, project: Option<&str>) -> Result<Response<Bytes>, Refusal> {
     load::known(&api.ports, tenant).await?;
     let now = api.ports.clock.now();
-    let known = autohold::of_tenant(&api.ports, tenant).await?;
+    let known = of_tenant(&api.ports, tenant).await?;
     let project = project.filter(|name| !name.is_empty());
     let is_meant = |request: &Autohold| project.is_none_or(|project| is_named(&request.project, project));
-    let list = known.iter().map(|(_, request)| request).filter(|request| is_meant(request));
+    let list = known.iter().filter(|request| is_meant(request));
     Ok(reply::json(&Value::Array(list.map(|request| shown(request, now)).collect())))
 }
 
@@ -31,10 +34,22 @@ fn is_named(project: &ProjectName, name: &str) -> bool {
 /// One request.
 pub(crate) async fn one(api: &Api, tenant: &TenantName, id: &str) -> Result<Response<Bytes>, Refusal> {
     load::known(&api.ports, tenant).await?;
-    let known = autohold::of_tenant(&api.ports, tenant).await?;
-    let found = known.iter().map(|(_, request)| request).find(|request| request.id == id);
+    let known = of_tenant(&api.ports, tenant).await?;
+    let found = known.iter().find(|request| request.id == id);
     let request = found.ok_or_else(|| Refusal::missing(format!("There is no autohold request {id} in {tenant}.")))?;
     Ok(reply::json(&shown(request, api.ports.clock.now())))
+}
+
+/// Returns the builds whose nodes requests of a tenant have kept. Of a request that was deleted, or is forgotten, nobody knows them.
+pub(crate) async fn held(ports: &Ports, tenant: &TenantName) -> Result<BTreeSet<BuildId>, Refusal> {
+    let known = of_tenant(ports, tenant).await?;
+    Ok(known.into_iter().flat_map(|request| request.held).map(|held| held.build).collect())
+}
+
+/// Reads the requests of a tenant in the order they were made. One bad record hides no other.
+async fn of_tenant(ports: &Ports, tenant: &TenantName) -> Result<Vec<Autohold>, Refusal> {
+    let records = ports.records.query(&Query::prefix(partition(tenant), "", LISTED_MAX)).await?;
+    Ok(records.iter().filter_map(readable).collect())
 }
 
 fn shown(request: &Autohold, now: Timestamp) -> Value {

@@ -1,7 +1,9 @@
 //! `T/board`, a route of our own that the page draws: queues with who is tested on whom, why, and what left of late.
 
 use crate::Api;
+use crate::asked::Asked;
 use crate::buildsets::{self, Row};
+use crate::detail::{Detail, Narrowed, fitting};
 use crate::load::{self, Queues};
 use crate::pool;
 use crate::reply::{self, Refusal};
@@ -27,26 +29,21 @@ const RECENT_MAX: usize = 12;
 /// Arrivals of one queue that are shown.
 const ARRIVALS_MAX: usize = 20;
 
-/// Answers with everything the status page shows.
-pub(crate) async fn board(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+/// Answers with everything the status page shows, or with one pipeline's, project's or change's part of it.
+pub(crate) async fn board(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Response<Bytes>, Refusal> {
+    asked.only(Narrowed::PARAMETERS)?;
+    let narrowed = Narrowed::read(asked);
     let live = load::live(api, tenant).await?;
-    let mut read = load::queues(&api.ports, tenant).await?;
+    let mut read = load::queues_of(&api.ports, tenant, narrowed.pipeline).await?;
     let durations = api.estimates.of(&api.ports, tenant).await?;
     let recent = buildsets::newest(&api.ports, tenant, RECENT_MAX).await?;
     let open = waits::open(read.queues.iter().flat_map(|(_, loaded)| loaded.items.values().map(|(_, item)| &**item)));
     let (waits, now) = (waits::read(&api.ports, &open).await?, api.ports.clock.now());
-    let scene = Scene { tenant, web_root: &api.web_root, durations: &durations, waits: &waits, now };
-    let mut pipelines: Vec<Value> = Vec::new();
+    let scene =
+        Scene { tenant, web_root: &api.web_root, durations: &durations, waits: &waits, now, detail: Detail::Whole };
     let known = live.layout.pipelines();
     let disabled = disabled(&api.ports, tenant, &live, &mut read.troubles).await?;
     let frozen_providers = pool::frozen(&api.ports, &live.layout).await?;
-    for shown in known {
-        let mut body = pipeline(&scene, shown, &read);
-        if let Some(map) = body.as_object_mut() {
-            map.insert("disabled".into(), json!(disabled.get(&shown.name)));
-        }
-        pipelines.push(body);
-    }
     let mut gone: Vec<Pipeline> = Vec::new();
     for (key, loaded) in &read.queues {
         let is_shown = known.iter().chain(&gone).any(|pipeline| pipeline.name == key.pipeline);
@@ -54,17 +51,35 @@ pub(crate) async fn board(api: &Api, tenant: &TenantName) -> Result<Response<Byt
             gone.push(Pipeline::new(key.pipeline.as_str(), head.manager));
         }
     }
-    pipelines.extend(gone.iter().map(|shown| pipeline(&scene, shown, &read)));
-    let body = json!({
-        "tenant": tenant,
-        "at": scene.now,
-        "layout": {"wanted": live.tenant.layout.wanted, "live": live.tenant.layout.live, "since": live.tenant.live_since},
-        "errors": live.tenant.errors,
-        "held": held(&live.tenant.events),
-        "frozen_providers": frozen_providers,
-        "troubles": read.troubles,
-        "pipelines": pipelines,
-        "recent": recent.iter().map(left).collect::<Vec<_>>(),
+    let shown: Vec<&Pipeline> =
+        known.iter().chain(&gone).filter(|pipeline| narrowed.takes_pipeline(pipeline.name.as_str())).collect();
+    if let Some(name) = narrowed.pipeline.filter(|_| shown.is_empty()) {
+        return Err(Refusal::missing(format!("There is no pipeline {name} in the tenant {tenant}.")));
+    }
+    let has_left =
+        |row: &&Row| narrowed.takes_pipeline(row.queue.pipeline.as_str()) && narrowed.takes(&row.item.candidate.change);
+    let recent: Vec<Value> = recent.iter().filter(has_left).map(left).collect();
+    let body = fitting(|detail| {
+        let scene = Scene { detail, ..scene };
+        let pipelines = shown.iter().map(|one| {
+            let mut body = pipeline(&scene, &narrowed, one, &read);
+            if let Some(map) = body.as_object_mut() {
+                map.insert("disabled".into(), json!(disabled.get(&one.name)));
+            }
+            body
+        });
+        let troubles: Vec<String> = detail.left_out().into_iter().chain(read.troubles.iter().cloned()).collect();
+        json!({
+            "tenant": tenant,
+            "at": scene.now,
+            "layout": {"wanted": live.tenant.layout.wanted, "live": live.tenant.layout.live, "since": live.tenant.live_since},
+            "errors": live.tenant.errors,
+            "held": held(&live.tenant.events),
+            "frozen_providers": frozen_providers,
+            "troubles": troubles,
+            "pipelines": pipelines.collect::<Vec<_>>(),
+            "recent": recent,
+        })
     });
     Ok(reply::json_kept(&body, 1, scene.now))
 }
@@ -103,22 +118,34 @@ async fn disabled(
     Ok(disabled)
 }
 
-fn pipeline(scene: &Scene<'_>, pipeline: &Pipeline, read: &Queues) -> Value {
-    let own = read.queues.iter().filter(|(key, _)| key.pipeline == pipeline.name);
+fn pipeline(scene: &Scene<'_>, narrowed: &Narrowed<'_>, pipeline: &Pipeline, read: &Queues) -> Value {
+    let own = read.queues.iter().filter(|(key, loaded)| key.pipeline == pipeline.name && is_wanted(narrowed, loaded));
+    let queues = own.map(|(key, loaded)| queue(scene, narrowed, key, loaded, read.frozen.get(key)));
     json!({
         "name": pipeline.name,
         "description": pipeline.description,
         "manager": pipeline.manager.as_str(),
-        "queues": own.map(|(key, loaded)| queue(scene, key, loaded, read.frozen.get(key))).collect::<Vec<_>>(),
+        "queues": queues.collect::<Vec<_>>(),
     })
 }
 
-fn queue(scene: &Scene<'_>, key: &QueueKey, loaded: &Loaded, mark: Option<&String>) -> Value {
+/// Returns whether a queue is shown where changes are named: one without any of them says nothing.
+fn is_wanted(narrowed: &Narrowed<'_>, loaded: &Loaded) -> bool {
+    let mut slots = loaded.head.iter().flat_map(|head| &head.slots);
+    !narrowed.names_changes() || slots.any(|slot| narrowed.takes(&slot.change))
+}
+
+fn queue(scene: &Scene<'_>, narrowed: &Narrowed<'_>, key: &QueueKey, loaded: &Loaded, mark: Option<&String>) -> Value {
     let slots = loaded.head.as_ref().map(|head| head.slots.as_slice()).unwrap_or_default();
-    let items = slots.iter().enumerate().filter_map(|(position, slot)| {
+    let wanted = slots.iter().enumerate().filter(|(_, slot)| narrowed.takes(&slot.change));
+    let items = wanted.filter_map(|(position, slot)| {
         let (_, found) = loaded.items.get(&slot.id)?;
-        let mut body = item(scene, found, Some(slot));
         let is_active = loaded.head.as_ref().is_some_and(|head| head.is_active(position));
+        let mut body = if scene.detail.tells_all_of(is_active) {
+            item(scene, found, Some(slot))
+        } else {
+            brief(scene, found, slot)
+        };
         if let Some(map) = body.as_object_mut() {
             map.insert("active".into(), json!(is_active));
         }
@@ -139,6 +166,16 @@ fn queue(scene: &Scene<'_>, key: &QueueKey, loaded: &Loaded, mark: Option<&Strin
 
 /// Returns an item with its place in the queue, if it still has one.
 pub(crate) fn item(scene: &Scene<'_>, item: &Item, slot: Option<&Slot>) -> Value {
+    with(scene, item, slot, &item.jobs, &item.reasons)
+}
+
+/// Returns an item of a queue without its jobs, and with its last reason alone.
+fn brief(scene: &Scene<'_>, item: &Item, slot: &Slot) -> Value {
+    let last = item.reasons.len().saturating_sub(1);
+    with(scene, item, Some(slot), &[], item.reasons.get(last..).unwrap_or_default())
+}
+
+fn with(scene: &Scene<'_>, item: &Item, slot: Option<&Slot>, jobs: &[Job], reasons: &[String]) -> Value {
     let candidate = &item.candidate;
     json!({
         "id": item.id,
@@ -150,8 +187,8 @@ pub(crate) fn item(scene: &Scene<'_>, item: &Item, slot: Option<&Slot>) -> Value
         "event_id": item.event_id,
         "ask": ask(&item.ask),
         "needs": candidate.needs.iter().map(|need| change_key(&need.change.key)).collect::<Vec<_>>(),
-        "reasons": item.reasons,
-        "jobs": item.jobs.iter().map(|one| job(scene, item, one)).collect::<Vec<_>>(),
+        "reasons": reasons,
+        "jobs": jobs.iter().map(|one| job(scene, item, one)).collect::<Vec<_>>(),
     })
 }
 

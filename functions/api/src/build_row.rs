@@ -26,6 +26,8 @@ pub(crate) struct BuildRow {
     pub(crate) nodeset: Option<String>,
     /// What its frozen job provides, where it was read.
     pub(crate) provides: Vec<String>,
+    /// Whether an operator's request has its nodes kept, or had.
+    pub(crate) held: bool,
 }
 
 /// How a build ended.
@@ -50,6 +52,7 @@ impl BuildRow {
             event_at: None,
             nodeset: None,
             provides: Vec::new(),
+            held: false,
         }
     }
 
@@ -109,7 +112,7 @@ impl BuildRow {
             "uuid": self.order.build,
             "job_name": self.order.job,
             "result": end.as_ref().map(|end| end.result.as_str()),
-            "held": false,
+            "held": self.held,
             "execute_time": self.order.ordered_at.to_iso(),
             "start_time": started_at.map(Timestamp::to_iso),
             "end_time": ended_at.map(Timestamp::to_iso),

@@ -2,6 +2,7 @@
 
 use crate::Api;
 use crate::asked::Asked;
+use crate::autohold;
 use crate::build_row::{BuildRow, change_json, url_of};
 use crate::filter::{self, Filter, Subject};
 use crate::load;
@@ -14,10 +15,10 @@ use sluice_model::build::{Ended, Order, Phase, Run};
 use sluice_model::job::JobGraph;
 use sluice_model::name::escape;
 use sluice_model::{BuildId, TenantName};
-use sluice_records::build::{order_key, run_key, stop_key};
+use sluice_records::build::{order_key, run_key, stop_key, stop_of};
 use sluice_records::codec::decode;
 use sluice_runtime::Ports;
-use sluice_runtime::record::Key;
+use sluice_runtime::record::{Key, Record};
 use std::collections::BTreeSet;
 
 /// Entries of the index that one answer looks through.
@@ -90,6 +91,7 @@ pub(crate) async fn times(api: &Api, tenant: &TenantName, asked: &Asked) -> Resu
 pub(crate) async fn one(api: &Api, tenant: &TenantName, uuid: &str) -> Result<Response<Bytes>, Refusal> {
     let mut row = row(&api.ports, tenant, uuid).await?;
     read_frozen_job(api, &mut row).await?;
+    mark_held(std::slice::from_mut(&mut row), &autohold::held(&api.ports, tenant).await?);
     let mut build = row.to_json();
     if let Some(buildset) = build.get_mut("buildset").and_then(Value::as_object_mut) {
         let change = change_json(&row.order.change, row.change_url.as_deref());
@@ -108,14 +110,17 @@ pub(crate) async fn row(ports: &Ports, tenant: &TenantName, uuid: &str) -> Resul
         return Err(missing());
     }
     let mut rows = complete(ports, vec![order]).await?;
-    rows.pop().ok_or_else(missing)
+    // It is there, and what an executor made of it cannot be read.
+    rows.pop().ok_or_else(|| Refusal::Unavailable { detail: format!("the run of the build {uuid} cannot be read") })
 }
 
 /// Returns the builds with these ids in their order; those that are forgotten are missing.
 pub(crate) async fn rows(ports: &Ports, tenant: &TenantName, ids: &[BuildId]) -> Result<Vec<BuildRow>, Refusal> {
     let keys: Vec<Key> = ids.iter().map(order_key).collect();
     let orders = orders(ports, tenant, &keys).await?;
-    complete(ports, orders).await
+    let mut rows = complete(ports, orders).await?;
+    mark_held(&mut rows, &autohold::held(ports, tenant).await?);
+    Ok(rows)
 }
 
 /// Returns the newest builds of a tenant that ended with an executor's word, at most `limit` looked at.
@@ -129,7 +134,7 @@ pub(crate) async fn newest_ended(
     let runs = load::many(ports, &orders.iter().map(|order| run_key(&order.build)).collect::<Vec<_>>()).await?;
     let mut found = Vec::new();
     for (order, run) in orders.into_iter().zip(runs) {
-        let run: Option<Run> = run.as_ref().map(decode).transpose()?;
+        let run = run.as_ref().and_then(load::readable::<Run>);
         if let Some(Run { phase: Phase::Ended(ended), .. }) = run {
             found.push((order, ended));
         }
@@ -157,6 +162,7 @@ impl Search {
 /// Looks through the builds of a tenant, newest first. It ends when as many as are wanted are found, or after a bound.
 async fn search(api: &Api, tenant: &TenantName, filter: &Filter<'_>, wanted: usize) -> Result<Search, Refusal> {
     let mut found = Search { rows: Vec::new(), searched_until: None };
+    let held = autohold::held(&api.ports, tenant).await?;
     let mut before = filter.before();
     let mut searched = 0;
     while found.rows.len() < wanted {
@@ -165,8 +171,11 @@ async fn search(api: &Api, tenant: &TenantName, filter: &Filter<'_>, wanted: usi
         let orders = orders(&api.ports, tenant, &keys).await?;
         searched += keys.len();
         let oldest = orders.last().cloned();
-        let fitting = orders.into_iter().filter(|order| filter.takes_subject(&subject(order))).collect();
-        let rows = complete(&api.ports, fitting).await?;
+        let fits =
+            |order: &Order| filter.takes_held(held.contains(&order.build)) && filter.takes_subject(&subject(order));
+        let fitting = orders.into_iter().filter(fits).collect();
+        let mut rows = complete(&api.ports, fitting).await?;
+        mark_held(&mut rows, &held);
         found.rows.extend(rows.into_iter().filter(|row| filter.takes_number(row.number()) && filter.takes_build(row)));
         let Some(oldest) = oldest.filter(|_| !is_last) else {
             break;
@@ -183,6 +192,13 @@ async fn search(api: &Api, tenant: &TenantName, filter: &Filter<'_>, wanted: usi
     Ok(found)
 }
 
+/// Says of builds whether their nodes are kept.
+fn mark_held(rows: &mut [BuildRow], held: &BTreeSet<BuildId>) {
+    for row in rows {
+        row.held = held.contains(&row.order.build);
+    }
+}
+
 fn subject(order: &Order) -> Subject<'_> {
     Subject {
         change: &order.change,
@@ -197,22 +213,19 @@ fn partition(tenant: &TenantName) -> String {
     format!("builds#{}", escape(tenant.as_str()))
 }
 
-/// Reads orders of a tenant. The index may name records that are gone; they are left out.
+/// Reads orders of a tenant. The index may name records that are gone; they are left out, and so are those that cannot be read.
 async fn orders(ports: &Ports, tenant: &TenantName, keys: &[Key]) -> Result<Vec<Order>, Refusal> {
     let records = load::many(ports, keys).await?;
-    let orders = records.iter().flatten().map(decode).collect::<Result<Vec<Order>, _>>()?;
-    Ok(orders.into_iter().filter(|order| order.queue.tenant == *tenant).collect())
+    let orders = records.iter().flatten().filter_map(load::readable::<Order>);
+    Ok(orders.filter(|order| order.queue.tenant == *tenant).collect())
 }
 
-/// Reads what else is known of builds.
+/// Reads what else is known of builds. One whose run cannot be read is left out: it would look as if nobody had run it.
 async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, Refusal> {
-    let mut rows: Vec<BuildRow> = orders.into_iter().map(BuildRow::new).collect();
-    let keys = rows.iter().flat_map(|row| [run_key(&row.order.build), stop_key(&row.order.build)]);
+    let keys = orders.iter().flat_map(|order| [run_key(&order.build), stop_key(&order.build)]);
     let records = load::many(ports, &keys.collect::<Vec<_>>()).await?;
-    for (row, pair) in rows.iter_mut().zip(records.chunks(2)) {
-        row.run = pair.first().and_then(Option::as_ref).map(decode).transpose()?;
-        row.stop = pair.get(1).and_then(Option::as_ref).map(decode).transpose()?;
-    }
+    let read = orders.into_iter().zip(records.chunks(2));
+    let mut rows: Vec<BuildRow> = read.filter_map(|(order, pair)| with_run(order, pair)).collect();
     // A change's address is among its facts, a ref's with its item.
     let needs_item = |row: &&BuildRow| {
         !matches!(row.run, Some(Run { phase: Phase::Ended(_), .. })) || row.order.change.key.moved().is_some()
@@ -230,6 +243,17 @@ async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, Re
         row.event_at = received.get(&row.order.event_id).copied();
     }
     Ok(rows)
+}
+
+/// Returns a build with its run and the wish to stop it, as far as there are any; `None` where the run cannot be read.
+fn with_run(order: Order, pair: &[Option<Record>]) -> Option<BuildRow> {
+    let (run, stop) = (pair.first().and_then(Option::as_ref), pair.get(1).and_then(Option::as_ref));
+    let mut row = BuildRow::new(order);
+    if let Some(record) = run {
+        row.run = Some(load::readable(record)?);
+    }
+    row.stop = stop.map(stop_of);
+    Some(row)
 }
 
 /// Reads the frozen job of a build for what only it tells; a graph that is gone leaves that out.

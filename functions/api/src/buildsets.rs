@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use sluice_gate::{Item, Job, JobStatus};
 use sluice_model::name::escape;
 use sluice_model::{BuildId, ItemId, QueueKey, TenantName, Timestamp};
-use sluice_records::codec::decode;
 use sluice_records::report::Buildset;
 use sluice_runtime::Ports;
 use std::sync::Arc;
@@ -203,8 +202,8 @@ async fn in_queues(ports: &Ports, tenant: &TenantName) -> Result<Vec<Row>, Refus
 
 async fn read(ports: &Ports, tenant: &TenantName, keys: &[sluice_runtime::Key]) -> Result<Vec<Row>, Refusal> {
     let records = load::many(ports, keys).await?;
-    let found = records.iter().flatten().map(decode).collect::<Result<Vec<Buildset>, _>>()?;
-    Ok(found.into_iter().filter(|buildset| buildset.queue.tenant == *tenant).map(Row::from).collect())
+    let found = records.iter().flatten().filter_map(load::readable::<Buildset>);
+    Ok(found.filter(|buildset| buildset.queue.tenant == *tenant).map(Row::from).collect())
 }
 
 /// Reads when the events came that led to these.

@@ -98,7 +98,13 @@ impl<'a> Filter<'a> {
     /// Returns whether a build is wanted whose subject is.
     pub(crate) fn takes_build(&self, row: &BuildRow) -> bool {
         let end = row.end();
-        self.takes_end(end.as_ref().map(|end| end.result.as_str()), row.order.voting, row.nodeset.as_deref())
+        let result = end.as_ref().map(|end| end.result.as_str());
+        self.takes_held(row.held) && self.takes_end(result, row.order.voting, row.nodeset.as_deref())
+    }
+
+    /// Returns whether builds are wanted whose nodes are kept, or those whose nodes are not.
+    pub(crate) fn takes_held(&self, held: bool) -> bool {
+        self.any("held", |value| truth(value) == Some(held))
     }
 
     /// Returns whether a job is wanted that came to this, and whose subject is.
@@ -106,7 +112,6 @@ impl<'a> Filter<'a> {
         let is_final = result.map(|result| result != "RETRY");
         self.takes_result(result)
             && self.any("voting", |value| truth(value) == Some(voting))
-            && self.any("held", |value| truth(value) == Some(false))
             && self.any("nodeset", |value| nodeset == Some(value))
             && self.any("final", |value| truth(value) == is_final)
     }
@@ -139,7 +144,7 @@ fn truth(text: &str) -> Option<bool> {
 }
 
 /// Returns whether `text` fits a pattern in which `*` stands for anything.
-fn wild(pattern: &str, text: &str) -> bool {
+pub(crate) fn wild(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else {
         return pattern == text;
     };

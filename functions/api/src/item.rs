@@ -2,6 +2,7 @@
 
 use crate::Api;
 use crate::board;
+use crate::detail::Detail;
 use crate::load::{self, Found};
 use crate::reply::{self, Refusal};
 use crate::status::Scene;
@@ -23,7 +24,8 @@ pub(crate) async fn one(api: &Api, tenant: &TenantName, id: &str) -> Result<Resp
     };
     let waits = waits::read(&api.ports, &open).await?;
     let now = api.ports.clock.now();
-    let scene = Scene { tenant, web_root: &api.web_root, durations: &durations, waits: &waits, now };
+    let scene =
+        Scene { tenant, web_root: &api.web_root, durations: &durations, waits: &waits, now, detail: Detail::Whole };
     let mut body = match &found {
         Found::Queued(loaded, queue) => {
             let head = loaded.head.as_ref().ok_or_else(missing)?;

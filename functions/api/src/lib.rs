@@ -15,6 +15,7 @@ mod build_row;
 mod builds;
 mod buildsets;
 mod configuration;
+mod detail;
 mod estimate;
 mod events;
 mod explain;
@@ -43,7 +44,7 @@ pub use live::{HttpLiveLogs, LIVE_BYTES_MAX, LiveLogs, LogPiece};
 use asked::Asked;
 use bytes::Bytes;
 use estimate::Estimates;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, header};
 use reply::Refusal;
 use sluice_model::Timestamp;
 use sluice_records::layout::Layouts;
@@ -58,6 +59,8 @@ pub struct Api {
     estimates: Estimates,
     web_root: String,
     started_at: Timestamp,
+    /// Whether any page that a browser has open may read the answers.
+    any_page: bool,
 }
 
 impl Api {
@@ -65,11 +68,27 @@ impl Api {
     pub fn new(ports: Ports, live_logs: Arc<dyn LiveLogs>, web_root: &str) -> Self {
         let started_at = ports.clock.now();
         let web_root = format!("{}/", web_root.trim_end_matches('/'));
-        Self { ports, layouts: Layouts::default(), live_logs, estimates: Estimates::default(), web_root, started_at }
+        let (layouts, estimates) = (Layouts::default(), Estimates::default());
+        Self { ports, layouts, live_logs, estimates, web_root, started_at, any_page: true }
+    }
+
+    /// Has browsers give the answers to its own pages alone. Of a system on one's own machine nobody else was meant to read, and
+    /// any page that is open in a browser there reaches it.
+    #[must_use]
+    pub fn for_own_pages(self) -> Self {
+        Self { any_page: false, ..self }
     }
 
     /// Answers one request. Whatever goes wrong is an answer too: a status and JSON with `error` and `description`.
     pub async fn answer(&self, request: Request<Bytes>) -> Response<Bytes> {
+        let mut response = self.answer_any_page(request).await;
+        if !self.any_page {
+            response.headers_mut().remove(header::ACCESS_CONTROL_ALLOW_ORIGIN);
+        }
+        response
+    }
+
+    async fn answer_any_page(&self, request: Request<Bytes>) -> Response<Bytes> {
         if request.method() == Method::OPTIONS {
             return reply::options();
         }

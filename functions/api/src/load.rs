@@ -3,10 +3,11 @@
 use crate::Api;
 use crate::reply::Refusal;
 use futures::future::join_all;
+use serde::de::DeserializeOwned;
 use sluice_gate::{Item, Job, JobStatus};
 use sluice_model::build::{Ended, Phase, Run};
 use sluice_model::change::{ChangeFacts, ChangeKey};
-use sluice_model::name::escape;
+use sluice_model::name::{escape, unescape};
 use sluice_model::{DeliveryId, ItemId, QueueKey, TenantName, Timestamp};
 use sluice_records::codec::{BadRecord, decode, decode_foreign, get};
 use sluice_records::delivery::{self, Delivery};
@@ -21,12 +22,8 @@ use sluice_runtime::{PortError, Ports};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The partition that lists the tenants.
-const TENANTS: &str = "tenants";
-/// The most tenants that are listed.
-const TENANTS_MAX: usize = 1_000;
-/// The most queues of a tenant that one answer covers.
-const QUEUES_MAX: usize = 500;
+/// The most queues of a tenant that one answer covers: in an independent pipeline each change is one.
+const QUEUES_MAX: usize = 2_000;
 /// Queues that are read side by side.
 const QUEUES_AT_ONCE: usize = 16;
 /// Characters that are told of why a queue cannot be read.
@@ -55,15 +52,14 @@ pub(crate) enum Found {
 
 /// Returns the names of all tenants in order.
 pub(crate) async fn tenants(ports: &Ports) -> Result<Vec<TenantName>, Refusal> {
-    let records = ports.records.query(&Query::prefix(TENANTS, "", TENANTS_MAX)).await?;
-    let mut names = records.iter().map(decode).collect::<Result<Vec<TenantName>, _>>()?;
+    let mut names = tenant::listed(ports).await?;
     names.sort();
     Ok(names)
 }
 
 /// Refuses a tenant that does not exist.
 pub(crate) async fn known(ports: &Ports, name: &TenantName) -> Result<(), Refusal> {
-    let keys = [tenant::key(name), Key::new(TENANTS, escape(name.as_str()))];
+    let keys = [tenant::key(name), Key::new(tenant::TENANTS, escape(name.as_str()))];
     let found = ports.records.get(&keys).await?;
     let [head, listed] = found.as_slice() else { return Err(missing(name)) };
     let is_removed = head.as_ref().map(decode::<Tenant>).transpose()?.is_some_and(|tenant| tenant.is_removed);
@@ -83,18 +79,74 @@ pub(crate) async fn live(api: &Api, name: &TenantName) -> Result<Live, Refusal> 
     Err(Refusal::NotLoaded { tenant: name.to_string() })
 }
 
-/// Returns the keys of a tenant's queues that are not empty, in order.
-async fn queue_keys(ports: &Ports, name: &TenantName) -> Result<Vec<QueueKey>, Refusal> {
-    let query = Query::prefix(tenant::partition(name), tenant::QUEUES, QUEUES_MAX);
+/// Reads a record among many. One that cannot be read is left out of the answer, and the log says which: the others are of use
+/// without it.
+pub(crate) fn readable<T: DeserializeOwned>(record: &Record) -> Option<T> {
+    let left_out = |bad: &BadRecord| {
+        tracing::warn!(%bad, "left a record out of an answer; mend it, or delete it where nothing needs it any more");
+    };
+    decode(record).inspect_err(left_out).ok()
+}
+
+/// Returns the keys of a tenant's queues that are not empty, of one pipeline or of all, in order, and for people what is wrong with
+/// the records that list them.
+async fn queue_keys(
+    ports: &Ports,
+    name: &TenantName,
+    pipeline: Option<&str>,
+) -> Result<(Vec<QueueKey>, Vec<String>), Refusal> {
+    let prefix = pipeline.map_or_else(String::new, |pipeline| format!("{}/", escape(pipeline)));
+    let query = Query::prefix(tenant::partition(name), format!("{}{prefix}", tenant::QUEUES), QUEUES_MAX);
+    let (mut keys, mut troubles) = (Vec::new(), Vec::new());
     let records = ports.records.query(&query).await?;
-    let keys = records.iter().map(decode).collect::<Result<Vec<QueueKey>, _>>()?;
-    Ok(keys.into_iter().filter(|key| key.tenant == *name).collect())
+    if records.len() == QUEUES_MAX {
+        troubles.push(format!(
+            "Only {QUEUES_MAX} queues are looked at, and there may be more. Ask for one pipeline at a time."
+        ));
+    }
+    for record in records {
+        match decode::<QueueKey>(&record) {
+            Ok(key) => keys.push(key),
+            Err(bad) => {
+                tracing::warn!(%bad, "a queue is known by the key of its record alone; mend the record");
+                let key = key_of_listed(name, &record.key);
+                troubles.push(badly_listed(key.as_ref(), &bad));
+                keys.extend(key);
+            }
+        }
+    }
+    keys.retain(|key| key.tenant == *name);
+    Ok((keys, troubles))
+}
+
+/// Returns the queue that the key of a record lists: it says the names as well as the body, should that be damaged.
+fn key_of_listed(tenant: &TenantName, listed: &Key) -> Option<QueueKey> {
+    let (pipeline, queue) = listed.sort.strip_prefix(tenant::QUEUES)?.split_once('/')?;
+    let (pipeline, queue) = (unescape(pipeline), unescape(queue));
+    Some(QueueKey { tenant: tenant.clone(), pipeline: pipeline.as_str().into(), queue: queue.as_str().into() })
+}
+
+/// Says what is wrong with the record that lists a queue, and what to do.
+fn badly_listed(key: Option<&QueueKey>, bad: &BadRecord) -> String {
+    let why: String = bad.to_string().chars().take(WHY_MAX).collect();
+    match key {
+        Some(QueueKey { pipeline, queue, .. }) => {
+            format!("The queue {queue} of {pipeline} is shown by its name alone: {why}. That record is to be mended.")
+        }
+        None => format!("A queue is left out: {why}. That record is to be mended."),
+    }
 }
 
 /// Reads every queue of a tenant that is not empty. One bad record hides its queue, not the others.
 pub(crate) async fn queues(ports: &Ports, name: &TenantName) -> Result<Queues, Refusal> {
-    let mut read = Queues::default();
-    for keys in queue_keys(ports, name).await?.chunks(QUEUES_AT_ONCE) {
+    queues_of(ports, name, None).await
+}
+
+/// Reads those of one pipeline, or of all.
+pub(crate) async fn queues_of(ports: &Ports, name: &TenantName, pipeline: Option<&str>) -> Result<Queues, Refusal> {
+    let (keys, troubles) = queue_keys(ports, name, pipeline).await?;
+    let mut read = Queues { troubles, ..Queues::default() };
+    for keys in keys.chunks(QUEUES_AT_ONCE) {
         for (key, loaded) in keys.iter().zip(join_all(keys.iter().map(|key| queue::load(ports, key))).await) {
             match loaded {
                 Ok(loaded) => {
@@ -178,7 +230,7 @@ pub(crate) async fn item(ports: &Ports, name: &TenantName, id: &ItemId) -> Resul
         }
         return Ok(Some(Found::Left(Box::new(buildset))));
     }
-    let queues = queue_keys(ports, name).await?;
+    let (queues, _) = queue_keys(ports, name, None).await?;
     let keys: Vec<Key> = queues.iter().map(|key| queue::item_key(key, id)).collect();
     let found = many(ports, &keys).await?;
     let Some((_, key)) = found.iter().zip(&queues).find(|(record, _)| record.is_some()) else {
@@ -190,7 +242,8 @@ pub(crate) async fn item(ports: &Ports, name: &TenantName, id: &ItemId) -> Resul
     Ok(Some(Found::Queued(Box::new(loaded), key)))
 }
 
-/// Returns what is known of items by where their builds say they are: the item in its queue, or as it left.
+/// Returns what is known of items by where their builds say they are: the item in its queue, or as it left. Of one whose records
+/// cannot be read nothing is known.
 pub(crate) async fn items(
     ports: &Ports,
     wanted: &BTreeSet<(QueueKey, ItemId)>,
@@ -200,19 +253,18 @@ pub(crate) async fn items(
     let (queued, left) = (many(ports, &queued).await?, many(ports, &left).await?);
     let mut found = BTreeMap::new();
     for ((_, id), (queued, left)) in wanted.iter().zip(queued.iter().zip(&left)) {
-        let left = left.as_ref().map(decode::<Buildset>).transpose()?;
-        let item = match (left, queued) {
-            (Some(left), Some(record)) if left.is_open() => decode(record)?,
-            (Some(left), _) => left.item,
-            (None, Some(record)) => decode(record)?,
-            (None, None) => continue,
-        };
-        found.insert(id.clone(), item);
+        let left = left.as_ref().and_then(readable::<Buildset>);
+        // A queue knows the last jobs of what is open.
+        let is_queued = left.as_ref().is_none_or(Buildset::is_open);
+        let queued = queued.as_ref().filter(|_| is_queued).and_then(readable::<Item>);
+        if let Some(item) = queued.or(left.map(|left| left.item)) {
+            found.insert(id.clone(), item);
+        }
     }
     Ok(found)
 }
 
-/// Returns what the forges showed of changes last.
+/// Returns what the forges showed of changes last, as far as it can be read.
 pub(crate) async fn facts(
     ports: &Ports,
     wanted: &BTreeSet<ChangeKey>,
@@ -220,7 +272,7 @@ pub(crate) async fn facts(
     let keys: Vec<Key> = wanted.iter().map(change::facts_key).collect();
     let mut found = BTreeMap::new();
     for record in many(ports, &keys).await?.into_iter().flatten() {
-        let facts: ChangeFacts = decode(&record)?;
+        let Some(facts) = readable::<ChangeFacts>(&record) else { continue };
         found.insert(facts.change.key.clone(), facts);
     }
     Ok(found)

@@ -70,12 +70,12 @@ async fn of_tenant(api: &Api, tenant: &TenantName, rest: &[&str], asked: &Asked)
             return crate::autohold::list(api, tenant, asked.one("project")).await;
         }
         ["system-events"] => return events::list(api, tenant, asked).await,
+        ["board"] => return board::board(api, tenant, asked).await,
         _ => asked.only(&[])?,
     }
     match rest {
         ["status"] => status::status(api, tenant).await,
         ["status", "change", id @ ..] if !id.is_empty() => status::change(api, tenant, &id.join("/")).await,
-        ["board"] => board::board(api, tenant).await,
         ["item", id] => item::one(api, tenant, id).await,
         ["item", id, "explain", name @ ..] if !name.is_empty() => explain::job(api, tenant, id, &name.join("/")).await,
         ["ledger"] => crate::ledger::ledger(api, tenant).await,

@@ -2,6 +2,7 @@
 
 use crate::Api;
 use crate::build_row::seconds;
+use crate::detail::{Detail, fitting};
 use crate::estimate::Durations;
 use crate::load;
 use crate::reply::{self, Refusal};
@@ -19,12 +20,15 @@ use sluice_records::queue::Loaded;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is needed to show an item besides itself.
+#[derive(Clone, Copy)]
 pub(crate) struct Scene<'a> {
     pub(crate) tenant: &'a TenantName,
     pub(crate) web_root: &'a str,
     pub(crate) durations: &'a Durations,
     pub(crate) waits: &'a Waits,
     pub(crate) now: Timestamp,
+    /// How much is told.
+    pub(crate) detail: Detail,
 }
 
 /// `T/status`.
@@ -35,25 +39,30 @@ pub(crate) async fn status(api: &Api, tenant: &TenantName) -> Result<Response<By
     let now = api.ports.clock.now();
     // Zuul tells the request alone, and so does this answer; why it waits is on the board.
     let waits = Waits::new();
-    let scene = Scene { tenant, web_root: &api.web_root, durations: &durations, waits: &waits, now };
+    let scene =
+        Scene { tenant, web_root: &api.web_root, durations: &durations, waits: &waits, now, detail: Detail::Whole };
     let layout = &*live.layout;
-    let known = layout.pipelines().iter();
-    let mut pipelines: Vec<Value> = known.map(|pipeline| scene.pipeline(layout, pipeline, &read.queues)).collect();
-    pipelines.extend(scene.pipelines_without_layout(layout, &read.queues));
-    let body = json!({
-        "zuul_version": concat!("sluice ", env!("CARGO_PKG_VERSION")),
-        "last_reconfigured": live.tenant.live_since.0,
-        "state": {
-            "trigger_queue_discarding": live.tenant.events.trigger_queue_discarding,
-            "trigger_queue_paused": live.tenant.events.trigger_queue_paused,
-            "result_queue_paused": live.tenant.events.result_queue_paused,
-            "reason": live.tenant.events.reason(),
-            "info": info(live.tenant.layout.wanted > live.tenant.layout.live, &read.troubles),
-        },
-        "trigger_event_queue": {"length": 0},
-        "management_event_queue": {"length": 0},
-        "connection_event_queues": {},
-        "pipelines": pipelines,
+    let body = fitting(|detail| {
+        let scene = Scene { detail, ..scene };
+        let known = layout.pipelines().iter();
+        let mut pipelines: Vec<Value> = known.map(|pipeline| scene.pipeline(layout, pipeline, &read.queues)).collect();
+        pipelines.extend(scene.pipelines_without_layout(layout, &read.queues));
+        let troubles: Vec<String> = detail.left_out().into_iter().chain(read.troubles.iter().cloned()).collect();
+        json!({
+            "zuul_version": concat!("sluice ", env!("CARGO_PKG_VERSION")),
+            "last_reconfigured": live.tenant.live_since.0,
+            "state": {
+                "trigger_queue_discarding": live.tenant.events.trigger_queue_discarding,
+                "trigger_queue_paused": live.tenant.events.trigger_queue_paused,
+                "result_queue_paused": live.tenant.events.result_queue_paused,
+                "reason": live.tenant.events.reason(),
+                "info": info(live.tenant.layout.wanted > live.tenant.layout.live, &troubles),
+            },
+            "trigger_event_queue": {"length": 0},
+            "management_event_queue": {"length": 0},
+            "connection_event_queues": {},
+            "pipelines": pipelines,
+        })
     });
     Ok(reply::json_kept(&body, 1, now))
 }
@@ -64,7 +73,8 @@ pub(crate) async fn change(api: &Api, tenant: &TenantName, id: &str) -> Result<R
     let read = load::queues(&api.ports, tenant).await?;
     let durations = api.estimates.of(&api.ports, tenant).await?;
     let (waits, now) = (Waits::new(), api.ports.clock.now());
-    let scene = Scene { tenant, web_root: &api.web_root, durations: &durations, waits: &waits, now };
+    let scene =
+        Scene { tenant, web_root: &api.web_root, durations: &durations, waits: &waits, now, detail: Detail::Whole };
     let mut items = Vec::new();
     for (key, loaded) in &read.queues {
         let Some(head) = &loaded.head else { continue };
@@ -156,9 +166,11 @@ impl Scene<'_> {
         let (_, item) = loaded.items.get(&slot.id)?;
         let behind = head.slots.iter().filter(|other| other.ahead.as_ref().is_some_and(|ahead| ahead.item == slot.id));
         let change = &slot.change;
+        let is_active = head.is_active(position);
+        let jobs = if self.detail.tells_all_of(is_active) { item.jobs.as_slice() } else { &[] };
         Some(json!({
             "id": slot.id,
-            "active": head.is_active(position),
+            "active": is_active,
             "live": true,
             "refs": [{
                 "id": id_of(change),
@@ -174,7 +186,7 @@ impl Scene<'_> {
             "zuul_ref": null,
             "enqueue_time": item.admitted_at.0,
             "remaining_time": self.remaining_of(item),
-            "jobs": item.jobs.iter().map(|job| self.job(key, item, job)).collect::<Vec<_>>(),
+            "jobs": jobs.iter().map(|job| self.job(key, item, job)).collect::<Vec<_>>(),
         }))
     }
 

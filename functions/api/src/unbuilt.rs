@@ -75,6 +75,7 @@ fn of_row(row: &Row, filter: &Filter<'_>) -> Vec<Unbuilt> {
         let number = row.number().saturating_add(place as u64);
         let is_taken = filter.takes_number(number)
             && filter.takes_subject(&subject)
+            && filter.takes_held(false)
             && filter.takes_end(Some(result), job.summary.voting, None);
         let mut shown = is_taken.then(|| core(item, job, number))?;
         shown.insert("pipeline".into(), json!(row.queue.pipeline));

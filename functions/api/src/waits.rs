@@ -4,7 +4,6 @@ use crate::load;
 use crate::reply::Refusal;
 use sluice_gate::{Item, Job, JobStatus};
 use sluice_pool::{Request, RequestState, Row};
-use sluice_records::codec::decode;
 use sluice_records::provider::request_key;
 use sluice_runtime::Ports;
 use sluice_runtime::record::Key;
@@ -27,7 +26,7 @@ pub(crate) fn open<'i>(items: impl Iterator<Item = &'i Item>) -> Vec<Key> {
 pub(crate) async fn read(ports: &Ports, keys: &[Key]) -> Result<Waits, Refusal> {
     let mut waits = Waits::new();
     for record in load::many(ports, keys).await?.into_iter().flatten() {
-        let request: Request = decode(&record)?;
+        let Some(request) = load::readable::<Request>(&record) else { continue };
         waits.insert(request.row.to_string(), told(&request));
     }
     Ok(waits)

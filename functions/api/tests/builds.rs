@@ -6,6 +6,10 @@ mod common;
 use common::{each, get, json, keys, story};
 use serde_json::{Value, json as value};
 use sluice_browser_tests::story::{A, B, C, E, build_id, item_id};
+use sluice_gate::autohold::{Autohold, Held};
+use sluice_model::{ProjectName, Timestamp};
+use sluice_records::autohold;
+use sluice_runtime::record::{Expect, Record, Write};
 
 const BUILD: [&str; 22] = [
     "_id",
@@ -100,6 +104,45 @@ async fn builds_are_filtered() {
     assert_eq!(count("final=true&result=SUCCESS").await, 6);
     assert_eq!(get(&story.api, "/api/tenant/acme/builds?colour=red").await.status(), 404, "an unknown parameter");
     assert_eq!(get(&story.api, "/api/tenant/acme/builds?idx_max=soon").await.status(), 400);
+}
+
+/// N15, Z9.1: a build whose nodes a request keeps says so, wherever it is told, and can be asked for.
+#[tokio::test]
+async fn a_build_whose_nodes_are_kept_says_so() {
+    let story = story().await;
+    let id = build_id(&C, "unit", 1);
+    let held = Held { build: id.clone(), provider: "p".into(), nodes: vec!["node".into()], until: Timestamp(5) };
+    let request = Autohold {
+        id: "0000000001".to_owned(),
+        tenant: "acme".into(),
+        project: ProjectName::new("github.com", "org/lib"),
+        job: "unit".into(),
+        ref_filter: ".*".to_owned(),
+        reason: "to look at it".to_owned(),
+        by: "ada".to_owned(),
+        max_count: 1,
+        node_expiration_seconds: None,
+        created_at: Timestamp(0),
+        held: vec![held],
+    };
+    let list = async |query: &str| json(&story.api, &format!("/api/tenant/acme/builds?{query}")).await;
+    let all = list("").await;
+    assert_eq!(list("held=True").await, value!([]));
+    story.world.write_directly(autohold::create(&request).unwrap());
+    let damaged = Record::new(autohold::key(&request.tenant, "0000000002"), "{}".to_owned());
+    story.world.write_directly(Write::Put { record: damaged, expect: Expect::Absent });
+    let kept = list("held=True").await;
+    assert_eq!((each(&kept, "uuid"), each(&kept, "held")), (vec![&value!(id)], vec![&value!(true)]));
+    let others = list("held=0").await;
+    assert_eq!(others.as_array().unwrap().len(), all.as_array().unwrap().len() - 1);
+    assert!(each(&others, "held").iter().all(|held| **held == value!(false)), "{others}");
+    assert_eq!(json(&story.api, &format!("/api/tenant/acme/build/{id}")).await["held"], true);
+    let buildset = json(&story.api, &format!("/api/tenant/acme/buildset/{}", item_id(&C))).await;
+    let of_buildset: Vec<&Value> =
+        buildset["builds"].as_array().unwrap().iter().filter(|build| build["held"] == true).collect();
+    assert_eq!(of_buildset.iter().map(|build| &build["uuid"]).collect::<Vec<_>>(), [&value!(id)]);
+    let listed = json(&story.api, "/api/tenant/acme/autohold").await;
+    assert_eq!(each(&listed, "current_count"), [&value!(1)], "what cannot be read hides no other");
 }
 
 /// Z9.1: every way through the pages shows every build once.

@@ -7,6 +7,23 @@ use bytes::Bytes;
 use common::{ask, each, get, json, keys, story};
 use http::{Method, Request};
 use serde_json::{Value, json as value};
+use sluice_api::Api;
+
+/// Z5.4, Z9.1: any page that is open in a browser reaches what listens on the same machine, and is to read nothing of it.
+#[tokio::test]
+async fn a_system_for_its_own_pages_lets_no_other_page_read_its_answers() {
+    let story = story().await;
+    let own = Api::new(story.world.ports(), story.logs.clone(), "http://127.0.0.1:9000/").for_own_pages();
+    for path in ["/", "/api/info", "/api/tenant/acme/status", "/api/tenant/acme/builds", "/api/tenant/nobody/status"] {
+        for method in [Method::GET, Method::OPTIONS] {
+            let open = ask(&story.api, method.clone(), path).await;
+            let kept = ask(&own, method, path).await;
+            assert_eq!(open.headers()["access-control-allow-origin"], "*", "{path}");
+            assert!(!kept.headers().contains_key("access-control-allow-origin"), "{path}");
+            assert_eq!(kept.status(), open.status(), "{path}");
+        }
+    }
+}
 
 /// Z9.1: what clients ask first.
 #[tokio::test]

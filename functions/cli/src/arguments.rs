@@ -26,6 +26,8 @@ pub(crate) enum Command {
     /// Exit status 0 only if what had to land landed, as it was tested, and nothing was lost on the way.
     Demo(DemoArguments),
     /// Shows what is in the queues.
+    ///
+    /// Exit status 1 where a tenant could not be shown; the others are.
     Status(StatusArguments),
     /// Says what was decided about a change, or about a branch or tag, and why.
     Explain(ExplainArguments),
@@ -64,8 +66,12 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Provider(ProviderCommand),
     /// Puts a change into a pipeline, as if an event had; what the pipeline requires counts as always.
+    ///
+    /// Exit status 0 once it is in, 1 where it does not get in, 3 where that is not decided after a minute.
     Enqueue(enqueue::EnqueueArguments),
     /// Puts a branch or tag into a pipeline, as if it had been pushed.
+    ///
+    /// Exit status 0 once it is in, 1 where it does not get in, 3 where that is not decided after a minute.
     EnqueueRef(enqueue::EnqueueRefArguments),
     /// Has images built that jobs of a tenant build.
     #[command(subcommand)]
@@ -264,6 +270,8 @@ pub(crate) struct StatusArguments {
     /// Only this tenant.
     #[arg(long, value_name = "TENANT")]
     pub(crate) tenant: Option<String>,
+    #[command(flatten)]
+    pub(crate) narrowed: show::Narrowed,
     #[command(flatten)]
     pub(crate) printed: Printed,
 }

@@ -173,7 +173,7 @@ pub fn response(response: &Response<Bytes>) -> Vec<u8> {
     tracing::warn!(bytes, "an answer is larger than a function may give");
     let body = json!({
         "error": "Payload Too Large",
-        "description": format!("The answer would have {bytes} bytes, and one may have {most} MiB: ask for less of a list by `limit` and `skip` where it takes them, or for one thing alone by its own path."),
+        "description": format!("The answer would have {bytes} bytes, and one may have {most} MiB: ask for less of a list by `limit` and `skip` where it takes them, for less of a status by `pipeline` or `project`, or for one thing alone by its own path."),
     });
     let mut refused = Response::new(Bytes::from(body.to_string()));
     *refused.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;

@@ -30,6 +30,7 @@ use sluice_webhook::Webhook;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, OnceCell};
+use url::{Host, Url};
 
 /// How long the stored connections count as read.
 const CONNECTIONS_KEPT: Duration = Duration::from_secs(60);
@@ -209,7 +210,8 @@ impl Function {
         let make = || async {
             // Nobody told an address: then it is the one that was asked first.
             let web_root = self.place.web_root.clone().unwrap_or_else(|| format!("https://{host}/"));
-            Ok(Api::new(self.place.ports.clone(), Arc::new(HttpLiveLogs::new()?), &web_root))
+            let api = Api::new(self.place.ports.clone(), Arc::new(HttpLiveLogs::new()?), &web_root);
+            Ok(if is_of_this_machine(&web_root) { api.for_own_pages() } else { api })
         };
         self.api.get_or_try_init(make).await
     }
@@ -281,8 +283,35 @@ fn connection_of(path: &str) -> Option<ConnectionName> {
     (!name.is_empty() && !name.contains('/')).then(|| ConnectionName::from(name))
 }
 
+/// Returns whether pages at this address are seen from this machine alone.
+fn is_of_this_machine(web_root: &str) -> bool {
+    let Ok(root) = Url::parse(web_root) else { return false };
+    match root.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
 fn not_found() -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = StatusCode::NOT_FOUND;
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Z5.4
+    #[test]
+    fn pages_on_loopback_are_of_this_machine_and_no_others_are() {
+        for root in ["http://127.0.0.1:9000/", "http://127.8.0.1/", "http://[::1]:9000/", "http://localhost:9000/"] {
+            assert!(is_of_this_machine(root), "{root}");
+        }
+        for root in ["https://ci.example.org/", "http://10.0.0.7:9000/", "http://localhost.example.org/", "", "/"] {
+            assert!(!is_of_this_machine(root), "{root}");
+        }
+    }
 }

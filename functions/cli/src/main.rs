@@ -57,8 +57,8 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             let asked = freeze::Asked { path, tenant, project, item, containing, pipeline, files, job, json };
             return Ok(freeze::run(&asked).unwrap_or_else(unchecked));
         }
-        Command::Status(StatusArguments { asked, tenant, printed }) => {
-            show::status(&asked.into(), tenant.as_deref(), printed.format).await?
+        Command::Status(StatusArguments { asked, tenant, narrowed, printed }) => {
+            show::status(&asked.into(), tenant.as_deref(), &narrowed, printed.format).await?
         }
         Command::Explain(ExplainArguments { asked, change, git_ref, tenant, job }) => {
             let about = explain::About::read(&change, git_ref.as_deref())?;
@@ -97,9 +97,9 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             queue::thaw(data.data, key, &reason).await?;
         }
         Command::Provider(ProviderCommand::Thaw { data, provider: name }) => provider::thaw(data.data, &name).await?,
-        Command::Enqueue(arguments) => enqueue::enqueue(arguments.into()).await?,
-        Command::EnqueueRef(arguments) => enqueue::enqueue(arguments.into()).await?,
-        Command::Image(ImageCommand::Build(arguments)) => image::build(arguments).await?,
+        Command::Enqueue(arguments) => return enqueue::enqueue(arguments.into()).await,
+        Command::EnqueueRef(arguments) => return enqueue::enqueue(arguments.into()).await,
+        Command::Image(ImageCommand::Build(arguments)) => return image::build(arguments).await,
         Command::Promote(arguments) => queue::promote(arguments).await?,
         Command::ManageEvents(arguments) => events::manage(arguments).await?,
         Command::Dequeue(arguments) => queue::dequeue(arguments).await?,

@@ -6,7 +6,7 @@ use crate::steering::{Reach, restrict};
 use crate::vars::{is_template, to_map, unsafe_texts};
 use serde_json::{Map, Value, json};
 use serde_yaml::value::{Tag, TaggedValue};
-use sluice_model::job::{NodeSet, means_executor};
+use sluice_model::job::{ALL_NODES, NodeSet, means_executor};
 use sluice_model::node::NodeAccess;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,24 +32,35 @@ fn is_host_name(name: &str) -> bool {
     !is_template(name) && !means_executor(name)
 }
 
-/// A node or a group of the job has a name that playbooks have for the executor.
+/// A node or a group of the job has a name that playbooks have for something else.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the job's nodeset has a {kind} named \"{name}\", and that is what playbooks call the executor: give it another name"
-)]
-pub struct ExecutorsName {
-    kind: &'static str,
-    name: String,
+pub enum WrongName {
+    /// They call the executor so.
+    #[error(
+        "the job's nodeset has a {kind} named \"{name}\", and that is what playbooks call the executor: give it another name"
+    )]
+    Executor {
+        /// What has it.
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// Ansible has the group itself, and reads no inventory in which there is another one.
+    #[error(
+        "the job's nodeset has a group named \"all\", and Ansible has one of all nodes anyway: give it another name, or leave it out"
+    )]
+    AllNodes,
 }
 
-/// Checks that no node and no group stands where playbooks mean the executor.
-pub fn check_names(job: &Job<'_>) -> Result<(), ExecutorsName> {
+/// Checks that no node and no group stands where playbooks mean something else. Configuration refuses these names; jobs that were
+/// frozen before it did come here.
+pub fn check_names(job: &Job<'_>) -> Result<(), WrongName> {
     let nodes = job.nodes.iter().flat_map(|node| &node.names).map(|name| ("node", name));
-    let groups = nodeset(job).groups.iter().map(|group| ("group", &group.name));
-    match nodes.chain(groups).find(|(_, name)| means_executor(name)) {
-        Some((kind, name)) => Err(ExecutorsName { kind, name: name.clone() }),
-        None => Ok(()),
+    let groups = || nodeset(job).groups.iter().map(|group| ("group", &group.name));
+    if let Some((kind, name)) = nodes.chain(groups()).find(|(_, name)| means_executor(name)) {
+        return Err(WrongName::Executor { kind, name: name.clone() });
     }
+    if groups().any(|(_, name)| name == ALL_NODES) { Err(WrongName::AllNodes) } else { Ok(()) }
 }
 
 /// How the job's own variables stand in an inventory.

@@ -6,7 +6,7 @@ use crate::disk::DiskWatch;
 use crate::freeze::{self, Frozen};
 use crate::gateway::Gateway;
 use crate::include::{self, IncludeError};
-use crate::inventory::{self, ExecutorsName, JobVars};
+use crate::inventory::{self, JobVars, WrongName};
 use crate::job::{Job, Observer, Runner, Sources, StopSignal};
 use crate::jobdir::{self, Jobdir};
 use crate::joblog::{JobLog, now};
@@ -116,7 +116,7 @@ impl Runner for Ansible {
 #[derive(Debug, thiserror::Error)]
 enum StartError {
     #[error(transparent)]
-    Names(#[from] ExecutorsName),
+    Names(#[from] WrongName),
     #[error(transparent)]
     Prepare(#[from] PrepareError),
     #[error(transparent)]

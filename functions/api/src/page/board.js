@@ -48,7 +48,7 @@ const footing = (item, byId) => {
   if (item.ask.state === "conflict" || item.ask.state === "misconfigured") return item.ask.why;
   if (!item.active) return "outside the window; it waits for its turn";
   const below = item.on && byId.get(item.on.item);
-  const base = below ? `on top of ${changeName(below.change)}` : `on ${item.change.branch || item.change.ref} as it is`;
+  const base = below ? `on top of ${changeName(below.change)}` : item.on && (narrowed.has("project") || narrowed.has("change")) ? "on top of a change that is not shown here" : `on ${item.change.branch || item.change.ref} as it is`;
   if (item.ask.state === "not-asked") return `to be tested ${base}`;
   if (item.ask.state === "asked") return `being merged ${base}`;
   return `tested ${base}`;
@@ -97,7 +97,7 @@ const pipelineSection = (pipeline, now) => {
   const count = pipeline.queues.reduce((sum, queue) => sum + queue.items.length, 0);
   const counted = count === 0 ? "empty" : count === 1 ? "1 change" : `${count} changes`;
   return el("section", { class: `pipeline${pipeline.queues.length > 1 ? " many" : ""}`, "data-key": pipeline.name },
-    el("h2", {}, pipeline.name, el("small", {}, `${pipeline.manager} · ${counted}`)),
+    el("h2", {}, el("a", { href: `${pageOf("status", "pipeline")}/${encodeURIComponent(pipeline.name)}` }, pipeline.name), el("small", {}, `${pipeline.manager} · ${counted}`)),
     pipeline.disabled ? el("p", { class: "notice bad", role: "alert" }, `Disabled: ${pipeline.disabled} failures followed each other, and reports go to its disabled reporters alone. Once that is looked into: sluice tenant reload ${place.tenant}`) : null,
     pipeline.description && count ? el("p", { class: "quiet about" }, pipeline.description) : null,
     count || pipeline.queues.length ? el("div", { class: "queues" }, pipeline.queues.map((queue) => queueColumn(queue, pipeline, now))) : null);
@@ -162,13 +162,25 @@ const drawRails = () => {
   }
 };
 
+// What part of the board the address asks for: a pipeline or a change as on Zuul's pages, or a parameter.
+const narrowed = (() => {
+  const [kind, ...rest] = location.pathname.split("/").filter(Boolean).slice(3).map(decoded);
+  const wanted = new URLSearchParams();
+  for (const name of ["pipeline", "project", "change"]) {
+    const value = kind === name ? rest.join("/") : new URLSearchParams(location.search).get(name);
+    if (value) wanted.set(name, value);
+  }
+  return wanted;
+})();
+
 const showBoard = async () => {
-  const board = await ask(api("board"));
+  const board = await ask(api(`board?${narrowed}`));
   const settling = board.layout.wanted > board.layout.live;
   const full = (pipeline) => Boolean(pipeline.disabled) || pipeline.queues.some((queue) => queue.items.length || queue.arrivals.length || queue.frozen);
   const empty = board.pipelines.filter((pipeline) => !full(pipeline));
   show(
     el("h1", { "data-key": "title" }, place.tenant),
+    [...narrowed].length > 0 && el("p", { class: "quiet", "data-key": "narrowed" }, `Only ${[...narrowed].map(([name, value]) => `${name} ${value}`).join(", ")}. `, el("a", { href: pageOf("status") }, "Show all")),
     board.held && el("p", { class: "notice", "data-key": "held" }, `Held back by an operator: ${board.held}`),
     settling && el("p", { class: "notice", "data-key": "settling" }, "A new configuration is being read. Nothing enters or lands until it is live."),
     board.errors > 0 && el("p", { class: "notice bad", "data-key": "errors" }, `The configuration has ${board.errors} mistake${board.errors === 1 ? "" : "s"}. `, el("a", { href: pageOf("configuration") }, "Read more")),

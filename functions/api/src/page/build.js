@@ -56,7 +56,7 @@ const showBuild = async () => {
     ["Buildset", el("a", { href: pageOf("buildset", build.buildset.uuid) }, build.buildset.uuid.slice(0, 8))],
     ["Ordered", timeElement(build.execute_time)],
     ["Took", took],
-    ["Nodes", build.nodeset || "–"],
+    ["Nodes", `${build.nodeset || "–"}${build.held ? ", kept for an operator" : ""}`],
     ["Voting", build.voting ? "yes" : "no"],
     ["Logs", build.log_url ? link(build.log_url, "files") : "–"],
   ];

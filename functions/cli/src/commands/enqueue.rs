@@ -19,6 +19,7 @@ use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::layout::{Layouts, Live};
 use sluice_runtime::record::Due;
 use sluice_runtime::{Commit, Entropy as _, Ports, cell};
+use std::process::ExitCode;
 use std::time::Duration;
 
 /// Looks at what becomes of it, before it is left to itself.
@@ -26,6 +27,9 @@ const LOOKS_MAX: usize = 120;
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// The exit status of what was asked for and is not decided after the last look.
+const UNDECIDED: u8 = 3;
 
 /// `sluice enqueue`.
 #[derive(Debug, Clone, Args)]
@@ -92,11 +96,11 @@ pub enum What {
     },
 }
 
-/// Puts a change or a ref into a pipeline and says what came of it.
+/// Puts a change or a ref into a pipeline and says what came of it. The exit status is 3 where that is not decided yet.
 ///
 /// # Errors
 /// When the pipeline does not take it, or the store does not answer.
-pub async fn enqueue(wanted: Enqueued) -> anyhow::Result<()> {
+pub async fn enqueue(wanted: Enqueued) -> anyhow::Result<ExitCode> {
     let Enqueued { place: OfProject { within, project: named }, what } = wanted;
     let ports = operator(within.data).await?;
     let tenant = only_tenant(&ports, within.tenant.as_deref()).await?;
@@ -119,8 +123,8 @@ pub async fn enqueue(wanted: Enqueued) -> anyhow::Result<()> {
 }
 
 /// Hands intake an event that an operator asks for, as a delivery like a forge's, and says what came of it.
-pub(super) async fn ask(ports: &Ports, event_name: &str, event: ForgeEvent) -> anyhow::Result<()> {
-    let project = event.project.clone();
+pub(super) async fn ask(ports: &Ports, event_name: &str, event: ForgeEvent) -> anyhow::Result<ExitCode> {
+    let (project, later) = (event.project.clone(), later(&event));
     let asked = Delivery {
         connection: event.connection.clone(),
         forge_id: format!("operator:{}", OsEntropy.token()),
@@ -142,14 +146,27 @@ pub(super) async fn ask(ports: &Ports, event_name: &str, event: ForgeEvent) -> a
                 for effect in effects {
                     say!("{effect}");
                 }
-                return Ok(());
+                return Ok(ExitCode::SUCCESS);
             }
             DeliveryState::Failed { why, .. } | DeliveryState::Ignored { why } => bail!("{why}"),
-            DeliveryState::Own => return Ok(()),
+            DeliveryState::Own => return Ok(ExitCode::SUCCESS),
         }
     }
-    say!("It was asked for and is not decided yet; the log of intake says what becomes of it.");
-    Ok(())
+    say!("It was asked for and is not decided yet; what becomes of it: {later}");
+    Ok(ExitCode::from(UNDECIDED))
+}
+
+/// Returns the command that says later what became of an event that an operator asked for.
+fn later(event: &ForgeEvent) -> String {
+    let project = &event.project;
+    match &event.kind {
+        EventKind::Enqueue { tenant, number, .. } => format!("sluice explain {project}#{number} --tenant {tenant}"),
+        EventKind::EnqueueRef { tenant, git_ref, .. } => {
+            format!("sluice explain {project} --ref {git_ref} --tenant {tenant}")
+        }
+        EventKind::Image { tenant, branch, .. } => format!("sluice explain {project} --ref {branch} --tenant {tenant}"),
+        _ => "sluice status".to_owned(),
+    }
 }
 
 /// Reads a commit's id; none is written as zeros, as git does.
@@ -187,4 +204,25 @@ pub(super) fn known_project<'l>(live: &'l Live, name: &str) -> anyhow::Result<&'
             "{tenant} has no project {name}, or several of that name: give the canonical one (`sluice tenant show {tenant}` lists them)"
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Z9.1: whoever does not learn what became of it learns how to ask.
+    #[test]
+    fn what_is_not_decided_yet_can_be_asked_for_later() {
+        let said = |kind: EventKind| {
+            let project = ProjectName::new("github.com", "org/one");
+            later(&ForgeEvent { connection: "github".into(), project, sender: String::new(), kind })
+        };
+        let (tenant, pipeline) = (TenantName::from("demo"), PipelineName::from("check"));
+        let change = EventKind::Enqueue { tenant: tenant.clone(), pipeline: pipeline.clone(), number: 7, head: None };
+        assert_eq!(said(change), "sluice explain github.com/org/one#7 --tenant demo");
+        let git_ref = "refs/tags/1.0".to_owned();
+        let (oldrev, newrev) = (Oid::zero(), Oid::zero());
+        let moved = EventKind::EnqueueRef { tenant, pipeline, git_ref, oldrev, newrev };
+        assert_eq!(said(moved), "sluice explain github.com/org/one --ref refs/tags/1.0 --tenant demo");
+    }
 }

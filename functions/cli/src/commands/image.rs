@@ -11,6 +11,7 @@ use clap::Args;
 use sluice_model::change::ImagesAsked;
 use sluice_model::event::{EventKind, ForgeEvent, ImageEvent};
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// `sluice image build`.
 #[derive(Debug, Clone, Args)]
@@ -28,7 +29,7 @@ pub struct BuildArguments {
 ///
 /// # Errors
 /// When the tenant has no such image that is built, no job is listed that builds it, no pipeline takes the event, or the store does not answer.
-pub async fn build(wanted: BuildArguments) -> anyhow::Result<()> {
+pub async fn build(wanted: BuildArguments) -> anyhow::Result<ExitCode> {
     let BuildArguments { data, tenant, image } = wanted;
     let ports = operator(data).await?;
     let tenant = only_tenant(&ports, Some(&tenant)).await?;

@@ -9,6 +9,7 @@ use sluice_aws::OsEntropy;
 use sluice_gate::{Arrival, ArrivalKind, Slot};
 use sluice_model::change::{ChangeKey, What};
 use sluice_model::git::Oid;
+use sluice_model::name::escape;
 use sluice_model::poke::Poke;
 use sluice_model::{ArrivalId, ProjectName, QueueKey, TenantName};
 use sluice_records::codec::decode;
@@ -22,8 +23,8 @@ use std::path::PathBuf;
 /// Characters of somebody's name that are kept.
 const WHO_MAX: usize = 64;
 
-/// Queues of a tenant that are looked through for a change.
-const QUEUES_MAX: usize = 1_000;
+/// Queues of a pipeline that are looked through for a change; in an independent one each change is one.
+const QUEUES_MAX: usize = 2_000;
 
 /// Lets a frozen queue go on.
 ///
@@ -113,7 +114,7 @@ pub async fn dequeue(wanted: DequeueArguments) -> anyhow::Result<()> {
         What::Number(its) => number == Some(*its),
         What::Ref(moved) => git_ref.as_ref() == Some(&moved.git_ref),
     };
-    let records = ports.records.query(&Query::prefix(tenant::partition(&tenant), tenant::QUEUES, QUEUES_MAX)).await?;
+    let records = ports.records.query(&queues_of(&tenant, &pipeline)).await?;
     let mut found: Vec<(QueueKey, ChangeKey)> = Vec::new();
     for record in &records {
         let key: QueueKey = decode(record)?;
@@ -184,7 +185,7 @@ pub async fn promote(wanted: PromoteArguments) -> anyhow::Result<()> {
     let ports = operator(data).await?;
     let tenant = only_tenant(&ports, tenant.as_deref()).await?;
     let named: Vec<_> = wanted.changes.iter().map(|change| number_and_head(change)).collect::<Result<_, _>>()?;
-    let records = ports.records.query(&Query::prefix(tenant::partition(&tenant), tenant::QUEUES, QUEUES_MAX)).await?;
+    let records = ports.records.query(&queues_of(&tenant, &pipeline)).await?;
     let mut found: Vec<(QueueKey, Vec<ChangeKey>)> = Vec::new();
     for record in &records {
         let key: QueueKey = decode(record)?;
@@ -216,6 +217,11 @@ pub async fn promote(wanted: PromoteArguments) -> anyhow::Result<()> {
         [] => bail!("no queue of {pipeline} in {tenant} holds {changes} (`sluice status` shows what is where)"),
         _ => bail!("several queues of {pipeline} hold changes of these numbers: write number,revision"),
     }
+}
+
+/// Returns the question for the queues of a pipeline that are not empty: those of others are not counted.
+fn queues_of(tenant: &TenantName, pipeline: &str) -> Query {
+    Query::prefix(tenant::partition(tenant), format!("{}{}/", tenant::QUEUES, escape(pipeline)), QUEUES_MAX)
 }
 
 /// Returns who is at the terminal, as far as the environment says; it stands in the record of what was asked.

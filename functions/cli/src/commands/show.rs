@@ -4,10 +4,12 @@ use super::{Format, say_json};
 use crate::local::Desk;
 use crate::say::say;
 use anyhow::{Context as _, bail};
+use clap::Args;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
+use url::form_urlencoded::Serializer;
 
 /// Which system is asked.
 #[derive(Debug, Clone, Default)]
@@ -16,6 +18,30 @@ pub struct Asked {
     pub data: Option<PathBuf>,
     /// The address of its pages, before the local system's.
     pub api: Option<String>,
+}
+
+/// Which part of the queues is shown.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Narrowed {
+    /// Only this pipeline.
+    #[arg(long, value_name = "PIPELINE")]
+    pub pipeline: Option<String>,
+    /// Only changes of this project, by its whole name or the forge's; `*` stands for anything.
+    #[arg(long, value_name = "PROJECT")]
+    pub project: Option<String>,
+}
+
+impl Narrowed {
+    /// Returns the question mark and what is behind it in an address; nothing where everything is shown.
+    fn query(&self) -> String {
+        let mut query = Serializer::for_suffix("?".to_owned(), 1);
+        for (name, value) in [("pipeline", &self.pipeline), ("project", &self.project)] {
+            if let Some(value) = value {
+                query.append_pair(name, value);
+            }
+        }
+        Some(query.finish()).filter(|query| query.len() > 1).unwrap_or_default()
+    }
 }
 
 /// Asks the API.
@@ -116,50 +142,73 @@ impl Client {
 /// Shows the queues.
 ///
 /// # Errors
-/// When the API does not answer.
-pub async fn status(asked: &Asked, tenant: Option<&str>, format: Format) -> anyhow::Result<()> {
+/// When the API does not answer. Of several tenants all are shown that can be, then the others are named.
+pub async fn status(asked: &Asked, tenant: Option<&str>, narrowed: &Narrowed, format: Format) -> anyhow::Result<()> {
     let client = Client::of(asked)?;
     let tenants = match tenant {
         Some(_) => vec![client.tenant(tenant).await?],
         None => client.tenants().await?,
     };
-    if format == Format::Json {
-        let mut told = Vec::new();
-        for name in &tenants {
-            let board: Value = client.get(&format!("tenant/{name}/board")).await?;
-            let ledger: Value = client.get(&format!("tenant/{name}/ledger")).await?;
-            told.push(json!({"tenant": name, "board": board, "ledger": ledger}));
-        }
-        say_json(&Value::Array(told));
-        return Ok(());
-    }
+    let (mut told, mut missing) = (Vec::new(), Vec::new());
     for name in &tenants {
-        let board: Value = client.get(&format!("tenant/{name}/board")).await?;
-        let errors = board.get("errors").and_then(Value::as_u64).unwrap_or(0);
-        say!(
-            "tenant {name}, layout {}{}",
-            board["layout"]["live"],
-            if errors > 0 { format!(", {errors} configuration error(s)") } else { String::new() }
-        );
-        if let Some(held) = board["held"].as_str() {
-            say!("  HELD BACK: {held} (`sluice manage-events`)");
+        match (of_tenant(&client, name, narrowed).await, format) {
+            (Err(error), _) if tenants.len() == 1 => return Err(error),
+            (Err(error), Format::Text) => {
+                say!("tenant {name} CANNOT BE SHOWN: {error:#}");
+                missing.push(name.as_str());
+            }
+            (Err(error), Format::Json) => {
+                told.push(json!({"tenant": name, "error": format!("{error:#}")}));
+                missing.push(name.as_str());
+            }
+            (Ok((board, ledger)), Format::Text) => show_tenant(name, &board, &ledger),
+            (Ok((board, ledger)), Format::Json) => {
+                told.push(json!({"tenant": name, "board": board, "ledger": ledger}));
+            }
         }
-        for provider in list(&board, "frozen_providers") {
-            say!("  provider {} is FROZEN: {}", text(provider, "name"), text(provider, "why"));
-            say!("    once that is looked into: sluice provider thaw {}", text(provider, "name"));
-        }
-        for trouble in list(&board, "troubles") {
-            say!("  NOT SHOWN: {}", trouble.as_str().unwrap_or_default());
-        }
-        for pipeline in list(&board, "pipelines") {
-            show_pipeline(name, pipeline);
-        }
-        show_ledger(&client.get(&format!("tenant/{name}/ledger")).await?);
     }
-    if tenants.is_empty() {
-        say!("There are no tenants; store a main configuration with `sluice tenant load FILE`.");
+    match format {
+        Format::Json => say_json(&Value::Array(told)),
+        Format::Text if tenants.is_empty() => {
+            say!("There are no tenants; store a main configuration with `sluice tenant load FILE`.");
+        }
+        Format::Text => {}
+    }
+    if !missing.is_empty() {
+        let (some, all) = (missing.len(), tenants.len());
+        bail!("{some} of {all} tenants could not be shown: {}; why stands above in their place", missing.join(", "));
     }
     Ok(())
+}
+
+/// Reads what is shown of a tenant: its board, and what nobody sees to.
+async fn of_tenant(client: &Client, name: &str, narrowed: &Narrowed) -> anyhow::Result<(Value, Value)> {
+    let board = client.get(&format!("tenant/{name}/board{}", narrowed.query())).await?;
+    let ledger = client.get(&format!("tenant/{name}/ledger")).await?;
+    Ok((board, ledger))
+}
+
+fn show_tenant(name: &str, board: &Value, ledger: &Value) {
+    let errors = board.get("errors").and_then(Value::as_u64).unwrap_or(0);
+    say!(
+        "tenant {name}, layout {}{}",
+        board["layout"]["live"],
+        if errors > 0 { format!(", {errors} configuration error(s)") } else { String::new() }
+    );
+    if let Some(held) = board["held"].as_str() {
+        say!("  HELD BACK: {held} (`sluice manage-events`)");
+    }
+    for provider in list(board, "frozen_providers") {
+        say!("  provider {} is FROZEN: {}", text(provider, "name"), text(provider, "why"));
+        say!("    once that is looked into: sluice provider thaw {}", text(provider, "name"));
+    }
+    for trouble in list(board, "troubles") {
+        say!("  NOT SHOWN: {}", trouble.as_str().unwrap_or_default());
+    }
+    for pipeline in list(board, "pipelines") {
+        show_pipeline(name, pipeline);
+    }
+    show_ledger(ledger);
 }
 
 /// Says what nobody sees to any more; usually there is nothing, and nothing is said.
@@ -294,4 +343,51 @@ pub fn text<'a>(value: &'a Value, field: &str) -> &'a str {
 /// Returns a field's list; empty when there is none.
 pub fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
     value.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::Router;
+    use axum::http::{StatusCode, Uri};
+    use std::sync::{Arc, Mutex};
+
+    /// Z9.1
+    #[test]
+    fn what_narrows_a_status_is_written_as_addresses_are() {
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(Narrowed::default().query(), "");
+        assert_eq!(Narrowed { pipeline: some("gate"), project: None }.query(), "?pipeline=gate");
+        let both = Narrowed { pipeline: some("a b"), project: some("org/one&x") };
+        assert_eq!(both.query(), "?pipeline=a+b&project=org%2Fone%26x");
+    }
+
+    /// Z9.1: a tenant that cannot be shown hides no other, and is no success.
+    #[tokio::test]
+    async fn a_status_of_several_tenants_goes_on_after_one_that_cannot_be_shown() {
+        let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+        let hearing = heard.clone();
+        let answer = move |uri: Uri| {
+            hearing.lock().unwrap().push(uri.path().to_owned());
+            let told = match uri.path() {
+                "/api/tenants" => (StatusCode::OK, json!([{"name": "one"}, {"name": "two"}]).to_string()),
+                "/api/tenant/one/board" => (StatusCode::SERVICE_UNAVAILABLE, json!({"description": "no"}).to_string()),
+                _ => (StatusCode::OK, "{}".to_owned()),
+            };
+            async move { told }
+        };
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let api = format!("http://{}/", listener.local_addr().unwrap());
+        let served = tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await });
+        let asked = Asked { data: None, api: Some(api) };
+        for format in [Format::Text, Format::Json] {
+            let error = status(&asked, None, &Narrowed::default(), format).await.unwrap_err().to_string();
+            assert!(error.starts_with("1 of 2 tenants could not be shown: one;"), "{error}");
+            let asked_for = std::mem::take(&mut *heard.lock().unwrap());
+            assert!(asked_for.contains(&"/api/tenant/two/ledger".to_owned()), "{asked_for:?}");
+        }
+        let alone = status(&asked, Some("two"), &Narrowed::default(), Format::Json).await;
+        assert!(alone.is_ok(), "{alone:?}");
+        served.abort();
+    }
 }

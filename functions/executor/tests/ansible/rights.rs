@@ -191,6 +191,19 @@ async fn a_node_or_group_that_is_called_as_the_executor_ends_the_build_before_an
     }
 }
 
+/// Z7.1: configuration refuses the name, and a job that was frozen before it did would find none of its nodes.
+#[tokio::test]
+async fn a_group_of_the_name_that_ansible_has_for_all_nodes_ends_the_build_before_any_playbook() {
+    let play = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - debug: msg=here\n";
+    let mut story = Story::new(&[(CONFIG, "here.yaml", play)]).with_nodes(&["one"], &[("all", &["one"])]);
+    story.job.run = vec![story.trusted("here")];
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, ConfigError, "{}", outcome.log);
+    let detail = outcome.ended.detail.clone().unwrap_or_default();
+    assert!(detail.contains("a group named \"all\"") && detail.contains("give it another name"), "{detail}");
+    assert!(!outcome.log.contains("RUN START"), "{}", outcome.log);
+}
+
 /// Z2.3, Z7.5: one key opens the nodes of all builds.
 #[tokio::test]
 async fn an_agent_that_is_forwarded_to_a_node_opens_no_other_builds_node() {

@@ -5,15 +5,11 @@ use super::places::{self, Places};
 use super::read::{Fields, Problems, members};
 use crate::yaml::{Node, Value};
 use serde::{Deserialize, Serialize};
-use sluice_model::job::{Group, NodeSet, NodeSpec, means_executor};
+use sluice_model::job::{ALL_NODES, Group, NodeSet, NodeSpec, means_executor};
 use std::collections::BTreeSet;
 
 /// Greatest number of nodesets that one may come to.
 pub(crate) const ALTERNATIVES_MAX: usize = 256;
-
-/// Ansible's own group of every host. It gives an inventory up that has one of this name in it, and goes on with what it had read of it
-/// by then: playbooks would find other hosts than the job's, or none.
-const ALL: &str = "all";
 
 /// A `nodeset` stanza.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,7 +164,7 @@ fn group(node: &Node, known: &BTreeSet<String>, p: &mut Problems) -> Option<Grou
     fields.finish(p);
     if let Some(name) = &name {
         check_name(name, name_node, "Groups", "groups.name", p);
-        if name == ALL {
+        if name == ALL_NODES {
             let message =
                 "Groups named 'all' are not allowed: Ansible has one of all nodes anyway, and takes none within itself";
             p.syntax(name_node, "groups.name", message);

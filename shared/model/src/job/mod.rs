@@ -282,6 +282,10 @@ pub struct Group {
     pub nodes: Vec<String>,
 }
 
+/// Ansible's own group of every host. It gives an inventory up that has one of this name in it, and goes on with what it had read of it
+/// by then: playbooks would find other hosts than the job's, or none.
+pub const ALL_NODES: &str = "all";
+
 /// What Ansible calls the machine that it runs on: a host of any of these names in the inventory is taken for all of them.
 const EXECUTOR: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 

@@ -1,0 +1,108 @@
+//! Records that cannot be read: what one of them says is left out, and everything else is told as always.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::{each, get, json, story};
+use serde_json::{Value, json as value};
+use sluice_browser_tests::story::{B, C, E, Story, build_id, change, item_id, queue_key};
+use sluice_model::{ItemId, QueueKey};
+use sluice_records::report::buildset_key;
+use sluice_records::{build, change as changes, queue, tenant};
+use sluice_runtime::record::{Expect, Key, Record, Write};
+
+/// Makes a record unreadable.
+fn damage(story: &Story, key: &Key) {
+    let record = Record { body: "{}".to_owned(), ..story.world.record(key).unwrap() };
+    story.world.write_directly(Write::Put { record, expect: Expect::Anything });
+}
+
+fn integrated() -> QueueKey {
+    queue_key("acme", "gate", "integrated")
+}
+
+async fn builds(story: &Story) -> Value {
+    json(&story.api, "/api/tenant/acme/builds").await
+}
+
+/// Z9.1: the key of the record says the name as well.
+#[tokio::test]
+async fn a_tenant_that_is_badly_listed_is_listed_with_the_others() {
+    let story = story().await;
+    let before = json(&story.api, "/api/tenants").await;
+    damage(&story, &Key::new(tenant::TENANTS, "acme"));
+    let after = json(&story.api, "/api/tenants").await;
+    assert_eq!((each(&before, "name"), &before), (vec![&value!("acme"), &value!("other")], &after));
+}
+
+/// Z9.1: a queue whose place on the list is damaged is shown, and so is what is wrong.
+#[tokio::test]
+async fn a_queue_that_is_badly_listed_is_shown_with_what_is_wrong() {
+    let story = story().await;
+    let before = json(&story.api, "/api/tenant/acme/board").await;
+    damage(&story, &tenant::queue_key(&integrated()));
+    let after = json(&story.api, "/api/tenant/acme/board").await;
+    assert_eq!(after["pipelines"], before["pipelines"]);
+    let told = after["troubles"][0].as_str().unwrap();
+    assert!(told.starts_with("The queue integrated of gate is shown by its name alone: the record "), "{told}");
+    assert!(told.ends_with("That record is to be mended."), "{told}");
+    let status = json(&story.api, "/api/tenant/acme/status").await;
+    assert!(status["state"]["info"].as_str().unwrap().contains("integrated of gate"), "{}", status["state"]);
+    let item = json(&story.api, &format!("/api/tenant/acme/item/{}", item_id(&E))).await;
+    assert_eq!(item["position"], 4);
+}
+
+/// Z9.1: where a change is looked at is an extra.
+#[tokio::test]
+async fn a_change_whose_facts_cannot_be_read_hides_no_build() {
+    let story = story().await;
+    let before = builds(&story).await;
+    damage(&story, &changes::facts_key(&change(&C).key));
+    let after = builds(&story).await;
+    assert_eq!(each(&after, "uuid"), each(&before, "uuid"));
+    let build = json(&story.api, &format!("/api/tenant/acme/build/{}", build_id(&C, "unit", 1))).await;
+    assert_eq!((&build["ref"]["change"], &build["ref"]["ref_url"]), (&value!(13), &Value::Null));
+}
+
+/// Z9.1: of an item that cannot be read its builds' own records tell enough.
+#[tokio::test]
+async fn an_item_that_cannot_be_read_hides_no_build() {
+    let story = story().await;
+    let before = builds(&story).await;
+    damage(&story, &queue::item_key(&integrated(), &item_id(&B)));
+    let after = builds(&story).await;
+    assert_eq!(each(&after, "uuid"), each(&before, "uuid"));
+}
+
+/// Z9.1
+#[tokio::test]
+async fn a_buildset_that_cannot_be_read_hides_no_other() {
+    let story = story().await;
+    let ids = |list: &Value, name: &str| each(list, name).into_iter().cloned().collect::<Vec<Value>>();
+    let recent = ids(&json(&story.api, "/api/tenant/acme/board").await["recent"], "id");
+    let all = ids(&json(&story.api, "/api/tenant/acme/buildsets").await, "uuid");
+    damage(&story, &buildset_key(&ItemId::from(recent[1].as_str().unwrap())));
+    let but_one = |list: Vec<Value>| list.into_iter().filter(|id| *id != recent[1]).collect::<Vec<_>>();
+    let board = json(&story.api, "/api/tenant/acme/board").await;
+    assert_eq!(ids(&board["recent"], "id"), but_one(recent.clone()));
+    let left = json(&story.api, "/api/tenant/acme/buildsets").await;
+    assert_eq!(ids(&left, "uuid"), but_one(all));
+}
+
+/// Z9.1: a build of which nobody can say whether it ran is told of neither way.
+#[tokio::test]
+async fn a_build_that_cannot_be_read_hides_no_other_and_is_not_called_missing() {
+    let story = story().await;
+    let id = build_id(&C, "unit", 1);
+    let but_one = |list: &Value| {
+        let uuids = each(list, "uuid").into_iter().filter(|uuid| **uuid != value!(id));
+        uuids.cloned().collect::<Vec<Value>>()
+    };
+    let expected = but_one(&builds(&story).await);
+    damage(&story, &build::run_key(&id));
+    let left = builds(&story).await;
+    assert_eq!(each(&left, "uuid"), expected.iter().collect::<Vec<_>>());
+    assert_eq!(get(&story.api, &format!("/api/tenant/acme/build/{id}")).await.status(), 503);
+    // How long jobs take is told by the others.
+    json(&story.api, "/api/tenant/acme/status").await;
+}

@@ -1,0 +1,92 @@
+//! Parts of a status, and one that would be too large to be answered whole.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use common::{each, get, json, story};
+use serde_json::{Value, json as value};
+use sluice_browser_tests::story::{A, B, F, Story, change, item_id, queue_key};
+use sluice_gate::Item;
+use sluice_records::codec::decode;
+use sluice_records::queue;
+use sluice_runtime::record::{Expect, Record, Write};
+
+/// Jobs of one change that are more than an answer can carry.
+const TOO_MANY: usize = 24_000;
+
+/// What an answer carries at most.
+const CARRIED_MAX: usize = 6 << 20;
+
+/// Gives a change of the gate queue the jobs of another one, again and again.
+fn fill(story: &Story, of: sluice_model::ItemId) {
+    let key = queue_key("acme", "gate", "integrated");
+    let read = |id: &sluice_model::ItemId| story.world.record(&queue::item_key(&key, id)).unwrap();
+    let job = decode::<Item>(&read(&item_id(&A))).unwrap().jobs.remove(0);
+    let record = read(&of);
+    let item = Item { jobs: vec![job; TOO_MANY], ..decode(&record).unwrap() };
+    let record = Record { body: serde_json::to_string(&item).unwrap(), ..record };
+    story.world.write_directly(Write::Put { record, expect: Expect::Anything });
+}
+
+fn jobs(items: &Value) -> Vec<usize> {
+    each(items, "jobs").into_iter().map(|jobs| jobs.as_array().unwrap().len()).collect()
+}
+
+/// Returns how many jobs each change of the gate queue is shown with, and what is said of those left out.
+async fn shown(story: &Story) -> [(Vec<usize>, String); 2] {
+    let told = async |what: &str| {
+        let response = get(&story.api, &format!("/api/tenant/acme/{what}")).await;
+        let text = String::from_utf8_lossy(response.body()).into_owned();
+        assert!(value!(text).to_string().len() < CARRIED_MAX, "{what}");
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    let (status, board) = (told("status").await, told("board").await);
+    let heads = status["pipelines"][1]["change_queues"][0]["heads"].as_array().unwrap();
+    let items: Vec<Value> = heads.iter().flat_map(|items| items.as_array().unwrap()).cloned().collect();
+    [
+        (jobs(&value!(items)), status["state"]["info"].to_string()),
+        (jobs(&board["pipelines"][1]["queues"][0]["items"]), board["troubles"].to_string()),
+    ]
+}
+
+/// Z9.1: a status that would be too large leaves out what matters least first, and says so.
+#[tokio::test]
+async fn a_status_that_would_be_too_large_says_less_of_each_change() {
+    let story = story().await;
+    let whole = shown(&story).await;
+    fill(&story, item_id(&F));
+    for ((jobs, said), (before, _)) in shown(&story).await.iter().zip(&whole) {
+        assert_eq!((&jobs[..5], jobs[5]), (&before[..5], 0), "of the change outside the window");
+        assert!(said.contains("of changes outside the window of their queue the jobs are left out"), "{said}");
+    }
+    fill(&story, item_id(&B));
+    for (jobs, said) in shown(&story).await {
+        assert_eq!(jobs, [0; 6]);
+        assert!(said.contains("of all changes the jobs are left out"), "{said}");
+    }
+}
+
+/// Z9.1: a person can look at one pipeline, one project or one change.
+#[tokio::test]
+async fn a_board_can_be_narrowed() {
+    let story = story().await;
+    let board = async |query: &str| json(&story.api, &format!("/api/tenant/acme/board?{query}")).await;
+    let whole = board("").await;
+    let gate = board("pipeline=gate").await;
+    assert_eq!(each(&gate["pipelines"], "name"), ["gate"]);
+    assert_eq!(gate["pipelines"][0], whole["pipelines"][1]);
+    assert!(each(&gate["recent"], "pipeline").iter().all(|name| *name == "gate"), "{}", gate["recent"]);
+    for name in ["org/lib", "github.com/org/lib", "*lib"] {
+        let lib = board(&format!("project={name}")).await;
+        let items = &lib["pipelines"][1]["queues"][0]["items"];
+        let numbers: Vec<&Value> = each(items, "change").into_iter().map(|change| &change["number"]).collect();
+        assert_eq!(numbers, [&value!(11), &value!(13), &value!(15)], "{name}");
+        assert_eq!(lib["pipelines"][0]["queues"], value!([]), "a queue without any of its changes says nothing");
+    }
+    let one = board(&format!("pipeline=gate&change={}", change(&B).id())).await;
+    assert_eq!(each(&one["pipelines"][0]["queues"][0]["items"], "id"), [&value!(item_id(&B))]);
+    let missing = get(&story.api, "/api/tenant/acme/board?pipeline=nowhere").await;
+    assert_eq!(missing.status(), 404);
+    assert!(String::from_utf8_lossy(missing.body()).contains("There is no pipeline nowhere in the tenant acme."));
+    assert_eq!(get(&story.api, "/api/tenant/acme/board?colour=red").await.status(), 404);
+}
