@@ -1,9 +1,11 @@
 //! Running the git command line with nothing of the machine in it, for as long as it may take.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// How much of what git says is kept for an error.
@@ -79,8 +81,24 @@ pub(crate) fn git<A: AsRef<OsStr>>(
     written.map_err(start)
 }
 
+/// Returns where git is. By its bare name, and with an environment of its own, the standard library would start it by `fork`, which
+/// takes the longer the more memory this process has.
+fn program() -> &'static OsStr {
+    static PROGRAM: OnceLock<OsString> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let is_program = |file: &PathBuf| {
+            file.is_absolute()
+                && file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+        };
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let found = std::env::split_paths(&path).map(|directory| directory.join("git")).find(is_program);
+        // Whoever starts it says that it is missing.
+        found.map_or_else(|| OsString::from("git"), PathBuf::into_os_string)
+    })
+}
+
 fn prepare<A: AsRef<OsStr>>(dir: &Path, arguments: &[A]) -> Command {
-    let mut command = Command::new("git");
+    let mut command = Command::new(program());
     command
         .args([
             "-c",
