@@ -82,6 +82,18 @@ async fn the_status_page_shows_the_queue_and_its_speculative_states() {
     assert!(!document.contains("nobody else's business"), "nothing of another tenant");
 }
 
+/// Z9.1: Zuul's address of one pipeline shows that one, and the way back.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_status_page_shows_one_pipeline_alone() {
+    let page = Page::open().await;
+    let document = page.look("/t/acme/status/pipeline/check", WIDE, "status-pipeline").await;
+    has(&document, &["org/app #17", "Only pipeline check.", "Show all"]);
+    assert!(!document.contains("org/lib #11"), "{document}");
+    let document = page.look("/t/acme/status?project=org/lib", WIDE, "status-project").await;
+    has(&document, &["org/lib #11", "Only project org/lib.", "on top of a change that is not shown here"]);
+    assert!(!document.contains("org/app #14"), "{document}");
+}
+
 /// Z9.1: readable on a phone, in the dark.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_status_page_fits_a_phone() {
