@@ -13,6 +13,7 @@ mod facts;
 mod finish;
 mod jobs;
 mod line;
+mod paused;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -102,7 +103,7 @@ impl Replay {
         let rules = self.shape.window_of(head.key.pipeline.as_str());
         let new = || Line::new(head.key.clone(), head.manager, head.layout, rules);
         let before = self.lines.remove(&head.key).unwrap_or_else(new);
-        if before.has_paused || is_believed(facts) {
+        if is_believed(facts) {
             self.believed += 1;
             let mut line = before;
             line.believe(facts);
@@ -139,13 +140,13 @@ impl Replay {
     }
 }
 
-/// Returns whether a revision is taken as it is: an operator let a frozen queue go on, which nobody can tell from facts; a build is
-/// paused, which the model does not know; or it may have been cut by the size of its transaction.
+/// Returns whether a revision is taken as it is: an operator let a frozen queue go on, which nobody can tell from facts; or it may have
+/// been cut by the size of its transaction.
 fn is_believed(facts: &Facts) -> bool {
     let is_thaw = |kind: &ArrivalKind| matches!(kind, ArrivalKind::Thaw { .. });
     let mut candidates =
         facts.items.values().chain(facts.left.values().map(|set| &set.item)).map(|item| &item.candidate);
     let has_cycles = candidates.any(|candidate| !candidate.cycle.is_empty());
     let full = if has_cycles { FULL_WEIGHT_OF_CYCLES } else { FULL_WEIGHT };
-    facts.weight > full || facts.has_paused() || facts.taken.iter().any(|(_, arrival)| is_thaw(&arrival.kind))
+    facts.weight > full || facts.taken.iter().any(|(_, arrival)| is_thaw(&arrival.kind))
 }

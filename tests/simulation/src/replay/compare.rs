@@ -64,6 +64,8 @@ pub(super) fn differences(turn: &Turn<'_>, facts: &Facts) -> Vec<String> {
         list(all.iter().map(|(id, job)| format!("{job} of {}", change_of(id, turn))))
     };
     compare("what is ordered", ordered(&decided), ordered(&turn.orders));
+    let resumed = |all: &BTreeSet<BuildId>| list(all.iter().map(ToString::to_string));
+    compare("which paused builds go on", resumed(&facts.resumes), resumed(&turn.resumes));
     compare_stops(turn, facts, &mut compare);
     found
 }
@@ -175,6 +177,8 @@ fn jobs(tasks: &[Task]) -> String {
         Stage::Waiting => "waits".to_owned(),
         Stage::UnderWay { will_fail: true, .. } => "will fail".to_owned(),
         Stage::UnderWay { .. } => "is under way".to_owned(),
+        Stage::Paused { goes_on: false, .. } => "is paused".to_owned(),
+        Stage::Paused { goes_on: true, .. } => "was paused and goes on".to_owned(),
         Stage::Ended(result) => result.to_string(),
     };
     list(tasks.iter().map(|task| format!("{} {}", task.name, word(task))))

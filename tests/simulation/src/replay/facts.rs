@@ -1,9 +1,7 @@
 //! What one revision of a queue's head was decided on and what it decided, read out of its transaction.
 
 use serde_json::{Map, Value};
-use sluice_gate::{
-    Arrival, Ask, Head, Item, Job, Landing, LandingEnd, LandingState, MergeOutcome, MergeResult, StoredHead,
-};
+use sluice_gate::{Arrival, Ask, Head, Item, Landing, LandingEnd, LandingState, MergeOutcome, MergeResult, StoredHead};
 use sluice_memory::Written;
 use sluice_model::build::{BuildResult, Order, Phase, Run};
 use sluice_model::git::Oid;
@@ -34,6 +32,8 @@ pub(super) struct Facts {
     pub(super) orders: BTreeSet<(ItemId, String)>,
     /// Builds that were stopped.
     pub(super) stops: BTreeSet<BuildId>,
+    /// Paused builds that were told to go on.
+    pub(super) resumes: BTreeSet<BuildId>,
     /// How many records the decision wrote, each as it counts for whoever has to fit it into one transaction, at least.
     pub(super) weight: usize,
 }
@@ -42,12 +42,6 @@ impl Facts {
     /// Returns an item as the decision left it, whether it stays or not.
     pub(super) fn after(&self, id: &ItemId) -> Option<&Item> {
         self.items.get(id).or_else(|| self.left.get(id).map(|set| &set.item))
-    }
-
-    /// Returns whether a build is paused, and jobs run beside it.
-    pub(super) fn has_paused(&self) -> bool {
-        let items = self.items.values().chain(self.left.values().map(|set| &set.item));
-        items.flat_map(|item| &item.jobs).any(Job::is_paused)
     }
 
     /// Returns the order to land an item in a state, if it was given.
@@ -75,6 +69,8 @@ pub(super) struct Known {
     discarded: BTreeSet<TenantName>,
     /// Which jobs right behind it a build chose to run, where it did.
     chosen: BTreeMap<BuildId, Vec<String>>,
+    /// Builds of which an executor said that they are paused, each with the jobs that it chose by then, where it did.
+    paused: BTreeMap<BuildId, Option<Vec<String>>>,
 }
 
 impl Known {
@@ -106,6 +102,16 @@ impl Known {
     /// Returns whether an operator ever had events of a tenant discarded.
     pub(super) fn was_discarded(&self, tenant: &TenantName) -> bool {
         self.discarded.contains(tenant)
+    }
+
+    /// Returns whether an executor ever said of a build that it is paused.
+    pub(super) fn was_paused(&self, build: &BuildId) -> bool {
+        self.paused.contains_key(build)
+    }
+
+    /// Returns which jobs right behind it a build chose when it paused, where it did.
+    pub(super) fn chosen_at_pause(&self, build: &BuildId) -> Option<&[String]> {
+        self.paused.get(build)?.as_deref()
     }
 
     /// Returns which jobs right behind it a build chose, where it did.
@@ -143,6 +149,7 @@ impl Known {
             landings: heard.landings,
             orders: heard.orders,
             stops: heard.stops,
+            resumes: heard.resumes,
             weight,
             head,
         }))
@@ -203,6 +210,9 @@ impl Known {
                 if matches!(run.phase, Phase::Failing) {
                     self.failing.insert(run.build.clone());
                 }
+                if let Phase::Paused(pause) = &run.phase {
+                    self.paused.insert(run.build.clone(), chosen(&pause.data));
+                }
                 if let Phase::Ended(ended) = &run.phase {
                     self.over.insert(run.build.clone(), ended.result);
                     if let Some(names) = chosen(&ended.data) {
@@ -216,6 +226,9 @@ impl Known {
             }
             ("build", "stop", Some(_)) => {
                 heard.stops.extend(key.partition.strip_prefix("build#").map(BuildId::from));
+            }
+            ("build", "resume", Some(_)) => {
+                heard.resumes.extend(key.partition.strip_prefix("build#").map(BuildId::from));
             }
             ("buildset", "head", Some(after)) => {
                 let set: Buildset = read(after)?;
@@ -235,6 +248,7 @@ struct Heard {
     landings: Vec<Landing>,
     orders: BTreeSet<(ItemId, String)>,
     stops: BTreeSet<BuildId>,
+    resumes: BTreeSet<BuildId>,
     sets: BTreeMap<ItemId, Buildset>,
 }
 

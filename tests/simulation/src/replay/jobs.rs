@@ -32,7 +32,8 @@ impl Turn<'_> {
                 continue;
             }
             let name = task.name.clone();
-            let (build, will_fail) = match recorded(after, &name) {
+            let under_way = |build, will_fail| Stage::UnderWay { build, will_fail };
+            let stage = match recorded(after, &name) {
                 // Whether it has a semaphore, or what it requires, is not this queue's to say.
                 Recorded::WaitsForOthers => continue,
                 Recorded::Ended(result) => {
@@ -40,20 +41,23 @@ impl Turn<'_> {
                     continue;
                 }
                 // What another one of its bundle has run already may be known to fail.
-                Recorded::UnderWay(build, will_fail) => (build, will_fail && !is_alone),
+                Recorded::UnderWay(build, will_fail) => under_way(build, will_fail && !is_alone),
+                // Likewise it may be paused.
+                Recorded::Paused(build, goes_on) if !is_alone => Stage::Paused { build, goes_on },
+                Recorded::Paused(build, _) => under_way(build, false),
                 // Of those that need each other one may run it for all, and choose for all what is run behind it.
                 Recorded::Waits if !is_alone => continue,
                 Recorded::Skipped if !is_alone => {
                     place.tasks[nth].stage = Stage::Ended(BuildResult::Skipped);
                     continue;
                 }
-                Recorded::Waits | Recorded::Skipped => (None, false),
+                Recorded::Waits | Recorded::Skipped => under_way(None, false),
             };
             if is_alone {
                 self.orders.insert((id.clone(), name.clone()));
                 self.steps.push(format!("{name} of {} is to run", place.change));
             }
-            place.tasks[nth].stage = Stage::UnderWay { build, will_fail };
+            place.tasks[nth].stage = stage;
         }
         skip(place);
     }
@@ -71,10 +75,8 @@ impl Turn<'_> {
 }
 
 impl Turn<'_> {
-    /// Skips what waits right behind a job that passed and that its build did not choose.
-    pub(super) fn choose(&mut self, at: usize, parent: &str, build: Option<&BuildId>) {
-        let known = self.known;
-        let Some(chosen) = build.and_then(|build| known.chosen(build)) else { return };
+    /// Skips what waits right behind a job that passed, or is paused, and that its build did not choose.
+    pub(super) fn choose(&mut self, at: usize, parent: &str, chosen: &[String]) {
         for task in &mut self.line.places[at].tasks {
             let is_behind = task.dependencies.iter().any(|dependency| dependency.name.as_str() == parent);
             if task.stage == Stage::Waiting && is_behind && !chosen.contains(&task.name) {
@@ -100,7 +102,7 @@ impl Turn<'_> {
         for task in &mut place.tasks {
             match task.stage {
                 Stage::Waiting => task.stage = Stage::Ended(BuildResult::Skipped),
-                Stage::UnderWay { .. } => task.stage = Stage::Ended(BuildResult::Aborted),
+                Stage::UnderWay { .. } | Stage::Paused { .. } => task.stage = Stage::Ended(BuildResult::Aborted),
                 Stage::Ended(_) => {}
             }
         }
@@ -116,6 +118,8 @@ enum Recorded {
     Skipped,
     /// By this build, and whether it is known that it will fail.
     UnderWay(Option<BuildId>, bool),
+    /// This build of it is paused, and whether it was told to go on.
+    Paused(Option<BuildId>, bool),
     /// It ended with its order: nobody has its nodes; or it is what another change of its bundle had run.
     Ended(BuildResult),
 }
@@ -129,15 +133,17 @@ fn recorded(after: Option<&Item>, name: &str) -> Recorded {
         JobStatus::Ended { result: BuildResult::Skipped, .. } => Recorded::Skipped,
         JobStatus::Ended { result, .. } => Recorded::Ended(*result),
         JobStatus::Running { pre_fail, .. } => Recorded::UnderWay(job.build.clone(), *pre_fail),
-        JobStatus::Ordered { .. } | JobStatus::Paused { .. } => Recorded::UnderWay(job.build.clone(), false),
+        JobStatus::Ordered { .. } => Recorded::UnderWay(job.build.clone(), false),
+        JobStatus::Paused { resumed, .. } => Recorded::Paused(job.build.clone(), *resumed),
     }
 }
 
-/// Returns whether every job that a job depends on is over, and passed where it has to.
+/// Returns whether every job that a job depends on is over, and passed where it has to, or is paused for it.
 fn is_unblocked(place: &Place, task: &Task) -> bool {
     task.dependencies.iter().all(|dependency| {
         let other = place.tasks.iter().find(|other| other.name == dependency.name.as_str());
         match other {
+            Some(other) if other.is_paused() => true,
             Some(other) if dependency.soft => other.is_over(),
             Some(other) => other.stage == Stage::Ended(BuildResult::Success),
             None => dependency.soft,
@@ -155,7 +161,7 @@ fn skip(place: &mut Place) {
             });
             let is_passing = |stage: Option<&Stage>| match stage {
                 Some(Stage::Ended(result)) => *result == BuildResult::Success,
-                Some(Stage::Waiting | Stage::UnderWay { .. }) => true,
+                Some(Stage::Waiting | Stage::UnderWay { .. } | Stage::Paused { .. }) => true,
                 None => false,
             };
             task.stage == Stage::Waiting && !others.all(is_passing)

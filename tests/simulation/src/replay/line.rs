@@ -26,8 +26,6 @@ pub(super) struct Line {
     pub(super) window: u32,
     pub(super) layout: u64,
     pub(super) is_frozen: bool,
-    /// Whether a build of it was paused when it was believed last.
-    pub(super) has_paused: bool,
     /// Whether a success in its pipeline is put into its branch.
     pub(super) lands: bool,
     pub(super) places: Vec<Place>,
@@ -108,8 +106,26 @@ pub(super) struct Task {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Stage {
     Waiting,
-    UnderWay { build: Option<BuildId>, will_fail: bool },
+    UnderWay {
+        build: Option<BuildId>,
+        will_fail: bool,
+    },
+    /// Its executor keeps it until all behind it is over; whether it was told to go on.
+    Paused {
+        build: Option<BuildId>,
+        goes_on: bool,
+    },
     Ended(BuildResult),
+}
+
+impl Stage {
+    /// Returns the build that is under way, paused or not.
+    pub(super) fn build(&self) -> Option<&BuildId> {
+        match self {
+            Self::UnderWay { build, .. } | Self::Paused { build, .. } => build.as_ref(),
+            Self::Waiting | Self::Ended(_) => None,
+        }
+    }
 }
 
 impl Task {
@@ -118,9 +134,8 @@ impl Task {
         let summary = &job.summary;
         let stage = match &job.status {
             JobStatus::Waiting => Stage::Waiting,
-            JobStatus::Ordered { .. } | JobStatus::Paused { .. } => {
-                Stage::UnderWay { build: job.build.clone(), will_fail: false }
-            }
+            JobStatus::Ordered { .. } => Stage::UnderWay { build: job.build.clone(), will_fail: false },
+            JobStatus::Paused { resumed, .. } => Stage::Paused { build: job.build.clone(), goes_on: *resumed },
             JobStatus::Running { pre_fail, .. } => Stage::UnderWay { build: job.build.clone(), will_fail: *pre_fail },
             JobStatus::Ended { result, .. } => Stage::Ended(*result),
         };
@@ -136,6 +151,10 @@ impl Task {
 
     pub(super) fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Ended(_))
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        matches!(self.stage, Stage::Paused { .. })
     }
 
     /// Returns whether it was run and did not pass.
@@ -238,10 +257,7 @@ impl Place {
 
     /// Returns the builds that are under way for it.
     pub(super) fn builds(&self) -> impl Iterator<Item = &BuildId> {
-        self.tasks.iter().filter_map(|task| match &task.stage {
-            Stage::UnderWay { build, .. } => build.as_ref(),
-            _ => None,
-        })
+        self.tasks.iter().filter_map(|task| task.stage.build())
     }
 
     /// Takes what a record says of it for true.
@@ -290,7 +306,6 @@ impl Line {
             rules,
             layout,
             is_frozen: false,
-            has_paused: false,
             places: Vec::new(),
             landed: Vec::new(),
             steps: VecDeque::new(),
@@ -302,7 +317,6 @@ impl Line {
         let head = &facts.head;
         (self.manager, self.window, self.layout) = (head.manager, head.window, head.layout);
         self.is_frozen = head.frozen.is_some();
-        self.has_paused = facts.has_paused();
         let heads = head.landed_heads.iter().cloned().chain(std::iter::repeat(String::new()));
         self.landed = head.landed.iter().cloned().zip(heads).collect();
         let believed = head.slots.iter().map(|slot| {

@@ -10,7 +10,8 @@ use sluice_gate::queue::{Ahead, Slot};
 use sluice_gate::{Arrival, ArrivalKind, Candidate, Head, Standing};
 use sluice_model::build::BuildResult;
 use sluice_model::change::{ChangeKey, ChangeRef};
-use sluice_model::{ArrivalId, ItemId, ProjectName, QueueKey, QueueName, Timestamp};
+use sluice_model::job::Dependency;
+use sluice_model::{ArrivalId, BuildId, ItemId, ProjectName, QueueKey, QueueName, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 const RUNS: Stage = Stage::UnderWay { build: None, will_fail: false };
@@ -61,6 +62,7 @@ fn nothing_new() -> Facts {
         landings: Vec::new(),
         orders: BTreeSet::new(),
         stops: BTreeSet::new(),
+        resumes: BTreeSet::new(),
         weight: 1,
     }
 }
@@ -148,6 +150,73 @@ fn what_is_tested_for_itself_begins_anew_on_what_is_newer() {
         assert_eq!(turn.left.values().collect::<Vec<_>>(), expected, "{head} as of {as_of}");
         assert_eq!(turn.line.places.len(), 1, "it is there again, or still");
     }
+}
+
+/// Returns a change of which a build is paused, and another job that runs beside that.
+fn beside_paused(number: u64, guest: Stage) -> Place {
+    let mut place = place(number, Stage::Paused { build: Some(BuildId::from("host")), goes_on: false });
+    place.tasks.push(Task {
+        name: "guest".to_owned(),
+        hash: String::new(),
+        voting: true,
+        reporter: false,
+        dependencies: vec![Dependency { name: "unit".into(), soft: false }],
+        stage: guest,
+    });
+    place
+}
+
+/// Z4.3: a paused build serves what is behind it, goes on when that is over, and is not over itself by then.
+#[test]
+fn a_paused_build_goes_on_once_all_behind_it_is_over() {
+    let stages = |line: &Line| line.places[0].tasks.iter().map(|task| task.stage.clone()).collect::<Vec<_>>();
+    let paused = |goes_on: bool| Stage::Paused { build: Some(BuildId::from("host")), goes_on };
+    let (begins, _) = next(line(vec![beside_paused(1, Stage::Waiting)]));
+    assert_eq!(stages(&begins), [paused(false), RUNS]);
+    for result in [BuildResult::Success, BuildResult::Failure] {
+        let (rests, left) = next(line(vec![beside_paused(1, Stage::Ended(result))]));
+        assert_eq!((stages(&rests), left.len()), (vec![paused(true), Stage::Ended(result)], 0), "{result}");
+    }
+}
+
+/// Z4.3: where a paused build is lost, all that ran beside it begins again; what is not behind it stays.
+#[test]
+fn what_ran_beside_a_paused_build_that_is_lost_begins_again() {
+    let runs = Stage::UnderWay { build: Some(BuildId::from("guest")), will_fail: false };
+    let mut place = beside_paused(1, runs);
+    let over = |name: &str, before: &str| Task {
+        name: name.to_owned(),
+        dependencies: vec![Dependency { name: before.into(), soft: true }],
+        stage: Stage::Ended(BuildResult::Success),
+        ..place.tasks[1].clone()
+    };
+    let (later, other) = (over("later", "guest"), over("other", "later-or-not"));
+    place.tasks.extend([later, other]);
+    assert_eq!(place.begin_again_beside("unit"), [BuildId::from("guest")]);
+    let waits: Vec<bool> = place.tasks.iter().map(|task| task.stage == Stage::Waiting).collect();
+    assert_eq!(waits, [false, true, true, false]);
+}
+
+/// Z6.4, Z4.3: where something ahead of it fails, a change begins anew, and its paused build with what runs beside it is stopped.
+#[test]
+fn a_paused_build_is_stopped_with_the_state_that_it_is_of() {
+    let guest = Stage::UnderWay { build: Some(BuildId::from("guest")), will_fail: false };
+    let (facts, known) = (nothing_new(), Known::default());
+    let mut turn = Turn::new(line(vec![place(1, WILL_FAIL), beside_paused(2, guest)]), &facts, &known);
+    turn.play();
+    assert_eq!(turn.stops, BTreeSet::from([BuildId::from("guest"), BuildId::from("host")]));
+    assert!(turn.resumes.is_empty() && turn.line.places[1].tasks.is_empty());
+}
+
+/// Z4.3: while jobs run after a report nothing else begins, but for what a paused build waits for.
+#[test]
+fn what_a_paused_build_waits_for_begins_while_the_last_jobs_of_the_first_run() {
+    let mut first = place(1, RUNS);
+    (first.standing, first.tasks[0].reporter) = (Standing::Reporting, true);
+    let second = Place { ahead: None, ..beside_paused(2, Stage::Waiting) };
+    let (held, left) = next(line(vec![first, second, place(3, Stage::Waiting)]));
+    assert_eq!((&held.places[1].tasks[1].stage, left.len()), (&RUNS, 0));
+    assert_eq!(held.places[2].tasks[0].stage, Stage::Waiting);
 }
 
 /// C2: a decision that is another one than the model's is told as such, and one that is the same is not.

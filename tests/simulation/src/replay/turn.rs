@@ -27,6 +27,8 @@ pub(super) struct Turn<'a> {
     pub(super) orders: BTreeSet<(ItemId, String)>,
     /// Builds that are stopped.
     pub(super) stops: BTreeSet<BuildId>,
+    /// Paused builds that are told to go on.
+    pub(super) resumes: BTreeSet<BuildId>,
     /// Builds that were lost, or gave up: that they are stopped is no decision.
     pub(super) lost: BTreeSet<BuildId>,
     /// Answers that were taken for others than merger and executors wrote.
@@ -38,8 +40,8 @@ pub(super) struct Turn<'a> {
 impl<'a> Turn<'a> {
     /// Returns a revision of a queue that was so before.
     pub(super) fn new(line: Line, facts: &'a Facts, known: &'a Known) -> Self {
-        let (left, landings, orders, stops, lost, misheard, steps) = Default::default();
-        Self { line, facts, known, left, landings, orders, stops, lost, misheard, steps }
+        let (left, landings, orders, stops, resumes, lost, misheard, steps) = Default::default();
+        Self { line, facts, known, left, landings, orders, stops, resumes, lost, misheard, steps }
     }
 
     /// Decides.
@@ -177,11 +179,13 @@ impl<'a> Turn<'a> {
                 },
             });
         }
-        let gone = before.into_iter().filter_map(|task| match task.stage {
-            Stage::UnderWay { build, .. } => build,
-            _ => None,
-        });
-        self.stops.extend(gone);
+        for task in &before {
+            self.stops.extend(task.stage.build().cloned());
+            // What ran beside a paused build that is gone runs again beside the next one.
+            if task.is_paused() && place.tasks.iter().any(|new| new.name == task.name) {
+                self.stops.extend(place.begin_again_beside(&task.name));
+            }
+        }
         // An operator's word that is heard right after moves nothing before what has begun.
         place.begins_as(Standing::Testing);
         self.step(format!("{change} merges as tree {}", tree.short()));
@@ -203,30 +207,38 @@ impl<'a> Turn<'a> {
         let fails_fast = place.merges().is_some_and(|merges| merges.fail_fast) && place.cycle.is_empty();
         let is_cut_for_one = fails_fast && is_failure && !after.jobs.iter().any(failed);
         let wrote = |build: Option<&BuildId>| build.and_then(|build| known.result(build));
-        let mut passed: Vec<(String, Option<BuildId>)> = Vec::new();
-        for task in &mut place.tasks {
+        let mut choices: Vec<(String, &[String])> = Vec::new();
+        for nth in 0..place.tasks.len() {
+            let task = &place.tasks[nth];
+            let (name, own, was_paused) = (task.name.clone(), task.stage.build().cloned(), task.is_paused());
             let Some(job) = after.jobs.iter().find(|job| job.summary.name.as_str() == task.name) else { continue };
             let next = match (&task.stage, &job.status) {
                 (Stage::Ended(_), _) => continue,
                 // Whoever takes a change out, or has it fail fast, ends its jobs so.
-                (Stage::UnderWay { build, .. }, JobStatus::Ended { result: BuildResult::Aborted, .. })
-                    if has_left || wrote(build.as_ref()) != Some(BuildResult::Aborted) =>
-                {
-                    if !is_cut_for_one || !build.as_ref().is_some_and(|build| known.will_fail(build)) {
+                (
+                    Stage::UnderWay { .. } | Stage::Paused { .. },
+                    JobStatus::Ended { result: BuildResult::Aborted, .. },
+                ) if has_left || wrote(own.as_ref()) != Some(BuildResult::Aborted) => {
+                    let will_fail = own.as_ref().is_some_and(|build| known.will_fail(build));
+                    if !is_cut_for_one || !will_fail || was_paused {
                         continue;
                     }
-                    Stage::UnderWay { build: build.clone(), will_fail: true }
+                    Stage::UnderWay { build: own.clone(), will_fail }
                 }
                 // It was lost, and before it was attempted again nothing of the change was to run any more.
-                (Stage::UnderWay { build, .. }, JobStatus::Ended { result: BuildResult::Skipped, .. }) => {
-                    self.lost.extend(build.clone());
+                (
+                    Stage::UnderWay { .. } | Stage::Paused { .. },
+                    JobStatus::Ended { result: BuildResult::Skipped, .. },
+                ) => {
+                    self.lost.extend(own.clone());
                     Stage::Waiting
                 }
                 // Likewise, and what it requires was not made: nobody ran it to its end.
-                (Stage::UnderWay { build, .. }, JobStatus::Ended { result: BuildResult::Failure, .. })
-                    if !job.summary.requires.is_empty() && wrote(build.as_ref()).is_none() =>
-                {
-                    self.lost.extend(build.clone());
+                (
+                    Stage::UnderWay { .. } | Stage::Paused { .. },
+                    JobStatus::Ended { result: BuildResult::Failure, .. },
+                ) if !job.summary.requires.is_empty() && wrote(own.as_ref()).is_none() => {
+                    self.lost.extend(own.clone());
                     Stage::Waiting
                 }
                 // What is skipped is a decision; but for what would have run after a report that was refused.
@@ -234,17 +246,24 @@ impl<'a> Turn<'a> {
                     Stage::Ended(BuildResult::Skipped)
                 }
                 (Stage::Waiting, _) => continue,
-                (Stage::UnderWay { build, .. }, status) => {
-                    let is_same = job.build == *build;
+                (Stage::UnderWay { .. } | Stage::Paused { .. }, status) => {
+                    let is_same = job.build == own;
                     match status {
                         JobStatus::Ended { result, .. } if is_same => Stage::Ended(*result),
-                        JobStatus::Running { pre_fail, .. } if is_same => {
-                            Stage::UnderWay { build: build.clone(), will_fail: *pre_fail }
+                        // It stays so until it is over or lost. Whether it goes on is decided.
+                        JobStatus::Ordered { .. } | JobStatus::Running { .. } | JobStatus::Paused { .. }
+                            if is_same && was_paused =>
+                        {
+                            continue;
                         }
-                        JobStatus::Ordered { .. } | JobStatus::Paused { .. } if is_same => continue,
+                        JobStatus::Running { pre_fail, .. } if is_same => {
+                            Stage::UnderWay { build: own.clone(), will_fail: *pre_fail }
+                        }
+                        JobStatus::Paused { .. } if is_same => Stage::Paused { build: own.clone(), goes_on: false },
+                        JobStatus::Ordered { .. } if is_same => continue,
                         // Lost, given up, or without nodes: it is to be attempted again.
                         _ => {
-                            self.lost.extend(build.clone());
+                            self.lost.extend(own.clone());
                             Stage::Waiting
                         }
                     }
@@ -254,32 +273,43 @@ impl<'a> Turn<'a> {
                 continue;
             }
             // A build that nobody can carry out, or that was lost once too often, is let go with its end.
-            if let (Stage::UnderWay { build, .. }, Stage::Ended(result)) = (&task.stage, &next) {
-                let told = wrote(build.as_ref());
+            if let (Stage::UnderWay { .. } | Stage::Paused { .. }, Stage::Ended(result)) = (&task.stage, &next) {
+                let told = wrote(own.as_ref());
                 // These two say what became of a build that no executor ended.
                 let is_own = matches!(result, BuildResult::RetryLimit | BuildResult::NodeFailure);
                 if !is_own && told != Some(*result) {
-                    let text = format!(
-                        "{} of {change} was heard to end as {result}, and its executor wrote {told:?}",
-                        task.name
-                    );
+                    let text =
+                        format!("{name} of {change} was heard to end as {result}, and its executor wrote {told:?}");
                     self.misheard.push(text);
                 }
-                self.lost.extend(build.clone());
+                self.lost.extend(own.clone());
             }
             let text = match &next {
-                Stage::Ended(result) => format!("{} of {change} ended: {result}", task.name),
-                Stage::UnderWay { .. } => format!("{} of {change} will fail, or runs", task.name),
-                Stage::Waiting => format!("{} of {change} is lost, and is to be attempted again", task.name),
+                Stage::Ended(result) => format!("{name} of {change} ended: {result}"),
+                Stage::UnderWay { .. } => format!("{name} of {change} will fail, or runs"),
+                Stage::Paused { .. } => format!("{name} of {change} is paused"),
+                Stage::Waiting => format!("{name} of {change} is lost, and is to be attempted again"),
             };
-            if let (Stage::UnderWay { build, .. }, Stage::Ended(BuildResult::Success)) = (&task.stage, &next) {
-                passed.push((task.name.clone(), build.clone()));
-            }
-            task.stage = next;
             self.steps.push(text);
+            let chosen = match &next {
+                Stage::Ended(BuildResult::Success) => own.as_ref().and_then(|build| known.chosen(build)),
+                Stage::Paused { .. } => own.as_ref().and_then(|build| known.chosen_at_pause(build)),
+                _ => None,
+            };
+            choices.extend(chosen.map(|chosen| (name.clone(), chosen)));
+            if matches!(next, Stage::Paused { .. }) && !own.as_ref().is_some_and(|build| known.was_paused(build)) {
+                self.misheard
+                    .push(format!("{name} of {change} was heard to be paused, which its executor never wrote"));
+            }
+            let is_lost = was_paused && next == Stage::Waiting;
+            place.tasks[nth].stage = next;
+            if is_lost {
+                self.steps.push(format!("what ran beside {name} of {change} begins again"));
+                self.stops.extend(place.begin_again_beside(&name));
+            }
         }
-        for (name, build) in passed {
-            self.choose(at, &name, build.as_ref());
+        for (name, chosen) in choices {
+            self.choose(at, &name, chosen);
         }
     }
 
@@ -405,6 +435,7 @@ impl<'a> Turn<'a> {
             return;
         }
         let is_held = self.line.places.iter().any(|place| place.standing == Standing::Reporting);
+        let begins_until = self.begins_until();
         for at in 0..self.line.worked_on() {
             if !self.line.places[at].is_known() {
                 continue;
@@ -412,13 +443,15 @@ impl<'a> Turn<'a> {
             match self.line.places[at].standing {
                 Standing::Landing | Standing::Pledged | Standing::Landed => {}
                 Standing::Reporting => self.order_jobs(at),
-                _ if is_held => {}
+                _ if is_held && at >= begins_until => {}
                 _ => {
                     self.ask(at);
                     self.order_jobs(at);
                 }
             }
         }
+        // What was skipped just now is over, too.
+        self.resume();
     }
 
     /// Asks for the state of a place once there is one of what it is tested on.
