@@ -17,6 +17,7 @@ mod paused;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod waits;
 
 use crate::plays::AUDIT;
 use crate::shape::Shape;
@@ -68,7 +69,7 @@ impl Replay {
             is_on,
             is_seen: std::env::var_os(SEEN_BY).is_some(),
             shape: shape.clone(),
-            known: Known::default(),
+            known: Known::of(shape.semaphore_max as usize),
             lines: BTreeMap::new(),
             replayed: 0,
             believed: 0,

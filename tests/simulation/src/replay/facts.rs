@@ -1,11 +1,15 @@
 //! What one revision of a queue's head was decided on and what it decided, read out of its transaction.
 
+use crate::plays::most;
 use serde_json::{Map, Value};
-use sluice_gate::{Arrival, Ask, Head, Item, Landing, LandingEnd, LandingState, MergeOutcome, MergeResult, StoredHead};
+use sluice_gate::{
+    Arrival, Ask, Head, Item, Landing, LandingEnd, LandingState, MergeOutcome, MergeResult, Semaphore, StoredHead,
+    Waiter,
+};
 use sluice_memory::Written;
 use sluice_model::build::{BuildResult, Order, Phase, Run};
 use sluice_model::git::Oid;
-use sluice_model::{BuildId, ItemId, TenantName};
+use sluice_model::{BuildId, ItemId, QueueKey, TenantName};
 use sluice_records::codec::decode;
 use sluice_records::queue::partition;
 use sluice_records::report::Buildset;
@@ -13,9 +17,14 @@ use sluice_records::tenant::Tenant;
 use sluice_runtime::record::{Key, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// At least as many decisions as are made of a queue in a row without reading again what is not its own.
+const MOVES_MAX: usize = 64;
+
 /// One revision of a queue's head.
 pub(super) struct Facts {
     pub(super) revision: u64,
+    /// Before which transaction, as [`Known`] counts them, nothing was read that it was decided on.
+    pub(super) since: u64,
     /// The queue as it is since.
     pub(super) head: Head,
     /// Its items as they are since.
@@ -53,6 +62,14 @@ impl Facts {
 /// What merger, executors and reporters wrote, which a decision may have read or not yet.
 #[derive(Default)]
 pub(super) struct Known {
+    /// How many builds may hold the semaphore `one` at once.
+    one: usize,
+    /// How many transactions were seen.
+    count: u64,
+    /// When each queue's head was written, each time.
+    heads: BTreeMap<QueueKey, Vec<u64>>,
+    /// The states of each semaphore, each with when it was written.
+    semaphores: BTreeMap<Key, Vec<(u64, Semaphore)>>,
     items: BTreeMap<ItemId, Item>,
     arrivals: BTreeMap<Key, Arrival>,
     /// The trees of states that merge, by item, state and layout.
@@ -74,6 +91,16 @@ pub(super) struct Known {
 }
 
 impl Known {
+    /// Returns what is known of a site where nothing has happened, and of whose semaphore `one` so many builds may hold.
+    pub(super) fn of(one: usize) -> Self {
+        Self { one, ..Self::default() }
+    }
+
+    /// Returns how many builds may hold a semaphore at once.
+    pub(super) fn places_of(&self, semaphore: &str) -> usize {
+        most(semaphore, self.one)
+    }
+
     /// Returns the tree that the merger found for a state under a layout.
     pub(super) fn tree(&self, id: &ItemId, state: u64, layout: u64) -> Option<&Oid> {
         self.trees.get(&(id.clone(), state, layout))
@@ -92,6 +119,26 @@ impl Known {
     /// Returns whether an executor said of a build that it will fail.
     pub(super) fn will_fail(&self, build: &BuildId) -> bool {
         self.failing.contains(build)
+    }
+
+    /// Returns for how many places of a semaphore somebody may have been before a queue that decides now, and read it since then: builds
+    /// that held it, and other queues in line. Where it is written with the decision it was read as it was right before.
+    pub(super) fn before_in_line(&self, queue: &QueueKey, name: &str, since: u64) -> usize {
+        let is_it = |state: &Semaphore| {
+            let is_its = state.key.tenant.as_ref().is_none_or(|tenant| *tenant == queue.tenant);
+            is_its && state.key.name == name
+        };
+        let (mut builds, mut queues) = (BTreeSet::new(), BTreeSet::new());
+        for states in self.semaphores.values().filter(|states| states.iter().all(|(_, state)| is_it(state))) {
+            let is_written = states.last().is_some_and(|(at, _)| *at == self.count);
+            let read_at = if is_written { self.count - 1 } else { since };
+            let first = states.partition_point(|(at, _)| *at <= read_at).saturating_sub(1);
+            for (_, state) in &states[first..] {
+                builds.extend(state.holders.iter().map(|holder| holder.build.clone()));
+                queues.extend(state.waiting.iter().map(Waiter::key).filter(|other| other != queue));
+            }
+        }
+        builds.len() + queues.len()
     }
 
     /// Returns whether an operator ever had answers of a tenant wait.
@@ -125,11 +172,16 @@ impl Known {
     /// Of a record that cannot be read.
     pub(super) fn see(&mut self, transaction: &[Written]) -> Result<Option<Facts>, String> {
         let mut heard = Heard::default();
+        self.count += 1;
         for write in transaction {
             self.see_one(write, &mut heard)?;
         }
         let Some((revision, stored)) = heard.head else { return Ok(None) };
         let head = stored.whole(|id| self.items.get(id)).map_err(|torn| torn.to_string())?;
+        let heads = self.heads.entry(head.key.clone()).or_default();
+        // Of some moves in a row what else there is was read before the first of them.
+        let since = heads.iter().rev().nth(MOVES_MAX).copied().unwrap_or_default();
+        heads.push(self.count);
         let own = partition(&head.key);
         let in_order = |arrivals: &BTreeMap<Key, Arrival>| -> Vec<(String, Arrival)> {
             let here = arrivals.iter().filter(|(key, _)| key.partition == own);
@@ -142,6 +194,7 @@ impl Known {
         let weight = transaction.len() + 3 * left.len() + heard.orders.len() + heard.stops.len();
         Ok(Some(Facts {
             revision,
+            since,
             items,
             taken: in_order(&heard.taken),
             waiting: in_order(&self.arrivals),
@@ -188,6 +241,9 @@ impl Known {
                 if tenant.events.result_queue_paused {
                     self.held.insert(tenant.name);
                 }
+            }
+            ("semaphores", _, Some(after)) => {
+                self.semaphores.entry(key.clone()).or_default().push((self.count, read(after)?));
             }
             ("merge", _, Some(after)) => {
                 let outcome: MergeOutcome = read(after)?;

@@ -2,21 +2,23 @@
 
 use super::line::{Place, Stage, Task};
 use super::turn::Turn;
+use super::waits::wrong_wait;
 use sluice_gate::{Item, Job, JobStatus, Standing};
 use sluice_model::BuildId;
 use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeKey;
 
 impl Turn<'_> {
-    /// Orders the builds of a place that wait for nothing, and skips what waits for something that did not pass.
-    pub(super) fn order_jobs(&mut self, at: usize) {
+    /// Orders the builds of a place that wait for nothing, and skips what waits for something that did not pass. `held_by` is the job of
+    /// a change ahead before which nothing of it begins.
+    pub(super) fn order_jobs(&mut self, at: usize, held_by: Option<&str>) {
         let place = &self.line.places[at];
         let is_told = place.standing == Standing::Reporting;
         let is_current = place.layout == self.line.layout && !self.needs_are_failing(at);
         if place.merges().is_none() || !(is_told || is_current) {
             return;
         }
-        let facts = self.facts;
+        let (facts, known) = (self.facts, self.known);
         let after = facts.after(&place.id);
         // What runs after the report waits until that is made.
         let report = after.and_then(|item| item.reporting.as_ref());
@@ -32,9 +34,15 @@ impl Turn<'_> {
                 continue;
             }
             let name = task.name.clone();
+            // Of those that need each other one may have been given what another one runs.
+            let wrong = after.filter(|_| is_alone).and_then(|item| wrong_wait(facts, known, item, &name, held_by));
+            self.misheard.extend(wrong);
+            if is_alone && held_by.is_some() {
+                continue;
+            }
             let under_way = |build, will_fail| Stage::UnderWay { build, will_fail };
             let stage = match recorded(after, &name) {
-                // Whether it has a semaphore, or what it requires, is not this queue's to say.
+                // Whether it has a semaphore, or what it requires, is not this queue's alone to say.
                 Recorded::WaitsForOthers => continue,
                 Recorded::Ended(result) => {
                     place.tasks[nth].stage = Stage::Ended(result);

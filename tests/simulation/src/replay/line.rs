@@ -98,6 +98,8 @@ pub(super) struct Task {
     pub(super) voting: bool,
     /// Whether it runs after the report.
     pub(super) reporter: bool,
+    /// Whether what is behind its change begins nothing before it has passed.
+    pub(super) holds: bool,
     pub(super) dependencies: Vec<Dependency>,
     pub(super) stage: Stage,
 }
@@ -144,6 +146,7 @@ impl Task {
             hash: summary.hash.clone(),
             voting: summary.voting,
             reporter: summary.reporter,
+            holds: summary.hold_following_changes,
             dependencies: summary.dependencies.clone(),
             stage,
         }
@@ -239,6 +242,12 @@ impl Place {
 
     pub(super) fn has_last_jobs_left(&self) -> bool {
         self.tasks.iter().any(|task| task.reporter && !task.is_over())
+    }
+
+    /// Returns the job by which it keeps what is behind it from beginning, if one does.
+    pub(super) fn holds(&self) -> Option<&str> {
+        let holds = |task: &&Task| task.holds && task.stage != Stage::Ended(BuildResult::Success);
+        self.tasks.iter().find(holds).map(|task| task.name.as_str())
     }
 
     /// Returns whether nothing more is awaited that decides about it.

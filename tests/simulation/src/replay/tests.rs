@@ -4,13 +4,14 @@ use super::compare::differences;
 use super::facts::{Facts, Known};
 use super::line::{Answer, Line, Merges, Place, Stage, Task};
 use super::turn::Turn;
+use super::waits::wrong_wait;
 use crate::windows::Window;
 use sluice_config::pipeline::Manager;
 use sluice_gate::queue::{Ahead, Slot};
-use sluice_gate::{Arrival, ArrivalKind, Candidate, Head, Standing};
+use sluice_gate::{Arrival, ArrivalKind, Candidate, Head, Item, Job, Standing, WaitsFor};
 use sluice_model::build::BuildResult;
 use sluice_model::change::{ChangeKey, ChangeRef};
-use sluice_model::job::Dependency;
+use sluice_model::job::{Dependency, JobSummary, SemaphoreUse, Shared};
 use sluice_model::{ArrivalId, BuildId, ItemId, ProjectName, QueueKey, QueueName, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +38,7 @@ fn place(number: u64, stage: Stage) -> Place {
             configures: false,
             fail_fast: false,
         }),
-        tasks: vec![Task { name, hash, voting: true, reporter: false, dependencies, stage }],
+        tasks: vec![Task { name, hash, voting: true, reporter: false, holds: false, dependencies, stage }],
         ..Place::new(id(number), change, false)
     }
 }
@@ -54,6 +55,7 @@ fn line(places: Vec<Place>) -> Line {
 fn nothing_new() -> Facts {
     Facts {
         revision: 1,
+        since: 0,
         head: Head::new(key(), Manager::Dependent, Window::GATE.initial, 1),
         items: BTreeMap::new(),
         taken: Vec::new(),
@@ -160,6 +162,7 @@ fn beside_paused(number: u64, guest: Stage) -> Place {
         hash: String::new(),
         voting: true,
         reporter: false,
+        holds: false,
         dependencies: vec![Dependency { name: "unit".into(), soft: false }],
         stage: guest,
     });
@@ -217,6 +220,71 @@ fn what_a_paused_build_waits_for_begins_while_the_last_jobs_of_the_first_run() {
     let (held, left) = next(line(vec![first, second, place(3, Stage::Waiting)]));
     assert_eq!((&held.places[1].tasks[1].stage, left.len()), (&RUNS, 0));
     assert_eq!(held.places[2].tasks[0].stage, Stage::Waiting);
+}
+
+/// G20: what is behind a change with a job that holds it begins when that has passed, however far behind it is.
+#[test]
+fn what_is_behind_a_job_that_holds_it_begins_when_that_has_passed() {
+    let begins = |herald: Stage| {
+        let mut first = place(1, RUNS);
+        let herald = Task { name: "herald".to_owned(), holds: true, stage: herald, ..first.tasks[0].clone() };
+        first.tasks.push(herald);
+        let (held, _) = next(line(vec![first, place(2, Stage::Waiting), place(3, Stage::Waiting)]));
+        held.places.iter().skip(1).map(|place| place.tasks[0].stage == RUNS).collect::<Vec<bool>>()
+    };
+    assert_eq!(begins(RUNS), [false, false]);
+    assert_eq!(begins(Stage::Ended(BuildResult::Success)), [true, true]);
+}
+
+/// Returns an item with a job that names the semaphore `one`, and waits for this.
+fn item(number: u64, waits_for: Option<WaitsFor>) -> Item {
+    let Place { id, change, .. } = place(number, RUNS);
+    let candidate = Candidate::bare(&change);
+    let slot = Slot { id, change, generation: 1, ahead: None, standing: Standing::Testing, joined: false, version: 1 };
+    let summary = JobSummary {
+        name: "locked".into(),
+        hash: String::new(),
+        dependencies: Vec::new(),
+        voting: true,
+        attempts: 3,
+        labels: Vec::new(),
+        semaphores: vec![SemaphoreUse { name: "one".to_owned(), resources_first: false }],
+        provides: Vec::new(),
+        requires: Vec::new(),
+        hold_following_changes: false,
+        success_message: None,
+        failure_message: None,
+        success_url: None,
+        failure_url: None,
+        shared: Shared::Never,
+        reporter: false,
+    };
+    let mut item = Item::admitted(&slot, candidate, "event", Timestamp(1));
+    item.jobs = vec![Job { waits_for, ..Job::new(summary) }];
+    item
+}
+
+/// N16, G20: what a job waits for is there to be waited for.
+#[test]
+fn a_job_that_is_kept_waiting_without_a_reason_is_told() {
+    let known = Known::of(1);
+    let is_wrong = |waits_for: Option<WaitsFor>, held_by: Option<&str>, others: Vec<Item>| {
+        let items = others.into_iter().map(|other| (other.id.clone(), other)).collect();
+        let facts = Facts { items, ..nothing_new() };
+        wrong_wait(&facts, &known, &item(1, waits_for), "locked", held_by).is_some()
+    };
+    let semaphore = |name: &str| Some(WaitsFor::Semaphore(name.to_owned()));
+    let herald = || Some(WaitsFor::Ahead("herald".into()));
+    let image = || Some(WaitsFor::Requirements(vec!["image".to_owned()]));
+    assert!(!is_wrong(None, None, Vec::new()) && !is_wrong(herald(), Some("herald"), Vec::new()));
+    assert!(is_wrong(semaphore("one"), None, Vec::new()), "nobody has it");
+    assert!(!is_wrong(semaphore("one"), None, vec![item(2, semaphore("one"))]), "another one may be before it");
+    assert!(is_wrong(semaphore("two"), None, vec![item(2, semaphore("one"))]), "it does not name that");
+    for (waits_for, held_by) in
+        [(herald(), None), (None, Some("herald")), (semaphore("one"), Some("herald")), (image(), None)]
+    {
+        assert!(is_wrong(waits_for.clone(), held_by, Vec::new()), "{waits_for:?}, held by {held_by:?}");
+    }
 }
 
 /// C2: a decision that is another one than the model's is told as such, and one that is the same is not.

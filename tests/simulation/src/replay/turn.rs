@@ -31,7 +31,7 @@ pub(super) struct Turn<'a> {
     pub(super) resumes: BTreeSet<BuildId>,
     /// Builds that were lost, or gave up: that they are stopped is no decision.
     pub(super) lost: BTreeSet<BuildId>,
-    /// Answers that were taken for others than merger and executors wrote.
+    /// Answers that were taken for others than merger and executors wrote, and jobs that are kept waiting for another reason than there is.
     pub(super) misheard: Vec<String>,
     /// What was heard and decided, in words.
     pub(super) steps: Vec<String>,
@@ -174,6 +174,7 @@ impl<'a> Turn<'a> {
                     hash: hash.to_owned(),
                     voting: job.voting,
                     reporter: job.reporter,
+                    holds: job.hold_following_changes,
                     dependencies: job.dependencies.clone(),
                     stage: Stage::Waiting,
                 },
@@ -436,18 +437,29 @@ impl<'a> Turn<'a> {
         }
         let is_held = self.line.places.iter().any(|place| place.standing == Standing::Reporting);
         let begins_until = self.begins_until();
+        // By which job what is behind a place is held: its own, or the one by which it is held itself.
+        let mut holding: BTreeMap<ItemId, String> = BTreeMap::new();
         for at in 0..self.line.worked_on() {
-            if !self.line.places[at].is_known() {
+            let place = &self.line.places[at];
+            if !place.is_known() {
                 continue;
             }
+            let held_by = place.ahead.as_ref().and_then(|(ahead, _)| holding.get(ahead)).cloned();
             match self.line.places[at].standing {
                 Standing::Landing | Standing::Pledged | Standing::Landed => {}
-                Standing::Reporting => self.order_jobs(at),
+                Standing::Reporting => self.order_jobs(at, None),
                 _ if is_held && at >= begins_until => {}
                 _ => {
                     self.ask(at);
-                    self.order_jobs(at);
+                    self.order_jobs(at, held_by.as_deref());
                 }
+            }
+            let place = &self.line.places[at];
+            // What is behind a bundle is behind all of it.
+            let before = at.checked_sub(1).filter(|_| place.joined).map(|before| &self.line.places[before].id);
+            let of_bundle = before.and_then(|before| holding.get(before)).cloned();
+            if let Some(job) = place.holds().map(str::to_owned).or(held_by).or(of_bundle) {
+                holding.insert(place.id.clone(), job);
             }
         }
         // What was skipped just now is over, too.
