@@ -129,7 +129,9 @@ impl Known {
             is_its && state.key.name == name
         };
         let (mut builds, mut queues) = (BTreeSet::new(), BTreeSet::new());
-        for states in self.semaphores.values().filter(|states| states.iter().all(|(_, state)| is_it(state))) {
+        // All states under one key are of one semaphore.
+        let its = |states: &&Vec<(u64, Semaphore)>| states.first().is_some_and(|(_, state)| is_it(state));
+        for states in self.semaphores.values().filter(its) {
             let is_written = states.last().is_some_and(|(at, _)| *at == self.count);
             let read_at = if is_written { self.count - 1 } else { since };
             let first = states.partition_point(|(at, _)| *at <= read_at).saturating_sub(1);
