@@ -55,6 +55,9 @@ pub enum ArrivalKind {
         change: ChangeRef,
         /// That pipeline.
         by: PipelineName,
+        /// Other pipelines that it supersedes, for this queue to tell: they are too many to be told at once.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        more: Vec<PipelineName>,
     },
     /// An operator takes a change out.
     Dequeue {
