@@ -320,6 +320,10 @@ fn a_cycle_may_bring_configuration_that_needs_both() {
     let defines = format!("{}{fresh}", PROJECT.replace("[unit, other, lint]", "[other]"));
     let uses = PROJECT.replace("[unit, other, lint]", "[fresh]");
     let (a, b) = cycle(&site, &[(".zuul.yaml", &defines)], &[(".zuul.yaml", &uses)]);
+    site.run();
+    for change in [&a, &b] {
+        assert_eq!(statuses(&site, change), ["demo/check success"], "{}", comments(&site, change));
+    }
     approve(&mut site, &[&a, &b]);
     assert_eq!(merged(&site), [1, 2], "{} {}", comments(&site, &a), comments(&site, &b));
     let c = site.forge.propose("org/two", 3, "C", "", &[("c", "x")]);
