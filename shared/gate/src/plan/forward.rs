@@ -167,8 +167,11 @@ impl Work<'_> {
     fn offered(&self, mut candidate: Candidate, is_one: bool) -> Candidate {
         candidate.moved_from = Some(self.head.key.queue.clone());
         candidate.needs.retain(|need| !self.head.has_landed(&need.change));
-        if !is_one {
-            candidate.cycle.clear();
+        if is_one {
+            candidate.mates.clear();
+        } else {
+            let cycle = std::mem::take(&mut candidate.cycle);
+            candidate.mates.extend(cycle.into_iter().filter(|key| *key != candidate.change.key));
         }
         candidate
     }

@@ -149,7 +149,8 @@ fn changes_that_need_each_other_move_to_queues_of_their_own_where_each_is_tested
     for (at, mate) in [(1, 'C'), (2, 'B')] {
         let ArrivalKind::Enqueue { candidates } = &bench.forwards[at].1.kind else { panic!() };
         let needs: Vec<_> = candidates[0].needs.iter().map(|need| need.change.key.clone()).collect();
-        assert_eq!((candidates[0].cycle.len(), needs), (0, vec![bench.change(mate).key]));
+        assert_eq!((candidates[0].cycle.len(), &candidates[0].mates), (0, &needs));
+        assert_eq!(needs, [bench.change(mate).key]);
         let mut own = Bench::new(Manager::Independent, &["unit"]);
         (own.layout, own.head.layout) = (bench.layout, 2);
         own.arrivals = vec![bench.forwards[at].1.clone()];
