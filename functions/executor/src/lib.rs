@@ -21,6 +21,7 @@ pub mod job;
 pub mod jobdir;
 pub mod joblog;
 mod kept;
+mod lines;
 pub mod live;
 pub mod lookup;
 pub mod phases;

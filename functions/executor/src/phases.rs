@@ -10,6 +10,7 @@ use crate::inventory::{self, JobVars, WrongName};
 use crate::job::{Job, Observer, Runner, Sources, StopSignal};
 use crate::jobdir::{self, Jobdir};
 use crate::joblog::{JobLog, now};
+use crate::lines;
 use crate::playbook::{self, FREEZE_INDEX, Inputs, Phase, Prepared, Shared};
 use crate::prepare::{self, Playbooks, PrepareError};
 use crate::receiver::RECORD_BYTES_MAX;
@@ -25,6 +26,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use sluice_config::pattern::Pattern;
 use sluice_model::build::{BuildResult, Ended, Pause};
+use sluice_model::git::Oid;
 use sluice_model::{BranchName, Timestamp};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -188,9 +190,11 @@ impl<'a> Build<'a> {
         nodes.troubles.iter().for_each(|trouble| log.say(trouble));
         let zuul = zuul(job, &placed, jobdir, self.settings, playbooks.context.clone());
         self.write_papers(&placed, &zuul, &nodes)?;
+        let own = &job.order.change.key.project;
         Ok(Stage {
             build: Build { settings: self.settings, job, sources: self.sources, jobdir, observer: self.observer },
             zuul,
+            tested: placed.iter().find(|placed| placed.project == *own).map(|placed| placed.commit.clone()),
             playbooks,
             nodes,
             frozen: Frozen::new(),
@@ -256,6 +260,8 @@ impl<'a> Build<'a> {
 struct Stage<'a> {
     build: Build<'a>,
     zuul: Map<String, Value>,
+    /// The commit of the change's own project that is checked out.
+    tested: Option<Oid>,
     playbooks: Playbooks,
     nodes: Nodes,
     frozen: Frozen,
@@ -316,7 +322,7 @@ impl Stage<'_> {
                 verdict.post(&playbook.canonical, &end);
             }
         }
-        self.conclude(&verdict, started_at, log)
+        self.conclude(&verdict, started_at, log).await
     }
 
     /// Waits for the jobs behind this one, if it asks for that; its nodes stay as they are meanwhile.
@@ -485,10 +491,14 @@ impl Stage<'_> {
         self.frozen = freeze::read(self.build.job, &state.facts, &hosts);
     }
 
-    fn conclude(self, verdict: &Verdict, started_at: Timestamp, log: &mut JobLog<'_>) -> Ended {
-        let jobdir = self.build.jobdir;
-        let (returned, _) = Returned::read(&jobdir.results);
+    async fn conclude(self, verdict: &Verdict, started_at: Timestamp, log: &mut JobLog<'_>) -> Ended {
+        let Build { job, sources, jobdir, .. } = self.build;
+        let (mut returned, _) = Returned::read(&jobdir.results);
         log.returned_secrets(&returned);
+        if let Some(tested) = &self.tested {
+            let said = lines::told_of_the_change(job, sources, jobdir, tested, &mut returned.data).await;
+            said.iter().for_each(|line| log.say(line));
+        }
         if let Err(error) = write_record(jobdir, &Value::Array(self.records)) {
             log.say(&format!("job-output.json could not be written: {error}"));
         }
@@ -541,7 +551,7 @@ fn disk_result(error: &std::io::Error) -> BuildResult {
     if error.kind() == std::io::ErrorKind::StorageFull { BuildResult::DiskFull } else { BuildResult::Retry }
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -243,6 +243,13 @@ pub fn states_of<'a>(speculation: &'a Speculation, project: &ProjectName) -> Vec
     speculation.branches.iter().filter(|state| state.branch.project == *project).collect()
 }
 
+/// Returns the packs of the change's own project, at the commit of it that is tested. They are here as long as its workspace is, which
+/// was made of them.
+pub async fn own_packs(job: &Job<'_>, sources: &dyn Sources, tested: &Oid) -> Result<Packs, SourceError> {
+    let own = &job.order.change.key;
+    packs(sources, Some(&own.connection), &own.project, &states_of(job.speculation, &own.project), tested).await
+}
+
 async fn packs(
     sources: &dyn Sources,
     connection: Option<&ConnectionName>,

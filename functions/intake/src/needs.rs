@@ -382,16 +382,21 @@ pub(crate) fn is_inside(layout: &Layout, change: &ChangeKey) -> bool {
 
 /// Returns a change as it is offered to a queue. One that is refused is shown without what it needs. In a dependent pipeline it says
 /// which changes are tested and landed together with it; elsewhere each is tested for itself, on what it needs, by the event of any
-/// ([`crate::mates`]).
+/// ([`crate::mates`]), and it says which of that need it in turn.
 pub(crate) fn candidate(facts: &ChangeFacts, needs: &Needs, refused: Option<String>, pipeline: &Pipeline) -> Candidate {
-    let is_bundled = refused.is_none() && pipeline.manager == Manager::Dependent;
     let below = if refused.is_some() { &[] } else { needs.open.as_slice() };
-    let cycle = if is_bundled { needs.cycle_of(&facts.change.key) } else { Vec::new() };
+    let own = &facts.change.key;
+    let tied = if refused.is_some() { Vec::new() } else { needs.cycle_of(own) };
+    let (cycle, mates): (Vec<ChangeKey>, Vec<ChangeKey>) = match pipeline.manager {
+        Manager::Dependent => (tied, Vec::new()),
+        _ => (Vec::new(), tied.into_iter().filter(|key| key != own).collect()),
+    };
     // What stands ahead in the queue says of itself what is to be said; jobs are told of all changes of a cycle by its first.
     let is_told = |need: &ChangeFacts| pipeline.manager != Manager::Dependent || cycle.contains(&need.change.key);
     Candidate {
         needs: below.iter().map(|need| alone(need, if is_told(need) { NEED_MESSAGE_CHARS } else { 0 })).collect(),
         cycle,
+        mates,
         unfollowed: needs.unfollowed.clone(),
         refused,
         ..alone(facts, 4_000)
@@ -413,6 +418,7 @@ fn alone(facts: &ChangeFacts, message_chars: usize) -> Candidate {
         author: facts.author.clone(),
         needs: Vec::new(),
         cycle: Vec::new(),
+        mates: Vec::new(),
         unfollowed: Vec::new(),
         refused: None,
         merged: (facts.status == ChangeStatus::Merged).then(|| InBranch { files: few_files(facts) }),

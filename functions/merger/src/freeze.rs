@@ -111,14 +111,16 @@ impl Merger {
         proposed: &[BranchConfig],
         live: &Live,
     ) -> Result<Option<MergeResult>, Unmade> {
-        let Candidate { change, needs, cycle, .. } = &item.candidate;
+        let Candidate { change, needs, cycle, mates, .. } = &item.candidate;
         let own = BranchKey { project: change.key.project.clone(), branch: change.branch.clone() };
-        // What needs each other is judged together: a part of it may make no sense by itself.
-        let is_plain = needs.is_empty() || !cycle.is_empty() || state.speculation.configured.is_empty();
+        // What needs each other is judged together: a part of it may make no sense by itself. Who brings some of that himself is told
+        // of all of it as of his own.
+        let is_one = !cycle.is_empty() || (!mates.is_empty() && state.touches_configuration);
+        let is_plain = needs.is_empty() || is_one || state.speculation.configured.is_empty();
         let (false, Some(base)) = (is_plain, &state.base) else {
             return Ok(None);
         };
-        let of_own = state.speculation.configured.contains(&own);
+        let of_own = mates.is_empty() && state.speculation.configured.contains(&own);
         let below = if of_own { self.proposed(state, live, Some((&own, base))).await? } else { proposed.to_vec() };
         let wrong = live.layout.overlay(&below, Scope::ToValidate).errors_since(&live.layout);
         if wrong.is_empty() {

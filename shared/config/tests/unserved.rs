@@ -31,16 +31,17 @@ fn triggers_that_never_fire_are_told() {
 - pipeline: {name: validated, manager: independent, trigger: {zuul: [{event: [image-validate, image-delete]}]}}
 - pipeline: {name: merged, manager: independent, trigger: {zuul: [{event: project-change-merged}]}}
 - pipeline: {name: post, manager: supercedent, trigger: {github: [{event: push}]}}
-- pipeline: {name: urgent, manager: independent, supersedes: [periodic, images, merged, post, asked], trigger: {github: [{event: push}]}}
+- pipeline: {name: urgent, manager: independent, supersedes: [periodic, images, merged, post, asked, MORE], trigger: {github: [{event: push}]}}
 - pipeline: {name: asked, manager: independent, trigger: {github: [{event: pull_request, action: comment, permission: write}]}}
 - secret: {name: token, oidc: null}
 - secret: {name: password, data: {a: b}}
 ";
+    let more = ["validated"; 28].join(", ");
     assert_eq!(
-        warnings(text),
+        warnings(&text.replace("MORE", &more)),
         [
             "pipeline images: no missing image has itself built yet: of image-build the pipeline images hears by `sluice image build` alone",
-            "pipeline urgent: only the first 4 of the pipelines that it supersedes lose what enters it",
+            "pipeline urgent: only the first 32 of the pipelines that it supersedes lose what enters it",
             "pipeline validated: nothing tells of image-delete yet: the pipeline validated is never started by this",
             "pipeline validated: nothing tells of image-validate yet: the pipeline validated is never started by this",
             "secret token: tokens are not issued yet: jobs that use this secret end as CONFIG_ERROR",

@@ -55,6 +55,9 @@ pub enum ArrivalKind {
         change: ChangeRef,
         /// That pipeline.
         by: PipelineName,
+        /// Other pipelines that it supersedes, for this queue to tell: they are too many to be told at once.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        more: Vec<PipelineName>,
     },
     /// An operator takes a change out.
     Dequeue {
@@ -99,6 +102,7 @@ impl Candidate {
             author: String::new(),
             needs: Vec::new(),
             cycle: Vec::new(),
+            mates: Vec::new(),
             unfollowed: Vec::new(),
             refused: None,
             merged: None,
@@ -112,6 +116,11 @@ impl Candidate {
     /// Returns whether another change is one of those that need this one as much as it needs them.
     pub(crate) fn is_mate(&self, key: &ChangeKey) -> bool {
         self.cycle.contains(key) && *key != self.change.key
+    }
+
+    /// Returns whether another change needs this one as much as this one needs it, be they tested as one or each for itself.
+    pub fn is_tied_to(&self, key: &ChangeKey) -> bool {
+        self.mates.contains(key) || self.is_mate(key)
     }
 }
 
@@ -135,6 +144,9 @@ pub struct Candidate {
     /// where each is tested for itself. The others are among [`Self::needs`] too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cycle: Vec<ChangeKey>,
+    /// Where each is tested for itself, those of [`Self::needs`] that need this one in turn; empty where [`Self::cycle`] names them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mates: Vec<ChangeKey>,
     /// Some of the addresses that it says it depends on and that nobody can be asked about, for no connection leads to their host:
     /// they are not waited for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

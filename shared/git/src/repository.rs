@@ -41,6 +41,32 @@ impl Repository {
         Ok(Self { project: project.clone(), git, dir: dir.to_owned(), indexes: BTreeMap::new() })
     }
 
+    /// Opens a repository of its own in `dir`, made of packs that lie in `pack_dir`: linked, or copied from another file system.
+    ///
+    /// What is done with it changes nothing in `pack_dir`.
+    pub fn of_packs(project: &ProjectName, dir: &Path, pack_dir: &Path, packs: &[PackName]) -> Result<Self, PackError> {
+        create(project, dir)?;
+        let own_dir = dir.join("objects/pack");
+        for name in packs {
+            for ending in ["pack", "idx"] {
+                let file = format!("{name}.{ending}");
+                let (from, to) = (pack_dir.join(&file), own_dir.join(&file));
+                // A copy onto what is linked already would empty both.
+                if to.exists() {
+                    continue;
+                }
+                let put = fs::hard_link(&from, &to).or_else(|_| fs::copy(&from, &to).map(drop));
+                put.map_err(|source| PackError::Directory {
+                    project: project.clone(),
+                    doing: "put a pack at",
+                    path: to,
+                    source,
+                })?;
+            }
+        }
+        Self::open(project, dir)
+    }
+
     /// Returns the project.
     pub fn project(&self) -> &ProjectName {
         &self.project

@@ -104,7 +104,7 @@ pub struct BranchState {
     pub base: Commit,
     /// The result: what is tested. Equal to `base` where nothing was put on it.
     pub result: Commit,
-    /// Object keys of the packs that together hold everything reachable from `result`.
+    /// Object keys of the packs that together hold everything reachable from `result`, and from the commits that were proposed.
     pub packs: Vec<String>,
 }
 

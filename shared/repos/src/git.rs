@@ -353,7 +353,9 @@ fn merge_here(
         }
     };
     let files = touched(repository, &onto.id, &ask.head, &result.id)?;
-    let pack = repository.pack_objects_beyond(std::slice::from_ref(&result.id), packs).map_err(unknown)?;
+    // The proposed commit goes with it where the result does not have it as a parent: what jobs say of lines is told of its files.
+    let tips = [result.id.clone(), ask.head.clone()];
+    let pack = repository.pack_objects_beyond(&tips, packs).map_err(unknown)?;
     let kept = match keep {
         // A change that its branch holds already leaves nothing to move to.
         Keep::Added if result.id != onto.id => match repository.added(&onto.id, &result.id) {

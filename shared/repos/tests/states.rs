@@ -121,6 +121,22 @@ async fn each_pack_of_a_state_is_one_object() {
     assert!(packs.iter().all(|key| keys::index_beside(key).is_none()), "{packs:?}");
 }
 
+/// Z7.4: whoever tells lines of the change's own files has them by the state's packs, whichever way the change is put on its branch.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_holds_the_commit_that_was_proposed_in_every_merge_mode() {
+    let ground = Ground::new().await;
+    let repos = ground.repos("one", ground.forge.web_url());
+    let modes = [MergeMode::SquashMerge, MergeMode::CherryPick, MergeMode::Rebase, MergeMode::Merge];
+    for (number, mode) in modes.into_iter().enumerate() {
+        let head = ground.propose(number).await;
+        let state = merged(&repos, &MergeAsk { mode, ..ask(&head, None) }).await;
+        let elsewhere = ground.repos(&format!("of-{number}"), "http://127.0.0.1:1");
+        let file = format!("file-{number}");
+        let found = elsewhere.present(&at(), &head, Some(&state), std::slice::from_ref(&file)).await.unwrap();
+        assert_eq!(found, [file], "{mode:?}");
+    }
+}
+
 /// States and lists of an earlier version name packs whose index is an object of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pack_of_an_earlier_version_is_read_with_the_index_beside_it() {

@@ -202,6 +202,7 @@ fn arrival(played: &Played, key: &ChangeKey) -> Arrival {
         author: facts.author.clone(),
         needs: Vec::new(),
         cycle: Vec::new(),
+        mates: Vec::new(),
         unfollowed: Vec::new(),
         refused: None,
         merged: None,

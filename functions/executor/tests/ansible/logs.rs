@@ -107,6 +107,46 @@ async fn what_a_job_returns_is_merged_over_calls_and_checked() {
     assert!(returned.log.contains("an artifact must have name and url"), "{}", returned.log);
 }
 
+/// Z7.4, G05: what came before a change moves its lines, and people are told of those that they wrote.
+#[tokio::test]
+async fn comments_on_lines_of_a_merged_file_are_told_of_the_changes_own() {
+    let play = r#"
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - zuul_return:
+        data:
+          zuul:
+            file_comments:
+              a.txt:
+                - {line: 5, message: unused}
+                - {line: 1, message: new}
+                - {range: {start_line: 4, start_character: 0, end_line: 5, end_character: 2}, message: long}
+              made.txt: [{line: 3, message: by the job}]
+              theirs.txt: [{line: 1, message: not its own}]
+"#;
+    let mut story = Story::new(&[(PROJECT, "say.yaml", play), (PROJECT, "a.txt", "one\ntwo\nthree\n")]);
+    let ahead = [("a.txt", "put\nin\none\ntwo\nthree\n"), ("theirs.txt", "x\n")];
+    story.merge(&ahead, &[("a.txt", "one\ntwo\nTHREE\n")]);
+    story.job.run = vec![untrusted("say")];
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, Success, "{}", outcome.log);
+    let comments = &outcome.ended.data["zuul"]["file_comments"];
+    let not_own = "of what was tested; the change itself does not have it";
+    let expected = json!({
+        "a.txt": [
+            {"line": 3, "message": "unused"},
+            {"line": 1, "message": format!("new (line 1 {not_own})")},
+            {"range": {"start_line": 2, "start_character": 0, "end_line": 3, "end_character": 2}, "message": "long"},
+        ],
+        "made.txt": [{"line": 3, "message": "by the job"}],
+        "theirs.txt": [{"line": 1, "message": format!("not its own (line 1 {not_own})")}],
+    });
+    assert_eq!(*comments, expected, "{}", outcome.log);
+    let said = "Comments on made.txt keep the lines that the job named: there is no such file in the tested state";
+    assert!(outcome.log.contains(said), "{}", outcome.log);
+}
+
 /// Z7.1
 #[tokio::test]
 async fn a_job_can_say_that_its_failed_pre_run_counts() {

@@ -345,6 +345,17 @@ impl Story {
         self.project.1 = self.repos[&ProjectName::from(PROJECT)].commit(files);
     }
 
+    /// Makes the change under test one that writes `own`, and merges it with what came before it: `ahead`, which it does not know.
+    pub fn merge(&mut self, ahead: &[(&str, &str)], own: &[(&str, &str)]) {
+        let repo = &self.repos[&ProjectName::from(PROJECT)];
+        repo.git(&["switch", "-q", "-c", "change"]);
+        self.order.change.head = repo.commit(own).id;
+        repo.git(&["switch", "-q", "main"]);
+        self.project.0 = repo.commit(ahead);
+        repo.git(&["merge", "-q", "--no-ff", "-m", "merged", "change"]);
+        self.project.1 = repo.commit(&[]);
+    }
+
     /// Opens a secret for `playbook` under `name`.
     pub fn secret(&mut self, playbook: &mut Playbook, name: &str, plain: Value) {
         let secret = SecretUse {

@@ -22,8 +22,8 @@ pub use trigger::{
 use serde::{Deserialize, Serialize};
 use sluice_model::{ConnectionName, PipelineName, poke::Precedence};
 
-/// The pipelines that one may supersede; whatever enters tells each of them, in one transaction.
-pub const SUPERSEDES_MAX: usize = 4;
+/// The pipelines that one may supersede.
+pub const SUPERSEDES_MAX: usize = 32;
 
 /// A pipeline with its names resolved to connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

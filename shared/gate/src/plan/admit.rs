@@ -66,7 +66,9 @@ impl Work<'_> {
                 ArrivalKind::Enqueue { candidates } => {
                     self.is_sent_on(&arrival, candidates) || self.enqueue_all(&arrival, candidates)
                 }
-                ArrivalKind::Superseded { change, by } => self.is_superseded(change, by),
+                ArrivalKind::Superseded { change, by, more } => {
+                    self.is_superseded(change, by) && self.is_passed_on(&arrival, change, by, more)
+                }
                 ArrivalKind::Seen { change, gone, merged, needs, as_of } => {
                     self.is_older(change, *as_of)
                         || self.seen(&arrival, change, (gone.as_deref(), *merged), needs.as_deref())

@@ -11,30 +11,65 @@ use sluice_config::pipeline::{Manager, SUPERSEDES_MAX};
 use sluice_model::change::ChangeRef;
 use sluice_model::{ArrivalId, ItemId, PipelineName, QueueKey};
 
+/// Superseded pipelines that one plan tells of a change; the last of them tells the others, as many at a time.
+const TOLD_AT_ONCE: usize = 4;
+
 /// More than there are changes in a queue, or arrivals that one look reads.
 const MANY: usize = 2_000;
 
 impl Work<'_> {
     /// Returns how many records the entry of one change writes.
     pub(super) fn entry_records(&self) -> usize {
-        ENTRY_RECORDS + self.superseded().len()
-    }
-
-    fn superseded(&self) -> &[PipelineName] {
-        let all = self.snapshot.pipeline.map_or(&[][..], |pipeline| pipeline.supersedes.as_slice());
-        &all[..all.len().min(SUPERSEDES_MAX)]
+        ENTRY_RECORDS + self.snapshot.pipeline.map_or(0, |pipeline| pipeline.supersedes.len().min(TOLD_AT_ONCE))
     }
 
     /// Has a change that entered here leave the pipelines that this one supersedes, as the same revision. Whether it stands there
     /// is known there alone, and by what arrived before.
     pub(super) fn supersede(&mut self, item: &ItemId, change: &ChangeRef, event_id: &str) {
-        for pipeline in self.superseded().to_vec() {
-            let Some(queue) = (self.snapshot.queue_of)(&pipeline, change) else { continue };
-            if queue == self.head.key {
-                continue;
-            }
-            let kind = ArrivalKind::Superseded { change: change.clone(), by: self.head.key.pipeline.clone() };
-            let id = ArrivalId::derive(&[item.as_str(), &queue.to_string()]);
+        let Some(pipeline) = self.snapshot.pipeline else { return };
+        let named: Vec<PipelineName> = pipeline.supersedes.iter().take(SUPERSEDES_MAX).cloned().collect();
+        let by = self.head.key.pipeline.clone();
+        self.tell_superseded(&named, change, &by, item.as_str(), event_id);
+    }
+
+    /// Tells the others of the pipelines that lose what this one has lost. Returns false when not all of it could be done yet.
+    pub(super) fn is_passed_on(
+        &mut self,
+        arrival: &Arrival,
+        change: &ChangeRef,
+        by: &PipelineName,
+        more: &[PipelineName],
+    ) -> bool {
+        let has_room = more.is_empty() || self.has_room(TOLD_AT_ONCE);
+        if has_room {
+            self.tell_superseded(more, change, by, arrival.id.as_str(), &arrival.event_id);
+        }
+        has_room
+    }
+
+    /// Tells some pipelines that a change entered one which supersedes them; what is too much for one plan is the last one's to tell.
+    fn tell_superseded(
+        &mut self,
+        pipelines: &[PipelineName],
+        change: &ChangeRef,
+        by: &PipelineName,
+        from: &str,
+        event_id: &str,
+    ) {
+        // One that is named twice is told once, and the one that was entered keeps what it has.
+        let is_meant = |at: usize| pipelines[at] != *by && !pipelines[..at].contains(&pipelines[at]);
+        let queue_of = self.snapshot.queue_of;
+        let queues = (0..pipelines.len()).filter(|at| is_meant(*at)).filter_map(|at| {
+            let queue = queue_of(&pipelines[at], change).filter(|queue| *queue != self.head.key)?;
+            Some((at, queue))
+        });
+        let told: Vec<(usize, QueueKey)> = queues.take(TOLD_AT_ONCE).collect();
+        for (place, (at, queue)) in told.into_iter().enumerate() {
+            let is_last = place + 1 == TOLD_AT_ONCE;
+            let left = (at + 1..pipelines.len()).filter(|at| is_last && is_meant(*at));
+            let more = left.map(|at| pipelines[at].clone()).collect();
+            let kind = ArrivalKind::Superseded { change: change.clone(), by: by.clone(), more };
+            let id = ArrivalId::derive(&[from, &queue.to_string()]);
             self.forward(queue, id, 0, event_id, kind);
         }
     }
@@ -132,8 +167,11 @@ impl Work<'_> {
     fn offered(&self, mut candidate: Candidate, is_one: bool) -> Candidate {
         candidate.moved_from = Some(self.head.key.queue.clone());
         candidate.needs.retain(|need| !self.head.has_landed(&need.change));
-        if !is_one {
-            candidate.cycle.clear();
+        if is_one {
+            candidate.mates.clear();
+        } else {
+            let cycle = std::mem::take(&mut candidate.cycle);
+            candidate.mates.extend(cycle.into_iter().filter(|key| *key != candidate.change.key));
         }
         candidate
     }

@@ -53,7 +53,9 @@ impl Work<'_> {
             return Box::new(self.ahead_of(&item.id).filter_map(|slot| self.items.get(&slot.id)).filter_map(in_queue));
         }
         let here = |change: &ChangeRef| self.items.values().find(|other| other.candidate.change == *change);
-        let needs = item.candidate.needs.iter().rev().map(|need| &need.change);
+        // What needs it in turn is not below it more than it is below that: each would wait for the other one for ever.
+        let needs = item.candidate.needs.iter().rev().filter(move |need| !item.candidate.is_tied_to(&need.change.key));
+        let needs = needs.map(|need| &need.change);
         Box::new(needs.filter_map(move |change| match here(change) {
             Some(other) => in_queue(other),
             None => self.snapshot.provided.get(change).cloned().map(|known| Ahead::Known(Box::new(known))),

@@ -78,6 +78,7 @@ pub(super) fn candidate(of: &Change) -> Candidate {
         author: of.author.into(),
         needs: Vec::new(),
         cycle: Vec::new(),
+        mates: Vec::new(),
         unfollowed: Vec::new(),
         refused: None,
         merged: None,

@@ -206,6 +206,21 @@ fn nobody_is_taken_in_by_the_event_of_another_one_where_that_may_not_be() {
     }
 }
 
+/// D10, Z4.3: in check none of them waits for what another one provides that waits for it in turn.
+#[test]
+fn changes_that_need_each_other_are_checked_without_waiting_for_what_each_provides() {
+    let both = "{name: base, parent: null, provides: [image], requires: [image]}";
+    let mut site = configured(MAIN, &CONFIG.replace("{name: base, parent: null}", both));
+    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    site.run();
+    for change in [&a, &b] {
+        assert_eq!(statuses(&site, change), ["demo/check success"], "{}", comments(&site, change));
+    }
+    let checks: Vec<_> = orders(&site).into_iter().filter(|order| order.queue.pipeline.as_str() == "check").collect();
+    assert!(!checks.is_empty() && checks.iter().all(|order| order.providers.is_empty()), "{checks:?}");
+    assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
+}
+
 /// D10: check votes for both; in the gate they are one bundle, and each has three reports in all.
 #[test]
 fn two_changes_that_need_each_other_are_voted_for_and_merge_together() {
@@ -305,6 +320,10 @@ fn a_cycle_may_bring_configuration_that_needs_both() {
     let defines = format!("{}{fresh}", PROJECT.replace("[unit, other, lint]", "[other]"));
     let uses = PROJECT.replace("[unit, other, lint]", "[fresh]");
     let (a, b) = cycle(&site, &[(".zuul.yaml", &defines)], &[(".zuul.yaml", &uses)]);
+    site.run();
+    for change in [&a, &b] {
+        assert_eq!(statuses(&site, change), ["demo/check success"], "{}", comments(&site, change));
+    }
     approve(&mut site, &[&a, &b]);
     assert_eq!(merged(&site), [1, 2], "{} {}", comments(&site, &a), comments(&site, &b));
     let c = site.forge.propose("org/two", 3, "C", "", &[("c", "x")]);

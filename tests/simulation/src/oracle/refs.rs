@@ -39,7 +39,7 @@ impl Oracle {
             let mut verdicts = own.flat_map(|(_, known)| &known.verdicts);
             verdicts.any(|verdict| verdict.pipeline == due.pipeline && verdict.head == due.head)
         };
-        let left = self.due_refs.iter().filter(|due| !(has_discarded && due.is_event) && !is_known(due));
+        let left = self.due_refs.iter().filter(|due| !(is_known(due) || has_discarded && due.is_event));
         left.map(|due| format!("{} at {} never came to be tested in {}", due.branch, due.head, due.pipeline)).collect()
     }
 }

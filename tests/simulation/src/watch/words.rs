@@ -27,7 +27,7 @@ impl Watch {
                     None => Ok(()),
                 }
             }
-            ArrivalKind::Superseded { change, by } => {
+            ArrivalKind::Superseded { change, by, .. } => {
                 let stays = |slot: &&Slot| {
                     slot.change == *change && self.former.contains(&slot.id) && !slot.standing.is_decided()
                 };

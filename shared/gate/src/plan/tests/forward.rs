@@ -6,6 +6,7 @@ use crate::landing::LandingEnd;
 use crate::plan::{LayoutNumbers, RECORDS_MAX};
 use insta::assert_snapshot;
 use sluice_config::pipeline::{GitHubReporter, Manager, Reporter, ReporterKind};
+use sluice_model::change::ChangeRef;
 use sluice_model::git::Commit;
 
 fn told(bench: &Bench) -> Vec<String> {
@@ -15,6 +16,10 @@ fn told(bench: &Bench) -> Vec<String> {
         other => format!("{other:?}"),
     };
     bench.forwards.iter().map(|(queue, arrival)| format!("{} {}", queue.queue, changes(&arrival.kind))).collect()
+}
+
+fn superseded_by(pipeline: &str, change: ChangeRef) -> ArrivalKind {
+    ArrivalKind::Superseded { change, by: pipeline.into(), more: Vec::new() }
 }
 
 /// G19, Z6.1: whoever enters is told to the pipelines that this one supersedes; who may not enter is not.
@@ -41,14 +46,14 @@ fn a_superseded_change_leaves_with_its_builds_stopped() {
         vec![Reporter { connection: "github".into(), kind: ReporterKind::GitHub(github) }];
     bench.approve("A");
     bench.run();
-    let superseded = |bench: &Bench| ArrivalKind::Superseded { change: bench.change('A'), by: "gate".into() };
+    let superseded = |bench: &Bench| superseded_by("gate", bench.change('A'));
     bench.revise('A');
     let other = superseded(&bench);
     bench.arrive(other);
     assert_snapshot!(bench.run(), @"");
     let mut before = bench.change('A');
     (before.head, before.patchset) = ("A1".into(), "A1".to_owned());
-    bench.arrive(ArrivalKind::Superseded { change: before, by: "gate".into() });
+    bench.arrive(superseded_by("gate", before));
     assert_snapshot!(bench.run(), @r"
     stop A unit
     A leaves: DEQUEUED
@@ -60,6 +65,32 @@ fn a_superseded_change_leaves_with_its_builds_stopped() {
     );
 }
 
+/// G19: more pipelines than one plan tells tell each other, each once; the one that was entered keeps what it has.
+#[test]
+fn a_change_leaves_any_number_of_superseded_pipelines() {
+    let others: Vec<String> = (10..22).map(|number| format!("p{number}")).collect();
+    let mut bench = Bench::gate(&["unit"]);
+    bench.pipeline.supersedes = others.iter().map(|name| name.as_str().into()).collect();
+    bench.pipeline.supersedes.extend(["gate".into(), "p10".into()]);
+    bench.approve("A");
+    bench.run();
+    let mut ahead = std::mem::take(&mut bench.forwards);
+    assert_eq!(ahead.len(), 4);
+    let mut told = Vec::new();
+    while let Some((queue, arrival)) = ahead.pop() {
+        told.push(queue.pipeline.to_string());
+        let mut other = Bench::new(Manager::Independent, &["unit"]);
+        other.approve("A");
+        other.run();
+        other.arrive(arrival.kind);
+        other.run();
+        assert_eq!((other.left.as_slice(), other.arrivals.len()), (&["A DEQUEUED".to_owned()][..], 0));
+        ahead.append(&mut other.forwards);
+    }
+    told.sort();
+    assert_eq!(told, others);
+}
+
 /// G19: what is being put into its branch is not taken out of it.
 #[test]
 fn a_change_that_lands_is_not_superseded() {
@@ -69,7 +100,7 @@ fn a_change_that_lands_is_not_superseded() {
     bench.pass("A");
     bench.run();
     let change = bench.change('A');
-    bench.arrive(ArrivalKind::Superseded { change, by: "other".into() });
+    bench.arrive(superseded_by("other", change));
     bench.run();
     bench.land();
     bench.run();
@@ -118,7 +149,8 @@ fn changes_that_need_each_other_move_to_queues_of_their_own_where_each_is_tested
     for (at, mate) in [(1, 'C'), (2, 'B')] {
         let ArrivalKind::Enqueue { candidates } = &bench.forwards[at].1.kind else { panic!() };
         let needs: Vec<_> = candidates[0].needs.iter().map(|need| need.change.key.clone()).collect();
-        assert_eq!((candidates[0].cycle.len(), needs), (0, vec![bench.change(mate).key]));
+        assert_eq!((candidates[0].cycle.len(), &candidates[0].mates), (0, &needs));
+        assert_eq!(needs, [bench.change(mate).key]);
         let mut own = Bench::new(Manager::Independent, &["unit"]);
         (own.layout, own.head.layout) = (bench.layout, 2);
         own.arrivals = vec![bench.forwards[at].1.clone()];

@@ -2,6 +2,7 @@
 //! what is ahead of them, and what is given on from there.
 
 use super::bench::{Bench, after, job};
+use crate::arrival::{ArrivalKind, Candidate};
 use crate::item::JobStatus;
 use crate::plan::{OrderDraft, RunSeen};
 use crate::provided::{Offer, OfferState, Provided};
@@ -395,4 +396,24 @@ fn a_dependency_in_another_queue_provides() {
     bench.approve_needing('D', "A");
     assert_snapshot!(bench.run(), @"D leaves: FAILURE");
     assert!(bench.comments()[0].contains("Job user requires artifact(s) image"), "{:?}", bench.comments());
+}
+
+/// Z4.3, Z6.5: of changes that need each other, each tested for itself, none waits for what another one of them provides.
+#[test]
+fn nobody_waits_for_what_a_change_provides_that_needs_him_in_turn() {
+    for is_tied in [false, true] {
+        let mut bench = Bench::new(Manager::Independent, &[]);
+        image_jobs(&mut bench);
+        bench.jobs.remove(0);
+        bench.jobs[0].dependencies.clear();
+        let offer = Offer { job: "build".into(), provides: vec!["image".to_owned()], state: OfferState::Awaited };
+        let a = bench.change('A');
+        bench.provided.insert(a.clone(), Provided { change: a.clone(), jobs: vec![offer] });
+        let mates = if is_tied { vec![a.key] } else { Vec::new() };
+        let candidates = vec![Candidate { mates, ..bench.candidate('B', "A") }];
+        bench.arrive(ArrivalKind::Enqueue { candidates });
+        let done = bench.run();
+        assert_eq!(done.trim(), if is_tied { "run B user on 0AB" } else { "" });
+        assert_eq!(waits(&bench, "user"), if is_tied { "" } else { "requirements: image" });
+    }
 }
