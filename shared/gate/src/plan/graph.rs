@@ -83,11 +83,19 @@ fn is_over_behind(item: &Item, at: usize) -> bool {
 }
 
 /// Has everything behind a job wait again, since the build that it ran beside is gone; returns what has to stop for it.
-/// What was attempted that way is no attempt.
+/// What was attempted that way is no attempt. What a job that is not asked again left out stays left out.
 pub(super) fn begin_again_behind(item: &mut Item, at: usize, why: &str) -> Vec<Stop> {
     let mut stops = Vec::new();
-    for other in behind(item, at) {
+    let again = behind(item, at);
+    let others = item.jobs.iter().enumerate().filter(|(other, _)| *other != at && !again.contains(other));
+    let chosen: Vec<String> = others.map(|(_, job)| left_out_by(&job.summary.name)).collect();
+    for other in again {
         let job = &mut item.jobs[other];
+        if let JobStatus::Ended { result: BuildResult::Skipped, detail: Some(why), .. } = &job.status
+            && chosen.contains(why)
+        {
+            continue;
+        }
         let request = job.request.take();
         if job.is_under_way()
             && let Some(build) = job.build.clone()

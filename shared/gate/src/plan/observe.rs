@@ -146,6 +146,7 @@ impl Work<'_> {
         }
         item.ask = Ask::Merged(merged);
         item.note(note.clone());
+        let stops: Vec<Stop> = stops.into_iter().filter(|stop| !self.is_wanted_elsewhere(id, &stop.build)).collect();
         self.plan.stops.extend(stops);
         for job in gone.into_iter().filter(Job::is_under_way) {
             if let Some(build) = job.build.filter(|build| !self.is_wanted_elsewhere(id, build)) {

@@ -132,6 +132,33 @@ fn children_of_a_paused_build_that_is_lost_run_again_with_its_next_attempt() {
     assert_eq!(bench.left, ["A FAILURE"]);
 }
 
+/// Z4.3, J18: what another job left out stays so when a paused build is lost that it would have run beside: that job is not asked again.
+#[test]
+fn what_another_job_left_out_stays_left_out_when_a_paused_build_is_lost() {
+    let mut bench = Bench::gate(&[]);
+    bench.jobs = vec![
+        job("registry"),
+        job("chooser"),
+        after("both", &["registry", "chooser"]),
+        after("last", &["both"]),
+        after("own", &["registry"]),
+    ];
+    bench.approve("A");
+    bench.run();
+    bench.end_returning('A', "chooser", Success, map(json!({"zuul": {"child_jobs": []}})));
+    bench.run();
+    pause(&mut bench, 'A', "registry", json!({"zuul": {"child_jobs": []}}));
+    assert_snapshot!(bench.run(), @"resume A registry");
+    bench.show('A', "registry", RunSeen::Lost { why: "the executor is silent".to_owned() });
+    assert_snapshot!(bench.run(), @r"
+    stop A registry
+    run A registry (attempt 2) on 0A
+    ");
+    bench.end('A', "registry", Success);
+    assert_snapshot!(bench.run(), @"run A own on 0A");
+    assert_eq!([result(&bench, "both").0, result(&bench, "last").0], [Some(Skipped); 2]);
+}
+
 /// Z4.3, R01: a paused build whose job changes is stopped, and what ran beside it begins again after its new one.
 #[test]
 fn children_of_a_paused_build_whose_job_changes_begin_again() {
