@@ -69,7 +69,8 @@ fn a_mistake_of_shape_hides_no_other_of_its_stanza() {
         (
             "org/config",
             "- provider:\n    name: p\n    section: s\n    labels: [{slots: few}]\n    flavor-defaults: {final: perhaps, tag: 1}\n",
-            &["{slots: few}", "few", "perhaps", "tag"],
+            // What a provider with mistakes names is looked for all the same.
+            &["{slots: few}", "few", "perhaps", "tag", "s"],
         ),
         // Each member of a list that is wrong, and not the list.
         ("org/project", "- job:\n    name: j\n    intermediate: true\n", &["true"]),
