@@ -50,6 +50,8 @@ const GATE_MILLIS: u64 = 60_000;
 const LANDING_MILLIS: u64 = 200;
 /// Seconds from one tick of the timer to the next.
 const TICK_SECONDS: u64 = 60;
+/// How long before it is cut off an executor may have renewed its session last, at most.
+const RENEWED_MILLIS: u64 = 1_000;
 
 /// Calls that do something outside, which no fence guards. Whoever sleeps before one of them does so within the time that a
 /// function has, after which its process is ended.
@@ -419,7 +421,8 @@ impl Sim {
             let session = executor.session.clone();
             let Some(since) = self.silent_since.get(&session).copied() else { continue };
             let is_over = executor.is_over(since, now);
-            if is_over {
+            // Others count from when it renewed its session last, which was before it was cut off.
+            if executor.is_over(since, now.plus_millis(RENEWED_MILLIS)) {
                 let builds = executor.builds.iter().map(|running| running.claimed.run.build.clone());
                 self.oracle.unlucky.extend(builds.chain(executor.busy.iter().cloned()));
             }
