@@ -3,6 +3,7 @@
 #
 #   CARGO_TARGET_DIR   where cargo builds (default: ./target); put it outside of a checkout that is watched or copied
 #   SEEDS              which sites the simulator plays: make sim SEEDS=1..500 (default: a thousand new ones)
+#   TMPDIR             where `make bench` keeps its files (default: /dev/shm where it has a gigabyte free, else /tmp)
 #   ARGS               passed on to the program: make up ARGS="--listen 127.0.0.1:9100", make demo ARGS=--keep
 
 CARGO ?= cargo
@@ -47,7 +48,8 @@ test: build ## Passes every test.
 # Optimised, since they tell rates and times. The second holds the SDK, which takes minutes to build so. Repositories and directories
 # of builds lie in memory where they can: whenever ext4 makes a file, it looks through those that were deleted of late, which would be
 # most of what a build is measured to take.
-BENCH_TMPDIR ?= $(if $(TMPDIR),$(TMPDIR),$(shell [ -w /dev/shm ] && echo /dev/shm || echo /tmp))
+# Containers often have 64 MB there, which is too little.
+BENCH_TMPDIR = $(if $(TMPDIR),$(TMPDIR),$(shell [ -w /dev/shm ] && [ "$$(df -Pk /dev/shm | awk 'NR == 2 { print $$4 }')" -gt 1000000 ] && echo /dev/shm || echo /tmp))
 
 bench: setup ## Measures calls, latency and throughput against the budget.
 	@echo "==> measuring (an optimised build; the first one takes some minutes), with files in $(BENCH_TMPDIR)"
