@@ -5,6 +5,7 @@ use bytes::Bytes;
 use sluice_forge::Forge;
 use sluice_gate::{Landing, LandingEnd, LandingState};
 use sluice_memory::{Fate, poll_once};
+use sluice_model::change::ChangeKey;
 use sluice_model::{ConnectionName, Timestamp};
 use sluice_records::codec::{decode, with_body};
 use sluice_records::connection;
@@ -326,28 +327,47 @@ pub fn remove_connection(site: &Site) {
     poll_once(ports.objects.put(connection::OBJECT, text, PutMode::Always, "application/json")).unwrap().unwrap();
 }
 
+/// Returns the record of the first landing that was ordered.
+fn order(site: &Site) -> Option<Record> {
+    site.world.records().into_iter().find(|record| record.key.partition.starts_with("landing#"))
+}
+
+/// Returns a site that is about to land a change: its gate has ordered that, and nobody has begun.
+fn about_to_land() -> (Site, ChangeKey) {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    site.forge.approve(&a);
+    site.run_until(|site| order(site).is_some());
+    (site, a)
+}
+
+/// Writes that somebody asked for the merge that was ordered, and neither had an answer nor lived on; returns the landing as it is then.
+/// It is looked at again at this time, if at any.
+fn begun(site: &Site, due_at: Option<Timestamp>) -> Landing {
+    let record = order(site).unwrap();
+    let landing: Landing = decode(&record).unwrap();
+    let begun = Landing { state: LandingState::Attempting { tip: landing.base.clone() }, tried: true, ..landing };
+    let due = due_at.map(|at| Due { at, poke: poke(&begun) });
+    let record = with_body(record, &begun).unwrap();
+    let record = Record { revision: record.revision + 1, due, ..record };
+    site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    begun
+}
+
 /// R06, Z6.4: that a landing's connection was removed is told with what keeps it, so that an operator may take out what was begun.
 #[test]
 fn a_landing_whose_connection_was_removed_says_so() {
     for is_removed in [false, true] {
-        let mut site = site();
-        let a = propose(&site, 1, &[("a", "x")]);
-        site.run();
-        site.forge.approve(&a);
-        let order = |site: &Site| -> Option<Landing> {
-            let records = site.world.records();
-            let record = records.iter().find(|record| record.key.partition.starts_with("landing#"))?;
-            Some(decode(record).unwrap())
-        };
-        site.run_until(|site| order(site).is_some());
-        let landing = order(&site).unwrap();
+        let (site, _) = about_to_land();
+        let landing: Landing = decode(&order(&site).unwrap()).unwrap();
         if is_removed {
             remove_connection(&site);
         }
         site.world.advance_millis(61_000);
         let looked = poll_once(Reporter::new(site.ports(), BTreeMap::new()).look(&poke(&landing))).unwrap();
         assert!(looked.is_err(), "nobody can be asked");
-        let trouble = order(&site).unwrap().trouble.expect("it is told what keeps it");
+        let trouble = decode::<Landing>(&order(&site).unwrap()).unwrap().trouble.expect("it is told what keeps it");
         assert_eq!(trouble.is_gone, is_removed, "{trouble:?}");
     }
 }
@@ -356,22 +376,9 @@ fn a_landing_whose_connection_was_removed_says_so() {
 /// nobody will find out what became of it.
 #[test]
 fn a_landing_that_may_be_under_way_says_later_that_its_connection_was_removed() {
-    let mut site = site();
-    let a = propose(&site, 1, &[("a", "x")]);
-    site.run();
-    site.forge.approve(&a);
-    let order = |site: &Site| -> Option<Record> {
-        site.world.records().into_iter().find(|record| record.key.partition.starts_with("landing#"))
-    };
-    site.run_until(|site| order(site).is_some());
-    let record = order(&site).unwrap();
-    let landing: Landing = decode(&record).unwrap();
+    let (site, _) = about_to_land();
     site.world.advance_millis(61_000);
-    let begun = Landing { state: LandingState::Attempting { tip: landing.base.clone() }, tried: true, ..landing };
-    let due = Some(Due { at: site.world.now().plus_seconds(60), poke: poke(&begun) });
-    let record = with_body(record, &begun).unwrap();
-    let record = Record { revision: record.revision + 1, due, ..record };
-    site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    let begun = begun(&site, Some(site.world.now().plus_seconds(60)));
     remove_connection(&site);
     let told = [(); 2].map(|()| {
         let looked = poll_once(Reporter::new(site.ports(), BTreeMap::new()).look(&poke(&begun))).unwrap();
@@ -386,21 +393,9 @@ fn a_landing_that_may_be_under_way_says_later_that_its_connection_was_removed() 
 /// forge says to the second.
 #[test]
 fn a_merge_that_is_made_while_it_is_asked_for_again_is_told_as_landed() {
-    let mut site = site();
-    let a = propose(&site, 1, &[("a", "x")]);
-    site.run();
-    site.forge.approve(&a);
-    let order = |site: &Site| -> Option<Record> {
-        site.world.records().into_iter().find(|record| record.key.partition.starts_with("landing#"))
-    };
-    site.run_until(|site| order(site).is_some());
-    let record = order(&site).unwrap();
-    let landing: Landing = decode(&record).unwrap();
-    // Somebody asked, and neither had an answer nor lived on; that was long ago.
-    let begun = Landing { state: LandingState::Attempting { tip: landing.base.clone() }, tried: true, ..landing };
-    let record = with_body(record, &begun).unwrap();
-    let record = Record { revision: record.revision + 1, due: None, ..record };
-    site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    let (mut site, a) = about_to_land();
+    // That somebody asked was long ago.
+    let begun = begun(&site, None);
     let is_asking = Arc::new(AtomicBool::new(true));
     let asks = is_asking.clone();
     site.world.decide_fates(move |step| match step.name == "forge.merge" && asks.load(Ordering::Relaxed) {
