@@ -99,6 +99,16 @@ fn head(site: &Site, change: &ChangeKey) -> String {
     site.forge.change(change).unwrap().facts.change.head.as_str().to_owned()
 }
 
+/// Panics unless a change was tested on what the other one is now, with this result, its vote says so, and nothing is left over.
+#[track_caller]
+fn expect_checked_on(site: &Site, change: &ChangeKey, other: &ChangeKey, result: &str) {
+    let told = checked(site, change);
+    assert!(told.contains(&(result.to_owned(), vec![head(site, other)])), "{told:?}");
+    let vote = format!("demo/check {}", result.to_lowercase());
+    assert_eq!(statuses(site, change), [vote], "its vote is about what the other one is now");
+    assert_eq!(site.ending(&[], &[change, other]).left_over, Vec::<String>::new());
+}
+
 /// D10, Z6.5: a new revision of one has the other tested on it as well, of which nothing came.
 #[test]
 fn a_new_revision_of_one_is_checked_with_all_that_need_it_in_turn() {
@@ -109,10 +119,7 @@ fn a_new_revision_of_one_is_checked_with_all_that_need_it_in_turn() {
     assert!(checked(&site, &b).iter().all(|(_, on)| *on == [first.clone()]), "{:?}", checked(&site, &b));
     site.forge.revise(&a, "more", "broken of-two");
     site.run();
-    let told = checked(&site, &b);
-    assert!(told.contains(&("FAILURE".to_owned(), vec![head(&site, &a)])), "{told:?}");
-    assert_eq!(statuses(&site, &b), ["demo/check failure"], "its vote is about what A is now");
-    assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
+    expect_checked_on(&site, &b, &a, "FAILURE");
 }
 
 /// D10, Z6.5: of one that is still being tested on what the other was, the tests begin anew.
@@ -129,10 +136,7 @@ fn a_change_in_check_begins_anew_when_one_that_it_is_tied_to_has_a_new_revision(
     site.run_until(|site| is_dequeued(site, &b));
     site.held.clear();
     site.run();
-    let told = checked(&site, &b);
-    assert!(told.contains(&("SUCCESS".to_owned(), vec![head(&site, &a)])), "{told:?}");
-    assert_eq!(statuses(&site, &b), ["demo/check success"]);
-    assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
+    expect_checked_on(&site, &b, &a, "SUCCESS");
 }
 
 /// D10, Z6.5: changes that came to need each other after both were tested are tested together by the next event of either, and by an
@@ -158,10 +162,7 @@ fn changes_that_came_to_need_each_other_are_checked_together_by_the_next_event_o
             site.forge.revise(&a, "more", "x");
             site.run();
         }
-        let told = checked(&site, &b);
-        assert!(told.contains(&("SUCCESS".to_owned(), vec![head(&site, &a)])), "{told:?}");
-        assert_eq!(statuses(&site, &b), ["demo/check success"]);
-        assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
+        expect_checked_on(&site, &b, &a, "SUCCESS");
     }
 }
 

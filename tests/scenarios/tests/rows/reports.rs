@@ -5,6 +5,7 @@ use super::{CONFIG, MAIN, PROJECT, approve, comments, judge, propose, site};
 use sluice_forge::{Forge, StatusReport, StatusState};
 use sluice_gate::{Report, ReportState};
 use sluice_memory::poll_once;
+use sluice_model::change::ChangeKey;
 use sluice_model::poke::Queue;
 use sluice_records::{codec::decode, report};
 use sluice_reporter::Reporter;
@@ -36,31 +37,26 @@ fn a_report_by_a_connection_that_was_removed_ends_with_that_reason() {
     assert!(why.contains("the connection github was removed"), "{why}");
 }
 
-/// A report that could not be made for long is not made when it is no longer true.
-#[test]
-fn the_word_that_work_begins_is_not_told_after_the_word_that_it_ended() {
-    let mut site = site();
-    let a = propose(&site, 1, &[("a", "x")]);
-    approve(&mut site, &[&a]);
-    let state = |site: &sluice_scenarios::Site| {
-        let statuses = site.forge.change(&a).unwrap().facts.statuses;
-        statuses.iter().find(|status| status.context == "demo/gate").unwrap().state.clone()
-    };
-    assert_eq!(state(&site), "success");
+/// Returns the status of the gate that a forge shows at a change.
+fn gate_status(site: &Site, change: &ChangeKey) -> String {
+    let statuses = site.forge.change(change).unwrap().facts.statuses;
+    statuses.iter().find(|status| status.context == "demo/gate").unwrap().state.clone()
+}
+
+/// Writes the report that work begins, which was made, as one that is still to be made, and returns it.
+fn start_wanted_again(site: &Site) -> Report {
     let reports = site.world.records().into_iter().filter(|record| record.key.partition.starts_with("report#"));
     let mut start: Report =
         reports.map(|record| decode::<Report>(&record).unwrap()).find(Report::is_start).expect("it was told");
     start.state = ReportState::Wanted;
     site.world.write_directly(report::put(&start).unwrap());
-    site.run();
-    assert_eq!(state(&site), "success");
-    let of = |site: &sluice_scenarios::Site| {
-        let record = site.world.record(&report::key(&start.id)).unwrap();
-        decode::<Report>(&record).unwrap()
-    };
-    assert!(matches!(of(&site).state, ReportState::Dropped { .. }), "{:?}", of(&site).state);
-    // Whoever was given it before told it all the same, and died before he could look: the look that was left finds it.
-    let head = site.forge.change(&a).unwrap().facts.change.head;
+    start
+}
+
+/// Tells the forge that work begins, as whoever was given that report before does.
+fn tell_that_work_begins(site: &Site, start: &Report) {
+    let key = &start.change.key;
+    let head = site.forge.change(key).unwrap().facts.change.head;
     let pending = StatusReport {
         context: "demo/gate".to_owned(),
         state: StatusState::Pending,
@@ -68,12 +64,31 @@ fn the_word_that_work_begins_is_not_told_after_the_word_that_it_ended() {
         url: None,
         wanted_at: start.wanted_at,
     };
-    poll_once(site.forge.set_status(&start.change.key.project, &head, &pending)).unwrap().unwrap();
-    assert_eq!(state(&site), "pending");
+    poll_once(site.forge.set_status(&key.project, &head, &pending)).unwrap().unwrap();
+}
+
+/// A report that could not be made for long is not made when it is no longer true.
+#[test]
+fn the_word_that_work_begins_is_not_told_after_the_word_that_it_ended() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    approve(&mut site, &[&a]);
+    assert_eq!(gate_status(&site, &a), "success");
+    let start = start_wanted_again(&site);
+    site.run();
+    assert_eq!(gate_status(&site, &a), "success");
+    let of = |site: &Site| {
+        let record = site.world.record(&report::key(&start.id)).unwrap();
+        decode::<Report>(&record).unwrap()
+    };
+    assert!(matches!(of(&site).state, ReportState::Dropped { .. }), "{:?}", of(&site).state);
+    // Whoever was given it before told it all the same, and died before he could look: the look that was left finds it.
+    tell_that_work_begins(&site, &start);
+    assert_eq!(gate_status(&site, &a), "pending");
     site.world
         .write_directly(report::put(&Report { state: ReportState::Made { at: start.wanted_at }, ..start }).unwrap());
     site.run();
-    assert_eq!(state(&site), "success");
+    assert_eq!(gate_status(&site, &a), "success");
     assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
 }
 
@@ -84,15 +99,7 @@ fn the_word_that_work_begins_is_looked_at_once_more_when_it_is_late_enough_by_th
     site.forge.tell_time();
     let a = propose(&site, 1, &[("a", "x")]);
     approve(&mut site, &[&a]);
-    let state = |site: &Site| {
-        let statuses = site.forge.change(&a).unwrap().facts.statuses;
-        statuses.iter().find(|status| status.context == "demo/gate").unwrap().state.clone()
-    };
-    let reports = site.world.records().into_iter().filter(|record| record.key.partition.starts_with("report#"));
-    let mut start: Report =
-        reports.map(|record| decode::<Report>(&record).unwrap()).find(Report::is_start).expect("it was told");
-    start.state = ReportState::Wanted;
-    site.world.write_directly(report::put(&start).unwrap());
+    let start = start_wanted_again(&site);
     let look = |site: &Site, is_ahead: bool| {
         let forge = site.forge.clone() as Arc<dyn Forge>;
         let mut ports = site.ports();
@@ -107,18 +114,10 @@ fn the_word_that_work_begins_is_looked_at_once_more_when_it_is_late_enough_by_th
     assert!(is_to_be_looked_at(&site), "it was given to somebody before");
     look(&site, true);
     assert!(is_to_be_looked_at(&site), "whoever is ahead comes too early");
-    let head = site.forge.change(&a).unwrap().facts.change.head;
-    let pending = StatusReport {
-        context: "demo/gate".to_owned(),
-        state: StatusState::Pending,
-        description: String::new(),
-        url: None,
-        wanted_at: start.wanted_at,
-    };
-    poll_once(site.forge.set_status(&start.change.key.project, &head, &pending)).unwrap().unwrap();
-    assert_eq!(state(&site), "pending");
+    tell_that_work_begins(&site, &start);
+    assert_eq!(gate_status(&site, &a), "pending");
     site.run();
-    assert_eq!(state(&site), "success");
+    assert_eq!(gate_status(&site, &a), "success");
     assert!(!is_to_be_looked_at(&site));
 }
 

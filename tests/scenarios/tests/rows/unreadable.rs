@@ -6,6 +6,7 @@ use sluice_config::Severity;
 use sluice_memory::poll_once;
 use sluice_model::ProjectName;
 use sluice_model::build::BuildResult;
+use sluice_model::change::ChangeKey;
 use sluice_model::git::BranchKey;
 use sluice_records::layout::Layouts;
 use sluice_records::{queue, session};
@@ -47,13 +48,28 @@ fn quarantine(site: &Site) -> Vec<String> {
     kept.map(|record| record.key.sort.split(' ').next().unwrap().split("##").next().unwrap().to_owned()).collect()
 }
 
+/// Returns a site with one node, which its only job needs.
+fn with_a_node() -> Site {
+    let project = "
+- job: {name: unit, run: playbooks/unit.yaml, nodeset: {nodes: [{name: a, label: small}]}}
+- project: {check: {jobs: [unit]}}
+";
+    sample::small(1, project, |_, _, _| BuildResult::Success)
+}
+
+/// Proposes a change, and goes on until its `unit` runs, which does not end by itself.
+fn propose_and_hold(site: &mut Site) -> ChangeKey {
+    site.held.insert("unit".to_owned());
+    let a = propose(site, 1, &[("a", "x")]);
+    site.run_until(|site| site.running() == ["unit"]);
+    a
+}
+
 /// Z7.3: a build whose run nobody can read is lost, and attempted again.
 #[test]
 fn a_run_that_cannot_be_read_is_a_lost_build() {
     let mut site = site();
-    site.held.insert("unit".to_owned());
-    let a = propose(&site, 1, &[("a", "x")]);
-    site.run_until(|site| site.running() == ["unit"]);
+    let a = propose_and_hold(&mut site);
     spoil(&site, |record| record.key.partition.starts_with("build#") && record.key.sort == "run");
     site.run_until(|site| site.builds().len() == 2);
     site.held.clear();
@@ -66,14 +82,8 @@ fn a_run_that_cannot_be_read_is_a_lost_build() {
 /// Z7.3, Z1.7: its nodes are let go once its executor had time to end, and its provider serves the others meanwhile.
 #[test]
 fn a_run_that_cannot_be_read_does_not_keep_its_nodes_for_ever() {
-    let project = "
-- job: {name: unit, run: playbooks/unit.yaml, nodeset: {nodes: [{name: a, label: small}]}}
-- project: {check: {jobs: [unit]}}
-";
-    let mut site = sample::small(1, project, |_, _, _| BuildResult::Success);
-    site.held.insert("unit".to_owned());
-    let a = propose(&site, 1, &[("a", "x")]);
-    site.run_until(|site| site.running() == ["unit"]);
+    let mut site = with_a_node();
+    let a = propose_and_hold(&mut site);
     spoil(&site, |record| record.key.partition.starts_with("build#") && record.key.sort == "run");
     site.die();
     site.held.clear();
@@ -85,14 +95,8 @@ fn a_run_that_cannot_be_read_does_not_keep_its_nodes_for_ever() {
 /// Z7.3, Z1.7: so are those of a build that is to stop for a reason that nobody can read: that it is to stop is all there is to know.
 #[test]
 fn a_wish_to_stop_that_cannot_be_read_is_heeded_all_the_same() {
-    let project = "
-- job: {name: unit, run: playbooks/unit.yaml, nodeset: {nodes: [{name: a, label: small}]}}
-- project: {check: {jobs: [unit]}}
-";
-    let mut site = sample::small(1, project, |_, _, _| BuildResult::Success);
-    site.held.insert("unit".to_owned());
-    let a = propose(&site, 1, &[("a", "x")]);
-    site.run_until(|site| site.running() == ["unit"]);
+    let mut site = with_a_node();
+    let a = propose_and_hold(&mut site);
     site.die();
     site.run_until(|site| site.world.records().iter().any(|record| record.key.sort == "stop"));
     spoil(&site, |record| record.key.sort == "stop");
@@ -130,9 +134,7 @@ fn failures_of_a_pipeline_that_cannot_be_read_are_counted_anew() {
 #[test]
 fn a_session_that_cannot_be_read_and_is_not_renewed_is_over() {
     let mut site = site();
-    site.held.insert("unit".to_owned());
-    let a = propose(&site, 1, &[("a", "x")]);
-    site.run_until(|site| site.running() == ["unit"]);
+    let a = propose_and_hold(&mut site);
     spoil(&site, |record| record.key == session::key(&"executor-1".into()));
     site.die();
     site.run_until(|site| site.builds().len() == 2);
