@@ -8,6 +8,8 @@ mod approvals;
 mod bundles;
 mod chains;
 mod files;
+#[cfg(test)]
+mod fixtures;
 mod followers;
 mod graphs;
 mod jobs;

@@ -37,44 +37,25 @@ impl Oracle {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use super::super::fixtures::{change, oracle_of, passed};
     use super::*;
-    use crate::shape::{Shape, Weather};
-    use sluice_model::ProjectName;
-    use sluice_scenarios::repos::Tree;
 
     /// Z6.1: what depends on a change is started when that enters a pipeline that the trigger names.
     #[test]
     fn an_open_change_must_be_tested_after_what_it_depends_on_entered_the_gate() {
-        let shape = Shape { weather: Weather::default(), ..Shape::draw(1).playing([Play::Followers].into()) };
-        let mut oracle = Oracle::new(&shape);
-        let change = |number| ChangeRef {
-            key: ChangeKey::change("github".into(), ProjectName::new("forge.test", "org/t0p0"), number),
-            branch: "main".into(),
-            head: "head".into(),
-            patchset: String::new(),
-        };
+        let mut oracle = oracle_of(Play::Followers);
         let queue = |pipeline: &str| QueueKey {
             tenant: "tenant0".into(),
             pipeline: pipeline.into(),
             queue: sluice_model::QueueName("q".to_owned()),
         };
-        let verdict = |pipeline: &str, at| Verdict {
-            pipeline: pipeline.to_owned(),
-            head: "head".into(),
-            result: "SUCCESS".to_owned(),
-            left_at: Timestamp(at),
-        };
-        for number in [1, 2] {
-            oracle.uploaded(&change(number), Tree::new(), Vec::new(), Timestamp(number));
-        }
         oracle.depends(&change(2).key, &change(1).key);
-        oracle.changes.entry(change(2).key).or_default().verdicts.push(verdict("check", 5));
+        oracle.changes.entry(change(2).key).or_default().verdicts.push(passed("check", 5));
         oracle.came_to_stand(&change(1).key, &queue("check"), Timestamp(7));
         assert_eq!(oracle.not_followed(&change(2)), None, "entering check starts nothing");
         oracle.came_to_stand(&change(1).key, &queue("gate"), Timestamp(8));
         assert!(oracle.not_followed(&change(2)).is_some());
-        oracle.changes.entry(change(2).key).or_default().verdicts.push(verdict(FOLLOW, 9));
+        oracle.changes.entry(change(2).key).or_default().verdicts.push(passed(FOLLOW, 9));
         assert_eq!(oracle.not_followed(&change(2)), None);
         oracle.came_to_stand(&change(1).key, &queue("gate"), Timestamp(10));
         assert!(oracle.not_followed(&change(2)).is_some(), "it entered once more");

@@ -35,39 +35,20 @@ impl Oracle {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use super::super::fixtures::{change, oracle_of, passed};
     use super::*;
-    use crate::shape::{Shape, Weather};
-    use sluice_model::ProjectName;
-    use sluice_scenarios::repos::Tree;
 
     /// Z6.1: every other open change of the project is told of what lands.
     #[test]
     fn an_open_change_must_be_tested_again_after_another_one_of_its_project_landed() {
-        let shape = Shape { weather: Weather::default(), ..Shape::draw(1).playing([Play::Retests].into()) };
-        let mut oracle = Oracle::new(&shape);
-        let change = |number| ChangeRef {
-            key: ChangeKey::change("github".into(), ProjectName::new("forge.test", "org/t0p0"), number),
-            branch: "main".into(),
-            head: "head".into(),
-            patchset: String::new(),
-        };
-        let verdict = |pipeline: &str, at| Verdict {
-            pipeline: pipeline.to_owned(),
-            head: "head".into(),
-            result: "SUCCESS".to_owned(),
-            left_at: Timestamp(at),
-        };
-        for number in [1, 2] {
-            oracle.uploaded(&change(number), Tree::new(), Vec::new(), Timestamp(number));
-        }
+        let mut oracle = oracle_of(Play::Retests);
         assert_eq!(oracle.untested_again(&change(2)), None);
         oracle.has_come_into_its_branch(&change(1).key, Timestamp(5));
         let first = oracle.changes.entry(change(1).key).or_default();
         first.merged = Some(Merged::ByGate);
-        first.verdicts.push(verdict("gate", 7));
+        first.verdicts.push(passed("gate", 7));
         assert!(oracle.untested_again(&change(2)).is_some());
-        oracle.changes.entry(change(2).key).or_default().verdicts.push(verdict(RECHECK, 6));
+        oracle.changes.entry(change(2).key).or_default().verdicts.push(passed(RECHECK, 6));
         assert_eq!(oracle.untested_again(&change(2)), None);
     }
 }

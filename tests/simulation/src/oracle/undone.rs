@@ -78,15 +78,10 @@ impl Oracle {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixtures::change;
     use super::*;
     use crate::shape::{Shape, Weather};
-    use sluice_model::ProjectName;
     use sluice_scenarios::repos::Tree;
-
-    fn change(number: u64) -> ChangeRef {
-        let key = ChangeKey::change("github".into(), ProjectName::new("forge.test", "org/t0p0"), number);
-        ChangeRef { key, branch: "main".into(), head: "head".into(), patchset: String::new() }
-    }
 
     /// Returns an oracle of a site where one change depends on another one.
     fn oracle(weather: Weather) -> Oracle {

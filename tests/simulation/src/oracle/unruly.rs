@@ -39,8 +39,8 @@ impl Oracle {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixtures::change;
     use super::*;
-    use sluice_model::change::{ChangeKey, ChangeRef};
     use std::collections::BTreeMap;
 
     /// C2: what is over says nothing of those that come after it.
@@ -48,12 +48,7 @@ mod tests {
     fn a_refusal_concerns_those_that_stand_while_it_lasts() {
         let mut oracle = Oracle::default();
         let stands = |saw_refusal| Stands {
-            change: ChangeRef {
-                key: ChangeKey::change("github".into(), ProjectName::new("forge.test", "org/t0p0"), 1),
-                branch: "main".into(),
-                head: "head".into(),
-                patchset: String::new(),
-            },
+            change: change(1),
             queue: None,
             first_tips: BTreeMap::new(),
             known_as_of: BTreeMap::new(),
