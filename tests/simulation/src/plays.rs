@@ -12,10 +12,10 @@ pub mod timers;
 
 use crate::random::Random;
 use branches::SIDES_YAML;
-use disabling::SHAKY_YAML;
+use disabling::shaky_yaml;
 use files::FILES_YAML;
 use followers::FOLLOW_YAML;
-use mails::LETTERS_YAML;
+use mails::letters_yaml;
 use offered_refs::MANUAL_YAML;
 use std::collections::BTreeSet;
 use tags::RELEASE_YAML;
@@ -174,14 +174,15 @@ pub fn draw(seed: u64) -> BTreeSet<Play> {
 
 /// Returns what the config project holds of the further plays.
 pub fn further_yaml(plays: &BTreeSet<Play>) -> String {
+    let (letters, shaky) = (letters_yaml(), shaky_yaml());
     let all = [
         (Play::Followers, FOLLOW_YAML),
         (Play::Files, FILES_YAML),
         (Play::OfferedRefs, MANUAL_YAML),
         (Play::Tags, RELEASE_YAML),
         (Play::Timers, NIGHTLY_YAML),
-        (Play::Mails, LETTERS_YAML),
-        (Play::Disabling, SHAKY_YAML),
+        (Play::Mails, letters.as_str()),
+        (Play::Disabling, shaky.as_str()),
         (Play::Branches, SIDES_YAML),
     ];
     all.into_iter().filter(|(play, _)| plays.contains(play)).map(|(_, yaml)| yaml).collect()

@@ -1,5 +1,7 @@
 //! A pipeline that tells others, and those alone, once too many changes failed in it one after the other.
 
+use super::mails::telling_by_mail;
+
 /// That pipeline.
 pub const SHAKY: &str = "shaky";
 
@@ -9,22 +11,9 @@ pub const FAILURES: u32 = 2;
 /// Who is told then.
 pub const OPERATORS: &str = "ops@example.org";
 
-/// The pipeline, and what runs in it.
-pub const SHAKY_YAML: &str = "
-- pipeline:
-    name: shaky
-    manager: independent
-    precedence: low
-    disable-after-consecutive-failures: 2
-    trigger:
-      github:
-        - event: pull_request
-          action: [opened, changed, reopened]
-    success:
-      mail: {to: dev@example.org, from: ci@example.org}
-    failure:
-      mail: {to: dev@example.org, from: ci@example.org}
-    disabled:
-      mail: {to: ops@example.org, from: ci@example.org}
-- project: {name: ^org/t.*, shaky: {jobs: [unit]}}
-";
+/// Returns the pipeline, and what runs in it.
+pub fn shaky_yaml() -> String {
+    let settings = format!("    disable-after-consecutive-failures: {FAILURES}\n");
+    let reporters = format!("    disabled:\n      mail: {{to: {OPERATORS}, from: ci@example.org}}\n");
+    telling_by_mail(SHAKY, "unit", &settings, &reporters)
+}
