@@ -11,7 +11,7 @@ use sluice_gate::queue::{Ahead, Slot};
 use sluice_gate::{Arrival, ArrivalKind, Candidate, Head, Item, Job, Standing, WaitsFor};
 use sluice_model::build::BuildResult;
 use sluice_model::change::{ChangeKey, ChangeRef};
-use sluice_model::job::{Dependency, JobSummary, SemaphoreUse, Shared};
+use sluice_model::job::{Dependency, JobSummary};
 use sluice_model::{ArrivalId, BuildId, ItemId, ProjectName, QueueKey, QueueName, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -241,24 +241,10 @@ fn item(number: u64, waits_for: Option<WaitsFor>) -> Item {
     let Place { id, change, .. } = place(number, RUNS);
     let candidate = Candidate::bare(&change);
     let slot = Slot { id, change, generation: 1, ahead: None, standing: Standing::Testing, joined: false, version: 1 };
-    let summary = JobSummary {
-        name: "locked".into(),
-        hash: String::new(),
-        dependencies: Vec::new(),
-        voting: true,
-        attempts: 3,
-        labels: Vec::new(),
-        semaphores: vec![SemaphoreUse { name: "one".to_owned(), resources_first: false }],
-        provides: Vec::new(),
-        requires: Vec::new(),
-        hold_following_changes: false,
-        success_message: None,
-        failure_message: None,
-        success_url: None,
-        failure_url: None,
-        shared: Shared::Never,
-        reporter: false,
-    };
+    let summary = serde_json::json!({
+        "name": "locked", "hash": "", "voting": true, "attempts": 3, "labels": [], "semaphores": [{"name": "one"}],
+    });
+    let summary: JobSummary = serde_json::from_value(summary).unwrap();
     let mut item = Item::admitted(&slot, candidate, "event", Timestamp(1));
     item.jobs = vec![Job { waits_for, ..Job::new(summary) }];
     item
