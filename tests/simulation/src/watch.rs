@@ -11,6 +11,8 @@ mod landings;
 mod last_jobs;
 mod mails;
 mod pauses;
+#[cfg(test)]
+mod tests;
 mod windows;
 mod words;
 
@@ -24,7 +26,7 @@ use sluice_gate::{Head, Item, Landing, LandingState, StoredHead};
 use sluice_memory::Written;
 use sluice_model::build::{Order, Phase, Run};
 use sluice_model::change::{ChangeKey, ChangeRef};
-use sluice_model::git::{BranchKey, LandingWay};
+use sluice_model::git::{BranchKey, LandingWay, Oid};
 use sluice_model::{BuildId, ItemId, QueueKey, SessionId, Timestamp};
 use sluice_pool::{Launch, Node, NodeState};
 use sluice_records::codec::decode;
@@ -51,6 +53,8 @@ pub struct Watch {
     shape: Shape,
     /// Landings under way, by branch.
     pub landing: BTreeMap<BranchKey, BTreeMap<Key, Landing>>,
+    /// Revisions that queues had put into their branches by moving those to the tested commits.
+    pushed: BTreeSet<(QueueKey, ChangeKey, Oid)>,
     /// Under which fence each branch was taken last.
     fences: BTreeMap<Key, u64>,
     /// Deliveries that have not ended, with when they came.
@@ -104,6 +108,7 @@ impl Watch {
             items: BTreeMap::new(),
             former_windows: BTreeMap::new(),
             landing: BTreeMap::new(),
+            pushed: BTreeSet::new(),
             fences: BTreeMap::new(),
             open_deliveries: BTreeMap::new(),
             deliveries: 0,
@@ -262,6 +267,7 @@ impl Watch {
         let (before, after) = both::<Landing>(before, after)?;
         let Some(after) = after else { return Ok(()) };
         self.begins(before.as_ref(), &after)?;
+        self.remember_push(&after);
         if let Some(before) = before {
             let may_follow = match (&before.state, &after.state) {
                 (LandingState::Ended { .. }, _) => before.state == after.state,
@@ -435,11 +441,14 @@ impl Watch {
             }
             // What lost its place behind what it needs fails, and leaves with the next decision where this one had no room for it.
             let is_to_leave = slot.standing == Standing::Failing;
-            let is_behind = |key: &ChangeKey| head.slots[position + 1..].iter().any(|slot| slot.change.key == *key);
-            let needs = item.candidate.needs.iter().map(|need| &need.change.key);
-            let mut needs = needs.filter(|key| !item.candidate.cycle.contains(key));
-            if let Some(need) = needs.find(|key| head.manager == Manager::Dependent && !is_to_leave && is_behind(key)) {
-                return Err(format!("{} stands before {need}, which it depends on", slot.change));
+            let behind = &head.slots[position + 1..];
+            let is_behind =
+                |need: &ChangeRef| behind.iter().any(|other| self.comes_first(&head.key, need, &other.change));
+            let needs = item.candidate.needs.iter().map(|need| &need.change);
+            let mut needs = needs.filter(|need| !item.candidate.cycle.contains(&need.key));
+            if let Some(need) = needs.find(|need| head.manager == Manager::Dependent && !is_to_leave && is_behind(need))
+            {
+                return Err(format!("{} stands before {}, which it depends on", slot.change, need.key));
             }
             let old = before.iter().flat_map(|head| &head.slots).find(|old| old.id == slot.id);
             match old {

@@ -75,8 +75,8 @@ impl Turn<'_> {
         let place = &self.line.places[at];
         let others = place.needs.iter().filter(|need| !place.cycle.contains(&need.key));
         let is_failing = |key: &ChangeKey| {
-            let mut all = self.line.places.iter();
-            all.any(|other| other.change.key == *key && other.standing == Standing::Failing)
+            let mut ahead = self.line.places[..at].iter();
+            ahead.any(|other| other.change.key == *key && other.standing == Standing::Failing)
         };
         self.line.is_dependent() && others.map(|need| &need.key).any(is_failing)
     }

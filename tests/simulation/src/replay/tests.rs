@@ -121,6 +121,18 @@ fn what_needs_a_change_that_failed_leaves_with_it() {
     assert!(rest.places.is_empty());
 }
 
+/// Z6.5: what needs the revision that a push landed begins its jobs, whatever becomes of a newer one behind it.
+#[test]
+fn what_needs_a_revision_that_landed_does_not_wait_for_a_newer_one_behind_it() {
+    let (newer, older) = (place(1, WILL_FAIL), ChangeRef { head: "older".into(), ..place(1, RUNS).change });
+    let needing = Place { ahead: None, needs: vec![older.clone()], ..place(2, Stage::Waiting) };
+    let newer = Place { ahead: Some((id(2), 1)), ..newer };
+    let before = Line { landed: vec![(older.key, "older".to_owned())], ..line(vec![needing, newer]) };
+    let (after, left) = next(before);
+    assert_eq!((&after.places[0].tasks[0].stage, left.len()), (&RUNS, 0));
+    assert_eq!(after.places[1].standing, Standing::Failing);
+}
+
 /// Z6.5, D10: in check a change begins anew where it comes again on a newer revision of what it needs; on the same, or an older one, it
 /// stays. Where changes land it stays in any case.
 #[test]

@@ -4,8 +4,10 @@
 use super::{Watch, key_of};
 use crate::plays::Play;
 use sluice_gate::queue::{Slot, Standing};
-use sluice_gate::{Head, Landing, LandingState};
+use sluice_gate::{Head, Landing, LandingEnd, LandingState};
 use sluice_memory::Written;
+use sluice_model::QueueKey;
+use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::{BranchKey, LandingWay, Oid};
 use sluice_records::turn;
 use sluice_runtime::record::{Key, Record};
@@ -71,6 +73,25 @@ impl Watch {
             Some((branch, _)) => Err(format!("{} begins to land on {branch}, which was taken since", after.change)),
             None => Ok(()),
         }
+    }
+
+    /// Remembers which revision is in its branch by a move of that to the tested commit: a forge takes no other one for merged by it.
+    pub(super) fn remember_push(&mut self, landing: &Landing) {
+        if let LandingState::Ended { end: LandingEnd::Landed { commit }, .. } = &landing.state
+            && commit.id == landing.tested.id
+        {
+            let change = &landing.change;
+            self.pushed.insert((landing.queue.clone(), change.key.clone(), change.head.clone()));
+        }
+    }
+
+    /// Returns whether what stands in a slot is what a change before it in the queue needs, and so belongs before that. Where the needed
+    /// revision itself is in its branch by a push of that queue, a newer one is not: the change was tested on the one that landed, or on
+    /// a branch with it, and what it lands as is judged then.
+    pub(super) fn comes_first(&self, queue: &QueueKey, need: &ChangeRef, slot: &ChangeRef) -> bool {
+        let is_need =
+            |(by, key, head): &(QueueKey, ChangeKey, Oid)| by == queue && *key == need.key && *head == need.head;
+        slot.key == need.key && (slot.head == need.head || !self.pushed.iter().any(is_need))
     }
 
     /// Judges a slot that is landing: it is the first; or it was ordered to land behind the one before, in the same decision, whatever

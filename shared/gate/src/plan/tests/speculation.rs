@@ -1,6 +1,6 @@
 //! Which state each item is tested on (Z6.4).
 
-use super::bench::Bench;
+use super::bench::{Bench, after};
 use crate::landing::LandingEnd;
 use insta::assert_snapshot;
 use sluice_config::pipeline::{Growth, GrowthKind};
@@ -295,6 +295,35 @@ fn what_needs_a_failing_change_is_taken_out_with_it_and_the_rest_goes_on() {
     let orphans =
         bench.comments().iter().filter(|text| text.contains("depends on a change that failed to merge")).count();
     assert_eq!(orphans, 2);
+}
+
+/// Z6.5, D08: what was tested on the revision that a push landed has what it needs. A newer one behind it, which fails, leaves after it,
+/// and keeps none of its jobs waiting.
+#[test]
+fn what_needs_the_revision_that_a_push_landed_goes_on_before_a_newer_one_that_fails() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.kept = true;
+    bench.jobs.push(after("late", &["unit"]));
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    for _ in ["unit", "late"] {
+        bench.run();
+        bench.pass("A");
+    }
+    bench.run();
+    bench.revise('A');
+    bench.approve("A");
+    bench.land();
+    bench.run();
+    let stand: Vec<_> = bench.head.slots.iter().map(|slot| slot.change.clone()).collect();
+    assert_eq!(stand, [bench.change('B'), bench.change('A')]);
+    bench.end('A', "unit", Failure);
+    bench.run();
+    bench.pass("B");
+    assert_snapshot!(bench.run(), @"run B late on 0AB");
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0AB"]);
+    assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS", "A FAILURE"]);
 }
 
 /// Z6.1: in an independent pipeline nobody waits for anybody.
