@@ -1,9 +1,9 @@
 //! One process of a function: started with the function's own environment and keys, given one call at a time, killed when
 //! it does not answer.
 
-use super::InvokeError;
 use super::processes::ProcessSettings;
 use super::runtime_api::{Answer, Call, RuntimeApi, Told, lock};
+use super::{InvokeError, Limits};
 use crate::data::auth::Secret;
 use crate::life::Life;
 use bytes::Bytes;
@@ -12,10 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
-/// How long a process may take from its start until it asks for work.
+/// How long AWS lets a process take from its start until it asks for work. One that needs longer is started once more there, within
+/// the time limit of the call that wants it: so a call waits for both together.
 const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// Calls that wait in vain for one process to start until it is ended.
+const WAITS_MAX: u32 = 10;
 
 /// Bytes of a line that are printed in one piece.
 const LINE_BYTES_MAX: usize = 16 * 1024;
@@ -52,17 +56,41 @@ pub fn to_stderr() -> Print {
     Arc::new(|function, line| eprintln!("[{function}] {line}"))
 }
 
-/// A process that waits for work or does some.
+/// How long a process may take to start. One that is slow is not begun anew for each call: where all are slow, none would ever be
+/// ready.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// How long one call waits for it.
+    pub(super) call: Duration,
+    /// How many calls wait for it in vain, one after another, until it is ended.
+    pub(super) calls: u32,
+}
+
+impl Patience {
+    /// Returns what processes of a function with these limits may take.
+    pub(super) fn of(limits: &Limits) -> Self {
+        Self { call: START_LIMIT + limits.timeout, calls: WAITS_MAX }
+    }
+}
+
+/// A process that starts, waits for work or does some.
 pub(super) struct Worker {
     function: String,
     child: Child,
     life: Arc<Life>,
     api: RuntimeApi,
+    patience: Patience,
+    /// Calls that waited in vain for it to start.
+    waits: u32,
 }
 
 impl Worker {
     /// Starts a process.
-    pub(super) async fn start(settings: &ProcessSettings, print: &Print) -> Result<Self, InvokeError> {
+    pub(super) async fn start(
+        settings: &ProcessSettings,
+        print: &Print,
+        patience: Patience,
+    ) -> Result<Self, InvokeError> {
         let function = settings.id.clone();
         let failed = |why: String| InvokeError::NotStarted { function: function.clone(), why };
         let told = Told { function_arn: settings.arn.clone(), timeout: settings.limits.timeout };
@@ -97,7 +125,7 @@ impl Worker {
         if let Some(stderr) = child.stderr.take() {
             tokio::spawn(print_lines(stderr, function.clone(), print.clone()));
         }
-        Ok(Self { function, child, life, api })
+        Ok(Self { function, child, life, api, patience, waits: 0 })
     }
 
     /// Returns what ends the process from elsewhere.
@@ -110,14 +138,20 @@ impl Worker {
         matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Returns whether the process has asked for work already.
+    pub(super) fn has_started(&self) -> bool {
+        *self.api.asked.borrow()
+    }
+
     /// Gives the process one call and waits for the answer. After `Failed` and an answer it can take the next call;
-    /// after every other error it is gone.
+    /// after `Starting` it has not seen this one, and starts for the next; after every other error it is gone.
     pub(super) async fn run(
         &mut self,
         request_id: String,
         payload: Bytes,
         limit: Duration,
     ) -> Result<Bytes, InvokeError> {
+        self.wait_for_start().await?;
         let (taken, when_taken) = oneshot::channel();
         let (answer, when_answered) = oneshot::channel();
         let call = Call { request_id, payload, taken, answer };
@@ -125,14 +159,15 @@ impl Worker {
             return Err(self.died("its Runtime API ended"));
         }
         // The time limit runs from when the process has the call, as on AWS: starting is not the call's time.
+        let at_most = START_LIMIT + limit;
         let took = tokio::select! {
             taken = when_taken => taken.is_ok(),
             status = self.child.wait() => return Err(self.not_started(&described(status))),
-            () = tokio::time::sleep(START_LIMIT) => false,
+            () = tokio::time::sleep(at_most) => false,
         };
         if !took {
             self.kill().await;
-            return Err(self.not_started(&format!("it did not ask for work within {START_LIMIT:?}")));
+            return Err(self.not_started(&format!("it did not ask for work within {at_most:?}")));
         }
         tokio::select! {
             // An answer that came before the end of the process counts.
@@ -152,6 +187,28 @@ impl Worker {
         }
     }
 
+    /// Waits until the process has asked for work for the first time, as long as a call waits for that. It has no call yet, so that
+    /// whoever gives up takes none back.
+    async fn wait_for_start(&mut self) -> Result<(), InvokeError> {
+        let limit = self.patience.call;
+        tokio::select! {
+            // Whoever asked has started, however late this is looked at.
+            biased;
+            has = has_asked(&mut self.api.asked) => {
+                return if has { Ok(()) } else { Err(self.died("its Runtime API ended")) };
+            }
+            status = self.child.wait() => return Err(self.not_started(&described(status))),
+            () = tokio::time::sleep(limit) => {}
+        }
+        self.waits += 1;
+        if self.waits < self.patience.calls {
+            return Err(InvokeError::Starting { function: self.function.clone(), limit });
+        }
+        self.kill().await;
+        let how = format!("{} calls waited for it to ask for work, each for {limit:?}, and it was ended", self.waits);
+        Err(self.not_started(&how))
+    }
+
     /// Ends the process and waits until it is gone.
     pub(super) async fn kill(&mut self) {
         if let Err(error) = self.child.kill().await {
@@ -167,6 +224,11 @@ impl Worker {
         let why = lock(&self.api.start_failure).take().unwrap_or_else(|| how.to_owned());
         InvokeError::NotStarted { function: self.function.clone(), why }
     }
+}
+
+/// Waits until a process has asked for work. Returns `false` when it can no longer do so.
+async fn has_asked(asked: &mut watch::Receiver<bool>) -> bool {
+    asked.wait_for(|has| *has).await.is_ok()
 }
 
 fn described(status: std::io::Result<std::process::ExitStatus>) -> String {

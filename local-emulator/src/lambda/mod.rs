@@ -81,7 +81,17 @@ pub enum InvokeError {
         /// What is known about its end.
         how: String,
     },
-    /// The function's process could not be started, or did not ask for work in time.
+    /// The function's process has not asked for work yet. The call was not given to it, and it goes on starting.
+    #[error(
+        "{function} did not start within {limit:?} and goes on starting for the next call; the machine may be too busy"
+    )]
+    Starting {
+        /// Its id.
+        function: String,
+        /// How long the call waited.
+        limit: Duration,
+    },
+    /// The function's process could not be started, or did not ask for work however many calls waited.
     #[error("the process of {function} could not be started: {why}; build the binary, and see its lines above")]
     NotStarted {
         /// Its id.

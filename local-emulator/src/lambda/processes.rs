@@ -1,7 +1,7 @@
 //! Functions as processes: idle ones are used again, more are started while there is work, a dead one is replaced by the
-//! next call.
+//! next call, and one that is slow to start is kept for it.
 
-use super::child::{Credentials, Print, Worker};
+use super::child::{Credentials, Patience, Print, Worker};
 use super::runtime_api::lock;
 use super::{Invoke, InvokeError, Limits, Slots, check_size};
 use crate::life::Life;
@@ -49,10 +49,12 @@ pub struct Processes {
 
 struct Pool {
     settings: ProcessSettings,
+    patience: Patience,
     print: Print,
     slots: Slots,
     /// One permit for each process that may be busy.
     room: Semaphore,
+    /// Processes without a call: those that have started, and those that a call no longer waits for.
     idle: Mutex<Vec<Worker>>,
     /// Every process that was started and may live.
     lives: Mutex<Vec<Weak<Life>>>,
@@ -62,12 +64,22 @@ struct Pool {
 impl Processes {
     /// Returns the functions that `settings` describe. Nothing is started before the first call.
     pub fn new(settings: impl IntoIterator<Item = ProcessSettings>, print: &Print) -> Self {
+        Self::patient(settings, print, Patience::of)
+    }
+
+    /// Returns the same with processes that may take as long to start as `patience` says of each function.
+    pub(super) fn patient(
+        settings: impl IntoIterator<Item = ProcessSettings>,
+        print: &Print,
+        patience: impl Fn(&Limits) -> Patience,
+    ) -> Self {
         let pool = |settings: ProcessSettings| {
+            let (print, patience) = (print.clone(), patience(&settings.limits));
             let slots = Slots::new(settings.limits.reserved_concurrency);
             let room = Semaphore::new(slots.limit.min(PROCESSES_MAX) as usize);
             let idle = Mutex::new(Vec::new());
             let (lives, stopped) = (Mutex::default(), AtomicBool::new(false));
-            (settings.id.clone(), Arc::new(Pool { settings, print: print.clone(), slots, room, idle, lives, stopped }))
+            (settings.id.clone(), Arc::new(Pool { settings, patience, print, slots, room, idle, lives, stopped }))
         };
         Self { pools: settings.into_iter().map(pool).collect(), next_request: AtomicU64::new(1) }
     }
@@ -130,7 +142,8 @@ impl Pool {
             None => self.start().await?,
         };
         let outcome = worker.run(request_id, payload, self.settings.limits.timeout).await;
-        let usable = matches!(outcome, Ok(_) | Err(InvokeError::Failed { .. })) && worker.lives();
+        let is_kept = matches!(outcome, Ok(_) | Err(InvokeError::Failed { .. } | InvokeError::Starting { .. }));
+        let usable = is_kept && worker.lives();
         if usable && !self.stopped.load(Ordering::SeqCst) {
             lock(&self.idle).push(worker);
         } else {
@@ -140,7 +153,7 @@ impl Pool {
     }
 
     async fn start(&self) -> Result<Worker, InvokeError> {
-        let worker = Worker::start(&self.settings, &self.print).await?;
+        let worker = Worker::start(&self.settings, &self.print, self.patience).await?;
         let mut lives = lock(&self.lives);
         lives.retain(|life| life.strong_count() > 0);
         lives.push(Arc::downgrade(worker.life()));
@@ -148,10 +161,12 @@ impl Pool {
         Ok(worker)
     }
 
-    /// Takes an idle process that still lives.
+    /// Takes an idle process that still lives: the one that worked last or, where none has started, the one that was left alone first.
     fn idle_worker(&self) -> Option<Worker> {
         let mut idle = lock(&self.idle);
-        while let Some(mut worker) = idle.pop() {
+        while !idle.is_empty() {
+            let place = idle.iter().rposition(Worker::has_started).unwrap_or(0);
+            let mut worker = idle.remove(place);
             if worker.lives() {
                 return Some(worker);
             }

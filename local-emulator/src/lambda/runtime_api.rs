@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
-use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot};
+use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 /// Bytes an error report may have; what is longer is not read.
@@ -39,6 +39,8 @@ pub(super) enum Answer {
 pub(super) struct RuntimeApi {
     pub(super) address: SocketAddr,
     pub(super) calls: mpsc::Sender<Call>,
+    /// Whether the process has asked for a call yet.
+    pub(super) asked: watch::Receiver<bool>,
     /// What the process reported before it asked for its first call.
     pub(super) start_failure: Arc<Mutex<Option<String>>>,
     server: JoinHandle<()>,
@@ -58,6 +60,7 @@ pub(super) struct Told {
 
 struct Shared {
     told: Told,
+    asks: watch::Sender<bool>,
     waiting: AsyncMutex<mpsc::Receiver<Call>>,
     running: Mutex<Option<(String, oneshot::Sender<Answer>)>>,
     start_failure: Arc<Mutex<Option<String>>>,
@@ -70,9 +73,11 @@ impl RuntimeApi {
         let address = listener.local_addr()?;
         let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
         let (calls, waiting) = mpsc::channel(1);
+        let (asks, asked) = watch::channel(false);
         let start_failure = Arc::new(Mutex::new(None));
         let shared = Arc::new(Shared {
             told,
+            asks,
             waiting: AsyncMutex::new(waiting),
             running: Mutex::new(None),
             start_failure: start_failure.clone(),
@@ -88,12 +93,13 @@ impl RuntimeApi {
                 tracing::error!(%error, "the Runtime API of a process ended");
             }
         });
-        Ok(Self { address, calls, start_failure, server })
+        Ok(Self { address, calls, asked, start_failure, server })
     }
 }
 
 /// Waits for the next call, as long as it takes.
 async fn next(State(shared): State<Arc<Shared>>) -> Response<Body> {
+    shared.asks.send_replace(true);
     let Some(call) = shared.waiting.lock().await.recv().await else {
         return plain(StatusCode::GONE, "the machine stops");
     };

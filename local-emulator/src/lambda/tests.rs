@@ -1,5 +1,6 @@
 //! Functions in this program and in processes: answers, failures, time limits, deaths.
 
+use super::child::Patience;
 use super::{Credentials, HandlerError, InProcess, Invoke, InvokeError, Limits, Print, ProcessSettings, Processes};
 use crate::data::auth::Secret;
 use bytes::Bytes;
@@ -8,6 +9,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 fn limits(timeout: Duration, reserved: Option<u32>) -> Limits {
@@ -36,6 +39,10 @@ struct Machine {
 }
 
 fn machine(limits: Limits, environment: &[(&str, &str)]) -> Machine {
+    patient_machine(Patience::of(&limits), limits, environment)
+}
+
+fn patient_machine(patience: Patience, limits: Limits, environment: &[(&str, &str)]) -> Machine {
     let (sender, lines) = mpsc::unbounded_channel();
     let print: Print = Arc::new(move |function, line| sender.send(format!("[{function}] {line}")).unwrap_or_default());
     let mut all = BTreeMap::from([("SLUICE_FUNCTION".to_owned(), "one".to_owned())]);
@@ -56,7 +63,7 @@ fn machine(limits: Limits, environment: &[(&str, &str)]) -> Machine {
         memory_mb: 128,
         limits,
     };
-    Machine { functions: Arc::new(Processes::new([settings], &print)), lines }
+    Machine { functions: Arc::new(Processes::patient([settings], &print, |_| patience)), lines }
 }
 
 impl Machine {
@@ -79,6 +86,27 @@ impl Machine {
                 return (call, id.parse().unwrap());
             }
         }
+    }
+}
+
+/// Where processes wait until they are let go on.
+struct Gate(TcpListener);
+
+impl Gate {
+    async fn new() -> Self {
+        Self(TcpListener::bind(("127.0.0.1", 0)).await.unwrap())
+    }
+
+    fn address(&self) -> String {
+        self.0.local_addr().unwrap().to_string()
+    }
+
+    /// Returns the id of the next process that waits. It does so until the rest is dropped.
+    async fn next(&self) -> (u64, BufReader<TcpStream>) {
+        let mut waiting = BufReader::new(self.0.accept().await.unwrap().0);
+        let mut id = String::new();
+        waiting.read_line(&mut id).await.unwrap();
+        (id.trim().parse().unwrap(), waiting)
     }
 }
 
@@ -195,6 +223,47 @@ async fn a_process_that_cannot_start_says_why() {
     let machine = machine(long(), &[("REFUSE_TO_START", "1")]);
     let error = machine.ask(json!({"do": "echo"})).await.unwrap_err();
     assert!(matches!(&error, InvokeError::NotStarted { why, .. } if why.contains("exit status: 1")), "{error}");
+}
+
+/// C4: on a machine so busy that a start takes longer than a call waits.
+#[tokio::test]
+async fn a_process_that_is_slow_to_start_is_kept_for_the_next_call() {
+    let gate = Gate::new().await;
+    let address = gate.address();
+    let patience = Patience { call: Duration::from_millis(200), calls: u32::MAX };
+    let machine = patient_machine(patience, long(), &[("WAITS_AT", address.as_str())]);
+    let error = machine.ask(json!({"do": "who"})).await.unwrap_err();
+    assert_eq!(error, InvokeError::Starting { function: "one".into(), limit: patience.call });
+    let (process, waiting) = gate.next().await;
+    assert!(exists(process) && !is_zombie(process), "it was ended");
+    drop(waiting);
+    let who = loop {
+        match machine.ask(json!({"do": "who"})).await {
+            // It has been let go on, and asks for work as soon as it comes to that.
+            Err(InvokeError::Starting { .. }) => {}
+            answer => break answer.unwrap(),
+        }
+    };
+    assert_eq!(who["process"].as_u64(), Some(process));
+}
+
+/// C4
+#[tokio::test]
+async fn a_process_that_never_starts_is_ended_after_some_calls_and_the_next_call_has_another() {
+    let gate = Gate::new().await;
+    let address = gate.address();
+    let patience = Patience { call: Duration::from_millis(200), calls: 2 };
+    let machine = patient_machine(patience, long(), &[("WAITS_AT", address.as_str())]);
+    let error = machine.ask(json!({"do": "echo"})).await.unwrap_err();
+    assert!(matches!(error, InvokeError::Starting { .. }), "{error}");
+    let (process, _waiting) = gate.next().await;
+    let error = machine.ask(json!({"do": "echo"})).await.unwrap_err();
+    assert!(matches!(&error, InvokeError::NotStarted { why, .. } if why.contains("was ended")), "{error}");
+    assert!(!exists(process) || is_zombie(process));
+    let error = machine.ask(json!({"do": "echo"})).await.unwrap_err();
+    assert!(matches!(error, InvokeError::Starting { .. }), "{error}");
+    let (another, _waiting_too) = gate.next().await;
+    assert_ne!(another, process);
 }
 
 /// C4

@@ -175,7 +175,7 @@ fn labels_do_not_inherit_more_than_memory_holds() {
 /// it names its parent, by a change that closes the circle also where it edits nothing; not what only inherits from them.
 #[test]
 fn circles_of_parents_are_told_before_a_job_is_frozen() {
-    let own = "- job: {name: a, parent: b}\n- job: {name: b, parent: c}\n- job: {name: below, parent: a}\n";
+    let own = "- job: {name: beside, parent: b}\n- job: {name: a, parent: b}\n- job: {name: b, parent: c}\n- job: {name: below, parent: a}\n";
     let (open, closed) = ("- job: {name: c, run: r}\n", "- job: {name: c, parent: a, run: r}\n");
     let of = |text: &str| tenant().file("org/config", BASE).file("org/project", own).file("org/project1", text);
     let expected = ["a: a → b → c → a", "b: b → c → a → b", "c: c → a → b → c"]

@@ -67,7 +67,7 @@ fn look(
     units: impl IntoIterator<Item = Unit>,
     mut absent: Option<&mut BTreeSet<(ObjectKind, String)>>,
 ) -> Found {
-    let (mut errors, mut asked, mut jobs, hints) = (Vec::new(), Vec::new(), Jobs::new(), Hints::new());
+    let (mut errors, mut asked, mut jobs, hints) = (Vec::new(), Vec::new(), Jobs::default(), Hints::new());
     for unit in units {
         let Some((file, stanza)) = layout.stanza(unit) else { continue };
         let (name, place) = match stanza {
@@ -150,14 +150,15 @@ impl Check<'_> {
             }
             let listed: BTreeSet<&str> = jobs.jobs.iter().map(|job| job.name.as_str()).collect();
             for job in &jobs.jobs {
-                if !self.names.has(ObjectKind::Job, &job.name) && job.name != NOOP {
+                let definitions = self.names.under(ObjectKind::Job, &job.name);
+                if definitions.is_empty() && job.name != NOOP {
                     let message = format!("Job {} not defined", job.name);
                     let known = self.names.known(ObjectKind::Job);
                     self.unknown(job.place, pipeline, message, &job.name, known);
                 }
                 self.job(job);
                 self.parts(job, &listed);
-                self.image_of(job);
+                self.image_of(job, definitions);
             }
         }
     }
@@ -325,8 +326,11 @@ impl Check<'_> {
             self.refuse(place, "parent", message);
         }
         // A way back from a further definition, or from an entry, ends at the first definition, which may come to an end itself.
-        let is_first = self.names.layout.jobs(&job.name).next().is_none_or(|first| std::ptr::eq(first.object, job));
-        if is_first && let Some(circle) = self.way_back(&job.name, parent, barriers) {
+        let layout = self.names.layout;
+        let is_first = || layout.jobs(&job.name).next().is_none_or(|first| std::ptr::eq(first.object, job));
+        if let Some(circle) = self.way_back(&job.name, parent)
+            && is_first()
+        {
             let message =
                 format!("Dependency cycle detected in the parents of job {}: {}", job.name, circle.join(" → "));
             self.conflict(place, "parent", message);

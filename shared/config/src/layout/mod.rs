@@ -463,10 +463,8 @@ impl Layout {
         let mut found = Vec::new();
         for (_, file) in self.files() {
             // What the tenant does not read of a project is not looked at any further.
-            if self.base.ground.project_of(file).is_none_or(|project| !project.kinds.contains(&kind)) {
-                continue;
-            }
-            let stanzas = file.fragment.faulty().filter(|stanza| stanza.kind() == Some(kind));
+            let is_read = || self.base.ground.project_of(file).is_some_and(|project| project.kinds.contains(&kind));
+            let stanzas = file.fragment.faulty().filter(|stanza| stanza.kind() == Some(kind) && is_read());
             found.extend(stanzas.filter_map(|stanza| Some(Defined { file, object: T::of(stanza)? })));
         }
         found

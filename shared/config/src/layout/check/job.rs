@@ -7,6 +7,7 @@ use crate::fragment::Source;
 use crate::job::freeze::{is_ansible_version, unknown_ansible};
 use crate::job::limits::outlasts;
 use crate::layout::Layout;
+use crate::layout::shelf::Unit;
 use crate::objects::{JobStanza, ObjectKind};
 use std::collections::BTreeSet;
 
@@ -52,8 +53,13 @@ impl Check<'_> {
     }
 
     /// Tells of a list that has a job run which builds the image of another repository. What is inherited shows when it is frozen.
-    pub(super) fn image_of(&mut self, entry: &JobStanza) {
-        let of_job = self.names.job(&entry.name).and_then(|job| job.builds.clone());
+    pub(super) fn image_of(&mut self, entry: &JobStanza, definitions: &[Unit]) {
+        let layout = self.names.layout;
+        let says =
+            |unit: &Unit| layout.defined::<JobStanza>(*unit).is_some_and(|one| one.object.image_build_name.is_some());
+        // Few jobs build an image: of the others nobody needs to know what else they are to others.
+        let job = definitions.iter().any(says).then(|| self.names.job(&entry.name)).flatten();
+        let of_job = job.and_then(|job| job.builds.clone());
         let Some(image) = entry.image_build_name.clone().or(of_job) else { return };
         // Where the image goes to another repository, this is looked at again.
         self.names.facts(ObjectKind::Image, &image);

@@ -4,6 +4,7 @@ use super::super::Layout;
 use super::super::barriers::Barriers;
 use super::super::shelf::{Unit, short_hash};
 use super::NOOP;
+use super::parents::Above;
 use crate::error::Hints;
 use crate::objects::{Alternative, NodesetBody, ObjectKind, ProviderObject, SecretStanza};
 use sluice_model::ProjectName;
@@ -65,7 +66,13 @@ fn stands(layout: &Layout, kind: ObjectKind, name: &str) -> bool {
 }
 
 /// What was found of jobs while stanzas are checked, by name: each is asked for by many, and has perhaps many definitions.
-pub(super) type Jobs = HashMap<String, Option<Rc<Barriers>>>;
+#[derive(Default)]
+pub(super) struct Jobs {
+    /// What each is to others.
+    found: HashMap<String, Option<Rc<Barriers>>>,
+    /// Parents with those above them.
+    pub(super) above: HashMap<String, Rc<[Above]>>,
+}
 
 /// The names of a layout, for one stanza that is checked; remembers what was asked for.
 pub(super) struct Names<'c> {
@@ -80,33 +87,39 @@ pub(super) struct Names<'c> {
 
 impl<'c> Names<'c> {
     pub(super) fn facts(&mut self, kind: ObjectKind, name: &str) -> Facts {
-        self.asked.push((short_hash(kind, name), self.unit));
         let facts = match kind {
             ObjectKind::Job => self.job(name).map_or(Facts::Absent, Facts::Job),
             _ => facts(self.layout, kind, name),
         };
-        self.note(kind, name, facts != Facts::Absent);
+        self.ask(kind, name, facts != Facts::Absent);
         facts
     }
 
-    /// Returns what a job is to others, of a name that the stanza asked for before.
+    /// Returns what a job is to others, of a name that the stanza asks for besides.
     pub(super) fn job(&mut self, name: &str) -> Option<Rc<Barriers>> {
-        if let Some(known) = self.jobs.get(name) {
+        if let Some(known) = self.jobs.found.get(name) {
             return known.clone();
         }
         let found = Barriers::of(self.layout, name).map(Rc::new);
-        self.jobs.insert(name.to_owned(), found.clone());
+        self.jobs.found.insert(name.to_owned(), found.clone());
         found
     }
 
     pub(super) fn has(&mut self, kind: ObjectKind, name: &str) -> bool {
-        self.asked.push((short_hash(kind, name), self.unit));
-        let stands = stands(self.layout, kind, name);
-        self.note(kind, name, stands);
-        stands
+        !self.under(kind, name).is_empty()
     }
 
-    fn note(&mut self, kind: ObjectKind, name: &str, stands: bool) {
+    /// Returns what stands under a name.
+    pub(super) fn under(&mut self, kind: ObjectKind, name: &str) -> &'c [Unit] {
+        let layout = self.layout;
+        let units = layout.entry(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default();
+        self.ask(kind, name, !units.is_empty());
+        units
+    }
+
+    /// Remembers that the stanza asked for a name, under which something stands or does not.
+    pub(super) fn ask(&mut self, kind: ObjectKind, name: &str, stands: bool) {
+        self.asked.push((short_hash(kind, name), self.unit));
         // What is built in is borne by nothing else.
         let is_built_in = kind == ObjectKind::Job && name == NOOP;
         if let Some(absent) = self.absent.as_deref_mut().filter(|_| !stands && !is_built_in) {
