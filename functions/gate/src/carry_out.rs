@@ -1,5 +1,6 @@
 //! Turns a plan into one commit. It has no choices left.
 
+use crate::doors;
 use crate::load::Loaded;
 use crate::provided;
 use crate::turns::{Known, Turns};
@@ -120,6 +121,7 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, mut plan: Plan, now: Ti
         writes.push(queue::put_arrival(queue, arrival)?);
         pokes.push(Poke::Queue { queue: queue.clone() });
     }
+    writes.extend(doors::writes(key, &loaded.doors, (&plan, live.number()), now)?);
     for semaphore in &plan.semaphores {
         let seen = loaded.semaphores.get(&semaphore.key).map(|(record, _)| record);
         writes.push(sluice_records::semaphore::put(seen, semaphore)?);
@@ -164,7 +166,8 @@ pub fn head_record(before: &queue::Loaded, head: &sluice_gate::Head, now: Timest
         None => queue::head_record(head)?,
     };
     // An empty queue is forgotten after a month; whatever arrives later starts a new one.
-    record.expires_at = head.slots.is_empty().then(|| expiry(now));
+    let is_unused = head.slots.is_empty() && head.stands_in.is_none();
+    record.expires_at = is_unused.then(|| expiry(now));
     Ok(record)
 }
 
@@ -339,7 +342,10 @@ fn want_layout(live: &Live, landings: &[Landing], now: Timestamp) -> Result<Writ
 /// Counts the changes of a queue, as the limit of its pipeline does.
 fn changes(queue: &queue::Loaded) -> u32 {
     let is_dependent = queue.head.as_ref().is_some_and(|head| head.manager == Manager::Dependent);
-    let of = |item: &sluice_gate::Item| if is_dependent { 1 } else { 1 + item.candidate.needs.len() };
+    let below = |candidate: &sluice_gate::Candidate| {
+        candidate.needs.iter().filter(|need| !candidate.cycle.contains(&need.change.key)).count()
+    };
+    let of = |item: &sluice_gate::Item| if is_dependent { 1 } else { 1 + below(&item.candidate) };
     let all: usize = queue.items.values().map(|(_, item)| of(item)).sum();
     u32::try_from(all).unwrap_or(u32::MAX)
 }

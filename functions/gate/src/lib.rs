@@ -5,6 +5,7 @@
 
 mod aside;
 mod carry_out;
+mod doors;
 mod load;
 mod provided;
 mod semaphores;
@@ -95,7 +96,8 @@ impl Gate {
                 return self.rest(queue, loaded, has_taken).await;
             }
             has_taken |= !plan.taken.is_empty();
-            let moves_others = plan.wants_layout || plan.poke_tenant || !plan.semaphores.is_empty();
+            let moves_others =
+                plan.wants_layout || plan.poke_tenant || !plan.semaphores.is_empty() || !plan.doors.is_empty();
             let news = news(queue, &loaded, &plan);
             let (counted, now) = (plan.health.take(), self.ports.clock.now());
             let mut carried = carry_out::carry_out(queue, &loaded, plan, now)?;
@@ -197,6 +199,7 @@ impl Gate {
             landings: loaded.landings.clone(),
             reports: loaded.reports.clone(),
             provided: loaded.provided.clone(),
+            doors: loaded.doors.iter().map(|(change, known)| (change.clone(), known.door.clone())).collect(),
             semaphores: loaded.semaphores.iter().map(|(key, (_, known))| (key.clone(), known.clone())).collect(),
             gone: loaded.gone.clone(),
             idle: loaded.idle.clone(),

@@ -5,6 +5,7 @@
 //! queue those items alone are read that were written since, which the head tells: a thousand that wait cost nothing.
 
 use crate::aside::{broken, readable, set_aside};
+use crate::doors::{self, Doors};
 use crate::provided;
 use crate::semaphores::{self, Semaphores};
 use crate::sessions::{self, Watch};
@@ -63,6 +64,8 @@ pub(crate) struct Loaded {
     pub(crate) idle: BTreeMap<BuildId, Timestamp>,
     /// Branches that its next landings need, with their records.
     pub(crate) turns: Turns,
+    /// The own queues of changes that stand here, or are to, as guests.
+    pub(crate) doors: Doors,
     /// What is known of executors.
     pub(crate) watch: Watch,
     /// When a doubt about one of them is to be settled.
@@ -73,7 +76,7 @@ impl Loaded {
     /// Returns a cell of which nothing else is known yet.
     fn bare(live: Live, queue: queue::Loaded, watch: Watch) -> Self {
         let (outcomes, runs, landings, landing_records, reports) = Default::default();
-        let (provided, semaphores, gone, idle, turns) = Default::default();
+        let (provided, semaphores, gone, idle, turns, doors) = Default::default();
         Self {
             live,
             queue,
@@ -87,6 +90,7 @@ impl Loaded {
             gone,
             idle,
             turns,
+            doors,
             watch,
             look_at: None,
         }
@@ -130,7 +134,9 @@ impl Reader<'_> {
     async fn all(&self, watch: Watch) -> Result<Loaded, LookError> {
         let queue = queue::load(self.ports, self.key).await?;
         if let Some(live) = self.seen(&queue) {
-            return Ok(Loaded::bare(live, queue, watch));
+            let mut loaded = Loaded::bare(live, queue, watch);
+            loaded.doors = self.doors(&loaded).await?;
+            return Ok(loaded);
         }
         let guess = self.layouts.seen(&self.key.tenant).map(|live| live.number());
         let guess = guess.or(queue.head.as_ref().map(|head| head.layout)).unwrap_or_default();
@@ -178,6 +184,11 @@ impl Reader<'_> {
         let knows = |layout: u64| layout > 0 && layout <= live.number();
         let is_fresh = self.ports.clock.now().since(live.read_at) < TENANT_MILLIS;
         (is_fresh && queue.arrivals.iter().all(|arrival| knows(arrival.layout))).then_some(live)
+    }
+
+    async fn doors(&self, loaded: &Loaded) -> Result<Doors, LookError> {
+        let pipeline = loaded.live.layout.pipeline(self.key.pipeline.as_str());
+        doors::load(self.ports, self.key, &loaded.queue, pipeline).await
     }
 
     async fn found(
@@ -268,6 +279,7 @@ impl Reader<'_> {
             }
         }
         turns::judge(self.ports, self.key, &mut loaded.turns).await?;
+        loaded.doors = self.doors(&loaded).await?;
         loaded.provided = provided::load(self.ports, self.key, &loaded).await?;
         loaded.semaphores = semaphores::load(self.ports, self.key, &loaded).await?;
         loaded.gone = semaphores::gone(self.ports, self.key, &loaded.semaphores).await?;

@@ -6,6 +6,7 @@ use crate::Intake;
 use crate::before::Order;
 use crate::deliver::{Effects, Outcome, final_or_again};
 use crate::early::Turn;
+use crate::mates::home_of;
 use crate::needs::{Needs, Seen, stranger};
 use crate::refs::Read;
 use crate::route::{Place, ignores_dependencies, in_words, queue_key, told_of};
@@ -106,9 +107,10 @@ impl Intake {
         let arrival = self.arrival(id, live, &queue, change, ArrivalKind::Enqueue { candidates });
         let arrival = Arrival { by_operator: asker == Asker::Operator, ..arrival };
         effects.write(change::put_facts(facts)?);
-        effects.arrive(&queue, &arrival)?;
+        effects.arrive(&home_of(&arrival, pipeline, &queue), &arrival)?;
         effects.tell(format!("{change} may enter {}", in_words(live, pipeline, change)));
-        self.offer_mates((id, asker), facts, &needs, (live, pipeline), seen, effects).await?;
+        let asked = (id, asker, &arrival);
+        self.offer_mates(asked, facts, &needs, (live, pipeline), seen, effects).await?;
         Ok(None)
     }
 

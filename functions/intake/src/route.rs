@@ -3,6 +3,7 @@
 use crate::Intake;
 use crate::before::{Before, Concerned, Damaged};
 use crate::deliver::{Effects, Rest};
+use crate::mates::home_of;
 use crate::needs::{Needs, Seen, candidate, is_inside, stranger};
 use crate::operators::Asker;
 use sluice_config::fragment::config_paths;
@@ -123,11 +124,12 @@ impl Intake {
                 let place = Place { live, pipeline, queue: &queue, listed };
                 let told = self.tell_queue(news, &needs, &place, seen).await?;
                 if let Some((arrival, effect)) = told {
-                    effects.arrive(&queue, &arrival)?;
+                    effects.arrive(&home_of(&arrival, pipeline, &queue), &arrival)?;
                     effects.tell(effect);
                     if let ArrivalKind::Enqueue { candidates } = &arrival.kind {
                         let asker = Asker::Event(Detail::of(candidates.iter().any(|candidate| candidate.debug)));
-                        self.offer_mates((id, asker), facts, &needs, (live, pipeline), seen, effects).await?;
+                        let asked = (id, asker, &arrival);
+                        self.offer_mates(asked, facts, &needs, (live, pipeline), seen, effects).await?;
                     }
                 }
                 for old in former_queues(live, pipeline, &facts.change, &before.formerly) {
@@ -267,7 +269,10 @@ impl Intake {
         };
         let own = Candidate { as_of: seen.as_of(), ..own };
         if pipeline.manager != Manager::Dependent {
-            return Ok(vec![own]);
+            let is_ignored = ignores_dependencies(pipeline);
+            let needs = if is_ignored { &none } else { needs };
+            let together = self.together(&own, needs, (live, pipeline), seen).await?;
+            return Ok(together.unwrap_or_else(|| vec![own]));
         }
         let now = self.ports.clock.now();
         let may_enter = |facts: &ChangeFacts| {

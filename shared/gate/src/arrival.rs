@@ -59,6 +59,15 @@ pub enum ArrivalKind {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         more: Vec<PipelineName>,
     },
+    /// Another queue is to have a change, as one with others that need it as much as it needs them: it leaves its own.
+    MakeWay {
+        /// The change, in the revision that is to stand there.
+        change: ChangeRef,
+        /// See [`Candidate::as_of`].
+        as_of: Timestamp,
+        /// The queue of the same pipeline that waits for it.
+        to: QueueName,
+    },
     /// An operator takes a change out.
     Dequeue {
         /// Which one.

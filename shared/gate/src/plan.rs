@@ -12,6 +12,7 @@ mod cycles;
 mod finish;
 mod forward;
 mod graph;
+mod guests;
 mod observe;
 mod operators;
 mod provided;
@@ -24,6 +25,7 @@ mod turns;
 mod withheld;
 
 pub use cycles::CYCLE_MAX;
+pub use guests::{Door, make_way, told_of};
 
 use crate::arrival::Arrival;
 use crate::health::Health;
@@ -42,10 +44,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_model::build::{BuildResult, Ended, RequestRef};
-use sluice_model::change::ChangeRef;
+use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::{BranchKey, MergeMode, Oid};
-use sluice_model::{ArrivalId, BuildId, ItemId, JobName, LabelName, PipelineName, ProviderName, QueueKey, Timestamp};
+use sluice_model::{ArrivalId, BuildId, ItemId, JobName, LabelName, PipelineName, ProviderName, QueueKey, QueueName, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Records that one plan may write besides the head; a transaction holds 100.
@@ -72,6 +74,8 @@ pub struct Snapshot<'a> {
     pub reports: BTreeMap<ItemId, ReportState>,
     /// What changes provide that items need and that stand in other queues, where any of it is known.
     pub provided: BTreeMap<ChangeRef, Provided>,
+    /// The own queues of changes that stand here as guests, and of others than its own that this queue is told of.
+    pub doors: BTreeMap<ChangeKey, Door>,
     /// The pipeline as the live layout has it; `None` when the layout no longer has it.
     pub pipeline: Option<&'a Pipeline>,
     /// Semaphores that the head lists or that waiting jobs name, where they were ever used.
@@ -205,6 +209,8 @@ pub struct Plan {
     pub happened: Vec<(ZuulEvent, ItemId, ChangeRef)>,
     /// What other queues of the tenant are told, each as something that arrives there.
     pub forwards: Vec<(QueueKey, Arrival)>,
+    /// What the own queues of guests say from now on of where those stand, each on condition that it is as it was read.
+    pub doors: BTreeMap<ChangeKey, Option<QueueName>>,
     /// Queues to be looked at, since a semaphore that they wait for has a place, or a branch is free.
     pub wake: Vec<QueueKey>,
     /// Reports to make.
@@ -236,6 +242,7 @@ impl Plan {
             && self.semaphores.is_empty()
             && self.turns.is_empty()
             && self.forwards.is_empty()
+            && self.doors.is_empty()
             && self.reports.is_empty()
     }
 }
@@ -309,6 +316,10 @@ pub struct Stop {
 pub fn plan(snapshot: Snapshot<'_>, now: Timestamp) -> Plan {
     let mut work = Work::new(snapshot, now);
     if !work.follow_layout() {
+        return work.into_plan();
+    }
+    if let Some(to) = work.head.stands_in.clone() {
+        work.send_on(&to);
         return work.into_plan();
     }
     work.freeze_again();
@@ -415,6 +426,7 @@ impl<'a> Work<'a> {
             + plan.reports.iter().map(Report::records_count).sum::<usize>()
             + plan.happened.len()
             + plan.forwards.len()
+            + self.door_records()
             + self.semaphores.len()
             + self.turns.len()
             + self.passed_by()
@@ -500,7 +512,7 @@ impl<'a> Work<'a> {
         if self.head.frozen.is_some() && self.has_to_move() {
             return true; // Nothing moves; when an operator has looked, it follows.
         }
-        if !self.move_to_other_queues() {
+        if !self.move_to_other_queues() || !self.part() {
             return false;
         }
         self.head.layout = self.snapshot.layout.live;
@@ -557,6 +569,8 @@ impl<'a> Work<'a> {
         plan.turns = (self.turns.into_values())
             .filter(|turn| before(turn).map_or(!turn.is_unused(), |before| before != turn))
             .collect();
+        let doors = &self.snapshot.doors;
+        plan.doors.retain(|key, to| doors.get(key).is_none_or(|door| door.stands_in != *to));
         plan.health = self.health.filter(|health| self.snapshot.health.as_ref() != Some(health));
         let is_idle = head.slots.is_empty() && head.semaphores.is_empty();
         let waits = !is_idle || !self.snapshot.arrivals.is_empty();

@@ -39,6 +39,9 @@ pub struct Head {
     pub semaphores: Vec<SemaphoreKey>,
     /// Builds that were sent to the executors again and again and that none has claimed, at most [`UNCLAIMED_MAX`].
     pub unclaimed: Vec<BuildId>,
+    /// The queue in which the change stands that this queue is the own one of, as one with others that need it as much as it needs
+    /// them ([`crate::plan::Door`]). Nothing stands here meanwhile, and what arrives is sent on there.
+    pub stands_in: Option<QueueName>,
 }
 
 /// Builds that a head names since nobody claims them: one is enough to call somebody.
@@ -68,6 +71,7 @@ impl Head {
             landed_heads: Vec::new(),
             semaphores: Vec::new(),
             unclaimed: Vec::new(),
+            stands_in: None,
         }
     }
 
@@ -124,11 +128,16 @@ impl Head {
     }
 }
 
+/// Returns the name of a change's own queue in an independent pipeline.
+pub fn own_queue(change: &ChangeKey) -> QueueName {
+    QueueName(format!("{}#{}", change.project, change.local()))
+}
+
 /// Returns the queue that a change of a project belongs to in a pipeline: its own in an independent one, its branch's in a
 /// supercedent one, a shared one in others.
 pub fn queue_of(layout: &Layout, tenant: &TenantName, pipeline: &Pipeline, change: &ChangeRef) -> QueueKey {
     let queue = match pipeline.manager {
-        Manager::Independent => QueueName(format!("{}#{}", change.key.project, change.key.local())),
+        Manager::Independent => own_queue(&change.key),
         // Whatever is newest of a branch, or of a tag, stands for all that came before.
         Manager::Supercedent => QueueName(format!("{}@{}", change.key.project, change.branch)),
         Manager::Dependent | Manager::Serial => {

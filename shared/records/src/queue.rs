@@ -89,12 +89,15 @@ pub fn item_record(queue: &QueueKey, before: Option<&Record>, item: &Item) -> Re
     Ok(Record { revision: record.revision + 1, ..record })
 }
 
-/// Operators' words come before everything that waits: of many arrivals the first are read, and those of a frozen queue wait
-/// for just that word.
-fn arrival_key(queue: &QueueKey, arrival: &Arrival) -> Key {
+/// Returns the key of something that arrives. Operators' words come before everything that waits: of many arrivals the first are read,
+/// and those of a frozen queue wait for just that word.
+pub fn arrival_key(queue: &QueueKey, arrival: &Arrival) -> Key {
     let first = match arrival.kind {
         ArrivalKind::Thaw { .. } | ArrivalKind::Dequeue { .. } | ArrivalKind::Promote { .. } => "-",
-        ArrivalKind::Enqueue { .. } | ArrivalKind::Seen { .. } | ArrivalKind::Superseded { .. } => "",
+        ArrivalKind::Enqueue { .. }
+        | ArrivalKind::Seen { .. }
+        | ArrivalKind::Superseded { .. }
+        | ArrivalKind::MakeWay { .. } => "",
     };
     Key::new(partition(queue), format!("arrival#{first}{:015}-{}", arrival.at.0, arrival.id))
 }

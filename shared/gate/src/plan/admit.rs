@@ -1,5 +1,6 @@
 //! Takes in what arrived: new changes, and news of changes.
 
+use super::guests::Way;
 use super::operators::is_operators;
 use super::withheld::Waiting;
 use super::{Work, is_dependent, item_id, new_slot};
@@ -48,8 +49,16 @@ impl Work<'_> {
                 continue;
             }
             let must_wait = waiting.keeps_back(arrival);
-            if must_wait || self.waits_for_landing(arrival) || !self.has_place(arrival) {
+            let waits = must_wait || self.waits_for_landing(arrival) || !self.has_place(arrival);
+            // Whoever it waits for is asked, which is written.
+            let wants_guests = !waits && self.awaits_guests(arrival);
+            if waits || wants_guests {
                 waiting.add(arrival);
+                if wants_guests {
+                    let arrival = arrival.clone();
+                    self.waits_for_guests(&arrival);
+                    continue;
+                }
                 let news =
                     Some(arrival).filter(|arrival| must_wait && matches!(arrival.kind, ArrivalKind::Seen { .. }));
                 if news.cloned().is_some_and(|news| !self.leaves_already(&news)) {
@@ -63,23 +72,38 @@ impl Work<'_> {
                 return;
             }
             let taken = match &arrival.kind {
-                ArrivalKind::Enqueue { candidates } => {
-                    self.is_sent_on(&arrival, candidates) || self.enqueue_all(&arrival, candidates)
-                }
-                ArrivalKind::Superseded { change, by, more } => {
-                    self.is_superseded(change, by) && self.is_passed_on(&arrival, change, by, more)
-                }
-                ArrivalKind::Seen { change, gone, merged, needs, as_of } => {
-                    self.is_older(change, *as_of)
-                        || self.seen(&arrival, change, (gone.as_deref(), *merged), needs.as_deref())
-                }
-                // Taken before all others.
                 ArrivalKind::Dequeue { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => continue,
+                _ => match self.way_of(&arrival) {
+                    Way::Taken => {
+                        self.plan.taken.push(arrival.id);
+                        continue;
+                    }
+                    Way::Full => false,
+                    Way::Here => self.take(&arrival),
+                },
             };
             if !taken {
                 return; // The transaction is full; what is done of it is found done by the next plan.
             }
             self.plan.taken.push(arrival.id);
+        }
+    }
+
+    /// Takes in what is for this queue, but for operators' words, which are taken before. Returns false when there was no room for all.
+    fn take(&mut self, arrival: &Arrival) -> bool {
+        match &arrival.kind {
+            ArrivalKind::Enqueue { candidates } => {
+                self.is_sent_on(arrival, candidates) || self.enqueue_all(arrival, candidates)
+            }
+            ArrivalKind::Superseded { change, by, more } => {
+                self.is_superseded(change, by) && self.is_passed_on(arrival, change, by, more)
+            }
+            ArrivalKind::Seen { change, gone, merged, needs, as_of } => {
+                self.is_older(change, *as_of)
+                    || self.seen(arrival, change, (gone.as_deref(), *merged), needs.as_deref())
+            }
+            ArrivalKind::MakeWay { change, as_of, to } => self.makes_way(change, *as_of, to),
+            ArrivalKind::Dequeue { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => true,
         }
     }
 
@@ -99,7 +123,10 @@ impl Work<'_> {
         let mut waiting = Waiting::default();
         let may_enter = |at: &usize| {
             let arrival = &arrivals[*at];
-            let waits = waiting.keeps_back(arrival) || self.waits_for_landing(arrival) || !self.has_place(arrival);
+            let waits = waiting.keeps_back(arrival)
+                || self.waits_for_landing(arrival)
+                || !self.has_place(arrival)
+                || self.awaits_guests(arrival);
             if waits {
                 waiting.add(arrival);
             }
@@ -167,7 +194,8 @@ impl Work<'_> {
     /// they replace.
     fn enqueue_all(&mut self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
         candidates.iter().enumerate().all(|(at, candidate)| {
-            if !is_dependent(&self.head) || candidate.cycle.is_empty() || candidate.refused.is_some() {
+            let is_one = is_dependent(&self.head) || self.head.manager == Manager::Independent;
+            if !is_one || candidate.cycle.is_empty() || candidate.refused.is_some() {
                 return self.enqueue(arrival, candidate);
             }
             if candidates[at + 1..].iter().any(|behind| candidate.cycle.contains(&behind.change.key)) {
@@ -192,7 +220,10 @@ impl Work<'_> {
                 self.plan.reasons.push(format!("{change} is not enqueued in {}: it has landed", self.head.key));
                 return true;
             }
-            if is_same && !self.is_let_go(slot) && !needs_more {
+            let is_apart = !is_dependent(&self.head)
+                && self.head.bundle(position).len() > 1
+                && !self.is_tied_alike(position, candidate);
+            if is_same && !self.is_let_go(slot) && !needs_more && !is_apart {
                 self.plan.reasons.push(format!("{change} is in {} already", self.head.key));
                 return true;
             }
@@ -256,7 +287,7 @@ impl Work<'_> {
 
     /// Returns whether the very revision stands here, tested on less than it is offered with: without something that it needs, or on an
     /// older revision of that. Where changes land, what is needed is in its branch before them, and news tell of it.
-    fn needs_more(&self, candidate: &Candidate) -> bool {
+    pub(super) fn needs_more(&self, candidate: &Candidate) -> bool {
         let tests_alone = |pipeline: &Pipeline| !lands_in(pipeline);
         let is_each_alone =
             self.head.manager == Manager::Independent && self.snapshot.pipeline.is_some_and(tests_alone);
@@ -275,8 +306,9 @@ impl Work<'_> {
     }
 
     fn changes_of(&self, candidate: &Candidate) -> u64 {
-        // In a dependent pipeline what is needed stands in the queue itself.
-        if is_dependent(&self.head) { 1 } else { 1 + candidate.needs.len() as u64 }
+        // In a dependent pipeline what is needed stands in the queue itself, as does elsewhere what is tested as one with it.
+        let below = candidate.needs.iter().filter(|need| !candidate.is_mate(&need.change.key));
+        if is_dependent(&self.head) { 1 } else { 1 + below.count() as u64 }
     }
 
     /// Tells that the pipeline is full. Always returns true: the arrival was dealt with.
@@ -335,7 +367,7 @@ impl Work<'_> {
 
     /// Returns whether something newer is known of a change that stands here than what was told of it, which is told in vain then.
     /// Otherwise it is known as of that moment from now on.
-    fn is_older(&mut self, change: &ChangeRef, as_of: Timestamp) -> bool {
+    pub(super) fn is_older(&mut self, change: &ChangeRef, as_of: Timestamp) -> bool {
         let ids = self.revisions(&change.key);
         let known = ids.iter().filter_map(|id| self.items.get(id)).map(|item| item.candidate.as_of).max();
         let known = known.unwrap_or(as_of);

@@ -9,7 +9,8 @@
 use super::Work;
 use super::admit::{LEAVING_RECORDS, WHY_NEEDS};
 use super::finish::{mismatch, unproven};
-use super::is_dependent;
+use super::guests::DOOR_RECORDS;
+use super::{RECORDS_MAX, is_dependent};
 use crate::arrival::{Arrival, Candidate};
 use crate::item::{Ask, Item, REASON_BYTES_MAX, cut};
 use crate::landing::{Landing, LandingEnd, LandingState, Together};
@@ -54,8 +55,13 @@ impl Work<'_> {
             self.refuse_moved(arrival, &members, &reason);
             return self.keep_out(&one.change, &reason);
         }
-        if self.is_bundle_here(&members) {
+        let needs_more = members.iter().any(|member| self.needs_more(member));
+        if self.is_bundle_here(&members) && !needs_more {
             return self.keep_out(&one.change, "it is there already, with all that need it");
+        }
+        let is_older = |work: &mut Self| members.iter().any(|member| work.is_older(&member.change, member.as_of));
+        if !is_dependent(&self.head) && !needs_more && is_older(self) {
+            return true;
         }
         let is_in_branch = |member: &&&Candidate| {
             let mut slots = self.head.slots.iter().filter(|slot| slot.change.key == member.change.key);
@@ -66,16 +72,21 @@ impl Work<'_> {
         }
         for member in &members {
             let key = &member.change.key;
-            let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == *key) else { continue };
-            let (why, occasion) = match slot.change == member.change {
-                true => (WHY_NEEDS, Occasion::Superseded),
-                false => ("a new revision takes its place", Occasion::Dequeue),
-            };
-            if !self.leave(key, why, occasion) {
-                return false;
+            // Elsewhere than where changes land older revisions of one may stand beside each other.
+            while let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == *key) {
+                let (why, occasion) = match slot.change == member.change {
+                    true => (WHY_NEEDS, Occasion::Superseded),
+                    false => ("a new revision takes its place", Occasion::Dequeue),
+                };
+                if !self.leave(key, why, occasion) {
+                    return false;
+                }
             }
         }
-        if !self.has_room((self.entry_records() * members.len()).max(LEAVING_RECORDS * members.len())) {
+        let guests = members.iter().filter(|member| self.snapshot.doors.contains_key(&member.change.key)).count();
+        let entry = self.entry_records() * members.len() + DOOR_RECORDS * guests;
+        // Ten of which each tells many others write more than is planned with, and no more than a transaction holds.
+        if !self.has_room(entry.max(LEAVING_RECORDS * members.len()).min(RECORDS_MAX)) {
             return false;
         }
         for member in &members {
@@ -92,6 +103,7 @@ impl Work<'_> {
         for (at, member) in members.into_iter().enumerate() {
             self.enter(arrival, member, at > 0);
         }
+        self.take_in(&one.cycle);
         true
     }
 

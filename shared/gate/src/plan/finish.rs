@@ -345,6 +345,7 @@ impl Work<'_> {
     /// Removes the item at `position` with its report. Always returns true: the order changed.
     pub(super) fn remove(&mut self, position: usize, result: &'static str, why: &str, occasion: Occasion) -> bool {
         let slot = self.head.slots.remove(position);
+        self.give_back(&slot.change.key);
         // What has succeeded was told, counted and moved the window then; whatever ends its last jobs takes nothing of that back.
         let is_told = slot.standing == Standing::Reporting;
         let result = if is_told { "SUCCESS" } else { result };

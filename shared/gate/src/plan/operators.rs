@@ -35,10 +35,14 @@ impl Work<'_> {
                 return;
             }
             let is_done = match &arrival.kind {
+                ArrivalKind::Dequeue { .. } if self.goes_home(&arrival) => true,
                 ArrivalKind::Thaw { by, reason } => self.thaw(named(by), reason),
                 ArrivalKind::Dequeue { key, head, by, reason } => self.dequeue(key, head.as_ref(), named(by), reason),
                 ArrivalKind::Promote { keys, by } => self.promote(keys, named(by)),
-                ArrivalKind::Enqueue { .. } | ArrivalKind::Seen { .. } | ArrivalKind::Superseded { .. } => false,
+                ArrivalKind::Enqueue { .. }
+                | ArrivalKind::Seen { .. }
+                | ArrivalKind::Superseded { .. }
+                | ArrivalKind::MakeWay { .. } => false,
             };
             if !is_done {
                 return; // The transaction is full; what is done of it is found done by the next plan.

@@ -7,6 +7,7 @@ mod cycles;
 mod entry;
 mod forward;
 mod graph;
+mod guests;
 mod hold;
 mod jobs;
 mod landing;

@@ -34,7 +34,11 @@ fn concerned(arrival: &Arrival) -> Vec<&ChangeKey> {
     match &arrival.kind {
         ArrivalKind::Enqueue { candidates } => candidates.iter().map(|candidate| &candidate.change.key).collect(),
         ArrivalKind::Seen { change, .. } | ArrivalKind::Superseded { change, .. } => vec![&change.key],
-        ArrivalKind::Dequeue { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => Vec::new(),
+        // What makes way waits for nothing, or two queues could wait for each other.
+        ArrivalKind::MakeWay { .. }
+        | ArrivalKind::Dequeue { .. }
+        | ArrivalKind::Promote { .. }
+        | ArrivalKind::Thaw { .. } => Vec::new(),
     }
 }
 
@@ -91,7 +95,10 @@ impl Work<'_> {
                 let may_end = || self.landing_to_take_back(at).is_some() || self.half_to_end(at).is_some();
                 slot.standing.is_landing() && slot.change.key == *key && !may_end()
             }),
-            ArrivalKind::Superseded { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => false,
+            ArrivalKind::Superseded { .. }
+            | ArrivalKind::MakeWay { .. }
+            | ArrivalKind::Promote { .. }
+            | ArrivalKind::Thaw { .. } => false,
         }
     }
 

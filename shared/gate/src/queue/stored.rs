@@ -12,7 +12,7 @@ use crate::semaphore::SemaphoreKey;
 use serde::{Deserialize, Serialize};
 use sluice_config::pipeline::Manager;
 use sluice_model::change::ChangeKey;
-use sluice_model::{BuildId, ItemId, QueueKey};
+use sluice_model::{BuildId, ItemId, QueueKey, QueueName};
 use std::collections::BTreeMap;
 
 /// Bytes that a slot may come to need; the generation and version of one that stays for years have six digits.
@@ -54,6 +54,9 @@ pub struct StoredHead {
     /// As [`Head::unclaimed`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unclaimed: Vec<BuildId>,
+    /// As [`Head::stands_in`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stands_in: Option<QueueName>,
 }
 
 /// Why a head's record and the items' do not make a head.
@@ -105,6 +108,7 @@ impl Head {
             landed_heads: self.landed_heads.clone(),
             semaphores: self.semaphores.clone(),
             unclaimed: self.unclaimed.clone(),
+            stands_in: self.stands_in.clone(),
         }
     }
 
@@ -221,8 +225,21 @@ impl StoredHead {
                 version: words.version,
             });
         }
-        let Self { key, manager, window, layout, frozen, landed, landed_heads, semaphores, unclaimed, .. } = self;
-        Ok(Head { key, manager, window, layout, frozen, slots, landed, landed_heads, semaphores, unclaimed })
+        let Self { key, manager, window, layout, frozen, landed, landed_heads, semaphores, unclaimed, stands_in, .. } =
+            self;
+        Ok(Head {
+            key,
+            manager,
+            window,
+            layout,
+            frozen,
+            slots,
+            landed,
+            landed_heads,
+            semaphores,
+            unclaimed,
+            stands_in,
+        })
     }
 }
 

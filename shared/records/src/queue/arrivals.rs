@@ -50,7 +50,9 @@ impl Window {
                 }
                 is_next
             }
-            ArrivalKind::Seen { change, .. } | ArrivalKind::Superseded { change, .. } => {
+            ArrivalKind::Seen { change, .. }
+            | ArrivalKind::Superseded { change, .. }
+            | ArrivalKind::MakeWay { change, .. } => {
                 !is_left(&change.key) && self.kept.len() < ENTRIES_MAX + NEWS_MAX
             }
             ArrivalKind::Dequeue { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => true,

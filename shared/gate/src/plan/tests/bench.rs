@@ -8,7 +8,7 @@ use crate::arrival::{Arrival, ArrivalKind, Candidate};
 use crate::item::{Ask, Item};
 use crate::landing::{Landing, LandingEnd, LandingState};
 use crate::merge::{LineNote, MergeOutcome, MergeResult, Merged};
-use crate::plan::{ChangesLimit, Hold, LayoutNumbers, OrderDraft, Plan, RunSeen, Snapshot, plan};
+use crate::plan::{ChangesLimit, Door, Hold, LayoutNumbers, OrderDraft, Plan, RunSeen, Snapshot, plan};
 use crate::provided::Provided;
 use crate::queue::Head;
 use crate::report::{Action, Report, ReportState};
@@ -38,6 +38,7 @@ pub struct Bench {
     pub told: BTreeMap<ItemId, ReportState>,
     /// What changes of other queues provide.
     pub provided: BTreeMap<ChangeRef, Provided>,
+    pub doors: BTreeMap<ChangeKey, Door>,
     pub pipeline: Pipeline,
     /// Whether the live layout no longer has it.
     pub is_pipeline_gone: bool,
@@ -153,6 +154,7 @@ impl Bench {
             landings: BTreeMap::new(),
             told: BTreeMap::new(),
             provided: BTreeMap::new(),
+            doors: BTreeMap::new(),
             pipeline,
             is_pipeline_gone: false,
             kept: false,
@@ -314,6 +316,7 @@ impl Bench {
             landings: self.landings.clone(),
             reports: self.told.clone(),
             provided: self.provided.clone(),
+            doors: self.doors.clone(),
             semaphores: self.semaphores.clone(),
             turns: self.turns.clone(),
             gone: self.gone.clone(),
@@ -378,6 +381,7 @@ impl Bench {
             + plan.happened.len()
             + plan.forwards.len()
             + plan.semaphores.len()
+            + 2 * plan.doors.len()
             + plan.turns.len()
             + self.passed_by(&plan)
             + usize::from(plan.wants_layout);
@@ -443,6 +447,7 @@ impl Bench {
         self.reports.extend(plan.reports);
         self.forwards.extend(plan.forwards);
         self.woken.extend(plan.wake);
+        self.stand(plan.doors);
         for turn in plan.turns {
             self.turns.insert(turn.branch.clone(), TurnSeen { turn, is_over: false });
         }

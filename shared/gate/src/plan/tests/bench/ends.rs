@@ -13,6 +13,15 @@ impl Bench {
         plan.turns.iter().filter(is_taken).count()
     }
 
+    /// Has the own queues of guests say where those stand.
+    pub(super) fn stand(&mut self, doors: BTreeMap<ChangeKey, Option<sluice_model::QueueName>>) {
+        for (change, stands_in) in doors {
+            let door = self.doors.get_mut(&change).expect("what is written was read");
+            assert!(door.slots.is_empty() || stands_in.is_none(), "{change} stands in its own queue");
+            door.stands_in = stands_in;
+        }
+    }
+
     /// Carries out the landing that is wanted, as a forge would. Returns whether there was one.
     pub fn land(&mut self) -> bool {
         let Some(id) = self.next_landing() else { return false };

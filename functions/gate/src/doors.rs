@@ -1,0 +1,159 @@
+//! The own queues of changes that stand, or are to stand, in another one with those that need each other: read before a decision, and
+//! written with it where it has a change come or go.
+
+use crate::aside::broken;
+use crate::load::get_all;
+use sluice_config::pipeline::{Manager, Pipeline};
+use sluice_gate::plan::{Door, Plan, make_way, told_of};
+use sluice_gate::queue::own_queue;
+use sluice_gate::{ArrivalKind, Head, Item, StoredHead};
+use sluice_model::change::ChangeKey;
+use sluice_model::{ArrivalId, QueueKey, QueueName, Timestamp};
+use sluice_records::codec::{decode, decode_foreign, expiry, with_body};
+use sluice_records::{queue, tenant};
+use sluice_runtime::batch::LookError;
+use sluice_runtime::record::{Expect, Key, Record, Write};
+use sluice_runtime::{PortError, Ports};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Own queues by the changes that have them.
+pub(crate) type Doors = BTreeMap<ChangeKey, Known>;
+
+/// What is known of one.
+pub(crate) struct Known {
+    /// Its head's record, whose revision guards what is written; `None` where it was never used.
+    record: Option<Record>,
+    /// What that says.
+    head: Option<StoredHead>,
+    /// What a decision may know of it.
+    pub(crate) door: Door,
+}
+
+/// Reads the own queues of the guests of a queue, and of what it is told of besides its own change. Of a queue that has only ever heard
+/// of its own change nothing is read.
+pub(crate) async fn load(
+    ports: &Ports,
+    key: &QueueKey,
+    loaded: &queue::Loaded,
+    pipeline: Option<&Pipeline>,
+) -> Result<Doors, LookError> {
+    let manager = loaded.head.as_ref().map(|head| head.manager).or(pipeline.map(|pipeline| pipeline.manager));
+    let is_sent_on = loaded.head.as_ref().is_some_and(|head| head.stands_in.is_some());
+    if manager != Some(Manager::Independent) || is_sent_on {
+        return Ok(Doors::new());
+    }
+    let standing = loaded.head.iter().flat_map(|head| &head.slots).map(|slot| &slot.change.key);
+    let told = loaded.arrivals.iter().flat_map(told_of);
+    let others: BTreeSet<&ChangeKey> = standing.chain(told).filter(|change| own_queue(change) != key.queue).collect();
+    if others.is_empty() {
+        return Ok(Doors::new());
+    }
+    let wishes = wishes(key, loaded);
+    let heads = others.iter().map(|change| queue::head_key(&own_key(key, change)));
+    let keys: Vec<Key> = heads.chain(wishes.iter().map(|(_, _, wish)| wish.clone())).collect();
+    let found = get_all(ports, &keys).await?;
+    let mut doors = Doors::new();
+    for change in others {
+        let own = own_key(key, change);
+        let record = found.get(&queue::head_key(&own)).cloned();
+        let head: Option<StoredHead> = record.as_ref().map(decode).transpose().map_err(|bad| broken(key, &bad))?;
+        let stands_in = head.as_ref().and_then(|head| head.stands_in.clone());
+        let slots = match (&stands_in, &head) {
+            (Some(other), _) if *other == key.queue => Vec::new(),
+            (Some(other), _) => elsewhere(ports, &QueueKey { queue: other.clone(), ..key.clone() }, change).await?,
+            (None, Some(head)) => items(ports, &own, head).await?,
+            (None, None) => Vec::new(),
+        };
+        let asked = wishes.iter().filter(|(of, _, wish)| *of == change && found.contains_key(wish));
+        let asked = asked.map(|(_, id, _)| id.clone()).collect();
+        doors.insert(change.clone(), Known { record, head, door: Door { stands_in, slots, asked } });
+    }
+    Ok(doors)
+}
+
+/// Returns the write of each own queue that says another thing from now on of where its change stands, and of whether it is listed.
+pub(crate) fn writes(
+    key: &QueueKey,
+    doors: &Doors,
+    (plan, layout): (&Plan, u64),
+    now: Timestamp,
+) -> Result<Vec<Write>, LookError> {
+    let mut writes = Vec::new();
+    for (change, to) in &plan.doors {
+        let Some(known) = doors.get(change) else {
+            return Err(LookError::Again(format!("a plan for {key} says where {change} stands, of which nobody read")));
+        };
+        let own = own_key(key, change);
+        let head =
+            known.head.clone().unwrap_or_else(|| Head::new(own.clone(), Manager::Independent, 0, layout).stored());
+        let head = StoredHead { stands_in: to.clone(), ..head };
+        writes.push(put_head(&own, known.record.as_ref(), &head, now)?);
+        writes.push(match to {
+            // So that it is told of its change, and its tenant's layouts.
+            Some(_) => tenant::put_queue(&own, 0)?,
+            None => Write::Delete { key: tenant::queue_key(&own), expect: Expect::Anything },
+        });
+    }
+    Ok(writes)
+}
+
+/// Returns the write of another queue's head. What it has still to send, and when it is to be looked at, stays as it is.
+fn put_head(own: &QueueKey, known: Option<&Record>, head: &StoredHead, now: Timestamp) -> Result<Write, PortError> {
+    let (record, expect) = match known {
+        Some(record) => (record.clone(), Expect::Revision(record.revision)),
+        None => (Record::new(queue::head_key(own), String::new()), Expect::Absent),
+    };
+    let mut record = with_body(record, head)?;
+    record.revision += 1;
+    record.expires_at = head.stands_in.is_none().then(|| expiry(now));
+    Ok(Write::Put { record, expect })
+}
+
+/// Returns what a queue may have asked others for, by the change, with the key of what arrives there.
+fn wishes<'a>(key: &QueueKey, loaded: &'a queue::Loaded) -> Vec<(&'a ChangeKey, ArrivalId, Key)> {
+    let offered = loaded.arrivals.iter().filter_map(|arrival| match &arrival.kind {
+        ArrivalKind::Enqueue { candidates } => Some((arrival, candidates)),
+        _ => None,
+    });
+    let of_each = offered.flat_map(|(arrival, candidates)| candidates.iter().map(move |one| (arrival, one)));
+    let others = of_each.filter(|(_, one)| own_queue(&one.change.key) != key.queue);
+    let wish = |(arrival, one)| {
+        let wish = make_way(arrival, one, key);
+        let at = queue::arrival_key(&own_key(key, &one.change.key), &wish);
+        (&one.change.key, wish.id, at)
+    };
+    others.map(wish).collect()
+}
+
+/// Returns what is known of a change where it stands in another queue than its own.
+async fn elsewhere(
+    ports: &Ports,
+    queue: &QueueKey,
+    change: &ChangeKey,
+) -> Result<Vec<(sluice_model::change::ChangeRef, Timestamp)>, LookError> {
+    let key = queue::head_key(queue);
+    let found = get_all(ports, std::slice::from_ref(&key)).await?;
+    let Some(head) = found.get(&key).and_then(decode_foreign::<StoredHead>) else { return Ok(Vec::new()) };
+    let mut slots = items(ports, queue, &head).await?;
+    slots.retain(|(other, _)| other.key == *change);
+    Ok(slots)
+}
+
+/// Returns what stands in a queue, each with as of which moment it is known. One that somebody writes meanwhile is written on condition
+/// that it is as it was read.
+async fn items(
+    ports: &Ports,
+    queue: &QueueKey,
+    head: &StoredHead,
+) -> Result<Vec<(sluice_model::change::ChangeRef, Timestamp)>, LookError> {
+    let ids = head.versions().map_err(|why| LookError::Again(format!("the queue {queue} cannot be read: {why}")))?;
+    let keys: Vec<Key> = ids.iter().map(|(id, _)| queue::item_key(queue, id)).collect();
+    let found = get_all(ports, &keys).await?;
+    let items = found.values().filter_map(decode_foreign::<Item>);
+    Ok(items.map(|item| (item.candidate.change, item.candidate.as_of)).collect())
+}
+
+fn own_key(key: &QueueKey, change: &ChangeKey) -> QueueKey {
+    let queue: QueueName = own_queue(change);
+    QueueKey { queue, ..key.clone() }
+}
