@@ -63,14 +63,14 @@ impl Work<'_> {
                 return;
             }
             let taken = match &arrival.kind {
-                ArrivalKind::Enqueue { candidates } => {
-                    self.is_sent_on(&arrival, candidates) || self.enqueue_all(&arrival, candidates)
-                }
+                ArrivalKind::Enqueue { candidates } => self.take_in(&arrival, candidates),
                 ArrivalKind::Superseded { change, by, more } => {
-                    self.is_superseded(change, by) && self.is_passed_on(&arrival, change, by, more)
+                    (self.is_sent_after(&arrival, change) || self.is_superseded(change, by))
+                        && self.is_passed_on(&arrival, change, by, more)
                 }
                 ArrivalKind::Seen { change, gone, merged, needs, as_of } => {
-                    self.is_older(change, *as_of)
+                    self.is_sent_after(&arrival, change)
+                        || self.is_older(change, *as_of)
                         || self.seen(&arrival, change, (gone.as_deref(), *merged), needs.as_deref())
                 }
                 // Taken before all others.
@@ -165,7 +165,7 @@ impl Work<'_> {
 
     /// Enqueues candidates in their order, those that need each other together. Returns false when there was no room for what
     /// they replace.
-    fn enqueue_all(&mut self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
+    pub(super) fn enqueue_all(&mut self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
         candidates.iter().enumerate().all(|(at, candidate)| {
             if !is_dependent(&self.head) || candidate.cycle.is_empty() || candidate.refused.is_some() {
                 return self.enqueue(arrival, candidate);
