@@ -96,8 +96,8 @@ impl Refs {
         if let Some(mut place) = place.filter(|place| !place.by.is_empty()).cloned() {
             let untold: BTreeSet<ConnectionName> = all.difference(&place.by).cloned().collect();
             // Who has not told the push before either is to tell what both brought; where others are to tell this one alone, they tell
-            // more than it rather than some less.
-            if place.untold.is_disjoint(&untold) {
+            // more than it rather than some less. Back where the branch was, both brought nothing.
+            if place.untold.is_disjoint(&untold) || place.from.as_ref() == Some(&place.at) {
                 place.from.clone_from(&moved.oldrev);
             }
             place.from = place.from.filter(|_| !untold.is_empty());
@@ -173,6 +173,9 @@ impl Refs {
     }
 
     fn put(&mut self, git_ref: &str, mut place: Place) {
+        if !self.has_room(git_ref, &place) {
+            (place.untold, place.from) = (BTreeSet::new(), None);
+        }
         if !self.has_room(git_ref, &place) {
             // Where a branch is counts for more than who said so, or has not.
             place = Place { told: place.told, ..Place::new(&place.at, None) };
@@ -312,8 +315,9 @@ mod tests {
         assert_eq!(push(&one, &all, "a", "b"), [(moved("main", "a", "b"), two.clone())]);
         assert_eq!(push(&one, &all, "b", "c"), [(moved("main", "a", "c"), two.clone())]);
         assert_eq!(push(&two, &all, "c", "d"), [(moved("main", "c", "d"), one.clone())]);
-        assert_eq!(push(&one, &all, "d", "e"), [(moved("main", "d", "e"), two)]);
-        assert_eq!(push(&one, &[one.clone()].into(), "e", "f"), [], "nobody has it by the other one any more");
+        assert_eq!(push(&one, &all, "d", "e"), [(moved("main", "d", "e"), two.clone())]);
+        assert_eq!(push(&one, &all, "e", "d"), [(moved("main", "e", "d"), two)], "back where it was");
+        assert_eq!(push(&one, &[one.clone()].into(), "d", "f"), [], "nobody has it by the other one any more");
         assert_eq!(push(&one, &[one.clone(), three.clone()].into(), "f", "g"), [(moved("main", "f", "g"), three)]);
     }
 
