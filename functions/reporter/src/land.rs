@@ -436,8 +436,12 @@ impl Reporter {
         let mut before = BTreeSet::from([branch_of(&order.change)]);
         for other in &order.together {
             let (change, key) = (&other.change, &other.change.key);
-            let forge = self.forge(&key.connection)?;
             let refused = |why: String| Some(LandingEnd::Refused { why: format!("{key}, which it needs, {why}") });
+            if self.is_gone(&key.connection).await {
+                // Nobody will ever tell what it is by now, and nothing of the bundle is in its branch.
+                return Ok(refused(format!("cannot be read: the connection {} was removed", key.connection)));
+            }
+            let forge = self.forge(&key.connection)?;
             let facts = match forge.read_change(key).await {
                 Ok(facts) => facts,
                 Err(error) if error.verdict() == Verdict::Final => {
@@ -457,6 +461,13 @@ impl Reporter {
             }
             if let Some(why) = self.missing(order, &facts) {
                 return Ok(refused(format!("is unable to merge due to a missing merge requirement: {why}")));
+            }
+            // What they need besides each other is the same, and landed before the first of them.
+            let mates = order.together.iter().map(|mate| &mate.change).chain([&order.change]);
+            let needs = order.needs.iter().chain(mates.map(|mate| &mate.key)).cloned().collect();
+            let own = Landing { change: change.clone(), needs, ..order.clone() };
+            if let Some(why) = self.unmet_need(&own, &facts).await? {
+                return Ok(refused(format!("may not land yet: {why}")));
             }
             let branch = branch_of(change);
             // What a branch is that another one of them moves first, the next one's landing compares.

@@ -173,6 +173,30 @@ fn a_stanza_with_an_expression_counts_after_those_that_name_the_project() {
     }
 }
 
+/// Z4.2, Z6.2: by the same order one of several expressions names the default branch, for whoever asks and for the order of files.
+#[test]
+fn of_several_expressions_the_first_that_says_so_names_the_default_branch() {
+    let text = "
+- project: {name: '^org/p.*', check: {jobs: [test]}}
+- project: {name: '^org/.*', default-branch: a}
+- project: {name: '^org/p.*', default-branch: z}
+";
+    let branches = ["master", "a", "z"];
+    let mut tenant = tenant().file("org/config", &format!("{BASE}{text}")).branches("org/project", &branches);
+    for branch in branches {
+        tenant = tenant.at("org/project", branch, ".zuul.yaml", &saying(branch));
+    }
+    let proposed =
+        tenant.proposal("org/project", "master", &format!("{}- project: {{check: {{jobs: []}}}}\n", saying("master")));
+    let layout = tenant.sound();
+    let stored = Layout::from_bytes(&layout.to_bytes()).unwrap();
+    let overlay = layout.overlay(&[proposed], Scope::UntrustedOnly);
+    for layout in [&layout, &stored, &overlay] {
+        let default = layout.default_branch(&project("org/project")).to_string();
+        assert_eq!((default.as_str(), last(layout).as_str()), ("z", "master"));
+    }
+}
+
 /// Z6.4: a project has one merge mode: the first that is said of it in the order of configuration, in whichever branch.
 #[test]
 fn a_project_has_one_merge_mode_whichever_branch_says_it() {

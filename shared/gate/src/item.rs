@@ -165,6 +165,10 @@ pub struct Job {
     /// What the build that ended told about the change.
     #[serde(default, skip_serializing_if = "Told::is_empty")]
     pub told: Told,
+    /// Which of the jobs right behind it its build had run (`zuul.child_jobs`), where another change that takes the build over may have
+    /// others there. `None` where it said nothing of that, or there was no room for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<Vec<JobName>>,
 }
 
 fn is_zero(count: &u32) -> bool {
@@ -253,6 +257,7 @@ impl Job {
             alternative: 0,
             semaphores_first: false,
             told: Told::default(),
+            chosen: None,
         }
     }
 

@@ -13,6 +13,7 @@ mod finish;
 mod forward;
 mod graph;
 mod guests;
+mod limits;
 mod observe;
 mod operators;
 mod provided;
@@ -319,7 +320,7 @@ pub fn plan(snapshot: Snapshot<'_>, now: Timestamp) -> Plan {
         return work.into_plan();
     }
     if let Some(to) = work.head.stands_in.clone() {
-        work.send_on(&to);
+        work.send_all_on(&to);
         return work.into_plan();
     }
     work.freeze_again();

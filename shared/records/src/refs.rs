@@ -53,7 +53,8 @@ pub struct Place {
     /// By which connections it is to be told yet, of those that tenants had the project by when it was told first.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub untold: BTreeSet<ConnectionName>,
-    /// Where the branch was before, for those that have not told it; `None` where it was new, or all have told it.
+    /// Where the branch was before, for those that have not told it, nor the pushes before it; `None` where it was new, or all have
+    /// told it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Oid>,
 }
@@ -93,8 +94,14 @@ impl Refs {
         let place = self.branches.get(&moved.git_ref).filter(|place| Some(&place.at) == moved.newrev.as_ref());
         // Where it was left out who told it nobody can say who has not.
         if let Some(mut place) = place.filter(|place| !place.by.is_empty()).cloned() {
-            place.untold = all.difference(&place.by).cloned().collect();
-            place.from = moved.oldrev.clone().filter(|_| !place.untold.is_empty());
+            let untold: BTreeSet<ConnectionName> = all.difference(&place.by).cloned().collect();
+            // Who has not told the push before either is to tell what both brought; where others are to tell this one alone, they tell
+            // more than it rather than some less. Back where the branch was, both brought nothing.
+            if place.untold.is_disjoint(&untold) || place.from.as_ref() == Some(&place.at) {
+                place.from.clone_from(&moved.oldrev);
+            }
+            place.from = place.from.filter(|_| !untold.is_empty());
+            place.untold = untold;
             if self.has_room(&moved.git_ref, &place) {
                 self.put(&moved.git_ref, place);
             }
@@ -128,7 +135,13 @@ impl Refs {
         self.moves += 1;
         match &moved.newrev {
             None => drop(self.branches.remove(&moved.git_ref)),
-            Some(at) => self.put(&moved.git_ref, Place::new(at, Some(by))),
+            Some(at) => {
+                let before = self.branches.get(&moved.git_ref);
+                let mut untold = before.map(|place| place.untold.clone()).unwrap_or_default();
+                untold.remove(by);
+                let from = before.and_then(|place| place.from.clone()).filter(|_| !untold.is_empty());
+                self.put(&moved.git_ref, Place { untold, from, ..Place::new(at, Some(by)) });
+            }
         }
     }
 
@@ -160,6 +173,9 @@ impl Refs {
     }
 
     fn put(&mut self, git_ref: &str, mut place: Place) {
+        if !self.has_room(git_ref, &place) {
+            (place.untold, place.from) = (BTreeSet::new(), None);
+        }
         if !self.has_room(git_ref, &place) {
             // Where a branch is counts for more than who said so, or has not.
             place = Place { told: place.told, ..Place::new(&place.at, None) };
@@ -282,6 +298,27 @@ mod tests {
         refs.note(&new, &two);
         refs.await_others(&new, &all);
         assert_eq!(refs.untold(&listed(&[("new", "n")]), &asked), [(new, "one".into())]);
+    }
+
+    /// C5: who told none of several pushes tells what all of them brought; who told the one before, this one.
+    #[test]
+    fn pushes_that_a_connection_did_not_tell_are_told_by_it_as_one() {
+        let [one, two, three] = ["one", "two", "three"].map(ConnectionName::from);
+        let all: BTreeSet<ConnectionName> = [one.clone(), two.clone()].into();
+        let mut refs = Refs::default();
+        let mut push = |by: &ConnectionName, all: &BTreeSet<ConnectionName>, from: &str, to: &str| {
+            let push = moved("main", from, to);
+            refs.note(&push, by);
+            refs.await_others(&push, all);
+            refs.untold(&listed(&[("main", to)]), all)
+        };
+        assert_eq!(push(&one, &all, "a", "b"), [(moved("main", "a", "b"), two.clone())]);
+        assert_eq!(push(&one, &all, "b", "c"), [(moved("main", "a", "c"), two.clone())]);
+        assert_eq!(push(&two, &all, "c", "d"), [(moved("main", "c", "d"), one.clone())]);
+        assert_eq!(push(&one, &all, "d", "e"), [(moved("main", "d", "e"), two.clone())]);
+        assert_eq!(push(&one, &all, "e", "d"), [(moved("main", "e", "d"), two)], "back where it was");
+        assert_eq!(push(&one, &[one.clone()].into(), "d", "f"), [], "nobody has it by the other one any more");
+        assert_eq!(push(&one, &[one.clone(), three.clone()].into(), "f", "g"), [(moved("main", "f", "g"), three)]);
     }
 
     /// What was noted before that is told nobody anew.

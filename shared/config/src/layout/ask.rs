@@ -1,6 +1,7 @@
 //! What a layout is asked: its projects, jobs, queues, modes and providers.
 
 use super::providers::is_built;
+use super::settle::as_they_count;
 use super::suppose::is_supposed;
 use super::{Defined, File, Layout, On, QueueSettings};
 use crate::connection::Connections;
@@ -203,11 +204,11 @@ impl Layout {
     /// or its forge.
     pub fn default_branch(&self, project: &ProjectName) -> BranchName {
         let ground = &self.base.ground;
-        let stanzas = self.stanzas_of(project);
-        let said = stanzas.filter_map(|defined| Some((defined, defined.object.default_branch.as_deref()?)));
+        let mut stanzas: Vec<Defined<'_, ProjectStanza>> = self.stanzas_of(project).collect();
         // The first of several by the order that none of them makes: what is merged has one answer, whatever counts first for it.
-        let said = said.min_by_key(|(one, _)| (one.object.expression().is_some(), ground.unsaid_place(one.file)));
-        let said = said.map(|(_, word)| word);
+        stanzas.sort_by_key(|one| (ground.unsaid_place(one.file), one.object.place.start));
+        let stanzas = as_they_count(&stanzas, |one| one.object.expression());
+        let said = stanzas.iter().find_map(|one| one.object.default_branch.as_deref());
         let of_forge = || ground.default_branch(ground.project(project)?.1);
         said.or_else(of_forge).unwrap_or("master").into()
     }

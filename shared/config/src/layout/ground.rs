@@ -171,12 +171,12 @@ impl Ground {
         }
     }
 
-    /// Returns the place that a file's branch would have were no stanza to say which one counts first: what says so cannot be
-    /// looked for in the order that it makes.
-    pub(super) fn unsaid_place<'f>(&self, file: &'f File) -> (usize, bool, &'f BranchName) {
-        let name = &file.place.name;
+    /// Returns the place that a file would have were no stanza to say which branch counts first: what says so cannot be looked for in
+    /// the order that it makes.
+    pub(super) fn unsaid_place<'f>(&self, file: &'f File) -> (usize, bool, &'f BranchName, usize, &'f str) {
+        let FilePlace { project, name, folder, path, .. } = &file.place;
         let is_default = self.project_of(file).is_some_and(|project| self.is_default(project, name));
-        (file.place.project, !is_default, name)
+        (*project, !is_default, name, *folder, path)
     }
 
     /// Returns what is known of a branch here: a project's branches are those that its forge guards, where the others are left out.

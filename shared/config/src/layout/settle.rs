@@ -244,21 +244,24 @@ pub(super) fn settle(ground: &Ground, files: Files<'_>, kind: ObjectKind, name: 
     settled
 }
 
-/// Returns the stanzas of a project as they count: first those that name it, then those whose expression covers its name, each
-/// expression's together where the first of them stands. All within that in the order of configuration.
+/// Returns the stanzas of a project as they count, which are in the order of configuration.
 fn named_first(files: Files<'_>, units: &[Unit]) -> Vec<Unit> {
+    as_they_count(units, |unit| files.object::<ProjectStanza>(unit).and_then(ProjectStanza::expression))
+}
+
+/// Returns stanzas of a project as they count: first those that name it, then those whose expression covers its name, each
+/// expression's together where the first of them stands. All within that in the order in which they are given.
+pub(super) fn as_they_count<'p, T: Copy>(stanzas: &[T], expression: impl Fn(T) -> Option<&'p str>) -> Vec<T> {
     let mut ranks: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut rank = |unit: Unit| {
-        let Some(expression) = files.object::<ProjectStanza>(unit).and_then(ProjectStanza::expression) else {
-            return 0;
-        };
+    let mut rank = |stanza: T| {
+        let Some(expression) = expression(stanza) else { return 0 };
         let next = ranks.len() + 1;
         *ranks.entry(expression).or_insert(next)
     };
-    let mut ranked: Vec<(usize, Unit)> = units.iter().map(|unit| (rank(*unit), *unit)).collect();
-    // Stable: what is of one rank stays in the order of configuration.
+    let mut ranked: Vec<(usize, T)> = stanzas.iter().map(|stanza| (rank(*stanza), *stanza)).collect();
+    // Stable: what is of one rank stays in its order.
     ranked.sort_by_key(|(rank, _)| *rank);
-    ranked.into_iter().map(|(_, unit)| unit).collect()
+    ranked.into_iter().map(|(_, stanza)| stanza).collect()
 }
 
 struct Court<'l> {

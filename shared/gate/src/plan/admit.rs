@@ -72,6 +72,7 @@ impl Work<'_> {
                 return;
             }
             let taken = match &arrival.kind {
+                // Taken before all others.
                 ArrivalKind::Dequeue { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => continue,
                 _ => match self.way_of(&arrival) {
                     Way::Taken => {
@@ -92,14 +93,16 @@ impl Work<'_> {
     /// Takes in what is for this queue, but for operators' words, which are taken before. Returns false when there was no room for all.
     fn take(&mut self, arrival: &Arrival) -> bool {
         match &arrival.kind {
-            ArrivalKind::Enqueue { candidates } => {
-                self.is_sent_on(arrival, candidates) || self.enqueue_all(arrival, candidates)
-            }
+            // What belongs to another queue where each change has its own was sent there.
+            ArrivalKind::Enqueue { candidates } if self.is_of_one_change() => self.enqueue_all(arrival, candidates),
+            ArrivalKind::Enqueue { candidates } => self.take_in(arrival, candidates),
             ArrivalKind::Superseded { change, by, more } => {
-                self.is_superseded(change, by) && self.is_passed_on(arrival, change, by, more)
+                (self.is_sent_after(arrival, change) || self.is_superseded(change, by))
+                    && self.is_passed_on(arrival, change, by, more)
             }
             ArrivalKind::Seen { change, gone, merged, needs, as_of } => {
-                self.is_older(change, *as_of)
+                self.is_sent_after(arrival, change)
+                    || self.is_older(change, *as_of)
                     || self.seen(arrival, change, (gone.as_deref(), *merged), needs.as_deref())
             }
             ArrivalKind::MakeWay { change, as_of, to } => self.makes_way(change, *as_of, to),
@@ -192,7 +195,7 @@ impl Work<'_> {
 
     /// Enqueues candidates in their order, those that need each other together. Returns false when there was no room for what
     /// they replace.
-    fn enqueue_all(&mut self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
+    pub(super) fn enqueue_all(&mut self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
         candidates.iter().enumerate().all(|(at, candidate)| {
             let is_one = is_dependent(&self.head) || self.head.manager == Manager::Independent;
             if !is_one || candidate.cycle.is_empty() || candidate.refused.is_some() {
@@ -268,23 +271,6 @@ impl Work<'_> {
         true
     }
 
-    /// Returns why candidates may not enter, where the pipeline would hold more changes than it may: those that are only tested
-    /// below another one count too. The texts are Zuul's.
-    pub(super) fn over_limit(&self, candidates: &[&Candidate]) -> Option<String> {
-        let limit = self.snapshot.changes?;
-        let more: u64 = candidates.iter().map(|candidate| self.changes_of(candidate)).sum();
-        let max = u64::from(limit.max);
-        if more > max {
-            return Some(format!(
-                "Unable to enqueue change: {more} changes to enqueue greater than pipeline max of {max}"
-            ));
-        }
-        let all = more + self.changes() + u64::from(limit.elsewhere);
-        (all > max).then(|| {
-            format!("Unable to enqueue change: {more} additional changes would exceed pipeline max of {max} under current conditions")
-        })
-    }
-
     /// Returns whether the very revision stands here, tested on less than it is offered with: without something that it needs, or on an
     /// older revision of that. Where changes land, what is needed is in its branch before them, and news tell of it.
     pub(super) fn needs_more(&self, candidate: &Candidate) -> bool {
@@ -298,28 +284,6 @@ impl Work<'_> {
             known.is_none_or(|known| known.change != need.change && known.as_of <= need.as_of)
         };
         candidate.refused.is_none() && item.is_some_and(|item| candidate.needs.iter().any(|need| is_newer(item, need)))
-    }
-
-    /// Returns how many changes the queue holds, those among them that are only tested below another one.
-    fn changes(&self) -> u64 {
-        self.items.values().map(|item| self.changes_of(&item.candidate)).sum()
-    }
-
-    fn changes_of(&self, candidate: &Candidate) -> u64 {
-        // In a dependent pipeline what is needed stands in the queue itself, as does elsewhere what is tested as one with it.
-        let below = candidate.needs.iter().filter(|need| !candidate.is_mate(&need.change.key));
-        if is_dependent(&self.head) { 1 } else { 1 + below.count() as u64 }
-    }
-
-    /// Tells that the pipeline is full. Always returns true: the arrival was dealt with.
-    pub(super) fn tell_full(&mut self, arrival: &Arrival, candidates: &[&Candidate], reason: &str) -> bool {
-        for candidate in candidates {
-            self.plan.reasons.push(format!("{} is not enqueued in {}: {reason}", candidate.change, self.head.key));
-            let report = self.report_refusal(candidate, arrival, reason);
-            self.plan.reports.extend(report.filter(|_| candidate.moved_from.is_none()));
-        }
-        self.refuse_moved(arrival, candidates, reason);
-        true
     }
 
     /// Puts a candidate at the end of the queue.

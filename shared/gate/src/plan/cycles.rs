@@ -103,7 +103,7 @@ impl Work<'_> {
         for (at, member) in members.into_iter().enumerate() {
             self.enter(arrival, member, at > 0);
         }
-        self.take_in(&one.cycle);
+        self.welcome(&one.cycle);
         true
     }
 

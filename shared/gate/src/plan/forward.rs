@@ -10,6 +10,7 @@ use crate::report::Occasion;
 use sluice_config::pipeline::{Manager, SUPERSEDES_MAX};
 use sluice_model::change::ChangeRef;
 use sluice_model::{ArrivalId, ItemId, PipelineName, QueueKey};
+use std::collections::BTreeSet;
 
 /// Superseded pipelines that one plan tells of a change; the last of them tells the others, as many at a time.
 const TOLD_AT_ONCE: usize = 4;
@@ -82,18 +83,60 @@ impl Work<'_> {
         here.is_none_or(|position| self.leave_at(position, &why, Occasion::Dequeue))
     }
 
-    /// Sends what arrived here, and belongs to another queue by now, to that one. Returns whether it did.
-    pub(super) fn is_sent_on(&mut self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
-        let Some(queue) = candidates.last().and_then(|last| self.other_queue_of(&last.change)) else { return false };
+    /// Takes in what is offered here, each change in the queue that it belongs to by now: what is another one's is sent there. Those that
+    /// need each other may enter together alone, so that where they belong to several queues none of them enters. Returns false when
+    /// not all of it could be done yet.
+    pub(super) fn take_in(&mut self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
+        let queues: Vec<Option<QueueKey>> =
+            candidates.iter().map(|offered| self.queue_now_of(&offered.change)).collect();
+        if queues.iter().all(Option::is_none) {
+            return self.enqueue_all(arrival, candidates);
+        }
+        let of = |queue: &Option<QueueKey>| -> Vec<Candidate> {
+            let all = candidates.iter().zip(&queues).filter(|(_, known)| *known == queue);
+            all.map(|(candidate, _)| candidate.clone()).collect()
+        };
+        let others: BTreeSet<&QueueKey> = queues.iter().flatten().collect();
+        // What has entered here is found here by the next plan; the others are sent in the plan that takes the arrival.
+        if !self.enqueue_all(arrival, &of(&None)) || !self.has_room(others.len()) {
+            return false;
+        }
+        let is_one = self.are_tested_as_one();
+        for queue in others {
+            let theirs = of(&Some(queue.clone())).into_iter();
+            let candidates = theirs.map(|candidate| self.as_elsewhere(candidate, is_one)).collect();
+            self.send_on(arrival, queue.clone(), ArrivalKind::Enqueue { candidates });
+        }
+        true
+    }
+
+    /// Sends news of a change that is not here to the queue that it belongs to by now, where they were told by an older layout: it may
+    /// have moved there before they were heard. Returns whether it did.
+    pub(super) fn is_sent_after(&mut self, arrival: &Arrival, change: &ChangeRef) -> bool {
+        let is_here = self.head.slots.iter().any(|slot| slot.change.key == change.key);
+        if is_here || arrival.layout >= self.snapshot.layout.live {
+            return false;
+        }
+        let Some(queue) = self.queue_now_of(change) else { return false };
+        let kind = match arrival.kind.clone() {
+            // The others are told by this queue.
+            ArrivalKind::Superseded { change, by, .. } => ArrivalKind::Superseded { change, by, more: Vec::new() },
+            kind => kind,
+        };
+        self.send_on(arrival, queue, kind);
+        true
+    }
+
+    /// Sends what arrived here, or a part of it, to another queue.
+    fn send_on(&mut self, arrival: &Arrival, queue: QueueKey, kind: ArrivalKind) {
         self.plan.reasons.push(format!("what arrived at {} belongs to {queue} now", self.head.key));
         let id = ArrivalId::derive(&[arrival.id.as_str(), &queue.to_string()]);
         // Behind the changes that moved, and behind what was sent on before it.
         let left = self.snapshot.arrivals.len() - self.plan.taken.len();
         let at = self.now.plus_millis((MANY + MANY.saturating_sub(left)) as u64);
         // Who asked for it counts there too.
-        let sent = Arrival { id, at, layout: self.snapshot.layout.live, ..arrival.clone() };
+        let sent = Arrival { id, at, layout: self.snapshot.layout.live, kind, ..arrival.clone() };
         self.plan.forwards.push((queue, sent));
-        true
     }
 
     /// Returns whether changes are here that belong to other queues by the live layout.
@@ -121,8 +164,7 @@ impl Work<'_> {
     /// Sends changes to the queues that they belong to by the live layout; those that need each other go together where they are still
     /// tested and landed as one. Returns false when some are left, since the transaction is full.
     pub(super) fn move_to_other_queues(&mut self) -> bool {
-        let live = self.snapshot.pipeline;
-        let is_one = live.is_none_or(|live| live.manager == Manager::Dependent);
+        let is_one = self.are_tested_as_one();
         let mut position = 0;
         while position < self.head.slots.len() {
             let bundle = self.head.bundle(position);
@@ -162,10 +204,19 @@ impl Work<'_> {
         true
     }
 
-    /// Returns a change as it is offered to another queue, as one of those that need each other or for itself. What landed here is
-    /// merged, which nobody knows there.
-    fn offered(&self, mut candidate: Candidate, is_one: bool) -> Candidate {
-        candidate.moved_from = Some(self.head.key.queue.clone());
+    /// Returns whether changes that need each other are tested and landed as one by the live layout.
+    fn are_tested_as_one(&self) -> bool {
+        self.snapshot.pipeline.is_none_or(|live| live.manager == Manager::Dependent)
+    }
+
+    /// Returns a change that stood here as it is offered to another queue.
+    fn offered(&self, candidate: Candidate, is_one: bool) -> Candidate {
+        Candidate { moved_from: Some(self.head.key.queue.clone()), ..self.as_elsewhere(candidate, is_one) }
+    }
+
+    /// Returns a change as another queue is to know it, as one of those that need each other or for itself. What landed here is merged,
+    /// which nobody knows there.
+    fn as_elsewhere(&self, mut candidate: Candidate, is_one: bool) -> Candidate {
         candidate.needs.retain(|need| !self.head.has_landed(&need.change));
         if is_one {
             candidate.mates.clear();
@@ -206,6 +257,11 @@ impl Work<'_> {
         if !is_shared(self.head.manager) && !self.snapshot.pipeline.is_some_and(|live| is_shared(live.manager)) {
             return None; // The queues of others are their changes' and branches' own, whatever is configured.
         }
+        self.queue_now_of(change)
+    }
+
+    /// Returns the same of a change that is not here, whose queue may be its own or a shared one by now.
+    fn queue_now_of(&self, change: &ChangeRef) -> Option<QueueKey> {
         (self.snapshot.queue_of)(&self.head.key.pipeline, change).filter(|queue| *queue != self.head.key)
     }
 

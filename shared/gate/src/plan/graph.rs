@@ -5,8 +5,15 @@ use crate::item::{Item, Job, JobStatus};
 use crate::told::Told;
 use serde_json::{Map, Value};
 use sluice_model::build::BuildResult;
+use sluice_model::job::Shared;
 use sluice_model::{BuildId, ItemId, JobName, Timestamp};
 use std::collections::BTreeSet;
+
+/// Bytes of what builds of an item chose that its record holds; without it, who takes a build over leaves out what the other one does.
+const CHOSEN_BYTES_MAX: usize = 2 << 10;
+
+/// Bytes that a name takes in a record besides its text.
+const NAME_BYTES: usize = 3;
 
 /// Returns whether every job it depends on is over in a way that lets it run, or paused for it.
 pub(super) fn is_unblocked(item: &Item, job: &Job) -> bool {
@@ -107,6 +114,7 @@ pub(super) fn begin_again_behind(item: &mut Item, at: usize, why: &str) -> Vec<S
         }
         job.waits_for = None;
         job.told = Told::default();
+        job.chosen = None;
         job.status = JobStatus::Waiting;
     }
     stops
@@ -116,17 +124,35 @@ pub(super) fn begin_again_behind(item: &mut Item, at: usize, why: &str) -> Vec<S
 ///
 /// What is behind those by a hard dependency follows in [`settle_dependents`].
 pub(super) fn choose_children(item: &mut Item, at: usize, returned: &Map<String, Value>, now: Timestamp) {
+    item.jobs[at].chosen = None;
     let Some(chosen) = returned.get("zuul").and_then(|zuul| zuul.get("child_jobs")).and_then(Value::as_array) else {
         return;
     };
+    let chosen: Vec<JobName> = chosen.iter().filter_map(Value::as_str).map(JobName::from).collect();
+    leave_out(item, at, &chosen, now);
+    if has_room_for(item, at, &chosen) {
+        item.jobs[at].chosen = Some(chosen);
+    }
+}
+
+/// Skips the jobs directly behind one that waited for it and that its build did not choose.
+pub(super) fn leave_out(item: &mut Item, at: usize, chosen: &[JobName], now: Timestamp) {
     let parent = item.jobs[at].summary.name.clone();
     for job in item.jobs.iter_mut().filter(|job| job.status == JobStatus::Waiting) {
         let is_child = job.summary.dependencies.iter().any(|dependency| dependency.name == parent);
-        let is_chosen = chosen.iter().any(|name| name.as_str() == Some(job.summary.name.as_str()));
-        if is_child && !is_chosen {
+        if is_child && !chosen.contains(&job.summary.name) {
             job.status = ended(BuildResult::Skipped, Some(left_out_by(&parent)), now);
         }
     }
+}
+
+/// Returns whether an item keeps what a build of it chose: another change may take the build over, and its record has room.
+pub(super) fn has_room_for(item: &Item, at: usize, chosen: &[JobName]) -> bool {
+    let bytes = |names: &[JobName]| names.iter().map(|name| name.as_str().len() + NAME_BYTES).sum::<usize>();
+    let others = item.jobs.iter().enumerate().filter(|(other, _)| *other != at);
+    let kept: usize = others.filter_map(|(_, job)| job.chosen.as_deref()).map(bytes).sum();
+    let is_shared = item.jobs[at].summary.shared != Shared::Never && !item.candidate.cycle.is_empty();
+    is_shared && kept + bytes(chosen) <= CHOSEN_BYTES_MAX
 }
 
 /// Returns what is told of a job that a finished one left out of what is behind it.

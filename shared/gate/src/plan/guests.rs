@@ -95,7 +95,7 @@ pub(super) enum Way {
 
 impl Work<'_> {
     /// Sends everything that arrived at the own queue of a guest on to where that stands.
-    pub(super) fn send_on(&mut self, to: &QueueName) {
+    pub(super) fn send_all_on(&mut self, to: &QueueName) {
         let to = QueueKey { queue: to.clone(), ..self.head.key.clone() };
         for arrival in self.snapshot.arrivals.clone() {
             if !self.has_room(SENDING_RECORDS) {
@@ -148,7 +148,7 @@ impl Work<'_> {
 
     /// Returns whether candidates need each other and are to stand as one, where each has a queue of its own.
     fn stands_as_one(&self, candidates: &[Candidate]) -> bool {
-        self.head.manager == Manager::Independent
+        self.is_of_one_change()
             && candidates.last().is_some_and(|last| !last.cycle.is_empty() && last.refused.is_none())
     }
 
@@ -166,10 +166,16 @@ impl Work<'_> {
         (self.snapshot.queue_of)(&self.head.key.pipeline, &change)
     }
 
+    /// Returns whether this queue is a change's own: of a pipeline where each has one, by the live layout as well.
+    pub(super) fn is_of_one_change(&self) -> bool {
+        let is_independent = |pipeline: &Pipeline| pipeline.manager == Manager::Independent;
+        self.head.manager == Manager::Independent && self.snapshot.pipeline.is_some_and(is_independent)
+    }
+
     /// Sends an arrival home that is about a change of another queue which does not stand here, or no longer. Where it has the change
     /// stand elsewhere that does stand here, it leaves first.
     pub(super) fn way_of(&mut self, arrival: &Arrival) -> Way {
-        if self.head.manager != Manager::Independent {
+        if !self.is_of_one_change() {
             return Way::Here;
         }
         let home = match &arrival.kind {
@@ -296,7 +302,7 @@ impl Work<'_> {
     }
 
     /// Has the own queues of guests say where they stand from now on.
-    pub(super) fn take_in(&mut self, members: &[ChangeKey]) {
+    pub(super) fn welcome(&mut self, members: &[ChangeKey]) {
         let guests = members.iter().filter(|key| self.snapshot.doors.contains_key(*key));
         for key in guests {
             self.plan.doors.insert(key.clone(), Some(self.head.key.queue.clone()));

@@ -294,6 +294,7 @@ fn take_run(item: &mut Item, at: usize, seen: &RunSeen, now: Timestamp, stops: &
         RunSeen::Ended(end) => {
             job.status = ended_as(end);
             job.told = Told::of(&end.data, room);
+            job.chosen = None;
             if end.result.passed() {
                 choose_children(item, at, &end.data, now);
             }
@@ -317,7 +318,7 @@ fn take_run(item: &mut Item, at: usize, seen: &RunSeen, now: Timestamp, stops: &
 
 /// Makes the job wait for a further attempt, or ends it when all are used up (J16).
 fn again_or(job: &mut Job, last: BuildResult, detail: Option<String>, end: Option<&Ended>, now: Timestamp) {
-    job.request = None;
+    (job.request, job.chosen) = (None, None);
     if job.attempt < job.summary.attempts {
         job.status = JobStatus::Waiting;
     } else {

@@ -5,11 +5,11 @@
 //! is gone when the first has read it: then the others learn it from the first.
 
 use super::Work;
-use super::graph::left_out_by;
+use super::graph::{has_room_for, leave_out, left_out_by};
 use crate::item::{Item, Job, JobStatus};
 use sluice_model::build::{BuildResult, RequestRef};
 use sluice_model::job::{Dependency, Shared};
-use sluice_model::{BuildId, ItemId, JobName};
+use sluice_model::{BuildId, ItemId, JobName, Timestamp};
 
 /// Whose build a job is given.
 pub(super) enum Sharing {
@@ -34,17 +34,26 @@ pub(super) struct Taken {
     status: JobStatus,
     /// Jobs behind it that it chose to leave out.
     left_out: Vec<(JobName, JobStatus)>,
+    /// Which jobs behind it it chose, where that is known.
+    chosen: Option<Vec<JobName>>,
     of: String,
+    now: Timestamp,
 }
 
 impl Taken {
     /// Gives the build to a job of another item.
     pub(super) fn take(self, item: &mut Item, at: usize) {
-        let Self { build, request, alternative, semaphores_first, attempt, status, left_out, of } = self;
+        let Self { build, request, alternative, semaphores_first, attempt, status, left_out, chosen, of, now } = self;
         let job = &mut item.jobs[at];
         (job.build, job.attempt, job.status, job.waits_for) = (Some(build.clone()), attempt, status, None);
         (job.request, job.alternative, job.semaphores_first) = (request, alternative, semaphores_first);
         let name = job.summary.name.clone();
+        if let Some(chosen) = &chosen {
+            // The other one may have nothing behind it that this one has.
+            leave_out(item, at, chosen, now);
+        }
+        let kept = chosen.filter(|chosen| has_room_for(item, at, chosen));
+        item.jobs[at].chosen = kept;
         for job in item.jobs.iter_mut().filter(|job| job.status == JobStatus::Waiting && is_behind(job, &name)) {
             if let Some((_, status)) = left_out.iter().find(|(left, _)| *left == job.summary.name) {
                 job.status = status.clone();
@@ -62,7 +71,9 @@ impl Work<'_> {
     pub(super) fn shared_build(&self, item: &Item, at: usize) -> Sharing {
         let Some((other, twin)) = self.twin(item, at) else { return Sharing::Own };
         match &twin.build {
-            Some(build) if twin.attempt > item.jobs[at].attempt => Sharing::With(Box::new(taken(build, other, twin))),
+            Some(build) if twin.attempt > item.jobs[at].attempt => {
+                Sharing::With(Box::new(taken(build, other, twin, self.now)))
+            }
             // It ended without a build, or ended for good: nothing of it is to be had.
             _ if twin.status != JobStatus::Waiting => Sharing::Own,
             _ => Sharing::NotYet,
@@ -79,7 +90,7 @@ impl Work<'_> {
         let job = &item.jobs[at];
         match &twin.build {
             Some(build) if job.build == twin.build && twin.result() == Some(BuildResult::NodeFailure) => {
-                taken(build, other, twin).take(item, at);
+                taken(build, other, twin, self.now).take(item, at);
                 true
             }
             _ if twin.alternative > job.alternative => {
@@ -125,7 +136,7 @@ impl Work<'_> {
     }
 }
 
-fn taken(build: &BuildId, other: &Item, twin: &Job) -> Taken {
+fn taken(build: &BuildId, other: &Item, twin: &Job, now: Timestamp) -> Taken {
     Taken {
         build: build.clone(),
         request: twin.request.clone(),
@@ -134,6 +145,8 @@ fn taken(build: &BuildId, other: &Item, twin: &Job) -> Taken {
         attempt: twin.attempt,
         status: twin.status.clone(),
         left_out: left_out(other, twin),
+        chosen: twin.chosen.clone().filter(|_| twin.is_served()),
+        now,
         of: other.candidate.change.key.to_string(),
     }
 }

@@ -467,6 +467,43 @@ fn nothing_of_a_bundle_lands_where_the_second_cannot() {
     assert!(comments(&site, &a).contains("which it needs, is not open any more"), "{}", comments(&site, &a));
 }
 
+/// Z6.5, D01: so is one that by now depends on a change which is not merged.
+#[test]
+fn nothing_of_a_bundle_lands_where_the_second_depends_on_an_open_change() {
+    let (mut site, a, b) = approved_cycle(&[("a", "x")], &[("b", "x")]);
+    site.forge.propose("org/two", 3, "C", "", &[("c", "x")]);
+    site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
+    let on = |project: &str, number: u64| format!("Depends-On: https://forge.test/org/{project}/pull/{number}");
+    site.forge.describe(&b, &format!("{}\n{}", on("one", 1), on("two", 3)), false);
+    site.run();
+    assert_eq!(merged(&site), Vec::<u64>::new());
+    for change in [&a, &b] {
+        let told = comments(&site, change);
+        assert!(told.contains("which it needs, may not land yet: it depends on"), "{told}");
+    }
+}
+
+/// Z6.5, R06: nor is one waited for whose connection was removed, of which nobody can tell any more whether it may land.
+#[test]
+fn nothing_of_a_bundle_lands_where_the_connection_of_the_second_was_removed() {
+    let (mut site, a, b) = approved_cycle(&[("a", "x")], &[("b", "x")]);
+    let order = |site: &Site| -> Option<Record> {
+        site.world.records().into_iter().find(|record| record.key.partition.starts_with("landing#"))
+    };
+    site.run_until(|site| order(site).is_some());
+    let record = order(&site).unwrap();
+    let mut landing: Landing = decode(&record).unwrap();
+    landing.together[0].change.key.connection = "removed".into();
+    let record = with_body(record, &landing).unwrap();
+    let record = Record { revision: record.revision + 1, ..record };
+    site.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    site.run();
+    assert_eq!(merged(&site), Vec::<u64>::new());
+    assert_eq!(buildsets(&site, &[&a, &b]), ["org/one#1 MERGE_FAILURE", "org/two#2 MERGE_FAILURE"]);
+    let told = comments(&site, &a);
+    assert!(told.contains("which it needs, cannot be read: the connection removed was removed"), "{told}");
+}
+
 /// D16: a change that needs more than the tenant looks at is not tested, and nobody is told.
 #[test]
 fn a_change_with_more_needs_than_the_tenant_allows_is_left_alone() {

@@ -194,6 +194,36 @@ fn a_push_that_one_connection_told_is_told_by_the_other_one_too() {
     }
 }
 
+/// C5, S06: of several pushes that one connection told before the sweep the other one tells all that they brought, as one.
+#[test]
+fn pushes_that_one_connection_told_in_a_row_are_told_by_the_other_one_as_one() {
+    let mut site = beside(
+        "
+- tenant: {name: demo, source: {github: {config-projects: [org/config], untrusted-projects: [org/one]}}}
+- tenant: {name: other, source: {aside: {config-projects: [org/config2], untrusted-projects: [org/one]}}}
+",
+    );
+    sweep_by(&mut site, "github");
+    site.forge.push(&branch("main"), &[(".zuul.yaml", "- project: {post: {jobs: [publish, docs]}}\n")]);
+    site.run();
+    sweep_by(&mut site, "aside");
+    let before = ordered_by(&site);
+    for file in ["docs/a", "src/a"] {
+        site.forge.push(&branch("main"), &[(file, "x")]);
+        site.run();
+    }
+    let more = |site: &Site| {
+        let count = |all: &[String], build: &str| all.iter().filter(|one| *one == build).count();
+        let builds = ["demo post docs", "demo post publish", "other post docs", "other post publish"];
+        builds.map(|build| count(&ordered_by(site), build) - count(&before, build))
+    };
+    assert_eq!(more(&site), [1, 2, 0, 0]);
+    for connection in ["aside", "github", "aside"] {
+        sweep_by(&mut site, connection);
+        assert_eq!(more(&site), [1, 2, 1, 1], "after the sweep by {connection}");
+    }
+}
+
 /// C5, S06: a webhook that leads to the address of another connection to the same host starts nothing, and keeps nothing from being
 /// told by the connection that the tenant has the project by.
 #[test]

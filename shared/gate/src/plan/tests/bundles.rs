@@ -134,6 +134,34 @@ fn a_job_that_a_shared_build_left_out_is_left_out_for_all_that_share_it() {
     assert_eq!(at_work(&bench), expected);
 }
 
+/// D15, Z4.3: so is a job that only the change has behind it which takes the build over after its end.
+#[test]
+fn a_shared_build_that_ended_leaves_out_what_the_other_change_alone_has_behind_it() {
+    let build = |hash: &str| JobSummary { shared: Shared::InCycle, hash: hash.to_owned(), ..job("build") };
+    for chosen in [serde_json::json!(["mail", 7]), serde_json::json!([]), serde_json::Value::Null] {
+        let mut bench = gate();
+        bench.own_jobs.insert('A', vec![build("one"), after("deploy", &["build"])]);
+        bench.own_jobs.insert('B', vec![build("two")]);
+        bench.approve_cycle("AB", "");
+        bench.run();
+        let returned = serde_json::json!({ "zuul": { "child_jobs": chosen } });
+        bench.end_returning('A', "build", Success, returned.as_object().cloned().unwrap());
+        bench.run();
+        bench.own_jobs.insert('B', vec![build("one"), after("notes", &["build"]), after("mail", &["build"])]);
+        bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+        bench.run();
+        let expected: &[(char, &str)] = match chosen.as_array().map(Vec::len) {
+            None => &[('A', "deploy"), ('B', "notes"), ('B', "mail")],
+            Some(0) => &[],
+            Some(_) => &[('B', "mail")],
+        };
+        let expected: Vec<_> = expected.iter().map(|(change, job)| (*change, (*job).to_owned())).collect();
+        assert_eq!(at_work(&bench), expected, "{chosen}");
+        bench.finish();
+        assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS"], "{chosen}");
+    }
+}
+
 /// Z6.5: what one of them needs by now stands ahead of both, so that nothing has to begin again.
 #[test]
 fn a_bundle_stays_where_what_it_needs_by_now_stands_ahead() {

@@ -159,6 +159,101 @@ fn changes_that_need_each_other_move_to_queues_of_their_own_where_each_is_tested
     }
 }
 
+/// G18: of changes that arrive together each goes to the queue that it belongs to by now, or enters here; what needs one of another
+/// queue may enter neither here nor there.
+#[test]
+fn what_arrives_for_several_queues_is_parted() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("W");
+    bench.finish();
+    bench.approve("A");
+    bench.run();
+    bench.queues = [('B', "other"), ('C', "third"), ('E', "other")].map(|(one, queue)| (one, queue.to_owned())).into();
+    let needs = [('B', "W"), ('C', ""), ('D', ""), ('E', "B"), ('F', "C")];
+    let candidates = needs.map(|(change, needs)| bench.candidate(change, needs)).into();
+    bench.arrive(ArrivalKind::Enqueue { candidates });
+    assert_snapshot!(bench.run(), @"run D unit on 0WAD");
+    assert_eq!(told(&bench), ["other BE", "third C"]);
+    assert_eq!((bench.head.slots.len(), bench.arrivals.len(), bench.left.len()), (2, 0, 1));
+    assert_ne!(bench.forwards[0].1.id, bench.forwards[1].1.id);
+    let ArrivalKind::Enqueue { candidates } = &bench.forwards[0].1.kind else { panic!() };
+    let needs: Vec<_> = candidates.iter().flat_map(|one| &one.needs).map(|need| need.title.as_str()).collect();
+    assert_eq!(needs, ["B"], "what landed here is merged, which nobody knows there");
+    // Of those that need each other none enters without the others.
+    bench.queues.insert('G', "other".to_owned());
+    bench.approve_cycle("GH", "");
+    assert_snapshot!(bench.run(), @"");
+    let mut other = Bench::gate(&["unit"]);
+    other.head.key.queue = "other".into();
+    other.queues = "BEG".chars().map(|change| (change, "other".to_owned())).collect();
+    other.arrivals = bench
+        .forwards
+        .iter()
+        .filter(|(queue, _)| queue.queue == other.head.key.queue)
+        .map(|(_, one)| one.clone())
+        .collect();
+    other.run();
+    let titles: String =
+        other.head.slots.iter().filter_map(|slot| char::from_u32(slot.change.key.number()? as u32)).collect();
+    assert_eq!((titles.as_str(), other.arrivals.len(), bench.head.slots.len()), ("BE", 0, 2));
+}
+
+/// G18: so it is where changes that shared a queue have one each by now.
+#[test]
+fn what_arrives_as_one_is_parted_where_each_is_tested_for_itself() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("A");
+    bench.run();
+    bench.queues = "ABC".chars().map(|change| (change, format!("own {change}"))).collect();
+    bench.pipeline.manager = Manager::Independent;
+    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+    bench.approve_cycle("BC", "");
+    bench.run();
+    assert_eq!(told(&bench), ["own A A", "own B B", "own C C"]);
+    assert!(bench.head.slots.is_empty() && bench.arrivals.is_empty());
+    for (at, mate) in [(1, 'C'), (2, 'B')] {
+        let ArrivalKind::Enqueue { candidates } = &bench.forwards[at].1.kind else { panic!() };
+        assert!(candidates[0].cycle.is_empty());
+        assert_eq!(candidates[0].mates, [bench.change(mate).key]);
+        assert_eq!(candidates[0].moved_from, None, "it stood nowhere");
+    }
+}
+
+/// G18, C03: what is told of a change while the layout is awaited that has it move is heard where it moved to.
+#[test]
+fn news_of_a_change_that_moved_follow_it() {
+    for is_superseded in [false, true] {
+        let mut bench = Bench::gate(&["unit"]);
+        bench.approve("A");
+        bench.run();
+        bench.layout.wanted = 2;
+        match is_superseded {
+            true => bench.arrive(superseded_by("other", bench.change('A'))),
+            false => bench.seen('A', Some("the change was closed")),
+        }
+        bench.run();
+        bench.queues.insert('A', "other".to_owned());
+        bench.layout.live = 2;
+        bench.run();
+        assert_eq!(
+            (bench.forwards.len(), bench.arrivals.len(), bench.left.as_slice()),
+            (2, 0, &["A DEQUEUED".to_owned()][..])
+        );
+        assert!(bench.forwards[0].1.at < bench.forwards[1].1.at && bench.forwards[1].1.layout == 2);
+        let mut other = Bench::gate(&["unit"]);
+        other.layout = bench.layout;
+        other.head.layout = 2;
+        other.arrivals = bench.forwards.iter().map(|(_, arrival)| arrival.clone()).collect();
+        other.run();
+        assert_eq!((other.left.as_slice(), other.head.slots.len()), (&["A DEQUEUED".to_owned()][..], 0));
+        // What this layout had told here is meant for here: for a queue that the change was in formerly.
+        bench.seen('A', None);
+        bench.arrivals[0].layout = 2;
+        bench.run();
+        assert_eq!((bench.forwards.len(), bench.arrivals.len()), (2, 0));
+    }
+}
+
 /// G18: what needs a change that is landing here ends here; what needs one that has landed needs it no more.
 #[test]
 fn what_needs_a_change_that_is_landing_stays_with_it() {
