@@ -38,6 +38,8 @@ pub(crate) struct Queues {
     pub(crate) queues: Vec<(QueueKey, Loaded)>,
     /// Why those of them are frozen whose records could not be decided on.
     pub(crate) frozen: BTreeMap<QueueKey, String>,
+    /// Those that are left out, since a record of theirs cannot be read.
+    pub(crate) unread: Vec<QueueKey>,
     /// What could not be read, for people: an answer that leaves something out says so.
     pub(crate) troubles: Vec<String>,
 }
@@ -86,6 +88,19 @@ pub(crate) fn readable<T: DeserializeOwned>(record: &Record) -> Option<T> {
         tracing::warn!(%bad, "left a record out of an answer; mend it, or delete it where nothing needs it any more");
     };
     decode(record).inspect_err(left_out).ok()
+}
+
+/// Reads a record as [`readable`] does, and says among the troubles what is left out where it cannot be read.
+pub(crate) fn told<T: DeserializeOwned>(record: &Record, what: &str, troubles: &mut Vec<String>) -> Option<T> {
+    match decode(record) {
+        Ok(read) => Some(read),
+        Err(bad) => {
+            tracing::warn!(%bad, "left a record out of an answer, which says so; mend it");
+            let why: String = bad.to_string().chars().take(WHY_MAX).collect();
+            troubles.push(format!("{what} is left out: {why}. That record is to be mended."));
+            None
+        }
+    }
 }
 
 /// Returns the keys of a tenant's queues that are not empty, of one pipeline or of all, in order, and for people what is wrong with
@@ -162,6 +177,7 @@ pub(crate) async fn queues_of(ports: &Ports, name: &TenantName, pipeline: Option
                     tracing::warn!(queue = %key, error = %bad, "left a queue out of an answer");
                     let mark = frozen_because(ports, &queue::partition(key)).await?;
                     read.troubles.push(trouble(key, mark, &bad));
+                    read.unread.push(key.clone());
                 }
             }
         }
