@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use sluice_gate::{Item, Job, JobStatus};
 use sluice_model::build::{Ended, Phase, Run};
 use sluice_model::change::{ChangeFacts, ChangeKey};
-use sluice_model::name::{escape, unescape};
+use sluice_model::name::escape;
 use sluice_model::{DeliveryId, ItemId, QueueKey, TenantName, Timestamp};
 use sluice_records::codec::{BadRecord, decode, decode_foreign, get};
 use sluice_records::delivery::{self, Delivery};
@@ -124,7 +124,7 @@ async fn queue_keys(
             Ok(key) => keys.push(key),
             Err(bad) => {
                 tracing::warn!(%bad, "a queue is known by the key of its record alone; mend the record");
-                let key = key_of_listed(name, &record.key);
+                let key = tenant::listed_queue(name, &record.key);
                 troubles.push(badly_listed(key.as_ref(), &bad));
                 keys.extend(key);
             }
@@ -132,13 +132,6 @@ async fn queue_keys(
     }
     keys.retain(|key| key.tenant == *name);
     Ok((keys, troubles))
-}
-
-/// Returns the queue that the key of a record lists: it says the names as well as the body, should that be damaged.
-fn key_of_listed(tenant: &TenantName, listed: &Key) -> Option<QueueKey> {
-    let (pipeline, queue) = listed.sort.strip_prefix(tenant::QUEUES)?.split_once('/')?;
-    let (pipeline, queue) = (unescape(pipeline), unescape(queue));
-    Some(QueueKey { tenant: tenant.clone(), pipeline: pipeline.as_str().into(), queue: queue.as_str().into() })
 }
 
 /// Says what is wrong with the record that lists a queue, and what to do.

@@ -77,8 +77,12 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Image(ImageCommand),
     /// Takes a change out of a pipeline; its builds are stopped.
+    ///
+    /// Exit status 0 once it has left, 1 where it is not there or left otherwise, 3 where its queue has not done it after a minute.
     Dequeue(queue::DequeueArguments),
     /// Moves changes to the front of their queue; what is behind is tested again.
+    ///
+    /// Exit status 0 once the queue has done it, 1 where they are not there, 3 where it has not done it after a minute.
     Promote(queue::PromoteArguments),
     /// Keeps the nodes of builds of a job that fail, for somebody to look at.
     Autohold(autohold::AutoholdArguments),

@@ -246,6 +246,10 @@ fn the_printed_first_steps_propose_a_change_that_is_followed() {
     let dequeue = ["dequeue", "--pipeline", "check", "--project", "org/one", "--change", "1", "--reason", "it hangs"];
     let taken = run(data.path(), &dequeue);
     assert!(taken.status.success(), "{}", err(&taken));
+    let told = out(&taken);
+    assert!(told.contains("org/one#1 left check: DEQUEUED: an operator took it out: it hangs"), "{told}");
+    let again = run(data.path(), &dequeue);
+    assert!(!again.status.success() && err(&again).contains("is not in the pipeline check"), "{}", err(&again));
     let gone = (0..400).map(|_| out(&run(data.path(), &["explain", "one#1"])));
     let gone = gone.into_iter().find(|told| told.contains("DEQUEUED")).expect("the change is taken out");
     assert!(gone.contains("an operator took it out: it hangs") && gone.contains(" took it out: it hangs"), "{gone}");
