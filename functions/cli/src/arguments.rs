@@ -219,7 +219,7 @@ pub(crate) struct UpArguments {
     /// Builds that run at once.
     #[arg(long, value_name = "NUMBER", default_value_t = 4)]
     pub(crate) slots: usize,
-    /// Where people and the forge find the pages, if not at --listen: the address of a tunnel or proxy. Links in statuses begin with it.
+    /// Where people and the forge find the pages, if not at --listen: the address of a tunnel or proxy. Links in statuses begin with it, and pages answer by its name.
     #[arg(long, value_name = "URL")]
     pub(crate) web_root: Option<String>,
     /// Another template than the built-in infra/template.yaml.
