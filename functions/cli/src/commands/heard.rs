@@ -2,76 +2,30 @@
 
 use super::enqueue::{LOOK, LOOKS_MAX};
 use anyhow::Context as _;
-use sluice_gate::Slot;
 use sluice_model::change::{ChangeKey, What};
-use sluice_model::name::escape;
 use sluice_model::{QueueKey, TenantName};
-use sluice_records::codec::decode;
-use sluice_records::word::{self, Word};
-use sluice_records::{queue, tenant};
+use sluice_records::queue;
+use sluice_records::word::{self, Standings, Unread, Word};
 use sluice_runtime::Ports;
 use sluice_runtime::quarantine::frozen_because;
-use sluice_runtime::record::Query;
 
-/// Queues of a pipeline that are looked through for a change; in an independent one each change is one.
-const QUEUES_MAX: usize = 2_000;
-
-/// What stands in the queues of a pipeline, as far as it can be read.
-#[derive(Debug, Default)]
-pub(super) struct Standings {
-    /// Those that can be read, with what stands there.
-    pub(super) queues: Vec<(QueueKey, Vec<Slot>)>,
-    /// Those that cannot, by name.
-    hidden: Vec<String>,
+/// Reads what stands in a pipeline's queues. One that cannot be read is left out, and standard error says which, and why.
+pub(super) async fn standings(ports: &Ports, tenant: &TenantName, pipeline: &str) -> anyhow::Result<Standings> {
+    let read = word::standings(ports, tenant, pipeline).await;
+    let read = read.with_context(|| format!("could not read the queues of {pipeline}"))?;
+    for Unread { queue, is_left_out, bad } in &read.unread {
+        let what = if *is_left_out { "is left out" } else { "is known by its name alone" };
+        eprintln!("sluice: the queue {queue} of {pipeline} {what}: {bad}; that record is to be mended");
+    }
+    Ok(read)
 }
 
-impl Standings {
-    /// Reads the queues of a pipeline that are not empty; those of others are not counted. One that cannot be read is left out, and
-    /// standard error says which, and why.
-    pub(super) async fn read(ports: &Ports, name: &TenantName, pipeline: &str) -> anyhow::Result<Self> {
-        let prefix = format!("{}{}/", tenant::QUEUES, escape(pipeline));
-        let records = ports.records.query(&Query::prefix(tenant::partition(name), prefix, QUEUES_MAX)).await?;
-        let mut read = Self::default();
-        for record in &records {
-            // The record's key says the names as well as its body.
-            let listed = decode::<QueueKey>(record).map_err(|bad| {
-                eprintln!("sluice: {bad}; its key says which queue it lists. That record is to be mended");
-                tenant::listed_queue(name, &record.key)
-            });
-            let key = match listed {
-                Ok(key) | Err(Some(key)) if key.pipeline.as_str() == pipeline => key,
-                Ok(_) | Err(Some(_)) => continue,
-                Err(None) => {
-                    read.hidden.push(record.key.to_string());
-                    continue;
-                }
-            };
-            match queue::load(ports, &key).await {
-                Ok(loaded) => {
-                    let slots = loaded.head.map(|head| head.slots).unwrap_or_default();
-                    read.queues.push((key, slots));
-                }
-                Err(queue::LoadError::Bad(bad)) => {
-                    eprintln!("sluice: the queue {} of {pipeline} is left out: {bad}", key.queue);
-                    read.hidden.push(key.queue.to_string());
-                }
-                Err(queue::LoadError::Port(error)) => {
-                    return Err(error).with_context(|| format!("could not read the queue {} of {pipeline}", key.queue));
-                }
-            }
-        }
-        Ok(read)
-    }
-
-    /// Returns what to add where something was not found: it may stand where nobody can look.
-    pub(super) fn or_hidden(&self) -> String {
-        match self.hidden.as_slice() {
-            [] => String::new(),
-            names => format!(
-                "; it may stand in what cannot be read: {}. Mend the records that are named above, and run this again",
-                names.join(", ")
-            ),
-        }
+/// Returns what to add where something was not found: it may stand where nobody can look.
+pub(super) fn or_hidden(unread: &[Unread]) -> String {
+    let hidden: Vec<&str> = unread.iter().filter(|one| one.is_left_out).map(|one| one.queue.as_str()).collect();
+    match hidden.as_slice() {
+        [] => String::new(),
+        names => format!("; it may stand in what cannot be read: {}", names.join(", ")),
     }
 }
 
@@ -114,6 +68,8 @@ pub(super) fn later(tenant: &TenantName, key: &ChangeKey) -> String {
 mod tests {
     use super::*;
     use sluice_model::ProjectName;
+    use sluice_records::BadRecord;
+    use sluice_runtime::record::Key;
 
     /// Z9.1: whoever does not learn what became of it learns how to ask.
     #[test]
@@ -125,8 +81,13 @@ mod tests {
     /// Z7.3: what was not found may stand where nobody can look, and that is said.
     #[test]
     fn what_is_not_found_may_stand_in_a_queue_that_cannot_be_read() {
-        assert_eq!(Standings::default().or_hidden(), "");
-        let read = Standings { queues: Vec::new(), hidden: vec!["integrated".to_owned(), "docs".to_owned()] };
-        assert!(read.or_hidden().starts_with("; it may stand in what cannot be read: integrated, docs. Mend"));
+        let unread = |queue: &str, is_left_out| {
+            let bad = BadRecord { key: Key::new("queue#demo/gate/docs", "head"), why: "no JSON".to_owned() };
+            Unread { queue: queue.to_owned(), is_left_out, bad }
+        };
+        assert_eq!(or_hidden(&[]), "");
+        assert_eq!(or_hidden(&[unread("listed", false)]), "");
+        let both = [unread("integrated", true), unread("listed", false), unread("docs", true)];
+        assert_eq!(or_hidden(&both), "; it may stand in what cannot be read: integrated, docs");
     }
 }

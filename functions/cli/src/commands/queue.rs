@@ -1,7 +1,7 @@
 //! `sluice queue thaw`, `sluice dequeue` and `sluice promote`: what an operator asks of a queue.
 
 use super::enqueue::UNDECIDED;
-use super::heard::{Standings, later, unheard, why_unheard};
+use super::heard::{later, or_hidden, standings, unheard, why_unheard};
 use super::operator;
 use super::place::{InPipeline, OfProject};
 use crate::say::say;
@@ -121,7 +121,7 @@ pub async fn dequeue(wanted: DequeueArguments) -> anyhow::Result<ExitCode> {
         What::Number(its) => number == Some(*its),
         What::Ref(moved) => git_ref.as_ref() == Some(&moved.git_ref),
     };
-    let read = Standings::read(&ports, &tenant, &pipeline).await?;
+    let read = standings(&ports, &tenant, &pipeline).await?;
     // A ref may have moved several times: all that stands there of it is meant.
     let mut found: Vec<Leaving> = Vec::new();
     for (queue, slots) in &read.queues {
@@ -143,7 +143,7 @@ pub async fn dequeue(wanted: DequeueArguments) -> anyhow::Result<ExitCode> {
     if found.is_empty() {
         bail!(
             "{named} {change} is not in the pipeline {pipeline} of {tenant} (`sluice status` shows what is){}",
-            read.or_hidden()
+            or_hidden(&read.unread)
         );
     }
     if projects.len() > 1 {
@@ -257,7 +257,7 @@ pub async fn promote(wanted: PromoteArguments) -> anyhow::Result<ExitCode> {
     let ports = operator(data).await?;
     let tenant = only_tenant(&ports, tenant.as_deref()).await?;
     let named: Vec<_> = wanted.changes.iter().map(|change| number_and_head(change)).collect::<Result<_, _>>()?;
-    let read = Standings::read(&ports, &tenant, &pipeline).await?;
+    let read = standings(&ports, &tenant, &pipeline).await?;
     let mut found: Vec<(&QueueKey, Vec<&Slot>)> = Vec::new();
     for (queue, slots) in &read.queues {
         let of = |(number, head): &(u64, Option<&str>)| {
@@ -281,7 +281,7 @@ pub async fn promote(wanted: PromoteArguments) -> anyhow::Result<ExitCode> {
         }
         [] => bail!(
             "no queue of {pipeline} in {tenant} holds {changes} (`sluice status` shows what is where){}",
-            read.or_hidden()
+            or_hidden(&read.unread)
         ),
         _ => bail!("several queues of {pipeline} hold changes of these numbers: write number,revision"),
     }

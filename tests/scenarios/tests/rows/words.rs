@@ -1,13 +1,14 @@
 //! What an operator asks of a queue, as his command reads it off the records: heard or not yet, and what came of it.
 
+use super::unreadable::spoil;
 use super::{propose, site};
 use sluice_gate::{Arrival, ArrivalKind, TAKEN_OUT};
 use sluice_memory::poll_once;
 use sluice_model::change::ChangeKey;
 use sluice_model::poke::Poke;
 use sluice_model::{ArrivalId, ItemId, QueueKey};
-use sluice_records::queue;
-use sluice_records::word::{self, Became, Word};
+use sluice_records::word::{self, Became, Standings, Word};
+use sluice_records::{queue, tenant};
 use sluice_runtime::{Clock as _, cell};
 use sluice_scenarios::Site;
 
@@ -86,4 +87,31 @@ fn what_an_operator_moves_to_the_front_is_read_off_the_records_with_its_place() 
     assert_eq!(became(&site, &ids[2..]), [Became::Stands { position: 2, of: 3 }]);
     site.run_until(|site| is_heard(site, &word));
     assert_eq!(became(&site, &ids), [1, 2, 0].map(|position| Became::Stands { position, of: 3 }));
+}
+
+/// Z7.3: a queue that nobody can read hides no other from an operator, and is named; of one that is badly listed the key tells enough.
+#[test]
+fn a_queue_that_cannot_be_read_is_named_and_hides_no_other() {
+    let mut site = site();
+    site.held.insert("unit".to_owned());
+    let changes: Vec<ChangeKey> = [1, 2, 3].map(|number| propose(&site, number, &[("f", "x")])).into();
+    let queue_of = |change: &ChangeKey| QueueKey {
+        tenant: "demo".into(),
+        pipeline: "check".into(),
+        queue: format!("{}#{}", change.project, change.local()).as_str().into(),
+    };
+    let read = |site: &Site| -> Standings {
+        poll_once(word::standings(&site.ports(), &"demo".into(), "check")).unwrap().unwrap()
+    };
+    site.run_until(|site| read(site).queues.len() == 3);
+    assert!(read(&site).unread.is_empty());
+    let (hidden, listed) = (queue_of(&changes[0]), queue_of(&changes[1]));
+    spoil(&site, |record| record.key == queue::head_key(&hidden));
+    spoil(&site, |record| record.key == tenant::queue_key(&listed));
+    let found = read(&site);
+    let stand: Vec<&ChangeKey> =
+        found.queues.iter().flat_map(|(_, slots)| slots).map(|slot| &slot.change.key).collect();
+    assert_eq!(stand, [&changes[1], &changes[2]]);
+    let unread: Vec<(&str, bool)> = found.unread.iter().map(|one| (one.queue.as_str(), one.is_left_out)).collect();
+    assert_eq!(unread, [(hidden.queue.as_str(), true), (listed.queue.as_str(), false)]);
 }
