@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use sluice_gate::{Item, Job, JobStatus};
 use sluice_model::build::{Ended, Phase, Run};
 use sluice_model::change::{ChangeFacts, ChangeKey};
-use sluice_model::name::{escape, unescape};
+use sluice_model::name::escape;
 use sluice_model::{DeliveryId, ItemId, QueueKey, TenantName, Timestamp};
 use sluice_records::codec::{BadRecord, decode, decode_foreign, get};
 use sluice_records::delivery::{self, Delivery};
@@ -38,6 +38,8 @@ pub(crate) struct Queues {
     pub(crate) queues: Vec<(QueueKey, Loaded)>,
     /// Why those of them are frozen whose records could not be decided on.
     pub(crate) frozen: BTreeMap<QueueKey, String>,
+    /// Those that are left out, since a record of theirs cannot be read.
+    pub(crate) unread: Vec<QueueKey>,
     /// What could not be read, for people: an answer that leaves something out says so.
     pub(crate) troubles: Vec<String>,
 }
@@ -88,6 +90,19 @@ pub(crate) fn readable<T: DeserializeOwned>(record: &Record) -> Option<T> {
     decode(record).inspect_err(left_out).ok()
 }
 
+/// Reads a record as [`readable`] does, and says among the troubles what is left out where it cannot be read.
+pub(crate) fn told<T: DeserializeOwned>(record: &Record, what: &str, troubles: &mut Vec<String>) -> Option<T> {
+    match decode(record) {
+        Ok(read) => Some(read),
+        Err(bad) => {
+            tracing::warn!(%bad, "left a record out of an answer, which says so; mend it");
+            let why: String = bad.to_string().chars().take(WHY_MAX).collect();
+            troubles.push(format!("{what} is left out: {why}. That record is to be mended."));
+            None
+        }
+    }
+}
+
 /// Returns the keys of a tenant's queues that are not empty, of one pipeline or of all, in order, and for people what is wrong with
 /// the records that list them.
 async fn queue_keys(
@@ -109,7 +124,7 @@ async fn queue_keys(
             Ok(key) => keys.push(key),
             Err(bad) => {
                 tracing::warn!(%bad, "a queue is known by the key of its record alone; mend the record");
-                let key = key_of_listed(name, &record.key);
+                let key = tenant::listed_queue(name, &record.key);
                 troubles.push(badly_listed(key.as_ref(), &bad));
                 keys.extend(key);
             }
@@ -117,13 +132,6 @@ async fn queue_keys(
     }
     keys.retain(|key| key.tenant == *name);
     Ok((keys, troubles))
-}
-
-/// Returns the queue that the key of a record lists: it says the names as well as the body, should that be damaged.
-fn key_of_listed(tenant: &TenantName, listed: &Key) -> Option<QueueKey> {
-    let (pipeline, queue) = listed.sort.strip_prefix(tenant::QUEUES)?.split_once('/')?;
-    let (pipeline, queue) = (unescape(pipeline), unescape(queue));
-    Some(QueueKey { tenant: tenant.clone(), pipeline: pipeline.as_str().into(), queue: queue.as_str().into() })
 }
 
 /// Says what is wrong with the record that lists a queue, and what to do.
@@ -162,6 +170,7 @@ pub(crate) async fn queues_of(ports: &Ports, name: &TenantName, pipeline: Option
                     tracing::warn!(queue = %key, error = %bad, "left a queue out of an answer");
                     let mark = frozen_because(ports, &queue::partition(key)).await?;
                     read.troubles.push(trouble(key, mark, &bad));
+                    read.unread.push(key.clone());
                 }
             }
         }

@@ -7,9 +7,8 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::{Map, Value, json};
 use sluice_model::TenantName;
-use sluice_records::codec::decode;
 use sluice_records::connection;
-use sluice_records::session::Session;
+use sluice_records::session::{self, Session};
 
 /// The partition of the index `find` that lists executors' sessions.
 const SESSIONS: &str = "sessions";
@@ -86,15 +85,18 @@ pub(crate) async fn tenants(api: &Api) -> Result<Response<Bytes>, Refusal> {
     Ok(reply::json_kept(&Value::Array(list), 1, api.ports.clock.now()))
 }
 
-/// `/api/components`: the executors that live. What else there is are functions, which come and go with their work.
+/// `/api/components`: the executors that live. What else there is are functions, which come and go with their work. An executor whose
+/// session cannot be read is named by what the record's key says of it.
 pub(crate) async fn components(api: &Api) -> Result<Response<Bytes>, Refusal> {
     let keys = api.ports.records.find(SESSIONS, None, SESSIONS_MAX).await?;
     let now = api.ports.clock.now();
     let mut executors = Vec::new();
     for record in load::many(&api.ports, &keys).await?.into_iter().flatten() {
-        let session: Session = decode(&record)?;
-        let state = if session.alive_until >= now { "running" } else { "stopped" };
-        executors.push(json!({"hostname": session.hostname, "state": state, "version": env!("CARGO_PKG_VERSION")}));
+        let (hostname, state) = match load::readable::<Session>(&record) {
+            Some(session) => (session.hostname, if session.alive_until >= now { "running" } else { "stopped" }),
+            None => (session::id_of(&record.key).to_owned(), "unreadable"),
+        };
+        executors.push(json!({"hostname": hostname, "state": state, "version": env!("CARGO_PKG_VERSION")}));
     }
     let web = json!([{"hostname": "api", "state": "running", "version": env!("CARGO_PKG_VERSION")}]);
     let mut body = json!({"web": web});

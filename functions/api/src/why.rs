@@ -7,7 +7,7 @@ use crate::reply::{self, Refusal};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
-use sluice_config::pipeline::Pipeline;
+use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::explain::{self, Around, Verdicts};
 use sluice_gate::{Landing, Standing};
 use sluice_model::change::{ChangeFacts, ChangeKey};
@@ -15,13 +15,12 @@ use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::gerrit::GerritEvent;
 use sluice_model::{ConnectionName, ItemId, ProjectName, QueueKey, TenantName};
 use sluice_records::change::{facts_key, verdicts_key};
-use sluice_records::codec::{decode, decode_foreign};
 use sluice_records::delivery::{self, Delivery};
 use sluice_records::layout::Live;
 use sluice_records::queue::Loaded;
 use sluice_records::tenant::Early;
 use sluice_records::{landing, tenant};
-use sluice_runtime::record::{Key, Query};
+use sluice_runtime::record::{Key, Query, Record};
 use std::collections::BTreeMap;
 
 /// Projects that are looked through for a number alone.
@@ -32,6 +31,27 @@ const LANDINGS_MAX: usize = 100;
 
 /// Events that wait for configuration that one answer looks at, the oldest.
 const KEPT_MAX: usize = 200;
+
+/// Things that could not be read and are told with one change.
+const TROUBLES_MAX: usize = 20;
+
+/// What a record of an event that waits is called where it is damaged.
+const KEPT: &str = "An event that waits for configuration";
+
+/// What is said of a pipeline where the record of a change's events is damaged.
+const UNREAD: &str = "what became of its events cannot be read";
+
+/// What is known of a change. One bad record hides what it says alone, and is told.
+struct Known {
+    key: ChangeKey,
+    /// Whether its forge was ever asked for it, be it readable or not.
+    is_seen: bool,
+    facts: Option<ChangeFacts>,
+    /// `None` where they cannot be read.
+    verdicts: Option<Verdicts>,
+    /// What could not be read of it, for people.
+    troubles: Vec<String>,
+}
 
 /// Answers for a change, named by `change`, its number, and `project`; without the latter for every project that has a change of
 /// that number.
@@ -44,25 +64,48 @@ pub(crate) async fn not_there(api: &Api, tenant: &TenantName, asked: &Asked) -> 
         .map(|(connection, project)| ChangeKey::change(connection, project, number))
         .collect();
     let facts = load::many(&api.ports, &keys.iter().map(facts_key).collect::<Vec<_>>()).await?;
-    let known: Vec<(ChangeKey, Option<ChangeFacts>)> = (keys.into_iter().zip(facts))
-        .map(|(key, record)| Ok((key, record.as_ref().map(decode).transpose()?)))
-        .collect::<Result<_, Refusal>>()?;
     // Of a project that was named something is said in any case.
-    let is_wanted = |facts: &Option<ChangeFacts>| facts.is_some() || asked.one("project").is_some();
-    let known: Vec<_> = known.into_iter().filter(|(_, facts)| is_wanted(facts)).collect();
-    let verdicts = load::many(&api.ports, &known.iter().map(|(key, _)| verdicts_key(key)).collect::<Vec<_>>()).await?;
+    let is_wanted = |record: &Option<Record>| record.is_some() || asked.one("project").is_some();
+    let wanted = keys.into_iter().zip(facts).filter(|(_, record)| is_wanted(record));
+    let mut known: Vec<Known> = wanted.map(|(key, record)| Known::new(key, record.as_ref())).collect();
+    let verdicts = load::many(&api.ports, &known.iter().map(|one| verdicts_key(&one.key)).collect::<Vec<_>>()).await?;
+    for (one, record) in known.iter_mut().zip(&verdicts) {
+        one.hear(record.as_ref());
+    }
     let queues = if known.is_empty() { load::Queues::default() } else { load::queues(&api.ports, tenant).await? };
-    let landings = landings(api, &queues).await?;
-    let kept = if known.is_empty() { Vec::new() } else { kept(api, tenant).await? };
+    let mut troubles = queues.troubles.clone();
+    let landings = landings(api, &queues, &mut troubles).await?;
+    let kept = if known.is_empty() { Vec::new() } else { kept(api, tenant, &mut troubles).await? };
     let mut list = Vec::new();
-    for ((key, facts), record) in known.iter().zip(verdicts) {
-        let verdicts: Verdicts = record.as_ref().map(decode).transpose()?.unwrap_or_default();
-        let mut change = of_change(api, &live, key, facts.as_ref(), &verdicts, (&queues, &landings));
-        let own = kept.iter().filter(|(of, _)| of == key);
+    for one in &known {
+        let mut change = of_change(api, &live, one, (&queues, &landings));
+        let own = kept.iter().filter(|(of, _)| *of == one.key);
         change["kept"] = own.map(|(_, event)| json!(event)).collect();
+        change["troubles"] = one.troubles.iter().chain(&troubles).take(TROUBLES_MAX).map(|text| json!(text)).collect();
         list.push(change);
     }
     Ok(reply::json(&Value::Array(list)))
+}
+
+impl Known {
+    /// Returns what its forge showed of a change.
+    fn new(key: ChangeKey, record: Option<&Record>) -> Self {
+        let mut troubles = Vec::new();
+        let what = format!("What the forge showed of {key}");
+        let facts = record.and_then(|record| load::told(record, &what, &mut troubles));
+        Self { key, is_seen: record.is_some(), facts, verdicts: None, troubles }
+    }
+
+    /// Takes note of what became of its events.
+    fn hear(&mut self, record: Option<&Record>) {
+        self.verdicts = match record {
+            None => Some(Verdicts::default()),
+            Some(record) => {
+                let what = format!("What became of the events of {}", self.key);
+                load::told(record, &what, &mut self.troubles)
+            }
+        };
+    }
 }
 
 fn projects(live: &Live, named: Option<&str>) -> Result<Vec<(ConnectionName, ProjectName)>, Refusal> {
@@ -76,28 +119,34 @@ fn projects(live: &Live, named: Option<&str>) -> Result<Vec<(ConnectionName, Pro
     Ok(found.map(|project| (project.connection.clone(), project.name.clone())).collect())
 }
 
-/// Reads the landings that are under way.
-async fn landings(api: &Api, queues: &load::Queues) -> Result<BTreeMap<ItemId, Landing>, Refusal> {
+/// Reads the landings that are under way; those that cannot be read are told among the troubles.
+async fn landings(
+    api: &Api,
+    queues: &load::Queues,
+    troubles: &mut Vec<String>,
+) -> Result<BTreeMap<ItemId, Landing>, Refusal> {
     let heads = queues.queues.iter().filter_map(|(_, loaded)| loaded.head.as_ref());
     let landing = heads.flat_map(|head| &head.slots).filter(|slot| slot.standing == Standing::Landing);
     let keys: Vec<Key> = landing.map(|slot| landing::key(&slot.id, slot.generation)).take(LANDINGS_MAX).collect();
     let records = load::many(&api.ports, &keys).await?;
-    let known = records.iter().flatten().filter_map(decode_foreign::<Landing>);
+    let known = records.iter().flatten().filter_map(|record| load::told::<Landing>(record, "A landing", troubles));
     Ok(known.map(|landing| (landing.item.clone(), landing)).collect())
 }
 
-/// Returns the changes of which an event waits for configuration that is on its way, each with that event in words.
-async fn kept(api: &Api, tenant: &TenantName) -> Result<Vec<(ChangeKey, String)>, Refusal> {
+/// Returns the changes of which an event waits for configuration that is on its way, each with that event in words. What of it cannot
+/// be read is told among the troubles.
+async fn kept(api: &Api, tenant: &TenantName, troubles: &mut Vec<String>) -> Result<Vec<(ChangeKey, String)>, Refusal> {
     let query = Query::prefix(tenant::partition(tenant), tenant::WAITING, KEPT_MAX);
     let waiting = api.ports.records.query(&query).await?;
     let keys: Vec<Key> = waiting
         .iter()
-        .filter_map(decode_foreign::<Early>)
+        .filter_map(|record| load::told::<Early>(record, KEPT, troubles))
         .map(|early| delivery::key(&early.waiting.delivery))
         .collect();
     let records = load::many(&api.ports, &keys).await?;
-    let open = records.iter().flatten().filter_map(decode_foreign::<Delivery>).filter(|kept| !kept.state.is_final());
-    Ok(open
+    let known = records.iter().flatten().filter_map(|record| load::told::<Delivery>(record, KEPT, troubles));
+    Ok(known
+        .filter(|kept| !kept.state.is_final())
         .filter_map(|kept| {
             let event = kept.event?;
             let EventKind::Later { kind, .. } = event.kind else { return None };
@@ -114,11 +163,10 @@ async fn kept(api: &Api, tenant: &TenantName) -> Result<Vec<(ChangeKey, String)>
 fn of_change(
     api: &Api,
     live: &Live,
-    key: &ChangeKey,
-    facts: Option<&ChangeFacts>,
-    verdicts: &Verdicts,
+    known: &Known,
     (queues, landings): (&load::Queues, &BTreeMap<ItemId, Landing>),
 ) -> Value {
+    let (key, facts, verdicts) = (&known.key, known.facts.as_ref(), known.verdicts.as_ref());
     let now = api.ports.clock.now();
     let around = |pipeline: &Pipeline, landing| Around {
         layout: live.tenant.layout,
@@ -137,7 +185,7 @@ fn of_change(
         });
         let is_ours =
             |verdict: &&explain::Verdict| verdict.tenant == live.tenant.name && verdict.pipeline == pipeline.name;
-        let verdict = verdicts.pipelines.iter().find(is_ours);
+        let verdict = verdicts.and_then(|verdicts| verdicts.pipelines.iter().find(is_ours));
         let arrived = of_pipeline
             .iter()
             .find_map(|(_, loaded)| explain::arrived(&loaded.arrivals, key, loaded.is_frozen, &around(pipeline, None)));
@@ -145,7 +193,12 @@ fn of_change(
             return None;
         }
         let Some((loaded, head, position, (_, item))) = place else {
-            let why: Vec<String> = arrived.into_iter().chain(explain::chain(pipeline, verdict, facts, now)).collect();
+            let told = match verdicts {
+                Some(_) => explain::chain(pipeline, verdict, facts, now),
+                None => vec![UNREAD.to_owned()],
+            };
+            let hidden = may_stand_in(queues, pipeline, key);
+            let why: Vec<String> = hidden.into_iter().chain(arrived).chain(told).collect();
             return Some(json!({"pipeline": pipeline.name, "item": null, "now": [], "why": why}));
         };
         let around = around(pipeline, landings.get(&item.id));
@@ -154,21 +207,32 @@ fn of_change(
         Some(json!({"pipeline": pipeline.name, "item": item.id, "now": waits, "why": item.reasons}))
     });
     let pipelines: Vec<Value> = pipelines.collect();
-    let nowhere = match (facts, &verdicts.nowhere) {
-        (None, _) => Some(
+    let nowhere = if known.is_seen {
+        verdicts.and_then(|verdicts| verdicts.nowhere.clone())
+    } else {
+        Some(
             "nothing was ever heard of it: its webhook did not come, and no look at the forge's open changes found it"
                 .to_owned(),
-        ),
-        (Some(_), nowhere) => nowhere.clone(),
+        )
     };
     json!({
         "project": key.project.name(),
         "project_canonical": key.project,
         "number": key.number(),
+        "seen": known.is_seen,
         "title": facts.map(|facts| &facts.title),
         "status": facts.map(|facts| facts.status),
         "seen_at": facts.map(|facts| facts.seen_at.to_iso()),
         "nowhere": nowhere,
         "pipelines": pipelines,
     })
+}
+
+/// Returns the queue of a pipeline that cannot be read and that a change which was not found may stand in.
+fn may_stand_in(queues: &load::Queues, pipeline: &Pipeline, key: &ChangeKey) -> Option<String> {
+    // In an independent pipeline each change has a queue of its own.
+    let own = format!("{}#{}", key.project, key.local());
+    let is_own = |queue: &QueueKey| pipeline.manager != Manager::Independent || queue.queue.as_str() == own;
+    let hidden = queues.unread.iter().find(|queue| queue.pipeline == pipeline.name && is_own(queue))?;
+    Some(format!("it may stand there all the same: the queue {} cannot be read", hidden.queue))
 }

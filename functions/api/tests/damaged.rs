@@ -5,10 +5,10 @@ mod common;
 
 use common::{each, get, json, story};
 use serde_json::{Value, json as value};
-use sluice_browser_tests::story::{B, C, E, Story, build_id, change, item_id, queue_key};
+use sluice_browser_tests::story::{B, C, E, G, Story, build_id, change, item_id, queue_key};
 use sluice_model::{ItemId, QueueKey};
 use sluice_records::report::buildset_key;
-use sluice_records::{build, change as changes, queue, tenant};
+use sluice_records::{build, change as changes, queue, session, tenant};
 use sluice_runtime::record::{Expect, Key, Record, Write};
 
 /// Makes a record unreadable.
@@ -105,4 +105,82 @@ async fn a_build_that_cannot_be_read_hides_no_other_and_is_not_called_missing() 
     assert_eq!(get(&story.api, &format!("/api/tenant/acme/build/{id}")).await.status(), 503);
     // How long jobs take is told by the others.
     json(&story.api, "/api/tenant/acme/status").await;
+}
+
+/// Z9.1: an executor of which nobody can read more than its name is named, and the others are told of as always.
+#[tokio::test]
+async fn a_session_that_cannot_be_read_is_named_and_hides_no_other() {
+    let story = story().await;
+    let key = session::key(&"session-1".into());
+    let good = story.world.record(&key).unwrap();
+    let other = session::key(&"session-2".into());
+    let find = Some(("sessions".to_owned(), "session-2".to_owned()));
+    let record = Record { key: other.clone(), find, ..good };
+    story.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    damage(&story, &other);
+    let components = json(&story.api, "/api/components").await;
+    let mut told: Vec<(&Value, &Value)> =
+        components["executor"].as_array().unwrap().iter().map(|one| (&one["hostname"], &one["state"])).collect();
+    told.sort_by_key(|(hostname, _)| hostname.to_string());
+    assert_eq!(
+        told,
+        [(&value!("executor-1"), &value!("running")), (&value!("session-2"), &value!("unreadable"))],
+        "{components}"
+    );
+}
+
+async fn why(story: &Story, number: u64, project: &str) -> Value {
+    json(&story.api, &format!("/api/tenant/acme/why?project={project}&change={number}")).await
+}
+
+fn of_pipeline<'v>(told: &'v Value, name: &str) -> &'v Value {
+    told[0]["pipelines"].as_array().unwrap().iter().find(|pipeline| pipeline["pipeline"] == name).unwrap()
+}
+
+/// Z1.6, Z9.1: where a change stands is told without what its forge showed of it, and nobody says that it was never heard of.
+#[tokio::test]
+async fn a_change_whose_facts_cannot_be_read_is_explained_without_them() {
+    let story = story().await;
+    let before = why(&story, C.number, C.project).await;
+    assert_eq!((&before[0]["seen"], &before[0]["troubles"]), (&value!(true), &value!([])));
+    damage(&story, &changes::facts_key(&change(&C).key));
+    let after = why(&story, C.number, C.project).await;
+    assert_eq!(after[0]["pipelines"], before[0]["pipelines"]);
+    assert_eq!(
+        (&after[0]["seen"], &after[0]["nowhere"], &after[0]["status"]),
+        (&value!(true), &Value::Null, &Value::Null)
+    );
+    let trouble = after[0]["troubles"][0].as_str().unwrap();
+    assert!(trouble.starts_with("What the forge showed of org/lib#13 is left out: the record "), "{trouble}");
+    let by_number = json(&story.api, &format!("/api/tenant/acme/why?change={}", C.number)).await;
+    assert_eq!(by_number, after, "it is found by its number alone as well");
+}
+
+/// Z1.6, Z9.1: of events that nobody can read it is not said that there were none.
+#[tokio::test]
+async fn a_change_whose_events_cannot_be_read_is_explained_without_them() {
+    let story = story().await;
+    let key = changes::verdicts_key(&change(&C).key);
+    let record = Record { revision: 1, ..Record::new(key, "{}".to_owned()) };
+    story.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    let told = why(&story, C.number, C.project).await;
+    assert_eq!(of_pipeline(&told, "gate")["item"], item_id(&C).as_str());
+    let check = of_pipeline(&told, "check");
+    assert_eq!(check["why"], value!(["what became of its events cannot be read"]));
+    assert!(told[0]["troubles"][0].as_str().unwrap().starts_with("What became of the events of org/lib#13"), "{told}");
+}
+
+/// Z1.6, Z9.1: a change that may stand in a queue which nobody can read is not said to be elsewhere without a word of it.
+#[tokio::test]
+async fn a_change_of_a_queue_that_cannot_be_read_is_told_so() {
+    let story = story().await;
+    damage(&story, &queue::head_key(&integrated()));
+    let told = why(&story, B.number, B.project).await;
+    let gate = of_pipeline(&told, "gate");
+    assert_eq!(gate["item"], Value::Null);
+    assert_eq!(gate["why"][0], "it may stand there all the same: the queue integrated cannot be read");
+    assert!(told[0]["troubles"][0].as_str().unwrap().contains("integrated of gate"), "{told}");
+    // What is in other queues is explained as always.
+    let other = why(&story, G.number, G.project).await;
+    assert_eq!(of_pipeline(&other, "check")["item"], item_id(&G).as_str());
 }

@@ -77,8 +77,12 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Image(ImageCommand),
     /// Takes a change out of a pipeline; its builds are stopped.
+    ///
+    /// Exit status 0 once it has left, 1 where it is not there or left otherwise, 3 where its queue has not done it after a minute.
     Dequeue(queue::DequeueArguments),
     /// Moves changes to the front of their queue; what is behind is tested again.
+    ///
+    /// Exit status 0 once the queue has done it, 1 where they are not there, 3 where it has not done it after a minute.
     Promote(queue::PromoteArguments),
     /// Keeps the nodes of builds of a job that fail, for somebody to look at.
     Autohold(autohold::AutoholdArguments),
@@ -215,7 +219,7 @@ pub(crate) struct UpArguments {
     /// Builds that run at once.
     #[arg(long, value_name = "NUMBER", default_value_t = 4)]
     pub(crate) slots: usize,
-    /// Where people and the forge find the pages, if not at --listen: the address of a tunnel or proxy. Links in statuses begin with it.
+    /// Where people and the forge find the pages, if not at --listen: the address of a tunnel or proxy. Links in statuses begin with it, and pages answer by its name.
     #[arg(long, value_name = "URL")]
     pub(crate) web_root: Option<String>,
     /// Another template than the built-in infra/template.yaml.

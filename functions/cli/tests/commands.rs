@@ -87,8 +87,13 @@ fn run(data: &Path, arguments: &[&str]) -> Output {
 
 /// Reads a path of the system's pages, with the head of the answer.
 fn get(port: u16, path: &str) -> String {
+    get_by(port, path, "127.0.0.1")
+}
+
+/// Reads it by a name that leads here.
+fn get_by(port: u16, path: &str, host: &str) -> String {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
@@ -246,6 +251,10 @@ fn the_printed_first_steps_propose_a_change_that_is_followed() {
     let dequeue = ["dequeue", "--pipeline", "check", "--project", "org/one", "--change", "1", "--reason", "it hangs"];
     let taken = run(data.path(), &dequeue);
     assert!(taken.status.success(), "{}", err(&taken));
+    let told = out(&taken);
+    assert!(told.contains("org/one#1 left check: DEQUEUED: an operator took it out: it hangs"), "{told}");
+    let again = run(data.path(), &dequeue);
+    assert!(!again.status.success() && err(&again).contains("is not in the pipeline check"), "{}", err(&again));
     let gone = (0..400).map(|_| out(&run(data.path(), &["explain", "one#1"])));
     let gone = gone.into_iter().find(|told| told.contains("DEQUEUED")).expect("the change is taken out");
     assert!(gone.contains("an operator took it out: it hangs") && gone.contains(" took it out: it hangs"), "{gone}");
@@ -301,6 +310,10 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
     // A project's key is at hand by the name that people know, and the API serves the same one.
     let key = out(&run(data.path(), &["secret", "key", "org/one"]));
     assert!(key.starts_with("-----BEGIN PUBLIC KEY-----"), "{key}");
+    for host in ["evil.example", "127.0.0.1.evil.example"] {
+        let refused = get_by(up.port, "/api/tenants", host);
+        assert!(refused.starts_with("HTTP/1.1 421") && refused.contains("--web-root"), "{refused}");
+    }
     let served = get(up.port, "/api/tenant/demo/key/org/one.pub");
     assert!(served.starts_with("HTTP/1.1 200") && served.ends_with(&key), "{served}");
     // A key that is brought along is the project's from then on, and takes no other's place.

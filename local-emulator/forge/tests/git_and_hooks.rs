@@ -305,3 +305,22 @@ async fn hooks_follow_a_listener_that_moved() {
     let pushes = |ear: &Ear| ear.heard().iter().filter(|heard| heard.body["ref"] == "refs/heads/topic").count();
     assert_eq!((pushes(&before), pushes(&after), pushes(&others)), (0, 1, 1));
 }
+
+/// Z5.4: a page of a stranger whose name leads to this machine reads nothing of what anybody may read here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_by_a_name_of_somebody_else_is_refused() {
+    let (forge, _folder) = start().await;
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let asked = async |path: &str, host: &'static str| {
+        let request = client.get(format!("{}{path}", forge.web_url())).header("Host", host);
+        request.send().await.unwrap().status().as_u16()
+    };
+    for path in ["/", "/api/v3/repos/org/one", "/org/one.git/info/refs?service=git-upload-pack"] {
+        for own in ["127.0.0.1:9001", "localhost", "LOCALHOST:9001", "[::1]:9001"] {
+            assert_eq!(asked(path, own).await, 200, "{path} by {own}");
+        }
+        for stranger in ["evil.example:9001", "127.0.0.1.evil.example", "[::1].evil.example", "forge.local"] {
+            assert_eq!(asked(path, stranger).await, 421, "{path} by {stranger}");
+        }
+    }
+}

@@ -3,12 +3,15 @@
 
 mod answer;
 mod event;
+mod host;
 mod route;
 
 #[cfg(test)]
 mod tests;
 
 pub use event::Front;
+pub use host::HostNames;
+pub(crate) use host::of_this_machine;
 pub use route::{Found, Routes};
 
 use crate::lambda::{Invoke, InvokeError, SYNCHRONOUS_BYTES_MAX};
@@ -51,11 +54,14 @@ pub struct HttpFront {
 struct Shared {
     front: Front,
     routes: Routes,
+    /// `None` where others than this machine reach it.
+    names: Option<HostNames>,
     functions: Arc<dyn Invoke>,
 }
 
 impl HttpFront {
-    /// Starts the front on `listener`, which is bound to loopback.
+    /// Starts the front on `listener`. Where that is bound to loopback, requests are answered that came by one of `names`, by an
+    /// address or by `localhost`; whatever came by another name gets 421.
     ///
     /// # Errors
     /// When the listener's address cannot be told.
@@ -63,10 +69,12 @@ impl HttpFront {
         listener: TcpListener,
         front: Front,
         routes: Routes,
+        names: HostNames,
         functions: Arc<dyn Invoke>,
     ) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared { front, routes, functions });
+        let names = address.ip().is_loopback().then_some(names);
+        let shared = Arc::new(Shared { front, routes, names, functions });
         let app = Router::new().fallback(handle).with_state(shared);
         let (stop, mut stopped) = watch::channel(false);
         let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
@@ -123,6 +131,10 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
     let Some(found) = shared.routes.find(&parts.method, parts.uri.path()) else {
         return message(StatusCode::NOT_FOUND, "Not Found");
     };
+    let names = shared.names.as_ref().filter(|names| !names.any_may_call(found.function));
+    if let Some(name) = names.and_then(|names| names.stranger(&parts.headers, &parts.uri)) {
+        return host::misdirected(&name);
+    }
     let Some(body) = read(body).await else {
         return message(StatusCode::PAYLOAD_TOO_LARGE, "Request Entity Too Large");
     };

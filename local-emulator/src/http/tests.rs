@@ -1,6 +1,6 @@
 //! Requests over a real socket, and the precedence of routes.
 
-use super::{Front, HttpFront, Routes};
+use super::{Front, HostNames, HttpFront, Routes};
 use crate::lambda::{HandlerError, InProcess, Limits};
 use crate::template::{RouteMethod, RoutePlan};
 use axum::http::Method;
@@ -48,7 +48,8 @@ async fn front() -> (HttpFront, String) {
     let functions =
         InProcess::new().with("api", limits.clone(), answer).with("webhook", limits, answer).with("root", none, answer);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let front = HttpFront::start(listener, Front::new("000000000000"), routes(), Arc::new(functions)).unwrap();
+    let names = HostNames::default().with("ci.example.org").with_function("webhook");
+    let front = HttpFront::start(listener, Front::new("000000000000"), routes(), names, Arc::new(functions)).unwrap();
     let url = format!("http://{}", front.address());
     (front, url)
 }
@@ -141,5 +142,24 @@ async fn a_body_that_is_too_large_is_answered_413() {
     let long =
         reqwest::Client::new().get(format!("{url}/x")).header("x-long", "x".repeat(11_000)).send().await.unwrap();
     assert_eq!(long.status().as_u16(), 431);
+    front.stop().await;
+}
+
+/// Z5.4: a page of a stranger whose name leads to this machine gets no answer of a function; a webhook does, for it is signed.
+#[tokio::test]
+async fn a_request_by_a_name_of_somebody_else_is_answered_421() {
+    let (front, url) = front().await;
+    let client = reqwest::Client::new();
+    let get = |host: &'static str| client.get(format!("{url}/api/tenants")).header("Host", host).send();
+    for own in ["127.0.0.1:9000", "localhost", "[::1]:9000", "ci.example.org"] {
+        assert_eq!(get(own).await.unwrap().status().as_u16(), 200, "{own}");
+    }
+    let refused = get("evil.example:9000").await.unwrap();
+    assert_eq!(refused.status().as_u16(), 421);
+    assert!(!refused.headers().contains_key("access-control-allow-origin"));
+    let told = refused.json::<Value>().await.unwrap()["message"].as_str().unwrap().to_owned();
+    assert!(told.contains("evil.example:9000") && told.contains("--web-root"), "{told}");
+    let webhook = client.post(format!("{url}/api/connection/github/payload")).header("Host", "tunnel.example");
+    assert_eq!(webhook.body("{}").send().await.unwrap().status().as_u16(), 200);
     front.stop().await;
 }

@@ -2,10 +2,12 @@
 //! its own on loopback, so whose answer it is needs no guessing. Any number of connections may be open at once.
 
 use super::SYNCHRONOUS_BYTES_MAX;
+use crate::http::of_this_machine;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Response, StatusCode};
+use axum::middleware::from_fn;
 use axum::routing::{get, post};
 use axum::serve::ListenerExt as _;
 use bytes::Bytes;
@@ -87,6 +89,7 @@ impl RuntimeApi {
             .route("/2018-06-01/runtime/invocation/{id}/response", post(response))
             .route("/2018-06-01/runtime/invocation/{id}/error", post(error))
             .route("/2018-06-01/runtime/init/error", post(init_error))
+            .layer(from_fn(of_this_machine))
             .with_state(shared);
         let server = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, routes).await {

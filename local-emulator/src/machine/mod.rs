@@ -12,7 +12,7 @@ mod provision;
 mod tests;
 
 use crate::data::{Connector, Extra, Front as Data, Options as DataOptions, Principal, StoreError, serve};
-use crate::http::{Front as HttpEvents, HttpFront, Routes};
+use crate::http::{Front as HttpEvents, HostNames, HttpFront, Routes};
 use crate::lambda::{Credentials, Handler, InProcess, Invoke, Limits, Print, ProcessSettings, Processes};
 use crate::policy::{Context, OPERATOR, Policies, Verdict};
 use crate::sources::{Origin, QueuePort, SourceOptions, Sources};
@@ -43,6 +43,8 @@ pub struct MachineOptions {
     pub data_port: u16,
     /// Port of the HTTP front; 0 takes a free one.
     pub http_port: u16,
+    /// By which names the HTTP front answers, besides addresses and `localhost`.
+    pub http_names: HostNames,
     /// Account, durability and chance of the data services.
     pub data: DataOptions,
     /// How lively event sources and schedules are.
@@ -203,7 +205,8 @@ impl Machine {
         let queues: Arc<dyn QueuePort> = Arc::new(ports::EmulatedQueues::new(data.clone(), &plan.sources));
         let sources = Sources::start(&plan, &origin, &queues, &functions, &options.sources);
         let events = HttpEvents::new(&origin.account);
-        let http = HttpFront::start(http_listener, events, Routes::new(&plan.routes), functions.clone())
+        let routes = Routes::new(&plan.routes);
+        let http = HttpFront::start(http_listener, events, routes, options.http_names, functions.clone())
             .map_err(|source| io("start the HTTP front", source))?;
         let tasks = vec![server, tokio::spawn(sweep_ttl(data.clone()))];
         let region = origin.region;

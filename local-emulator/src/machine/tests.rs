@@ -4,6 +4,7 @@ use super::ports::EmulatedQueues;
 use super::{Equipment, Form, Machine, MachineError, MachineOptions, Make};
 use crate::data::prices::SQS_STANDARD_REQUEST;
 use crate::data::{Front as Data, Options as DataOptions, Purpose, Row};
+use crate::http::HostNames;
 use crate::lambda::{Handler, HandlerError, to_stderr};
 use crate::sources::{AfterFailure, QueuePort, SourceOptions, Tick};
 use crate::template::SourcePlan;
@@ -30,6 +31,7 @@ fn options(folder: &TempDir, template: PathBuf, functions: Form) -> MachineOptio
         parameters: BTreeMap::new(),
         data_port: 0,
         http_port: 0,
+        http_names: HostNames::default(),
         data: DataOptions::default(),
         sources: SourceOptions {
             after_failure: AfterFailure::Within(Duration::ZERO),

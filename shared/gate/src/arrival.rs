@@ -5,6 +5,10 @@ use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::Oid;
 use sluice_model::{ArrivalId, PipelineName, QueueName, Timestamp};
 
+/// What the reason of an item begins with that left because an operator took it out. Whoever asked for that tells by it what left for
+/// another reason, at the same moment.
+pub const TAKEN_OUT: &str = "an operator took it out";
+
 /// Something that waits in the cell to be decided on; it is removed by the decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrival {

@@ -24,7 +24,7 @@ pub mod semaphore;
 pub mod told;
 pub mod turn;
 
-pub use arrival::{Arrival, ArrivalKind, Candidate, InBranch};
+pub use arrival::{Arrival, ArrivalKind, Candidate, InBranch, TAKEN_OUT};
 pub use health::Health;
 pub use item::{Ask, Item, Job, JobStatus, Reporting, WaitsFor};
 pub use items::Items;

@@ -60,5 +60,6 @@ pub mod status;
 pub mod system_event;
 pub mod tenant;
 pub mod turn;
+pub mod word;
 
 pub use codec::{BadRecord, decode, encode};

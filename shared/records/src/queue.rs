@@ -89,7 +89,9 @@ pub fn item_record(queue: &QueueKey, before: Option<&Record>, item: &Item) -> Re
     Ok(Record { revision: record.revision + 1, ..record })
 }
 
-/// Returns the key of something that arrives. Operators' words come before everything that waits: of many arrivals the first are read,
+/// Returns the key of an arrival.
+///
+/// Operators' words come before everything that waits: of many arrivals the first are read,
 /// and those of a frozen queue wait for just that word.
 pub fn arrival_key(queue: &QueueKey, arrival: &Arrival) -> Key {
     let first = match arrival.kind {

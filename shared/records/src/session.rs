@@ -9,6 +9,9 @@ use sluice_runtime::record::{Expect, Key, Write};
 /// Seconds that a session lives without being renewed.
 pub const LIFE_SECONDS: u64 = 15;
 
+/// What the partition of a session's records begins with.
+const PREFIX: &str = "session#";
+
 /// The record an executor renews.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
@@ -62,10 +65,15 @@ pub fn put_doubt(session: &SessionId, doubt: &Doubt) -> Result<Write, PortError>
 
 /// Returns the key of the doubt about a session.
 pub fn doubt_key(session: &SessionId) -> Key {
-    Key::new(format!("session#{session}"), "doubt")
+    Key::new(format!("{PREFIX}{session}"), "doubt")
 }
 
 /// Returns the key of a session.
 pub fn key(session: &SessionId) -> Key {
-    Key::new(format!("session#{session}"), "head")
+    Key::new(format!("{PREFIX}{session}"), "head")
+}
+
+/// Returns the id of the session that a record of it is about, as its key says; the whole partition where it is no session's.
+pub fn id_of(key: &Key) -> &str {
+    key.partition.strip_prefix(PREFIX).unwrap_or(&key.partition)
 }

@@ -194,6 +194,13 @@ pub fn queue_key(queue: &QueueKey) -> Key {
     )
 }
 
+/// Returns the queue that the key of such a record names: it says the names as well as the body, should that be damaged.
+pub fn listed_queue(tenant: &TenantName, listed: &Key) -> Option<QueueKey> {
+    let (pipeline, queue) = listed.sort.strip_prefix(QUEUES)?.split_once('/')?;
+    let (pipeline, queue) = (unescape(pipeline), unescape(queue));
+    Some(QueueKey { tenant: tenant.clone(), pipeline: pipeline.as_str().into(), queue: queue.as_str().into() })
+}
+
 /// A queue on the list of those that are not empty. Whoever wants the key alone reads a [`QueueKey`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {

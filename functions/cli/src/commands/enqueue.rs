@@ -23,13 +23,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// Looks at what becomes of it, before it is left to itself.
-const LOOKS_MAX: usize = 120;
+pub(super) const LOOKS_MAX: usize = 120;
 
 /// Between two looks.
-const LOOK: Duration = Duration::from_millis(500);
+pub(super) const LOOK: Duration = Duration::from_millis(500);
 
 /// The exit status of what was asked for and is not decided after the last look.
-const UNDECIDED: u8 = 3;
+pub(super) const UNDECIDED: u8 = 3;
 
 /// `sluice enqueue`.
 #[derive(Debug, Clone, Args)]

@@ -6,11 +6,10 @@ use crate::say::say;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use sluice_aws::OsEntropy;
-use sluice_model::QueueKey;
 use sluice_model::poke::Poke;
 use sluice_records::codec::{decode, get, with_body};
 use sluice_records::tenant::{self, Tenant};
-use sluice_runtime::record::{Committed, Expect, Query, Write};
+use sluice_runtime::record::{Committed, Expect, Query, Record, Write};
 use sluice_runtime::{Entropy as _, cell};
 use std::path::PathBuf;
 
@@ -69,8 +68,10 @@ pub async fn manage(wanted: ManageEventsArguments) -> anyhow::Result<()> {
             continue; // The tenant was read, or something landed: say it again on what is there now.
         }
         let queues = Query::prefix(tenant::partition(&name), tenant::QUEUES, QUEUES_MAX);
-        let queues: Vec<QueueKey> = ports.records.query(&queues).await?.iter().map(decode).collect::<Result<_, _>>()?;
-        let pokes: Vec<Poke> = queues.into_iter().map(|queue| Poke::Queue { queue }).collect();
+        let listed = ports.records.query(&queues).await?;
+        // The key of such a record says which queue it is as well as its body, should that be damaged.
+        let queue = |record: &Record| decode(record).ok().or_else(|| tenant::listed_queue(&name, &record.key));
+        let pokes: Vec<Poke> = listed.iter().filter_map(queue).map(|queue| Poke::Queue { queue }).collect();
         cell::send(&ports, &pokes).await?;
         say!("Of {name}, {told}. Queues that hear of it by themselves do so within a minute.");
         return Ok(());

@@ -10,6 +10,7 @@ pub mod executor;
 pub mod explain;
 pub mod folder;
 pub mod freeze;
+mod heard;
 pub mod image;
 pub mod main_file;
 pub mod place;

@@ -1,30 +1,29 @@
 //! `sluice queue thaw`, `sluice dequeue` and `sluice promote`: what an operator asks of a queue.
 
+use super::enqueue::UNDECIDED;
+use super::heard::{later, or_hidden, standings, unheard, why_unheard};
 use super::operator;
 use super::place::{InPipeline, OfProject};
 use crate::say::say;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use sluice_aws::OsEntropy;
-use sluice_gate::{Arrival, ArrivalKind, Slot};
+use sluice_gate::{Arrival, ArrivalKind, Slot, Standing, TAKEN_OUT};
 use sluice_model::change::{ChangeKey, What};
 use sluice_model::git::Oid;
-use sluice_model::name::escape;
 use sluice_model::poke::Poke;
-use sluice_model::{ArrivalId, ProjectName, QueueKey, TenantName};
-use sluice_records::codec::decode;
+use sluice_model::{ArrivalId, ItemId, ProjectName, QueueKey, TenantName};
+use sluice_records::word::{self, Became, Word};
 use sluice_records::{queue, tenant};
 use sluice_runtime::quarantine::{frozen_because, frozen_key};
-use sluice_runtime::record::{Expect, Query, Write};
+use sluice_runtime::record::{Expect, Write};
 use sluice_runtime::{Entropy as _, Ports, cell};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// Characters of somebody's name that are kept.
 const WHO_MAX: usize = 64;
-
-/// Queues of a pipeline that are looked through for a change; in an independent one each change is one.
-const QUEUES_MAX: usize = 2_000;
 
 /// Lets a frozen queue go on.
 ///
@@ -74,7 +73,7 @@ pub async fn thaw(data: Option<PathBuf>, key: QueueKey, reason: &str) -> anyhow:
 /// What of a project stands in a pipeline.
 #[derive(Debug, Clone, Args)]
 #[group(required = true, multiple = false)]
-pub struct Standing {
+pub struct Meant {
     /// The change: its number, or number,revision.
     #[arg(long, value_name = "CHANGE")]
     pub change: Option<String>,
@@ -91,17 +90,25 @@ pub struct DequeueArguments {
     pub place: OfProject,
     /// What of the project.
     #[command(flatten)]
-    pub what: Standing,
+    pub what: Meant,
     /// Why: the forge is told it, and it is kept with the change, with your name.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,
 }
 
-/// Takes a change out of a pipeline.
+/// What of one change is to leave one queue.
+struct Leaving {
+    queue: QueueKey,
+    key: ChangeKey,
+    /// The items, and whether each has landed and runs its last jobs.
+    items: Vec<(ItemId, bool)>,
+}
+
+/// Takes a change out of a pipeline and says what came of it. The exit status is 3 where a queue has not done it yet.
 ///
 /// # Errors
-/// When it is not there, or the store does not answer.
-pub async fn dequeue(wanted: DequeueArguments) -> anyhow::Result<()> {
+/// When it is not there, when it left otherwise before, or the store does not answer.
+pub async fn dequeue(wanted: DequeueArguments) -> anyhow::Result<ExitCode> {
     let DequeueArguments { place: OfProject { within, project: named }, what, reason } = wanted;
     let InPipeline { data, tenant, pipeline } = within;
     let ports = operator(data).await?;
@@ -114,39 +121,103 @@ pub async fn dequeue(wanted: DequeueArguments) -> anyhow::Result<()> {
         What::Number(its) => number == Some(*its),
         What::Ref(moved) => git_ref.as_ref() == Some(&moved.git_ref),
     };
-    let records = ports.records.query(&queues_of(&tenant, &pipeline)).await?;
-    let mut found: Vec<(QueueKey, ChangeKey)> = Vec::new();
-    for record in &records {
-        let key: QueueKey = decode(record)?;
-        if key.pipeline.as_str() != pipeline {
-            continue;
-        }
-        let loaded = queue::load(&ports, &key).await?;
-        let slots = loaded.head.iter().flat_map(|head| &head.slots).filter(|slot| {
+    let read = standings(&ports, &tenant, &pipeline).await?;
+    // A ref may have moved several times: all that stands there of it is meant.
+    let mut found: Vec<Leaving> = Vec::new();
+    for (queue, slots) in &read.queues {
+        let slots = slots.iter().filter(|slot| {
             let project = &slot.change.key.project;
             is_meant(&slot.change.key)
                 && [project.as_str(), project.name()].contains(&named.as_str())
                 && head.is_none_or(|head| !head.is_empty() && slot.change.head.as_str().starts_with(head))
         });
-        found.extend(slots.map(|slot| (key.clone(), slot.change.key.clone())));
+        for slot in slots {
+            let (key, item) = (&slot.change.key, (slot.id.clone(), slot.standing == Standing::Reporting));
+            match found.iter_mut().find(|other| other.queue == *queue && other.key == *key) {
+                Some(same) => same.items.push(item),
+                None => found.push(Leaving { queue: queue.clone(), key: key.clone(), items: vec![item] }),
+            }
+        }
     }
-    let projects: BTreeSet<&ProjectName> = found.iter().map(|(_, key)| &key.project).collect();
+    let projects: BTreeSet<&ProjectName> = found.iter().map(|leaving| &leaving.key.project).collect();
     if found.is_empty() {
-        bail!("{named} {change} is not in the pipeline {pipeline} of {tenant} (`sluice status` shows what is)");
+        bail!(
+            "{named} {change} is not in the pipeline {pipeline} of {tenant} (`sluice status` shows what is){}",
+            or_hidden(&read.unread)
+        );
     }
     if projects.len() > 1 {
         let names: Vec<_> = projects.iter().map(ToString::to_string).collect();
         bail!("several projects are named so ({}): give the canonical name", names.join(", "));
     }
-    // A ref may have moved several times: all that stands there of it is meant.
-    for (queue, key) in found {
-        let kind = ArrivalKind::Dequeue { key, head: head.map(Oid::from), by: who(), reason: reason.trim().to_owned() };
-        let arrival = arrival(&ports, kind);
-        ports.records.commit(vec![queue::put_arrival(&queue, &arrival)?], &OsEntropy.token()).await?;
-        cell::send(&ports, &[Poke::Queue { queue }]).await?;
+    let mut words = Vec::new();
+    for Leaving { queue, key, .. } in &found {
+        let (key, head) = (key.clone(), head.map(Oid::from));
+        let kind = ArrivalKind::Dequeue { key, head, by: who(), reason: reason.trim().to_owned() };
+        words.push(tell(&ports, queue, kind).await?);
     }
-    say!("{named} {change} is taken out of {pipeline}; a landing that is under way ends first.");
-    Ok(())
+    taken_out(&ports, &found, &words).await
+}
+
+/// Says what became of what was to leave its queue, each by a word.
+async fn taken_out(ports: &Ports, found: &[Leaving], words: &[Word]) -> anyhow::Result<ExitCode> {
+    let waiting = unheard(ports, words).await?;
+    let mut failed = Vec::new();
+    for (Leaving { queue, key, items }, word) in found.iter().zip(words) {
+        let pipeline = &queue.pipeline;
+        if waiting.contains(word) {
+            let why = why_unheard(ports, queue).await?;
+            say!("{key} is to leave {pipeline}, and {why}. A landing that is under way ends first.");
+            say!("What becomes of it: {}", later(&queue.tenant, key));
+            continue;
+        }
+        let ids: Vec<ItemId> = items.iter().map(|(id, _)| id.clone()).collect();
+        let became = match word::became(ports, queue, &ids).await {
+            Ok(became) => became,
+            Err(error) => {
+                failed.push(format!(
+                    "the queue has heard that {key} is to leave, and what came of it is unknown: {error}"
+                ));
+                continue;
+            }
+        };
+        for (became, (_, was_reporting)) in became.iter().zip(items) {
+            match left(became, *was_reporting) {
+                Ok(how) => say!("{key} left {pipeline}: {how}"),
+                Err(why) => failed.push(format!("{key} was not taken out of {pipeline}: {why}")),
+            }
+        }
+    }
+    if !failed.is_empty() {
+        bail!("{}", failed.join("\n"));
+    }
+    Ok(if waiting.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNDECIDED) })
+}
+
+/// Returns how something left that was to be taken out, or why it did not leave by that.
+fn left(became: &Became, was_reporting: bool) -> Result<String, String> {
+    match became {
+        // Others leave as dequeued, too: what moves to another queue, what is closed, what a newer revision replaces.
+        Became::Left { result, why } if why.starts_with(TAKEN_OUT) => Ok(format!("{result}: {why}")),
+        // What has landed stays a success; it was its last jobs that were to end.
+        Became::Left { result, why } if was_reporting => Ok(format!("{result}: {why}; its last jobs are over")),
+        Became::Left { result, why } => Err(format!("it had left before with {result}: {why}")),
+        Became::Stands { position, of } => {
+            Err(format!("its queue has heard it, and it stands there still, at place {} of {of}", position + 1))
+        }
+        Became::Gone => {
+            Err("it was not there any more, and of its end nothing is kept (`sluice status` shows what is where)"
+                .to_owned())
+        }
+    }
+}
+
+/// Brings an operator's word to a queue.
+async fn tell(ports: &Ports, queue: &QueueKey, kind: ArrivalKind) -> anyhow::Result<Word> {
+    let (write, word) = word::put(queue, &arrival(ports, kind))?;
+    ports.records.commit(vec![write], &OsEntropy.token()).await?;
+    cell::send(ports, &[Poke::Queue { queue: queue.clone() }]).await?;
+    Ok(word)
 }
 
 /// Reads a change as zuul-client writes it: its number, and after a comma how its revision begins.
@@ -176,52 +247,74 @@ pub struct PromoteArguments {
     pub changes: Vec<String>,
 }
 
-/// Moves changes to the front of the queue that they stand in.
+/// Moves changes to the front of the queue that they stand in, and says where they stand. The exit status is 3 where the queue has not
+/// done it yet.
 ///
 /// # Errors
-/// When they are not in one queue, or the store does not answer.
-pub async fn promote(wanted: PromoteArguments) -> anyhow::Result<()> {
+/// When they are not in one queue, when one of them left it before, or the store does not answer.
+pub async fn promote(wanted: PromoteArguments) -> anyhow::Result<ExitCode> {
     let InPipeline { data, tenant, pipeline } = wanted.within;
     let ports = operator(data).await?;
     let tenant = only_tenant(&ports, tenant.as_deref()).await?;
     let named: Vec<_> = wanted.changes.iter().map(|change| number_and_head(change)).collect::<Result<_, _>>()?;
-    let records = ports.records.query(&queues_of(&tenant, &pipeline)).await?;
-    let mut found: Vec<(QueueKey, Vec<ChangeKey>)> = Vec::new();
-    for record in &records {
-        let key: QueueKey = decode(record)?;
-        if key.pipeline.as_str() != pipeline {
-            continue;
-        }
-        let slots = queue::load(&ports, &key).await?.head.map(|head| head.slots).unwrap_or_default();
+    let read = standings(&ports, &tenant, &pipeline).await?;
+    let mut found: Vec<(&QueueKey, Vec<&Slot>)> = Vec::new();
+    for (queue, slots) in &read.queues {
         let of = |(number, head): &(u64, Option<&str>)| {
             let is_meant = |slot: &&Slot| {
                 slot.change.key.number() == Some(*number)
                     && head.is_none_or(|head| slot.change.head.as_str().starts_with(head))
             };
-            slots.iter().find(is_meant).map(|slot| slot.change.key.clone())
+            slots.iter().find(is_meant)
         };
-        let keys: Vec<ChangeKey> = named.iter().filter_map(of).collect();
-        if keys.len() == named.len() {
-            found.push((key, keys));
+        let meant: Vec<&Slot> = named.iter().filter_map(of).collect();
+        if meant.len() == named.len() {
+            found.push((queue, meant));
         }
     }
     let changes = wanted.changes.join(" ");
     match found.as_slice() {
-        [(queue, keys)] => {
-            let arrival = arrival(&ports, ArrivalKind::Promote { keys: keys.clone(), by: who() });
-            ports.records.commit(vec![queue::put_arrival(queue, &arrival)?], &OsEntropy.token()).await?;
-            cell::send(&ports, &[Poke::Queue { queue: queue.clone() }]).await?;
-            say!("{changes} come first in {pipeline}; what is landing, and what they need, stays before them.");
-            Ok(())
+        [(queue, slots)] => {
+            let keys = slots.iter().map(|slot| slot.change.key.clone()).collect();
+            let word = tell(&ports, queue, ArrivalKind::Promote { keys, by: who() }).await?;
+            moved(&ports, queue, slots, word).await
         }
-        [] => bail!("no queue of {pipeline} in {tenant} holds {changes} (`sluice status` shows what is where)"),
+        [] => bail!(
+            "no queue of {pipeline} in {tenant} holds {changes} (`sluice status` shows what is where){}",
+            or_hidden(&read.unread)
+        ),
         _ => bail!("several queues of {pipeline} hold changes of these numbers: write number,revision"),
     }
 }
 
-/// Returns the question for the queues of a pipeline that are not empty: those of others are not counted.
-fn queues_of(tenant: &TenantName, pipeline: &str) -> Query {
-    Query::prefix(tenant::partition(tenant), format!("{}{}/", tenant::QUEUES, escape(pipeline)), QUEUES_MAX)
+/// Says where changes stand that were to come first.
+async fn moved(ports: &Ports, queue: &QueueKey, slots: &[&Slot], word: Word) -> anyhow::Result<ExitCode> {
+    let QueueKey { tenant, pipeline, queue: name } = queue;
+    if !unheard(ports, &[word]).await?.is_empty() {
+        let why = why_unheard(ports, queue).await?;
+        say!("They are to come first in {pipeline}, and {why}.");
+        say!("Where they stand: sluice status --tenant {tenant} --pipeline {pipeline}");
+        return Ok(ExitCode::from(UNDECIDED));
+    }
+    let ids: Vec<ItemId> = slots.iter().map(|slot| slot.id.clone()).collect();
+    let became = word::became(ports, queue, &ids).await;
+    let became =
+        became.with_context(|| format!("the queue {name} has heard it, and where they stand cannot be read"))?;
+    say!("What was asked for comes first in {pipeline}; what is landing, and what they need, stays before them.");
+    let mut failed = Vec::new();
+    for (slot, became) in slots.iter().zip(became) {
+        let key = &slot.change.key;
+        match became {
+            Became::Stands { position, of } => say!("{key} stands at place {} of {of} in {name}", position + 1),
+            Became::Left { result, why } if result == "SUCCESS" => say!("{key} left {pipeline}: {result}: {why}"),
+            Became::Left { result, why } => failed.push(format!("{key} has left {pipeline}: {result}: {why}")),
+            Became::Gone => failed.push(format!("{key} does not stand in {name} any more (`sluice status`)")),
+        }
+    }
+    if !failed.is_empty() {
+        bail!("{}", failed.join("\n"));
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Returns who is at the terminal, as far as the environment says; it stands in the record of what was asked.
@@ -254,5 +347,30 @@ pub(super) async fn only_tenant(ports: &Ports, wanted: Option<&str>) -> anyhow::
             .with_context(|| format!("there is no tenant {name}; there are: {}", names())),
         (None, [one]) => Ok(one.clone()),
         (None, _) => bail!("there are several tenants ({}); name one with --tenant", names()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(result: &str, why: &str) -> Became {
+        Became::Left { result: result.to_owned(), why: why.to_owned() }
+    }
+
+    /// R06: what landed, or moved to another queue, before anybody heard that it was to leave was not taken out, and who asked for it
+    /// is told.
+    #[test]
+    fn what_left_before_it_could_be_taken_out_is_no_success() {
+        let taken = "an operator took it out: it hangs";
+        assert_eq!(left(&ended("DEQUEUED", taken), false), Ok(format!("DEQUEUED: {taken}")));
+        let landed = ended("SUCCESS", "landed");
+        assert_eq!(left(&landed, false), Err("it had left before with SUCCESS: landed".to_owned()));
+        assert_eq!(left(&landed, true), Ok("SUCCESS: landed; its last jobs are over".to_owned()));
+        let moved = ended("DEQUEUED", "the configuration changed: it belongs to the queue other now");
+        assert!(left(&moved, false).is_err());
+        assert!(left(&Became::Gone, false).is_err());
+        let stands = left(&Became::Stands { position: 0, of: 2 }, false).unwrap_err();
+        assert!(stands.ends_with("at place 1 of 2"), "{stands}");
     }
 }

@@ -14,12 +14,17 @@ pub async fn not_there(client: &Client, tenant: &str, number: u64, project: Opti
     let mut is_known = false;
     for change in &changes {
         let name = format!("{}#{}", text(change, "project"), change["number"]);
+        // A change that was seen is known, also where what is known of it cannot be read.
+        is_known |= change["seen"].as_bool().unwrap_or_default();
         match (change["status"].as_str(), change["seen_at"].as_str()) {
             (Some(status), Some(at)) => {
                 is_known = true;
                 say!("{name} \u{201c}{}\u{201d}: {status}, as its forge showed it at {at}", text(change, "title"));
             }
             _ => say!("{name}"),
+        }
+        for trouble in list(change, "troubles") {
+            say!("  NOT TOLD WHOLE: {}", trouble.as_str().unwrap_or_default());
         }
         if let Some(nowhere) = change["nowhere"].as_str() {
             say!("  is nowhere: {nowhere}");

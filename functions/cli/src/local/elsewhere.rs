@@ -79,7 +79,8 @@ impl Elsewhere {
         let origin = Origin { account: place.account.clone(), region: place.region.clone() };
         let queues: Arc<dyn QueuePort> = Arc::new(PortQueues::new(&sdk_config, &plan, &provided.queue_urls).await?);
         let sources = Sources::start(&plan, &origin, &queues, &functions, &wishes.sources);
-        let http = HttpFront::start(listener, HttpEvents::new(&place.account), Routes::new(&plan.routes), functions)
+        let (events, routes) = (HttpEvents::new(&place.account), Routes::new(&plan.routes));
+        let http = HttpFront::start(listener, events, routes, wishes.names, functions)
             .context("could not start the HTTP front")?;
         Ok(Self { plan, endpoint: endpoint.to_owned(), sdk_config, sources, http, nodes })
     }

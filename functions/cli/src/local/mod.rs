@@ -31,6 +31,7 @@ use executor::Executor;
 use services::Services;
 use sluice_emulator::data::{Death, Latency, Meter, Options as DataOptions, Victim};
 use sluice_emulator::ec2::{Ec2, Options as Ec2Options};
+use sluice_emulator::http::HostNames;
 use sluice_emulator::lambda::{Handler, HandlerError, Print};
 use sluice_emulator::machine::{Equipment, Form, Machine, MachineOptions, Make};
 use sluice_emulator::sources::{AfterFailure, SourceOptions, Tick};
@@ -292,6 +293,8 @@ struct MachineWishes<'a> {
     template: PathBuf,
     parameters: BTreeMap<String, String>,
     port: u16,
+    /// By which names pages and API answer.
+    names: HostNames,
     nodes_port: u16,
     sources: SourceOptions,
 }
@@ -314,6 +317,7 @@ impl<'a> MachineWishes<'a> {
                 .chain(options.ask_minutes.map(|minutes| ("AskMinutes".to_owned(), minutes.to_string())))
                 .collect(),
             port: ports.pages,
+            names: names(web_root),
             nodes_port: ports.services,
             sources: SourceOptions {
                 // Somebody watches: what failed comes again soon, and what a killed machine worked on too.
@@ -323,6 +327,17 @@ impl<'a> MachineWishes<'a> {
                     .map_or(Tick::AsPlanned, |seconds| Tick::Every(Duration::from_secs(seconds.max(1)))),
             },
         })
+    }
+}
+
+/// Returns the names by which pages and API answer: where people are told that the pages are. Webhooks come by any, as a tunnel has it:
+/// they are signed.
+fn names(web_root: &str) -> HostNames {
+    let names = HostNames::default().with_function(Name::Webhook.word());
+    let root = url::Url::parse(web_root).ok();
+    match root.as_ref().and_then(url::Url::host_str) {
+        Some(host) => names.with(host),
+        None => names,
     }
 }
 
@@ -337,6 +352,7 @@ async fn start_machine(options: &Options, wishes: MachineWishes<'_>, ec2: &Ec2) 
         parameters: wishes.parameters,
         data_port: wishes.nodes_port,
         http_port: wishes.port,
+        http_names: wishes.names,
         data: DataOptions { deaths: options.deaths.clone(), ..DataOptions::default() },
         sources: wishes.sources,
         extras: vec![("ec2".to_owned(), Arc::new(ec2.clone()))],

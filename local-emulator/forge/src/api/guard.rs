@@ -11,6 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use serde_json::json;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,6 +79,37 @@ pub(super) async fn authenticate(State(engine): State<Arc<Engine>>, mut request:
         headers.entry(name).or_insert(HeaderValue::from(value));
     }
     response
+}
+
+/// Refuses what came by a name that is not this machine's: whoever owns one may have it lead here once a browser has a page of his
+/// open, which would then read every repository.
+pub(super) async fn by_own_name(request: Request, next: Next) -> Response {
+    if is_for_us(&request) {
+        next.run(request).await
+    } else {
+        ApiError::refused(421, "This forge answers by addresses, as 127.0.0.1, and by localhost only").into_response()
+    }
+}
+
+/// Returns whether each name that a request bears is this machine's. One without any is no browser's.
+fn is_for_us(request: &Request) -> bool {
+    let said = request.headers().get_all(header::HOST).iter();
+    let mut said = said.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    said.all(|name| is_own(&name)) && request.uri().authority().is_none_or(|name| is_own(name.as_str()))
+}
+
+/// Returns whether a name, with its port if it has one, is an address or `localhost`: no stranger owns these.
+fn is_own(said: &str) -> bool {
+    let (host, port) = match said.rsplit_once(':') {
+        // The colons within brackets are the address's own.
+        Some((host, port)) if !port.ends_with(']') => (host, port),
+        _ => (said, ""),
+    };
+    let is_address = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => host.parse::<Ipv4Addr>().is_ok() || host.eq_ignore_ascii_case("localhost"),
+    };
+    is_address && port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 pub(super) async fn rate_limit(State(engine): State<Arc<Engine>>) -> Answer {

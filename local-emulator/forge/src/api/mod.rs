@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::{git_http, page};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{any, get, post, put};
 use std::sync::Arc;
 
@@ -77,5 +77,6 @@ pub(crate) fn router(engine: Arc<Engine>) -> Router {
         .route("/{owner}/{name}/git-receive-pack", any(git_http::receive_pack))
         .layer(from_fn_with_state(engine.clone(), guard::misbehave))
         .layer(DefaultBodyLimit::max(BODY_MAX_BYTES))
+        .layer(from_fn(guard::by_own_name))
         .with_state(engine)
 }

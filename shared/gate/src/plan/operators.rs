@@ -2,7 +2,7 @@
 
 use super::Work;
 use super::admit::LEAVING_RECORDS;
-use crate::arrival::{Arrival, ArrivalKind};
+use crate::arrival::{Arrival, ArrivalKind, TAKEN_OUT};
 use crate::item::Ask;
 use crate::landing::{Landing, LandingEnd, LandingState};
 use crate::queue::{Slot, Standing};
@@ -115,7 +115,7 @@ impl Work<'_> {
         meant.iter().all(|id| {
             let Some(position) = self.head.slots.iter().position(|slot| slot.id == *id) else { return true };
             self.note(id, format!("{by} took it out{colon}{reason}"));
-            let mut why = format!("an operator took it out{colon}{reason}");
+            let mut why = format!("{TAKEN_OUT}{colon}{reason}");
             if let Some(landing) = self.half_to_end(position).cloned() {
                 return self.end_half(position, landing, &why);
             }

@@ -35,6 +35,7 @@ mod timers;
 mod unreadable;
 mod variants;
 mod webhooks;
+mod words;
 mod zuul;
 
 use bytes::Bytes;

@@ -14,7 +14,7 @@ use sluice_runtime::record::{Expect, Record, Write};
 use sluice_scenarios::{Site, sample};
 
 /// Has the first record of which this holds say nothing any more.
-fn spoil(site: &Site, is_it: impl Fn(&Record) -> bool) {
+pub fn spoil(site: &Site, is_it: impl Fn(&Record) -> bool) {
     let record = site.world.records().into_iter().find(|record| is_it(record)).expect("there is one");
     let body = "{\"nothing\": \"that anybody reads\"}".to_owned();
     site.world.write_directly(Write::Put { record: Record { body, ..record }, expect: Expect::Anything });

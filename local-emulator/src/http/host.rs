@@ -1,0 +1,159 @@
+//! By which names this machine answers.
+//!
+//! Whoever owns a name may have it lead to 127.0.0.1 once a browser has a page of his open (DNS rebinding). Then that page's requests
+//! reach what listens here on loopback, and the browser gives it the answers, for they come from where the page came from. What tells
+//! such a request from others is the name in it: no stranger owns an address, nor `localhost`.
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::header::HOST;
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, Uri};
+use axum::middleware::Next;
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Characters of a name that are repeated to who asked by it.
+const NAME_MAX: usize = 100;
+
+/// The names by which a machine answers besides addresses and `localhost`.
+#[derive(Debug, Clone, Default)]
+pub struct HostNames {
+    names: BTreeSet<String>,
+    functions: BTreeSet<String>,
+}
+
+impl HostNames {
+    /// Adds a name of the machine's own: a tunnel's or a proxy's.
+    #[must_use]
+    pub fn with(mut self, name: &str) -> Self {
+        self.names.insert(plain(name));
+        self
+    }
+
+    /// Adds a function that answers by any name: whatever is sent to it proves by a signature where it comes from.
+    #[must_use]
+    pub fn with_function(mut self, id: &str) -> Self {
+        self.functions.insert(id.to_owned());
+        self
+    }
+
+    /// Returns whether a function answers by any name.
+    pub(super) fn any_may_call(&self, function: &str) -> bool {
+        self.functions.contains(function)
+    }
+
+    /// Returns the name by which a request came that this machine does not answer by. One without a name is no browser's.
+    pub(crate) fn stranger(&self, headers: &HeaderMap, uri: &Uri) -> Option<String> {
+        let said = headers.get_all(HOST).iter().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        let mut said = said.chain(uri.authority().map(ToString::to_string));
+        said.find(|name| !self.has(name)).map(|name| name.chars().take(NAME_MAX).collect())
+    }
+
+    /// Returns whether a name, with its port if it has one, is this machine's. What is no name at all is not.
+    fn has(&self, said: &str) -> bool {
+        let (host, port) = match said.rsplit_once(':') {
+            // The colons within brackets are the address's own.
+            Some((host, port)) if !port.ends_with(']') => (host, port),
+            _ => (said, ""),
+        };
+        let name = plain(host);
+        let is_own = match name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+            None => name.parse::<Ipv4Addr>().is_ok() || name == "localhost" || self.names.contains(&name),
+        };
+        is_own && port.bytes().all(|byte| byte.is_ascii_digit())
+    }
+}
+
+/// Passes on what came by an address or by `localhost`, and nothing else.
+pub(crate) async fn of_this_machine(request: Request, next: Next) -> Response<Body> {
+    match HostNames::default().stranger(request.headers(), request.uri()) {
+        None => next.run(request).await,
+        Some(name) => misdirected(&name),
+    }
+}
+
+/// Returns the answer to a request that came by a name of somebody else: 421, for it says that this is not where the name's owner
+/// answers, and no browser takes it for the owner's word.
+pub(super) fn misdirected(name: &str) -> Response<Body> {
+    tracing::info!(by = name, "refused a request by a name that is not this machine's");
+    let text = format!(
+        "This machine does not answer by the name {name:?}: a page of somebody else may stand behind it. Ask by an address, as in http://127.0.0.1:9000/, or by localhost; a tunnel or proxy of your own is named at the start: sluice up --web-root https://NAME/"
+    );
+    let mut response = Response::new(Body::from(serde_json::json!({ "message": text }).to_string()));
+    *response.status_mut() = StatusCode::MISDIRECTED_REQUEST;
+    response.headers_mut().insert("content-type", HeaderValue::from_static("application/json"));
+    response
+}
+
+/// Returns a name as it is compared: in small letters, without the dot that may end it.
+fn plain(name: &str) -> String {
+    let name = name.to_ascii_lowercase();
+    name.strip_suffix('.').map(str::to_owned).unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(names: &HostNames, hosts: &[&str], uri: &str) -> bool {
+        let mut headers = HeaderMap::new();
+        for host in hosts {
+            headers.append(HOST, HeaderValue::from_str(host).unwrap());
+        }
+        names.stranger(&headers, &uri.parse().unwrap()).is_none()
+    }
+
+    /// Z5.4: nobody owns an address, so no page of a stranger comes from one.
+    #[test]
+    fn addresses_and_localhost_are_answered_and_no_other_name() {
+        let names = HostNames::default();
+        for own in [
+            "127.0.0.1:9000",
+            "127.0.0.1",
+            "[::1]:9000",
+            "[::1]",
+            "localhost:9000",
+            "LOCALHOST",
+            "localhost.",
+            "192.168.1.7:80",
+        ] {
+            assert!(answers(&names, &[own], "/"), "{own}");
+        }
+        let strangers = [
+            "evil.example:9000",
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "127.0.0.1@evil.example",
+            "localhost.evil.example:9000",
+            "evil.localhost",
+            "localhost..",
+            "127.1",
+            "[::1].evil.example",
+            "localhost:9000.evil.example",
+            "",
+            "a b",
+        ];
+        for stranger in strangers {
+            assert!(!answers(&names, &[stranger], "/"), "{stranger}");
+        }
+        assert!(answers(&names, &[], "/"), "no browser leaves it out");
+    }
+
+    /// Z5.4: whichever of several names a reader goes by, all of them are this machine's.
+    #[test]
+    fn each_name_that_a_request_bears_counts() {
+        let names = HostNames::default();
+        assert!(!answers(&names, &["127.0.0.1", "evil.example"], "/"));
+        assert!(!answers(&names, &["127.0.0.1"], "http://evil.example/api"));
+        assert!(answers(&names, &["127.0.0.1"], "http://localhost:9000/api"));
+    }
+
+    /// Z5.4: who puts a tunnel before it names it.
+    #[test]
+    fn a_name_that_was_told_at_the_start_is_answered() {
+        let names = HostNames::default().with("CI.example.org");
+        assert!(answers(&names, &["ci.example.org"], "/") && answers(&names, &["ci.EXAMPLE.org.:443"], "/"));
+        assert!(!answers(&names, &["www.ci.example.org"], "/"));
+    }
+}
