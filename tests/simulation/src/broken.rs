@@ -1,7 +1,9 @@
 //! Ports and people that break a rule on purpose, so that a test can show that the simulator would notice.
 
+use crate::plays::few_needs;
 use crate::plays::files::DOCS;
 use crate::plays::mails::LETTERS;
+use crate::plays::publications::BROADCAST;
 use crate::plays::reloads::SURPLUS;
 use async_trait::async_trait;
 use serde_json::Value;
@@ -11,6 +13,7 @@ use sluice_records::tenant::WAITING;
 use sluice_runtime::port::{Incoming, Outgoing};
 use sluice_runtime::record::{Committed, Expect, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports, Queues, Records};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Of so many revisions of a queue one is written otherwise, where that is done now and then.
@@ -129,6 +132,20 @@ pub enum Mutation {
     HalfReloads,
     /// A job is left out though a file is touched that it is for.
     UnmatchedFiles,
+    /// Nobody counts how many others a change needs.
+    UncountedNeeds,
+    /// A change that needs any other one is taken to need too many.
+    NoNeeds,
+    /// Of a job's nodesets nobody sees but the first.
+    FirstNodesets,
+    /// The first of a job's nodesets is passed over, though nobody has asked for it.
+    HastyNodesets,
+    /// No job says which projects it is given.
+    UntoldProjects,
+    /// A report is read as if it had nothing published.
+    LostPublications,
+    /// What passed is published as what failed.
+    MisreadPublications,
     /// What is kept for a layout that is on its way neither is told that it is live nor looks by itself, and the ledger lists nothing.
     UntoldLayouts,
     /// Now and then what is tested second in a queue is tested anew, though nothing ahead of it changed.
@@ -181,6 +198,16 @@ impl Mutation {
         Ports { records, queues, ..ports }
     }
 
+    /// Returns the main configuration as it is read.
+    pub fn main_yaml(self, yaml: &str) -> String {
+        let most = match self {
+            Self::UncountedNeeds => "",
+            Self::NoNeeds => "max-dependencies: 0, ",
+            _ => few_needs::LIMIT,
+        };
+        yaml.replace(few_needs::LIMIT, most)
+    }
+
     /// Returns whether it is the replay that has to notice it; elsewhere it notices too much.
     pub fn is_for_replay(self) -> bool {
         matches!(self, Self::NeedlessResets | Self::StaysAside | Self::SwappedPlaces)
@@ -219,6 +246,14 @@ impl Mutation {
             }
             Self::LostMails if record.key.partition.starts_with("report#") && record.body.contains(LETTERS) => {
                 record.body = with_field(&record.body, &["actions"], |_| Value::Array(Vec::new()));
+            }
+            Self::LostPublications
+                if record.key.partition.starts_with("report#") && record.body.contains(BROADCAST) =>
+            {
+                record.body = with_field(&record.body, &["actions"], |_| Value::Array(Vec::new()));
+            }
+            Self::MisreadPublications if record.key.partition.starts_with("report#") => {
+                record.body = record.body.replace("\"occasion\":\"success\"", "\"occasion\":\"failure\"");
             }
             Self::EarlyReporters if record.key.sort.starts_with("item#") => {
                 record.body = record.body.replace("\"reporter\":true", "\"reporter\":false");
@@ -263,6 +298,8 @@ impl Mutation {
                 with_field(&body, &["result", "merged", "jobs"], |jobs| without_job(jobs, SURPLUS))
             }
             Self::UnmatchedFiles => with_field(&body, &["result", "merged", "jobs"], |jobs| without_job(jobs, DOCS)),
+            Self::FirstNodesets => with_field(&body, &["result", "merged", "jobs"], |jobs| with_nodesets(jobs, 0..1)),
+            Self::HastyNodesets => with_field(&body, &["result", "merged", "jobs"], |jobs| with_nodesets(jobs, 1..2)),
             _ => body,
         }
     }
@@ -440,6 +477,16 @@ fn without_job(jobs: Value, name: &str) -> Value {
         Value::Array(jobs) => jobs.into_iter().filter(|job| job["name"] != name).collect(),
         other => other,
     }
+}
+
+/// Returns jobs of which those that have two nodesets have but these of them.
+fn with_nodesets(mut jobs: Value, kept: Range<usize>) -> Value {
+    for job in jobs.as_array_mut().into_iter().flatten() {
+        if let Some(sets) = job.get_mut("labels").and_then(Value::as_array_mut).filter(|sets| sets.len() == 2) {
+            *sets = sets[kept.clone()].to_vec();
+        }
+    }
+    jobs
 }
 
 /// Returns jobs of which none has such a field.

@@ -221,6 +221,7 @@ impl Sim {
         );
         wrong.extend(self.unaccounted());
         wrong.extend(self.watch.wrong_mails(&self.site.post.mails()));
+        wrong.extend(self.watch.wrong_publications(&self.site.post.published()));
         wrong.extend(self.undone());
         if wrong.is_empty() { Ok(()) } else { Err(self.failure(format!("at the end: {}", wrong.join("\n")))) }
     }

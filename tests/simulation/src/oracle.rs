@@ -17,6 +17,7 @@ mod last_jobs;
 mod posts;
 mod refs;
 mod reloads;
+mod required;
 mod retests;
 mod revisions;
 mod timers;
@@ -430,6 +431,7 @@ impl Oracle {
             "DEQUEUED" if self.is_withdrawn(item, &stood) || self.has_gone(item, &set.queue) => Ok(()),
             // It came again on more than it was tested on: that it did so is for the replay to see.
             "DEQUEUED" if !is_gate && set.why == NEEDS_CHANGED => Ok(()),
+            "DEQUEUED" if self.is_out_for_its_needs(set) => Ok(()),
             "DEQUEUED" => wrong("nobody took it out".to_owned()),
             _ => wrong("nothing here ends so".to_owned()),
         }

@@ -2,11 +2,15 @@
 
 pub mod branches;
 pub mod disabling;
+pub mod few_needs;
 pub mod files;
 pub mod followers;
 pub mod mails;
+pub mod nodesets;
 pub mod offered_refs;
+pub mod publications;
 pub mod reloads;
+pub mod required;
 pub mod tags;
 pub mod timers;
 
@@ -16,7 +20,9 @@ use disabling::shaky_yaml;
 use files::FILES_YAML;
 use followers::FOLLOW_YAML;
 use mails::letters_yaml;
+use nodesets::CHOOSY_YAML;
 use offered_refs::MANUAL_YAML;
+use publications::BROADCAST_YAML;
 use std::collections::BTreeSet;
 use tags::RELEASE_YAML;
 use timers::NIGHTLY_YAML;
@@ -95,6 +101,14 @@ pub enum Play {
     Disabling,
     /// People make branches, and delete them again.
     Branches,
+    /// Tenants take no change in that needs more than one other (`max-dependencies`).
+    FewNeeds,
+    /// A job has a nodeset to fall back on, and needs it at every site.
+    Nodesets,
+    /// A pipeline that publishes to a broker, and tells some of it by mail as well.
+    Publications,
+    /// A job of each project is given another one of its tenant.
+    RequiredProjects,
 }
 
 impl Play {
@@ -142,6 +156,9 @@ impl Play {
         Self::Disabling,
         Self::Branches,
     ];
+
+    /// Those that seeds draw from [`ADDED_FROM`] on.
+    pub const ADDED: &[Self] = &[Self::FewNeeds, Self::Nodesets, Self::Publications, Self::RequiredProjects];
 }
 
 /// The first seed that draws the newest plays as well.
@@ -152,6 +169,9 @@ pub const LATEST_FROM: u64 = 2_000_000;
 
 /// The first seed that draws the further ones as well.
 pub const FURTHER_FROM: u64 = 4_000_000;
+
+/// The first seed that draws what was added to those as well.
+pub const ADDED_FROM: u64 = 5_000_000;
 
 /// Returns what a seed's site plays.
 pub fn draw(seed: u64) -> BTreeSet<Play> {
@@ -169,10 +189,14 @@ pub fn draw(seed: u64) -> BTreeSet<Play> {
         let mut random = Random::new(seed, 14);
         plays.extend(Play::FURTHER.iter().copied().filter(|_| random.per_mille(PLAYS_PER_MILLE)));
     }
+    if seed >= ADDED_FROM {
+        let mut random = Random::new(seed, 15);
+        plays.extend(Play::ADDED.iter().copied().filter(|_| random.per_mille(PLAYS_PER_MILLE)));
+    }
     plays
 }
 
-/// Returns what the config project holds of the further plays.
+/// Returns what the config project holds of the further plays, and of those that were added to them.
 pub fn further_yaml(plays: &BTreeSet<Play>) -> String {
     let (letters, shaky) = (letters_yaml(), shaky_yaml());
     let all = [
@@ -184,6 +208,8 @@ pub fn further_yaml(plays: &BTreeSet<Play>) -> String {
         (Play::Mails, letters.as_str()),
         (Play::Disabling, shaky.as_str()),
         (Play::Branches, SIDES_YAML),
+        (Play::Nodesets, CHOOSY_YAML),
+        (Play::Publications, BROADCAST_YAML),
     ];
     all.into_iter().filter(|(play, _)| plays.contains(play)).map(|(_, yaml)| yaml).collect()
 }
@@ -349,6 +375,18 @@ mod tests {
         assert!(before.chain([FURTHER_FROM - 1]).all(|seed| !draw(seed).iter().any(is_further)));
         for play in Play::FURTHER.iter().copied().chain(Play::LATEST).chain(Play::NEWEST) {
             let drawn = (FURTHER_FROM..FURTHER_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
+            assert!((20..=100).contains(&drawn), "{play:?} is drawn {drawn} times");
+        }
+    }
+
+    /// C2: and so with those that were added.
+    #[test]
+    fn a_seed_of_before_draws_none_of_the_added_plays_and_some_seed_of_after_draws_each() {
+        let is_added = |play: &Play| Play::ADDED.contains(play);
+        let before = (1..2_000).chain(LATEST_FROM..LATEST_FROM + 2_000).chain(FURTHER_FROM..FURTHER_FROM + 2_000);
+        assert!(before.chain([ADDED_FROM - 1]).all(|seed| !draw(seed).iter().any(is_added)));
+        for play in Play::ADDED.iter().copied().chain(Play::FURTHER.iter().copied()) {
+            let drawn = (ADDED_FROM..ADDED_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
             assert!((20..=100).contains(&drawn), "{play:?} is drawn {drawn} times");
         }
     }

@@ -1,9 +1,10 @@
 //! What a seed chooses before anything happens: how large the site is, what people do, and what goes wrong how often.
 
 use crate::graphs;
+use crate::plays::few_needs::{self, NEEDS_MAX};
 use crate::plays::{
     self, AUDIT, AUDIT_YAML, CAREFUL, CAREFUL_YAML, EXPRESS, EXPRESS_YAML, LOCKS_YAML, POST, POST_YAML, Play,
-    RECHECK_YAML, REPORTERS_YAML, lands,
+    RECHECK_YAML, REPORTERS_YAML, lands, nodesets, required,
 };
 use crate::random::Random;
 use crate::reviews::{at_hub, at_review, for_tagged, is_review, of_both, sources, with_words};
@@ -211,6 +212,13 @@ impl Shape {
         }
     }
 
+    /// Returns the most changes that one of a tenant's may need; `None` where that is as it is by default.
+    pub fn needs_max(&self, tenant: &str) -> Option<usize> {
+        let mut its = self.tenants.iter().filter(|shape| shape.name == tenant).flat_map(|shape| &shape.projects);
+        let has_reviews = its.any(|(name, _)| is_review(name));
+        (self.has(Play::FewNeeds) && !has_reviews).then_some(NEEDS_MAX)
+    }
+
     /// Returns the main configuration.
     pub fn main_yaml(&self) -> String {
         let (shared, semaphores) = match self.has(Play::Locks) {
@@ -220,10 +228,12 @@ impl Shape {
             ),
             false => Default::default(),
         };
+        let nodes = if self.has(Play::Nodesets) { nodesets::LIMIT } else { "" };
         let tenant = |tenant: &TenantShape| {
             let projects: Vec<&str> = tenant.projects.iter().map(|(name, _)| name.as_str()).collect();
             let sources = sources(&projects);
-            format!("- tenant: {{name: {}, {semaphores}source: {{{sources}}}}}\n", tenant.name)
+            let needs = if self.needs_max(&tenant.name).is_some() { few_needs::LIMIT } else { "" };
+            format!("- tenant: {{name: {}, {semaphores}{needs}{nodes}source: {{{sources}}}}}\n", tenant.name)
         };
         shared + &self.tenants.iter().map(tenant).collect::<String>()
     }
@@ -322,7 +332,20 @@ impl Shape {
         let is_said = self.has(Play::Modes) || is_review(name);
         let word = MODES.iter().find(|(_, known)| *known == mode).filter(|_| is_said);
         let merged = word.map(|(word, _)| format!("    merge-mode: {word}\n")).unwrap_or_default();
-        project_yaml(name, shared, edition, &merged)
+        let text = project_yaml(name, shared, edition, &merged);
+        match self.required_of(name) {
+            Some(other) => required::with_job(&text, other),
+            None => text,
+        }
+    }
+
+    /// Returns the project that a job of another one is given: the next one of its tenant, if there is any.
+    fn required_of(&self, name: &str) -> Option<&str> {
+        let is_its = |tenant: &&TenantShape| tenant.projects.iter().any(|(own, _)| own == name);
+        let projects = &self.tenants.iter().find(is_its).filter(|_| self.has(Play::RequiredProjects))?.projects;
+        let at = projects.iter().position(|(own, _)| own == name)?;
+        let (other, _) = projects.get((at + 1) % projects.len())?;
+        (other != name).then_some(other.as_str())
     }
 }
 

@@ -2,7 +2,7 @@
 //! clock of its own.
 
 use crate::broken::Mutation;
-use crate::plays::Play;
+use crate::plays::{Play, required};
 use crate::random::Random;
 use crate::reviews::host_of;
 use crate::shape::{Edition, Shape};
@@ -58,7 +58,7 @@ pub struct Site {
     pub forge: Arc<PlayedForge>,
     /// The cloud.
     pub cloud: Arc<PlayedCloud>,
-    /// Whoever takes mails.
+    /// Whoever takes mails, and what is published.
     pub post: Arc<PlayedPost>,
     /// Every repository.
     pub store: Arc<Mutex<Store>>,
@@ -79,6 +79,7 @@ impl Site {
         let config = ("org/config".to_owned(), shape.config_yaml(edition));
         for (name, yaml) in shape.projects().into_iter().chain([config]) {
             let path = if name == "org/config" { "zuul.yaml" } else { ".zuul.yaml" };
+            let yaml = if mutation == Some(Mutation::UntoldProjects) { required::untold(&yaml) } else { yaml };
             let mut store = store.lock().unwrap();
             let commit = store.commit([(path.to_owned(), yaml)].into(), Vec::new(), "first");
             for branch in shape.branches.iter().filter(|branch| **branch == "main" || name != "org/config") {
@@ -91,7 +92,11 @@ impl Site {
         let cloud = Arc::new(PlayedCloud::new(world.clone()));
         let post = Arc::new(PlayedPost::new(world.clone()));
         let repos = Arc::new(PlayedRepos::new(world.clone(), store.clone()));
-        poll_once(configure(&world.ports(), &shape.main_yaml())).expect("nothing dies here");
+        let main = match mutation {
+            Some(mutation) => mutation.main_yaml(&shape.main_yaml()),
+            None => shape.main_yaml(),
+        };
+        poll_once(configure(&world.ports(), &main)).expect("nothing dies here");
         let pokes: Vec<Poke> =
             shape.tenants.iter().map(|tenant| Poke::Tenant { tenant: TenantName(tenant.name.clone()) }).collect();
         poll_once(cell::send(&world.ports(), &pokes)).expect("nothing dies here").expect("the queue takes it");
@@ -125,8 +130,9 @@ impl Site {
                 Arc::new(Launcher::new(ports, BTreeMap::from([("ec2".into(), cloud)]), checks))
             }
             Queue::Reports => {
-                let post: Arc<dyn Notify> = self.post.clone();
-                Arc::new(Reporter::new(ports, forges()).with_notifiers(BTreeMap::from([("mail".into(), post)])))
+                let post = || self.post.clone() as Arc<dyn Notify>;
+                let notifiers = BTreeMap::from(["mail", "mqtt"].map(|name| (name.into(), post())));
+                Arc::new(Reporter::new(ports, forges()).with_notifiers(notifiers))
             }
             Queue::Merges => Arc::new(Merger::new(ports, self.repos.clone())),
             _ => Arc::new(Timer::new(ports, ASK_MINUTES)),

@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod discards;
+mod few_needs;
 mod follows;
 mod graphs;
 mod health;
@@ -10,7 +11,9 @@ mod kinds;
 mod landings;
 mod last_jobs;
 mod mails;
+mod nodesets;
 mod pauses;
+mod publications;
 #[cfg(test)]
 mod tests;
 mod windows;
@@ -74,6 +77,8 @@ pub struct Watch {
     pauses: pauses::Pauses,
     last_jobs: last_jobs::LastJobs,
     mails: mails::Mails,
+    nodesets: nodesets::Nodesets,
+    publications: publications::Publications,
     /// Jobs that failed after their reports while something behind was tested.
     pub tested_again: u64,
 }
@@ -123,6 +128,8 @@ impl Watch {
             pauses: pauses::Pauses::default(),
             last_jobs: last_jobs::LastJobs::default(),
             mails: mails::Mails::default(),
+            nodesets: nodesets::Nodesets::default(),
+            publications: publications::Publications::default(),
             tested_again: 0,
         }
     }
@@ -168,7 +175,7 @@ impl Watch {
                 follows::tenant(before, after, news)
             }
             Kind::Node => self.node(key, after),
-            Kind::Request => follows::request(before, after),
+            Kind::Request => self.request(before, after),
             Kind::Autohold => self.holds.written(key, read(after)?),
             Kind::Semaphore => read(after)?.map_or(Ok(()), |semaphore| self.locks.written(key, semaphore)),
             Kind::Quarantine => Err("nothing may go to quarantine".to_owned()),
@@ -309,7 +316,7 @@ impl Watch {
             None if self.stopped.contains(&after.build) => {
                 return Err(format!("{} claims it though it was to stop", after.session));
             }
-            None => self.locks.claimed(&after.build)?,
+            None => self.locks.claimed(&after.build).and_then(|()| self.has_its_nodes(&after.build))?,
             Some(before) => self.goes_on(before, &after)?,
         }
         if let Phase::Ended(ended) = &after.phase {
@@ -399,6 +406,7 @@ impl Watch {
                 self.last_job_ordered(&order, news)?;
                 self.is_its_turn(&order)?;
                 self.is_given(&order)?;
+                self.asks_in_turn(&order, transaction)?;
                 self.locks.ordered(&order)
             }
             (Kind::Resume, Some(_)) => self.may_go_on(key),
@@ -411,7 +419,10 @@ impl Watch {
                 let set: Buildset = decode(record).map_err(|bad| bad.to_string())?;
                 self.left_after_report(set, transaction, news)
             }
-            (Kind::Buildset, Some(record)) => self.is_told_by_mail(record, transaction),
+            (Kind::Buildset, Some(record)) => {
+                self.is_told_by_mail(record, transaction)?;
+                self.is_published(record, transaction)
+            }
             _ => Ok(()),
         }
     }
@@ -433,6 +444,7 @@ impl Watch {
                 return Err(format!("{} waits behind another one of its branch that waits", slot.change));
             }
             self.may_land(&head, position, before.as_ref())?;
+            self.needs_few(&head, item)?;
             let bundle = head.bundle(position);
             let is_mate_here =
                 |key: &&ChangeKey| head.slots[bundle.clone()].iter().any(|slot| slot.change.key == **key);

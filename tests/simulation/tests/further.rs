@@ -1,4 +1,5 @@
-//! What seeds play from 4000000 on: sites that play it fail nothing, and each rule of it that is broken on purpose is noticed.
+//! What seeds play from 4000000 and 5000000 on: sites that play it fail nothing, and each rule of it that is broken on purpose is
+//! noticed.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_simulation::plays::Play;
@@ -146,4 +147,47 @@ fn a_branch_of_which_nobody_hears_is_noticed() {
     all_kept(|seed| busy(&[Play::Branches, Play::Post, Play::Timers, Play::Reloads, Play::Pauses], seed));
     let heard = |seed| Shape { actions: 16, ..calm_with(&[Play::Branches], seed) };
     caught_with("never came to be tested", Mutation::LostRefs, heard);
+}
+
+/// C2: sites that play all that was added, beside what else is drawn of it, fail nothing.
+#[test]
+fn a_site_that_plays_all_added_plays_fails_nothing() {
+    all_kept(|seed| with(Play::ADDED, seed));
+    all_kept(|seed| with(&[Play::ADDED, &[Play::Cycles, Play::Modes, Play::Gerrit, Play::Pauses]].concat(), seed));
+}
+
+/// D16, Z6.5: a tenant takes no change in that needs more than it says, and each one that needs as many.
+#[test]
+fn a_change_that_is_tested_though_it_needs_too_many_is_noticed() {
+    all_kept(|seed| with(&[Play::FewNeeds], seed));
+    all_kept(|seed| with(&[Play::FewNeeds, Play::Cycles, Play::Followers, Play::Supersedes], seed));
+    let calm = |seed| calm_with(&[Play::FewNeeds], seed);
+    caught_with("takes none in with more than", Mutation::UncountedNeeds, calm);
+    caught_with("was never checked", Mutation::NoNeeds, calm);
+}
+
+/// N14: a job whose nodes cannot be had is run on those of its next nodeset, and not before they cannot be had.
+#[test]
+fn a_nodeset_that_is_passed_over_or_never_asked_for_is_noticed() {
+    all_kept(|seed| with(&[Play::Nodesets], seed));
+    all_kept(|seed| with(&[Play::Nodesets, Play::Cycles, Play::FailFast, Play::Reloads, Play::Locks], seed));
+    caught_with("choosy passes on that tree", Mutation::FirstNodesets, |seed| calm_with(&[Play::Nodesets], seed));
+    caught_with("asks for Some(1) nodes", Mutation::HastyNodesets, |seed| with(&[Play::Nodesets], seed));
+}
+
+/// C2, R07: who passed or failed is published at least once, as it is, beside what is told by mail.
+#[test]
+fn a_report_that_is_never_published_or_otherwise_is_noticed() {
+    all_kept(|seed| with(&[Play::Publications], seed));
+    all_kept(|seed| with(&[Play::Publications, Play::Mails, Play::Bursts, Play::Reloads], seed));
+    caught_with("was never published", Mutation::LostPublications, |seed| with(&[Play::Publications], seed));
+    caught_with("was published otherwise", Mutation::MisreadPublications, |seed| with(&[Play::Publications], seed));
+}
+
+/// Z4.3, S01: a job is given the project that it requires, with the changes of it that its own is tested on.
+#[test]
+fn a_project_that_a_job_requires_and_is_not_given_is_noticed() {
+    all_kept(|seed| with(&[Play::RequiredProjects], seed));
+    all_kept(|seed| with(&[Play::RequiredProjects, Play::Cycles, Play::Forward, Play::Reloads], seed));
+    caught_with("is to be given", Mutation::UntoldProjects, |seed| with(&[Play::RequiredProjects], seed));
 }

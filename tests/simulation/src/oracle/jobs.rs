@@ -8,7 +8,9 @@ use crate::plays::disabling::SHAKY;
 use crate::plays::files::is_chosen_by_files;
 use crate::plays::followers::FOLLOW;
 use crate::plays::mails::LETTERS;
+use crate::plays::nodesets::CHOOSY;
 use crate::plays::offered_refs::MANUAL;
+use crate::plays::publications::BROADCAST;
 use crate::plays::reloads::SURPLUS;
 use crate::plays::tags::RELEASE;
 use crate::plays::timers::NIGHTLY;
@@ -66,13 +68,16 @@ impl Oracle {
             "check" if has(Play::Locks) => &["turns"],
             "gate" if has(Play::Locks) => &["guarded", "turns"],
             AUDIT | POST | EXPRESS | RECHECK | MANUAL | RELEASE | NIGHTLY | SIDES => &["quick", "unit"],
-            CAREFUL | FOLLOW | LETTERS => &["quick"],
+            CAREFUL | FOLLOW | LETTERS | BROADCAST => &["quick"],
             SHAKY => &["unit"],
             _ => &[],
         };
         let publishes = (pipeline == "gate" && has(Play::Reporters)).then_some(PUBLISH);
+        let is_tested = pipeline == "check" || pipeline == "gate";
+        let chooses = (is_tested && has(Play::Nodesets)).then_some(CHOOSY);
         let mut names = own(text, pipeline);
-        names.extend(of_all.iter().copied().chain(publishes).chain(graphs::names(&self.plays, pipeline)));
+        names.extend(of_all.iter().copied().chain(publishes).chain(chooses));
+        names.extend(graphs::names(&self.plays, pipeline));
         names.sort_unstable();
         names
     }

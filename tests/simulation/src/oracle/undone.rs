@@ -1,10 +1,13 @@
 //! What was left undone of a change that is open at the end: whether it had to be checked, and to be gated.
 
 use super::{Known, Merged, Oracle};
-use crate::plays::lands;
+use crate::plays::few_needs::NEEDS_MAX;
+use crate::plays::{Play, lands};
 use crate::reviews::is_review;
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeKey, ChangeRef};
+use sluice_records::report::Buildset;
+use std::collections::BTreeSet;
 
 impl Oracle {
     /// Is told that a change is proposed that depends on another one.
@@ -40,10 +43,28 @@ impl Oracle {
     }
 
     /// Returns whether a change can only have been checked: one that depends on others where those were left alone until they landed,
-    /// or still are.
+    /// or still are, and were never too many.
     fn must_be_checked(&self, key: &ChangeKey, known: &Known) -> bool {
         let are_left_alone = || self.is_seen(key) && known.needs.iter().all(|need| self.is_left_alone(need));
-        !known.is_entangled && (known.needs.is_empty() || are_left_alone())
+        !known.is_entangled && (known.needs.is_empty() || (are_left_alone() && !self.may_need_too_many(key)))
+    }
+
+    /// Returns whether a change may ever have needed more than its tenant takes one in with, by what was proposed: whoever reads of it
+    /// long after something landed may count that as well.
+    fn may_need_too_many(&self, key: &ChangeKey) -> bool {
+        let (mut met, mut ahead) = (BTreeSet::from([key]), vec![key]);
+        while let Some(at) = ahead.pop() {
+            let needs = self.changes.get(at).map(|known| known.needs.as_slice()).unwrap_or_default();
+            ahead.extend(needs.iter().filter(|need| met.insert(*need)));
+        }
+        self.plays.contains(&Play::FewNeeds) && met.len() > NEEDS_MAX + 1
+    }
+
+    /// Returns whether an item may be out since its change needs more than its tenant takes one in with.
+    pub(super) fn is_out_for_its_needs(&self, set: &Buildset) -> bool {
+        let key = &set.item.candidate.change.key;
+        let needs_few = self.is_left_alone(key) && !self.may_need_too_many(key);
+        self.plays.contains(&Play::FewNeeds) && set.why.contains("max-dependencies") && !needs_few
     }
 
     /// Returns whether an approved change can only have been gated: one that depends on others where all of them had landed when it was
@@ -100,6 +121,18 @@ mod tests {
         assert_eq!(oracle.undone(&change(2), false), Some(format!("{} was never checked", change(2))));
         oracle.withdrawn(&change(1).key, Timestamp(1));
         assert_eq!(oracle.undone(&change(2), false), None, "it left with what it depends on");
+    }
+
+    /// Z6.5, D16: who needs more than its tenant takes one in with is never checked, and who needs as many is.
+    #[test]
+    fn a_change_that_needs_more_than_its_tenant_allows_need_not_be_checked() {
+        let mut oracle = oracle(Weather::default());
+        oracle.uploaded(&change(3), Tree::new(), Vec::new(), Timestamp(0));
+        oracle.depends(&change(3).key, &change(2).key);
+        assert_eq!(oracle.undone(&change(3), false), Some(format!("{} was never checked", change(3))));
+        oracle.plays.insert(Play::FewNeeds);
+        assert_eq!(oracle.undone(&change(3), false), None);
+        assert_eq!(oracle.undone(&change(2), false), Some(format!("{} was never checked", change(2))));
     }
 
     /// Z6.5

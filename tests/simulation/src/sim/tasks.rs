@@ -210,6 +210,8 @@ impl Sim {
                         self.site.world.drop_message(queue, &receipt);
                         if let Some(claimed) = claimed {
                             leaked = leaked.or(executors::leak(&claimed));
+                            leaked =
+                                leaked.or_else(|| self.oracle.unprepared(&claimed, &self.site.store.lock().unwrap()));
                             executor.begin(claimed, now, &mut self.random);
                         }
                     }

@@ -15,11 +15,11 @@ pub(super) struct Mails {
     /// Mails by their ids, each with the id of the report that has it sent.
     wanted: BTreeMap<String, (String, Mail)>,
     /// Reports that were made.
-    made: BTreeSet<String>,
+    pub(super) made: BTreeSet<String>,
 }
 
 impl Watch {
-    /// Judges a report, and takes down what it has sent by mail.
+    /// Judges a report, and takes down what it has sent by mail, or published.
     pub(super) fn report(&mut self, before: Option<&Record>, after: Option<&Record>) -> Result<(), String> {
         follows::report(before, after)?;
         let (before, after) = both::<Report>(before, after)?;
@@ -36,7 +36,7 @@ impl Watch {
                 return Err(format!("two reports have the mail {id} sent"));
             }
         }
-        Ok(())
+        self.is_to_be_published(&after)
     }
 
     /// Judges how an item left the pipeline that tells by mail: the same decision has that sent.
