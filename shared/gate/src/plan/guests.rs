@@ -101,7 +101,7 @@ impl Work<'_> {
             if !self.has_room(SENDING_RECORDS) {
                 return;
             }
-            self.send(&arrival, &to);
+            self.pass_on(&arrival, &to);
             self.plan.taken.push(arrival.id);
         }
     }
@@ -212,7 +212,7 @@ impl Work<'_> {
         if !self.has_room(SENDING_RECORDS) {
             return Way::Full;
         }
-        self.send(arrival, &home);
+        self.pass_on(arrival, &home);
         Way::Taken
     }
 
@@ -335,7 +335,7 @@ impl Work<'_> {
         DOOR_RECORDS * self.plan.doors.len()
     }
 
-    fn send(&mut self, arrival: &Arrival, to: &QueueKey) {
+    fn pass_on(&mut self, arrival: &Arrival, to: &QueueKey) {
         // Should a queue say of its change that it stands here, and it does not, the two would send this to each other for ever.
         let strays: Vec<ChangeKey> = told_of(arrival).into_iter().filter(|key| self.is_stray(key)).cloned().collect();
         for key in strays {
