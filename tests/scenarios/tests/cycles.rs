@@ -21,10 +21,6 @@ const PROJECT: &str = "
     gate: {jobs: [unit, common]}
 ";
 
-fn judge(_: &str, _: u32, _: &BTreeMap<String, Tree>) -> BuildResult {
-    BuildResult::Success
-}
-
 /// The same, tested before by a pipeline in which each change has a queue of its own.
 const CHECKED: &str = "
 - project:
@@ -32,6 +28,10 @@ const CHECKED: &str = "
     check: {jobs: [unit, common]}
     gate: {jobs: [unit, common]}
 ";
+
+fn judge(_: &str, _: u32, _: &BTreeMap<String, Tree>) -> BuildResult {
+    BuildResult::Success
+}
 
 /// Tells of A and B, which need each other, and of C behind them, from the webhooks to the end.
 fn tell(seed: u64, prepare: impl FnOnce(&mut Site)) -> Ending {
