@@ -273,6 +273,7 @@ fn arrival(arrival: &Arrival) -> Value {
         }
         ArrivalKind::Seen { change, .. } => ("seen", vec![change_key(&change.key)]),
         ArrivalKind::Superseded { change, .. } => ("superseded", vec![change_key(&change.key)]),
+        ArrivalKind::MakeWay { change, .. } => ("make-way", vec![change_key(&change.key)]),
         ArrivalKind::Dequeue { key, .. } => ("dequeue", vec![change_key(key)]),
         ArrivalKind::Promote { keys, .. } => ("promote", keys.iter().map(change_key).collect()),
         ArrivalKind::Thaw { .. } => ("thaw", Vec::new()),

@@ -4,7 +4,7 @@ use crate::Api;
 use crate::reply::Refusal;
 use futures::future::join_all;
 use serde::de::DeserializeOwned;
-use sluice_gate::{Item, Job, JobStatus};
+use sluice_gate::{Head, Item, Job, JobStatus};
 use sluice_model::build::{Ended, Phase, Run};
 use sluice_model::change::{ChangeFacts, ChangeKey};
 use sluice_model::name::escape;
@@ -34,7 +34,7 @@ const KEYS_AT_ONCE: usize = 100;
 /// A tenant's queues as they were read.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
-    /// Those that hold items or arrivals.
+    /// Those that hold items or arrivals; not those whose change stands in another one.
     pub(crate) queues: Vec<(QueueKey, Loaded)>,
     /// Why those of them are frozen whose records could not be decided on.
     pub(crate) frozen: BTreeMap<QueueKey, String>,
@@ -163,7 +163,9 @@ pub(crate) async fn queues_of(ports: &Ports, name: &TenantName, pipeline: Option
                     {
                         read.frozen.insert(key.clone(), why);
                     }
-                    read.queues.push((key.clone(), loaded));
+                    if !is_lent(&loaded) {
+                        read.queues.push((key.clone(), loaded));
+                    }
                 }
                 Err(queue::LoadError::Port(error)) => return Err(error.into()),
                 Err(queue::LoadError::Bad(bad)) => {
@@ -177,6 +179,13 @@ pub(crate) async fn queues_of(ports: &Ports, name: &TenantName, pipeline: Option
     }
     claims(ports, &mut read.queues).await?;
     Ok(read)
+}
+
+/// Returns whether there is nothing to be shown of a queue: its change stands in another one, with those that need it as much as it
+/// needs them, and is shown there.
+fn is_lent(loaded: &Loaded) -> bool {
+    let lends = |head: &Head| head.stands_in.is_some() && head.slots.is_empty() && head.frozen.is_none();
+    loaded.head.as_ref().is_some_and(lends) && loaded.arrivals.is_empty() && !loaded.is_frozen
 }
 
 /// Says why a queue is not shown, and what to do where it is frozen for that.

@@ -6,9 +6,11 @@ mod common;
 use common::{each, get, json, story};
 use serde_json::{Value, json as value};
 use sluice_browser_tests::story::{A, B, F, Story, change, item_id, queue_key};
-use sluice_gate::Item;
+use sluice_config::pipeline::Manager;
+use sluice_gate::{Arrival, ArrivalKind, Head, Item};
+use sluice_model::Timestamp;
 use sluice_records::codec::decode;
-use sluice_records::queue;
+use sluice_records::{queue, tenant};
 use sluice_runtime::record::{Expect, Record, Write};
 
 /// Jobs of one change that are more than an answer can carry.
@@ -64,6 +66,29 @@ async fn a_status_that_would_be_too_large_says_less_of_each_change() {
         assert_eq!(jobs, [0; 6]);
         assert!(said.contains("of all changes the jobs are left out"), "{said}");
     }
+}
+
+/// Z6.5, Z9.1: a queue whose change stands in another one, with those that need it as much as it needs them, is nothing to look at;
+/// what arrives there is.
+#[tokio::test]
+async fn a_queue_whose_change_stands_in_another_one_is_not_shown() {
+    let story = story().await;
+    let pipelines = async |of: &str| json(&story.api, &format!("/api/tenant/acme/{of}")).await["pipelines"].clone();
+    let before = (pipelines("board").await, pipelines("status").await);
+    let key = queue_key("acme", "check", "github.com/org/lib#11");
+    let stands_in = Some("github.com/org/app#17".into());
+    let head = Head { stands_in, ..Head::new(key.clone(), Manager::Independent, 0, 3) };
+    let record = Record { revision: 1, ..queue::head_record(&head).unwrap() };
+    story.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    story.world.write_directly(tenant::put_queue(&key, 0).unwrap());
+    assert_eq!((pipelines("board").await, pipelines("status").await), before);
+    let kind = ArrivalKind::MakeWay { change: change(&A), as_of: Timestamp(0), to: "github.com/org/app#17".into() };
+    let (id, event_id) = ("arrival-2".into(), "event".to_owned());
+    let arrival = Arrival { id, at: Timestamp(1), event_id, layout: 0, by_operator: false, kind };
+    story.world.write_directly(queue::put_arrival(&key, &arrival).unwrap());
+    let shown = pipelines("board").await[0]["queues"].clone();
+    assert_eq!(each(&shown, "name"), ["github.com/org/app#17", "github.com/org/lib#11"]);
+    assert_eq!(each(&shown[1]["arrivals"], "kind"), ["make-way"]);
 }
 
 /// Z9.1: a person can look at one pipeline, one project or one change.

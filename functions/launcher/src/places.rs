@@ -27,7 +27,8 @@ struct Ordered {
 /// Returns the requests that wait for their turn and whose changes may have moved up since they asked.
 pub(crate) fn may_have_moved<'r>(requests: impl Iterator<Item = &'r Request>, now: Timestamp) -> Vec<&'r Request> {
     let waits = |request: &&Request| request.state == RequestState::Requested && request.row.relative() > 0;
-    // In an independent pipeline no other change stands in the queue; who is before it there the plan counts by itself.
+    // In an independent pipeline nothing else stands in the queue but what is tested as one with it; who is before it there the plan
+    // counts by itself.
     let is_shared = |request: &&Request| request.group.is_none();
     let is_old = |request: &&Request| now.since(request.created_at) >= FRESH_MILLIS;
     requests.filter(waits).filter(is_shared).filter(is_old).collect()

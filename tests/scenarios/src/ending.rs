@@ -2,8 +2,9 @@
 
 use crate::repos::Tree;
 use crate::site::Site;
+use sluice_gate::StoredHead;
 use sluice_model::poke::Queue;
-use sluice_records::codec::decode;
+use sluice_records::codec::{decode, decode_foreign};
 use sluice_records::delivery::Delivery;
 use sluice_records::report::Buildset;
 use std::collections::BTreeMap;
@@ -47,6 +48,10 @@ impl Site {
                     buildsets.push(format!("{} {} {}", set.item.candidate.change.key, set.queue.pipeline, set.result));
                 }
                 "queue" if record.key.sort != "head" => left_over.push(format!("the record {}", record.key)),
+                // Whose change stands nowhere any more.
+                "queue" if decode_foreign::<StoredHead>(&record).is_some_and(|head| head.stands_in.is_some()) => {
+                    left_over.push(format!("the record {} lends its queue", record.key));
+                }
                 "tenant" if record.key.sort.starts_with("queue#") => {
                     left_over.push(format!("the record {}", record.key))
                 }

@@ -90,7 +90,7 @@ const queueColumn = (queue, pipeline, now) => {
         landed ? el("small", {}, `landed of late: ${landed}`) : null),
       queue.items.map((item) => itemCard(item, byId, now)),
       queue.arrivals.map((arrival, index) => el("li", { class: "arrival", "data-key": `arrival-${index}` },
-        `${arrival.changes.map(changeName).join(", ") || "something"} ${arrival.kind === "enqueue" ? "is arriving" : arrival.kind === "dequeue" ? "is being taken out" : "was looked at again"}`))));
+        `${arrival.changes.map(changeName).join(", ") || "something"} ${arrival.kind === "enqueue" ? "is arriving" : arrival.kind === "dequeue" ? "is being taken out" : arrival.kind === "make-way" ? "is joining those that need it" : "was looked at again"}`))));
 };
 
 const pipelineSection = (pipeline, now) => {

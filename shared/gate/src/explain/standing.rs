@@ -5,9 +5,11 @@ use crate::item::{Ask, Item, JobStatus};
 use crate::landing::{Landing, LandingState};
 use crate::plan::LayoutNumbers;
 use crate::queue::{Head, Slot, Standing};
+use sluice_config::pipeline::Manager;
 use sluice_model::ItemId;
 use sluice_model::change::ChangeKey;
 use sluice_model::hold::EventsHold;
+use std::ops::Range;
 
 /// Jobs that are named of those that are not over.
 const JOBS_MAX: usize = 10;
@@ -51,6 +53,7 @@ pub fn standing<'i>(
     }
     let bundle = head.bundle(position);
     let ahead = bundle.start.checked_sub(1).and_then(|before| head.slots.get(before));
+    let mates = together(head, bundle.clone(), slot);
     lines.push(match slot.standing {
         Standing::Landing => match around.landing.map(|landing| &landing.state) {
             None | Some(LandingState::Wanted) => "it passed and is to be put into its branch".to_owned(),
@@ -93,6 +96,7 @@ pub fn standing<'i>(
             None => "its record could not be read".to_owned(),
         },
     });
+    lines.extend(mates);
     if let Some(trouble) = around.landing.and_then(|landing| landing.trouble.as_ref()) {
         let since = trouble.since.to_iso();
         lines.push(format!("its landing could not be carried out since {since}, and is tried again: {}", trouble.why));
@@ -101,6 +105,17 @@ pub fn standing<'i>(
     lines.extend(around.is_settling().then(|| around.settling()));
     lines.extend(around.events.result_queue_paused.then(|| "an operator has results held back".to_owned()));
     lines
+}
+
+/// Says with whom a change stands that it needs as much as they need it, if there is anybody.
+fn together(head: &Head, bundle: Range<usize>, slot: &Slot) -> Option<String> {
+    let mates = head.slots[bundle].iter().filter(|mate| mate.id != slot.id);
+    let mates: Vec<String> = mates.map(name).collect();
+    // Where each change has a queue of its own, that of one of them holds them all.
+    let place =
+        if head.manager == Manager::Independent { format!(", in the queue {}", head.key.queue) } else { String::new() };
+    let names = mates.join(", ");
+    (!mates.is_empty()).then(|| format!("it and {names} need each other: they are tested and reported as one{place}"))
 }
 
 /// Names the jobs of an item that run after its reports and are not over.
@@ -178,7 +193,6 @@ fn word(slot: &Slot) -> &'static str {
 mod tests {
     use super::*;
     use crate::Candidate;
-    use sluice_config::pipeline::Manager;
     use sluice_model::change::ChangeRef;
     use sluice_model::{ArrivalId, ProjectName, QueueKey, Timestamp};
 
@@ -195,11 +209,15 @@ mod tests {
         Head { slots, ..Head::new(key, Manager::Dependent, window, 3) }
     }
 
-    fn line(head: &Head, position: usize) -> String {
+    fn lines(head: &Head, position: usize) -> Vec<String> {
         let events = EventsHold::default();
         let layout = LayoutNumbers { wanted: 3, live: 3 };
         let around = Around { layout, events: &events, landing: None, refusal: None };
-        let lines = standing(head, position, |_| None, &around);
+        standing(head, position, |_| None, &around)
+    }
+
+    fn line(head: &Head, position: usize) -> String {
+        let lines = lines(head, position);
         assert_eq!(lines.len(), 1, "{lines:?}");
         lines[0].clone()
     }
@@ -218,7 +236,26 @@ mod tests {
         assert!(line(&head(&[Reporting, Passed], 0), 1).ends_with("which has succeeded and runs its last jobs"));
         let mut cycle = head(&[Passed, Testing], 0);
         cycle.slots[1].joined = true;
-        assert_eq!(line(&cycle, 0), "it passed, and waits for org/one#2 of its cycle, which is being tested");
+        let expected = [
+            "it passed, and waits for org/one#2 of its cycle, which is being tested",
+            "it and org/one#2 need each other: they are tested and reported as one",
+        ];
+        assert_eq!(lines(&cycle, 0), expected);
+    }
+
+    /// Z1.6, Z6.5: where each change has a queue of its own, it is said in whose those stand that need each other.
+    #[test]
+    fn a_change_says_with_whom_it_stands_and_where() {
+        let mut cycle = head(&[Standing::Passed, Standing::Testing, Standing::Testing], 0);
+        cycle.manager = Manager::Independent;
+        cycle.slots[1].joined = true;
+        let told = |others: &str| {
+            format!("it and {others} need each other: they are tested and reported as one, in the queue q")
+        };
+        assert_eq!(lines(&cycle, 0)[1..], [told("org/one#2")]);
+        assert_eq!(lines(&cycle, 2).len(), 1, "it is in no cycle");
+        cycle.slots[2].joined = true;
+        assert_eq!(lines(&cycle, 1)[1..], [told("org/one#1, org/one#3")]);
     }
 
     /// Z1.6: what holds up a whole queue, or all of a tenant, is said at each change.

@@ -22,12 +22,17 @@ use std::collections::BTreeSet;
 const QUEUE: &str = "- queue: {name: integrated}\n";
 
 /// A site whose queue allows cycles, each project with jobs of its own besides `common`.
-fn allowing(main: &str) -> Site {
+pub(super) fn allowing(main: &str) -> Site {
     configured(main, CONFIG)
 }
 
 /// The same with this central configuration.
-fn configured(main: &str, config: &str) -> Site {
+pub(super) fn configured(main: &str, config: &str) -> Site {
+    configured_with(main, config, |of_two| of_two)
+}
+
+/// The same where the second project says something else of itself than the first.
+pub(super) fn configured_with(main: &str, config: &str, said: impl Fn(String) -> String) -> Site {
     let config = config.replace("{name: integrated}", "{name: integrated, allow-circular-dependencies: true}");
     let jobs = "
 - job: {name: common, run: playbooks/common.yaml, required-projects: [org/one, org/two]}
@@ -40,7 +45,7 @@ fn configured(main: &str, config: &str) -> Site {
             .replace("[unit, other, lint]", &format!("[common, {own}]"))
             .replace("[unit]", &format!("[common, {own}]"))
     };
-    let (one, two) = (project("of-one"), project("of-two"));
+    let (one, two) = (project("of-one"), said(project("of-two")));
     let repositories: &[(&str, &[(&str, &str)])] = &[
         ("org/config", &[("zuul.yaml", &config)]),
         ("org/one", &[(".zuul.yaml", &one), ("shared", "0")]),
@@ -51,7 +56,7 @@ fn configured(main: &str, config: &str) -> Site {
 }
 
 /// Proposes A and B, which depend on each other.
-fn cycle(site: &Site, a: &[(&str, &str)], b: &[(&str, &str)]) -> (ChangeKey, ChangeKey) {
+pub(super) fn cycle(site: &Site, a: &[(&str, &str)], b: &[(&str, &str)]) -> (ChangeKey, ChangeKey) {
     let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", a);
     let b = site.forge.propose("org/two", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", b);
     (a, b)
@@ -76,13 +81,13 @@ fn reports(site: &Site, change: &ChangeKey) -> usize {
     all.filter(|report| report.change.key == *change).count()
 }
 
-fn statuses(site: &Site, change: &ChangeKey) -> Vec<String> {
+pub(super) fn statuses(site: &Site, change: &ChangeKey) -> Vec<String> {
     let statuses = site.forge.change(change).unwrap().facts.statuses;
     statuses.iter().map(|status| format!("{} {}", status.context, status.state)).collect()
 }
 
 /// Returns how a change ended in check each time, with the heads of what it was tested on; in no order.
-fn checked(site: &Site, change: &ChangeKey) -> Vec<(String, Vec<String>)> {
+pub(super) fn checked(site: &Site, change: &ChangeKey) -> Vec<(String, Vec<String>)> {
     let records = site.world.records();
     let sets = records.iter().filter(|record| record.key.partition.starts_with("buildset#"));
     let sets = sets.map(|record| decode::<Buildset>(record).unwrap());
@@ -95,7 +100,7 @@ fn checked(site: &Site, change: &ChangeKey) -> Vec<(String, Vec<String>)> {
 }
 
 /// Returns the head that a change has now.
-fn head(site: &Site, change: &ChangeKey) -> String {
+pub(super) fn head(site: &Site, change: &ChangeKey) -> String {
     site.forge.change(change).unwrap().facts.change.head.as_str().to_owned()
 }
 
@@ -119,7 +124,11 @@ fn a_new_revision_of_one_is_checked_with_all_that_need_it_in_turn() {
     assert!(checked(&site, &b).iter().all(|(_, on)| *on == [first.clone()]), "{:?}", checked(&site, &b));
     site.forge.revise(&a, "more", "broken of-two");
     site.run();
-    expect_checked_on(&site, &b, &a, "FAILURE");
+    let told = checked(&site, &b);
+    assert!(told.contains(&("FAILURE".to_owned(), vec![head(&site, &a)])), "{told:?}");
+    assert_eq!(statuses(&site, &b), ["demo/check failure"], "its vote is about what A is now");
+    assert_eq!(statuses(&site, &a), ["demo/check failure"], "and they are one");
+    assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
 /// D10, Z6.5: of one that is still being tested on what the other was, the tests begin anew.
@@ -244,7 +253,7 @@ fn two_changes_that_need_each_other_are_voted_for_and_merge_together() {
     assert_eq!(site.ending(&["org/one", "org/two"], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
-/// D15: what both run alike runs once: three builds and not four, and as many requests for nodes.
+/// D15: what both run alike runs once, in check and in the gate: three builds and not four, and as many requests for nodes.
 #[test]
 fn a_job_that_both_run_alike_runs_once_for_the_bundle() {
     let on_node = "{name: base, parent: null, nodeset: {nodes: [{name: node, label: small}]}}";
@@ -253,6 +262,7 @@ fn a_job_that_both_run_alike_runs_once_for_the_bundle() {
     let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
     site.run();
     let machines_before = site.cloud.asked().len();
+    assert_eq!(machines_before, 3, "{:?}", site.builds());
     approve(&mut site, &[&a, &b]);
     let ordered = orders(&site).into_iter().filter(|order| order.queue.pipeline.as_str() == "gate");
     let requests: BTreeSet<_> = ordered.filter_map(|order| order.request).collect();

@@ -32,6 +32,7 @@ mod standard;
 mod system_events;
 mod tenants;
 mod timers;
+mod together;
 mod unreadable;
 mod variants;
 mod webhooks;
