@@ -67,7 +67,11 @@ impl Oracle {
                 continue;
             }
             is_tested = true;
-            wholes.extend(self.put_all(tested, after, onto_at).filter(|whole| !wholes.contains(whole)));
+            if let Some(whole) = self.put_all(tested, after, onto_at)
+                && !wholes.contains(&whole)
+            {
+                wholes.push(whole);
+            }
         }
         if !is_tested {
             return Err("what was tested is not its branch with what comes before it and itself".to_owned());
