@@ -137,6 +137,8 @@ pub enum Mutation {
     StaysAside,
     /// What comes last in a queue takes the place of what came before it.
     SwappedPlaces,
+    /// The own queue of a change never says that this stands in another one, as one with others.
+    LostGuests,
 }
 
 /// Whose head.
@@ -291,6 +293,18 @@ impl Mutation {
             Write::Check { key, .. } => self == Self::NoFence && key.partition.starts_with("branch#"),
             Write::Delete { .. } => false,
         }
+    }
+
+    /// Returns what a decision writes without what it has other queues' heads say: its own comes first.
+    fn without_guests(self, mut writes: Vec<Write>) -> Vec<Write> {
+        let mut is_own = true;
+        writes.retain(|write| {
+            let is_head = Cell::Queue.is_head(write.key());
+            let stays = self != Self::LostGuests || !is_head || is_own;
+            is_own &= !is_head;
+            stays
+        });
+        writes
     }
 
     fn broken(self, write: Write) -> Write {
@@ -496,6 +510,7 @@ impl Records for Broken {
     async fn commit(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
         let writes = writes.into_iter().filter(|write| !self.mutation.forgets(write));
         let writes: Vec<Write> = writes.map(|write| self.mutation.broken(write)).collect();
+        let writes = self.mutation.without_guests(writes);
         if writes.is_empty() && self.mutation == Mutation::LostDependents {
             return Ok(Committed::Yes);
         }
