@@ -1,5 +1,7 @@
 //! Ports and people that break a rule on purpose, so that a test can show that the simulator would notice.
 
+mod texts;
+
 use crate::plays::few_needs;
 use crate::plays::files::DOCS;
 use crate::plays::mails::LETTERS;
@@ -13,8 +15,8 @@ use sluice_records::tenant::WAITING;
 use sluice_runtime::port::{Incoming, Outgoing};
 use sluice_runtime::record::{Committed, Expect, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports, Queues, Records};
-use std::ops::Range;
 use std::sync::Arc;
+use texts::{with_field, with_nodesets, with_number, with_second, without, without_each, without_job};
 
 /// Of so many revisions of a queue one is written otherwise, where that is done now and then.
 const NOW_AND_THEN: u64 = 8;
@@ -154,6 +156,8 @@ pub enum Mutation {
     StaysAside,
     /// What comes last in a queue takes the place of what came before it.
     SwappedPlaces,
+    /// The own queue of a change never says that this stands in another one, as one with others.
+    LostGuests,
 }
 
 /// Whose head.
@@ -330,6 +334,18 @@ impl Mutation {
         }
     }
 
+    /// Returns what a decision writes without what it has other queues' heads say: its own comes first.
+    fn without_guests(self, mut writes: Vec<Write>) -> Vec<Write> {
+        let mut is_own = true;
+        writes.retain(|write| {
+            let is_head = Cell::Queue.is_head(write.key());
+            let stays = self != Self::LostGuests || !is_head || is_own;
+            is_own &= !is_head;
+            stays
+        });
+        writes
+    }
+
     fn broken(self, write: Write) -> Write {
         if !self.breaks(write.key()) {
             return match write {
@@ -394,118 +410,6 @@ fn is_kept_for_later(record: &Record) -> bool {
     record.key.partition.starts_with("delivery#") && record.body.contains("\"forge_id\":\"later:")
 }
 
-/// Returns a text with the digits after each of these words replaced.
-fn with_number(text: &str, word: &str, number: &str) -> String {
-    let mut parts = text.split(word);
-    let mut changed = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        changed.push_str(word);
-        changed.push_str(number);
-        changed.push_str(part.trim_start_matches(|c: char| c.is_ascii_digit()));
-    }
-    changed
-}
-
-/// Returns an object's text with another value in a field that it has, of itself or of what is in it.
-fn with_field(text: &str, path: &[&str], to: impl FnOnce(Value) -> Value) -> String {
-    let mut value: Value = serde_json::from_str(text).expect("a record is JSON");
-    let found = path.iter().try_fold(&mut value, |value, field| value.get_mut(*field));
-    if let Some(found) = found {
-        *found = to(found.take());
-    }
-    value.to_string()
-}
-
-/// Returns a head's slots with another text in the place of the second one's.
-fn with_second(slots: Value, to: impl FnOnce(&str) -> String) -> Value {
-    match slots {
-        Value::Array(mut slots) => {
-            if let Some(text) = slots.get(1).and_then(Value::as_str).map(to) {
-                slots[1] = text.into();
-            }
-            Value::Array(slots)
-        }
-        other => other,
-    }
-}
-
-/// Returns a slot's text in the next state, where it is tested (`sluice_gate::queue::stored` says what the words are).
-fn anew(text: &str) -> String {
-    let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
-    if !words.iter().any(|word| word == "t") {
-        return text.to_owned();
-    }
-    match words.iter_mut().skip(1).find(|word| word.starts_with('g')) {
-        Some(word) => {
-            let state: u64 = word[1..].parse().unwrap_or(1);
-            *word = format!("g{}", state + 1);
-        }
-        None => words.push("g2".to_owned()),
-    }
-    words.join(" ")
-}
-
-/// Returns a slot's text on its branch, where it waits to be tested anew behind what is ahead of it.
-fn aside(text: &str) -> String {
-    let mut words = text.split(' ').skip(1);
-    let is_anew = text.contains(" g") && words.all(|word| word.starts_with('g') || word.starts_with('v'));
-    if is_anew { format!("{text} -") } else { text.to_owned() }
-}
-
-/// Returns a head's slots with the last one before the one before it, where it has just come and waits by itself.
-fn with_last_before(slots: Value) -> Value {
-    match slots {
-        Value::Array(mut slots) => {
-            let has_come = |slot: &Value| slot.as_str().is_some_and(|text| !text.contains(' '));
-            let may_wait =
-                |slot: &Value| slot.as_str().is_some_and(|text| text.ends_with(" t") || text.contains(" t "));
-            if let [.., before, last] = slots.as_mut_slice()
-                && has_come(last)
-                && may_wait(before)
-            {
-                std::mem::swap(before, last);
-            }
-            Value::Array(slots)
-        }
-        other => other,
-    }
-}
-
-/// Returns jobs without one of them.
-fn without_job(jobs: Value, name: &str) -> Value {
-    match jobs {
-        Value::Array(jobs) => jobs.into_iter().filter(|job| job["name"] != name).collect(),
-        other => other,
-    }
-}
-
-/// Returns jobs of which those that have two nodesets have but these of them.
-fn with_nodesets(mut jobs: Value, kept: Range<usize>) -> Value {
-    for job in jobs.as_array_mut().into_iter().flatten() {
-        if let Some(sets) = job.get_mut("labels").and_then(Value::as_array_mut).filter(|sets| sets.len() == 2) {
-            *sets = sets[kept.clone()].to_vec();
-        }
-    }
-    jobs
-}
-
-/// Returns jobs of which none has such a field.
-fn without_each(mut jobs: Value, field: &str) -> Value {
-    for job in jobs.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
-        job.remove(field);
-    }
-    jobs
-}
-
-/// Returns an object's text without one of its fields.
-fn without(text: &str, field: &str) -> String {
-    let mut value: Value = serde_json::from_str(text).expect("a record is JSON");
-    if let Some(object) = value.as_object_mut() {
-        object.remove(field);
-    }
-    value.to_string()
-}
-
 struct Broken {
     inner: Arc<dyn Records>,
     mutation: Mutation,
@@ -543,6 +447,7 @@ impl Records for Broken {
     async fn commit(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
         let writes = writes.into_iter().filter(|write| !self.mutation.forgets(write));
         let writes: Vec<Write> = writes.map(|write| self.mutation.broken(write)).collect();
+        let writes = self.mutation.without_guests(writes);
         if writes.is_empty() && self.mutation == Mutation::LostDependents {
             return Ok(Committed::Yes);
         }

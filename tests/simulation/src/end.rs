@@ -7,7 +7,7 @@ use crate::shape::TenantShape;
 use crate::sim::Sim;
 use crate::site::{HANDLED, branch_of};
 use crate::{Failure, Told};
-use sluice_gate::ArrivalKind;
+use sluice_gate::{ArrivalKind, Head};
 use sluice_memory::poll_once;
 use sluice_model::change::{ChangeKey, ChangeStatus};
 use sluice_model::poke::Queue;
@@ -219,6 +219,9 @@ impl Sim {
         wrong.extend(
             self.watch.heads.values().filter(|head| !head.slots.is_empty()).map(|h| format!("{} is not empty", h.key)),
         );
+        let lends = |head: &&Head| head.stands_in.is_some();
+        let lending = self.watch.heads.values().filter(lends);
+        wrong.extend(lending.map(|head| format!("{} says that its change stands in {:?}", head.key, head.stands_in)));
         wrong.extend(self.unaccounted());
         wrong.extend(self.watch.wrong_mails(&self.site.post.mails()));
         wrong.extend(self.watch.wrong_publications(&self.site.post.published()));

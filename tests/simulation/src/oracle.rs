@@ -31,8 +31,9 @@ use crate::reviews::{host_of, is_review};
 use crate::shape::Shape;
 use crate::truth;
 use approvals::Approval;
+use bundles::is_tested_anew;
 use graphs::is_failure;
-use revisions::{Revision, is_anew};
+use revisions::Revision;
 use sluice_gate::{Item, JobStatus};
 use sluice_model::build::BuildResult;
 use sluice_model::change::{ChangeKey, ChangeRef};
@@ -42,9 +43,6 @@ use sluice_records::report::Buildset;
 use sluice_scenarios::forge::Shown;
 use sluice_scenarios::repos::{Store, Tree};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Why something leaves that depends on other changes than it came with.
-const NEEDS_CHANGED: &str = "its dependencies changed";
 
 /// What a gate without any machinery knows.
 #[derive(Default)]
@@ -429,8 +427,8 @@ impl Oracle {
             "CONFIG_ERROR" if self.is_greedy(item) => Ok(()),
             "CONFIG_ERROR" => wrong("nothing is wrong with its configuration".to_owned()),
             "DEQUEUED" if self.is_withdrawn(item, &stood) || self.has_gone(item, &set.queue) => Ok(()),
-            // It came again on more than it was tested on: that it did so is for the replay to see.
-            "DEQUEUED" if !is_gate && set.why == NEEDS_CHANGED => Ok(()),
+            // It came again, on more than it was tested on or as one with others: that it did so is for the replay to see.
+            "DEQUEUED" if !is_gate && is_tested_anew(&set.why) => Ok(()),
             "DEQUEUED" if self.is_out_for_its_needs(set) => Ok(()),
             "DEQUEUED" => wrong("nobody took it out".to_owned()),
             _ => wrong("nothing here ends so".to_owned()),
@@ -465,10 +463,10 @@ impl Oracle {
         tips.chain(proposed).any(truth::is_greedy)
     }
 
-    /// Returns whether an item's pipeline may have gone under it, or a better one have taken its change.
+    /// Returns whether an item's pipeline may have gone under it, or a better one have taken its change, or one that leaves with it.
     fn has_gone(&self, item: &Item, queue: &QueueKey) -> bool {
-        let change = &item.candidate.change;
-        let is_gated = self.changes.get(&change.key).is_some_and(|known| known.gated.contains(&change.head));
+        let is_gated = bundles::together(item)
+            .any(|change| self.changes.get(&change.key).is_some_and(|known| known.gated.contains(&change.head)));
         match queue.pipeline.as_str() {
             "check" => self.supersedes && is_gated,
             AUDIT => self.is_reconfigured,
@@ -557,21 +555,7 @@ impl Oracle {
         let own = &item.candidate.change;
         let needs = item.candidate.needs.iter().map(|need| &need.change);
         let below = needs.filter(|need| with_needs && branch_of(need) == branch_of(own));
-        let mut tree = onto.clone();
-        for change in below.chain([own]) {
-            // What is in its branch already brings nothing more, whatever was done to its files since.
-            // An older revision than the one that landed may bring what that took out again.
-            let known = self.changes.get(&change.key)?;
-            // What was put there as other commits is merged once more.
-            let mode = self.mode_of(&change.key.project);
-            let is_there = known.merged == Some(Merged::ByHand) || !is_anew(mode);
-            if is_there && known.holds(&change.head) && known.merged_at.is_some_and(|at| at <= onto_at) {
-                continue;
-            }
-            let revision = known.revisions.get(&change.head)?;
-            tree = revision.put(mode, &tree)?;
-        }
-        Some(tree)
+        below.chain([own]).try_fold(onto.clone(), |tree, change| self.put_one(change, tree, Some(onto_at)))
     }
 
     /// Returns whether an item, or what it needs, did not merge with some state of its branch while it stood in its queue.
@@ -591,7 +575,7 @@ impl Oracle {
                 let put = |with_needs| self.put(&of_branch, &tip.tree, at, with_needs);
                 put(false).is_none() || put(true).is_none()
             })
-        })
+        }) || self.conflicts_as_one(item, stood)
     }
 }
 

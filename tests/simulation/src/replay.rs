@@ -11,6 +11,7 @@ mod discards;
 mod entering;
 mod facts;
 mod finish;
+mod guests;
 mod jobs;
 mod line;
 mod paused;
@@ -104,6 +105,11 @@ impl Replay {
         let rules = self.shape.window_of(head.key.pipeline.as_str());
         let new = || Line::new(head.key.clone(), head.manager, head.layout, rules);
         let before = self.lines.remove(&head.key).unwrap_or_else(new);
+        // Where the own queue of a guest says that this one stands is known there from now on; that it had to say so is compared.
+        for door in &facts.doors {
+            let new = || Line::new(door.key.clone(), door.manager, door.layout, rules);
+            self.lines.entry(door.key.clone()).or_insert_with(new).stands_in.clone_from(&door.stands_in);
+        }
         if is_believed(facts) {
             self.believed += 1;
             let mut line = before;

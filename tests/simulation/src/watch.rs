@@ -5,6 +5,7 @@ mod discards;
 mod few_needs;
 mod follows;
 mod graphs;
+mod guests;
 mod health;
 mod holds;
 mod kinds;
@@ -42,7 +43,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Watch {
     /// Queues as they stand.
     pub heads: BTreeMap<QueueKey, Head>,
-    /// Items that the queue which was written last held before that.
+    /// Queues that the transaction which is looked at writes.
+    written: BTreeSet<QueueKey>,
+    /// Items that these held before that.
     former: BTreeSet<ItemId>,
     /// Those of them that were landing, or had landed.
     former_landing: BTreeSet<ItemId>,
@@ -107,6 +110,7 @@ impl Watch {
             shape: shape.clone(),
             locks: Locks::new(shape.semaphore_max as usize),
             heads: BTreeMap::new(),
+            written: BTreeSet::new(),
             former: BTreeSet::new(),
             former_landing: BTreeSet::new(),
             left: Vec::new(),
@@ -142,12 +146,16 @@ impl Watch {
         let mut news = Vec::new();
         for transaction in written.chunk_by(|a, b| a.transaction == b.transaction) {
             self.left.clear();
+            self.written.clear();
+            self.former.clear();
+            self.former_landing.clear();
             for write in transaction {
                 self.see_one(write, &mut news).map_err(|why| told(write, &why))?;
             }
             for write in transaction {
                 self.see_together(write, transaction, &mut news).map_err(|why| told(write, &why))?;
             }
+            self.guests()?;
         }
         Ok(news)
     }
@@ -486,11 +494,12 @@ impl Watch {
         if let Some(why) = head.frozen.as_ref().filter(|_| before.is_none_or(|head| head.frozen.is_none())) {
             news.push(News::Line(format!("{} is frozen: {why}", head.key)));
         }
+        self.written.insert(head.key.clone());
         let former = self.heads.insert(head.key.clone(), head);
         let former: Vec<Slot> = former.into_iter().flat_map(|head| head.slots).collect();
         let landing = former.iter().filter(|slot| slot.standing.is_decided());
-        self.former_landing = landing.map(|slot| slot.id.clone()).collect();
-        self.former = former.into_iter().map(|slot| slot.id).collect();
+        self.former_landing.extend(landing.map(|slot| slot.id.clone()));
+        self.former.extend(former.into_iter().map(|slot| slot.id));
         Ok(())
     }
 }

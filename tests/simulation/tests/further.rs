@@ -1,5 +1,5 @@
-//! What seeds play from 4000000 and 5000000 on: sites that play it fail nothing, and each rule of it that is broken on purpose is
-//! noticed.
+//! What seeds play from 4000000 and 5000000 on, and changes that need each other: sites that play it fail nothing, and each rule of it
+//! that is broken on purpose is noticed.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_simulation::plays::Play;
@@ -190,4 +190,14 @@ fn a_project_that_a_job_requires_and_is_not_given_is_noticed() {
     all_kept(|seed| with(&[Play::RequiredProjects], seed));
     all_kept(|seed| with(&[Play::RequiredProjects, Play::Cycles, Play::Forward, Play::Reloads], seed));
     caught_with("is to be given", Mutation::UntoldProjects, |seed| with(&[Play::RequiredProjects], seed));
+}
+
+/// D10: where each change has a queue of its own, those that need each other stand in one of these, and the others know in which.
+#[test]
+fn a_change_that_stands_in_another_queue_unknown_to_its_own_is_noticed() {
+    let busy = |plays: &[Play], seed| Shape { changes: 9, actions: 20, ..with(plays, seed) };
+    all_kept(|seed| busy(&[Play::Cycles], seed));
+    all_kept(|seed| busy(&[Play::Cycles, Play::Gerrit, Play::Supersedes, Play::Graphs, Play::Artifacts], seed));
+    all_kept(|seed| busy(&[Play::Cycles, Play::Mails, Play::Pauses, Play::Discards, Play::Bursts], seed));
+    caught_with("as a guest", Mutation::LostGuests, |seed| busy(&[Play::Cycles], seed));
 }

@@ -1,8 +1,9 @@
 //! Revisions as people made them, and what each of the ways to merge makes of a branch with one.
 
-use super::{Known, Oracle};
+use super::{Known, Merged, Oracle};
 use crate::truth;
 use sluice_model::ProjectName;
+use sluice_model::change::ChangeRef;
 use sluice_model::git::{MergeMode, Oid};
 use sluice_scenarios::repos::Tree;
 
@@ -45,7 +46,7 @@ impl Known {
 }
 
 /// Returns whether what is merged in that way is in its branch as other commits than it was proposed as.
-pub(super) fn is_anew(mode: MergeMode) -> bool {
+fn is_anew(mode: MergeMode) -> bool {
     !matches!(mode, MergeMode::Merge | MergeMode::MergeResolve)
 }
 
@@ -53,6 +54,21 @@ impl Oracle {
     /// Returns how a project says that its changes are merged.
     pub(super) fn mode_of(&self, project: &ProjectName) -> MergeMode {
         self.modes.get(project).copied().unwrap_or_default()
+    }
+
+    /// Returns what a tree is with a change's revision; `None` where that does not merge. `onto_at` is which of its branch's states the
+    /// tree is made on, where the change may be in that already.
+    pub(super) fn put_one(&self, change: &ChangeRef, tree: Tree, onto_at: Option<usize>) -> Option<Tree> {
+        let known = self.changes.get(&change.key)?;
+        let mode = self.mode_of(&change.key.project);
+        // What is in its branch already brings nothing more, whatever was done to its files since; what was put there as other commits
+        // is merged once more. An older revision than the one that landed may bring what that took out again.
+        let is_kept = known.merged == Some(Merged::ByHand) || !is_anew(mode);
+        let is_below = onto_at.is_some_and(|onto_at| known.merged_at.is_some_and(|at| at <= onto_at));
+        if is_kept && is_below && known.holds(&change.head) {
+            return Some(tree);
+        }
+        known.revisions.get(&change.head)?.put(mode, &tree)
     }
 }
 

@@ -67,6 +67,7 @@ pub(super) fn differences(turn: &Turn<'_>, facts: &Facts) -> Vec<String> {
     let resumed = |all: &BTreeSet<BuildId>| list(all.iter().map(ToString::to_string));
     compare("which paused builds go on", resumed(&facts.resumes), resumed(&turn.resumes));
     compare_stops(turn, facts, &mut compare);
+    found.extend(turn.differences_elsewhere(facts));
     found
 }
 
@@ -208,7 +209,7 @@ fn change_of(id: &ItemId, turn: &Turn<'_>) -> String {
     recorded.or_else(own).unwrap_or_else(|| id.to_string())
 }
 
-fn list(texts: impl IntoIterator<Item = String>) -> String {
+pub(super) fn list(texts: impl IntoIterator<Item = String>) -> String {
     let texts: Vec<String> = texts.into_iter().collect();
     if texts.is_empty() { "nothing".to_owned() } else { texts.join(", ") }
 }

@@ -15,9 +15,13 @@ const REPLACED: [&str; 2] = ["a new revision takes its place", "its dependencies
 impl Turn<'_> {
     /// Returns whether a decision did nothing with an offer that it took in, as far as it shows.
     pub(super) fn is_discarded(&self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
-        if arrival.by_operator || !self.known.was_discarded(&self.line.key.tenant) {
-            return false;
-        }
+        !arrival.by_operator
+            && self.known.was_discarded(&self.line.key.tenant)
+            && self.comes_to_nothing(arrival, candidates)
+    }
+
+    /// Returns whether nothing entered, or left for what enters, by an offer that was taken in.
+    pub(super) fn comes_to_nothing(&self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
         let enters = |candidate: &Candidate| self.facts.after(&self.id_of(arrival, &candidate.change)).is_some();
         let replaces = |candidate: &Candidate| {
             let mut left = self.facts.left.values();

@@ -1,6 +1,6 @@
 //! What comes into a queue, what news take out of it, and what operators do to it.
 
-use super::line::{Answer, Place};
+use super::line::{Answer, Line, Place};
 use super::turn::Turn;
 use sluice_config::pipeline::Manager;
 use sluice_gate::{Arrival, ArrivalKind, Candidate, Standing};
@@ -15,6 +15,7 @@ impl Turn<'_> {
     /// Does what an operator says. What a thaw leaves is believed.
     pub(super) fn hear_word(&mut self, arrival: &Arrival) {
         match &arrival.kind {
+            ArrivalKind::Dequeue { .. } if self.is_for_another(arrival) => {}
             ArrivalKind::Dequeue { key, head, .. } => {
                 self.step(format!("an operator takes {key} out"));
                 let is_meant = |place: &&Place| {
@@ -31,6 +32,7 @@ impl Turn<'_> {
             ArrivalKind::Enqueue { .. }
             | ArrivalKind::Seen { .. }
             | ArrivalKind::Superseded { .. }
+            | ArrivalKind::MakeWay { .. }
             | ArrivalKind::Thaw { .. } => {}
         }
     }
@@ -39,6 +41,8 @@ impl Turn<'_> {
     pub(super) fn hear_arrival(&mut self, arrival: &Arrival) {
         match &arrival.kind {
             ArrivalKind::Enqueue { candidates } if self.is_discarded(arrival, candidates) => self.pass_over(candidates),
+            _ if self.is_for_another(arrival) => {}
+            ArrivalKind::MakeWay { change, as_of, .. } => self.make_way(change, *as_of),
             ArrivalKind::Enqueue { candidates } => self.enqueue_all(arrival, candidates),
             ArrivalKind::Superseded { change, .. } => {
                 self.step(format!("{change} entered a pipeline that supersedes this one"));
@@ -88,7 +92,7 @@ impl Turn<'_> {
     }
 
     /// Returns whether something newer is known of a change that stands here; otherwise it is known as of that moment from now on.
-    fn is_outdated(&mut self, key: &ChangeKey, as_of: Timestamp) -> bool {
+    pub(super) fn is_outdated(&mut self, key: &ChangeKey, as_of: Timestamp) -> bool {
         let newest = self.line.places.iter().filter(|place| place.change.key == *key).map(|place| place.as_of).max();
         let Some(newest) = newest.filter(|_| as_of.0 > 0) else { return false };
         if as_of < newest {
@@ -142,7 +146,8 @@ impl Turn<'_> {
     /// Enqueues changes in the order they are to stand, those that need each other with the last of them.
     fn enqueue_all(&mut self, arrival: &Arrival, candidates: &[Candidate]) {
         for (at, candidate) in candidates.iter().enumerate() {
-            if !self.line.is_dependent() || candidate.cycle.is_empty() || candidate.refused.is_some() {
+            let is_one = matches!(self.line.manager, Manager::Dependent | Manager::Independent);
+            if !is_one || candidate.cycle.is_empty() || candidate.refused.is_some() {
                 self.enqueue(arrival, candidate);
             } else if !candidates[at + 1..].iter().any(|later| candidate.cycle.contains(&later.change.key)) {
                 self.enqueue_cycle(arrival, candidate, candidates);
@@ -161,7 +166,8 @@ impl Turn<'_> {
             let place = &self.line.places[at];
             let has_landed = place.standing == Standing::Reporting && place.is_in_branch;
             let is_let_go = place.is_let_go && !place.is_decided();
-            if has_landed || (place.change == *change && !is_let_go && !needs_more) {
+            let is_kept = !is_let_go && !needs_more && !self.is_tied_otherwise(at, candidate);
+            if has_landed || (place.change == *change && is_kept) {
                 return;
             }
             self.leave_together(at, "DEQUEUED");
@@ -180,7 +186,7 @@ impl Turn<'_> {
 
     /// Returns whether a change stands here that comes again with a need that it is not tested on, or with a newer revision of one. That
     /// counts where each is tested for itself and nothing lands.
-    fn needs_more(&self, candidate: &Candidate) -> bool {
+    pub(super) fn needs_more(&self, candidate: &Candidate) -> bool {
         if self.line.manager != Manager::Independent || self.line.lands || candidate.refused.is_some() {
             return false;
         }
@@ -239,6 +245,7 @@ impl Turn<'_> {
         place.needs = candidate.needs.iter().map(|need| need.change.clone()).collect();
         place.below = candidate.needs.iter().map(|need| (need.change.clone(), need.as_of)).collect();
         place.cycle.clone_from(&candidate.cycle);
+        place.mates.clone_from(&candidate.mates);
         place.as_of = candidate.as_of;
         self.step(format!("{change} enters"));
         self.line.places.push(place);
@@ -259,16 +266,25 @@ impl Turn<'_> {
             let changes = self.line.places[bundle].iter().map(|place| &place.change);
             changes.eq(members.iter().map(|member| &member.change))
         });
+        // What comes on top of more than it is tested on begins anew where each change has a queue of its own.
+        let needs_more = members.iter().any(|member| self.needs_more(member));
+        if is_here && !needs_more {
+            return self.step(format!("{} is there already, with all that need it", one.change));
+        }
+        let is_ordered = !self.line.is_dependent() && !needs_more;
+        if is_ordered && members.iter().any(|member| self.is_outdated(&member.change.key, member.as_of)) {
+            return self.step("that is older than what is known of one of them".to_owned());
+        }
         let has_landed = |member: &&Candidate| {
             let mut places = self.line.places.iter().filter(|place| place.change.key == member.change.key);
             places.any(|place| place.standing == Standing::Reporting && place.is_in_branch)
         };
-        if is_here || members.iter().any(has_landed) {
-            return self.step(format!("{} is there already, with all that need it", one.change));
+        if members.iter().any(has_landed) {
+            return self.step(format!("{} has landed, or one that needs it", one.change));
         }
         for member in &members {
-            let here = self.line.places.iter().position(|place| place.change.key == member.change.key);
-            if let Some(at) = here {
+            let here = |line: &Line| line.places.iter().position(|place| place.change.key == member.change.key);
+            while let Some(at) = here(&self.line) {
                 self.leave_together(at, "DEQUEUED");
             }
         }

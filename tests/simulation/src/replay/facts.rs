@@ -8,8 +8,9 @@ use sluice_gate::{
 };
 use sluice_memory::Written;
 use sluice_model::build::{BuildResult, Order, Phase, Run};
+use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::Oid;
-use sluice_model::{BuildId, ItemId, QueueKey, TenantName};
+use sluice_model::{BuildId, ItemId, QueueKey, TenantName, Timestamp};
 use sluice_records::codec::decode;
 use sluice_records::queue::partition;
 use sluice_records::report::Buildset;
@@ -33,6 +34,10 @@ pub(super) struct Facts {
     pub(super) taken: Vec<(String, Arrival)>,
     /// What had arrived and still waits, in the same order.
     pub(super) waiting: Vec<(String, Arrival)>,
+    /// What was sent to other queues, each with the partition of that.
+    pub(super) sent: Vec<(String, Arrival)>,
+    /// What other queues' heads say since, that were written with this one.
+    pub(super) doors: Vec<StoredHead>,
     /// What left, with how it ended.
     pub(super) left: BTreeMap<ItemId, Buildset>,
     /// Landings that were ordered.
@@ -71,6 +76,9 @@ pub(super) struct Known {
     /// The states of each semaphore, each with when it was written.
     semaphores: BTreeMap<Key, Vec<(u64, Semaphore)>>,
     items: BTreeMap<ItemId, Item>,
+    /// The revisions of each change that ever stood in a pipeline, by how the partitions of its queues begin, each with as of when it was
+    /// known last.
+    revisions: BTreeMap<(String, ChangeKey), BTreeMap<Oid, Timestamp>>,
     arrivals: BTreeMap<Key, Arrival>,
     /// The trees of states that merge, by item, state and layout.
     trees: BTreeMap<(ItemId, u64, u64), Oid>,
@@ -143,6 +151,13 @@ impl Known {
         builds.len() + queues.len()
     }
 
+    /// Returns whether another revision of a change ever stood in the pipeline of a queue of which something newer was known than of this.
+    pub(super) fn was_newer(&self, queue: &QueueKey, change: &ChangeRef, as_of: Timestamp) -> bool {
+        let of = (pipeline_of(&partition(queue)), change.key.clone());
+        let mut others = self.revisions.get(&of).into_iter().flatten().filter(|(head, _)| **head != change.head);
+        as_of.0 > 0 && others.any(|(_, known)| *known > as_of)
+    }
+
     /// Returns whether an operator ever had answers of a tenant wait.
     pub(super) fn was_held(&self, tenant: &TenantName) -> bool {
         self.held.contains(tenant)
@@ -178,7 +193,10 @@ impl Known {
         for write in transaction {
             self.see_one(write, &mut heard)?;
         }
-        let Some((revision, stored)) = heard.head else { return Ok(None) };
+        // The one that decides is written first.
+        let mut heads = heard.heads.into_iter();
+        let Some((revision, stored)) = heads.next() else { return Ok(None) };
+        let doors = heads.map(|(_, stored)| stored).collect();
         let head = stored.whole(|id| self.items.get(id)).map_err(|torn| torn.to_string())?;
         let heads = self.heads.entry(head.key.clone()).or_default();
         // Of some moves in a row what else there is was read before the first of them.
@@ -200,6 +218,8 @@ impl Known {
             items,
             taken: in_order(&heard.taken),
             waiting: in_order(&self.arrivals),
+            sent: heard.sent,
+            doors,
             left,
             landings: heard.landings,
             orders: heard.orders,
@@ -218,10 +238,16 @@ impl Known {
         match (kind(&key.partition).as_str(), kind(&key.sort).as_str(), &write.after) {
             ("queue", "head", Some(after)) => {
                 let is_struck_off = write.before.as_ref().is_some_and(|before| before.revision == after.revision);
-                heard.head = (!is_struck_off).then_some((after.revision, read(after)?));
+                if !is_struck_off {
+                    heard.heads.push((after.revision, read(after)?));
+                }
             }
             ("queue", "item", Some(after)) => {
                 let item: Item = read(after)?;
+                let change = &item.candidate.change;
+                let of = (pipeline_of(&key.partition), change.key.clone());
+                let known = self.revisions.entry(of).or_default().entry(change.head.clone()).or_default();
+                *known = (*known).max(item.candidate.as_of);
                 self.items.insert(item.id.clone(), item);
             }
             ("queue", "item", None) => {
@@ -229,7 +255,9 @@ impl Known {
                 self.items.remove(&item.id);
             }
             ("queue", "arrival", Some(after)) => {
-                self.arrivals.insert(key.clone(), read(after)?);
+                let arrival: Arrival = read(after)?;
+                heard.sent.push((key.partition.clone(), arrival.clone()));
+                self.arrivals.insert(key.clone(), arrival);
             }
             ("queue", "arrival", None) => {
                 self.arrivals.remove(key);
@@ -301,13 +329,19 @@ impl Known {
 /// What one transaction says.
 #[derive(Default)]
 struct Heard {
-    head: Option<(u64, StoredHead)>,
+    heads: Vec<(u64, StoredHead)>,
     taken: BTreeMap<Key, Arrival>,
+    sent: Vec<(String, Arrival)>,
     landings: Vec<Landing>,
     orders: BTreeSet<(ItemId, String)>,
     stops: BTreeSet<BuildId>,
     resumes: BTreeSet<BuildId>,
     sets: BTreeMap<ItemId, Buildset>,
+}
+
+/// Returns how the partitions of all queues of a queue's pipeline begin.
+fn pipeline_of(partition: &str) -> String {
+    partition.rsplit_once('/').map_or(partition, |(pipeline, _)| pipeline).to_owned()
 }
 
 /// Returns the jobs that a build's `zuul.child_jobs` names, where it returned that.

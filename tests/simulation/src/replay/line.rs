@@ -9,7 +9,7 @@ use sluice_model::build::BuildResult;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::Oid;
 use sluice_model::job::Dependency;
-use sluice_model::{BuildId, ItemId, QueueKey, Timestamp};
+use sluice_model::{BuildId, ItemId, QueueKey, QueueName, Timestamp};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -29,6 +29,8 @@ pub(super) struct Line {
     /// Whether a success in its pipeline is put into its branch.
     pub(super) lands: bool,
     pub(super) places: Vec<Place>,
+    /// The queue in which the change stands that this one is the own queue of, as one with others.
+    pub(super) stands_in: Option<QueueName>,
     /// What landed, with how its head begins where a push brought it: its forge takes no other revision for merged.
     pub(super) landed: Vec<(ChangeKey, String)>,
     /// What was replayed last, oldest first.
@@ -44,6 +46,8 @@ pub(super) struct Place {
     /// The revisions that it came to be tested on, each with as of when it was known so.
     pub(super) below: Vec<(ChangeRef, Timestamp)>,
     pub(super) cycle: Vec<ChangeKey>,
+    /// Those that need it as much as it needs them where each is tested for itself.
+    pub(super) mates: Vec<ChangeKey>,
     /// As of when it is known so.
     pub(super) as_of: Timestamp,
     /// Whether it needs the one before it as much as that one needs it.
@@ -188,6 +192,7 @@ impl Place {
             needs: Vec::new(),
             below: Vec::new(),
             cycle: Vec::new(),
+            mates: Vec::new(),
             as_of: Timestamp::default(),
             joined,
             is_let_go: false,
@@ -275,6 +280,7 @@ impl Place {
         self.needs = candidate.needs.iter().map(|need| need.change.clone()).collect();
         self.below = candidate.needs.iter().map(|need| (need.change.clone(), need.as_of)).collect();
         self.cycle.clone_from(&candidate.cycle);
+        self.mates.clone_from(&candidate.mates);
         self.as_of = candidate.as_of;
         self.is_let_go = candidate.refused.is_some();
         self.known_state = item.generation;
@@ -316,6 +322,7 @@ impl Line {
             layout,
             is_frozen: false,
             places: Vec::new(),
+            stands_in: None,
             landed: Vec::new(),
             steps: VecDeque::new(),
         }
@@ -326,6 +333,7 @@ impl Line {
         let head = &facts.head;
         (self.manager, self.window, self.layout) = (head.manager, head.window, head.layout);
         self.is_frozen = head.frozen.is_some();
+        self.stands_in.clone_from(&head.stands_in);
         let heads = head.landed_heads.iter().cloned().chain(std::iter::repeat(String::new()));
         self.landed = head.landed.iter().cloned().zip(heads).collect();
         let believed = head.slots.iter().map(|slot| {

@@ -7,7 +7,7 @@ use super::turn::Turn;
 use super::waits::wrong_wait;
 use crate::windows::Window;
 use sluice_config::pipeline::Manager;
-use sluice_gate::queue::{Ahead, Slot};
+use sluice_gate::queue::{Ahead, Slot, own_queue};
 use sluice_gate::{Arrival, ArrivalKind, Candidate, Head, Item, Job, Standing, WaitsFor};
 use sluice_model::build::BuildResult;
 use sluice_model::change::{ChangeKey, ChangeRef};
@@ -60,6 +60,8 @@ fn nothing_new() -> Facts {
         items: BTreeMap::new(),
         taken: Vec::new(),
         waiting: Vec::new(),
+        sent: Vec::new(),
+        doors: Vec::new(),
         left: BTreeMap::new(),
         landings: Vec::new(),
         orders: BTreeSet::new(),
@@ -305,4 +307,112 @@ fn a_decision_that_differs_is_told() {
     assert_eq!(told(ahead(), 20), Vec::<String>::new());
     assert!(told(None, 20)[0].starts_with("what org/t0p0#2 at head is tested on: its branch was decided"));
     assert!(told(ahead(), 7)[0].starts_with("the window: 7 was decided, and the model decides 20"));
+}
+
+/// Returns the own queue of a change in a pipeline where each has one, with what stands there.
+fn own_line(number: u64, places: Vec<Place>) -> Line {
+    let queue = own_queue(&place(number, RUNS).change.key);
+    let key = QueueKey { pipeline: "check".into(), queue, ..key() };
+    Line { places, ..Line::new(key, Manager::Independent, 1, Window::NONE) }
+}
+
+/// Returns a revision of a queue that took this in.
+fn told(line: &Line, kind: ArrivalKind) -> Facts {
+    let (id, event_id) = (ArrivalId::derive(&["told"]), "event".to_owned());
+    let arrival = Arrival { id, at: Timestamp(1), event_id, layout: 1, by_operator: false, kind };
+    let mut head = Head::new(line.key.clone(), Manager::Independent, 0, 1);
+    head.stands_in.clone_from(&line.stands_in);
+    Facts { head, taken: vec![("arrival".to_owned(), arrival)], ..nothing_new() }
+}
+
+/// Returns changes that need each other as they are offered.
+fn as_one(numbers: [u64; 2]) -> Vec<Candidate> {
+    let bare = numbers.map(|number| Candidate::bare(&place(number, RUNS).change));
+    let cycle: Vec<ChangeKey> = bare.iter().map(|one| one.change.key.clone()).collect();
+    let mate = |at: usize| vec![bare[1 - at].clone()];
+    [0, 1].map(|at| Candidate { needs: mate(at), cycle: cycle.clone(), ..bare[at].clone() }).to_vec()
+}
+
+/// Returns two places that stand as one, each on its branch.
+fn bundle(numbers: [u64; 2]) -> Vec<Place> {
+    let cycle: Vec<ChangeKey> = numbers.iter().map(|number| place(*number, RUNS).change.key).collect();
+    let own = |(at, number): (usize, u64)| {
+        let joined = at > 0;
+        Place { ahead: None, cycle: cycle.clone(), joined, as_of: Timestamp(5), ..place(number, RUNS) }
+    };
+    numbers.into_iter().enumerate().map(own).collect()
+}
+
+/// D10: where each change has a queue of its own, those that need each other stand in that of the first, and the others' say so.
+#[test]
+fn changes_that_need_each_other_enter_the_queue_of_the_first_as_one() {
+    let line = own_line(1, Vec::new());
+    let mut facts = told(&line, ArrivalKind::Enqueue { candidates: as_one([1, 2]) });
+    let known = Known::default();
+    let home = line.key.clone();
+    let mut turn = Turn::new(line.clone(), &facts, &known);
+    turn.play();
+    assert_eq!(turn.line.places.iter().map(|place| place.joined).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(turn.differences_elsewhere(&facts).len(), 1, "the other one's own queue was not written");
+
+    let own = Head::new(own_line(2, Vec::new()).key, Manager::Independent, 0, 1);
+    facts.doors = vec![Head { stands_in: Some(home.queue), ..own }.stored()];
+    let mut turn = Turn::new(line, &facts, &known);
+    turn.play();
+    assert_eq!(turn.differences_elsewhere(&facts), Vec::<String>::new());
+}
+
+/// D10: what the own queue of a guest is told is for where that stands, and what another queue is told of it once it has left is for its
+/// own.
+#[test]
+fn what_is_told_of_a_change_reaches_the_queue_in_which_it_stands() {
+    let known = Known::default();
+    let lent = Line { stands_in: Some(own_line(1, Vec::new()).key.queue), ..own_line(2, Vec::new()) };
+    let (home, left) = (own_line(1, bundle([1, 2])), own_line(1, Vec::new()));
+    let news = || ArrivalKind::Seen {
+        change: ChangeRef { head: "newer".into(), ..place(2, RUNS).change },
+        gone: None,
+        merged: false,
+        needs: None,
+        as_of: Timestamp(9),
+    };
+    let own = |number: u64| Some(own_line(number, Vec::new()).key);
+    for (line, to, leave) in [(lent, own(1), 0), (home, None, 2), (left, own(2), 0)] {
+        let facts = told(&line, news());
+        let mut turn = Turn::new(line, &facts, &known);
+        turn.play();
+        let sent: Vec<&QueueKey> = turn.sent.iter().map(|(queue, _)| queue).collect();
+        let due: Vec<&QueueKey> = to.iter().collect();
+        assert_eq!((sent, turn.left.len()), (due, leave));
+    }
+}
+
+/// D10: a change leaves where another queue is to have it, with those that stand as one with it, unless something newer is known there.
+#[test]
+fn a_change_makes_way_with_all_that_stand_as_one_with_it() {
+    let known = Known::default();
+    for (head, as_of, leave) in [("head", 4, 2), ("older", 4, 0), ("newer", 6, 2)] {
+        let line = own_line(1, bundle([1, 2]));
+        let change = ChangeRef { head: head.into(), ..place(1, RUNS).change };
+        let to = QueueName("another".to_owned());
+        let facts = told(&line, ArrivalKind::MakeWay { change, as_of: Timestamp(as_of), to });
+        let mut turn = Turn::new(line, &facts, &known);
+        turn.play();
+        assert_eq!(turn.left.len(), leave, "{head}");
+    }
+}
+
+/// D10: a change that is offered by itself leaves those that it stands as one with, and enters by itself.
+#[test]
+fn a_change_that_needs_no_other_any_more_is_tested_by_itself() {
+    let known = Known::default();
+    let own = || Candidate::bare(&place(1, RUNS).change);
+    let tied = Candidate { mates: vec![place(2, RUNS).change.key], ..own() };
+    for (candidate, leave) in [(own(), 2), (tied, 0)] {
+        let line = own_line(1, bundle([1, 2]));
+        let facts = told(&line, ArrivalKind::Enqueue { candidates: vec![candidate] });
+        let mut turn = Turn::new(line, &facts, &known);
+        turn.play();
+        assert_eq!((turn.left.len(), turn.line.places.len()), (leave, if leave > 0 { 1 } else { 2 }));
+    }
 }

@@ -7,7 +7,7 @@ use super::facts::{Facts, Known};
 use super::line::{Answer, Line, Place, Stage, Task};
 use sluice_gate::{Arrival, ArrivalKind, Item, Job, JobStatus, LandingEnd, Standing};
 use sluice_model::build::BuildResult;
-use sluice_model::{BuildId, ItemId};
+use sluice_model::{BuildId, ItemId, QueueKey, QueueName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -19,6 +19,10 @@ pub(super) struct Turn<'a> {
     pub(super) line: Line,
     pub(super) facts: &'a Facts,
     pub(super) known: &'a Known,
+    /// The own queues of what stood here as a guest before.
+    pub(super) guests: BTreeSet<QueueName>,
+    /// What is for other queues, and is sent there as it is.
+    pub(super) sent: Vec<(QueueKey, Arrival)>,
     /// What left, with how it ended.
     pub(super) left: BTreeMap<ItemId, String>,
     /// Which states are to land.
@@ -40,13 +44,17 @@ pub(super) struct Turn<'a> {
 impl<'a> Turn<'a> {
     /// Returns a revision of a queue that was so before.
     pub(super) fn new(line: Line, facts: &'a Facts, known: &'a Known) -> Self {
-        let (left, landings, orders, stops, resumes, lost, misheard, steps) = Default::default();
-        Self { line, facts, known, left, landings, orders, stops, resumes, lost, misheard, steps }
+        let (sent, left, landings, orders, stops, resumes, lost, misheard, steps) = Default::default();
+        let guests = line.guests();
+        Self { line, facts, known, guests, sent, left, landings, orders, stops, resumes, lost, misheard, steps }
     }
 
     /// Decides.
     pub(super) fn play(&mut self) {
         self.follow_layout();
+        if let Some(to) = self.line.stands_in.clone() {
+            return self.send_all_on(&to);
+        }
         self.throw_away();
         self.hear_answers();
         self.take_in();

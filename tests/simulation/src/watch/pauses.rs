@@ -1,5 +1,6 @@
 //! What operators hold back waits: events, and answers, until they let them go on. What they have discarded is known here as well.
 
+use super::guests::is_sent_on;
 use super::{Watch, both, read};
 use sluice_gate::{Arrival, Ask, Head, Item};
 use sluice_memory::Written;
@@ -44,13 +45,13 @@ impl Pauses {
 }
 
 impl Watch {
-    /// Judges an arrival that is taken in: while events wait only what an operator asked for is.
+    /// Judges an arrival that is taken in: while events wait only what an operator asked for is. What is sent on to the queue in which
+    /// its change stands waits there.
     pub(super) fn may_be_heard(&self, write: &Written, transaction: &[Written]) -> Result<(), String> {
         self.may_enter(write, transaction)?;
-        if self.held(&self.pauses.triggers, write).is_none() {
-            return Ok(());
-        }
+        let Some(head) = self.held(&self.pauses.triggers, write) else { return Ok(()) };
         match read::<Arrival>(write.before.as_ref())? {
+            Some(arrival) if head.stands_in.is_some() && is_sent_on(&arrival, transaction)? => Ok(()),
             Some(arrival) if !arrival.by_operator => {
                 Err("it is taken in, and an operator has what comes wait".to_owned())
             }
