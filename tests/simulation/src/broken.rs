@@ -16,7 +16,10 @@ use sluice_runtime::port::{Incoming, Outgoing};
 use sluice_runtime::record::{Committed, Expect, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports, Queues, Records};
 use std::sync::Arc;
-use texts::{with_field, with_nodesets, with_number, with_second, without, without_each, without_job};
+use texts::{
+    anew, aside, with_field, with_last_before, with_nodesets, with_number, with_second, without, without_each,
+    without_job,
+};
 
 /// Of so many revisions of a queue one is written otherwise, where that is done now and then.
 const NOW_AND_THEN: u64 = 8;

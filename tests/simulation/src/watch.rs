@@ -156,6 +156,7 @@ impl Watch {
                 self.see_together(write, transaction, &mut news).map_err(|why| told(write, &why))?;
             }
             self.guests()?;
+            Self::leave_as_one(transaction)?;
         }
         Ok(news)
     }

@@ -1,13 +1,18 @@
 //! Changes that need each other where each has a queue of its own: they stand in one of these queues, and the others say in which.
 
 use super::{Kind, Watch, key_of, kind, read};
+use crate::plays::lands;
 use sluice_config::pipeline::Manager;
 use sluice_gate::queue::own_queue;
 use sluice_gate::{Arrival, Head};
 use sluice_memory::Written;
 use sluice_model::change::ChangeKey;
 use sluice_model::{PipelineName, QueueKey, TenantName};
+use sluice_records::report::Buildset;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// How one leaves of those that stand as one, by which all others fail.
+const OF_ONE: [&str; 2] = ["MERGE_CONFLICT", "CONFIG_ERROR"];
 
 impl Watch {
     /// Judges where changes stand, of the pipelines to which queues belong that a transaction wrote: each in one queue alone, and where
@@ -34,6 +39,38 @@ impl Watch {
                 }
             }
             self.lends(head)?;
+        }
+        Ok(())
+    }
+
+    /// Judges changes that stood as one where nothing lands: they leave in one transaction, with results that go together.
+    pub(super) fn leave_as_one(transaction: &[Written]) -> Result<(), String> {
+        let mut left: BTreeMap<(QueueKey, Vec<ChangeKey>), Vec<String>> = BTreeMap::new();
+        for write in transaction.iter().filter(|write| write.before.is_none()) {
+            if key_of(write).is_none_or(|key| kind(key) != Kind::Buildset) {
+                continue;
+            }
+            let Some(set): Option<Buildset> = read(write.after.as_ref())? else { continue };
+            let cycle = set.item.candidate.cycle;
+            if !cycle.is_empty() && !lands(set.queue.pipeline.as_str()) {
+                left.entry((set.queue, cycle)).or_default().push(set.result);
+            }
+        }
+        for ((queue, cycle), results) in left {
+            // They may have come and left again in one decision.
+            let is_whole = results.len().is_multiple_of(cycle.len());
+            let of_one = results.iter().filter(|result| OF_ONE.contains(&result.as_str())).count();
+            let others: BTreeSet<&String> =
+                results.iter().filter(|result| !OF_ONE.contains(&result.as_str())).collect();
+            let is_alike = match of_one {
+                0 => others.len() == 1,
+                1 => others.iter().all(|result| *result == "FAILURE"),
+                _ => false,
+            };
+            if !is_whole || !is_alike {
+                let names: Vec<String> = cycle.iter().map(ToString::to_string).collect();
+                return Err(format!("of {} some left {queue}, as {results:?}", names.join(", ")));
+            }
         }
         Ok(())
     }

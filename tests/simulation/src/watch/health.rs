@@ -42,6 +42,7 @@ impl Watch {
         let mut others = transaction.iter().filter_map(key_of);
         if set.queue.pipeline.as_str() != SHAKY
             || set.result != "FAILURE"
+            || failed_as_one(set)
             || others.any(|key| kind(key) == Kind::Health)
         {
             return Ok(());
@@ -58,8 +59,17 @@ fn of_shaky(transaction: &[Written]) -> Result<Vec<Buildset>, String> {
             sets.extend(read::<Buildset>(write.after.as_ref())?);
         }
     }
-    sets.retain(|set| set.queue.pipeline.as_str() == SHAKY && ["SUCCESS", "FAILURE"].contains(&set.result.as_str()));
+    sets.retain(|set| {
+        let is_told = ["SUCCESS", "FAILURE"].contains(&set.result.as_str()) && !failed_as_one(set);
+        set.queue.pipeline.as_str() == SHAKY && is_told
+    });
     Ok(sets)
+}
+
+/// Returns whether a change left as one of those that need each other and failed: which of them did so by itself is not told, and none
+/// counts.
+fn failed_as_one(set: &Buildset) -> bool {
+    set.result == "FAILURE" && !set.item.candidate.cycle.is_empty()
 }
 
 /// Judges who is told of an item that left: operators where the pipeline was disabled before, and otherwise those who are told as ever.
