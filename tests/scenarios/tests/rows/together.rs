@@ -158,6 +158,35 @@ fn a_change_that_stood_alone_in_check_leaves_quietly_and_enters_with_the_one_tha
     }
 }
 
+/// D10, Z6.5: where a third one makes it a cycle of three, whose queue is another one, the two leave the queue that they stood in.
+#[test]
+fn those_that_stand_as_one_move_to_the_queue_of_a_third_that_comes_to_need_them() {
+    let on = |project: &str, number: u64| format!("Depends-On: https://forge.test/{project}/pull/{number}\n");
+    let mut site = allowing(MAIN);
+    hold(&mut site);
+    let b = site.forge.propose("org/two", 2, "B", &on("org/one", 3), &[("b", "x")]);
+    let c = site.forge.propose("org/one", 3, "C", &on("org/two", 2), &[("c", "x")]);
+    site.run_until(|site| site.running().iter().filter(|job| job.starts_with("of-")).count() == 2);
+    assert_eq!(queues(&site), ["forge.test/org/one#3 holds 2", "forge.test/org/two#2 in forge.test/org/one#3"]);
+    site.forge.describe(&b, &[on("org/one", 3), on("org/one", 1)].concat(), false);
+    let a = site.forge.propose("org/one", 1, "A", &on("org/two", 2), &[("a", "x")]);
+    let as_one = [
+        "forge.test/org/one#1 holds 3",
+        "forge.test/org/one#3 in forge.test/org/one#1",
+        "forge.test/org/two#2 in forge.test/org/one#1",
+    ];
+    site.run_until(|site| queues(site) == as_one);
+    site.held.clear();
+    site.run();
+    assert!(site.builds().iter().any(|build| build == "check of-two 1 3 2"), "{:?}", site.builds());
+    for change in [&a, &b, &c] {
+        let all = checked(&site, change);
+        assert!(all.iter().any(|(result, on)| result == "SUCCESS" && on.len() == 2), "{change}: {all:?}");
+        assert_eq!(statuses(&site, change), ["demo/check success"]);
+    }
+    assert_over(&site, &[&a, &b, &c]);
+}
+
 /// D10, Z6.5: once one says that it needs the other no more, and is uploaded so, each stands in its own queue again.
 #[test]
 fn a_cycle_that_is_dissolved_has_each_tested_alone_again() {
