@@ -3,7 +3,7 @@
 
 use super::cycles::{allowing, checked, configured, configured_with, cycle, head, statuses};
 use super::system_events::asked;
-use super::{CONFIG, MAIN, comments, results, told};
+use super::{CONFIG, MAIN, comments, merged, results, told};
 use sluice_gate::queue::own_queue;
 use sluice_gate::{Arrival, ArrivalKind, StoredHead};
 use sluice_memory::poll_once;
@@ -241,6 +241,26 @@ fn a_change_that_is_closed_takes_those_that_need_it_in_turn_out_of_check() {
     under_way(&mut site);
     site.forge.close(&b);
     site.run();
+    for (change, other) in [(&a, &b), (&b, &a)] {
+        assert_eq!(checked(&site, change), [ended("DEQUEUED", &[head(&site, other)])]);
+    }
+    assert_over(&site, &[&a, &b]);
+}
+
+/// G19, Z6.5: what enters a pipeline that supersedes check leaves that, in whichever queue it stands there.
+#[test]
+fn both_leave_check_when_they_enter_the_gate_that_supersedes_it() {
+    let reviewed = "    post-review: true\n";
+    assert!(CONFIG.contains(reviewed));
+    let mut site = configured(MAIN, &CONFIG.replace(reviewed, &format!("{reviewed}    supersedes: [check]\n")));
+    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    under_way(&mut site);
+    site.forge.approve(&a);
+    site.forge.approve(&b);
+    site.run_until(|site| queues(site).is_empty());
+    site.held.clear();
+    site.run();
+    assert_eq!(merged(&site), [1, 2]);
     for (change, other) in [(&a, &b), (&b, &a)] {
         assert_eq!(checked(&site, change), [ended("DEQUEUED", &[head(&site, other)])]);
     }
