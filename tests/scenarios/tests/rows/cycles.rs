@@ -166,7 +166,7 @@ fn changes_that_came_to_need_each_other_are_checked_together_by_the_next_event_o
             let kind = EventKind::Enqueue { tenant: "demo".into(), pipeline: "check".into(), number: 1, head: None };
             let (connection, project) = (a.connection.clone(), a.project.clone());
             let effects = ask_as(&mut site, ForgeEvent { connection, project, sender: "jo".into(), kind }).unwrap();
-            assert!(effects.iter().any(|effect| effect.contains("need each other")), "{effects:?}");
+            assert!(effects.iter().any(|effect| effect.contains("as one with")), "{effects:?}");
         } else {
             site.forge.revise(&a, "more", "x");
             site.run();

@@ -238,6 +238,7 @@ fn a_change_of_a_topic_lands_after_its_parent_though_its_number_is_lower() {
     let above = upload(&site, 1, Some(&below));
     site.forge.topic(&[&above, &below], "feature");
     site.run();
+    assert_eq!(site.builds(), ["check unit 2 1"], "they are one in check, too");
     approve(&mut site, &above);
     assert_eq!(merged(&site), Vec::<u64>::new());
     approve(&mut site, &below);

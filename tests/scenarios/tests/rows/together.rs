@@ -3,7 +3,7 @@
 
 use super::cycles::{allowing, checked, configured, configured_with, cycle, head, statuses};
 use super::system_events::asked;
-use super::{CONFIG, MAIN, comments, results, told};
+use super::{CONFIG, MAIN, comments, merged, results, told};
 use sluice_gate::queue::own_queue;
 use sluice_gate::{Arrival, ArrivalKind, StoredHead};
 use sluice_memory::poll_once;
@@ -158,6 +158,35 @@ fn a_change_that_stood_alone_in_check_leaves_quietly_and_enters_with_the_one_tha
     }
 }
 
+/// D10, Z6.5: where a third one makes it a cycle of three, whose queue is another one, the two leave the queue that they stood in.
+#[test]
+fn those_that_stand_as_one_move_to_the_queue_of_a_third_that_comes_to_need_them() {
+    let on = |project: &str, number: u64| format!("Depends-On: https://forge.test/{project}/pull/{number}\n");
+    let mut site = allowing(MAIN);
+    hold(&mut site);
+    let b = site.forge.propose("org/two", 2, "B", &on("org/one", 3), &[("b", "x")]);
+    let c = site.forge.propose("org/one", 3, "C", &on("org/two", 2), &[("c", "x")]);
+    site.run_until(|site| site.running().iter().filter(|job| job.starts_with("of-")).count() == 2);
+    assert_eq!(queues(&site), ["forge.test/org/one#3 holds 2", "forge.test/org/two#2 in forge.test/org/one#3"]);
+    site.forge.describe(&b, &[on("org/one", 3), on("org/one", 1)].concat(), false);
+    let a = site.forge.propose("org/one", 1, "A", &on("org/two", 2), &[("a", "x")]);
+    let as_one = [
+        "forge.test/org/one#1 holds 3",
+        "forge.test/org/one#3 in forge.test/org/one#1",
+        "forge.test/org/two#2 in forge.test/org/one#1",
+    ];
+    site.run_until(|site| queues(site) == as_one);
+    site.held.clear();
+    site.run();
+    assert!(site.builds().iter().any(|build| build == "check of-two 1 3 2"), "{:?}", site.builds());
+    for change in [&a, &b, &c] {
+        let all = checked(&site, change);
+        assert!(all.iter().any(|(result, on)| result == "SUCCESS" && on.len() == 2), "{change}: {all:?}");
+        assert_eq!(statuses(&site, change), ["demo/check success"]);
+    }
+    assert_over(&site, &[&a, &b, &c]);
+}
+
 /// D10, Z6.5: once one says that it needs the other no more, and is uploaded so, each stands in its own queue again.
 #[test]
 fn a_cycle_that_is_dissolved_has_each_tested_alone_again() {
@@ -212,6 +241,26 @@ fn a_change_that_is_closed_takes_those_that_need_it_in_turn_out_of_check() {
     under_way(&mut site);
     site.forge.close(&b);
     site.run();
+    for (change, other) in [(&a, &b), (&b, &a)] {
+        assert_eq!(checked(&site, change), [ended("DEQUEUED", &[head(&site, other)])]);
+    }
+    assert_over(&site, &[&a, &b]);
+}
+
+/// G19, Z6.5: what enters a pipeline that supersedes check leaves that, in whichever queue it stands there.
+#[test]
+fn both_leave_check_when_they_enter_the_gate_that_supersedes_it() {
+    let reviewed = "    post-review: true\n";
+    assert!(CONFIG.contains(reviewed));
+    let mut site = configured(MAIN, &CONFIG.replace(reviewed, &format!("{reviewed}    supersedes: [check]\n")));
+    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    under_way(&mut site);
+    site.forge.approve(&a);
+    site.forge.approve(&b);
+    site.run_until(|site| queues(site).is_empty());
+    site.held.clear();
+    site.run();
+    assert_eq!(merged(&site), [1, 2]);
     for (change, other) in [(&a, &b), (&b, &a)] {
         assert_eq!(checked(&site, change), [ended("DEQUEUED", &[head(&site, other)])]);
     }
