@@ -321,6 +321,8 @@ pub fn plan(snapshot: Snapshot<'_>, now: Timestamp) -> Plan {
     }
     if let Some(to) = work.head.stands_in.clone() {
         work.send_all_on(&to);
+        // Nothing stands here that could wait for one, or hold one any more.
+        work.settle_semaphores();
         return work.into_plan();
     }
     work.freeze_again();

@@ -123,8 +123,12 @@ pub(crate) fn apply(state: &mut State, write: Write) {
         }
         Some(record) => {
             state.calls.bytes_written += record.body.len() as u64;
-            state.moment += 1;
-            state.outboxes.insert(key.clone(), state.moment);
+            // Whoever writes another cell's head leaves it with what that has still to send, and with whose write that was.
+            let is_kept = |old: &Record| (&old.write_id, &old.outbox) == (&record.write_id, &record.outbox);
+            if !before.as_ref().is_some_and(is_kept) {
+                state.moment += 1;
+                state.outboxes.insert(key.clone(), state.moment);
+            }
         }
         None => {}
     }

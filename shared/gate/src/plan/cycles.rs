@@ -248,7 +248,11 @@ impl Work<'_> {
             return self.leave_together(bundle, "NO_JOBS", "no job is to be run for it", Occasion::NoJobs);
         }
         if slots.iter().any(|slot| slot.standing == Standing::Failing) {
-            return self.leave_together(bundle, "FAILURE", CYCLE_FAILED, Occasion::CycleFailed);
+            let has_left = self.leave_together(bundle, "FAILURE", CYCLE_FAILED, Occasion::CycleFailed);
+            if has_left {
+                self.count(Occasion::Failure); // Once, whichever of them failed: each by itself counts for nothing.
+            }
+            return has_left;
         }
         if self.lands() {
             return self.order_bundle(bundle);

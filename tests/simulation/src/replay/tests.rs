@@ -148,7 +148,8 @@ fn what_is_tested_for_itself_begins_anew_on_what_is_newer() {
     {
         let below = vec![(need("head", 4).change, Timestamp(4))];
         let own = Place { below, ahead: None, ..place(2, RUNS) };
-        let before = Line { manager: Manager::Independent, lands, ..line(vec![own]) };
+        let own_key = QueueKey { queue: own_queue(&own.change.key), ..key() };
+        let before = Line { manager: Manager::Independent, lands, key: own_key, ..line(vec![own]) };
         let again = Candidate { needs: vec![need(head, as_of)], ..Candidate::bare(&place(2, RUNS).change) };
         let arrival = Arrival {
             id: ArrivalId::derive(&["again"]),

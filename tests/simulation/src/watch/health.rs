@@ -32,7 +32,7 @@ impl Watch {
         }
         match sets.as_slice() {
             // The one that was one too many is told as ever.
-            [set] => told_as(set, disabled, transaction),
+            [set] if set.item.candidate.cycle.is_empty() => told_as(set, disabled, transaction),
             _ => Ok(()),
         }
     }
@@ -59,15 +59,22 @@ fn of_shaky(transaction: &[Written]) -> Result<Vec<Buildset>, String> {
             sets.extend(read::<Buildset>(write.after.as_ref())?);
         }
     }
-    sets.retain(|set| {
-        let is_told = ["SUCCESS", "FAILURE"].contains(&set.result.as_str()) && !failed_as_one(set);
-        set.queue.pipeline.as_str() == SHAKY && is_told
-    });
-    Ok(sets)
+    sets.retain(|set| set.queue.pipeline.as_str() == SHAKY);
+    let of_others = |set: &Buildset| sets.iter().any(|other| is_mate(set, other) && other.result != "FAILURE");
+    let is_first = |set: &Buildset| set.item.candidate.cycle.first() == Some(&set.item.candidate.change.key);
+    let counts = |set: &&Buildset| {
+        ["SUCCESS", "FAILURE"].contains(&set.result.as_str())
+            && (!failed_as_one(set) || (is_first(set) && !of_others(set)))
+    };
+    Ok(sets.iter().filter(counts).cloned().collect())
 }
 
-/// Returns whether a change left as one of those that need each other and failed: which of them did so by itself is not told, and none
-/// counts.
+fn is_mate(set: &Buildset, other: &Buildset) -> bool {
+    !set.item.candidate.cycle.is_empty() && set.item.candidate.cycle == other.item.candidate.cycle
+}
+
+/// Returns whether a change left as one of those that need each other and failed: they count as one, and not at all where one of them
+/// conflicts or is configured wrongly.
 fn failed_as_one(set: &Buildset) -> bool {
     set.result == "FAILURE" && !set.item.candidate.cycle.is_empty()
 }

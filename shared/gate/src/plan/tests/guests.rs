@@ -66,8 +66,8 @@ fn changes_that_need_each_other_are_tested_as_one_in_check() {
     bench.jobs = vec![JobSummary { shared: Shared::InCycle, ..job("common") }, job("unit")];
     bench.approve_cycle("AB", "");
     assert_snapshot!(bench.run(), @r"
-    run A common on 0AB
-    run A unit on 0AB
+    run A common on 0A
+    run A unit on 0A
     run B unit on 0AB
     ");
     assert_eq!(said(&bench), "B in A");
