@@ -85,7 +85,7 @@ fn what_both_run_alike_runs_once_in_check_and_each_is_told_once() {
     assert_over(&site, &[&a, &b]);
 }
 
-/// D13, Z6.5: a job of one that fails has both voted against, whichever's it is.
+/// D13, Z6.5: a job of one that fails has both voted against, whichever's it is, and both are told whose.
 #[test]
 fn a_job_of_one_that_fails_in_check_has_both_voted_against() {
     for job in ["of-one", "of-two"] {
@@ -96,7 +96,9 @@ fn a_job_of_one_that_fails_in_check_has_both_voted_against() {
             assert_eq!(statuses(&site, change), ["demo/check failure"], "{job}");
             assert_eq!(checked(&site, change), [ended("FAILURE", &[head(&site, other)])], "{job}");
             let said = comments(&site, change);
-            assert!(said.contains("This change is part of a dependency cycle that failed."), "{said}");
+            let failed = if job == "of-one" { "org/one#1" } else { "org/two#2" };
+            let expected = format!("This change is part of a dependency cycle that failed. What failed: {failed}.");
+            assert!(said.contains(&expected), "{said}");
         }
         assert_over(&site, &[&a, &b]);
     }
