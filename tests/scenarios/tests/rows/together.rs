@@ -306,6 +306,10 @@ fn both_are_shown_in_one_queue_and_each_says_with_whom_it_stands() {
     let sizes: Vec<usize> =
         shown.as_array().unwrap().iter().map(|queue| queue["items"].as_array().unwrap().len()).collect();
     assert_eq!(sizes, [2], "{shown}");
+    let items = shown[0]["items"].as_array().unwrap();
+    let together: Vec<&serde_json::Value> = items.iter().map(|item| &item["together"]).collect();
+    let mates = |project: &str, number: u64| serde_json::json!([{"project": project, "number": number}]);
+    assert_eq!(together, [&mates("org/two", 2), &mates("org/one", 1)]);
     for (change, project, mate) in [(1, "org/one", "org/two#2"), (2, "org/two", "org/one#1")] {
         let (status, told) = asked(&site, &format!("tenant/demo/why?project={project}&change={change}"));
         assert_eq!(status, 200, "{told}");
