@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
 use sluice_config::Pipeline;
-use sluice_gate::{Arrival, ArrivalKind, Ask, Candidate, Health, Item, Job, JobStatus, Slot};
+use sluice_gate::{Arrival, ArrivalKind, Ask, Candidate, Head, Health, Item, Job, JobStatus, Slot};
 use sluice_model::change::ChangeKey;
 use sluice_model::hold::EventsHold;
 use sluice_model::{PipelineName, QueueKey, TenantName};
@@ -148,6 +148,7 @@ fn queue(scene: &Scene<'_>, narrowed: &Narrowed<'_>, key: &QueueKey, loaded: &Lo
         };
         if let Some(map) = body.as_object_mut() {
             map.insert("active".into(), json!(is_active));
+            map.insert("together".into(), loaded.head.as_ref().map_or_else(|| json!([]), |head| mates(head, position)));
         }
         Some(body)
     });
@@ -162,6 +163,12 @@ fn queue(scene: &Scene<'_>, narrowed: &Narrowed<'_>, key: &QueueKey, loaded: &Lo
         "arrivals": loaded.arrivals.iter().take(ARRIVALS_MAX).map(arrival).collect::<Vec<_>>(),
         "items": items.collect::<Vec<_>>(),
     })
+}
+
+/// Returns the changes that the one at `position` is tested as one with.
+fn mates(head: &Head, position: usize) -> Value {
+    let others = head.bundle(position).filter(|other| *other != position);
+    others.filter_map(|other| head.slots.get(other)).map(|slot| change_key(&slot.change.key)).collect()
 }
 
 /// Returns an item with its place in the queue, if it still has one.

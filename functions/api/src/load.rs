@@ -8,7 +8,7 @@ use sluice_gate::{Head, Item, Job, JobStatus};
 use sluice_model::build::{Ended, Phase, Run};
 use sluice_model::change::{ChangeFacts, ChangeKey};
 use sluice_model::name::escape;
-use sluice_model::{DeliveryId, ItemId, QueueKey, TenantName, Timestamp};
+use sluice_model::{DeliveryId, ItemId, QueueKey, QueueName, TenantName, Timestamp};
 use sluice_records::codec::{BadRecord, decode, decode_foreign, get};
 use sluice_records::delivery::{self, Delivery};
 use sluice_records::layout::Live;
@@ -40,6 +40,8 @@ pub(crate) struct Queues {
     pub(crate) frozen: BTreeMap<QueueKey, String>,
     /// Those that are left out, since a record of theirs cannot be read.
     pub(crate) unread: Vec<QueueKey>,
+    /// Of those whose change stands in another one, in which.
+    pub(crate) lent: BTreeMap<QueueKey, QueueName>,
     /// What could not be read, for people: an answer that leaves something out says so.
     pub(crate) troubles: Vec<String>,
 }
@@ -162,6 +164,9 @@ pub(crate) async fn queues_of(ports: &Ports, name: &TenantName, pipeline: Option
                         && let Some(why) = frozen_because(ports, &queue::partition(key)).await?
                     {
                         read.frozen.insert(key.clone(), why);
+                    }
+                    if let Some(other) = loaded.head.as_ref().and_then(|head| head.stands_in.clone()) {
+                        read.lent.insert(key.clone(), other);
                     }
                     if !is_lent(&loaded) {
                         read.queues.push((key.clone(), loaded));

@@ -9,11 +9,12 @@ use http::Response;
 use serde_json::{Value, json};
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::explain::{self, Around, Verdicts};
+use sluice_gate::queue::own_queue;
 use sluice_gate::{Landing, Standing};
 use sluice_model::change::{ChangeFacts, ChangeKey};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::gerrit::GerritEvent;
-use sluice_model::{ConnectionName, ItemId, ProjectName, QueueKey, TenantName};
+use sluice_model::{ConnectionName, ItemId, ProjectName, QueueKey, QueueName, TenantName};
 use sluice_records::change::{facts_key, verdicts_key};
 use sluice_records::delivery::{self, Delivery};
 use sluice_records::layout::Live;
@@ -230,9 +231,13 @@ fn of_change(
 
 /// Returns the queue of a pipeline that cannot be read and that a change which was not found may stand in.
 fn may_stand_in(queues: &load::Queues, pipeline: &Pipeline, key: &ChangeKey) -> Option<String> {
-    // In an independent pipeline each change has a queue of its own.
-    let own = format!("{}#{}", key.project, key.local());
-    let is_own = |queue: &QueueKey| pipeline.manager != Manager::Independent || queue.queue.as_str() == own;
-    let hidden = queues.unread.iter().find(|queue| queue.pipeline == pipeline.name && is_own(queue))?;
+    let mut of_pipeline = queues.unread.iter().filter(|queue| queue.pipeline == pipeline.name);
+    // In an independent pipeline each change has a queue of its own, which says of one that stands in another queue in which.
+    let own = own_queue(key);
+    let is_lent_to = |other: &QueueName| {
+        queues.lent.iter().any(|(queue, to)| queue.pipeline == pipeline.name && queue.queue == own && to == other)
+    };
+    let may_have = |queue: &QueueKey| queue.queue == own || is_lent_to(&queue.queue);
+    let hidden = of_pipeline.find(|queue| pipeline.manager != Manager::Independent || may_have(queue))?;
     Some(format!("it may stand there all the same: the queue {} cannot be read", hidden.queue))
 }

@@ -5,7 +5,9 @@ mod common;
 
 use common::{each, get, json, story};
 use serde_json::{Value, json as value};
-use sluice_browser_tests::story::{B, C, E, G, Story, build_id, change, item_id, queue_key};
+use sluice_browser_tests::story::{A, B, C, E, G, Story, build_id, change, item_id, queue_key};
+use sluice_config::pipeline::Manager;
+use sluice_gate::Head;
 use sluice_model::{ItemId, QueueKey};
 use sluice_records::report::buildset_key;
 use sluice_records::{build, change as changes, queue, session, tenant};
@@ -181,4 +183,21 @@ async fn a_change_of_a_queue_that_cannot_be_read_is_told_so() {
     // What is in other queues is explained as always.
     let other = why(&story, G.number, G.project).await;
     assert_eq!(of_pipeline(&other, "check")["item"], item_id(&G).as_str());
+}
+
+/// Z1.6, Z6.5, Z9.1: nor is one that is tested as one with another, in that one's queue: its own says in which it stands.
+#[tokio::test]
+async fn a_change_that_stands_in_a_queue_of_another_one_is_told_that_it_cannot_be_read() {
+    let story = story().await;
+    let home = queue_key("acme", "check", "github.com/org/app#17");
+    let own = queue_key("acme", "check", "github.com/org/lib#11");
+    let head = Head { stands_in: Some(home.queue.clone()), ..Head::new(own.clone(), Manager::Independent, 0, 3) };
+    let record = Record { revision: 1, ..queue::head_record(&head).unwrap() };
+    story.world.write_directly(Write::Put { record, expect: Expect::Anything });
+    story.world.write_directly(tenant::put_queue(&own, 0).unwrap());
+    damage(&story, &queue::head_key(&home));
+    let told = why(&story, A.number, A.project).await;
+    let check = of_pipeline(&told, "check");
+    assert_eq!(check["item"], Value::Null);
+    assert_eq!(check["why"][0], "it may stand there all the same: the queue github.com/org/app#17 cannot be read");
 }

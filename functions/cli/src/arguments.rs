@@ -67,22 +67,22 @@ pub(crate) enum Command {
     Provider(ProviderCommand),
     /// Puts a change into a pipeline, as if an event had; what the pipeline requires counts as always.
     ///
-    /// Exit status 0 once it is in, 1 where it does not get in, 3 where that is not decided after a minute.
+    /// Exit status 0 once it may enter and its queue is told, 1 where it may not, 3 where that is not decided after a minute.
     Enqueue(enqueue::EnqueueArguments),
     /// Puts a branch or tag into a pipeline, as if it had been pushed.
     ///
-    /// Exit status 0 once it is in, 1 where it does not get in, 3 where that is not decided after a minute.
+    /// Exit status 0 once it may enter and its queue is told, 1 where it may not, 3 where that is not decided after a minute.
     EnqueueRef(enqueue::EnqueueRefArguments),
     /// Has images built that jobs of a tenant build.
     #[command(subcommand)]
     Image(ImageCommand),
-    /// Takes a change out of a pipeline; its builds are stopped.
+    /// Takes a change out of a pipeline, with those that it needs and that need it in turn; its builds are stopped.
     ///
     /// Exit status 0 once it has left, 1 where it is not there or left otherwise, 3 where its queue has not done it after a minute.
     Dequeue(queue::DequeueArguments),
     /// Moves changes to the front of their queue; what is behind is tested again.
     ///
-    /// Exit status 0 once the queue has done it, 1 where they are not there, 3 where it has not done it after a minute.
+    /// Exit status 0 once the queue has done it, 1 where they are not there or have left, 3 where it has not done it after a minute.
     Promote(queue::PromoteArguments),
     /// Keeps the nodes of builds of a job that fail, for somebody to look at.
     Autohold(autohold::AutoholdArguments),
@@ -464,6 +464,8 @@ pub(crate) enum ImageCommand {
     /// Runs now the jobs whose `image-build-name` is IMAGE, in each pipeline with the trigger `zuul: [{event: image-build}]`.
     ///
     /// The project that defines the image lists them. What they return is not stored as an image yet.
+    ///
+    /// Exit status 0 once a pipeline takes it in, 1 where none does, 3 where that is not decided after a minute.
     Build(image::BuildArguments),
 }
 

@@ -381,8 +381,8 @@ pub(crate) fn is_inside(layout: &Layout, change: &ChangeKey) -> bool {
 }
 
 /// Returns a change as it is offered to a queue. One that is refused is shown without what it needs. In a dependent pipeline it says
-/// which changes are tested and landed together with it; elsewhere each is tested for itself, on what it needs, by the event of any
-/// ([`crate::mates`]), and it says which of that need it in turn.
+/// which changes are tested and landed together with it; elsewhere it says which of what it needs need it in turn, and whether they
+/// are tested as one is decided with all of them at hand ([`crate::mates`]).
 pub(crate) fn candidate(facts: &ChangeFacts, needs: &Needs, refused: Option<String>, pipeline: &Pipeline) -> Candidate {
     let below = if refused.is_some() { &[] } else { needs.open.as_slice() };
     let own = &facts.change.key;

@@ -48,7 +48,9 @@ use sluice_model::build::{BuildResult, Ended, RequestRef};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::{BranchKey, MergeMode, Oid};
-use sluice_model::{ArrivalId, BuildId, ItemId, JobName, LabelName, PipelineName, ProviderName, QueueKey, QueueName, Timestamp};
+use sluice_model::{
+    ArrivalId, BuildId, ItemId, JobName, LabelName, PipelineName, ProviderName, QueueKey, QueueName, Timestamp,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Records that one plan may write besides the head; a transaction holds 100.

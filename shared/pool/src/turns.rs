@@ -2,9 +2,9 @@
 //!
 //! Of a shared queue the row tells the place that the change had when it asked; where the launcher has looked up the place that it
 //! has by now, that one counts, for a queue moves up. In an independent pipeline each change is a queue of its own and knows of no
-//! other, so it is counted here: of the changes of one group that have requests at this provider, in whatever state, the first counts as
-//! first, the next as one behind it, and so on (Zuul's relative priority). A change moves up as those before it come to their end,
-//! and one with many changes takes no turn from others that have few.
+//! other but those that are tested as one with it, so it is counted here: of the changes of one group that have requests at this
+//! provider, in whatever state, the first counts as first, the next as one behind it, and so on (Zuul's relative priority). A change
+//! moves up as those before it come to their end, and one with many changes takes no turn from others that have few.
 
 use crate::request::{Request, Row};
 use sluice_model::{QueueKey, Timestamp};

@@ -49,9 +49,11 @@ const footing = (item, byId) => {
   if (!item.active) return "outside the window; it waits for its turn";
   const below = item.on && byId.get(item.on.item);
   const base = below ? `on top of ${changeName(below.change)}` : item.on && (narrowed.has("project") || narrowed.has("change")) ? "on top of a change that is not shown here" : `on ${item.change.branch || item.change.ref} as it is`;
-  if (item.ask.state === "not-asked") return `to be tested ${base}`;
-  if (item.ask.state === "asked") return `being merged ${base}`;
-  return `tested ${base}`;
+  const mates = (item.together || []).map(changeName).join(", ");
+  const state = mates ? `as one with ${mates}, ${base}` : base;
+  if (item.ask.state === "not-asked") return `to be tested ${state}`;
+  if (item.ask.state === "asked") return `being merged ${state}`;
+  return `tested ${state}`;
 };
 
 const itemCard = (item, byId, now) => {

@@ -253,6 +253,10 @@ fn show_pipeline(tenant: &str, pipeline: &Value) {
             for (job, why) in list(item, "jobs").iter().filter_map(|job| Some((job, told(job)?))) {
                 say!("    {:<18} {}: {why}", "", text(job, "name"));
             }
+            let mates: Vec<String> = list(item, "together").iter().map(change_name).collect();
+            if !mates.is_empty() {
+                say!("    {:<18} tested as one with {}", "", mates.join(", "));
+            }
             if let Some(reason) = list(item, "reasons").last().and_then(Value::as_str) {
                 say!("    {:<18} {reason}", "");
             }

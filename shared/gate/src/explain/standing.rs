@@ -1,6 +1,6 @@
 //! What a change that stands in a queue waits for as the queue is now; its reasons tell how it came to that.
 
-use crate::arrival::{Arrival, ArrivalKind};
+use crate::arrival::{Arrival, ArrivalKind, Candidate};
 use crate::item::{Ask, Item, JobStatus};
 use crate::landing::{Landing, LandingState};
 use crate::plan::LayoutNumbers;
@@ -155,22 +155,32 @@ fn worked_on(item: &Item, ahead: Option<&Slot>) -> String {
 
 /// Returns why a change that arrived at a queue is not in it yet, where it did.
 pub fn arrived(arrivals: &[Arrival], change: &ChangeKey, is_frozen: bool, around: &Around<'_>) -> Option<String> {
-    let enters = |arrival: &Arrival| match &arrival.kind {
-        ArrivalKind::Enqueue { candidates } => candidates.iter().any(|candidate| candidate.change.key == *change),
-        _ => false,
-    };
-    arrivals.iter().any(enters).then(|| {
+    let offers: Vec<(&Arrival, &Candidate)> =
+        arrivals.iter().filter_map(|arrival| Some((arrival, offered(arrival, change)?))).collect();
+    offers.last().map(|(_, last)| {
         // What an operator has enqueued does not wait for that.
-        let is_paused = around.events.trigger_queue_paused
-            && !arrivals.iter().any(|arrival| enters(arrival) && arrival.by_operator);
+        let is_paused = around.events.trigger_queue_paused && !offers.iter().any(|(arrival, _)| arrival.by_operator);
+        let mates: Vec<String> = last.cycle.iter().filter(|key| *key != change).map(ToString::to_string).collect();
+        let as_one = if mates.is_empty() {
+            String::new()
+        } else {
+            format!("; it enters as one with {}, and whichever of them stands elsewhere leaves first", mates.join(", "))
+        };
         let why = match () {
             () if is_frozen => "its queue is frozen until `sluice queue thaw`".to_owned(),
             () if is_paused => "an operator has trigger events paused".to_owned(),
             () if around.is_settling() => around.settling(),
-            () => "something before it waits for a landing or for a place, or its turn comes".to_owned(),
+            () => format!("something before it waits for a landing or for a place, or its turn comes{as_one}"),
         };
         format!("it has arrived at its queue and is not taken in yet: {why}")
     })
+}
+
+fn offered<'a>(arrival: &'a Arrival, change: &ChangeKey) -> Option<&'a Candidate> {
+    match &arrival.kind {
+        ArrivalKind::Enqueue { candidates } => candidates.iter().find(|candidate| candidate.change.key == *change),
+        _ => None,
+    }
 }
 
 fn name(slot: &Slot) -> String {
@@ -192,7 +202,6 @@ fn word(slot: &Slot) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Candidate;
     use sluice_model::change::ChangeRef;
     use sluice_model::{ArrivalId, ProjectName, QueueKey, Timestamp};
 
@@ -256,6 +265,23 @@ mod tests {
         assert_eq!(lines(&cycle, 2).len(), 1, "it is in no cycle");
         cycle.slots[2].joined = true;
         assert_eq!(lines(&cycle, 1)[1..], [told("org/one#1, org/one#3")]);
+    }
+
+    /// Z1.6, Z6.5: what waits to enter as one with others says with whom.
+    #[test]
+    fn a_change_that_is_to_enter_as_one_with_others_says_so() {
+        let queue = head(&[Standing::Waiting, Standing::Waiting], 0);
+        let cycle: Vec<ChangeKey> = queue.slots.iter().map(|slot| slot.change.key.clone()).collect();
+        let offer = |slot: &Slot| Candidate { cycle: cycle.clone(), ..Candidate::bare(&slot.change) };
+        let candidates = queue.slots.iter().map(offer).collect();
+        let (id, kind) = (ArrivalId::derive(&["a"]), ArrivalKind::Enqueue { candidates });
+        let arrivals = [Arrival { id, at: Timestamp(1), event_id: String::new(), layout: 3, by_operator: false, kind }];
+        let events = EventsHold::default();
+        let layout = LayoutNumbers { wanted: 3, live: 3 };
+        let around = Around { layout, events: &events, landing: None, refusal: None };
+        let told = arrived(&arrivals, &cycle[0], false, &around).unwrap();
+        let expected = "it enters as one with org/one#2, and whichever of them stands elsewhere leaves first";
+        assert!(told.ends_with(expected), "{told}");
     }
 
     /// Z1.6: what holds up a whole queue, or all of a tenant, is said at each change.

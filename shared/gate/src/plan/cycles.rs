@@ -227,6 +227,8 @@ impl Work<'_> {
             Ask::Unmergeable { why, configuration, .. } => Some((item.id.clone(), why.clone(), *configuration)),
             _ => None,
         });
+        let failing = slots.iter().zip(&items).filter(|(_, item)| item.is_some_and(Item::is_failing));
+        let told = cycle_failed(failing.map(|(slot, _)| &slot.change.key));
         if let Some((id, why, configuration)) = untestable {
             let (result, occasion) = match configuration {
                 true => ("CONFIG_ERROR", Occasion::ConfigError),
@@ -236,7 +238,7 @@ impl Work<'_> {
                 if slot.id == id {
                     (result, why.clone(), occasion)
                 } else {
-                    ("FAILURE", CYCLE_FAILED.to_owned(), Occasion::CycleFailed)
+                    ("FAILURE", told.clone(), Occasion::CycleFailed)
                 }
             });
         }
@@ -248,7 +250,7 @@ impl Work<'_> {
             return self.leave_together(bundle, "NO_JOBS", "no job is to be run for it", Occasion::NoJobs);
         }
         if slots.iter().any(|slot| slot.standing == Standing::Failing) {
-            let has_left = self.leave_together(bundle, "FAILURE", CYCLE_FAILED, Occasion::CycleFailed);
+            let has_left = self.leave_together(bundle, "FAILURE", &told, Occasion::CycleFailed);
             if has_left {
                 self.count(Occasion::Failure); // Once, whichever of them failed: each by itself counts for nothing.
             }
@@ -510,5 +512,15 @@ impl Work<'_> {
         }
         let may_leave = self.stop_builds(&id, &why) && self.has_room(LEAVING_RECORDS + self.entry_records());
         Some(may_leave && self.remove(position, "DEQUEUED", &why, Occasion::Dequeue))
+    }
+}
+
+/// Says that a cycle failed, and which of its changes did.
+fn cycle_failed<'k>(failing: impl Iterator<Item = &'k ChangeKey>) -> String {
+    let named: Vec<String> = failing.map(ToString::to_string).collect();
+    if named.is_empty() {
+        CYCLE_FAILED.to_owned()
+    } else {
+        format!("{CYCLE_FAILED} What failed: {}.", named.join(", "))
     }
 }

@@ -185,7 +185,8 @@ impl Work<'_> {
                 self.remove(bundle.start, "DEQUEUED", &why, Occasion::Superseded);
             }
             self.head.window = window;
-            // Elsewhere than in a dependent pipeline each is tested for itself, and hears in its own queue what is told of it.
+            // Elsewhere than in a dependent pipeline each goes where it hears what is told of it; those that are tested as one there, too,
+            // come to be so by the next event of one.
             let parts: Vec<Vec<Item>> =
                 if is_one { vec![known] } else { known.into_iter().map(|item| vec![item]).collect() };
             let behind = self.head.slots.len() + parts.len();

@@ -225,21 +225,10 @@ impl StoredHead {
                 version: words.version,
             });
         }
-        let Self { key, manager, window, layout, frozen, landed, landed_heads, semaphores, unclaimed, stands_in, .. } =
-            self;
-        Ok(Head {
-            key,
-            manager,
-            window,
-            layout,
-            frozen,
-            slots,
-            landed,
-            landed_heads,
-            semaphores,
-            unclaimed,
-            stands_in,
-        })
+        let Self {
+            key, manager, window, layout, frozen, landed, landed_heads, semaphores, unclaimed, stands_in, ..
+        } = self;
+        Ok(Head { key, manager, window, layout, frozen, slots, landed, landed_heads, semaphores, unclaimed, stands_in })
     }
 }
 

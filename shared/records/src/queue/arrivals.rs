@@ -52,9 +52,7 @@ impl Window {
             }
             ArrivalKind::Seen { change, .. }
             | ArrivalKind::Superseded { change, .. }
-            | ArrivalKind::MakeWay { change, .. } => {
-                !is_left(&change.key) && self.kept.len() < ENTRIES_MAX + NEWS_MAX
-            }
+            | ArrivalKind::MakeWay { change, .. } => !is_left(&change.key) && self.kept.len() < ENTRIES_MAX + NEWS_MAX,
             ArrivalKind::Dequeue { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => true,
         };
         if is_kept {

@@ -67,7 +67,7 @@ fn tell_that_work_begins(site: &Site, start: &Report) {
     poll_once(site.forge.set_status(&key.project, &head, &pending)).unwrap().unwrap();
 }
 
-/// A report that could not be made for long is not made when it is no longer true.
+/// Z6.3: a report that could not be made for long is not made when it is no longer true.
 #[test]
 fn the_word_that_work_begins_is_not_told_after_the_word_that_it_ended() {
     let mut site = site();

@@ -85,7 +85,7 @@ fn what_both_run_alike_runs_once_in_check_and_each_is_told_once() {
     assert_over(&site, &[&a, &b]);
 }
 
-/// D13, Z6.5: a job of one that fails has both voted against, whichever's it is.
+/// D13, Z6.5: a job of one that fails has both voted against, whichever's it is, and both are told whose.
 #[test]
 fn a_job_of_one_that_fails_in_check_has_both_voted_against() {
     for job in ["of-one", "of-two"] {
@@ -96,7 +96,9 @@ fn a_job_of_one_that_fails_in_check_has_both_voted_against() {
             assert_eq!(statuses(&site, change), ["demo/check failure"], "{job}");
             assert_eq!(checked(&site, change), [ended("FAILURE", &[head(&site, other)])], "{job}");
             let said = comments(&site, change);
-            assert!(said.contains("This change is part of a dependency cycle that failed."), "{said}");
+            let failed = if job == "of-one" { "org/one#1" } else { "org/two#2" };
+            let expected = format!("This change is part of a dependency cycle that failed. What failed: {failed}.");
+            assert!(said.contains(&expected), "{said}");
         }
         assert_over(&site, &[&a, &b]);
     }
@@ -304,6 +306,10 @@ fn both_are_shown_in_one_queue_and_each_says_with_whom_it_stands() {
     let sizes: Vec<usize> =
         shown.as_array().unwrap().iter().map(|queue| queue["items"].as_array().unwrap().len()).collect();
     assert_eq!(sizes, [2], "{shown}");
+    let items = shown[0]["items"].as_array().unwrap();
+    let together: Vec<&serde_json::Value> = items.iter().map(|item| &item["together"]).collect();
+    let mates = |project: &str, number: u64| serde_json::json!([{"project": project, "number": number}]);
+    assert_eq!(together, [&mates("org/two", 2), &mates("org/one", 1)]);
     for (change, project, mate) in [(1, "org/one", "org/two#2"), (2, "org/two", "org/one#1")] {
         let (status, told) = asked(&site, &format!("tenant/demo/why?project={project}&change={change}"));
         assert_eq!(status, 200, "{told}");
