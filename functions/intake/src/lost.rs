@@ -78,8 +78,10 @@ impl Intake {
             effects.write(refs::put(&event.project, &refs)?);
         }
         let by = if lost.is_empty() { BTreeSet::new() } else { self.known_by(event, tenants).await? };
-        let by_each =
-            lost.iter().flat_map(|moved| by.iter().map(move |connection| (moved.clone(), connection.clone())));
+        let refs = &refs;
+        let by_each = lost.iter().flat_map(|moved| {
+            by.iter().map(move |connection| (refs.as_told_by(moved, connection), connection.clone()))
+        });
         let mut told: Vec<(RefMove, ConnectionName)> = by_each.collect();
         // Of what one connection told the others of its host may have told nothing, where theirs has no webhook.
         told.extend(refs.untold(&listed, &had_by(event, tenants)).into_iter().take(PUSHES_MAX));

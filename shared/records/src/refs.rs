@@ -124,6 +124,18 @@ impl Refs {
         moves.collect()
     }
 
+    /// Returns a push that nobody told as a connection is to tell it: with what that one has not told of the pushes before.
+    pub fn as_told_by(&self, lost: &RefMove, by: &ConnectionName) -> RefMove {
+        let place = self.branches.get(&lost.git_ref).filter(|place| place.untold.contains(by));
+        match (place, &lost.newrev) {
+            // Back where the branch was, all of them brought nothing.
+            (Some(Place { from, .. }), Some(at)) if from.as_ref() != Some(at) => {
+                RefMove::new(&lost.git_ref, from.clone().unwrap_or_else(Oid::zero), at.clone())
+            }
+            _ => lost.clone(),
+        }
+    }
+
     /// Returns whether a push does not begin where the branch is: it comes late, or one before it was lost.
     pub fn is_out_of_order(&self, moved: &RefMove) -> bool {
         let place = self.branches.get(&moved.git_ref);
@@ -319,6 +331,22 @@ mod tests {
         assert_eq!(push(&one, &all, "e", "d"), [(moved("main", "e", "d"), two)], "back where it was");
         assert_eq!(push(&one, &[one.clone()].into(), "d", "f"), [], "nobody has it by the other one any more");
         assert_eq!(push(&one, &[one.clone(), three.clone()].into(), "f", "g"), [(moved("main", "f", "g"), three)]);
+    }
+
+    /// C5: who has not told the push before one that nobody told tells what both brought.
+    #[test]
+    fn a_lost_push_is_told_by_a_connection_with_what_that_has_not_told_before() {
+        let [one, two] = ["one", "two"].map(ConnectionName::from);
+        let mut refs = Refs { is_whole: true, ..Refs::default() };
+        let first = moved("main", "a", "b");
+        refs.note(&first, &one);
+        refs.await_others(&first, &[one.clone(), two.clone()].into());
+        let lost = refs.compare(&listed(&[("main", "c")]), 10);
+        assert_eq!(lost, [moved("main", "b", "c")]);
+        assert_eq!(refs.as_told_by(&lost[0], &one), moved("main", "b", "c"));
+        assert_eq!(refs.as_told_by(&lost[0], &two), moved("main", "a", "c"));
+        let back = moved("main", "b", "a");
+        assert_eq!(refs.as_told_by(&back, &two), back);
     }
 
     /// What was noted before that is told nobody anew.

@@ -11,7 +11,7 @@ use sluice_gate::{Arrival, Slot};
 use sluice_model::name::escape;
 use sluice_model::{ItemId, QueueKey, TenantName};
 use sluice_runtime::record::{Key, Query, TRANSACTION_RECORDS_MAX, Write};
-use sluice_runtime::{PortError, Ports};
+use sluice_runtime::{PortError, Ports, quarantine};
 use std::collections::BTreeSet;
 
 /// Queues of a pipeline that are looked through for a change; in an independent one each change is one.
@@ -126,6 +126,23 @@ pub async fn unheard(ports: &Ports, words: &[Word]) -> Result<Vec<Word>, PortErr
         there.extend(ports.records.get(some).await?.into_iter().flatten().map(|record| record.key));
     }
     Ok(words.iter().filter(|word| there.contains(&word.key)).cloned().collect())
+}
+
+/// Returns why a queue waits for somebody to let it go on before it hears what is asked of it, if so: it cannot be decided on, or what is
+/// in a branch is not what was tested.
+///
+/// # Errors
+/// Whatever the store could not answer.
+pub async fn frozen_because(ports: &Ports, queue: &QueueKey) -> Result<Option<String>, PortError> {
+    if let Some(why) = quarantine::frozen_because(ports, &queue::partition(queue)).await? {
+        return Ok(Some(why));
+    }
+    match queue::load(ports, queue).await {
+        Ok(loaded) => Ok(loaded.head.and_then(|head| head.frozen)),
+        // Who decides on it next says so by the mark.
+        Err(LoadError::Bad(_)) => Ok(None),
+        Err(LoadError::Port(error)) => Err(error),
+    }
 }
 
 /// Returns what became of items that stood in a queue, in their order.

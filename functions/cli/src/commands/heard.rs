@@ -4,10 +4,8 @@ use super::enqueue::{LOOK, LOOKS_MAX};
 use anyhow::Context as _;
 use sluice_model::change::{ChangeKey, What};
 use sluice_model::{QueueKey, TenantName};
-use sluice_records::queue;
 use sluice_records::word::{self, Standings, Unread, Word};
 use sluice_runtime::Ports;
-use sluice_runtime::quarantine::frozen_because;
 
 /// Reads what stands in a pipeline's queues. One that cannot be read is left out, and standard error says which, and why.
 pub(super) async fn standings(ports: &Ports, tenant: &TenantName, pipeline: &str) -> anyhow::Result<Standings> {
@@ -47,7 +45,7 @@ pub(super) async fn unheard(ports: &Ports, words: &[Word]) -> anyhow::Result<Vec
 /// Says why a queue has not heard a word yet, as far as that is known.
 pub(super) async fn why_unheard(ports: &Ports, key: &QueueKey) -> anyhow::Result<String> {
     let QueueKey { tenant, pipeline, queue: name } = key;
-    Ok(match frozen_because(ports, &queue::partition(key)).await? {
+    Ok(match word::frozen_because(ports, key).await? {
         Some(why) => format!(
             "the queue {name} is frozen: {why}; it hears what was asked for once somebody lets it go on: sluice queue thaw {tenant} {pipeline} {name} --reason TEXT"
         ),

@@ -258,32 +258,55 @@ pub async fn promote(wanted: PromoteArguments) -> anyhow::Result<ExitCode> {
     let tenant = only_tenant(&ports, tenant.as_deref()).await?;
     let named: Vec<_> = wanted.changes.iter().map(|change| number_and_head(change)).collect::<Result<_, _>>()?;
     let read = standings(&ports, &tenant, &pipeline).await?;
-    let mut found: Vec<(&QueueKey, Vec<&Slot>)> = Vec::new();
+    let mut found: Vec<(&QueueKey, Vec<Vec<&Slot>>)> = Vec::new();
     for (queue, slots) in &read.queues {
-        let of = |(number, head): &(u64, Option<&str>)| {
-            let is_meant = |slot: &&Slot| {
-                slot.change.key.number() == Some(*number)
-                    && head.is_none_or(|head| slot.change.head.as_str().starts_with(head))
-            };
-            slots.iter().find(is_meant)
-        };
-        let meant: Vec<&Slot> = named.iter().filter_map(of).collect();
-        if meant.len() == named.len() {
+        let meant: Vec<Vec<&Slot>> = named.iter().map(|(number, head)| of_number(slots, *number, *head)).collect();
+        if meant.iter().all(|all| !all.is_empty()) {
             found.push((queue, meant));
         }
     }
     let changes = wanted.changes.join(" ");
     match found.as_slice() {
-        [(queue, slots)] => {
+        [(queue, meant)] => {
+            let slots = meant.iter().map(|all| only_one(queue, all)).collect::<anyhow::Result<Vec<&Slot>>>()?;
             let keys = slots.iter().map(|slot| slot.change.key.clone()).collect();
             let word = tell(&ports, queue, ArrivalKind::Promote { keys, by: who() }).await?;
-            moved(&ports, queue, slots, word).await
+            moved(&ports, queue, &slots, word).await
         }
         [] => bail!(
             "no queue of {pipeline} in {tenant} holds {changes} (`sluice status` shows what is where){}",
             or_hidden(&read.unread)
         ),
         _ => bail!("several queues of {pipeline} hold changes of these numbers: write number,revision"),
+    }
+}
+
+/// Returns what a number, or number,revision, means in a queue, of each change what stands first: projects that share the queue may have
+/// a change of that number each.
+fn of_number<'s>(slots: &'s [Slot], number: u64, head: Option<&str>) -> Vec<&'s Slot> {
+    let mut found: Vec<&Slot> = Vec::new();
+    for slot in slots {
+        let is_meant = slot.change.key.number() == Some(number)
+            && head.is_none_or(|head| slot.change.head.as_str().starts_with(head));
+        if is_meant && found.iter().all(|other| other.change.key != slot.change.key) {
+            found.push(slot);
+        }
+    }
+    found
+}
+
+/// Returns the one change that is meant, and refuses to choose among several.
+fn only_one<'s>(queue: &QueueKey, all: &[&'s Slot]) -> anyhow::Result<&'s Slot> {
+    match all {
+        [one] => Ok(*one),
+        _ => {
+            let names: Vec<String> = all.iter().map(|slot| slot.change.key.to_string()).collect();
+            bail!(
+                "several changes of that number stand in {}: {}; write number,revision",
+                queue.queue,
+                names.join(", ")
+            )
+        }
     }
 }
 
@@ -353,6 +376,28 @@ pub(super) async fn only_tenant(ports: &Ports, wanted: Option<&str>) -> anyhow::
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluice_model::change::ChangeRef;
+
+    fn slot(project: &str, number: u64, head: &str) -> Slot {
+        let key = ChangeKey::change("github".into(), ProjectName::new("github.com", project), number);
+        let change = ChangeRef { key, branch: "main".into(), head: head.into(), patchset: head.to_owned() };
+        let (id, standing) = (ItemId(format!("{project}-{head}")), Standing::Waiting);
+        Slot { id, change, generation: 1, ahead: None, standing, joined: false, version: 0 }
+    }
+
+    /// Z6.4: what comes first is what its operator means, and not what happens to stand before another project's of the same number.
+    #[test]
+    fn a_number_that_two_projects_of_a_queue_have_moves_none_until_its_revision_is_said() {
+        let queue = QueueKey { tenant: "demo".into(), pipeline: "gate".into(), queue: "integrated".into() };
+        let slots = [slot("org/one", 7, "abc"), slot("org/two", 8, "bcd"), slot("org/two", 7, "cde")];
+        let chosen =
+            |number, head| only_one(&queue, &of_number(&slots, number, head)).map(|slot| slot.change.head.clone());
+        assert_eq!(chosen(8, None).unwrap(), Oid::from("bcd"));
+        assert_eq!(chosen(7, Some("c")).unwrap(), Oid::from("cde"));
+        let why = chosen(7, None).unwrap_err().to_string();
+        assert!(why.contains("org/one") && why.contains("org/two") && why.ends_with("write number,revision"), "{why}");
+        assert_eq!(of_number(&[slot("org/one", 7, "old"), slot("org/one", 7, "new")], 7, None).len(), 1, "one change");
+    }
 
     fn ended(result: &str, why: &str) -> Became {
         Became::Left { result: result.to_owned(), why: why.to_owned() }

@@ -450,12 +450,13 @@ fn waits(job: &mut Job, waits_for: WaitsFor) -> bool {
 fn needs_are_failing(work: &Work<'_>, item: &Item) -> bool {
     // Of a bundle that fails every job is run to its end.
     let mut others = item.candidate.needs.iter().filter(|need| !item.candidate.is_mate(&need.change.key));
-    // Behind it may stand a newer revision of what a push landed as it is needed here. That one leaves after this item, which does not
-    // wait for it. Few fail, so that of a long queue few are compared.
+    // Behind it, or before it by an operator's word, may stand a newer revision of what a push landed as it is needed here: this item
+    // does not wait for that one. Few fail, so that of a long queue few are compared.
     let ahead = &work.head.slots[..work.position(&item.id).unwrap_or(0)];
     let failing =
         |key: &ChangeKey| ahead.iter().any(|slot| slot.standing == Standing::Failing && slot.change.key == *key);
-    work.head.manager == sluice_config::pipeline::Manager::Dependent && others.any(|need| failing(&need.change.key))
+    work.head.manager == sluice_config::pipeline::Manager::Dependent
+        && others.any(|need| failing(&need.change.key) && !work.head.has_landed(&need.change))
 }
 
 /// Returns the records that a job may write that is ordered or sent.

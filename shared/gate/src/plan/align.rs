@@ -43,11 +43,13 @@ impl Work<'_> {
         let Some(item) = self.items.get(&slot.id) else {
             return false;
         };
-        // Few fail, so that of a long queue few are compared.
+        // Few fail, so that of a long queue few are compared. A newer revision of what a push landed as it is needed here may have been
+        // moved to the front: it fails for itself.
         let needs_failing = item.candidate.needs.iter().any(|need| {
             self.head.slots[..start]
                 .iter()
                 .any(|ahead| ahead.standing == Standing::Failing && ahead.change.key == need.change.key)
+                && !self.head.has_landed(&need.change)
         });
         // What lost a change that it needs leaves next; nobody is tested on top of it until then (D09).
         let is_lost = is_dependent(&self.head) && (needs_failing || self.is_orphan(position) || self.is_let_go(slot));

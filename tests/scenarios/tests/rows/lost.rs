@@ -194,33 +194,40 @@ fn a_push_that_one_connection_told_is_told_by_the_other_one_too() {
     }
 }
 
-/// C5, S06: of several pushes that one connection told before the sweep the other one tells all that they brought, as one.
+/// C5, S06: of several pushes that one connection told before the sweep the other one tells all that they brought, as one; also where
+/// nobody told the last of them.
 #[test]
 fn pushes_that_one_connection_told_in_a_row_are_told_by_the_other_one_as_one() {
-    let mut site = beside(
-        "
+    for is_last_told in [true, false] {
+        let mut site = beside(
+            "
 - tenant: {name: demo, source: {github: {config-projects: [org/config], untrusted-projects: [org/one]}}}
 - tenant: {name: other, source: {aside: {config-projects: [org/config2], untrusted-projects: [org/one]}}}
 ",
-    );
-    sweep_by(&mut site, "github");
-    site.forge.push(&branch("main"), &[(".zuul.yaml", "- project: {post: {jobs: [publish, docs]}}\n")]);
-    site.run();
-    sweep_by(&mut site, "aside");
-    let before = ordered_by(&site);
-    for file in ["docs/a", "src/a"] {
-        site.forge.push(&branch("main"), &[(file, "x")]);
+        );
+        sweep_by(&mut site, "github");
+        site.forge.push(&branch("main"), &[(".zuul.yaml", "- project: {post: {jobs: [publish, docs]}}\n")]);
         site.run();
-    }
-    let more = |site: &Site| {
-        let count = |all: &[String], build: &str| all.iter().filter(|one| *one == build).count();
-        let builds = ["demo post docs", "demo post publish", "other post docs", "other post publish"];
-        builds.map(|build| count(&ordered_by(site), build) - count(&before, build))
-    };
-    assert_eq!(more(&site), [1, 2, 0, 0]);
-    for connection in ["aside", "github", "aside"] {
-        sweep_by(&mut site, connection);
-        assert_eq!(more(&site), [1, 2, 1, 1], "after the sweep by {connection}");
+        sweep_by(&mut site, "aside");
+        let before = ordered_by(&site);
+        site.forge.push(&branch("main"), &[("docs/a", "x")]);
+        site.run();
+        if is_last_told {
+            site.forge.push(&branch("main"), &[("src/a", "x")]);
+        } else {
+            site.forge.push_silently(&branch("main"), &[("src/a", "x")]);
+        }
+        site.run();
+        let more = |site: &Site| {
+            let count = |all: &[String], build: &str| all.iter().filter(|one| *one == build).count();
+            let builds = ["demo post docs", "demo post publish", "other post docs", "other post publish"];
+            builds.map(|build| count(&ordered_by(site), build) - count(&before, build))
+        };
+        assert_eq!(more(&site), [1, 1 + usize::from(is_last_told), 0, 0]);
+        for connection in ["aside", "github", "aside"] {
+            sweep_by(&mut site, connection);
+            assert_eq!(more(&site), [1, 2, 1, 1], "after the sweep by {connection}, told: {is_last_told}");
+        }
     }
 }
 

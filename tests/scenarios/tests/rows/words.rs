@@ -1,7 +1,7 @@
 //! What an operator asks of a queue, as his command reads it off the records: heard or not yet, and what came of it.
 
 use super::unreadable::spoil;
-use super::{propose, site};
+use super::{approve, propose, site};
 use sluice_gate::{Arrival, ArrivalKind, TAKEN_OUT};
 use sluice_memory::poll_once;
 use sluice_model::change::ChangeKey;
@@ -11,6 +11,7 @@ use sluice_records::word::{self, Became, Standings, Word};
 use sluice_records::{queue, tenant};
 use sluice_runtime::{Clock as _, cell};
 use sluice_scenarios::Site;
+use std::collections::BTreeMap;
 
 fn integrated() -> QueueKey {
     QueueKey { tenant: "demo".into(), pipeline: "gate".into(), queue: "integrated".into() }
@@ -87,6 +88,26 @@ fn what_an_operator_moves_to_the_front_is_read_off_the_records_with_its_place() 
     assert_eq!(became(&site, &ids[2..]), [Became::Stands { position: 2, of: 3 }]);
     site.run_until(|site| is_heard(site, &word));
     assert_eq!(became(&site, &ids), [1, 2, 0].map(|position| Became::Stands { position, of: 3 }));
+}
+
+/// R06, Z6.4: what came to a stop in its branch is not taken out before somebody has looked, and who asked for it learns that its queue
+/// is frozen, and why.
+#[test]
+fn what_froze_its_queue_stays_there_and_whoever_wants_it_out_reads_why() {
+    let mut site = site();
+    let frozen = |site: &Site| poll_once(word::frozen_because(&site.ports(), &integrated())).unwrap().unwrap();
+    assert_eq!(frozen(&site), None);
+    site.forge.sabotage(BTreeMap::from([("strange".to_owned(), "file".to_owned())]));
+    let change = propose(&site, 1, &[("a", "x")]);
+    approve(&mut site, &[&change]);
+    let word = tell(
+        &site,
+        ArrivalKind::Dequeue { key: change, head: None, by: "jo".to_owned(), reason: "it hangs".to_owned() },
+    );
+    site.run();
+    assert!(!is_heard(&site, &word));
+    let why = frozen(&site).expect("it is frozen");
+    assert!(why.contains("until an operator has looked"), "{why}");
 }
 
 /// Z7.3: a queue that nobody can read hides no other from an operator, and is named; of one that is badly listed the key tells enough.

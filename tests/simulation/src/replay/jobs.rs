@@ -73,12 +73,12 @@ impl Turn<'_> {
     /// Returns whether something that a place needs, and that does not need it in turn, is failing ahead: nothing of it begins then.
     fn needs_are_failing(&self, at: usize) -> bool {
         let place = &self.line.places[at];
-        let others = place.needs.iter().filter(|need| !place.cycle.contains(&need.key));
+        let mut others = place.needs.iter().filter(|need| !place.cycle.contains(&need.key));
         let is_failing = |key: &ChangeKey| {
             let mut ahead = self.line.places[..at].iter();
             ahead.any(|other| other.change.key == *key && other.standing == Standing::Failing)
         };
-        self.line.is_dependent() && others.map(|need| &need.key).any(is_failing)
+        self.line.is_dependent() && others.any(|need| is_failing(&need.key) && !self.line.has_landed(need))
     }
 }
 

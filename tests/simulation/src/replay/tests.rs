@@ -135,6 +135,18 @@ fn what_needs_a_revision_that_landed_does_not_wait_for_a_newer_one_behind_it() {
     assert_eq!(after.places[1].standing, Standing::Failing);
 }
 
+/// Z6.5: nor is it failing for a newer one that an operator moved before it.
+#[test]
+fn what_needs_a_revision_that_landed_goes_on_behind_a_newer_one_that_fails() {
+    let (newer, older) = (place(1, WILL_FAIL), ChangeRef { head: "older".into(), ..place(1, RUNS).change });
+    let needing = Place { ahead: None, needs: vec![older.clone()], ..place(2, Stage::Waiting) };
+    let before = Line { landed: vec![(older.key, "older".to_owned())], ..line(vec![newer, needing]) };
+    let (after, left) = next(before);
+    assert_eq!((&after.places[1].tasks[0].stage, left.len()), (&RUNS, 0));
+    let standings: Vec<Standing> = after.places.iter().map(|place| place.standing).collect();
+    assert_eq!(standings, [Standing::Failing, Standing::Testing]);
+}
+
 /// Z6.5, D10: in check a change begins anew where it comes again on a newer revision of what it needs; on the same, or an older one, it
 /// stays. Where changes land it stays in any case.
 #[test]

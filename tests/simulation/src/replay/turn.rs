@@ -406,7 +406,10 @@ impl<'a> Turn<'a> {
         let needs_fail = || {
             let ahead = &self.line.places[..start];
             let fails = |place: &&Place| place.standing == Standing::Failing;
-            ahead.iter().filter(fails).any(|ahead| place.needs.iter().any(|need| need.key == ahead.change.key))
+            ahead.iter().filter(fails).any(|ahead| {
+                let mut needs = place.needs.iter();
+                needs.any(|need| need.key == ahead.change.key && !self.line.has_landed(need))
+            })
         };
         place.fails_by_itself()
             || (self.line.is_dependent() && (place.is_let_go || needs_fail() || self.line.is_lost(at)))

@@ -1,6 +1,7 @@
 //! Which state each item is tested on (Z6.4).
 
 use super::bench::{Bench, after};
+use crate::arrival::ArrivalKind;
 use crate::landing::LandingEnd;
 use insta::assert_snapshot;
 use sluice_config::pipeline::{Growth, GrowthKind};
@@ -324,6 +325,34 @@ fn what_needs_the_revision_that_a_push_landed_goes_on_before_a_newer_one_that_fa
     bench.finish();
     assert_eq!(bench.landed, ["0A", "0AB"]);
     assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS", "A FAILURE"]);
+}
+
+/// Z6.5, D08: likewise where an operator puts the newer revision before it, which is no more what it needs there.
+#[test]
+fn what_needs_the_revision_that_a_push_landed_goes_on_behind_a_newer_one_that_fails() {
+    let mut bench = Bench::gate(&["unit", "slow"]);
+    bench.kept = true;
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.run();
+    bench.pass("A");
+    bench.run();
+    bench.revise('A');
+    bench.approve("A");
+    bench.land();
+    bench.run();
+    bench.arrive(ArrivalKind::Promote { keys: vec![bench.change('A').key], by: "jo".to_owned() });
+    bench.run();
+    let stand: Vec<_> = bench.head.slots.iter().map(|slot| slot.change.clone()).collect();
+    assert_eq!(stand, [bench.change('A'), bench.change('B')]);
+    bench.end('A', "unit", Failure);
+    bench.run();
+    let at_work: Vec<_> = bench.under_way().into_iter().map(|(change, job, _)| (change, job)).collect();
+    let expected = [('A', "slow"), ('B', "unit"), ('B', "slow")].map(|(change, job)| (change, job.to_owned()));
+    assert_eq!(at_work, expected);
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0AB"]);
+    assert_eq!(bench.left, ["A SUCCESS", "A FAILURE", "B SUCCESS"]);
 }
 
 /// Z6.1: in an independent pipeline nobody waits for anybody.
