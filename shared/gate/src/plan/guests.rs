@@ -295,6 +295,11 @@ impl Work<'_> {
     /// Has a change leave that is to stand as one with others in another queue, unless a newer revision of it is here; that queue is
     /// looked at then. Returns false when not all of it could be done yet.
     pub(super) fn makes_way(&mut self, change: &ChangeRef, as_of: Timestamp, to: &QueueName) -> bool {
+        if *to == self.head.key.queue {
+            // Its own queue was free before it heard of this, so that the change came here meanwhile: it stands where it is wanted.
+            self.plan.reasons.push(format!("{change} makes way for {} no more: it may stand there", self.head.key));
+            return true;
+        }
         let here = |work: &Self| work.head.slots.iter().position(|slot| slot.change.key == change.key);
         while let Some(position) = here(self) {
             let slot = &self.head.slots[position];

@@ -342,3 +342,14 @@ fn what_is_said_of_another_queue_is_left_to_that_one() {
     bench.run();
     assert_eq!((bench.left.len(), said(&bench)), (2, "B in C".to_owned()));
 }
+
+/// Z6.5: what was asked to make way and heard of it late, when it had come in all the same, stays.
+#[test]
+fn what_stands_where_it_is_wanted_makes_no_way_for_that() {
+    let mut bench = home();
+    bench.approve_cycle("AB", "");
+    bench.run();
+    makes_way(&mut bench, 'B', 0);
+    bench.run();
+    assert_eq!((bench.head.slots.len(), bench.arrivals.len(), bench.left.len()), (2, 0, 0));
+}
