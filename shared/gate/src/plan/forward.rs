@@ -39,7 +39,7 @@ impl Work<'_> {
         let Some(pipeline) = self.snapshot.pipeline else { return };
         let named: Vec<PipelineName> = pipeline.supersedes.iter().take(SUPERSEDES_MAX).cloned().collect();
         let by = self.head.key.pipeline.clone();
-        self.tell_superseded((&named, told_at_once(together)), change, &by, item.as_str(), event_id);
+        self.tell_superseded((named.as_slice(), told_at_once(together)), change, &by, item.as_str(), event_id);
     }
 
     /// Tells the others of the pipelines that lose what this one has lost. Returns false when not all of it could be done yet.
