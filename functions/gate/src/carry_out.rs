@@ -6,7 +6,7 @@ use crate::provided;
 use crate::turns::{Known, Turns};
 use sluice_config::pipeline::Manager;
 use sluice_gate::plan::{OrderDraft, Plan, Removed, Stop};
-use sluice_gate::{Landing, Report};
+use sluice_gate::{Arrival, ArrivalKind, Landing, Report};
 use sluice_model::build::Order;
 use sluice_model::change::ChangeRef;
 use sluice_model::event::{EventKind, ForgeEvent, ZuulEvent};
@@ -118,7 +118,7 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, mut plan: Plan, now: Ti
         pokes.push(poke);
     }
     for (queue, arrival) in &plan.forwards {
-        writes.push(queue::put_arrival(queue, arrival)?);
+        writes.push(forward(queue, arrival)?);
         pokes.push(Poke::Queue { queue: queue.clone() });
     }
     writes.extend(doors::writes(key, &loaded.doors, (&plan, live.number()), now)?);
@@ -157,6 +157,16 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, mut plan: Plan, now: Ti
     let more = plan.due.is_some_and(|due| due <= now);
     let commit = Commit { head: record, others: deduplicated(writes), pokes, due: due(key, plan.due) };
     Ok(Carried { commit, after, turns, more })
+}
+
+/// Returns the write that lets something arrive at another queue. What is asked for again has the same name and says the same: where it
+/// was not heard yet, since that queue is frozen, say, it is no reason for whoever sends it on to write nothing at all.
+fn forward(queue: &QueueKey, arrival: &Arrival) -> Result<Write, PortError> {
+    let write = queue::put_arrival(queue, arrival)?;
+    Ok(match (write, &arrival.kind) {
+        (Write::Put { record, .. }, ArrivalKind::MakeWay { .. }) => Write::Put { record, expect: Expect::Anything },
+        (write, _) => write,
+    })
 }
 
 /// Returns a head's record as it is written next.
@@ -364,4 +374,30 @@ fn deduplicated(writes: Vec<Write>) -> Vec<Write> {
         last.insert(write.key().clone(), write);
     }
     last.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_gate::Candidate;
+    use sluice_model::change::{ChangeKey, ChangeRef};
+    use sluice_model::{ArrivalId, ProjectName};
+
+    /// Z6.5: a queue that sends on what another one asks for again is not held up by a third one that has not heard it yet.
+    #[test]
+    fn what_is_asked_for_again_is_written_though_it_was_not_heard_yet() {
+        let key = ChangeKey::change("github".into(), ProjectName::new("forge.test", "org/one"), 2);
+        let change = ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() };
+        let queue = QueueKey { tenant: "t".into(), pipeline: "check".into(), queue: "org/one#1".into() };
+        let expected = |kind: ArrivalKind| {
+            let (id, event_id) = (ArrivalId::derive(&["one"]), String::new());
+            let arrival = Arrival { id, at: Timestamp(1), event_id, layout: 1, by_operator: false, kind };
+            let Write::Put { expect, .. } = forward(&queue, &arrival).unwrap() else { unreachable!() };
+            expect
+        };
+        let candidates = vec![Candidate::bare(&change)];
+        assert_eq!(expected(ArrivalKind::Enqueue { candidates }), Expect::Absent);
+        let makes_way = ArrivalKind::MakeWay { change, as_of: Timestamp(0), to: "org/one#1".into() };
+        assert_eq!(expected(makes_way), Expect::Anything);
+    }
 }

@@ -39,11 +39,12 @@ pub(crate) async fn load(
 ) -> Result<Doors, LookError> {
     let manager = loaded.head.as_ref().map(|head| head.manager).or(pipeline.map(|pipeline| pipeline.manager));
     let is_sent_on = loaded.head.as_ref().is_some_and(|head| head.stands_in.is_some());
-    if manager != Some(Manager::Independent) || is_sent_on {
+    let is_independent = manager == Some(Manager::Independent);
+    if !(is_independent || lends(key, loaded)) || is_sent_on {
         return Ok(Doors::new());
     }
     let standing = loaded.head.iter().flat_map(|head| &head.slots).map(|slot| &slot.change.key);
-    let told = loaded.arrivals.iter().flat_map(told_of);
+    let told = loaded.arrivals.iter().filter(|_| is_independent).flat_map(told_of);
     let others: BTreeSet<&ChangeKey> = standing.chain(told).filter(|change| own_queue(change) != key.queue).collect();
     if others.is_empty() {
         return Ok(Doors::new());
@@ -69,6 +70,13 @@ pub(crate) async fn load(
         doors.insert(change.clone(), Known { record, head, door: Door { stands_in, slots, asked } });
     }
     Ok(doors)
+}
+
+/// Returns whether a queue is one that may have guests still, though its pipeline is another one by now: the own queue of a change that
+/// stands in it. What its guests' own queues say is taken back when they leave.
+fn lends(key: &QueueKey, loaded: &queue::Loaded) -> bool {
+    let mut slots = loaded.head.iter().flat_map(|head| &head.slots);
+    key.queue.0.contains('#') && slots.any(|slot| own_queue(&slot.change.key) == key.queue)
 }
 
 /// Returns the write of each own queue that says another thing from now on of where its change stands, and of whether it is listed.

@@ -96,8 +96,10 @@ impl Gate {
                 return self.rest(queue, loaded, has_taken).await;
             }
             has_taken |= !plan.taken.is_empty();
+            // Whom it asks to make way may have heard of it by the next move.
+            let asks = plan.forwards.iter().any(|(_, asked)| matches!(asked.kind, ArrivalKind::MakeWay { .. }));
             let moves_others =
-                plan.wants_layout || plan.poke_tenant || !plan.semaphores.is_empty() || !plan.doors.is_empty();
+                plan.wants_layout || plan.poke_tenant || !plan.semaphores.is_empty() || !plan.doors.is_empty() || asks;
             let news = news(queue, &loaded, &plan);
             let (counted, now) = (plan.health.take(), self.ports.clock.now());
             let mut carried = carry_out::carry_out(queue, &loaded, plan, now)?;

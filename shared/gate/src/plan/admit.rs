@@ -299,7 +299,7 @@ impl Work<'_> {
         self.plan.reasons.push(format!("{change} enters {}", self.head.key));
         self.plan.reports.extend(self.report_item(&item, Occasion::Enqueue, ""));
         self.tell(ZuulEvent::ParentChangeEnqueued, &slot.id, change);
-        self.supersede(&slot.id, change, &arrival.event_id);
+        self.supersede(&slot.id, change, candidate.cycle.len(), &arrival.event_id);
         self.touched.insert(slot.id.clone());
         self.items.insert(slot.id.clone(), item);
         self.head.slots.push(slot);

@@ -84,7 +84,7 @@ impl Work<'_> {
             }
         }
         let guests = members.iter().filter(|member| self.snapshot.doors.contains_key(&member.change.key)).count();
-        let entry = self.entry_records() * members.len() + DOOR_RECORDS * guests;
+        let entry = self.entry_records_of(members.len()) * members.len() + DOOR_RECORDS * guests;
         // Ten of which each tells many others write more than is planned with, and no more than a transaction holds.
         if !self.has_room(entry.max(LEAVING_RECORDS * members.len()).min(RECORDS_MAX)) {
             return false;

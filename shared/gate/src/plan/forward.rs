@@ -15,22 +15,31 @@ use std::collections::BTreeSet;
 /// Superseded pipelines that one plan tells of a change; the last of them tells the others, as many at a time.
 const TOLD_AT_ONCE: usize = 4;
 
+/// Changes that enter together of which each tells so many at once; where more do, one transaction has no place for all of that.
+const FEW_TOGETHER: usize = 5;
+
 /// More than there are changes in a queue, or arrivals that one look reads.
 const MANY: usize = 2_000;
 
 impl Work<'_> {
     /// Returns how many records the entry of one change writes.
     pub(super) fn entry_records(&self) -> usize {
-        ENTRY_RECORDS + self.snapshot.pipeline.map_or(0, |pipeline| pipeline.supersedes.len().min(TOLD_AT_ONCE))
+        self.entry_records_of(1)
     }
 
-    /// Has a change that entered here leave the pipelines that this one supersedes, as the same revision. Whether it stands there
-    /// is known there alone, and by what arrived before.
-    pub(super) fn supersede(&mut self, item: &ItemId, change: &ChangeRef, event_id: &str) {
+    /// Returns how many records the entry of each of so many changes writes that enter together.
+    pub(super) fn entry_records_of(&self, together: usize) -> usize {
+        let at_once = told_at_once(together);
+        ENTRY_RECORDS + self.snapshot.pipeline.map_or(0, |pipeline| pipeline.supersedes.len().min(at_once))
+    }
+
+    /// Has a change that entered here, as one of so many, leave the pipelines that this one supersedes, as the same revision. Whether it
+    /// stands there is known there alone, and by what arrived before.
+    pub(super) fn supersede(&mut self, item: &ItemId, change: &ChangeRef, together: usize, event_id: &str) {
         let Some(pipeline) = self.snapshot.pipeline else { return };
         let named: Vec<PipelineName> = pipeline.supersedes.iter().take(SUPERSEDES_MAX).cloned().collect();
         let by = self.head.key.pipeline.clone();
-        self.tell_superseded(&named, change, &by, item.as_str(), event_id);
+        self.tell_superseded((named.as_slice(), told_at_once(together)), change, &by, item.as_str(), event_id);
     }
 
     /// Tells the others of the pipelines that lose what this one has lost. Returns false when not all of it could be done yet.
@@ -43,7 +52,7 @@ impl Work<'_> {
     ) -> bool {
         let has_room = more.is_empty() || self.has_room(TOLD_AT_ONCE);
         if has_room {
-            self.tell_superseded(more, change, by, arrival.id.as_str(), &arrival.event_id);
+            self.tell_superseded((more, TOLD_AT_ONCE), change, by, arrival.id.as_str(), &arrival.event_id);
         }
         has_room
     }
@@ -51,7 +60,7 @@ impl Work<'_> {
     /// Tells some pipelines that a change entered one which supersedes them; what is too much for one plan is the last one's to tell.
     fn tell_superseded(
         &mut self,
-        pipelines: &[PipelineName],
+        (pipelines, at_once): (&[PipelineName], usize),
         change: &ChangeRef,
         by: &PipelineName,
         from: &str,
@@ -64,9 +73,9 @@ impl Work<'_> {
             let queue = queue_of(&pipelines[at], change).filter(|queue| *queue != self.head.key)?;
             Some((at, queue))
         });
-        let told: Vec<(usize, QueueKey)> = queues.take(TOLD_AT_ONCE).collect();
+        let told: Vec<(usize, QueueKey)> = queues.take(at_once).collect();
         for (place, (at, queue)) in told.into_iter().enumerate() {
-            let is_last = place + 1 == TOLD_AT_ONCE;
+            let is_last = place + 1 == at_once;
             let left = (at + 1..pipelines.len()).filter(|at| is_last && is_meant(*at));
             let more = left.map(|at| pipelines[at].clone()).collect();
             let kind = ArrivalKind::Superseded { change: change.clone(), by: by.clone(), more };
@@ -273,4 +282,9 @@ impl Work<'_> {
         let event_id = event_id.to_owned();
         self.plan.forwards.push((queue, Arrival { id, at, event_id, layout, by_operator: false, kind }));
     }
+}
+
+/// Returns how many superseded pipelines each of so many changes tells that enter together.
+fn told_at_once(together: usize) -> usize {
+    if together > FEW_TOGETHER { 1 } else { TOLD_AT_ONCE }
 }

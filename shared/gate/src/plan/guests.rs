@@ -8,6 +8,7 @@
 
 use super::{Work, is_dependent};
 use crate::arrival::{Arrival, ArrivalKind, Candidate};
+use crate::item::Item;
 use crate::landing::lands_in;
 use crate::report::Occasion;
 use sluice_config::pipeline::{Manager, Pipeline};
@@ -131,7 +132,7 @@ impl Work<'_> {
     fn closed_to<'c>(&self, arrival: &'c Arrival) -> Vec<&'c Candidate> {
         let ArrivalKind::Enqueue { candidates } = &arrival.kind else { return Vec::new() };
         let is_home = self.stands_as_one(candidates) && self.home_of(candidates).as_ref() == Some(&self.head.key);
-        if !is_home || candidates.iter().any(|candidate| self.is_behind(candidate)) {
+        if !is_home || candidates.iter().any(|candidate| self.is_behind(candidate)) || self.are_outdated(candidates) {
             return Vec::new();
         }
         let is_guest = |key: &ChangeKey| self.own_queue(key).is_some_and(|own| own != self.head.key);
@@ -144,6 +145,18 @@ impl Work<'_> {
     /// Returns whether a newer revision of a candidate stands in its own queue.
     fn is_behind(&self, candidate: &Candidate) -> bool {
         self.snapshot.doors.get(&candidate.change.key).is_some_and(|door| door.is_ahead_of(candidate))
+    }
+
+    /// Returns whether something newer is known of one of those that stand here than what is offered, so that none of them enters
+    /// ([`Work::enqueue_cycle`]): nobody is asked to make way for that.
+    fn are_outdated(&self, candidates: &[Candidate]) -> bool {
+        let is_newer = |offered: &Candidate, item: &Item| {
+            let known = &item.candidate;
+            let is_dated = offered.as_of != Timestamp::default();
+            known.change.key == offered.change.key && is_dated && offered.as_of < known.as_of
+        };
+        let is_outdated = |offered: &Candidate| self.items.values().any(|item| is_newer(offered, item));
+        candidates.iter().any(is_outdated) && !candidates.iter().any(|offered| self.needs_more(offered))
     }
 
     /// Returns whether candidates need each other and are to stand as one, where each has a queue of its own.
@@ -282,6 +295,11 @@ impl Work<'_> {
     /// Has a change leave that is to stand as one with others in another queue, unless a newer revision of it is here; that queue is
     /// looked at then. Returns false when not all of it could be done yet.
     pub(super) fn makes_way(&mut self, change: &ChangeRef, as_of: Timestamp, to: &QueueName) -> bool {
+        if *to == self.head.key.queue {
+            // Its own queue was free before it heard of this, so that the change came here meanwhile: it stands where it is wanted.
+            self.plan.reasons.push(format!("{change} makes way for {} no more: it may stand there", self.head.key));
+            return true;
+        }
         let here = |work: &Self| work.head.slots.iter().position(|slot| slot.change.key == change.key);
         while let Some(position) = here(self) {
             let slot = &self.head.slots[position];
@@ -311,9 +329,18 @@ impl Work<'_> {
 
     /// Has the own queue of a guest say that it stands nowhere else any more.
     pub(super) fn give_back(&mut self, key: &ChangeKey) {
-        if self.snapshot.doors.contains_key(key) {
+        if self.says_here(key) {
             self.plan.doors.insert(key.clone(), None);
+        } else {
+            // Nothing is said of what came in this very plan; and what another queue says of it is that one's to take back.
+            self.plan.doors.remove(key);
         }
+    }
+
+    /// Returns whether a change's own queue says that it stands in this one.
+    fn says_here(&self, key: &ChangeKey) -> bool {
+        let says_so = |door: &Door| door.stands_in.as_ref() == Some(&self.head.key.queue);
+        self.snapshot.doors.get(key).is_some_and(says_so)
     }
 
     /// Takes out what stands as one where each is to land by itself from now on. Returns false when some are left, since the transaction
@@ -347,8 +374,6 @@ impl Work<'_> {
     }
 
     fn is_stray(&self, key: &ChangeKey) -> bool {
-        let says_so = |door: &Door| door.stands_in.as_ref() == Some(&self.head.key.queue);
-        let is_here = self.head.slots.iter().any(|slot| slot.change.key == *key);
-        !is_here && self.snapshot.doors.get(key).is_some_and(says_so)
+        !self.head.slots.iter().any(|slot| slot.change.key == *key) && self.says_here(key)
     }
 }

@@ -95,10 +95,9 @@ impl Work<'_> {
                 let may_end = || self.landing_to_take_back(at).is_some() || self.half_to_end(at).is_some();
                 slot.standing.is_landing() && slot.change.key == *key && !may_end()
             }),
-            ArrivalKind::Superseded { .. }
-            | ArrivalKind::MakeWay { .. }
-            | ArrivalKind::Promote { .. }
-            | ArrivalKind::Thaw { .. } => false,
+            // It is for a pipeline that lands nothing, and may have done so by the layout of before.
+            ArrivalKind::MakeWay { change, .. } => is_landing(&change.key, None),
+            ArrivalKind::Superseded { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => false,
         }
     }
 

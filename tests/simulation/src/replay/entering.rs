@@ -42,7 +42,7 @@ impl Turn<'_> {
         match &arrival.kind {
             ArrivalKind::Enqueue { candidates } if self.is_discarded(arrival, candidates) => self.pass_over(candidates),
             _ if self.is_for_another(arrival) => {}
-            ArrivalKind::MakeWay { change, as_of, .. } => self.make_way(change, *as_of),
+            ArrivalKind::MakeWay { change, as_of, to } => self.make_way(change, *as_of, to),
             ArrivalKind::Enqueue { candidates } => self.enqueue_all(arrival, candidates),
             ArrivalKind::Superseded { change, .. } => {
                 self.step(format!("{change} entered a pipeline that supersedes this one"));

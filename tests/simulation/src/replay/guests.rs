@@ -139,8 +139,11 @@ impl Turn<'_> {
     }
 
     /// Takes out what stands here of a change that another queue is to have, with those that stand as one with it, unless it is another
-    /// revision of which something newer is known.
-    pub(super) fn make_way(&mut self, change: &ChangeRef, as_of: Timestamp) {
+    /// revision of which something newer is known. What came here since it was asked for stands where it is wanted.
+    pub(super) fn make_way(&mut self, change: &ChangeRef, as_of: Timestamp, to: &QueueName) {
+        if *to == self.line.key.queue {
+            return self.step(format!("{change} was wanted here"));
+        }
         self.step(format!("{change} is wanted elsewhere, as of {}", as_of.to_iso()));
         while let Some(at) = self.line.places.iter().position(|place| place.change.key == change.key) {
             let place = &self.line.places[at];

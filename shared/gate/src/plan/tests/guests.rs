@@ -3,7 +3,8 @@
 
 use super::bench::{Bench, job};
 use crate::arrival::ArrivalKind;
-use crate::plan::Door;
+use crate::plan::{Door, LayoutNumbers};
+use crate::queue::Standing;
 use insta::assert_snapshot;
 use sluice_config::pipeline::Manager;
 use sluice_model::build::BuildResult::Failure;
@@ -246,7 +247,7 @@ fn they_part_where_the_pipeline_comes_to_land_changes() {
     bench.approve_cycle("AB", "");
     bench.run();
     bench.pipeline.reporters.success = Bench::gate(&[]).pipeline.reporters.success;
-    bench.layout = crate::plan::LayoutNumbers { wanted: 2, live: 2 };
+    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
     bench.run();
     assert_eq!((bench.left.join(", "), said(&bench)), ("A DEQUEUED, B DEQUEUED".to_owned(), String::new()));
     bench.approve_cycle("AB", "");
@@ -268,4 +269,88 @@ fn as_many_as_may_need_each_other_come_and_go_in_one_plan() {
     bench.finish();
     assert_eq!((bench.left.len(), said(&bench)), (10, String::new()));
     assert!(bench.most_records <= 100, "{}", bench.most_records);
+}
+
+/// G19, Z6.5: what ten tell that enter by one plan has room: each tells one of the pipelines that this one supersedes, which tells the
+/// others.
+#[test]
+fn as_many_as_may_need_each_other_have_room_to_supersede_other_pipelines() {
+    let all = "ABCDEFGHIJ";
+    let mut bench = own_queue_of('A', &all[1..]);
+    for change in all.chars() {
+        bench.queues.insert(change, change.to_string());
+    }
+    bench.pipeline.supersedes = vec!["p1".into(), "p2".into(), "p3".into(), "p4".into()];
+    bench.approve_cycle(all, "");
+    bench.run();
+    let left = |kind: &ArrivalKind| match kind {
+        ArrivalKind::Superseded { more, .. } => Some(more.len()),
+        _ => None,
+    };
+    let left: Vec<usize> = bench.forwards.iter().filter_map(|(_, arrival)| left(&arrival.kind)).collect();
+    assert_eq!((bench.head.slots.len(), left), (10, vec![3; 10]));
+}
+
+/// Z6.3, Z6.5: nobody leaves his own queue for changes that do not enter, since something newer is known of one of them.
+#[test]
+fn nobody_makes_way_for_what_is_older_than_what_stands_there() {
+    let mut bench = home();
+    let mut older = bench.cycle("AB", "");
+    older[0].as_of = Timestamp(3);
+    bench.revise('A');
+    let newest = crate::Candidate { as_of: Timestamp(5), ..bench.candidate('A', "") };
+    bench.arrive(ArrivalKind::Enqueue { candidates: vec![newest] });
+    bench.run();
+    let b = bench.change('B');
+    bench.doors.insert(b.key.clone(), Door { slots: vec![(b, Timestamp(1))], ..Door::default() });
+    bench.arrive(ArrivalKind::Enqueue { candidates: older });
+    bench.run();
+    let here = (bench.arrivals.len(), bench.head.slots.len(), bench.left.len());
+    assert_eq!((sent(&bench), here), (Vec::new(), (0, 1, 0)));
+}
+
+/// Z6.5: what its pipeline began to land before it came to land nothing makes way when that is over.
+#[test]
+fn what_is_being_put_into_its_branch_makes_way_when_it_is_there() {
+    let mut bench = own_queue_of('B', "A");
+    let tests_alone = bench.pipeline.reporters.success.clone();
+    bench.pipeline.reporters.success = Bench::gate(&[]).pipeline.reporters.success;
+    bench.approve("B");
+    bench.run();
+    bench.pass("B");
+    bench.run();
+    bench.pipeline.reporters.success = tests_alone;
+    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+    makes_way(&mut bench, 'B', 0);
+    bench.run();
+    let standing: Vec<Standing> = bench.head.slots.iter().map(|slot| slot.standing).collect();
+    assert_eq!((standing, bench.arrivals.len()), (vec![Standing::Landing], 1));
+    assert!(bench.land());
+    bench.run();
+    assert_eq!((bench.left.join(", "), bench.arrivals.len()), ("B SUCCESS".to_owned(), 0));
+    assert!(bench.woken.iter().any(|queue| queue.queue.0 == "A"), "{:?}", bench.woken);
+}
+
+/// Z6.5: of where a change stands a queue takes back only what was said of itself.
+#[test]
+fn what_is_said_of_another_queue_is_left_to_that_one() {
+    let mut bench = home();
+    bench.approve_cycle("AB", "");
+    bench.run();
+    let b = bench.change('B').key;
+    bench.doors.insert(b, Door { stands_in: Some("C".into()), ..Door::default() });
+    bench.dequeue('A');
+    bench.run();
+    assert_eq!((bench.left.len(), said(&bench)), (2, "B in C".to_owned()));
+}
+
+/// Z6.5: what was asked to make way and heard of it late, when it had come in all the same, stays.
+#[test]
+fn what_stands_where_it_is_wanted_makes_no_way_for_that() {
+    let mut bench = home();
+    bench.approve_cycle("AB", "");
+    bench.run();
+    makes_way(&mut bench, 'B', 0);
+    bench.run();
+    assert_eq!((bench.head.slots.len(), bench.arrivals.len(), bench.left.len()), (2, 0, 0));
 }
