@@ -311,6 +311,10 @@ impl Intake {
             Err(why) => return Ok(Outcome::Fails(why)),
         };
         match forge.read_change(key).await {
+            Ok(facts) if is_unshown(told.event, &facts) && self.ports.clock.now().since(came_at) < SHOWN_MILLIS => {
+                let why = format!("{} was closed, and its forge shows it as open still", facts.change);
+                Ok(Outcome::Waits { why, tenant: None })
+            }
             Ok(facts) => Ok(match self.changed(id, told, &facts, &mut effects).await? {
                 None => Outcome::Leads(effects),
                 Some(why) => Outcome::Waits { why, tenant: None },
@@ -451,4 +455,14 @@ pub(crate) fn final_or_again(error: ForgeError) -> Result<Outcome, LookError> {
         Verdict::Final => Ok(Outcome::Fails(error.to_string())),
         Verdict::After { .. } | Verdict::Retry => Err(again(error)),
     }
+}
+
+/// Returns whether an event says that a change is over which its forge shows as open: it shows that later, or it was opened again since.
+fn is_unshown(event: &ForgeEvent, facts: &ChangeFacts) -> bool {
+    let says_over = match &event.kind {
+        EventKind::Change { event, action, .. } => event == "pull_request" && action == "closed",
+        EventKind::Gerrit(event) => matches!(event.r#type.as_str(), "change-merged" | "change-abandoned"),
+        _ => false,
+    };
+    says_over && facts.status == ChangeStatus::Open
 }

@@ -10,7 +10,7 @@ use sluice_config::fragment::config_paths;
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::filter::{Detail, Speaker};
 use sluice_gate::queue::queue_of;
-use sluice_gate::{Arrival, ArrivalKind, Candidate, filter};
+use sluice_gate::{Arrival, ArrivalKind, Candidate, MERGED_ELSEWHERE, filter};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
 use sluice_model::event::{Awaited, Behind, ForgeEvent};
 use sluice_model::poke::Poke;
@@ -196,7 +196,7 @@ impl Intake {
         }
         let gone = match (facts.status, pipeline.manager) {
             (ChangeStatus::Closed, _) => Some("the change was closed".to_owned()),
-            (ChangeStatus::Merged, Manager::Dependent) => Some("the change was merged by somebody else".to_owned()),
+            (ChangeStatus::Merged, Manager::Dependent) => Some(MERGED_ELSEWHERE.to_owned()),
             (ChangeStatus::Open, Manager::Dependent) => refusal.map(|why| filter::unable_to_merge(&why)).or(refused),
             _ => None,
         };

@@ -117,7 +117,8 @@ impl Reporter {
 }
 
 /// Returns how a landing ends whose change somebody else merged: a person, or another gate that has it too. What its branch is by now was
-/// tested or is to be; nothing of this queue's landed untested, so that neither another tree nor one that nobody shows is an alarm.
+/// tested or is to be; nothing of this queue's landed untested, so that neither another tree nor one that nobody shows is an alarm. That it
+/// is merged its queue may hear of nobody else, whose news was lost, or was told while the forge showed the change as it was before.
 async fn end_of_others(begun: &Begun<'_>, order: &Landing, facts: &ChangeFacts) -> Result<LandingEnd, LookError> {
     if let Some(commit) = &facts.merge_commit {
         match begun.forge.read_commit(&begun.branch.project, commit).await {
@@ -130,7 +131,7 @@ async fn end_of_others(begun: &Begun<'_>, order: &Landing, facts: &ChangeFacts) 
     }
     match begun.forge.branch_tip(begun.branch).await {
         Ok(tip) if tip.tree == order.tested.tree => Ok(LandingEnd::Landed { commit: tip }),
-        Ok(tip) => Ok(LandingEnd::BaseMoved { tip }),
+        Ok(tip) => Ok(LandingEnd::MergedElsewhere { tip }),
         Err(error) => refused(error),
     }
 }

@@ -236,6 +236,11 @@ pub enum LandingEnd {
         /// Where it is.
         tip: Commit,
     },
+    /// Somebody else merged the change, as something else than what was tested; nothing was done here.
+    MergedElsewhere {
+        /// Where the branch is.
+        tip: Commit,
+    },
     /// The forge refuses.
     Refused {
         /// Its words.
@@ -253,6 +258,16 @@ pub enum LandingEnd {
         why: String,
     },
 }
+
+impl LandingEnd {
+    /// Returns whether nothing landed by it, and nobody has to look: its change is tested again, or leaves.
+    pub fn is_clean(&self) -> bool {
+        matches!(self, Self::BaseMoved { .. } | Self::MergedElsewhere { .. } | Self::Refused { .. })
+    }
+}
+
+/// What is told of a change of which its queue hears that it is in its branch, and not by this queue.
+pub const MERGED_ELSEWHERE: &str = "the change was merged by somebody else";
 
 #[cfg(test)]
 mod tests {

@@ -28,7 +28,7 @@ pub use arrival::{Arrival, ArrivalKind, Candidate, InBranch, TAKEN_OUT};
 pub use health::Health;
 pub use item::{Ask, Item, Job, JobStatus, Reporting, WaitsFor};
 pub use items::Items;
-pub use landing::{Asks, Behind, Landing, LandingEnd, LandingState, Trouble};
+pub use landing::{Asks, Behind, Landing, LandingEnd, LandingState, MERGED_ELSEWHERE, Trouble};
 pub use merge::{MergeOutcome, MergeResult};
 pub use plan::{ChangesLimit, Plan, RunSeen, Snapshot, plan};
 pub use provided::{Offer, OfferState, Provided};

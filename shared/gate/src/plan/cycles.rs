@@ -13,7 +13,7 @@ use super::guests::DOOR_RECORDS;
 use super::{RECORDS_MAX, is_dependent};
 use crate::arrival::{Arrival, Candidate};
 use crate::item::{Ask, Item, REASON_BYTES_MAX, cut};
-use crate::landing::{Landing, LandingEnd, LandingState, Together};
+use crate::landing::{Landing, LandingEnd, LandingState, MERGED_ELSEWHERE, Together};
 use crate::queue::{Slot, Standing};
 use crate::report::Occasion;
 use crate::turn::branch_of;
@@ -359,7 +359,14 @@ impl Work<'_> {
                         ("MERGE_FAILURE", why, Occasion::MergeFailure)
                     });
                 }
-                LandingEnd::BaseMoved { tip } => {
+                LandingEnd::MergedElsewhere { .. } if !has_begun => {
+                    let has_left = self.leave_with_mates(at, MERGED_ELSEWHERE, Occasion::Dequeue);
+                    if has_left {
+                        self.remember_landed(&slot.change, false);
+                    }
+                    return has_left;
+                }
+                LandingEnd::BaseMoved { tip } | LandingEnd::MergedElsewhere { tip } => {
                     let why = format!("{} is at {}, which is not what was tested", slot.change.branch, tip.id.short());
                     return self.freeze_half(&bundle, &slot, &why);
                 }

@@ -4,7 +4,7 @@ use super::admit::LEAVING_RECORDS;
 use super::align::ahead_of;
 use super::{RECORDS_MAX, Removed, Work, is_dependent};
 use crate::item::{Ask, Item, REASON_BYTES_MAX, cut};
-use crate::landing::{Asks, Behind, Landing, LandingEnd, LandingState, RUN_MAX, Together, lands_in};
+use crate::landing::{Asks, Behind, Landing, LandingEnd, LandingState, MERGED_ELSEWHERE, RUN_MAX, Together, lands_in};
 use crate::queue::{LANDED_MAX, Slot, Standing};
 use crate::report::Occasion;
 use crate::turn::branch_of;
@@ -176,7 +176,7 @@ impl Work<'_> {
                 LandingState::Ended { end, .. } => Some(end),
                 LandingState::Wanted | LandingState::Attempting { .. } => None,
             });
-            matches!(end, Some(LandingEnd::BaseMoved { .. } | LandingEnd::Refused { .. }))
+            end.is_some_and(LandingEnd::is_clean)
         };
         let position = (1..self.head.slots.len()).find(|at| {
             let slot = &self.head.slots[*at];
@@ -279,6 +279,10 @@ impl Work<'_> {
                     item.candidate.needs.clear();
                 }
                 true
+            }
+            LandingEnd::MergedElsewhere { .. } => {
+                self.remember_landed(&slot.change, false);
+                self.remove(position, "DEQUEUED", MERGED_ELSEWHERE, Occasion::Dequeue)
             }
             LandingEnd::Refused { why } => self.remove(position, "MERGE_FAILURE", &why, Occasion::MergeFailure),
             LandingEnd::Mismatch { landed } => {

@@ -75,6 +75,12 @@ impl PlayedForge {
         self.tell("pull_request", key, json!({"action": "closed", "number": key.number()}), "ada");
     }
 
+    /// Opens a change again, and says so.
+    pub fn reopen(&self, key: &ChangeKey) {
+        self.edit(key, |facts| facts.status = ChangeStatus::Open);
+        self.tell("pull_request", key, json!({"action": "reopened", "number": key.number()}), "ada");
+    }
+
     /// Gives a change another description, and says so if it is to be told.
     pub fn describe(&self, key: &ChangeKey, body: &str, tell: bool) {
         self.edit(key, |facts| {

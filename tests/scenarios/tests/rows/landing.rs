@@ -266,6 +266,29 @@ fn a_change_that_somebody_merged_into_a_commit_that_nobody_shows_stops_no_queue(
     assert_eq!(merged(&site), [2]);
 }
 
+/// Z6.4, Z6.5: a newer revision was merged by hand, and nobody was told. The landing sees it: the change leaves, what needs it stays, and
+/// nothing is tested over and over.
+#[test]
+fn a_change_that_somebody_merged_and_nobody_told_of_leaves_when_it_is_to_land() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    let b = propose(&site, 2, &[("b", "x")]);
+    site.forge.describe(&b, "Depends-On: https://forge.test/org/one/pull/1", false);
+    site.run();
+    site.forge.approve(&a);
+    site.forge.approve(&b);
+    site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
+    site.forge.revise_from_tip(&a, &[("c", "x")]);
+    site.forge.merge_by_hand(&a).expect("it merges");
+    while site.forge.next_webhook().is_some() {}
+    site.run();
+    assert_eq!(buildsets(&site, &[&a, &b]), ["org/one#1 DEQUEUED", "org/one#2 SUCCESS"]);
+    assert!(comments(&site, &a).contains("was merged by somebody else"), "{}", comments(&site, &a));
+    assert_eq!(merged(&site), [2]);
+    assert_eq!(gate_builds(&site, "unit"), ["1", "1 2", "2"]);
+    assert!(!frozen(&site));
+}
+
 /// Z6.4: a commit that is shown a moment late is no reason to stop.
 #[test]
 fn a_landing_whose_commit_is_shown_late_is_judged_by_it() {

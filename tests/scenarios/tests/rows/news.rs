@@ -1,6 +1,6 @@
 //! What counts as news of a change, and what it costs to find out that there is none.
 
-use super::{CONFIG, MAIN, PROJECT, approve, gate_builds, judge, merged, propose, site};
+use super::{CONFIG, MAIN, PROJECT, approve, buildsets, gate_builds, judge, merged, propose, site};
 use sluice_runtime::Clock as _;
 use sluice_scenarios::Site;
 
@@ -123,4 +123,31 @@ fn an_approved_change_stays_though_an_answer_of_the_same_second_shows_no_approva
     site.run();
     assert_eq!(gate_builds(&site, "unit"), ["1"], "it was tested once, and never left");
     assert_eq!(merged(&site), [1]);
+}
+
+/// Z6.3, C5: what was closed is over also where its forge shows it as open for a moment, and tells of it once.
+#[test]
+fn a_change_that_its_forge_shows_as_open_for_a_moment_after_it_was_closed_leaves() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run_now();
+    site.forge.set_behind(60_000);
+    site.forge.close(&a);
+    site.run_now();
+    site.forge.set_behind(0);
+    assert_eq!(buildsets(&site, &[&a]), Vec::<String>::new(), "it is tested still");
+    site.run();
+    assert_eq!(buildsets(&site, &[&a]), ["org/one#1 DEQUEUED"]);
+}
+
+/// Z6.3: nobody waits for a forge to show as closed what was opened again.
+#[test]
+fn what_was_opened_again_at_once_is_tested_as_it_is() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run_now();
+    site.forge.close(&a);
+    site.forge.reopen(&a);
+    site.run();
+    assert!(buildsets(&site, &[&a]).contains(&"org/one#1 SUCCESS".to_owned()), "{:?}", buildsets(&site, &[&a]));
 }

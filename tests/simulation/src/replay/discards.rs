@@ -10,7 +10,10 @@ use sluice_model::ItemId;
 use sluice_model::change::ChangeRef;
 
 /// Why something leaves that an offer takes the place of, though the offer itself may not enter.
-const REPLACED: [&str; 2] = ["a new revision takes its place", "its dependencies changed"];
+const REPLACED: [&str; 2] = ["a new revision takes its place", FOLLOWED];
+
+/// Why something leaves that an offer has stand with others from now on, or that news of it say depends on others.
+const FOLLOWED: &str = "its dependencies changed";
 
 impl Turn<'_> {
     /// Returns whether a decision did nothing with an offer that it took in, as far as it shows.
@@ -23,11 +26,17 @@ impl Turn<'_> {
     /// Returns whether nothing entered, or left for what enters, by an offer that was taken in.
     pub(super) fn comes_to_nothing(&self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
         let enters = |candidate: &Candidate| self.facts.after(&self.id_of(arrival, &candidate.change)).is_some();
+        // An offer of several that need each other takes out all of them that stand here. Where one stays, news took out the other.
+        let one_stays = |candidate: &Candidate| {
+            let mut places = self.line.places.iter().filter(|place| candidate.cycle.contains(&place.change.key));
+            places.any(|place| !place.is_decided() && self.facts.items.contains_key(&place.id))
+        };
         let replaces = |candidate: &Candidate| {
             let mut left = self.facts.left.values();
             left.any(|set| {
                 set.item.candidate.change.key == candidate.change.key
                     && REPLACED.iter().any(|why| set.why.starts_with(why))
+                    && !(set.why.starts_with(FOLLOWED) && one_stays(candidate))
             })
         };
         let moves = |candidate: &Candidate| candidate.moved_from.is_some();

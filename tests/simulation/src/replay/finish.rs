@@ -126,6 +126,10 @@ impl Turn<'_> {
                 self.leave_together(at, "MERGE_FAILURE");
                 true
             }
+            LandingEnd::MergedElsewhere { .. } => {
+                self.leave_merged(at);
+                true
+            }
             LandingEnd::Mismatch { .. } | LandingEnd::Unproven { .. } => {
                 self.line.is_frozen = true;
                 false
@@ -157,7 +161,12 @@ impl Turn<'_> {
         let has_failed = |at: &usize| {
             self.line.places[*at].standing == Standing::Landing
                 && self.line.bundle(*at).len() == 1
-                && matches!(self.end_of(*at), Some(LandingEnd::BaseMoved { .. } | LandingEnd::Refused { .. }))
+                && matches!(
+                    self.end_of(*at),
+                    Some(
+                        LandingEnd::BaseMoved { .. } | LandingEnd::MergedElsewhere { .. } | LandingEnd::Refused { .. }
+                    )
+                )
         };
         let found = (1..self.line.places.len()).find(has_failed);
         found.is_some_and(|at| self.finish_landing(at))
@@ -221,6 +230,15 @@ impl Turn<'_> {
         }
         if !was_told || bundle.len() > 1 {
             self.count(result);
+        }
+    }
+
+    /// Takes out what somebody else merged, with those that need it in turn: what else needs it has it from now on.
+    fn leave_merged(&mut self, at: usize) {
+        let change = self.line.places[at].change.clone();
+        self.leave_together(at, "DEQUEUED");
+        if !self.line.has_landed(&change) {
+            self.line.landed.push((change.key, String::new()));
         }
     }
 
@@ -321,6 +339,10 @@ impl Turn<'_> {
                 }
                 LandingEnd::Refused { .. } if is_first => {
                     self.leave_together(at, "MERGE_FAILURE");
+                    return true;
+                }
+                LandingEnd::MergedElsewhere { .. } if is_first => {
+                    self.leave_merged(at);
                     return true;
                 }
                 // Half of it is in its branch, or what nobody tested: somebody has to look.

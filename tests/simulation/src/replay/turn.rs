@@ -509,7 +509,9 @@ impl<'a> Turn<'a> {
 fn freezes(end: &LandingEnd, bundle: Range<usize>, at: usize) -> bool {
     match end {
         LandingEnd::Mismatch { .. } | LandingEnd::Unproven { .. } => true,
-        LandingEnd::BaseMoved { .. } | LandingEnd::Refused { .. } => at > bundle.start,
+        LandingEnd::BaseMoved { .. } | LandingEnd::MergedElsewhere { .. } | LandingEnd::Refused { .. } => {
+            at > bundle.start
+        }
         LandingEnd::Landed { .. } => false,
     }
 }

@@ -242,6 +242,18 @@ fn a_bundle_is_tested_again_when_a_branch_moved_before_the_first_landed() {
     assert_eq!(bench.landed, ["0xA", "0B", "0xAC"]);
 }
 
+/// Z6.4, Z6.5: a bundle of which somebody else merged the first leaves before anything of it lands; what needed that one needs it no more.
+#[test]
+fn a_bundle_of_which_somebody_else_merged_the_first_leaves() {
+    let mut bench = passed();
+    bench.tips.insert("one".to_owned(), "0A".to_owned());
+    bench.end_landing(LandingEnd::MergedElsewhere { tip: Commit { id: "abc".into(), tree: "0A".into() } });
+    assert_snapshot!(bench.run(), @"");
+    bench.finish();
+    assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED", "C SUCCESS"]);
+    assert!(bench.comments().iter().any(|text| text.contains("they need each other: the change was merged")));
+}
+
 /// Z6.5: half a bundle in its branch is not what anybody tested: nothing moves until a person has looked.
 #[test]
 fn a_bundle_of_which_only_the_first_landed_freezes_the_queue_until_an_operator_has_looked() {

@@ -331,6 +331,29 @@ fn what_a_forge_tells_of_a_landing_itself_is_heard_in_vain() {
     assert!(bench.arrivals.is_empty());
 }
 
+/// Z6.4, Z6.5: a landing that finds its change merged by somebody else is the first to tell its queue, whose news may be lost.
+#[test]
+fn what_a_landing_finds_merged_by_somebody_else_leaves_and_what_needs_it_stays() {
+    let elsewhere = || LandingEnd::MergedElsewhere { tip: Commit { id: "abc".into(), tree: "0x".into() } };
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.approve("C");
+    bench.run();
+    bench.pass("ABC");
+    bench.run();
+    bench.tips.insert("one".to_owned(), "0x".to_owned());
+    bench.end_landing(elsewhere());
+    assert_snapshot!(bench.run(), @r"
+    A leaves: DEQUEUED
+    run B unit on 0xB
+    run C unit on 0xBC
+    ");
+    bench.finish();
+    assert_eq!(bench.left, ["A DEQUEUED", "B SUCCESS", "C SUCCESS"]);
+    assert_eq!(bench.landed, ["0xB", "0xBC"]);
+}
+
 /// C01: while a layout is settling nothing enters and nothing lands.
 #[test]
 fn a_landed_configuration_holds_everything_until_it_is_live() {
