@@ -85,7 +85,11 @@ impl Merger {
             state.take(placed);
             return Ok(Ok(()));
         }
-        let is_missing = |need: &&Candidate| !state.speculation.changes.iter().any(|known| known.change == need.change);
+        let landed = if let Ask::Asked { landed, .. } = &item.ask { landed.as_slice() } else { &[] };
+        let is_missing = |need: &&Candidate| {
+            let is_below = state.speculation.changes.iter().any(|known| known.change == need.change);
+            !is_below && !landed.contains(&need.change.key)
+        };
         let below = own.needs.iter().filter(|need| !own.cycle.contains(&need.change.key)).filter(is_missing);
         let below: Vec<Candidate> = below.cloned().collect();
         for candidate in &below {

@@ -6,6 +6,7 @@ use crate::queue::Slot;
 use crate::told::Told;
 use serde::{Deserialize, Serialize};
 use sluice_model::build::BuildResult;
+use sluice_model::change::ChangeKey;
 use sluice_model::git::Oid;
 use sluice_model::job::JobSummary;
 use sluice_model::{BuildId, ItemId, JobName, Timestamp};
@@ -104,6 +105,9 @@ pub enum Ask {
         since: Option<Timestamp>,
         /// Whose state it starts from, by the key of that outcome.
         onto: Option<Onto>,
+        /// Of what its change needs, what is in its branch by now, whatever became of that there since: it is not put on the state.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        landed: Vec<ChangeKey>,
     },
     /// Answered.
     Merged(Merged),

@@ -142,6 +142,8 @@ impl Work<'_> {
             }
         };
         let (id, generation) = (slot.id.clone(), slot.generation);
+        let needs = item.candidate.needs.iter().map(|need| &need.change);
+        let landed = needs.filter(|need| self.head.has_landed(need)).map(|need| need.key.clone()).collect();
         // What this plan writes anyway needs no more room.
         if !self.touched.contains(&id) && !self.has_room(1) {
             return;
@@ -149,7 +151,7 @@ impl Work<'_> {
         let (now, layout) = (self.now, self.head.layout);
         if let Some(item) = self.item(&id) {
             item.layout = layout;
-            item.ask = Ask::Asked { at: now, since, onto };
+            item.ask = Ask::Asked { at: now, since, onto, landed };
         }
         self.plan.asks.push((id, generation));
     }

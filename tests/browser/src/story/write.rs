@@ -107,7 +107,7 @@ impl Writer {
         item.ask = match jobs {
             [] if of.number == 15 => {
                 let onto = Onto { item: item_id(&super::D), generation: 2, speculation: "speculations/d".into() };
-                Ask::Asked { at: before(4), since: None, onto: Some(onto) }
+                Ask::Asked { at: before(4), since: None, onto: Some(onto), landed: Vec::new() }
             }
             [] => Ask::No,
             _ => merged(of),

@@ -1,5 +1,6 @@
 //! What is put into a branch was tested on that branch, whatever becomes of the change meanwhile.
 
+use super::moves::main_branch;
 use super::{CONFIG, PROJECT, approve, buildsets, comments, gate_builds, merged, propose, site, site_of};
 use bytes::Bytes;
 use sluice_forge::Forge;
@@ -287,6 +288,30 @@ fn a_change_that_somebody_merged_and_nobody_told_of_leaves_when_it_is_to_land() 
     assert_eq!(merged(&site), [2]);
     assert_eq!(gate_builds(&site, "unit"), ["1", "1 2", "2"]);
     assert!(!frozen(&site));
+}
+
+/// Z6.4, Z6.5: what landed is not merged once more for what needs it, or what somebody took back since would come again with that.
+#[test]
+fn what_a_change_needs_and_has_landed_stays_as_its_branch_has_it() {
+    let mut site = site_of(CONFIG, &PROJECT.replace("    queue:", "    merge-mode: squash-merge\n    queue:"));
+    let a = propose(&site, 1, &[("shared", "1")]);
+    let b = site.forge.propose("org/one", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "x")]);
+    site.run();
+    site.held.insert("other".to_owned());
+    site.forge.approve(&a);
+    site.forge.approve(&b);
+    site.run_now();
+    site.release("other", Some(1));
+    site.run_now();
+    assert_eq!(merged(&site), [1]);
+    site.forge.push(&main_branch(), &[("shared", "0")]);
+    site.held.clear();
+    site.run();
+    assert_eq!(merged(&site), [1, 2]);
+    let files = site.forge.files("org/one", "main");
+    assert_eq!((files["shared"].as_str(), files["b"].as_str()), ("0", "x"));
+    assert_eq!(gate_builds(&site, "unit"), ["1", "1 2", "2"]);
+    assert_eq!(buildsets(&site, &[&a, &b]), ["org/one#1 SUCCESS", "org/one#2 SUCCESS"]);
 }
 
 /// Z6.4: a commit that is shown a moment late is no reason to stop.

@@ -30,7 +30,7 @@ fn keeping() -> Site {
     site
 }
 
-fn main_branch() -> BranchKey {
+pub(crate) fn main_branch() -> BranchKey {
     BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "main".into() }
 }
 
