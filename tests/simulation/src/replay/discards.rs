@@ -5,7 +5,7 @@
 //! is judged where each write is.
 
 use super::turn::Turn;
-use sluice_gate::{Arrival, Candidate};
+use sluice_gate::{Arrival, ArrivalKind, Candidate};
 use sluice_model::ItemId;
 use sluice_model::change::ChangeRef;
 
@@ -26,17 +26,18 @@ impl Turn<'_> {
     /// Returns whether nothing entered, or left for what enters, by an offer that was taken in.
     pub(super) fn comes_to_nothing(&self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
         let enters = |candidate: &Candidate| self.facts.after(&self.id_of(arrival, &candidate.change)).is_some();
-        // An offer of several that need each other takes out all of them that stand here. Where one stays, news took out the other.
-        let one_stays = |candidate: &Candidate| {
-            let mut places = self.line.places.iter().filter(|place| candidate.cycle.contains(&place.change.key));
-            places.any(|place| !place.is_decided() && self.facts.items.contains_key(&place.id))
+        // News by which something leaves were taken in with the offer. Had that taken it out, they would have found nothing.
+        let has_news = |candidate: &Candidate| {
+            let key = &candidate.change.key;
+            let is_of_it = |kind: &ArrivalKind| matches!(kind, ArrivalKind::Seen { change, .. } if change.key == *key);
+            self.facts.taken.iter().any(|(_, arrival)| is_of_it(&arrival.kind))
         };
         let replaces = |candidate: &Candidate| {
             let mut left = self.facts.left.values();
             left.any(|set| {
                 set.item.candidate.change.key == candidate.change.key
                     && REPLACED.iter().any(|why| set.why.starts_with(why))
-                    && !(set.why.starts_with(FOLLOWED) && one_stays(candidate))
+                    && !(set.why.starts_with(FOLLOWED) && has_news(candidate))
             })
         };
         let moves = |candidate: &Candidate| candidate.moved_from.is_some();
