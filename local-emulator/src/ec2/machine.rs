@@ -95,10 +95,13 @@ impl Host {
         let machine = self.machine(&record.id);
         let mut child = machine.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = self.directory.join(&record.id);
-        if self.closed.load(Ordering::SeqCst) || !wanted() || outlived(&directory, record) {
+        let is_installed = directory.join("ready").exists();
+        if self.closed.load(Ordering::SeqCst) || !wanted() || (is_installed && outlived(&directory, record)) {
             return Ok(());
         }
-        if !directory.join("ready").exists() {
+        if !is_installed {
+            // Its user data's script, if an earlier emulator died in it: it works on the files that are made anew.
+            end_processes(&directory, None)?;
             install(&directory, record)?;
         }
         *child = Some(self.sshd(&directory, record)?);
@@ -128,26 +131,10 @@ impl Host {
         }
     }
 
-    /// Ends the machine's processes. When they are still there after a while, their note stays too.
     fn stop(&self, id: &str) -> io::Result<()> {
         let machine = self.machine(id);
         let mut child = machine.lock().unwrap_or_else(PoisonError::into_inner);
-        let directory = self.directory.join(id);
-        // A child that nobody has waited for keeps its number, whatever became of its note.
-        let leader = child.as_ref().map(Child::id).or_else(|| living(&directory));
-        if let Some(pid) = leader.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
-            // The whole group: the wrapper outside, and inside the first process of the namespace, with which all others end.
-            let _ = kill_process_group(pid, Signal::KILL);
-        }
-        match child.take() {
-            Some(mut child) => drop(child.wait()),
-            None => wait_until(END_LIMIT, || living(&directory).is_none()),
-        }
-        if let Some(pid) = living(&directory) {
-            return Err(io::Error::other(format!("process {pid} was killed and is still there after {END_LIMIT:?}")));
-        }
-        let _ = fs::remove_file(directory.join(NOTE));
-        Ok(())
+        end_processes(&self.directory.join(id), child.take())
     }
 
     fn machine(&self, id: &str) -> Arc<Mutex<Option<Child>>> {
@@ -159,7 +146,7 @@ impl Host {
         let log = fs::OpenOptions::new().create(true).append(true).open(directory.join("sshd.log"))?;
         let mut command = self.view(directory, &record.id);
         command.args(["--", "/usr/sbin/sshd", "-D", "-e", "-f", "/run/instance/sshd_config"]);
-        let mut child = process::start(&command, directory, log)?;
+        let mut child = process::start(&command, directory, Stdio::null(), log)?;
         let mut ended = false;
         // Until it listens, so that a start that returned is one that answers.
         wait_until(BOOT_LIMIT, || {
@@ -257,7 +244,7 @@ fn run_script(directory: &Path, record: &Record) -> io::Result<()> {
         "/bin/sh",
         "/run/instance/user-data",
     ]);
-    let status = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).status()?;
+    let status = process::start(&command, directory, log.try_clone()?, log)?.wait()?;
     if !status.success() {
         tracing::warn!(instance = record.id, %status, "the user data's script failed");
     }
@@ -344,6 +331,25 @@ fn sshd_config(record: &Record) -> String {
     )
 }
 
+/// Ends the machine's processes: those of `started`, or those that are noted. While they are still there, their note stays too.
+fn end_processes(directory: &Path, started: Option<Child>) -> io::Result<()> {
+    // A child that nobody has waited for keeps its number, whatever became of its note.
+    let leader = started.as_ref().map(Child::id).or_else(|| living(directory));
+    if let Some(pid) = leader.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+        // The whole group: the wrapper outside, and inside the first process of the namespace, with which all others end.
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+    match started {
+        Some(mut started) => drop(started.wait()),
+        None => wait_until(END_LIMIT, || living(directory).is_none()),
+    }
+    if let Some(pid) = living(directory) {
+        return Err(io::Error::other(format!("process {pid} was killed and is still there after {END_LIMIT:?}")));
+    }
+    let _ = fs::remove_file(directory.join(NOTE));
+    Ok(())
+}
+
 /// Returns whether an earlier emulator's process is this machine. One that was not let go before that emulator died ends by itself, so
 /// that it counts only once it answers, or lives on.
 fn outlived(directory: &Path, record: &Record) -> bool {
@@ -389,7 +395,7 @@ mod tests {
         fs::create_dir(&at).unwrap();
         let mut program = Command::new("sleep");
         program.arg("60");
-        process::start(&program, &at, fs::File::create(at.join("log")).unwrap()).unwrap()
+        process::start(&program, &at, Stdio::null(), Stdio::null()).unwrap()
     }
 
     /// C4

@@ -1,9 +1,10 @@
-//! A machine's first process: it does nothing before it is noted in the machine's directory, so that whoever comes next finds it.
+//! The first process of a machine's server, or of its user data's script: it does nothing before it is noted in the machine's directory,
+//! so that whoever comes next finds it.
 //!
 //! It leads a process group of its own, and no signal to the emulator's reaches it. Were it to begin before it is noted, an emulator
 //! that is killed in between would leave a machine that nobody knows: whoever ends what is left goes by the notes.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -16,11 +17,16 @@ pub(super) const NOTE: &str = "pid";
 /// ends. It stays the same process, with the same start time.
 const ONCE_NOTED: &str = "read -r noted && exec \"$@\" </dev/null";
 
-/// Starts a program as the first process of the machine in this directory; its complaints go into `log`.
+/// Starts a program as the first process of the machine in this directory.
 ///
 /// On an error nothing of it is left. Its environment and directory are the emulator's own, whatever `program` says of them.
-pub(super) fn start(program: &Command, directory: &Path, log: File) -> io::Result<Child> {
-    let mut child = held_back(program, log)?;
+pub(super) fn start(
+    program: &Command,
+    directory: &Path,
+    output: impl Into<Stdio>,
+    complaints: impl Into<Stdio>,
+) -> io::Result<Child> {
+    let mut child = held_back(program, output, complaints)?;
     match note(&child, directory).and_then(|()| let_go(&mut child)) {
         Ok(()) => Ok(child),
         Err(error) => {
@@ -33,16 +39,16 @@ pub(super) fn start(program: &Command, directory: &Path, log: File) -> io::Resul
 }
 
 /// Starts the process, which waits.
-fn held_back(program: &Command, log: File) -> io::Result<Child> {
+fn held_back(program: &Command, output: impl Into<Stdio>, complaints: impl Into<Stdio>) -> io::Result<Child> {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", ONCE_NOTED, "sh"]).arg(program.get_program()).args(program.get_args());
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log).process_group(0).spawn()
+    command.stdin(Stdio::piped()).stdout(output).stderr(complaints).process_group(0).spawn()
 }
 
 /// Notes which process it is.
 fn note(child: &Child, directory: &Path) -> io::Result<()> {
     let pid = child.id();
-    let time = start_time(pid).ok_or_else(|| io::Error::other("the machine's process ended at once; see sshd.log"))?;
+    let time = start_time(pid).ok_or_else(|| io::Error::other("the machine's process ended before it began"))?;
     write_whole(&directory.join(NOTE), &format!("{pid} {time}"))
 }
 
@@ -95,16 +101,12 @@ mod tests {
         program
     }
 
-    fn log(directory: &Path) -> File {
-        File::create(directory.join("log")).unwrap()
-    }
-
     /// C4
     #[test]
     fn a_process_begins_when_it_is_noted_and_not_before() {
         let directory = tempfile::tempdir().unwrap();
         let at = directory.path();
-        let mut child = held_back(&marks(at), log(at)).unwrap();
+        let mut child = held_back(&marks(at), Stdio::null(), Stdio::null()).unwrap();
         note(&child, at).unwrap();
         assert_eq!(living(at), Some(child.id()));
         assert!(!at.join(MARK).exists());
@@ -121,7 +123,7 @@ mod tests {
         let at = directory.path();
         // Where its note goes is no file.
         fs::create_dir_all(at.join(NOTE).join("full")).unwrap();
-        start(&marks(at), at, log(at)).unwrap_err();
+        start(&marks(at), at, Stdio::null(), Stdio::null()).unwrap_err();
         assert!(!at.join(MARK).exists());
     }
 
@@ -132,7 +134,7 @@ mod tests {
         let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else {
             return;
         };
-        let child = held_back(&marks(&directory), log(&directory)).unwrap();
+        let child = held_back(&marks(&directory), Stdio::null(), Stdio::null()).unwrap();
         // So that the test knows the process; to the process it is the same when there is no note yet.
         note(&child, &directory).unwrap();
         kill_process(getpid(), Signal::KILL).unwrap();
