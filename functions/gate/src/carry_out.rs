@@ -351,12 +351,8 @@ fn want_layout(live: &Live, landings: &[Landing], now: Timestamp) -> Result<Writ
 
 /// Counts the changes of a queue, as the limit of its pipeline does.
 fn changes(queue: &queue::Loaded) -> u32 {
-    let is_dependent = queue.head.as_ref().is_some_and(|head| head.manager == Manager::Dependent);
-    let below = |candidate: &sluice_gate::Candidate| {
-        candidate.needs.iter().filter(|need| !candidate.cycle.contains(&need.change.key)).count()
-    };
-    let of = |item: &sluice_gate::Item| if is_dependent { 1 } else { 1 + below(&item.candidate) };
-    let all: usize = queue.items.values().map(|(_, item)| of(item)).sum();
+    let Some(head) = &queue.head else { return 0 };
+    let all: u64 = queue.items.values().map(|(_, item)| item.candidate.changes_in(head.manager)).sum();
     u32::try_from(all).unwrap_or(u32::MAX)
 }
 
