@@ -5,7 +5,7 @@ use crate::aside::broken;
 use crate::load::get_all;
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::plan::{Door, Plan, make_way, told_of};
-use sluice_gate::queue::own_queue;
+use sluice_gate::queue::{is_named_as_own, own_queue};
 use sluice_gate::{ArrivalKind, Head, Item, StoredHead};
 use sluice_model::change::ChangeKey;
 use sluice_model::{ArrivalId, QueueKey, QueueName, Timestamp};
@@ -76,7 +76,7 @@ pub(crate) async fn load(
 /// stands in it. What its guests' own queues say is taken back when they leave.
 fn lends(key: &QueueKey, loaded: &queue::Loaded) -> bool {
     let mut slots = loaded.head.iter().flat_map(|head| &head.slots);
-    key.queue.0.contains('#') && slots.any(|slot| own_queue(&slot.change.key) == key.queue)
+    is_named_as_own(&key.queue) && slots.any(|slot| own_queue(&slot.change.key) == key.queue)
 }
 
 /// Returns the write of each own queue that says another thing from now on of where its change stands, and of whether it is listed.
