@@ -7,11 +7,11 @@ use crate::again;
 use crate::before::Order;
 use crate::deliver::{Effects, Outcome};
 use crate::early::{Turn, turn_at_damaged};
-use crate::route::{in_words, queue_key};
+use crate::operators::Asker;
 use sluice_config::tenant::TenantProject;
 use sluice_forge::Verdict;
 use sluice_gate::filter::Detail;
-use sluice_gate::{ArrivalKind, Fired, Schedule, filter};
+use sluice_gate::{Fired, Schedule, filter};
 use sluice_model::change::{ChangeRef, RefMove};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::poke::Poke;
@@ -177,11 +177,7 @@ impl Intake {
                 }
             }
             let change = ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved);
-            let queue = queue_key(live, pipeline, &change);
-            let candidates = vec![self.ref_candidate(&change, "", detail)?];
-            let arrival = self.arrival(id, live, &queue, &change, ArrivalKind::Enqueue { candidates });
-            effects.arrive(&queue, &arrival)?;
-            effects.tell(format!("{change} may enter {}", in_words(live, pipeline, &change)));
+            self.offer_ref((id, Asker::Event(detail)), (&change, "", None), (live, pipeline), &mut effects)?;
         }
         Ok(Outcome::Leads(effects))
     }

@@ -132,6 +132,12 @@ impl Candidate {
         self.cycle.contains(key) && *key != self.change.key
     }
 
+    /// Returns the first by its key of those that need each other, this one among them: where each change has a queue of its own they stand
+    /// in that one's, whichever of them was asked for. None where it is in no such cycle.
+    pub fn host(&self) -> Option<&ChangeKey> {
+        self.cycle.iter().min()
+    }
+
     /// Returns what it needs but for those changes that need it in turn and are tested as one with it.
     pub fn needs_besides_mates(&self) -> impl Iterator<Item = &Candidate> {
         self.needs.iter().filter(move |need| !self.is_mate(&need.change.key))

@@ -168,7 +168,7 @@ impl Work<'_> {
     /// Returns the queue of an independent pipeline that what enters together belongs to.
     fn home_of(&self, candidates: &[Candidate]) -> Option<QueueKey> {
         let last = candidates.last()?;
-        self.own_queue(last.cycle.iter().min().unwrap_or(&last.change.key))
+        self.own_queue(last.host().unwrap_or(&last.change.key))
     }
 
     /// Returns a change's own queue; none where the configuration no longer has the pipeline.
