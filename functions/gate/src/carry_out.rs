@@ -299,16 +299,10 @@ fn happened(
         forge_id: format!("zuul:{}:{item}", what.as_str()),
         event_name: what.as_str().to_owned(),
         received_at: now,
-        event: Some(ForgeEvent { connection, project: project.clone(), sender: String::new(), kind }),
+        event: Some(ForgeEvent { connection, project, sender: String::new(), kind }),
         state: DeliveryState::Accepted,
     };
-    let id = delivery::id(&told.connection, &told.forge_id);
-    let poke = Poke::Delivery { delivery: id.clone(), project };
-    let mut record = delivery::record(&id, &told)?;
-    record.revision = 1;
-    let at = now.plus_seconds(60);
-    record.due = Some(Due { at, poke: poke.clone() });
-    record.look_at = Some(at);
+    let (_, record, poke) = delivery::pending(&told, now.plus_seconds(60))?;
     // An item enters and lands once, and its transaction with it.
     Ok((Write::Put { record, expect: Expect::Absent }, poke))
 }

@@ -21,7 +21,7 @@ use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::layout::Live;
 use sluice_records::schedule;
 use sluice_runtime::batch::LookError;
-use sluice_runtime::record::{Due, Expect, Key, Record, Write};
+use sluice_runtime::record::{Expect, Key, Record, Write};
 use sluice_runtime::{Saved, cell};
 
 /// Branches that one delivery is about; its commit holds an arrival for each.
@@ -120,14 +120,9 @@ impl Intake {
             }),
             state: DeliveryState::Accepted,
         };
-        let id = delivery::id(&told.connection, &told.forge_id);
-        let poke = Poke::Delivery { delivery: id.clone(), project: project.name.clone() };
         let is_late = told.received_at > self.ports.clock.now();
         let at = if is_late { told.received_at } else { told.received_at.plus_seconds(60) };
-        let mut record = delivery::record(&id, &told)?;
-        record.revision = 1;
-        record.due = Some(Due { at, poke: poke.clone() });
-        record.look_at = Some(at);
+        let (_, record, poke) = delivery::pending(&told, at)?;
         Ok((record, (!is_late).then_some(poke)))
     }
 
