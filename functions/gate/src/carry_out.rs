@@ -299,16 +299,10 @@ fn happened(
         forge_id: format!("zuul:{}:{item}", what.as_str()),
         event_name: what.as_str().to_owned(),
         received_at: now,
-        event: Some(ForgeEvent { connection, project: project.clone(), sender: String::new(), kind }),
+        event: Some(ForgeEvent { connection, project, sender: String::new(), kind }),
         state: DeliveryState::Accepted,
     };
-    let id = delivery::id(&told.connection, &told.forge_id);
-    let poke = Poke::Delivery { delivery: id.clone(), project };
-    let mut record = delivery::record(&id, &told)?;
-    record.revision = 1;
-    let at = now.plus_seconds(60);
-    record.due = Some(Due { at, poke: poke.clone() });
-    record.look_at = Some(at);
+    let (_, record, poke) = delivery::pending(&told, now.plus_seconds(60))?;
     // An item enters and lands once, and its transaction with it.
     Ok((Write::Put { record, expect: Expect::Absent }, poke))
 }
@@ -351,12 +345,8 @@ fn want_layout(live: &Live, landings: &[Landing], now: Timestamp) -> Result<Writ
 
 /// Counts the changes of a queue, as the limit of its pipeline does.
 fn changes(queue: &queue::Loaded) -> u32 {
-    let is_dependent = queue.head.as_ref().is_some_and(|head| head.manager == Manager::Dependent);
-    let below = |candidate: &sluice_gate::Candidate| {
-        candidate.needs.iter().filter(|need| !candidate.cycle.contains(&need.change.key)).count()
-    };
-    let of = |item: &sluice_gate::Item| if is_dependent { 1 } else { 1 + below(&item.candidate) };
-    let all: usize = queue.items.values().map(|(_, item)| of(item)).sum();
+    let Some(head) = &queue.head else { return 0 };
+    let all: u64 = queue.items.values().map(|(_, item)| item.candidate.changes_in(head.manager)).sum();
     u32::try_from(all).unwrap_or(u32::MAX)
 }
 

@@ -5,10 +5,10 @@ use crate::aside::broken;
 use crate::load::get_all;
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::plan::{Door, Plan, make_way, told_of};
-use sluice_gate::queue::own_queue;
+use sluice_gate::queue::{is_named_as_own, own_queue};
 use sluice_gate::{ArrivalKind, Head, Item, StoredHead};
-use sluice_model::change::ChangeKey;
-use sluice_model::{ArrivalId, QueueKey, QueueName, Timestamp};
+use sluice_model::change::{ChangeKey, ChangeRef};
+use sluice_model::{ArrivalId, QueueKey, Timestamp};
 use sluice_records::codec::{decode, decode_foreign, expiry, with_body};
 use sluice_records::{queue, tenant};
 use sluice_runtime::batch::LookError;
@@ -76,7 +76,7 @@ pub(crate) async fn load(
 /// stands in it. What its guests' own queues say is taken back when they leave.
 fn lends(key: &QueueKey, loaded: &queue::Loaded) -> bool {
     let mut slots = loaded.head.iter().flat_map(|head| &head.slots);
-    key.queue.0.contains('#') && slots.any(|slot| own_queue(&slot.change.key) == key.queue)
+    is_named_as_own(&key.queue) && slots.any(|slot| own_queue(&slot.change.key) == key.queue)
 }
 
 /// Returns the write of each own queue that says another thing from now on of where its change stands, and of whether it is listed.
@@ -138,7 +138,7 @@ async fn elsewhere(
     ports: &Ports,
     queue: &QueueKey,
     change: &ChangeKey,
-) -> Result<Vec<(sluice_model::change::ChangeRef, Timestamp)>, LookError> {
+) -> Result<Vec<(ChangeRef, Timestamp)>, LookError> {
     let key = queue::head_key(queue);
     let found = get_all(ports, std::slice::from_ref(&key)).await?;
     let Some(head) = found.get(&key).and_then(decode_foreign::<StoredHead>) else { return Ok(Vec::new()) };
@@ -149,11 +149,7 @@ async fn elsewhere(
 
 /// Returns what stands in a queue, each with as of which moment it is known. One that somebody writes meanwhile is written on condition
 /// that it is as it was read.
-async fn items(
-    ports: &Ports,
-    queue: &QueueKey,
-    head: &StoredHead,
-) -> Result<Vec<(sluice_model::change::ChangeRef, Timestamp)>, LookError> {
+async fn items(ports: &Ports, queue: &QueueKey, head: &StoredHead) -> Result<Vec<(ChangeRef, Timestamp)>, LookError> {
     let ids = head.versions().map_err(|why| LookError::Again(format!("the queue {queue} cannot be read: {why}")))?;
     let keys: Vec<Key> = ids.iter().map(|(id, _)| queue::item_key(queue, id)).collect();
     let found = get_all(ports, &keys).await?;
@@ -162,6 +158,5 @@ async fn items(
 }
 
 fn own_key(key: &QueueKey, change: &ChangeKey) -> QueueKey {
-    let queue: QueueName = own_queue(change);
-    QueueKey { queue, ..key.clone() }
+    QueueKey { queue: own_queue(change), ..key.clone() }
 }

@@ -77,7 +77,8 @@ pub struct Snapshot<'a> {
     pub reports: BTreeMap<ItemId, ReportState>,
     /// What changes provide that items need and that stand in other queues, where any of it is known.
     pub provided: BTreeMap<ChangeRef, Provided>,
-    /// The own queues of changes that stand here as guests, and of others than its own that this queue is told of.
+    /// The own queues of changes that stand here as guests, and of others than its own that this queue is told of. They are the doors
+    /// by which a change comes to another queue and goes back: each says where its change stands, and is written as that changes.
     pub doors: BTreeMap<ChangeKey, Door>,
     /// The pipeline as the live layout has it; `None` when the layout no longer has it.
     pub pipeline: Option<&'a Pipeline>,
@@ -492,13 +493,7 @@ impl<'a> Work<'a> {
             if let Some(build) = job.build.clone() {
                 self.plan.stops.push(Stop { build, request: job.request.take(), why: why.to_owned(), lost: false });
             }
-            job.status = crate::item::JobStatus::Ended {
-                result: BuildResult::Aborted,
-                detail: Some(why.to_owned()),
-                started_at: None,
-                ended_at: self.now,
-                log_url: None,
-            };
+            job.status = graph::ended(BuildResult::Aborted, Some(why.to_owned()), self.now);
             self.touched.insert(id.clone());
         }
         true

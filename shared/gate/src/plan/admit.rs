@@ -49,16 +49,8 @@ impl Work<'_> {
                 continue;
             }
             let must_wait = waiting.keeps_back(arrival);
-            let waits = must_wait || self.waits_for_landing(arrival) || !self.has_place(arrival);
-            // Whoever it waits for is asked, which is written.
-            let wants_guests = !waits && self.awaits_guests(arrival);
-            if waits || wants_guests {
+            if must_wait || self.waits_for_landing(arrival) || !self.has_place(arrival) {
                 waiting.add(arrival);
-                if wants_guests {
-                    let arrival = arrival.clone();
-                    self.waits_for_guests(&arrival);
-                    continue;
-                }
                 let news =
                     Some(arrival).filter(|arrival| must_wait && matches!(arrival.kind, ArrivalKind::Seen { .. }));
                 if news.cloned().is_some_and(|news| !self.leaves_already(&news)) {
@@ -66,8 +58,12 @@ impl Work<'_> {
                 }
                 continue;
             }
-            // Of many that wait those alone are copied that are taken in.
+            // Of many that wait those alone are copied that are taken in, or that have to wait for guests only.
             let arrival = arrival.clone();
+            if self.waits_for_guests(&arrival) {
+                waiting.add(&arrival);
+                continue;
+            }
             if !self.has_room(room(&arrival)) {
                 return;
             }
@@ -230,10 +226,7 @@ impl Work<'_> {
                 self.plan.reasons.push(format!("{change} is in {} already", self.head.key));
                 return true;
             }
-            let (why, occasion) = match is_same {
-                true => (WHY_NEEDS, Occasion::Superseded),
-                false => ("a new revision takes its place", Occasion::Dequeue),
-            };
+            let (why, occasion) = why_replaced(slot, change);
             if !self.leave_at(position, why, occasion) {
                 return false;
             }
@@ -522,6 +515,14 @@ impl Work<'_> {
         };
         let why = "a newer one of its branch takes its place";
         self.leave(&key, why, Occasion::Dequeue)
+    }
+}
+
+/// Returns why what stands in a slot leaves for a change that enters in its place, and how that is told.
+pub(super) fn why_replaced(slot: &Slot, change: &ChangeRef) -> (&'static str, Occasion) {
+    match slot.change == *change {
+        true => (WHY_NEEDS, Occasion::Superseded),
+        false => ("a new revision takes its place", Occasion::Dequeue),
     }
 }
 

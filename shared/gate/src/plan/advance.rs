@@ -451,7 +451,7 @@ fn waits(job: &mut Job, waits_for: WaitsFor) -> bool {
 
 fn needs_are_failing(work: &Work<'_>, item: &Item) -> bool {
     // Of a bundle that fails every job is run to its end.
-    let mut others = item.candidate.needs.iter().filter(|need| !item.candidate.is_mate(&need.change.key));
+    let mut others = item.candidate.needs_besides_mates();
     // Behind it, or before it by an operator's word, may stand a newer revision of what a push landed as it is needed here: this item
     // does not wait for that one. Few fail, so that of a long queue few are compared.
     let ahead = &work.head.slots[..work.position(&item.id).unwrap_or(0)];

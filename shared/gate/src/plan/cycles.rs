@@ -7,7 +7,7 @@
 //! nobody has tested that.
 
 use super::Work;
-use super::admit::{LEAVING_RECORDS, WHY_NEEDS};
+use super::admit::{LEAVING_RECORDS, WHY_NEEDS, why_replaced};
 use super::finish::{mismatch, unproven};
 use super::guests::DOOR_RECORDS;
 use super::{RECORDS_MAX, is_dependent};
@@ -74,10 +74,7 @@ impl Work<'_> {
             let key = &member.change.key;
             // Elsewhere than where changes land older revisions of one may stand beside each other.
             while let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == *key) {
-                let (why, occasion) = match slot.change == member.change {
-                    true => (WHY_NEEDS, Occasion::Superseded),
-                    false => ("a new revision takes its place", Occasion::Dequeue),
-                };
+                let (why, occasion) = why_replaced(slot, &member.change);
                 if !self.leave(key, why, occasion) {
                     return false;
                 }
@@ -141,7 +138,7 @@ impl Work<'_> {
         let bundle = self.head.bundle(position);
         let own = Candidate { needs: Vec::new(), cycle: Vec::new(), ..one.clone() };
         let mut place = bundle.start;
-        for need in one.needs.iter().filter(|need| !one.is_mate(&need.change.key)) {
+        for need in one.needs_besides_mates() {
             if self.head.has_landed(&need.change) {
                 continue;
             }

@@ -9,6 +9,7 @@ use crate::queue::{LANDED_MAX, Slot, Standing};
 use crate::report::Occasion;
 use crate::turn::branch_of;
 use sluice_model::ItemId;
+use sluice_model::build::BuildResult;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::{Commit, LandingWay};
@@ -401,15 +402,9 @@ impl Work<'_> {
         };
     }
 
-    fn skip_unstarted(&self, item: &mut crate::item::Item) {
+    fn skip_unstarted(&self, item: &mut Item) {
         for job in item.jobs.iter_mut().filter(|job| job.status == crate::item::JobStatus::Waiting) {
-            job.status = crate::item::JobStatus::Ended {
-                result: sluice_model::build::BuildResult::Skipped,
-                detail: None,
-                started_at: None,
-                ended_at: self.now,
-                log_url: None,
-            };
+            job.status = super::graph::ended(BuildResult::Skipped, None, self.now);
         }
     }
 

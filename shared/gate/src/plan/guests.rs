@@ -110,7 +110,7 @@ impl Work<'_> {
     /// Returns whether those of an arrival that need each other may not enter yet, since one of them stands elsewhere; its own queue is
     /// asked to let it go.
     pub(super) fn waits_for_guests(&mut self, arrival: &Arrival) -> bool {
-        let closed: Vec<Candidate> = self.closed_to(arrival).into_iter().cloned().collect();
+        let closed = self.closed_to(arrival);
         for candidate in &closed {
             let key = &candidate.change.key;
             let wish = make_way(arrival, candidate, &self.head.key);
@@ -168,7 +168,7 @@ impl Work<'_> {
     /// Returns the queue of an independent pipeline that what enters together belongs to.
     fn home_of(&self, candidates: &[Candidate]) -> Option<QueueKey> {
         let last = candidates.last()?;
-        self.own_queue(last.cycle.iter().min().unwrap_or(&last.change.key))
+        self.own_queue(last.host().unwrap_or(&last.change.key))
     }
 
     /// Returns a change's own queue; none where the configuration no longer has the pipeline.

@@ -54,8 +54,7 @@ impl Work<'_> {
         }
         let here = |change: &ChangeRef| self.items.values().find(|other| other.candidate.change == *change);
         // What needs it in turn is not below it more than it is below that: each would wait for the other one for ever.
-        let needs = item.candidate.needs.iter().rev().filter(move |need| !item.candidate.is_tied_to(&need.change.key));
-        let needs = needs.map(|need| &need.change);
+        let needs = item.candidate.needs_one_way().rev().map(|need| &need.change);
         Box::new(needs.filter_map(move |change| match here(change) {
             Some(other) => in_queue(other),
             None => self.snapshot.provided.get(change).cloned().map(|known| Ahead::Known(Box::new(known))),
