@@ -27,6 +27,7 @@ mod withheld;
 
 pub use cycles::CYCLE_MAX;
 pub use guests::{Door, make_way, told_of};
+pub use sharing::may_be_one;
 
 use crate::arrival::Arrival;
 use crate::health::Health;

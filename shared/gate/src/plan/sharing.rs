@@ -173,9 +173,19 @@ fn is_behind(job: &Job, name: &JobName) -> bool {
     job.summary.dependencies.iter().any(|before| before.name == *name)
 }
 
-/// Returns whether one build can stand for the jobs of two changes of a bundle: the jobs are frozen alike, what comes before them was
-/// one build as well, and their projects and branches do not matter, or are the same.
+/// Returns whether one build can stand for the jobs of two changes of a bundle: they may be one, and what comes before them was one
+/// build as well.
 fn are_one(item: &Item, job: &Job, other: &Item, twin: &Job) -> bool {
+    let build = |item: &Item, name: &JobName| {
+        item.jobs.iter().find(|job| job.summary.name == *name).map(|job| job.build.clone())
+    };
+    let before = |dependency: &Dependency| build(item, &dependency.name) == build(other, &dependency.name);
+    may_be_one(item, job, other, twin) && job.summary.dependencies.iter().all(before)
+}
+
+/// Returns whether one build may stand for the jobs of two changes of a bundle, as far as these jobs tell: they are frozen alike, and
+/// their projects and branches do not matter, or are the same.
+pub fn may_be_one(item: &Item, job: &Job, other: &Item, twin: &Job) -> bool {
     let (own, its) = (&job.summary, &twin.summary);
     let may = match own.shared {
         Shared::Never => false,
@@ -186,12 +196,5 @@ fn are_one(item: &Item, job: &Job, other: &Item, twin: &Job) -> bool {
         }
         Shared::InCycle => true,
     };
-    let build = |item: &Item, name: &JobName| {
-        item.jobs.iter().find(|job| job.summary.name == *name).map(|job| job.build.clone())
-    };
-    let before = |dependency: &Dependency| build(item, &dependency.name) == build(other, &dependency.name);
-    may && own.name.as_str() != "noop"
-        && own.name == its.name
-        && own.hash == its.hash
-        && own.dependencies.iter().all(before)
+    may && own.name.as_str() != "noop" && own.name == its.name && own.hash == its.hash
 }
