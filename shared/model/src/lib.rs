@@ -9,6 +9,7 @@ pub mod event;
 pub mod gerrit;
 pub mod git;
 pub mod hold;
+pub mod host;
 pub mod id;
 pub mod job;
 pub mod name;
