@@ -301,6 +301,7 @@ impl Work<'_> {
         item.jobs[at].asked_at = nodes_first.then(|| item.jobs[at].asked_at.unwrap_or(self.now));
         item.jobs[at].waits_for = None;
         (item.jobs[at].sent_at, item.jobs[at].sent_again) = (None, 0);
+        item.jobs[at].taken_over = false;
         item.jobs[at].attempt = attempt;
         item.jobs[at].build = Some(build.clone());
         item.builds.push(build.clone());

@@ -7,6 +7,7 @@
 use super::Work;
 use super::graph::{has_room_for, leave_out, left_out_by};
 use crate::item::{Item, Job, JobStatus};
+use crate::told::{self, Told};
 use sluice_model::build::{BuildResult, RequestRef};
 use sluice_model::job::{Dependency, Shared};
 use sluice_model::{BuildId, ItemId, JobName, Timestamp};
@@ -32,6 +33,8 @@ pub(super) struct Taken {
     semaphores_first: bool,
     attempt: u32,
     status: JobStatus,
+    /// What it told, where it is over.
+    told: Told,
     /// Jobs behind it that it chose to leave out.
     left_out: Vec<(JobName, JobStatus)>,
     /// Which jobs behind it it chose, where that is known.
@@ -43,10 +46,13 @@ pub(super) struct Taken {
 impl Taken {
     /// Gives the build to a job of another item.
     pub(super) fn take(self, item: &mut Item, at: usize) {
-        let Self { build, request, alternative, semaphores_first, attempt, status, left_out, chosen, of, now } = self;
+        let Self { build, request, alternative, semaphores_first, attempt, status, told, left_out, chosen, of, now } =
+            self;
+        let room = told::room(item, at);
         let job = &mut item.jobs[at];
         (job.build, job.attempt, job.status, job.waits_for) = (Some(build.clone()), attempt, status, None);
         (job.request, job.alternative, job.semaphores_first) = (request, alternative, semaphores_first);
+        (job.told, job.taken_over) = (told.within(room), true);
         let name = job.summary.name.clone();
         if let Some(chosen) = &chosen {
             // The other one may have nothing behind it that this one has.
@@ -144,6 +150,7 @@ fn taken(build: &BuildId, other: &Item, twin: &Job, now: Timestamp) -> Taken {
         semaphores_first: twin.semaphores_first,
         attempt: twin.attempt,
         status: twin.status.clone(),
+        told: twin.told.clone(),
         left_out: left_out(other, twin),
         chosen: twin.chosen.clone().filter(|_| twin.is_served()),
         now,
