@@ -188,6 +188,8 @@ pub struct Plan {
     pub reported: Vec<Removed>,
     /// Arrivals that were taken in.
     pub taken: Vec<ArrivalId>,
+    /// Offers that wait on, and say from now on that they are taken up ([`Arrival::taken_up`]).
+    pub taken_up: BTreeSet<ArrivalId>,
     /// Builds to order.
     pub orders: Vec<OrderDraft>,
     /// Builds to stop.
@@ -237,6 +239,7 @@ impl Plan {
             && self.items.is_empty()
             && self.removed.is_empty()
             && self.taken.is_empty()
+            && self.taken_up.is_empty()
             && self.orders.is_empty()
             && self.stops.is_empty()
             && self.resumes.is_empty()
@@ -423,6 +426,7 @@ impl<'a> Work<'a> {
             + plan.removed.len() * 4
             + plan.reported.len()
             + plan.taken.len()
+            + plan.taken_up.len()
             + plan.orders.len() * 2
             + plan.stops.len() * of_stop
             + plan.resumes.len()

@@ -354,6 +354,7 @@ fn arrival(ports: &Ports, kind: ArrivalKind) -> Arrival {
         event_id: "operator".to_owned(),
         layout: 0,
         by_operator: true,
+        taken_up: false,
         kind,
     }
 }

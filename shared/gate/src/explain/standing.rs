@@ -275,7 +275,8 @@ mod tests {
         let offer = |slot: &Slot| Candidate { cycle: cycle.clone(), ..Candidate::bare(&slot.change) };
         let candidates = queue.slots.iter().map(offer).collect();
         let (id, kind) = (ArrivalId::derive(&["a"]), ArrivalKind::Enqueue { candidates });
-        let arrivals = [Arrival { id, at: Timestamp(1), event_id: String::new(), layout: 3, by_operator: false, kind }];
+        let (event_id, by_operator, taken_up) = (String::new(), false, false);
+        let arrivals = [Arrival { id, at: Timestamp(1), event_id, layout: 3, by_operator, taken_up, kind }];
         let events = EventsHold::default();
         let layout = LayoutNumbers { wanted: 3, live: 3 };
         let around = Around { layout, events: &events, landing: None, refusal: None };
@@ -301,7 +302,8 @@ mod tests {
         }
         let candidates = vec![Candidate::bare(&queue.slots[0].change)];
         let (id, kind) = (ArrivalId::derive(&["a"]), ArrivalKind::Enqueue { candidates });
-        let arrivals = [Arrival { id, at: Timestamp(1), event_id: String::new(), layout: 3, by_operator: false, kind }];
+        let (event_id, by_operator, taken_up) = (String::new(), false, false);
+        let arrivals = [Arrival { id, at: Timestamp(1), event_id, layout: 3, by_operator, taken_up, kind }];
         let key = &queue.slots[0].change.key;
         assert!(arrived(&arrivals, key, false, &around).unwrap().contains("trigger events paused"));
         assert!(arrived(&arrivals, key, true, &around).unwrap().contains("frozen"));

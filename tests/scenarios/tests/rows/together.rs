@@ -223,7 +223,7 @@ fn an_operator_takes_both_out_of_check_by_the_own_queue_of_one() {
     let (by, reason) = ("jo".to_owned(), "it hangs".to_owned());
     let kind = ArrivalKind::Dequeue { key: b.clone(), head: None, by, reason };
     let (id, event_id) = (ArrivalId("word".to_owned()), "operator".to_owned());
-    let word = Arrival { id, at: site.world.now(), event_id, layout: 0, by_operator: true, kind };
+    let word = Arrival { id, at: site.world.now(), event_id, layout: 0, by_operator: true, taken_up: false, kind };
     site.world.write_directly(queue::put_arrival(&queue, &word).unwrap());
     poll_once(cell::send(&site.ports(), &[Poke::Queue { queue }])).unwrap().unwrap();
     site.run();

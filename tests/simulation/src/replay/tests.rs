@@ -169,6 +169,7 @@ fn what_is_tested_for_itself_begins_anew_on_what_is_newer() {
             event_id: "event".to_owned(),
             layout: 1,
             by_operator: false,
+            taken_up: false,
             kind: ArrivalKind::Enqueue { candidates: vec![again] },
         };
         let facts = Facts { taken: vec![("arrival".to_owned(), arrival)], ..nothing_new() };
@@ -332,7 +333,7 @@ fn own_line(number: u64, places: Vec<Place>) -> Line {
 /// Returns a revision of a queue that took this in.
 fn told(line: &Line, kind: ArrivalKind) -> Facts {
     let (id, event_id) = (ArrivalId::derive(&["told"]), "event".to_owned());
-    let arrival = Arrival { id, at: Timestamp(1), event_id, layout: 1, by_operator: false, kind };
+    let arrival = Arrival { id, at: Timestamp(1), event_id, layout: 1, by_operator: false, taken_up: false, kind };
     let mut head = Head::new(line.key.clone(), Manager::Independent, 0, 1);
     head.stands_in.clone_from(&line.stands_in);
     Facts { head, taken: vec![("arrival".to_owned(), arrival)], ..nothing_new() }

@@ -354,3 +354,38 @@ fn what_stands_where_it_is_wanted_makes_no_way_for_that() {
     bench.run();
     assert_eq!((bench.head.slots.len(), bench.arrivals.len(), bench.left.len()), (2, 0, 0));
 }
+
+/// Z6.1, Z6.5: an offer that others were asked to make way for was taken up before an operator had events discarded: dropped, it would lose
+/// whoever has made way by then. Of what is offered later nobody makes way for anything.
+#[test]
+fn what_others_make_way_for_is_not_discarded_any_more() {
+    let mut bench = home();
+    let b = bench.change('B').key;
+    let standing = (bench.change('B'), Timestamp(5));
+    bench.doors.get_mut(&b).unwrap().slots.push(standing);
+    bench.approve_cycle("AB", "");
+    bench.look();
+    assert_eq!(sent(&bench), ["B: make way for A"]);
+    bench.hold.discards = true;
+    bench.approve_cycle("AB", "");
+    bench.look();
+    let taken_up: Vec<bool> = bench.arrivals.iter().map(|arrival| arrival.taken_up).collect();
+    assert_eq!(taken_up, [true], "the other one is dropped");
+    bench.doors.insert(b, Door::default());
+    bench.run();
+    assert_eq!((bench.arrivals.len(), bench.head.slots.len(), said(&bench)), (0, 2, "B in A".to_owned()));
+}
+
+/// Z6.1, Z6.5: what has left another queue for an offer is not discarded with it where that is sent.
+#[test]
+fn an_offer_that_something_left_for_says_so_where_it_is_sent() {
+    let mut bench = home();
+    bench.approve("B");
+    bench.run();
+    bench.approve_cycle("AB", "");
+    bench.run();
+    bench.approve("B");
+    bench.run();
+    let taken_up: Vec<bool> = bench.forwards.iter().map(|(_, arrival)| arrival.taken_up).collect();
+    assert_eq!((sent(&bench), taken_up), (vec!["B: enqueue B".to_owned(); 2], vec![false, true]));
+}
