@@ -38,12 +38,15 @@ pub struct Door {
     pub slots: Vec<(ChangeRef, Timestamp)>,
     /// What it was asked by [`ArrivalKind::MakeWay`] and has not heard yet.
     pub asked: BTreeSet<ArrivalId>,
+    /// Why it cannot be read, if so. What it says is not known then, and nothing is written of it before a person has mended it.
+    pub unreadable: Option<String>,
 }
 
 impl Door {
-    /// Returns whether a change may stand in that queue: nothing of it stands anywhere else.
+    /// Returns whether a change may stand in that queue: it is known that nothing of it stands anywhere else.
     fn is_open_to(&self, queue: &QueueName) -> bool {
         match &self.stands_in {
+            _ if self.unreadable.is_some() => false,
             Some(other) => other == queue,
             None => self.slots.is_empty(),
         }
@@ -112,6 +115,14 @@ impl Work<'_> {
     /// asked to let it go.
     pub(super) fn waits_for_guests(&mut self, arrival: &Arrival) -> bool {
         let closed: Vec<Candidate> = self.closed_to(arrival).into_iter().cloned().collect();
+        let doors = &self.snapshot.doors;
+        let unreadable = |one: &Candidate| doors.get(&one.change.key).and_then(|door| door.unreadable.clone());
+        if let Some((change, why)) = closed.iter().find_map(|one| Some((&one.change, unreadable(one)?))) {
+            // Nobody leaves his own queue before it is known that all may enter.
+            let told = "is not known while its own queue cannot be read";
+            self.plan.reasons.push(format!("{} waits, for where {change} stands {told}: {why}", self.head.key));
+            return true;
+        }
         for candidate in &closed {
             let key = &candidate.change.key;
             let wish = make_way(arrival, candidate, &self.head.key);
