@@ -376,6 +376,20 @@ fn changes_that_need_each_other_enter_the_queue_of_the_first_as_one() {
     assert_eq!(turn.differences_elsewhere(&facts), Vec::<String>::new());
 }
 
+/// Z6.1: where events are discarded, whether an offer was dropped is read from what came of it; one that was taken up before is not.
+#[test]
+fn an_offer_that_was_taken_up_is_dropped_by_nobody() {
+    for (taken_up, enter) in [(false, 0), (true, 2)] {
+        let line = own_line(1, Vec::new());
+        let mut facts = told(&line, ArrivalKind::Enqueue { candidates: as_one([1, 2]) });
+        facts.taken[0].1.taken_up = taken_up;
+        let known = Known::discarding(&line.key.tenant);
+        let mut turn = Turn::new(line, &facts, &known);
+        turn.play();
+        assert_eq!(turn.line.places.len(), enter, "{taken_up}");
+    }
+}
+
 /// D10: what the own queue of a guest is told is for where that stands, and what another queue is told of it once it has left is for its
 /// own.
 #[test]
