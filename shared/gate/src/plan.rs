@@ -27,6 +27,7 @@ mod withheld;
 
 pub use cycles::CYCLE_MAX;
 pub use guests::{Door, make_way, told_of};
+pub use limits::ChangesLimit;
 
 use crate::arrival::Arrival;
 use crate::health::Health;
@@ -119,15 +120,6 @@ pub struct LayoutNumbers {
     pub wanted: u64,
     /// What everything is frozen under.
     pub live: u64,
-}
-
-/// How many changes a pipeline may hold in all its queues (`max-changes-per-pipeline`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChangesLimit {
-    /// The most.
-    pub max: u32,
-    /// Those in the pipeline's other queues, as they said last: what enters several queues at the same moment may exceed it.
-    pub elsewhere: u32,
 }
 
 /// What operators hold back of a tenant's events.
