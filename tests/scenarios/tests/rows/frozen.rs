@@ -18,7 +18,7 @@ use sluice_runtime::batch::{self, BROKEN_RECEIPTS_MAX, Heard, Look, LookError};
 use sluice_runtime::port::Incoming;
 use sluice_runtime::quarantine::{frozen_because, frozen_key};
 use sluice_runtime::record::{Expect, Record, Write};
-use sluice_runtime::{Ports, cell};
+use sluice_runtime::{Clock, Ports, cell};
 use sluice_scenarios::{Site, sample};
 
 fn put(site: &Site, record: Record) {
