@@ -77,6 +77,10 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, mut plan: Plan, now: Ti
         }
     }
     after.arrivals.retain(|arrival| !plan.taken.contains(&arrival.id));
+    for offer in after.arrivals.iter_mut().filter(|arrival| plan.taken_up.contains(&arrival.id)) {
+        offer.taken_up = true;
+        writes.push(again(queue::put_arrival(key, offer)?));
+    }
     let precedence =
         live.layout.pipeline(key.pipeline.as_str()).map_or(Precedence::Normal, |pipeline| pipeline.precedence);
     let post_review = live.layout.pipeline(key.pipeline.as_str()).is_some_and(|pipeline| pipeline.post_review);
@@ -163,10 +167,15 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, mut plan: Plan, now: Ti
 /// was not heard yet, since that queue is frozen, say, it is no reason for whoever sends it on to write nothing at all.
 fn forward(queue: &QueueKey, arrival: &Arrival) -> Result<Write, PortError> {
     let write = queue::put_arrival(queue, arrival)?;
-    Ok(match (write, &arrival.kind) {
-        (Write::Put { record, .. }, ArrivalKind::MakeWay { .. }) => Write::Put { record, expect: Expect::Anything },
-        (write, _) => write,
-    })
+    Ok(if matches!(arrival.kind, ArrivalKind::MakeWay { .. }) { again(write) } else { write })
+}
+
+/// Returns the write of what may be there already.
+fn again(write: Write) -> Write {
+    match write {
+        Write::Put { record, .. } => Write::Put { record, expect: Expect::Anything },
+        write => write,
+    }
 }
 
 /// Returns a head's record as it is written next.
@@ -380,8 +389,8 @@ mod tests {
         let change = ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() };
         let queue = QueueKey { tenant: "t".into(), pipeline: "check".into(), queue: "org/one#1".into() };
         let expected = |kind: ArrivalKind| {
-            let (id, event_id) = (ArrivalId::derive(&["one"]), String::new());
-            let arrival = Arrival { id, at: Timestamp(1), event_id, layout: 1, by_operator: false, kind };
+            let (id, event_id, by_operator) = (ArrivalId::derive(&["one"]), String::new(), false);
+            let arrival = Arrival { id, at: Timestamp(1), event_id, layout: 1, by_operator, taken_up: false, kind };
             let Write::Put { expect, .. } = forward(&queue, &arrival).unwrap() else { unreachable!() };
             expect
         };

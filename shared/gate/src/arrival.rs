@@ -25,6 +25,10 @@ pub struct Arrival {
     /// Whether an operator asked for it: what is held back of events holds it back no more than an operator's other words.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_operator: bool,
+    /// Whether an offer was begun to be carried out: another queue was asked to make way for it, or something left for it. What is
+    /// discarded from then on is news; this one is not dropped, or what has left would be lost.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub taken_up: bool,
     /// What it is.
     pub kind: ArrivalKind,
 }

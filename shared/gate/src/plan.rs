@@ -27,6 +27,7 @@ mod withheld;
 
 pub use cycles::CYCLE_MAX;
 pub use guests::{Door, make_way, told_of};
+pub use limits::ChangesLimit;
 pub use sharing::may_be_one;
 
 use crate::arrival::Arrival;
@@ -123,15 +124,6 @@ pub struct LayoutNumbers {
     pub live: u64,
 }
 
-/// How many changes a pipeline may hold in all its queues (`max-changes-per-pipeline`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChangesLimit {
-    /// The most.
-    pub max: u32,
-    /// Those in the pipeline's other queues, as they said last: what enters several queues at the same moment may exceed it.
-    pub elsewhere: u32,
-}
-
 /// What operators hold back of a tenant's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hold {
@@ -190,6 +182,8 @@ pub struct Plan {
     pub reported: Vec<Removed>,
     /// Arrivals that were taken in.
     pub taken: Vec<ArrivalId>,
+    /// Offers that wait on, and say from now on that they are taken up ([`Arrival::taken_up`]).
+    pub taken_up: BTreeSet<ArrivalId>,
     /// Builds to order.
     pub orders: Vec<OrderDraft>,
     /// Builds to stop.
@@ -239,6 +233,7 @@ impl Plan {
             && self.items.is_empty()
             && self.removed.is_empty()
             && self.taken.is_empty()
+            && self.taken_up.is_empty()
             && self.orders.is_empty()
             && self.stops.is_empty()
             && self.resumes.is_empty()
@@ -425,6 +420,7 @@ impl<'a> Work<'a> {
             + plan.removed.len() * 4
             + plan.reported.len()
             + plan.taken.len()
+            + plan.taken_up.len()
             + plan.orders.len() * 2
             + plan.stops.len() * of_stop
             + plan.resumes.len()

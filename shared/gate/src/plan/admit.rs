@@ -38,6 +38,7 @@ impl Work<'_> {
             let arrival = &self.snapshot.arrivals[at];
             if self.snapshot.hold.discards
                 && !arrival.by_operator
+                && !arrival.taken_up
                 && let ArrivalKind::Enqueue { candidates } = &arrival.kind
                 && candidates.iter().all(|candidate| candidate.moved_from.is_none())
             {
@@ -80,7 +81,9 @@ impl Work<'_> {
                 },
             };
             if !taken {
-                return; // The transaction is full; what is done of it is found done by the next plan.
+                // The transaction is full; what is done of it is found done by the next plan, which is to do the rest.
+                self.take_up(&arrival);
+                return;
             }
             self.plan.taken.push(arrival.id);
         }

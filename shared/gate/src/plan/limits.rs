@@ -3,6 +3,15 @@
 use super::Work;
 use crate::arrival::{Arrival, Candidate};
 
+/// How many changes a pipeline may hold in all its queues (`max-changes-per-pipeline`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChangesLimit {
+    /// The most.
+    pub max: u32,
+    /// Those in the pipeline's other queues, as they said last: what enters several queues at the same moment may exceed it.
+    pub elsewhere: u32,
+}
+
 impl Work<'_> {
     /// Returns why candidates may not enter, where the pipeline would hold more changes than it may: those that are only tested
     /// below another one count too. The texts are Zuul's.

@@ -42,7 +42,7 @@ fn items(site: &Site) -> Vec<(ChangeKey, ItemId)> {
 /// Brings an operator's word to the queue, as the command does.
 fn tell(site: &Site, kind: ArrivalKind) -> Word {
     let (id, event_id) = (ArrivalId("word".to_owned()), "operator".to_owned());
-    let arrival = Arrival { id, at: site.world.now(), event_id, layout: 0, by_operator: true, kind };
+    let arrival = Arrival { id, at: site.world.now(), event_id, layout: 0, by_operator: true, taken_up: false, kind };
     let (write, word) = word::put(&integrated(), &arrival).unwrap();
     site.world.write_directly(write);
     poll_once(cell::send(&site.ports(), &[Poke::Queue { queue: integrated() }])).unwrap().unwrap();

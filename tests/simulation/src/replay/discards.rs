@@ -2,7 +2,7 @@
 //!
 //! Which word of the operator a decision knew is in no record: it reads the tenant's head before. So where events of a tenant were ever
 //! discarded it is a fact whether an offer was taken in, read from what came of it; that none is while everybody must know of the word
-//! is judged where each write is.
+//! is judged where each write is. An offer that says that others make way for it is dropped by nobody.
 
 use super::turn::Turn;
 use sluice_gate::{Arrival, ArrivalKind, Candidate};
@@ -19,6 +19,7 @@ impl Turn<'_> {
     /// Returns whether a decision did nothing with an offer that it took in, as far as it shows.
     pub(super) fn is_discarded(&self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
         !arrival.by_operator
+            && !arrival.taken_up
             && self.known.was_discarded(&self.line.key.tenant)
             && self.comes_to_nothing(arrival, candidates)
     }
