@@ -384,12 +384,14 @@ impl Work<'_> {
             }
             // What needs it stays, and is tested on what the branch is now (Z6.5).
             Some(why) if merged && !slot.standing.is_landing() => {
+                let together = self.changes_of(self.head.bundle(position));
                 if !self.leave_at(position, why, Occasion::Dequeue) {
                     return false;
                 }
                 if !self.head.has_landed(change) {
                     self.remember_landed(change, false);
                 }
+                self.remember_merged(&together);
                 true
             }
             _ if slot.change.head != change.head && self.leaves_as_older() => {
