@@ -7,7 +7,7 @@ use sluice_gate::plan::{Door, Plan, make_way, told_of};
 use sluice_gate::queue::{is_named_as_own, own_queue};
 use sluice_gate::{ArrivalKind, Head, Item, StoredHead};
 use sluice_model::change::{ChangeKey, ChangeRef};
-use sluice_model::{ArrivalId, QueueKey, QueueName, Timestamp};
+use sluice_model::{ArrivalId, QueueKey, Timestamp};
 use sluice_records::codec::{BadRecord, decode, decode_foreign, expiry, with_body};
 use sluice_records::{queue, tenant};
 use sluice_runtime::batch::LookError;
