@@ -109,6 +109,8 @@ struct State {
     tells_time: bool,
     /// The last reading of a change that shows statuses, where later ones do not.
     statuses_until: Option<u64>,
+    /// Whether no open change is listed.
+    lists_nothing: bool,
 }
 
 /// A status of ours on a commit.
@@ -266,7 +268,8 @@ impl Forge for PlayedForge {
         self.step("forge.open_changes", || {
             let state = self.state();
             let facts = state.changes.values().map(|kept| &kept.facts);
-            let open = facts.filter(|facts| facts.status == ChangeStatus::Open && facts.change.key.project == *project);
+            let is_listed = |facts: &&ChangeFacts| facts.status == ChangeStatus::Open && !state.lists_nothing;
+            let open = facts.filter(is_listed).filter(|facts| facts.change.key.project == *project);
             Ok(open.map(|facts| OpenChange { change: facts.change.clone(), updated_at: facts.updated_at }).collect())
         })
         .await
