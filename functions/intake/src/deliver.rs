@@ -38,8 +38,8 @@ const FULL: usize = 60;
 /// Commits that tell tenants of one event.
 const PARTS_MAX: usize = 1_000;
 
-/// Milliseconds within which a forge may tell of a change that it does not show yet.
-const SHOWN_MILLIS: u64 = 60_000;
+/// Milliseconds within which a forge may tell of a change, or a ref, that it does not show yet.
+pub(crate) const SHOWN_MILLIS: u64 = 60_000;
 
 /// The most effects a delivery's record tells.
 const EFFECTS_MAX: usize = 20;
@@ -237,7 +237,9 @@ impl Intake {
             }
             EventKind::Push { git_ref, oldrev, newrev } => {
                 let moved = RefMove::new(git_ref, oldrev.clone(), newrev.clone());
-                self.pushed(id, event, &moved, None, &mut effects).await?;
+                if let Some(why) = self.pushed(id, event, (&moved, delivery.received_at), None, &mut effects).await? {
+                    return Ok(Outcome::Waits { why, tenant: None });
+                }
             }
             EventKind::Read { tenant, git_ref, oldrev, newrev, awaited } => {
                 let moved = RefMove::new(git_ref, oldrev.clone(), newrev.clone());

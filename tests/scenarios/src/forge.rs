@@ -111,6 +111,8 @@ struct State {
     statuses_until: Option<u64>,
     /// Whether no open change is listed.
     lists_nothing: bool,
+    /// Whether no ref is shown.
+    hides_refs: bool,
 }
 
 /// A status of ours on a commit.
@@ -418,7 +420,8 @@ impl Forge for PlayedForge {
             if self.state().odd_refs.contains(&(project.clone(), git_ref.to_owned())) {
                 return Err(Self::not_found(format!("a commit behind {git_ref}")));
             }
-            Ok(self.store.lock().unwrap().ref_tip(project, git_ref))
+            let are_hidden = self.state().hides_refs;
+            Ok(self.store.lock().unwrap().ref_tip(project, git_ref).filter(|_| !are_hidden))
         })
         .await
     }
