@@ -75,6 +75,22 @@ fn a_change_that_was_closed_without_a_word_leaves_its_queues() {
     assert!(merged(&site).is_empty());
 }
 
+/// Z6.1: what the end of a change started goes on, whatever is said of the change afterwards.
+#[test]
+fn what_the_end_of_a_change_started_is_not_ended_by_a_comment() {
+    let (mut site, change) = checked(&format!("{CONFIG}{OVER}"));
+    site.held.insert("other".to_owned());
+    site.forge.close(&change);
+    site.run_now();
+    site.world.advance_millis(1_000);
+    site.forge.comment(&change, "thank you");
+    site.run_now();
+    site.held.clear();
+    site.run();
+    let sets = site.ending(&[], &[&change]).buildsets;
+    assert!(sets.contains(&"org/one#1 over SUCCESS".to_owned()), "{sets:?}");
+}
+
 /// C5: a listing may be late, or cut, or empty by mistake: the change itself says whether it is open.
 #[test]
 fn an_open_change_that_is_not_listed_is_not_taken_for_closed() {
