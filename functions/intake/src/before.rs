@@ -18,6 +18,7 @@ use sluice_model::{BranchName, ProjectName, QueueKey, TenantName, Timestamp};
 use sluice_records::codec::{decode, decode_foreign};
 use sluice_records::delivery::{self, Delivery};
 use sluice_records::layout::Live;
+use sluice_records::open::{self, Open};
 use sluice_records::tenant::Tenant;
 use sluice_records::{change, tenant};
 use sluice_runtime::batch::LookError;
@@ -55,6 +56,8 @@ pub(crate) struct Before {
     pub(crate) formerly: Vec<BranchName>,
     /// Whether any change is known to need it, or was.
     pub(crate) is_needed: bool,
+    /// The changes of its project that are known to be open.
+    pub(crate) open: Open,
     /// What became of its events so far.
     pub(crate) verdicts: Verdicts,
     /// The tenants that have its project.
@@ -169,18 +172,20 @@ impl Intake {
         let queues = |live: &Live, found: &Found| queues_of(live, facts, &formerly(&told(found)));
         let needed_key = change::needed_key(&facts.change.key);
         let verdicts_key = change::verdicts_key(&facts.change.key);
-        let own = [told_key.clone(), needed_key.clone(), verdicts_key.clone()];
+        let open_key = open::key(&facts.change.key.project);
+        let own = [told_key.clone(), needed_key.clone(), verdicts_key.clone(), open_key.clone()];
         let known = self.known(&facts.change.key.project, Order::InTurn, &own, queues).await?;
         let Known { mut tenants, damaged, found } = known;
         let (told, is_needed) = (told(&found), found.contains_key(&needed_key));
         let told_revision = found.get(&told_key).map(|record| record.revision);
         let verdicts = found.get(&verdicts_key).and_then(decode_foreign).unwrap_or_default();
+        let open = found.get(&open_key).and_then(decode_foreign).unwrap_or_default();
         let formerly = formerly(&told);
         for Concerned { live, listed, .. } in &mut tenants {
             let of_it = queues_of(live, facts, &formerly).into_iter();
             *listed = of_it.filter(|queue| found.contains_key(&tenant::queue_key(queue))).collect();
         }
-        Ok(Before { tenants, told, told_revision, formerly, is_needed, verdicts, damaged })
+        Ok(Before { tenants, told, told_revision, formerly, is_needed, open, verdicts, damaged })
     }
 
     /// Returns the tenants whose live layout has the project, and the further records that are named, where they are there.

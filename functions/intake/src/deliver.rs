@@ -5,6 +5,7 @@ use crate::commits::OnCommit;
 use crate::fit::fit;
 use crate::images::Asked;
 use crate::needs::Seen;
+use crate::over::is_unshown;
 use crate::route::{News, Routed};
 use crate::sweep::{Gap, MADE_UP};
 use crate::told;
@@ -21,7 +22,7 @@ use sluice_model::{BranchName, DeliveryId, ProjectName, QueueKey, TenantName, Ti
 use sluice_records::codec::{decode, expiry, get, with_body};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::tenant::{self, Early, Waiting};
-use sluice_records::{change, queue};
+use sluice_records::{change, open, queue};
 use sluice_runtime::batch::{Heard, LookError};
 use sluice_runtime::record::{Due, Expect, Key, Record, Write};
 use sluice_runtime::{Commit, Saved, cell};
@@ -37,8 +38,8 @@ const FULL: usize = 60;
 /// Commits that tell tenants of one event.
 const PARTS_MAX: usize = 1_000;
 
-/// Milliseconds within which a forge may tell of a change that it does not show yet.
-const SHOWN_MILLIS: u64 = 60_000;
+/// Milliseconds within which a forge may tell of a change, or a ref, that it does not show yet.
+pub(crate) const SHOWN_MILLIS: u64 = 60_000;
 
 /// The most effects a delivery's record tells.
 const EFFECTS_MAX: usize = 20;
@@ -230,7 +231,9 @@ impl Intake {
             }
             EventKind::Push { git_ref, oldrev, newrev } => {
                 let moved = RefMove::new(git_ref, oldrev.clone(), newrev.clone());
-                self.pushed(id, event, &moved, None, &mut effects).await?;
+                if let Some(why) = self.pushed(id, event, (&moved, delivery.received_at), None, &mut effects).await? {
+                    return Ok(Outcome::Waits { why, tenant: None });
+                }
             }
             EventKind::Read { tenant, git_ref, oldrev, newrev, awaited } => {
                 let moved = RefMove::new(git_ref, oldrev.clone(), newrev.clone());
@@ -306,7 +309,7 @@ impl Intake {
         };
         match forge.read_change(key).await {
             Ok(facts) if is_unshown(told.event, &facts) && self.ports.clock.now().since(came_at) < SHOWN_MILLIS => {
-                let why = format!("{} was closed, and its forge shows it as open still", facts.change);
+                let why = format!("its forge shows {} as it was before it was closed or opened again", facts.change);
                 Ok(Outcome::Waits { why, tenant: None })
             }
             Ok(facts) => Ok(match self.changed(id, told, &facts, &mut effects).await? {
@@ -348,8 +351,13 @@ impl Intake {
             let gap = Gap::revision(&facts.change, action);
             self.mend(event, &facts.change, gap, told.taken_back(), facts.seen_at, effects).await?;
         }
-        let is_news = told.tell(marks) && heard != Said::Known;
+        let was_over = before.told.as_ref().is_some_and(told::Told::is_over);
+        let is_turn = told.turn(event, facts, (is_made_up, was_over));
+        let is_news = told.tell(marks) && heard != Said::Known && is_turn;
         effects.write(change::put_facts(facts)?);
+        if !before.tenants.is_empty() || !before.damaged.is_empty() {
+            remember_open(&before.open, facts, &told, effects)?;
+        }
         told.note(facts);
         let mut seen = Seen::knowing(facts, before.is_needed, told.next_moment(facts));
         let Routed { mut needs, told: count, is_all } =
@@ -439,6 +447,25 @@ impl Intake {
     }
 }
 
+/// Remembers a change while it is open, so that its end is looked for where nobody tells of it, and until that was told.
+fn remember_open(
+    known: &open::Open,
+    facts: &ChangeFacts,
+    told: &told::Told,
+    effects: &mut Effects,
+) -> Result<(), LookError> {
+    let (key, mut now) = (&facts.change.key, known.clone());
+    match facts.status {
+        ChangeStatus::Open => now.note(key),
+        ChangeStatus::Merged | ChangeStatus::Closed if told.is_over() => now.forget(key),
+        ChangeStatus::Merged | ChangeStatus::Closed => {}
+    }
+    if now != *known {
+        effects.write(open::put(&key.project, &now)?);
+    }
+    Ok(())
+}
+
 fn is_delivery(key: &Key) -> bool {
     key.partition.starts_with("delivery#")
 }
@@ -449,14 +476,4 @@ pub(crate) fn final_or_again(error: ForgeError) -> Result<Outcome, LookError> {
         Verdict::Final => Ok(Outcome::Fails(error.to_string())),
         Verdict::After { .. } | Verdict::Retry => Err(again(error)),
     }
-}
-
-/// Returns whether an event says that a change is over which its forge shows as open: it shows that later, or it was opened again since.
-fn is_unshown(event: &ForgeEvent, facts: &ChangeFacts) -> bool {
-    let says_over = match &event.kind {
-        EventKind::Change { event, action, .. } => event == "pull_request" && action == "closed",
-        EventKind::Gerrit(event) => matches!(event.r#type.as_str(), "change-merged" | "change-abandoned"),
-        _ => false,
-    };
-    says_over && facts.status == ChangeStatus::Open
 }

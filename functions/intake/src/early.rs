@@ -247,8 +247,10 @@ impl Intake {
     ) -> Result<Outcome, LookError> {
         if let EventKind::Push { git_ref, oldrev, newrev } = &event.kind {
             let moved = RefMove::new(git_ref, oldrev.clone(), newrev.clone());
-            self.pushed(id, event, &moved, Some(after), &mut effects).await?;
-            return Ok(Outcome::Leads(effects));
+            return Ok(match self.pushed(id, event, (&moved, came_at), Some(after), &mut effects).await? {
+                None => Outcome::Leads(effects),
+                Some(why) => Outcome::Waits { why, tenant: None },
+            });
         }
         let (key, facts) = match self.read_again(event).await? {
             Ok(read) => read,

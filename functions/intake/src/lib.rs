@@ -1,7 +1,7 @@
 //! Intake: a delivery becomes the change as it is now, and the change reaches the queues that it concerns.
 //!
 //! [`deliver`] is the story; [`before`] reads what was known before, in one call where it can; [`route`] says which pipelines of which tenants are concerned; [`needs`] resolves what a change
-//! depends on, [`mates`] brings in what needs it in turn, [`fit`] has it fit into records; [`commits`] finds the changes that a status is about; [`refs`] is the same for branches and tags that moved; [`early`] keeps what came before the configuration that it belongs to; [`schedule`] looks at timers; [`operators`] and [`zuul`] bring what people and other queues started, [`images`] what is asked of images; [`own`] knows what we said ourselves; [`sweep`] and [`lost`] mend what no webhook told, [`attributes`] knows what of a change was told.
+//! depends on, [`mates`] brings in what needs it in turn, [`fit`] has it fit into records; [`commits`] finds the changes that a status is about; [`refs`] is the same for branches and tags that moved; [`early`] keeps what came before the configuration that it belongs to; [`schedule`] looks at timers; [`operators`] and [`zuul`] bring what people and other queues started, [`images`] what is asked of images; [`own`] knows what we said ourselves; [`sweep`], [`lost`] and [`over`] mend what no webhook told, [`attributes`] knows what of a change was told.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod attributes;
@@ -15,6 +15,7 @@ mod lost;
 mod mates;
 mod needs;
 mod operators;
+mod over;
 mod own;
 mod refs;
 mod route;

@@ -6,7 +6,7 @@
 
 use crate::before::{Concerned, Known};
 use crate::deliver::Effects;
-use crate::sweep::MADE_UP;
+use crate::sweep::{MADE_UP, first_of};
 use crate::{Intake, again};
 use sluice_forge::Verdict;
 use sluice_model::change::RefMove;
@@ -162,7 +162,8 @@ impl Intake {
             let found = self.ports.records.get(page).await?;
             stored.extend(found.into_iter().flatten().map(|record| record.key));
         }
-        for (_, sent) in lost.iter().filter(|(key, _)| !stored.contains(*key)).take(AGAIN_MAX) {
+        let unsent = lost.iter().filter(|(key, _)| !stored.contains(*key)).map(|(_, sent)| sent).collect();
+        for sent in some_of::<&sluice_forge::Delivery>(unsent, now) {
             match forge.redeliver(&event.project, sent).await {
                 Ok(()) => effects.tell(format!("its forge sends {} {} again", sent.event, sent.id)),
                 Err(error) if error.verdict() == Verdict::Final => {
@@ -216,8 +217,31 @@ impl Intake {
     }
 }
 
+/// Returns those of what was lost that a sweep of this time has sent again: what a forge never does takes no other's turn for ever.
+fn some_of<T>(mut lost: Vec<T>, now: Timestamp) -> Vec<T> {
+    let first = first_of(lost.len(), now);
+    lost.rotate_left(first);
+    lost.truncate(AGAIN_MAX);
+    lost
+}
+
 /// Returns the connections by which tenants have a project, as far as those can be read.
 pub(crate) fn had_by(event: &ForgeEvent, known: &Known) -> BTreeSet<ConnectionName> {
     let projects = known.tenants.iter().filter_map(|known| known.live.layout.tenant().project(&event.project));
     projects.map(|project| project.connection.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// C5: a forge may refuse to send some webhooks again, as often as it is asked.
+    #[test]
+    fn each_webhook_that_was_lost_has_its_turn() {
+        let at = |number: u64| Timestamp(1_800_000_000_000 + number * 600_000);
+        let lost: Vec<usize> = (0..100).collect();
+        let asked: BTreeSet<usize> = (0..100).flat_map(|number| some_of(lost.clone(), at(number))).collect();
+        assert_eq!(asked.len(), lost.len());
+        assert_eq!((some_of(lost, at(1)).len(), some_of(vec![7], at(1))), (AGAIN_MAX, vec![7]));
+    }
 }

@@ -158,7 +158,7 @@ impl Intake {
         let change = match read {
             // Whoever asks for it by name wants it, whatever the branch is by now.
             Read::Confirmed(change, _) => change,
-            Read::Denied(why) => return Ok(Outcome::Fails(why)),
+            Read::Unshown(why) | Read::Denied(why) => return Ok(Outcome::Fails(why)),
         };
         let offered = (&change, event.sender.as_str(), None);
         self.offer_ref((id, Asker::Operator), offered, (live, pipeline), &mut effects)?;

@@ -6,7 +6,7 @@
 use crate::Intake;
 use crate::again;
 use crate::before::{Concerned, Known, Order};
-use crate::deliver::{Effects, Outcome, Rest};
+use crate::deliver::{Effects, Outcome, Rest, SHOWN_MILLIS};
 use crate::early::Turn;
 use crate::lost::{NewTo, had_by};
 use crate::needs::{Seen, stranger};
@@ -34,6 +34,8 @@ use sluice_runtime::record::Key;
 pub(crate) enum Read {
     /// It did, or may have; with the commit that it has moved on to since.
     Confirmed(ChangeRef, Option<Oid>),
+    /// The forge does not show that yet, or no more, for this reason.
+    Unshown(String),
     /// Nothing follows from it, for this reason.
     Denied(String),
 }
@@ -41,15 +43,15 @@ pub(crate) enum Read {
 impl Intake {
     /// A branch or tag moved: tenants that read their configuration there look again, unless it moved as a landing of theirs
     /// said it would, from that commit to that tree, and that landing touches no configuration. Told are all of them, or those
-    /// after one.
+    /// after one. Returns why it is too early for that, if so: it came at this time, and the forge may not show it yet.
     pub(crate) async fn pushed(
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
-        moved: &RefMove,
+        (moved, came_at): (&RefMove, Timestamp),
         after: Option<&TenantName>,
         effects: &mut Effects,
-    ) -> Result<(), LookError> {
+    ) -> Result<Option<String>, LookError> {
         let (at, git_ref) = (moved.newrev.as_ref().map_or("nothing", Oid::short), &moved.git_ref);
         let branch = moved.branch().map(|branch| BranchKey { project: event.project.clone(), branch });
         let name = |branch: &BranchKey| landing::harmless_key(branch, moved.oldrev.as_ref().unwrap_or(&Oid::zero()));
@@ -65,7 +67,7 @@ impl Intake {
             concerned.retain(|name, _| *name > after);
         } else if concerned.is_empty() {
             effects.tell(format!("no tenant knows {}", event.project));
-            return Ok(());
+            return Ok(None);
         } else {
             let refs = found.get(&seen).and_then(decode_foreign);
             match self.is_new_push(event, moved, (refs, is_for_any, &had_by), effects).await? {
@@ -78,7 +80,7 @@ impl Intake {
             }
             if concerned.is_empty() {
                 effects.tell(format!("{git_ref} is at {at}, as was told before"));
-                return Ok(());
+                return Ok(None);
             }
         }
         let harmless: Option<Harmless> = harmless.and_then(|key| found.get(&key).and_then(decode_foreign));
@@ -93,7 +95,7 @@ impl Intake {
             if let Some(last) = last.replace(name).filter(|_| effects.is_full()) {
                 let (after, kind, formerly) = (last.clone(), event.kind.clone(), Vec::new());
                 effects.rest = Some(Rest { after, kind, is_news: true, formerly });
-                return Ok(());
+                return Ok(None);
             }
             let Concerned { live, awaited, .. } = match concerned {
                 Ok(concerned) => concerned,
@@ -119,7 +121,11 @@ impl Intake {
                     let after = self.after(id, event, name, moved, awaited.clone());
                     self.keep(&after, name, effects)?;
                 }
-                (false, None) => self.route_ref(id, event, live, moved, effects).await?,
+                (false, None) => {
+                    if let Some(why) = self.route_ref(id, event, live, (moved, came_at), effects).await? {
+                        return Ok(Some(why));
+                    }
+                }
             }
             match (reads, branch.is_some()) {
                 (true, _) => effects.tell(format!("{git_ref} is at {at}: tenant {name} reads its configuration again")),
@@ -128,7 +134,7 @@ impl Intake {
                 (false, false) => effects.tell(format!("{git_ref} is no branch: tenant {name} reads nothing there")),
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Returns the delivery that goes on with a push once what it belongs to is live for a tenant.
@@ -189,20 +195,22 @@ impl Intake {
                 newrev: moved.newrev.clone().unwrap_or_else(Oid::zero),
             };
             let event = ForgeEvent { kind, ..event.clone() };
-            self.route_ref(id, &event, &concerned.live, moved, &mut effects).await?;
+            if let Some(why) = self.route_ref(id, &event, &concerned.live, (moved, since), &mut effects).await? {
+                return Ok(Outcome::Waits { why, tenant: Some(tenant.clone()) });
+            }
         }
         Ok(Outcome::Leads(effects))
     }
 
-    /// Offers a ref to the pipelines of one tenant whose triggers take its push.
+    /// Offers a ref to the pipelines of one tenant whose triggers take its push. Returns why it is too early for that, if so.
     async fn route_ref(
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
         live: &Live,
-        moved: &RefMove,
+        (moved, came_at): (&RefMove, Timestamp),
         effects: &mut Effects,
-    ) -> Result<(), LookError> {
+    ) -> Result<Option<String>, LookError> {
         let mut seen = Seen::default();
         let takes_part = live.layout.project_pipelines(&event.project);
         let mut read: Option<(ChangeRef, Option<Oid>)> = None;
@@ -217,16 +225,17 @@ impl Intake {
                 Some(known) => known.clone(),
                 None => match self.read_ref(event, moved).await? {
                     Read::Confirmed(change, moved_on) => read.insert((change, moved_on)).clone(),
-                    Read::Denied(why) => {
+                    Read::Unshown(why) if self.ports.clock.now().since(came_at) < SHOWN_MILLIS => return Ok(Some(why)),
+                    Read::Unshown(why) | Read::Denied(why) => {
                         effects.tell(why);
-                        return Ok(());
+                        return Ok(None);
                     }
                 },
             };
             let offered = (&change, event.sender.as_str(), moved_on);
             self.offer_ref((id, Asker::Event(detail)), offered, (live, pipeline), effects)?;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Reads a ref that is said to have moved, for a webhook is a hint only.
@@ -246,15 +255,15 @@ impl Intake {
         let mut change = ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved.clone());
         let (git_ref, mut moved_on) = (&moved.git_ref, None);
         match (&moved.newrev, tip) {
-            (Some(_), None) => return Ok(Read::Denied(format!("{git_ref} was pushed and is gone by now"))),
-            (None, Some(_)) => return Ok(Read::Denied(format!("{git_ref} was deleted and is there again by now"))),
+            (Some(_), None) => return Ok(Read::Unshown(format!("{git_ref} was pushed and is gone by now"))),
+            (None, Some(_)) => return Ok(Read::Unshown(format!("{git_ref} was deleted and is there again by now"))),
             (None, None) => {}
             (Some(newrev), Some(tip)) if tip.id == *newrev => {}
             // It moved on, which is a push of its own; or it is an annotated tag, which leads to a commit.
             (Some(newrev), Some(tip)) => match forge.read_commit(&event.project, newrev).await {
                 Ok(_) => moved_on = Some(tip.id),
                 Err(error) if error.verdict() == Verdict::Final && moved.tag().is_some() => change.head = tip.id,
-                Err(error) if error.verdict() == Verdict::Final => return Ok(Read::Denied(error.to_string())),
+                Err(error) if error.verdict() == Verdict::Final => return Ok(Read::Unshown(error.to_string())),
                 Err(error) => return Err(again(error)),
             },
         }

@@ -6,6 +6,8 @@ use crate::deliver::{Effects, Rest};
 use crate::mates::home_of;
 use crate::needs::{Needs, Seen, candidate, is_inside, stranger};
 use crate::operators::Asker;
+use crate::over::{Says, says};
+use crate::told::Told;
 use sluice_config::fragment::config_paths;
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::filter::{Detail, Speaker};
@@ -84,6 +86,8 @@ impl Intake {
     ) -> Result<Routed, LookError> {
         let News { id, event, facts, is_news } = news;
         let mut routed = Routed::default();
+        let says_over = is_news && says(event) == Some(Says::Over);
+        let is_known_over = !says_over && before.told.as_ref().is_some_and(Told::is_over);
         if before.tenants.is_empty() && before.damaged.is_empty() {
             effects.tell(format!("no tenant knows {}", event.project));
         }
@@ -122,7 +126,7 @@ impl Intake {
                 }
                 let queue = queue_key(live, pipeline, &facts.change);
                 let place = Place { live, pipeline, queue: &queue, listed };
-                let told = self.tell_queue(news, &needs, &place, seen).await?;
+                let told = self.tell_queue((news, is_known_over), &needs, &place, seen).await?;
                 if let Some((arrival, effect)) = told {
                     effects.arrive(&home_of(&arrival, pipeline, &queue), &arrival)?;
                     effects.tell(effect);
@@ -153,9 +157,11 @@ impl Intake {
         Ok(routed)
     }
 
+    /// Returns what a queue is told, if anything. `is_known_over` is of a change that left it when it was told to be over: what is there
+    /// came in since, and was let in as it is.
     async fn tell_queue(
         &self,
-        news: News<'_>,
+        (news, is_known_over): (News<'_>, bool),
         needs: &Needs,
         place: &Place<'_>,
         seen: &mut Seen,
@@ -195,7 +201,9 @@ impl Intake {
             return Ok(None);
         }
         let gone = match (facts.status, pipeline.manager) {
-            (ChangeStatus::Closed, _) => Some("the change was closed".to_owned()),
+            (ChangeStatus::Closed, manager) if manager == Manager::Dependent || !is_known_over => {
+                Some("the change was closed".to_owned())
+            }
             (ChangeStatus::Merged, Manager::Dependent) => Some(MERGED_ELSEWHERE.to_owned()),
             (ChangeStatus::Open, Manager::Dependent) => refusal.map(|why| filter::unable_to_merge(&why)).or(refused),
             _ => None,

@@ -1,5 +1,5 @@
 //! The sweep: open changes that no webhook told of, or told of too early, become deliveries of ours. What else a forge may have
-//! failed to tell is in [`crate::lost`].
+//! failed to tell is in [`crate::lost`], and what is listed no more in [`crate::over`].
 
 use crate::attributes::{Asks, Lost};
 use crate::before::{Concerned, Known, Order};
@@ -11,13 +11,14 @@ use sluice_config::connection::Driver;
 use sluice_forge::Verdict;
 use sluice_gate::filter;
 use sluice_model::Timestamp;
-use sluice_model::change::{ChangeFacts, ChangeRef, OpenChange, Review, ReviewState};
+use sluice_model::change::{ChangeFacts, ChangeRef, ChangeStatus, OpenChange, Review, ReviewState};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::gerrit::GerritEvent;
 use sluice_model::id::digest;
 use sluice_records::change;
 use sluice_records::codec::{decode_foreign, get};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
+use sluice_records::open;
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::Key;
 
@@ -45,7 +46,8 @@ impl Intake {
         at: Timestamp,
         effects: &mut Effects,
     ) -> Result<Result<(), String>, LookError> {
-        let tenants = self.tenants_with(&event.project, Order::AtOnce, &[]).await?;
+        let open_key = open::key(&event.project);
+        let tenants = self.tenants_with(&event.project, Order::AtOnce, std::slice::from_ref(&open_key)).await?;
         if !may_be_known_by(&tenants, event) {
             effects.tell(format!("no tenant has {} by the connection {}", event.project, event.connection));
             return Ok(Ok(()));
@@ -65,12 +67,22 @@ impl Intake {
         for page in keys.chunks(100) {
             known.extend(self.ports.records.get(page).await?);
         }
+        let told = known.into_iter().map(|record| {
+            let record = record?;
+            Some((decode_foreign::<Told>(&record)?, record.revision))
+        });
+        let listed: Vec<(OpenChange, Option<(Told, u64)>)> = open.into_iter().zip(told).collect();
+        let known_open = tenants.found.get(&open_key).and_then(decode_foreign).unwrap_or_default();
         let asks = self.asks(event, &tenants).await?;
+        self.find_over(event, &listed, (known_open, &asks), at, effects).await?;
         let (mut gaps, mut reads) = (0, Reads::default());
-        for (open, record) in open.iter().zip(known) {
-            let told = record.as_ref().and_then(|record| Some((decode_foreign::<Told>(record)?, record.revision)));
+        for (open, told) in listed {
+            // What has no place in one commit the next sweep finds.
+            if effects.is_full() {
+                break;
+            }
             let taken_back = told.as_ref().map_or(0, |(told, _)| told.taken_back());
-            for gap in self.gaps(open, told, &asks, &mut reads, effects).await? {
+            for gap in self.gaps(&open, told, &asks, &mut reads, effects).await? {
                 let is_heeded = match gap.heeded {
                     Heeded::Always => true,
                     Heeded::WithAWord => heeds(&tenants, &gap.event(event)),
@@ -141,6 +153,8 @@ impl Intake {
         let mut gaps: Vec<Gap> = reviews.map(|review| Gap::review(change, review)).collect();
         gaps.extend(labels.map(|label| Gap::label(change, label, asks)));
         gaps.extend(lost.iter().map(|lost| Gap::attribute(&now, lost, asks)));
+        let is_reopened = now.status == ChangeStatus::Open && told.is_over();
+        gaps.extend(is_reopened.then(|| Gap::reopened(change, asks)));
         Ok(gaps)
     }
 
@@ -182,7 +196,7 @@ impl Intake {
 }
 
 /// Returns with which of so many changes a sweep of this time begins.
-fn first_of(count: usize, at: Timestamp) -> usize {
+pub(crate) fn first_of(count: usize, at: Timestamp) -> usize {
     let name = digest(&["sweep", &at.0.to_string()]);
     let number = name.get(..8).and_then(|digits| usize::from_str_radix(digits, 16).ok()).unwrap_or_default();
     number.checked_rem(count).unwrap_or_default()
@@ -254,6 +268,27 @@ impl Gap {
             false => kind(change, "pull_request", "labeled", None, Some(label.to_owned())),
         };
         Self { kind, sender: String::new(), mark: told::label(label), heeded: Heeded::Always }
+    }
+
+    /// It was closed or merged, as this mark says.
+    pub(crate) fn over(facts: &ChangeFacts, end: &'static str, asks: &Asks) -> Self {
+        let word = if facts.status == ChangeStatus::Merged { "change-merged" } else { "change-abandoned" };
+        Self::turned(&facts.change, ("closed", word), end, asks)
+    }
+
+    /// It was opened again.
+    fn reopened(change: &ChangeRef, asks: &Asks) -> Self {
+        Self::turned(change, ("reopened", "change-restored"), "reopened", asks)
+    }
+
+    /// It is over or open again, in GitHub's word and in Gerrit's.
+    fn turned(change: &ChangeRef, (action, word): (&str, &str), mark: &str, asks: &Asks) -> Self {
+        let number = change.key.number().unwrap_or_default();
+        let kind = match asks.is_gerrit {
+            true => EventKind::Gerrit(GerritEvent { number, r#type: word.to_owned(), ..GerritEvent::default() }),
+            false => kind(change, "pull_request", action, None, None),
+        };
+        Self { kind, sender: String::new(), mark: mark.to_owned(), heeded: Heeded::Always }
     }
 
     fn attribute(facts: &ChangeFacts, lost: &Lost, asks: &Asks) -> Self {

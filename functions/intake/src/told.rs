@@ -1,8 +1,9 @@
 //! What was told of a change: each revision, review and label counts as news once, whether its webhook or a sweep told of it.
 
 use crate::attributes::{Asks, Attributes, Lost, Said};
+use crate::over::{ENDS, Says, end_of, says};
 use serde::{Deserialize, Serialize};
-use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, Review, ReviewState};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, Review, ReviewState};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::{BranchName, Timestamp};
 use std::collections::BTreeSet;
@@ -33,6 +34,9 @@ pub(crate) struct Told {
     /// Marks of what was so at that time and was gone by its next news: an answer that shows one may be from before those.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     gone: BTreeSet<String>,
+    /// What a sweep told of whether it is open, and when, until a webhook tells of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    turned: Option<(Says, Timestamp)>,
 }
 
 /// Milliseconds within which a forge's clock gives two moves of a change one time, or its answers are behind the times.
@@ -40,6 +44,9 @@ const SAME_MOVE_MILLIS: u64 = 30_000;
 
 /// News of one moment that are told apart; a forge's next second is never taken for older.
 const SINCE_MAX: u64 = 999;
+
+/// Milliseconds within which a webhook that comes late says what a sweep told; later it tells of another time.
+const LATE_MILLIS: u64 = 3_600_000;
 
 /// Marks that are kept of what was so for a part of one second.
 const GONE_MAX: usize = 32;
@@ -73,6 +80,36 @@ impl Told {
         self.attributes.get_or_insert_with(|| Attributes::of(facts)).lost(facts, asks)
     }
 
+    /// Returns whether it was told that the change is over, and not that it was opened again.
+    pub(crate) fn is_over(&self) -> bool {
+        ENDS.iter().any(|end| self.contains(end))
+    }
+
+    /// Takes in what an event says of whether the change is open, and returns whether that is news, as all else is; `was_over` is what
+    /// was told before it. What a sweep made up for is none where it was told meanwhile, or is so no more, nor is what comes late by its
+    /// own webhook after that.
+    pub(crate) fn turn(
+        &mut self,
+        event: &ForgeEvent,
+        facts: &ChangeFacts,
+        (is_made_up, was_over): (bool, bool),
+    ) -> bool {
+        let Some(says) = says(event) else { return true };
+        let end = end_of(facts);
+        let (is_so, was_so) = match says {
+            Says::Over => (end.is_some(), end.is_some_and(|end| self.contains(end))),
+            Says::Reopened => (end.is_none(), !was_over),
+        };
+        self.marks.extend(end.filter(|_| says == Says::Over).map(str::to_owned));
+        if is_made_up {
+            let is_news = is_so && !was_so;
+            self.turned = is_news.then_some((says, facts.seen_at)).or(self.turned);
+            return is_news;
+        }
+        let made_up = self.turned.take();
+        !made_up.is_some_and(|(told, at)| told == says && was_so && facts.seen_at.since(at) < LATE_MILLIS)
+    }
+
     /// Returns how often something was taken back, or became another.
     pub(crate) fn taken_back(&self) -> u64 {
         self.taken_back
@@ -81,12 +118,17 @@ impl Told {
     /// Drops marks of what is no longer so, and of what an event took back, even where it is so again: a label that is put on
     /// again is news again.
     pub(crate) fn still_true(mut self, event: &ForgeEvent, facts: &ChangeFacts) -> Self {
-        let gone = taken_back(event);
         let now = shown(facts);
         if facts.updated_at > self.moved_at {
             self.gone.clear();
         }
-        let is_true = |mark: &String| now.contains(mark) && gone.as_ref() != Some(mark);
+        // That it was opened again has words of its own, which may be lost; another revision says more than they do.
+        let is_untold =
+            end_of(facts).is_none() && self.contains(&revision(facts)) && says(event) != Some(Says::Reopened);
+        let is_true = |mark: &String| match ENDS.contains(&mark.as_str()) {
+            true => is_untold || now.contains(mark),
+            false => now.contains(mark) && !takes_back(event, mark),
+        };
         let (kept, dropped): (BTreeSet<String>, BTreeSet<String>) = self.marks.into_iter().partition(is_true);
         self.taken_back += u64::from(!dropped.is_empty());
         if dropped.iter().any(|mark| mark.starts_with(REVISION))
@@ -109,13 +151,13 @@ impl Told {
         if !may_be_late || facts.updated_at != self.moved_at {
             return may_be_late && facts.updated_at < self.moved_at;
         }
-        let (now, taken_back) = (shown(facts), taken_back(event));
+        let now = shown(facts);
         let is_replaced = |mark: &String| {
             let others = facts.reviews.iter().filter(|other| !self.marks.contains(&review(other)));
             mark.starts_with(REVISION)
                 || others.into_iter().any(|other| mark.contains(&format!(" by {} at ", other.by)))
         };
-        let mut missing = self.marks.difference(&now).filter(|mark| taken_back.as_ref() != Some(*mark));
+        let mut missing = self.marks.difference(&now).filter(|mark| !takes_back(event, mark));
         missing.any(|mark| !is_replaced(mark)) || self.gone.iter().any(|mark| now.contains(mark))
     }
 
@@ -142,7 +184,8 @@ impl Told {
     pub(crate) fn note(&mut self, facts: &ChangeFacts) {
         let is_settled = facts.updated_at.0 > 0 && facts.seen_at.since(facts.updated_at) > SAME_MOVE_MILLIS;
         let are_told = self.attributes.as_ref().is_some_and(|attributes| attributes.are_whole(facts));
-        let is_whole = are_told && shown(facts).is_subset(&self.marks);
+        let is_reopened = facts.status == ChangeStatus::Open && self.is_over();
+        let is_whole = are_told && !is_reopened && shown(facts).is_subset(&self.marks);
         self.whole_at = (is_settled && is_whole).then_some(facts.updated_at);
     }
 }
@@ -150,18 +193,19 @@ impl Told {
 /// Returns the marks of all that a change shows.
 fn shown(facts: &ChangeFacts) -> BTreeSet<String> {
     let labels = facts.labels.iter().map(|name| label(name));
-    [revision(facts)].into_iter().chain(facts.reviews.iter().map(review)).chain(labels).collect()
+    let end = end_of(facts).map(str::to_owned);
+    [revision(facts)].into_iter().chain(facts.reviews.iter().map(review)).chain(labels).chain(end).collect()
 }
 
-/// Returns the mark that an event takes back.
-fn taken_back(event: &ForgeEvent) -> Option<String> {
+/// Returns whether an event takes a mark back.
+fn takes_back(event: &ForgeEvent, mark: &str) -> bool {
     match &event.kind {
         EventKind::Change { event: name, action, label: Some(taken_off), .. }
             if (name.as_str(), action.as_str()) == ("pull_request", "unlabeled") =>
         {
-            Some(label(taken_off))
+            mark == label(taken_off)
         }
-        _ => None,
+        _ => says(event) == Some(Says::Reopened) && ENDS.contains(&mark),
     }
 }
 
@@ -427,6 +471,31 @@ mod tests {
         assert!(shown(&facts).is_subset(&told.marks));
         facts.reviews.clear();
         assert!(told.tell(marks(&event, &facts)), "a forge that shows nothing of it tells news each time");
+    }
+
+    /// C5: each end of a change is news, and each time that it is opened again; what a sweep told of that is told once.
+    #[test]
+    fn what_a_sweep_told_of_the_end_of_a_change_is_told_once_and_its_next_end_is_news() {
+        let (closed, reopened, edited) = (event("closed"), event("reopened"), event("edited"));
+        let open = facts();
+        let over = ChangeFacts { status: ChangeStatus::Closed, ..facts() };
+        let mut told = Told { marks: shown(&open), ..Told::default() };
+        let mut hear = |event: &ForgeEvent, facts: &ChangeFacts, is_made_up: bool| {
+            let was_over = told.is_over();
+            told = told.clone().still_true(event, facts);
+            (told.turn(event, facts, (is_made_up, was_over)), told.is_over())
+        };
+        assert_eq!(hear(&closed, &open, true), (false, false), "it is open by now");
+        assert_eq!(hear(&closed, &over, true), (true, true));
+        assert_eq!(hear(&closed, &over, false), (false, true), "its webhook comes late");
+        assert_eq!(hear(&closed, &over, true), (false, true), "it was told meanwhile");
+        assert_eq!(hear(&edited, &open, false), (true, true), "that it is open again has words of its own");
+        assert_eq!(hear(&reopened, &open, true), (true, false));
+        assert_eq!(hear(&reopened, &open, false), (false, false), "its webhook comes late");
+        assert_eq!(hear(&closed, &over, false), (true, true));
+        assert_eq!(hear(&reopened, &open, false), (true, false));
+        let merged = ChangeFacts { status: ChangeStatus::Merged, ..facts() };
+        assert_eq!(hear(&closed, &merged, false), (true, true));
     }
 
     /// C5

@@ -4,7 +4,7 @@
 //! change's own project.
 
 use crate::before::Concerned;
-use crate::deliver::{Effects, Outcome, final_or_again};
+use crate::deliver::{Effects, Outcome, SHOWN_MILLIS, final_or_again};
 use crate::early::Turn;
 use crate::needs::Seen;
 use crate::operators::Asker;
@@ -109,10 +109,20 @@ impl Intake {
         };
         let facts = match forge.read_change(&key).await {
             Ok(facts) => facts,
-            Err(error) if error.verdict() == Verdict::Final => return final_or_again(error),
+            Err(error) if error.verdict() == Verdict::Final => {
+                let is_recent = self.ports.clock.now().since(since) < SHOWN_MILLIS;
+                return Ok(match final_or_again(error)? {
+                    Outcome::Fails(why) if is_recent => Outcome::Waits { why, tenant: None },
+                    outcome => outcome,
+                });
+            }
             Err(error) => return Err(again(error)),
         };
         let before = self.before(&facts).await?;
+        // It would enter as it was, and nothing would tell of it as it is.
+        if let Some(why) = before.too_early(event, &facts) {
+            return Ok(Outcome::Waits { why, tenant: None });
+        }
         match self.turn(&before.tenants, &before.damaged, happened.tenant, &event.project, since) {
             Turn::Now => {}
             Turn::Later(why) => return Ok(Outcome::Waits { why, tenant: Some(happened.tenant.clone()) }),

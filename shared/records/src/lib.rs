@@ -6,12 +6,13 @@
 //! | change facts | `change#<connection>/<project>/<number>` | `facts` | intake |
 //! | what became of its events where it was not taken in | the same | `verdicts` | intake |
 //! | who needs a change | the same | `needed-by#<change>` | intake |
+//! | where a project's branches were when they were told of last | `refs#<project>` | `head` | intake |
+//! | which of its changes are known to be open | the same | `open` | intake |
 //! | tenant | `tenant#<tenant>` | `head` | tenant; `wanted` also by the gate |
 //! | which statuses and check runs may start anything, of all tenants | `tenants-listing` | `status-triggers` | tenant |
 //! | queues of a tenant that are not empty | the same | `queue#<pipeline>/<queue>` | gate |
 //! | what happened to a tenant | `system-events#<tenant>` | the layout's number, counted down | tenant |
 //! | change queue | `queue#<tenant>/<pipeline>/<queue>` | `head`, `item#<id>` | gate |
-//! | where a project's branches were when they were told of last | `refs#<project>` | `head` | intake |
 //! | what arrived there | the same | `arrival#<time>-<id>` | intake, operators; removed by the gate |
 //! | merge outcome | `merge#<item>` | `<generation>-<layout>` | merger |
 //! | build | `build#<id>` | `order`, `stop`, `resume` by the gate; `run` by the executor | |
@@ -46,6 +47,7 @@ pub mod layout;
 pub mod ledger;
 pub mod logs;
 pub mod merge;
+pub mod open;
 pub mod project_key;
 pub mod provided;
 pub mod provider;

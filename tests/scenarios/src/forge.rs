@@ -109,6 +109,10 @@ struct State {
     tells_time: bool,
     /// The last reading of a change that shows statuses, where later ones do not.
     statuses_until: Option<u64>,
+    /// Whether no open change is listed.
+    lists_nothing: bool,
+    /// Whether no ref is shown.
+    hides_refs: bool,
 }
 
 /// A status of ours on a commit.
@@ -266,7 +270,8 @@ impl Forge for PlayedForge {
         self.step("forge.open_changes", || {
             let state = self.state();
             let facts = state.changes.values().map(|kept| &kept.facts);
-            let open = facts.filter(|facts| facts.status == ChangeStatus::Open && facts.change.key.project == *project);
+            let is_listed = |facts: &&ChangeFacts| facts.status == ChangeStatus::Open && !state.lists_nothing;
+            let open = facts.filter(is_listed).filter(|facts| facts.change.key.project == *project);
             Ok(open.map(|facts| OpenChange { change: facts.change.clone(), updated_at: facts.updated_at }).collect())
         })
         .await
@@ -415,7 +420,8 @@ impl Forge for PlayedForge {
             if self.state().odd_refs.contains(&(project.clone(), git_ref.to_owned())) {
                 return Err(Self::not_found(format!("a commit behind {git_ref}")));
             }
-            Ok(self.store.lock().unwrap().ref_tip(project, git_ref))
+            let are_hidden = self.state().hides_refs;
+            Ok(self.store.lock().unwrap().ref_tip(project, git_ref).filter(|_| !are_hidden))
         })
         .await
     }

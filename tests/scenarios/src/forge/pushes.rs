@@ -86,6 +86,11 @@ impl PlayedForge {
         self.state().odd_refs.insert((ProjectName::new("forge.test", project), git_ref.to_owned()));
     }
 
+    /// Has no branch or tag that is asked for be there, or be shown again.
+    pub fn hide_refs(&self, are_hidden: bool) {
+        self.state().hides_refs = are_hidden;
+    }
+
     /// Returns where a branch is.
     pub fn tip(&self, branch: &BranchKey) -> Oid {
         self.store.lock().unwrap().tip(branch).expect("the branch exists").id

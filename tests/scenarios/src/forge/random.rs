@@ -95,6 +95,11 @@ impl PlayedForge {
         self.state().past.is_blind = is_blind;
     }
 
+    /// Has no change be listed as open, whatever is.
+    pub fn list_nothing(&self, is_so: bool) {
+        self.state().lists_nothing = is_so;
+    }
+
     /// Has times be told to the second, as GitHub does.
     pub fn tell_whole_seconds(&self) {
         self.state().past.tells_whole_seconds = true;

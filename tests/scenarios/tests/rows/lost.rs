@@ -93,6 +93,28 @@ fn what_is_told_of_a_change_that_is_not_shown_yet_is_looked_at_again() {
     }
 }
 
+/// C5, S06: a forge that tells of a tag, or of a branch, a moment before it shows it loses nothing of that; of one that it never shows
+/// that ends.
+#[test]
+fn what_is_told_of_a_ref_that_is_not_shown_yet_is_looked_at_again() {
+    type Push = fn(&Site);
+    let pushes: [Push; 2] =
+        [|site| site.forge.tag(&branch("main"), "1.0"), |site| site.forge.push(&branch("main"), &[("src/a", "x")])];
+    for push in pushes {
+        for is_shown in [true, false] {
+            let mut site = pushed_to();
+            site.forge.hide_refs(true);
+            push(&site);
+            site.run_now();
+            assert_eq!(tested(&site), []);
+            site.forge.hide_refs(!is_shown);
+            site.run();
+            assert_eq!(tested(&site).len(), usize::from(is_shown));
+            assert_eq!(site.ending(&[], &[]).left_over, Vec::<String>::new());
+        }
+    }
+}
+
 /// C5, S06: a push is found by where the branch is, has its post job, and has configuration read again.
 #[test]
 fn a_push_that_nobody_told_of_is_found_and_told_once() {

@@ -22,6 +22,7 @@ mod needs;
 mod news;
 mod nodes;
 mod operators;
+mod over;
 mod own;
 mod post;
 mod refs;

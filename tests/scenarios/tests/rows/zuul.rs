@@ -1,6 +1,9 @@
 //! Zuul's own triggers: what happened to one change starts others.
 
+use super::refs::orders;
 use super::{CONFIG, MAIN, PROJECT, approve, judge, merged, propose};
+use sluice_model::build::Order;
+use sluice_model::git::Oid;
 use sluice_scenarios::Site;
 
 /// A site with one pipeline more, in which `lint` is run.
@@ -53,6 +56,29 @@ fn what_depends_on_a_change_is_started_when_that_enters_a_pipeline_that_is_named
     assert_eq!(started.len(), 1, "{started:?}");
     assert!(started[0].ends_with('2'), "{started:?}");
     assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
+}
+
+/// Z6.1, C5: what is started is the change as it was told last, though its forge shows for a moment what it was before.
+#[test]
+fn a_change_that_its_forge_shows_as_it_was_is_not_started_as_that() {
+    let mut site = site_with("{event: parent-change-enqueued, pipeline: gate}");
+    let a = propose(&site, 1, &[("a", "x")]);
+    let b = site.forge.propose("org/two", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "x")]);
+    site.run();
+    site.forge.approve(&a);
+    site.take_in();
+    site.world.advance_millis(1_000);
+    site.forge.revise(&b, "b", "y");
+    site.take_in();
+    site.forge.set_behind(500);
+    site.run_now();
+    site.forge.set_behind(0);
+    site.run();
+    let head = site.forge.change(&b).unwrap().facts.change.head;
+    let of_again = |order: &Order| order.queue.pipeline.as_str() == "again";
+    let heads: Vec<Oid> =
+        orders(&site).into_iter().filter(|(order, _)| of_again(order)).map(|(order, _)| order.change.head).collect();
+    assert_eq!(heads, [head]);
 }
 
 /// Z6.1: a pipeline that nobody names costs no delivery.
