@@ -161,6 +161,8 @@ pub enum Mutation {
     SwappedPlaces,
     /// The own queue of a change never says that this stands in another one, as one with others.
     LostGuests,
+    /// Nobody tells whoever merges what has landed of what a change needs.
+    ForgottenLandings,
 }
 
 /// Whose head.
@@ -362,6 +364,10 @@ impl Mutation {
                                 Some(2..) => 0.into(),
                                 _ => was,
                             });
+                        }
+                        Self::ForgottenLandings if record.key.sort.starts_with("item#") => {
+                            let path = ["ask", "asked", "landed"];
+                            record.body = with_field(&record.body, &path, |_| Value::Array(Vec::new()));
                         }
                         Self::LayoutsAhead
                             if record.key.partition.starts_with("tenant#") && record.key.sort == "head" =>

@@ -3,7 +3,7 @@
 use super::{Known, Merged, Oracle};
 use crate::truth;
 use sluice_model::ProjectName;
-use sluice_model::change::ChangeRef;
+use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::{MergeMode, Oid};
 use sluice_scenarios::repos::Tree;
 
@@ -54,6 +54,13 @@ impl Oracle {
     /// Returns how a project says that its changes are merged.
     pub(super) fn mode_of(&self, project: &ProjectName) -> MergeMode {
         self.modes.get(project).copied().unwrap_or_default()
+    }
+
+    /// Returns what the revision of a change that is in its branch was made on, and what it is.
+    pub fn landed_as(&self, change: &ChangeKey) -> Option<(&Tree, &Tree)> {
+        let known = self.changes.get(change)?;
+        let revision = known.revisions.get(known.merged_head.as_ref()?)?;
+        Some((&revision.base, revision.tree()?))
     }
 
     /// Returns what a tree is with a change's revision; `None` where that does not merge. `onto_at` is which of its branch's states the
