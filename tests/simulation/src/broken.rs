@@ -7,6 +7,7 @@ use crate::plays::files::DOCS;
 use crate::plays::mails::LETTERS;
 use crate::plays::publications::BROADCAST;
 use crate::plays::reloads::SURPLUS;
+use crate::plays::room;
 use async_trait::async_trait;
 use serde_json::Value;
 use sluice_model::Timestamp;
@@ -163,6 +164,10 @@ pub enum Mutation {
     LostGuests,
     /// Nobody tells whoever merges what has landed of what a change needs.
     ForgottenLandings,
+    /// Nobody counts how many changes a pipeline holds.
+    UncountedChanges,
+    /// A pipeline is taken to have no room for any change.
+    NoRoom,
 }
 
 /// Whose head.
@@ -214,7 +219,12 @@ impl Mutation {
             Self::NoNeeds => "max-dependencies: 0, ",
             _ => few_needs::LIMIT,
         };
-        yaml.replace(few_needs::LIMIT, most)
+        let changes = match self {
+            Self::UncountedChanges => "",
+            Self::NoRoom => "max-changes-per-pipeline: 0, ",
+            _ => room::LIMIT,
+        };
+        yaml.replace(few_needs::LIMIT, most).replace(room::LIMIT, changes)
     }
 
     /// Returns whether it is the replay that has to notice it; elsewhere it notices too much.

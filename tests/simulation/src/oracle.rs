@@ -20,6 +20,7 @@ mod reloads;
 mod required;
 mod retests;
 mod revisions;
+mod room;
 mod timers;
 mod undone;
 mod unruly;
@@ -79,6 +80,8 @@ pub struct Oracle {
     due_refs: Vec<refs::Due>,
     /// Branches that were deleted.
     deleted: BTreeSet<BranchKey>,
+    /// Changes with the pipelines that had no room for them.
+    without_room: BTreeSet<(ChangeKey, String)>,
     reloads: reloads::Reloads,
     /// Whether the pipeline that comes and goes has ever gone.
     is_reconfigured: bool,

@@ -12,6 +12,7 @@ pub mod publications;
 pub mod reloads;
 pub mod required;
 pub mod reverts;
+pub mod room;
 pub mod tags;
 pub mod timers;
 
@@ -112,6 +113,8 @@ pub enum Play {
     RequiredProjects,
     /// People take back what landed, by a push to its branch.
     Reverts,
+    /// No pipeline of a tenant holds more than a few changes (`max-changes-per-pipeline`).
+    FewChanges,
 }
 
 impl Play {
@@ -164,7 +167,7 @@ impl Play {
     pub const ADDED: &[Self] = &[Self::FewNeeds, Self::Nodesets, Self::Publications, Self::RequiredProjects];
 
     /// Those that seeds draw from [`RECENT_FROM`] on.
-    pub const RECENT: &[Self] = &[Self::Reverts];
+    pub const RECENT: &[Self] = &[Self::Reverts, Self::FewChanges];
 }
 
 /// The first seed that draws the newest plays as well.

@@ -222,3 +222,22 @@ fn what_comes_again_with_what_needs_it_after_it_was_taken_back_is_noticed() {
     all_kept(regretting);
     caught_with("landed as another tree than the tested one", Mutation::ForgottenLandings, regretting);
 }
+
+/// Z6.1: a pipeline holds no more changes than its tenant says, and takes in what it has room for.
+#[test]
+fn a_pipeline_that_holds_too_many_changes_or_has_room_and_says_that_it_has_not_is_noticed() {
+    let busy = |plays: &[Play], seed| Shape { changes: 9, actions: 16, ..with(plays, seed) };
+    all_kept(|seed| busy(&[Play::FewChanges], seed));
+    all_kept(|seed| busy(&[Play::FewChanges, Play::Cycles, Play::Retests, Play::Post, Play::Bursts], seed));
+    all_kept(|seed| busy(&[Play::FewChanges, Play::Serial, Play::Timers, Play::Mails, Play::Gerrit], seed));
+    let calm = |seed| calm_with(&[Play::FewChanges], seed);
+    caught_with("its tenant allows", Mutation::UncountedChanges, calm);
+    caught_with("which has room for", Mutation::NoRoom, calm);
+}
+
+/// C2: sites that play all that was learnt last, beside what else is drawn, fail nothing.
+#[test]
+fn a_site_that_plays_all_recent_plays_fails_nothing() {
+    all_kept(|seed| with(Play::RECENT, seed));
+    all_kept(|seed| with(&[Play::RECENT, Play::ADDED, &[Play::Cycles, Play::Modes, Play::Pauses]].concat(), seed));
+}

@@ -92,6 +92,8 @@ pub(super) struct Known {
     held: BTreeSet<TenantName>,
     /// Tenants of which an operator ever had events discarded: likewise.
     discarded: BTreeSet<TenantName>,
+    /// Tenants that say how many changes a pipeline may hold: what its other queues held when a decision read them is in no record.
+    limited: BTreeSet<TenantName>,
     /// Which jobs right behind it a build chose to run, where it did.
     chosen: BTreeMap<BuildId, Vec<String>>,
     /// Builds of which an executor said that they are paused, each with the jobs that it chose by then, where it did.
@@ -102,6 +104,16 @@ impl Known {
     /// Returns what is known of a site where nothing has happened, and of whose semaphore `one` so many builds may hold.
     pub(super) fn of(one: usize) -> Self {
         Self { one, ..Self::default() }
+    }
+
+    /// Says of which tenants a pipeline may hold so many changes only.
+    pub(super) fn limiting(self, limited: BTreeSet<TenantName>) -> Self {
+        Self { limited, ..self }
+    }
+
+    /// Returns whether a pipeline of a tenant may hold so many changes only.
+    pub(super) fn is_limited(&self, tenant: &TenantName) -> bool {
+        self.limited.contains(tenant)
     }
 
     /// Returns how many builds may hold a semaphore at once.
