@@ -202,9 +202,10 @@ fn a_change_that_stands_in_another_queue_unknown_to_its_own_is_noticed() {
     caught_with("as a guest", Mutation::LostGuests, |seed| busy(&[Play::Cycles], seed));
 }
 
-/// A site with one project, where whatever lands may be taken back at once.
+/// A site with one project, where people take their time, and whatever lands may be taken back at once.
 fn regretting(seed: u64) -> Shape {
-    let mut shape = calm_with(&[Play::Reverts, Play::Modes], seed);
+    let calm = calm_with(&[Play::Reverts, Play::Modes], seed);
+    let mut shape = Shape { actions: 12, pause_millis_max: 30_000, ..calm };
     shape.tenants.truncate(1);
     for tenant in &mut shape.tenants {
         tenant.projects.truncate(1);
