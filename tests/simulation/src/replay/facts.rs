@@ -106,16 +106,6 @@ impl Known {
         Self { one, ..Self::default() }
     }
 
-    /// Says of which tenants a pipeline may hold so many changes only.
-    pub(super) fn limiting(self, limited: BTreeSet<TenantName>) -> Self {
-        Self { limited, ..self }
-    }
-
-    /// Returns whether a pipeline of a tenant may hold so many changes only.
-    pub(super) fn is_limited(&self, tenant: &TenantName) -> bool {
-        self.limited.contains(tenant)
-    }
-
     /// Returns how many builds may hold a semaphore at once.
     pub(super) fn places_of(&self, semaphore: &str) -> usize {
         most(semaphore, self.one)
@@ -178,6 +168,16 @@ impl Known {
     /// Returns whether an operator ever had events of a tenant discarded.
     pub(super) fn was_discarded(&self, tenant: &TenantName) -> bool {
         self.discarded.contains(tenant)
+    }
+
+    /// Says of which tenants a pipeline may hold so many changes only.
+    pub(super) fn limiting(self, limited: BTreeSet<TenantName>) -> Self {
+        Self { limited, ..self }
+    }
+
+    /// Returns whether a pipeline of a tenant may hold so many changes only.
+    pub(super) fn is_limited(&self, tenant: &TenantName) -> bool {
+        self.limited.contains(tenant)
     }
 
     /// Returns whether an executor ever said of a build that it is paused.
