@@ -8,15 +8,15 @@ use sluice_cloud::{
     tags, user_data,
 };
 use sluice_emulator::data::{Front, Options as FrontOptions, Principal, Secret, serve};
-use sluice_emulator::ec2::{Boot, Ec2, LaunchFault, Options};
+use sluice_emulator::ec2::{Boot, Ec2, LaunchFault, Options, end_left};
 use sluice_keys::SshKeyPair;
 use sluice_pool::{CheckFact, InstanceId, InstanceState};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -27,9 +27,19 @@ const MINUTE: Duration = Duration::from_secs(60);
 struct World {
     ec2: Ec2,
     driver: Ec2Driver,
+    _machines: Machines,
     directory: Arc<TempDir>,
     pair: SshKeyPair,
     server: tokio::task::JoinHandle<()>,
+}
+
+/// Machines below a directory, which a test that fails does not leave behind. Dropped before the directory is.
+struct Machines(PathBuf);
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        end_left(&self.0.join("ec2"));
+    }
 }
 
 async fn start(directory: &Path, options: Options) -> (Ec2, String, tokio::task::JoinHandle<()>) {
@@ -56,7 +66,8 @@ impl World {
         let directory = Arc::new(tempfile::tempdir().unwrap());
         let pair = SshKeyPair::generate("test").unwrap();
         let (ec2, endpoint, server) = start(directory.path(), options).await;
-        Self { ec2, driver: driver(&endpoint, "hush"), directory, pair, server }
+        let machines = Machines(directory.path().to_owned());
+        Self { ec2, driver: driver(&endpoint, "hush"), _machines: machines, directory, pair, server }
     }
 
     fn spec(&self, token: &str) -> LaunchSpec {
@@ -281,11 +292,33 @@ async fn an_emulator_to_kill() {
     server.await.unwrap();
 }
 
-fn emulator(directory: &Path) -> (std::process::Child, String) {
+/// An emulator as a process of its own. Dropped, it is killed, and its machines with it.
+struct Emulator {
+    child: Child,
+    endpoint: String,
+    _machines: Machines,
+}
+
+impl Emulator {
+    /// Kills it and nothing else.
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn emulator(directory: &Path) -> Emulator {
     emulator_of(&mut Command::new(std::env::current_exe().unwrap()), directory)
 }
 
-fn emulator_of(command: &mut Command, directory: &Path) -> (std::process::Child, String) {
+fn emulator_of(command: &mut Command, directory: &Path) -> Emulator {
     let mut child = command
         .args(["--exact", "an_emulator_to_kill", "--ignored", "--nocapture"])
         .env("EC2_DIRECTORY", directory)
@@ -294,7 +327,7 @@ fn emulator_of(command: &mut Command, directory: &Path) -> (std::process::Child,
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let line = lines.map_while(Result::ok).find_map(|line| line.strip_prefix("listening ").map(str::to_owned));
-    (child, line.unwrap())
+    Emulator { child, endpoint: line.unwrap(), _machines: Machines(directory.to_owned()) }
 }
 
 /// C4: who is not root may listen on no port below 1024 and become nobody else; the machines are logged in to all the same.
@@ -312,10 +345,10 @@ async fn somebody_who_is_not_root_has_machines_too() {
         chown(&state, Some(NOBODY), Some(NOBODY)).unwrap();
         command.uid(NOBODY).gid(NOBODY);
     }
-    let (mut child, endpoint) = emulator_of(&mut command, &state);
+    let emulator = emulator_of(&mut command, &state);
     let pair = SshKeyPair::generate("test").unwrap();
     let key = LoginKey::from_openssh(pair.private().expose_text().unwrap()).unwrap();
-    let driver = driver(&endpoint, "hush");
+    let driver = driver(&emulator.endpoint, "hush");
     for user in ["root", "zuul"] {
         let user_data = user_data::cloud_config(user, &[pair.public_line().to_owned()]);
         let launched = driver.launch(&LaunchSpec { user_data, ..spec(user, "") }).await.unwrap();
@@ -330,8 +363,6 @@ async fn somebody_who_is_not_root_has_machines_too() {
         driver.terminate(std::slice::from_ref(&launched.id)).await.unwrap();
         until_state(&driver, &launched.id, InstanceState::Terminated).await;
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 /// Killing the emulator at any moment loses nothing: its machines go on and are known again.
@@ -340,27 +371,25 @@ async fn machines_and_tokens_outlive_a_killed_emulator() {
     let directory = tempfile::tempdir().unwrap();
     let pair = SshKeyPair::generate("test").unwrap();
     let key = LoginKey::from_openssh(pair.private().expose_text().unwrap()).unwrap();
-    let (mut child, endpoint) = emulator(directory.path());
-    let one = driver(&endpoint, "hush").launch(&spec("one", pair.public_line())).await.unwrap();
-    let running = until_state(&driver(&endpoint, "hush"), &one.id, InstanceState::Running).await;
+    let mut first = emulator(directory.path());
+    let driver_of_first = driver(&first.endpoint, "hush");
+    let one = driver_of_first.launch(&spec("one", pair.public_line())).await.unwrap();
+    let running = until_state(&driver_of_first, &one.id, InstanceState::Running).await;
     let before = until_checked(&running, &key).await;
-    let two = driver(&endpoint, "hush").launch(&spec("two", pair.public_line())).await.unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let two = driver_of_first.launch(&spec("two", pair.public_line())).await.unwrap();
+    first.kill();
 
-    let (mut child, endpoint) = emulator(directory.path());
-    let again = driver(&endpoint, "hush");
+    let second = emulator(directory.path());
+    let again = driver(&second.endpoint, "hush");
     assert_eq!(again.launch(&spec("one", pair.public_line())).await.unwrap().id, one.id);
     assert_eq!(until_checked(&running, &key).await, before, "the same machine with the same host keys");
-    let second = until_state(&again, &two.id, InstanceState::Running).await;
+    let other = until_state(&again, &two.id, InstanceState::Running).await;
     assert!(
-        matches!(until_checked(&second, &key).await, CheckFact::Passed { .. }),
+        matches!(until_checked(&other, &key).await, CheckFact::Passed { .. }),
         "one that was killed while starting boots"
     );
     again.terminate(&[one.id.clone(), two.id.clone()]).await.unwrap();
     until_state(&again, &one.id, InstanceState::Terminated).await;
     until_state(&again, &two.id, InstanceState::Terminated).await;
     assert!(ssh::scan(&target(&running), Duration::from_secs(5)).await.is_err(), "an adopted server is ended too");
-    child.kill().unwrap();
-    child.wait().unwrap();
 }

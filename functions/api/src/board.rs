@@ -137,7 +137,10 @@ fn is_wanted(narrowed: &Narrowed<'_>, loaded: &Loaded) -> bool {
 
 fn queue(scene: &Scene<'_>, narrowed: &Narrowed<'_>, key: &QueueKey, loaded: &Loaded, mark: Option<&String>) -> Value {
     let slots = loaded.head.as_ref().map(|head| head.slots.as_slice()).unwrap_or_default();
-    let wanted = slots.iter().enumerate().filter(|(_, slot)| narrowed.takes(&slot.change));
+    // What becomes of a change is decided by those as well that it is tested as one with.
+    let takes = |head: &Head, position: usize| head.bundle(position).any(|at| narrowed.takes(&head.slots[at].change));
+    let wanted = slots.iter().enumerate();
+    let wanted = wanted.filter(|(position, _)| loaded.head.as_ref().is_some_and(|head| takes(head, *position)));
     let items = wanted.filter_map(|(position, slot)| {
         let (_, found) = loaded.items.get(&slot.id)?;
         let is_active = loaded.head.as_ref().is_some_and(|head| head.is_active(position));

@@ -58,7 +58,7 @@ fn carried_bytes(text: &str) -> usize {
     text.len() + text.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count()
 }
 
-/// Which part of a status is wanted.
+/// Which part of a status is wanted. What is tested as one is wanted as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Narrowed<'a> {
     /// Only this pipeline.

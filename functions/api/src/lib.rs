@@ -14,6 +14,7 @@ mod board;
 mod build_row;
 mod builds;
 mod buildsets;
+mod bundle;
 mod configuration;
 mod detail;
 mod estimate;

@@ -2,6 +2,7 @@
 
 use crate::Api;
 use crate::build_row::seconds;
+use crate::bundle::{self, Line, bundles};
 use crate::detail::{Detail, fitting};
 use crate::estimate::Durations;
 use crate::load;
@@ -18,6 +19,7 @@ use sluice_model::change::ChangeRef;
 use sluice_model::{BranchName, QueueKey, TenantName, Timestamp};
 use sluice_records::queue::Loaded;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// What is needed to show an item besides itself.
 #[derive(Clone, Copy)]
@@ -78,9 +80,10 @@ pub(crate) async fn change(api: &Api, tenant: &TenantName, id: &str) -> Result<R
     let mut items = Vec::new();
     for (key, loaded) in &read.queues {
         let Some(head) = &loaded.head else { continue };
-        for (position, slot) in head.slots.iter().enumerate().filter(|(_, slot)| slot.change.id() == id) {
-            items.extend(scene.item(key, head, loaded, position, slot));
-        }
+        let line = Line::of(head);
+        // Any of the changes that are tested as one names them all.
+        let is_named = |bundle: &Range<usize>| head.slots[bundle.clone()].iter().any(|slot| slot.change.id() == id);
+        items.extend(bundles(head).filter(is_named).filter_map(|bundle| scene.item(key, &line, loaded, bundle)));
     }
     Ok(reply::json_kept(&Value::Array(items), 1, scene.now))
 }
@@ -148,12 +151,14 @@ impl Scene<'_> {
 
     fn queue(&self, layout: &Layout, key: &QueueKey, loaded: &Loaded) -> Option<Value> {
         let head = loaded.head.as_ref().filter(|head| !head.slots.is_empty())?;
+        let line = Line::of(head);
         let mut heads: Vec<Vec<Value>> = Vec::new();
-        for (position, slot) in head.slots.iter().enumerate() {
-            let Some(item) = self.item(key, head, loaded, position, slot) else {
+        for bundle in bundles(head) {
+            let has_ahead = head.slots[bundle.start].ahead.is_some();
+            let Some(item) = self.item(key, &line, loaded, bundle) else {
                 continue;
             };
-            match heads.last_mut().filter(|_| slot.ahead.is_some()) {
+            match heads.last_mut().filter(|_| has_ahead) {
                 Some(list) => list.push(item),
                 None => heads.push(vec![item]),
             }
@@ -162,31 +167,29 @@ impl Scene<'_> {
         Some(json!({"name": name, "branch": branch, "window": head.window, "heads": heads}))
     }
 
-    fn item(&self, key: &QueueKey, head: &Head, loaded: &Loaded, position: usize, slot: &Slot) -> Option<Value> {
-        let (_, item) = loaded.items.get(&slot.id)?;
-        let behind = head.slots.iter().filter(|other| other.ahead.as_ref().is_some_and(|ahead| ahead.item == slot.id));
-        let change = &slot.change;
-        let is_active = head.is_active(position);
-        let jobs = if self.detail.tells_all_of(is_active) { item.jobs.as_slice() } else { &[] };
+    /// Returns what stands at these places of a queue, a change or a whole bundle, as one item; `None` where nothing is known of it.
+    fn item(&self, key: &QueueKey, line: &Line<'_>, loaded: &Loaded, bundle: Range<usize>) -> Option<Value> {
+        let is_active = line.head.is_active(bundle.start);
+        let slots = line.head.slots.get(bundle)?;
+        let first = slots.first()?;
+        let known: Vec<(&Slot, &Item)> =
+            slots.iter().filter_map(|slot| Some((slot, &*loaded.items.get(&slot.id)?.1))).collect();
+        let items: Vec<&Item> = known.iter().map(|(_, item)| *item).collect();
+        let since = items.first()?.admitted_at;
+        let jobs = bundle::jobs(&items);
+        let told = if self.detail.tells_all_of(is_active) { jobs.as_slice() } else { &[] };
         Some(json!({
-            "id": slot.id,
+            "id": first.id,
             "active": is_active,
             "live": true,
-            "refs": [{
-                "id": id_of(change),
-                "ref": change.git_ref(),
-                "url": Some(&item.candidate.url).filter(|url| !url.is_empty()),
-                "project": change.key.project.name(),
-                "project_canonical": change.key.project,
-                "owner": Some(&item.candidate.author).filter(|author| !author.is_empty()),
-            }],
-            "item_ahead": slot.ahead.as_ref().map(|ahead| &ahead.item),
-            "items_behind": behind.map(|other| &other.id).collect::<Vec<_>>(),
-            "failing_reasons": failing_reasons(item),
+            "refs": known.iter().map(|(slot, item)| reference(slot, item)).collect::<Vec<_>>(),
+            "item_ahead": first.ahead.as_ref().map(|ahead| line.shown_as(&ahead.item)),
+            "items_behind": line.behind(&first.id),
+            "failing_reasons": failing_reasons(&items),
             "zuul_ref": null,
-            "enqueue_time": item.admitted_at.0,
-            "remaining_time": self.remaining_of(item),
-            "jobs": jobs.iter().map(|job| self.job(key, item, job)).collect::<Vec<_>>(),
+            "enqueue_time": since.0,
+            "remaining_time": self.remaining_of(&items, &jobs),
+            "jobs": told.iter().map(|(item, job)| self.job(key, item, job)).collect::<Vec<_>>(),
         }))
     }
 
@@ -246,8 +249,12 @@ impl Scene<'_> {
         }
     }
 
-    fn remaining_of(&self, item: &Item) -> Option<u64> {
-        let times: Option<Vec<u64>> = item.jobs.iter().map(|job| self.remaining(item, job)).collect();
+    /// Returns the milliseconds until the last of some jobs is over; `None` while one has not started, or is not known yet.
+    fn remaining_of(&self, items: &[&Item], jobs: &[(&Item, &Job)]) -> Option<u64> {
+        if items.iter().any(|item| item.jobs.is_empty() && item.merged().is_none()) {
+            return None;
+        }
+        let times: Option<Vec<u64>> = jobs.iter().map(|(item, job)| self.remaining(item, job)).collect();
         times?.into_iter().max()
     }
 }
@@ -291,17 +298,31 @@ pub(crate) fn waiting_status(item: &Item, job: &Job) -> Option<String> {
     }
 }
 
-fn failing_reasons(item: &Item) -> Vec<&'static str> {
-    let mut reasons = Vec::new();
-    match &item.ask {
-        Ask::Unmergeable { configuration: true, .. } => reasons.push("its configuration is wrong"),
-        Ask::Unmergeable { configuration: false, .. } => reasons.push("it does not merge"),
-        Ask::No | Ask::Asked { .. } | Ask::Merged(_) => {}
-    }
-    if item.jobs.iter().any(Job::fails_item) {
-        reasons.push("at least one job failed");
-    }
-    reasons
+/// Returns why items that are tested as one will not pass, each reason once.
+fn failing_reasons(items: &[&Item]) -> Vec<&'static str> {
+    let asks = || items.iter().map(|item| &item.ask);
+    let misconfigured = asks().any(|ask| matches!(ask, Ask::Unmergeable { configuration: true, .. }));
+    let unmergeable = asks().any(|ask| matches!(ask, Ask::Unmergeable { configuration: false, .. }));
+    let failed = items.iter().flat_map(|item| &item.jobs).any(Job::fails_item);
+    let reasons = [
+        (misconfigured, "its configuration is wrong"),
+        (unmergeable, "it does not merge"),
+        (failed, "at least one job failed"),
+    ];
+    reasons.into_iter().filter_map(|(holds, why)| holds.then_some(why)).collect()
+}
+
+/// Returns a change with the shape of an item's ref.
+fn reference(slot: &Slot, item: &Item) -> Value {
+    let change = &slot.change;
+    json!({
+        "id": id_of(change),
+        "ref": change.git_ref(),
+        "url": Some(&item.candidate.url).filter(|url| !url.is_empty()),
+        "project": change.key.project.name(),
+        "project_canonical": change.key.project,
+        "owner": Some(&item.candidate.author).filter(|author| !author.is_empty()),
+    })
 }
 
 fn info(is_settling: bool, troubles: &[String]) -> Option<String> {

@@ -169,11 +169,16 @@ fn of_change(
 ) -> Value {
     let (key, facts, verdicts) = (&known.key, known.facts.as_ref(), known.verdicts.as_ref());
     let now = api.ports.clock.now();
+    let unread = |pipeline: &Pipeline| -> Vec<QueueName> {
+        let of_pipeline = queues.unread.iter().filter(|queue| queue.pipeline == pipeline.name);
+        of_pipeline.map(|queue| queue.queue.clone()).collect()
+    };
     let around = |pipeline: &Pipeline, landing| Around {
         layout: live.tenant.layout,
         events: &live.tenant.events,
         landing,
         refusal: facts.and_then(|facts| explain::untakeable(pipeline, facts, now)),
+        unread: unread(pipeline),
     };
     let takes_part = live.layout.project_pipelines(&key.project);
     let pipelines = live.layout.pipelines().iter().filter_map(|pipeline| {

@@ -84,7 +84,7 @@ async fn a_queue_whose_change_stands_in_another_one_is_not_shown() {
     assert_eq!((pipelines("board").await, pipelines("status").await), before);
     let kind = ArrivalKind::MakeWay { change: change(&A), as_of: Timestamp(0), to: "github.com/org/app#17".into() };
     let (id, event_id) = ("arrival-2".into(), "event".to_owned());
-    let arrival = Arrival { id, at: Timestamp(1), event_id, layout: 0, by_operator: false, kind };
+    let arrival = Arrival { id, at: Timestamp(1), event_id, layout: 0, by_operator: false, taken_up: false, kind };
     story.world.write_directly(queue::put_arrival(&key, &arrival).unwrap());
     let shown = pipelines("board").await[0]["queues"].clone();
     assert_eq!(each(&shown, "name"), ["github.com/org/app#17", "github.com/org/lib#11"]);

@@ -2,17 +2,21 @@
 //!
 //! `GET /log/{build}?offset=N` answers what there is from byte N as `text/plain`; with `follow=1` the answer goes on, in
 //! chunks, until the build ends. `X-Log-Length` is the length at that moment, `X-Log-Ended` whether the build is over.
-//! 404: no such build runs here; its log is then to be read from where it was archived.
+//! 404: no such build runs here; its log is then to be read from where it was archived. 421: whoever asks does so by a name that a
+//! stranger may own.
 
 use crate::jobdir::log_path;
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path as PathParameter, Query, State};
+use axum::extract::{Path as PathParameter, Query, Request, State};
+use axum::http::header::HOST;
 use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::Deserialize;
 use sluice_model::BuildId;
+use sluice_model::host::HostName;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,7 +54,7 @@ impl LiveLogs {
 
     /// Returns the routes, to be served wherever the executor listens.
     pub fn router(&self) -> Router {
-        Router::new().route("/log/{build}", get(read)).with_state(self.clone())
+        Router::new().route("/log/{build}", get(read)).layer(from_fn(by_address)).with_state(self.clone())
     }
 
     fn feeds(&self) -> std::sync::MutexGuard<'_, BTreeMap<BuildId, Feed>> {
@@ -70,6 +74,24 @@ impl Drop for LiveLog {
     fn drop(&mut self) {
         self.logs.feeds().remove(&self.build);
     }
+}
+
+/// Passes on what came by an address, as the API asks, or by `localhost`: a page of somebody else may stand behind any other name, in a
+/// browser that reaches this port.
+async fn by_address(request: Request, next: Next) -> Response {
+    if is_by_address(&request) {
+        return next.run(request).await;
+    }
+    let why = "Live logs are served by an address of this machine only; a page of somebody else may stand behind this name.\n";
+    (StatusCode::MISDIRECTED_REQUEST, why).into_response()
+}
+
+/// Returns whether each name that a request bears is the machine's. One without any is no browser's.
+fn is_by_address(request: &Request) -> bool {
+    let said = request.headers().get_all(HOST).iter();
+    let mut said = said.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let is_machines = |name: &str| HostName::read(name) == HostName::Machine;
+    said.all(|name| is_machines(&name)) && request.uri().authority().is_none_or(|name| is_machines(name.as_str()))
 }
 
 #[derive(Deserialize)]
@@ -162,5 +184,27 @@ mod tests {
         let answer = read(State(logs), PathParameter(build.to_string()), wanted).await;
         let text = axum::body::to_bytes(answer.into_body(), 1_000).await.unwrap();
         assert_eq!(text, "told");
+    }
+
+    /// Z5.4, Z7.4: a page of a stranger whose name leads here reads no log.
+    #[tokio::test]
+    async fn a_name_that_a_stranger_may_own_is_not_answered() {
+        let (logs, build, root) = (LiveLogs::default(), BuildId::derive(&["live"]), tempfile::tempdir().unwrap());
+        std::fs::write(log_path(root.path()), "told").unwrap();
+        let log = logs.open(&build, root.path());
+        log.grew_to(4);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = logs.router();
+        let server = tokio::spawn(async move { axum::serve(listener, router).await });
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let hosts = [("127.0.0.1:9000", 200), ("localhost", 200), ("[::1]:80", 200), ("evil.example", 421)];
+        for (host, status) in hosts {
+            let url = format!("http://{address}/log/{build}");
+            let answer = client.get(url).header("Host", host).send().await.unwrap();
+            assert_eq!(answer.status().as_u16(), status, "{host}");
+            assert_eq!(answer.text().await.unwrap() == "told", status == 200, "{host}");
+        }
+        server.abort();
     }
 }

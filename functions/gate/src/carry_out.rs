@@ -77,6 +77,10 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, mut plan: Plan, now: Ti
         }
     }
     after.arrivals.retain(|arrival| !plan.taken.contains(&arrival.id));
+    for offer in after.arrivals.iter_mut().filter(|arrival| plan.taken_up.contains(&arrival.id)) {
+        offer.taken_up = true;
+        writes.push(again(queue::put_arrival(key, offer)?));
+    }
     let precedence =
         live.layout.pipeline(key.pipeline.as_str()).map_or(Precedence::Normal, |pipeline| pipeline.precedence);
     let post_review = live.layout.pipeline(key.pipeline.as_str()).is_some_and(|pipeline| pipeline.post_review);
@@ -163,10 +167,15 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, mut plan: Plan, now: Ti
 /// was not heard yet, since that queue is frozen, say, it is no reason for whoever sends it on to write nothing at all.
 fn forward(queue: &QueueKey, arrival: &Arrival) -> Result<Write, PortError> {
     let write = queue::put_arrival(queue, arrival)?;
-    Ok(match (write, &arrival.kind) {
-        (Write::Put { record, .. }, ArrivalKind::MakeWay { .. }) => Write::Put { record, expect: Expect::Anything },
-        (write, _) => write,
-    })
+    Ok(if matches!(arrival.kind, ArrivalKind::MakeWay { .. }) { again(write) } else { write })
+}
+
+/// Returns the write of what may be there already.
+fn again(write: Write) -> Write {
+    match write {
+        Write::Put { record, .. } => Write::Put { record, expect: Expect::Anything },
+        write => write,
+    }
 }
 
 /// Returns a head's record as it is written next.
@@ -299,16 +308,10 @@ fn happened(
         forge_id: format!("zuul:{}:{item}", what.as_str()),
         event_name: what.as_str().to_owned(),
         received_at: now,
-        event: Some(ForgeEvent { connection, project: project.clone(), sender: String::new(), kind }),
+        event: Some(ForgeEvent { connection, project, sender: String::new(), kind }),
         state: DeliveryState::Accepted,
     };
-    let id = delivery::id(&told.connection, &told.forge_id);
-    let poke = Poke::Delivery { delivery: id.clone(), project };
-    let mut record = delivery::record(&id, &told)?;
-    record.revision = 1;
-    let at = now.plus_seconds(60);
-    record.due = Some(Due { at, poke: poke.clone() });
-    record.look_at = Some(at);
+    let (_, record, poke) = delivery::pending(&told, now.plus_seconds(60))?;
     // An item enters and lands once, and its transaction with it.
     Ok((Write::Put { record, expect: Expect::Absent }, poke))
 }
@@ -351,12 +354,8 @@ fn want_layout(live: &Live, landings: &[Landing], now: Timestamp) -> Result<Writ
 
 /// Counts the changes of a queue, as the limit of its pipeline does.
 fn changes(queue: &queue::Loaded) -> u32 {
-    let is_dependent = queue.head.as_ref().is_some_and(|head| head.manager == Manager::Dependent);
-    let below = |candidate: &sluice_gate::Candidate| {
-        candidate.needs.iter().filter(|need| !candidate.cycle.contains(&need.change.key)).count()
-    };
-    let of = |item: &sluice_gate::Item| if is_dependent { 1 } else { 1 + below(&item.candidate) };
-    let all: usize = queue.items.values().map(|(_, item)| of(item)).sum();
+    let Some(head) = &queue.head else { return 0 };
+    let all: u64 = queue.items.values().map(|(_, item)| item.candidate.changes_in(head.manager)).sum();
     u32::try_from(all).unwrap_or(u32::MAX)
 }
 
@@ -390,8 +389,8 @@ mod tests {
         let change = ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() };
         let queue = QueueKey { tenant: "t".into(), pipeline: "check".into(), queue: "org/one#1".into() };
         let expected = |kind: ArrivalKind| {
-            let (id, event_id) = (ArrivalId::derive(&["one"]), String::new());
-            let arrival = Arrival { id, at: Timestamp(1), event_id, layout: 1, by_operator: false, kind };
+            let (id, event_id, by_operator) = (ArrivalId::derive(&["one"]), String::new(), false);
+            let arrival = Arrival { id, at: Timestamp(1), event_id, layout: 1, by_operator, taken_up: false, kind };
             let Write::Put { expect, .. } = forward(&queue, &arrival).unwrap() else { unreachable!() };
             expect
         };

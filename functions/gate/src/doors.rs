@@ -1,20 +1,22 @@
 //! The own queues of changes that stand, or are to stand, in another one with those that need each other: read before a decision, and
 //! written with it where it has a change come or go.
 
-use crate::aside::broken;
 use crate::load::get_all;
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::plan::{Door, Plan, make_way, told_of};
-use sluice_gate::queue::own_queue;
+use sluice_gate::queue::{is_named_as_own, own_queue};
 use sluice_gate::{ArrivalKind, Head, Item, StoredHead};
-use sluice_model::change::ChangeKey;
+use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::{ArrivalId, QueueKey, QueueName, Timestamp};
-use sluice_records::codec::{decode, decode_foreign, expiry, with_body};
+use sluice_records::codec::{BadRecord, decode, decode_foreign, expiry, with_body};
 use sluice_records::{queue, tenant};
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Expect, Key, Record, Write};
 use sluice_runtime::{PortError, Ports};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What stands in a queue, each with as of which moment it is known.
+type Seen = Vec<(ChangeRef, Timestamp)>;
 
 /// Own queues by the changes that have them.
 pub(crate) type Doors = BTreeMap<ChangeKey, Known>;
@@ -23,7 +25,7 @@ pub(crate) type Doors = BTreeMap<ChangeKey, Known>;
 pub(crate) struct Known {
     /// Its head's record, whose revision guards what is written; `None` where it was never used.
     record: Option<Record>,
-    /// What that says.
+    /// What that says, where it can be read.
     head: Option<StoredHead>,
     /// What a decision may know of it.
     pub(crate) door: Door,
@@ -57,17 +59,29 @@ pub(crate) async fn load(
     for change in others {
         let own = own_key(key, change);
         let record = found.get(&queue::head_key(&own)).cloned();
-        let head: Option<StoredHead> = record.as_ref().map(decode).transpose().map_err(|bad| broken(key, &bad))?;
-        let stands_in = head.as_ref().and_then(|head| head.stands_in.clone());
-        let slots = match (&stands_in, &head) {
-            (Some(other), _) if *other == key.queue => Vec::new(),
-            (Some(other), _) => elsewhere(ports, &QueueKey { queue: other.clone(), ..key.clone() }, change).await?,
-            (None, Some(head)) => items(ports, &own, head).await?,
-            (None, None) => Vec::new(),
+        let read: Result<Option<StoredHead>, BadRecord> = record.as_ref().map(decode).transpose();
+        let (head, mut unreadable) = match read {
+            Ok(head) => (head, None),
+            Err(bad) => (None, Some(bad.to_string())),
         };
+        let stands_in = head.as_ref().and_then(|head| head.stands_in.clone());
+        let seen = match (&stands_in, &head) {
+            (Some(other), _) if *other == key.queue => Ok(Vec::new()),
+            (Some(other), _) => Ok(elsewhere(ports, &QueueKey { queue: other.clone(), ..key.clone() }, change).await?),
+            (None, Some(head)) => items(ports, &own, head).await?,
+            (None, None) => Ok(Vec::new()),
+        };
+        let slots = seen.unwrap_or_else(|why| {
+            unreadable = Some(why);
+            Vec::new()
+        });
+        if let Some(why) = &unreadable {
+            // It is about this one change: whatever else stands in the queue goes on.
+            tracing::error!(queue = %own, %why, wanted_in = %key, "the own queue of a change cannot be read; mend that record");
+        }
         let asked = wishes.iter().filter(|(of, _, wish)| *of == change && found.contains_key(wish));
         let asked = asked.map(|(_, id, _)| id.clone()).collect();
-        doors.insert(change.clone(), Known { record, head, door: Door { stands_in, slots, asked } });
+        doors.insert(change.clone(), Known { record, head, door: Door { stands_in, slots, asked, unreadable } });
     }
     Ok(doors)
 }
@@ -76,7 +90,7 @@ pub(crate) async fn load(
 /// stands in it. What its guests' own queues say is taken back when they leave.
 fn lends(key: &QueueKey, loaded: &queue::Loaded) -> bool {
     let mut slots = loaded.head.iter().flat_map(|head| &head.slots);
-    key.queue.0.contains('#') && slots.any(|slot| own_queue(&slot.change.key) == key.queue)
+    is_named_as_own(&key.queue) && slots.any(|slot| own_queue(&slot.change.key) == key.queue)
 }
 
 /// Returns the write of each own queue that says another thing from now on of where its change stands, and of whether it is listed.
@@ -92,6 +106,9 @@ pub(crate) fn writes(
             return Err(LookError::Again(format!("a plan for {key} says where {change} stands, of which nobody read")));
         };
         let own = own_key(key, change);
+        if let Some(why) = &known.door.unreadable {
+            return Err(LookError::Again(format!("a plan for {key} writes {own}, which cannot be read: {why}")));
+        }
         let head =
             known.head.clone().unwrap_or_else(|| Head::new(own.clone(), Manager::Independent, 0, layout).stored());
         let head = StoredHead { stands_in: to.clone(), ..head };
@@ -133,35 +150,33 @@ fn wishes<'a>(key: &QueueKey, loaded: &'a queue::Loaded) -> Vec<(&'a ChangeKey, 
     others.map(wish).collect()
 }
 
-/// Returns what is known of a change where it stands in another queue than its own.
-async fn elsewhere(
-    ports: &Ports,
-    queue: &QueueKey,
-    change: &ChangeKey,
-) -> Result<Vec<(sluice_model::change::ChangeRef, Timestamp)>, LookError> {
+/// Returns what is known of a change where it stands in another queue than its own. It may not enter a third one in any case: what cannot
+/// be read there is that queue's to say.
+async fn elsewhere(ports: &Ports, queue: &QueueKey, change: &ChangeKey) -> Result<Seen, PortError> {
     let key = queue::head_key(queue);
     let found = get_all(ports, std::slice::from_ref(&key)).await?;
     let Some(head) = found.get(&key).and_then(decode_foreign::<StoredHead>) else { return Ok(Vec::new()) };
-    let mut slots = items(ports, queue, &head).await?;
+    let mut slots = items(ports, queue, &head).await?.unwrap_or_default();
     slots.retain(|(other, _)| other.key == *change);
     Ok(slots)
 }
 
-/// Returns what stands in a queue, each with as of which moment it is known. One that somebody writes meanwhile is written on condition
-/// that it is as it was read.
-async fn items(
-    ports: &Ports,
-    queue: &QueueKey,
-    head: &StoredHead,
-) -> Result<Vec<(sluice_model::change::ChangeRef, Timestamp)>, LookError> {
-    let ids = head.versions().map_err(|why| LookError::Again(format!("the queue {queue} cannot be read: {why}")))?;
+/// Returns what stands in a queue, or why that cannot be read. One that somebody writes meanwhile is written on condition that it is as it
+/// was read.
+async fn items(ports: &Ports, queue: &QueueKey, head: &StoredHead) -> Result<Result<Seen, String>, PortError> {
+    let ids = match head.versions() {
+        Ok(ids) => ids,
+        Err(why) => return Ok(Err(format!("the queue {queue} cannot be read: {why}"))),
+    };
     let keys: Vec<Key> = ids.iter().map(|(id, _)| queue::item_key(queue, id)).collect();
     let found = get_all(ports, &keys).await?;
-    let items = found.values().filter_map(decode_foreign::<Item>);
-    Ok(items.map(|item| (item.candidate.change, item.candidate.as_of)).collect())
+    let read: Result<Vec<Item>, BadRecord> = found.values().map(decode).collect();
+    let seen = |items: Vec<Item>| -> Seen {
+        items.into_iter().map(|item| (item.candidate.change, item.candidate.as_of)).collect()
+    };
+    Ok(read.map(seen).map_err(|bad| bad.to_string()))
 }
 
 fn own_key(key: &QueueKey, change: &ChangeKey) -> QueueKey {
-    let queue: QueueName = own_queue(change);
-    QueueKey { queue, ..key.clone() }
+    QueueKey { queue: own_queue(change), ..key.clone() }
 }

@@ -30,10 +30,8 @@ pub(crate) async fn load(
         // A build that ends may have to be attempted again, and a further attempt is given the same as the first.
         let open = item.jobs.iter().filter(|job| job.result().is_none());
         if open.map(|job| &job.summary).chain(just_frozen).any(|job| !job.requires.is_empty()) {
-            let own = &item.candidate;
             // Nobody is given what those make that need him in turn.
-            let below = own.needs.iter().filter(|need| !own.is_tied_to(&need.change.key));
-            needs.extend(below.map(|need| &need.change));
+            needs.extend(item.candidate.needs_one_way().map(|need| &need.change));
         }
     }
     if !is_independent(&loaded.queue) || needs.is_empty() {

@@ -135,13 +135,7 @@ impl Effects {
 
     /// Stores a delivery of ours, due by itself, with the poke that has it handled; once, whoever else stores it.
     pub(crate) fn deliver(&mut self, delivery: &Delivery) -> Result<DeliveryId, LookError> {
-        let id = delivery::id(&delivery.connection, &delivery.forge_id);
-        let poke = Poke::Delivery { delivery: id.clone(), project: delivery::group(delivery) };
-        let mut record = delivery::record(&id, delivery)?;
-        record.revision = 1;
-        let look_at = delivery.received_at.plus_seconds(60);
-        record.due = Some(Due { at: look_at, poke: poke.clone() });
-        record.look_at = Some(look_at);
+        let (id, record, poke) = delivery::pending(delivery, delivery.received_at.plus_seconds(60))?;
         self.write(Write::Put { record, expect: Expect::Absent });
         self.pokes.push(poke);
         Ok(id)

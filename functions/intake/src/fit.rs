@@ -117,7 +117,7 @@ mod tests {
     fn arrival(candidates: Vec<Candidate>) -> Arrival {
         let (id, event_id) = (ArrivalId::derive(&["one"]), "event".to_owned());
         let kind = ArrivalKind::Enqueue { candidates };
-        Arrival { id, at: Timestamp(1_000), event_id, layout: 1, by_operator: false, kind }
+        Arrival { id, at: Timestamp(1_000), event_id, layout: 1, by_operator: false, taken_up: false, kind }
     }
 
     fn candidates(arrival: &Arrival) -> &[Candidate] {

@@ -7,8 +7,8 @@ use crate::Intake;
 use crate::before::Order;
 use crate::deliver::{Effects, Outcome};
 use crate::early::Turn;
-use crate::route::{in_words, queue_key};
-use sluice_gate::{ArrivalKind, filter};
+use crate::operators::Asker;
+use sluice_gate::filter;
 use sluice_model::change::{ChangeRef, ImagesAsked, RefMove};
 use sluice_model::event::{ForgeEvent, ImageEvent};
 use sluice_model::{BranchName, DeliveryId, TenantName, Timestamp};
@@ -62,11 +62,8 @@ impl Intake {
                 refused.push(why);
                 continue;
             }
-            let queue = queue_key(live, pipeline, &change);
-            let candidates = vec![self.ref_candidate(&change, &event.sender, detail)?];
-            let arrival = self.arrival(id, live, &queue, &change, ArrivalKind::Enqueue { candidates });
-            effects.arrive(&queue, &arrival)?;
-            effects.tell(format!("{change} may enter {}", in_words(live, pipeline, &change)));
+            let offered = (&change, event.sender.as_str(), None);
+            self.offer_ref((id, Asker::Event(detail)), offered, (live, pipeline), &mut effects)?;
         }
         if !effects.told.is_empty() {
             return Ok(Outcome::Leads(effects));

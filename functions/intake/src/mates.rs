@@ -134,9 +134,7 @@ fn is_each_alone(pipeline: &Pipeline) -> bool {
 /// that of the first of them by its key, whichever was asked for.
 pub(crate) fn home_of(arrival: &Arrival, pipeline: &Pipeline, own: &QueueKey) -> QueueKey {
     let first = match &arrival.kind {
-        ArrivalKind::Enqueue { candidates } if is_each_alone(pipeline) => {
-            candidates.last().and_then(|last| last.cycle.iter().min())
-        }
+        ArrivalKind::Enqueue { candidates } if is_each_alone(pipeline) => candidates.last().and_then(Candidate::host),
         _ => None,
     };
     first.map_or_else(|| own.clone(), |first| QueueKey { queue: own_queue(first), ..own.clone() })

@@ -160,12 +160,8 @@ impl Intake {
             Read::Confirmed(change, _) => change,
             Read::Denied(why) => return Ok(Outcome::Fails(why)),
         };
-        let queue = queue_key(live, pipeline, &change);
-        let candidates = vec![self.ref_candidate(&change, &event.sender, Detail::Outcome)?];
-        let arrival = self.arrival(id, live, &queue, &change, ArrivalKind::Enqueue { candidates });
-        let arrival = Arrival { by_operator: true, ..arrival };
-        effects.arrive(&queue, &arrival)?;
-        effects.tell(format!("{change} may enter {}", in_words(live, pipeline, &change)));
+        let offered = (&change, event.sender.as_str(), None);
+        self.offer_ref((id, Asker::Operator), offered, (live, pipeline), &mut effects)?;
         Ok(Outcome::Leads(effects))
     }
 }

@@ -10,11 +10,13 @@ use crate::deliver::{Effects, Outcome, Rest};
 use crate::early::Turn;
 use crate::lost::{NewTo, had_by};
 use crate::needs::{Seen, stranger};
+use crate::operators::Asker;
 use crate::route::{by_name, in_words, queue_key};
 use crate::sweep::{is_by, may_be_known_by};
+use sluice_config::pipeline::Pipeline;
 use sluice_forge::Verdict;
 use sluice_gate::filter::Detail;
-use sluice_gate::{ArrivalKind, Candidate, filter};
+use sluice_gate::{Arrival, ArrivalKind, Candidate, filter};
 use sluice_model::change::{ChangeRef, RefMove};
 use sluice_model::event::{Awaited, EventKind, ForgeEvent};
 use sluice_model::git::{BranchKey, Oid};
@@ -221,11 +223,8 @@ impl Intake {
                     }
                 },
             };
-            let queue = queue_key(live, pipeline, &change);
-            let candidates = vec![Candidate { moved_on, ..self.ref_candidate(&change, &event.sender, detail)? }];
-            let arrival = self.arrival(id, live, &queue, &change, ArrivalKind::Enqueue { candidates });
-            effects.arrive(&queue, &arrival)?;
-            effects.tell(format!("{change} may enter {}", in_words(live, pipeline, &change)));
+            let offered = (&change, event.sender.as_str(), moved_on);
+            self.offer_ref((id, Asker::Event(detail)), offered, (live, pipeline), effects)?;
         }
         Ok(())
     }
@@ -262,17 +261,23 @@ impl Intake {
         Ok(Read::Confirmed(change, moved_on))
     }
 
-    /// Returns a ref as it is offered to a queue, of which so much is to be told.
-    pub(crate) fn ref_candidate(
+    /// Offers a ref to a pipeline by whoever moved it or asks for it, with the commit that it has moved on to since, if so.
+    pub(crate) fn offer_ref(
         &self,
-        change: &ChangeRef,
-        author: &str,
-        detail: Detail,
-    ) -> Result<Candidate, LookError> {
+        (id, asker): (&DeliveryId, Asker),
+        (change, author, moved_on): (&ChangeRef, &str, Option<Oid>),
+        (live, pipeline): (&Live, &Pipeline),
+        effects: &mut Effects,
+    ) -> Result<(), LookError> {
         let commit = Some(&change.head).filter(|head| !head.is_zero());
         let page = self.forges.get(&change.key.connection).map(|forge| forge.page_of(&change.key.project, commit));
-        let (url, author, debug) = (page.unwrap_or_default(), author.to_owned(), detail == Detail::Debug);
-        Ok(Candidate { url, author, debug, ..Candidate::bare(change) })
+        let (url, author, debug) = (page.unwrap_or_default(), author.to_owned(), asker.detail() == Detail::Debug);
+        let candidates = vec![Candidate { url, author, moved_on, debug, ..Candidate::bare(change) }];
+        let queue = queue_key(live, pipeline, change);
+        let arrival = self.arrival(id, live, &queue, change, ArrivalKind::Enqueue { candidates });
+        effects.arrive(&queue, &Arrival { by_operator: asker == Asker::Operator, ..arrival })?;
+        effects.tell(format!("{change} may enter {}", in_words(live, pipeline, change)));
+        Ok(())
     }
 
     /// Returns whether a commit has this tree; a forge that does not say so has not said it.

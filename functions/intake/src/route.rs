@@ -247,6 +247,7 @@ impl Intake {
             event_id: id.to_string(),
             layout: live.number(),
             by_operator: false,
+            taken_up: false,
             kind,
         }
     }

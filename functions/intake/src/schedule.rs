@@ -7,11 +7,11 @@ use crate::again;
 use crate::before::Order;
 use crate::deliver::{Effects, Outcome};
 use crate::early::{Turn, turn_at_damaged};
-use crate::route::{in_words, queue_key};
+use crate::operators::Asker;
 use sluice_config::tenant::TenantProject;
 use sluice_forge::Verdict;
 use sluice_gate::filter::Detail;
-use sluice_gate::{ArrivalKind, Fired, Schedule, filter};
+use sluice_gate::{Fired, Schedule, filter};
 use sluice_model::change::{ChangeRef, RefMove};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::poke::Poke;
@@ -21,7 +21,7 @@ use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::layout::Live;
 use sluice_records::schedule;
 use sluice_runtime::batch::LookError;
-use sluice_runtime::record::{Due, Expect, Key, Record, Write};
+use sluice_runtime::record::{Expect, Key, Record, Write};
 use sluice_runtime::{Saved, cell};
 
 /// Branches that one delivery is about; its commit holds an arrival for each.
@@ -120,14 +120,9 @@ impl Intake {
             }),
             state: DeliveryState::Accepted,
         };
-        let id = delivery::id(&told.connection, &told.forge_id);
-        let poke = Poke::Delivery { delivery: id.clone(), project: project.name.clone() };
         let is_late = told.received_at > self.ports.clock.now();
         let at = if is_late { told.received_at } else { told.received_at.plus_seconds(60) };
-        let mut record = delivery::record(&id, &told)?;
-        record.revision = 1;
-        record.due = Some(Due { at, poke: poke.clone() });
-        record.look_at = Some(at);
+        let (_, record, poke) = delivery::pending(&told, at)?;
         Ok((record, (!is_late).then_some(poke)))
     }
 
@@ -177,11 +172,7 @@ impl Intake {
                 }
             }
             let change = ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved);
-            let queue = queue_key(live, pipeline, &change);
-            let candidates = vec![self.ref_candidate(&change, "", detail)?];
-            let arrival = self.arrival(id, live, &queue, &change, ArrivalKind::Enqueue { candidates });
-            effects.arrive(&queue, &arrival)?;
-            effects.tell(format!("{change} may enter {}", in_words(live, pipeline, &change)));
+            self.offer_ref((id, Asker::Event(detail)), (&change, "", None), (live, pipeline), &mut effects)?;
         }
         Ok(Outcome::Leads(effects))
     }

@@ -90,7 +90,7 @@ impl Merger {
             let is_below = state.speculation.changes.iter().any(|known| known.change == need.change);
             !is_below && !landed.contains(&need.change.key)
         };
-        let below = own.needs.iter().filter(|need| !own.cycle.contains(&need.change.key)).filter(is_missing);
+        let below = own.needs_besides_mates().filter(is_missing);
         let below: Vec<Candidate> = below.cloned().collect();
         for candidate in &below {
             if let Err(result) = self.put_change(state, candidate, live).await? {

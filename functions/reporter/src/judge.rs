@@ -119,8 +119,15 @@ impl Reporter {
 /// Returns how a landing ends whose change somebody else merged: a person, or another gate that has it too. What its branch is by now was
 /// tested or is to be; nothing of this queue's landed untested, so that neither another tree nor one that nobody shows is an alarm. That it
 /// is merged its queue may hear of nobody else, whose news was lost, or was told while the forge showed the change as it was before.
-async fn end_of_others(begun: &Begun<'_>, order: &Landing, facts: &ChangeFacts) -> Result<LandingEnd, LookError> {
-    if let Some(commit) = &facts.merge_commit {
+///
+/// Of the first of a bundle it is no landing, whatever it made of the branch: of those that would follow nobody has seen that they may.
+pub(crate) async fn end_of_others(
+    begun: &Begun<'_>,
+    order: &Landing,
+    facts: &ChangeFacts,
+) -> Result<LandingEnd, LookError> {
+    let is_alone = order.together.is_empty();
+    if let Some(commit) = facts.merge_commit.as_ref().filter(|_| is_alone) {
         match begun.forge.read_commit(&begun.branch.project, commit).await {
             Ok(read) if read.commit.tree == order.tested.tree => {
                 return Ok(LandingEnd::Landed { commit: read.commit });
@@ -130,7 +137,7 @@ async fn end_of_others(begun: &Begun<'_>, order: &Landing, facts: &ChangeFacts) 
         }
     }
     match begun.forge.branch_tip(begun.branch).await {
-        Ok(tip) if tip.tree == order.tested.tree => Ok(LandingEnd::Landed { commit: tip }),
+        Ok(tip) if is_alone && tip.tree == order.tested.tree => Ok(LandingEnd::Landed { commit: tip }),
         Ok(tip) => Ok(LandingEnd::MergedElsewhere { tip }),
         Err(error) => refused(error),
     }

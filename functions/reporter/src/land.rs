@@ -3,6 +3,7 @@
 use crate::Reporter;
 use crate::asked::asked_until;
 use crate::forward::{Move, Pushed, is_as_tested};
+use crate::judge::end_of_others;
 use sluice_forge::{DEPENDENCIES_MAX, Forge, ForgeError, MergeMessage, Verdict, names_too_many, no_changes};
 use sluice_gate::item::cut;
 use sluice_gate::landing::TROUBLE_BYTES_MAX;
@@ -326,14 +327,20 @@ impl Reporter {
             }
             Err(error) => {
                 let end = refused(error)?;
+                let facts = match begun.forge.read_change(&order.change.key).await {
+                    Ok(facts) if facts.status == ChangeStatus::Merged => facts,
+                    Err(error) if begun.was_tried => return Err(again(error)),
+                    Ok(_) | Err(_) => return Ok(end),
+                };
                 // A merge that was asked for before may have been made since the change was read; what it made is judged then.
                 if begun.was_tried {
-                    let facts = begun.forge.read_change(&order.change.key).await.map_err(again)?;
-                    if facts.status == ChangeStatus::Merged {
-                        return Err(in_a_moment(format!("{} was merged meanwhile", order.change)));
-                    }
+                    return Err(in_a_moment(format!("{} was merged meanwhile", order.change)));
                 }
-                return Ok(end);
+                // Else somebody was faster: what was asked for first was refused.
+                return match facts.change.branch == order.change.branch {
+                    true => end_of_others(begun, order, &facts).await,
+                    false => Ok(end),
+                };
             }
         };
         let end = self.judge(begun.forge, order, begun.branch, &commit).await?;

@@ -234,6 +234,18 @@ pub(crate) fn connection(action: &Action) -> &ConnectionName {
     }
 }
 
+/// Returns the files that a change touches; none where its forge cannot tell all of them, or nothing of it any more.
+async fn touched(forge: &dyn Forge, change: &ChangeRef) -> Result<Vec<String>, ForgeError> {
+    match forge.read_change(&change.key).await {
+        Ok(facts) => Ok(facts.files.unwrap_or_default()),
+        Err(error) if error.verdict() == Verdict::Final => {
+            tracing::info!(%change, %error, "what builds of others say of its lines is not said: it cannot be read");
+            Ok(Vec::new())
+        }
+        Err(error) => Err(error),
+    }
+}
+
 async fn act(forge: &dyn Forge, report: &Report, action: &Action) -> Result<(), ForgeError> {
     let (project, head) = (&report.change.key.project, &report.change.head);
     match action {
@@ -273,7 +285,15 @@ async fn act(forge: &dyn Forge, report: &Report, action: &Action) -> Result<(), 
                 )
                 .await
         }
-        Action::Lines { marker, body, notes, or_comment, .. } => {
+        Action::Lines { marker, body, notes, of_mates, or_comment, .. } => {
+            let mut notes = notes.clone();
+            if !of_mates.is_empty() {
+                let touched = touched(forge, &report.change).await?;
+                notes.extend(of_mates.iter().filter(|note| touched.contains(&note.path)).cloned());
+            }
+            if notes.is_empty() {
+                return Ok(());
+            }
             let comment = |note: &LineNote| {
                 let LineNote { path, line, start_line, text } = note.clone();
                 LineComment { path, line, start_line, text }

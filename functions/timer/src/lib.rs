@@ -10,19 +10,22 @@ use crate::sweep::Failures;
 use async_trait::async_trait;
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::poke::Poke;
-use sluice_model::{ConnectionName, ProjectName, Timestamp};
+use sluice_model::{ConnectionName, DeliveryId, ProjectName, Timestamp};
 use sluice_records::codec::decode_foreign;
 use sluice_records::connection;
 use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_records::tenant::{self, Tenant};
 use sluice_runtime::batch::{Heard, Look, LookError};
 use sluice_runtime::port::DUE_SHARDS;
-use sluice_runtime::record::Due;
+use sluice_runtime::record::{Due, Key};
 use sluice_runtime::{Commit, Ports, cell};
 use std::collections::BTreeSet;
 
 /// Records of one shard that one sweep looks at; the next one goes on.
 pub const SWEEP_MAX: usize = 500;
+
+/// Records that are read in one call.
+const READS_MAX: usize = 100;
 
 /// Minutes between two questions to a forge about one project's open changes.
 pub const ASK_MINUTES: u64 = 10;
@@ -53,16 +56,20 @@ impl Timer {
         if let Err(error) = self.account(now, &mut failures).await {
             failures.note("count what is past its bound", error);
         }
-        if (now.seconds() / 60).is_multiple_of(self.ask_minutes)
-            && let Err(error) = self.ask_forges(now, &mut failures).await
+        // Ticks come a minute apart, more or less: one may come right before the minute in which forges are asked, and the next right
+        // after it, or not come to an end. So the minute after has those asked that were not.
+        let minute = (now.seconds() / 60) % self.ask_minutes;
+        if minute <= 1
+            && let Err(error) = self.ask_forges(now, minute == 1, &mut failures).await
         {
             failures.note("ask forges", error);
         }
         failures.end()
     }
 
-    /// Stores a sweep for every project of every tenant; the delivery's id holds the time's slot, so that two timers make one.
-    async fn ask_forges(&self, now: Timestamp, failures: &mut Failures) -> Result<(), LookError> {
+    /// Stores a sweep for every project of every tenant; the delivery's id holds the time's slot, so that two timers make one. Once
+    /// more it looks first which are stored.
+    async fn ask_forges(&self, now: Timestamp, once_more: bool, failures: &mut Failures) -> Result<(), LookError> {
         let connections = connection::load(&self.ports).await?;
         let slot = now.seconds() / 60 / self.ask_minutes;
         let mut projects: BTreeSet<ProjectName> = BTreeSet::new();
@@ -75,46 +82,34 @@ impl Timer {
             }
         }
         failures.went_well();
+        let mut sweeps: Vec<(ProjectName, Delivery)> = Vec::new();
         for project in projects {
-            if failures.are_too_many() {
-                break;
-            }
             // Only a forge whose API can be called tells what is open: a plain git server tells of no changes. Where several lead to
             // the host, intake leaves those alone by which no tenant has the project.
             for (connection, _) in connections.of_host(project.host()).into_iter().filter(|(_, its)| its.is_asked()) {
-                self.ask(connection, &project, now, slot, failures).await;
+                sweeps.push((project.clone(), sweep_of(connection, &project, now, slot)));
+            }
+        }
+        for sweeps in sweeps.chunks(READS_MAX) {
+            let keys: Vec<Key> = sweeps.iter().map(|(_, sweep)| delivery::key(&id_of(sweep))).collect();
+            let stored = if once_more { self.ports.records.get(&keys).await? } else { vec![None; keys.len()] };
+            for ((project, sweep), _) in sweeps.iter().zip(stored).filter(|(_, stored)| stored.is_none()) {
+                if failures.are_too_many() {
+                    return Ok(());
+                }
+                self.ask(project, sweep, now, failures).await;
             }
         }
         Ok(())
     }
 
     /// Stores a sweep of a project by one connection.
-    async fn ask(
-        &self,
-        connection: &ConnectionName,
-        project: &ProjectName,
-        now: Timestamp,
-        slot: u64,
-        failures: &mut Failures,
-    ) {
-        let asked = Delivery {
-            connection: connection.clone(),
-            forge_id: format!("sweep:{project}:{slot}"),
-            event_name: "sweep".to_owned(),
-            received_at: now,
-            event: Some(ForgeEvent {
-                connection: connection.clone(),
-                project: project.clone(),
-                sender: String::new(),
-                kind: EventKind::Sweep,
-            }),
-            state: DeliveryState::Accepted,
-        };
-        let id = delivery::id(connection, &asked.forge_id);
+    async fn ask(&self, project: &ProjectName, asked: &Delivery, now: Timestamp, failures: &mut Failures) {
+        let id = id_of(asked);
         let poke = Poke::Delivery { delivery: id.clone(), project: project.clone() };
         // Due by itself, with the same poke: whether it is sent needs no writing down.
         let due = Some(Due { at: now.plus_seconds(60), poke: poke.clone() });
-        let head = match delivery::record(&id, &asked) {
+        let head = match delivery::record(&id, asked) {
             Ok(head) => head,
             Err(error) => return failures.note("have open changes asked for", error),
         };
@@ -124,6 +119,27 @@ impl Timer {
             Err(error) => failures.note("have open changes asked for", error),
         }
     }
+}
+
+/// Returns the delivery that has a forge asked for what it never told of a project.
+fn sweep_of(connection: &ConnectionName, project: &ProjectName, now: Timestamp, slot: u64) -> Delivery {
+    Delivery {
+        connection: connection.clone(),
+        forge_id: format!("sweep:{project}:{slot}"),
+        event_name: "sweep".to_owned(),
+        received_at: now,
+        event: Some(ForgeEvent {
+            connection: connection.clone(),
+            project: project.clone(),
+            sender: String::new(),
+            kind: EventKind::Sweep,
+        }),
+        state: DeliveryState::Accepted,
+    }
+}
+
+fn id_of(sweep: &Delivery) -> DeliveryId {
+    delivery::id(&sweep.connection, &sweep.forge_id)
 }
 
 #[async_trait]

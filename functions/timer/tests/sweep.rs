@@ -271,11 +271,8 @@ fn what_nobody_sees_to_has_its_cell_poked() {
     assert_eq!(counted.frozen.into_iter().collect::<Vec<_>>(), [queue::partition(&queue_of("frozen"))]);
 }
 
-/// C5: only a forge whose API can be called is asked for what it never told, once for each project however many tenants have it;
-/// whatever other connections lead to its host.
-#[test]
-fn the_projects_of_forges_are_asked_after_and_no_others() {
-    let world = world();
+/// Writes connections, and two tenants with projects of theirs.
+fn with_forges(world: &World) {
     let of = |driver: Driver, host: &str| Connection {
         driver,
         canonical_hostname: host.to_owned(),
@@ -317,6 +314,14 @@ fn the_projects_of_forges_are_asked_after_and_no_others() {
         world.write_directly(Write::Put { record, expect: Expect::Anything });
         world.write_directly(tenant::put_listed(&name).unwrap());
     }
+}
+
+/// C5: only a forge whose API can be called is asked for what it never told, once for each project however many tenants have it;
+/// whatever other connections lead to its host.
+#[test]
+fn the_projects_of_forges_are_asked_after_and_no_others() {
+    let world = world();
+    with_forges(&world);
     let timer = Timer::new(world.ports(), 1);
     for _ in 0..2 {
         // Twice in one minute is once.
@@ -345,4 +350,27 @@ fn the_projects_of_forges_are_asked_after_and_no_others() {
     assert_eq!(asked, expected);
     let stored = world.records().into_iter().filter(|record| record.key.partition.starts_with("delivery#"));
     assert_eq!(stored.count(), 5);
+}
+
+/// C5: ticks come a minute apart, more or less: one that comes right before its minute, and the next right after, leave nothing out.
+#[test]
+fn the_minute_after_has_those_asked_that_were_not() {
+    let world = world();
+    with_forges(&world);
+    let timer = Timer::new(world.ports(), 10);
+    assert_eq!(START.seconds() / 60 % 10, 1);
+    poll_once(timer.tick()).unwrap().unwrap();
+    let asked = sent(&world, Queue::Events).len();
+    assert!(asked > 0);
+    let of_one = world.records().into_iter().find(|record| record.key.partition.starts_with("delivery#")).unwrap();
+    poll_once(timer.tick()).unwrap().unwrap();
+    assert_eq!(sent(&world, Queue::Events).len(), 0, "all of them were");
+    let forget = || world.write_directly(Write::Delete { key: of_one.key.clone(), expect: Expect::Anything });
+    forget();
+    poll_once(timer.tick()).unwrap().unwrap();
+    assert_eq!(sent(&world, Queue::Events).len(), 1, "one was not");
+    forget();
+    world.advance_millis(60_000);
+    poll_once(timer.tick()).unwrap().unwrap();
+    assert!(world.record(&of_one.key).is_none(), "the next minute leaves it to the next question");
 }

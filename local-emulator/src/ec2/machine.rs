@@ -2,9 +2,10 @@
 //!
 //! It sees this machine's files read-only and its own `/home`, `/root`, `/tmp`, `/var/tmp`, `/run`, processes and logins. The server leads a
 //! process group and its own process namespace, so its end is the end of everything that was started in it. It outlives a killed
-//! emulator: a pid file with the process's start time tells the next emulator which process is still that machine.
+//! emulator: a note of the process, written before it begins, tells the next emulator which one is still that machine.
 
 use super::parameters::Refusal;
+use super::process::{self, NOTE, living, write_whole};
 use super::store::Record;
 use super::user_data::{self, Setup};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -13,7 +14,6 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +26,10 @@ const FIRST_UID: u32 = 2_000;
 const ADDRESSES_MAX: usize = 300;
 /// SSH ports that are tried after the one that was asked for: any user may listen there.
 const OTHER_PORTS: std::ops::Range<u16> = 2_200..2_210;
+/// How long a server may take until it answers.
+const BOOT_LIMIT: Duration = Duration::from_secs(10);
+/// How long a killed process may take until it is gone.
+const END_LIMIT: Duration = Duration::from_secs(5);
 /// What root keeps inside: enough for sshd and file owners, nothing that reaches the machine around it.
 const CAPABILITIES: [&str; 9] = [
     "CAP_CHOWN",
@@ -91,30 +95,22 @@ impl Host {
         let machine = self.machine(&record.id);
         let mut child = machine.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = self.directory.join(&record.id);
-        if self.closed.load(Ordering::SeqCst) || !wanted() || living(&directory).is_some() {
+        let is_installed = directory.join("ready").exists();
+        if self.closed.load(Ordering::SeqCst) || !wanted() || (is_installed && outlived(&directory, record)) {
             return Ok(());
         }
-        if !directory.join("ready").exists() {
+        if !is_installed {
+            // Its user data's script, if an earlier emulator died in it: it works on the files that are made anew.
+            end_processes(&directory, None)?;
             install(&directory, record)?;
         }
-        let mut started = self.sshd(&directory, record)?;
-        let pid = started.id();
-        let noted = start_time(pid).map(|time| format!("{pid} {time}"));
-        let written = noted
-            .ok_or_else(|| io::Error::other("sshd ended at once; see its log"))
-            .and_then(|text| write_whole(&directory.join("pid"), &text));
-        if let Err(error) = written {
-            let _ = started.kill();
-            let _ = started.wait();
-            return Err(error);
-        }
-        *child = Some(started);
+        *child = Some(self.sshd(&directory, record)?);
         Ok(())
     }
 
     /// Ends the machine and removes its files.
     pub(super) fn end(&self, id: &str) -> io::Result<()> {
-        self.stop(id);
+        self.stop(id)?;
         match fs::remove_dir_all(self.directory.join(id)) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -125,25 +121,20 @@ impl Host {
     pub(super) fn end_all(&self) {
         self.closed.store(true, Ordering::SeqCst);
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
-        let left = entries.filter(|entry| entry.path().join("pid").exists());
+        let left = entries.filter(|entry| entry.path().join(NOTE).exists());
         let mut ids: BTreeSet<String> = left.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         ids.extend(self.machines.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned());
-        ids.iter().for_each(|id| self.stop(id));
+        for id in ids {
+            if let Err(error) = self.stop(&id) {
+                tracing::warn!(instance = id, %error, "a machine does not end");
+            }
+        }
     }
 
-    fn stop(&self, id: &str) {
+    fn stop(&self, id: &str) -> io::Result<()> {
         let machine = self.machine(id);
         let mut child = machine.lock().unwrap_or_else(PoisonError::into_inner);
-        let directory = self.directory.join(id);
-        if let Some(pid) = living(&directory).and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
-            // The whole group: the wrapper outside, and inside the first process of the namespace, with which all others end.
-            let _ = kill_process_group(pid, Signal::KILL);
-        }
-        match child.take() {
-            Some(mut child) => drop(child.wait()),
-            None => wait_until(Duration::from_secs(5), || living(&directory).is_none()),
-        }
-        let _ = fs::remove_file(directory.join("pid"));
+        end_processes(&self.directory.join(id), child.take())
     }
 
     fn machine(&self, id: &str) -> Arc<Mutex<Option<Child>>> {
@@ -155,13 +146,12 @@ impl Host {
         let log = fs::OpenOptions::new().create(true).append(true).open(directory.join("sshd.log"))?;
         let mut command = self.view(directory, &record.id);
         command.args(["--", "/usr/sbin/sshd", "-D", "-e", "-f", "/run/instance/sshd_config"]);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0).spawn()?;
-        let address = (record.address.as_str(), record.port);
+        let mut child = process::start(&command, directory, Stdio::null(), log)?;
         let mut ended = false;
         // Until it listens, so that a start that returned is one that answers.
-        wait_until(Duration::from_secs(10), || {
+        wait_until(BOOT_LIMIT, || {
             ended = child.try_wait().ok().flatten().is_some();
-            ended || TcpStream::connect(address).is_ok()
+            ended || answers(record)
         });
         if ended {
             return Err(io::Error::other(format!(
@@ -254,7 +244,7 @@ fn run_script(directory: &Path, record: &Record) -> io::Result<()> {
         "/bin/sh",
         "/run/instance/user-data",
     ]);
-    let status = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).status()?;
+    let status = process::start(&command, directory, log.try_clone()?, log)?.wait()?;
     if !status.success() {
         tracing::warn!(instance = record.id, %status, "the user data's script failed");
     }
@@ -341,28 +331,34 @@ fn sshd_config(record: &Record) -> String {
     )
 }
 
-/// Returns the process of the machine in this directory, if it is still that process.
-fn living(directory: &Path) -> Option<u32> {
-    let text = fs::read_to_string(directory.join("pid")).ok()?;
-    let (pid, started) = text.split_once(' ')?;
-    let pid = pid.parse().ok()?;
-    (start_time(pid)? == started).then_some(pid)
+/// Ends the machine's processes: those of `started`, or those that are noted. While they are still there, their note stays too.
+fn end_processes(directory: &Path, started: Option<Child>) -> io::Result<()> {
+    // A child that nobody has waited for keeps its number, whatever became of its note.
+    let leader = started.as_ref().map(Child::id).or_else(|| living(directory));
+    if let Some(pid) = leader.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+        // The whole group: the wrapper outside, and inside the first process of the namespace, with which all others end.
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+    match started {
+        Some(mut started) => drop(started.wait()),
+        None => wait_until(END_LIMIT, || living(directory).is_none()),
+    }
+    if let Some(pid) = living(directory) {
+        return Err(io::Error::other(format!("process {pid} was killed and is still there after {END_LIMIT:?}")));
+    }
+    let _ = fs::remove_file(directory.join(NOTE));
+    Ok(())
 }
 
-/// Returns when a process started, in ticks since boot; `None` for one that is gone or waits to be buried.
-fn start_time(pid: u32) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // After the command's name, which may hold anything: state first, start time twentieth.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    (*fields.first()? != "Z").then_some(())?;
-    fields.get(19).map(|time| (*time).to_owned())
+/// Returns whether an earlier emulator's process is this machine. One that was not let go before that emulator died ends by itself, so
+/// that it counts only once it answers, or lives on.
+fn outlived(directory: &Path, record: &Record) -> bool {
+    wait_until(BOOT_LIMIT, || living(directory).is_none() || answers(record));
+    living(directory).is_some()
 }
 
-/// Writes a file so that it is there whole or not at all.
-fn write_whole(path: &Path, text: &str) -> io::Result<()> {
-    let part = path.with_extension("part");
-    fs::write(&part, text)?;
-    fs::rename(part, path)
+fn answers(record: &Record) -> bool {
+    TcpStream::connect((record.address.as_str(), record.port)).is_ok()
 }
 
 fn wait_until(within: Duration, mut done: impl FnMut() -> bool) {
@@ -382,4 +378,78 @@ pub(super) fn random_hex(bytes: usize) -> Result<String, Refusal> {
     aws_lc_rs::rand::fill(&mut buffer)
         .map_err(|_| Refusal::new(500, "InternalError", "there is no randomness for an id"))?;
     Ok(hex::encode(buffer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::store::State;
+    use super::super::{Boot, end_left};
+    use super::*;
+    use std::os::unix::process::ExitStatusExt as _;
+
+    const ID: &str = "i-one";
+
+    /// Starts something that stands for a machine's server, in the machine's directory.
+    fn server(directory: &Path) -> Child {
+        let at = directory.join(ID);
+        fs::create_dir(&at).unwrap();
+        let mut program = Command::new("sleep");
+        program.arg("60");
+        process::start(&program, &at, Stdio::null(), Stdio::null()).unwrap()
+    }
+
+    /// C4
+    #[test]
+    fn what_a_killed_emulator_left_is_ended_by_its_note() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut left = server(directory.path());
+        end_left(directory.path());
+        assert_eq!(left.wait().unwrap().signal(), Some(9));
+        assert!(!directory.path().join(ID).join(NOTE).exists());
+    }
+
+    /// C4
+    #[test]
+    fn a_machine_whose_note_is_gone_is_ended_by_whoever_started_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let host = Host::new(directory.path().to_owned());
+        let started = server(directory.path());
+        let proc = format!("/proc/{}", started.id());
+        *host.machine(ID).lock().unwrap() = Some(started);
+        fs::remove_file(directory.path().join(ID).join(NOTE)).unwrap();
+        host.end(ID).unwrap();
+        assert!(!Path::new(&proc).exists(), "it runs on");
+        assert!(!directory.path().join(ID).exists());
+    }
+
+    /// C4
+    #[test]
+    fn nothing_is_started_once_everything_was_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let host = Host::new(directory.path().to_owned());
+        host.end_all();
+        host.start(&record(), || true).unwrap();
+        assert!(!directory.path().join(ID).exists(), "not even its files are made");
+    }
+
+    fn record() -> Record {
+        Record {
+            number: 1,
+            id: ID.to_owned(),
+            reservation: "r-one".to_owned(),
+            token: None,
+            fingerprint: String::new(),
+            state: State::Running,
+            image: "ami-debian12".to_owned(),
+            kind: "t3.medium".to_owned(),
+            az: "us-east-1a".to_owned(),
+            address: "127.0.0.1".to_owned(),
+            port: 1,
+            boot: Boot::Normal,
+            user_data: Vec::new(),
+            tags: BTreeMap::new(),
+            launched_ms: 0,
+            ended_ms: None,
+        }
+    }
 }

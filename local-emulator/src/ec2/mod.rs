@@ -8,6 +8,7 @@ mod boot;
 pub mod machine;
 mod operations;
 mod parameters;
+mod process;
 mod store;
 mod user_data;
 
@@ -18,7 +19,7 @@ use http::{Request, Response};
 use machine::Host;
 use parameters::{Parameters, Refusal};
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::Store;
@@ -171,6 +172,12 @@ impl Ec2 {
             )),
         }
     }
+}
+
+/// Ends the servers that a killed emulator left in its [directory](Options::directory), each by the note of its process, and waits until
+/// they are gone. Files and the record of machines stay: an emulator that is started there brings the machines back.
+pub fn end_left(directory: &Path) {
+    Host::new(directory.to_owned()).end_all();
 }
 
 #[async_trait]

@@ -1,16 +1,15 @@
 //! By which names this machine answers.
 //!
-//! Whoever owns a name may have it lead to 127.0.0.1 once a browser has a page of his open (DNS rebinding). Then that page's requests
-//! reach what listens here on loopback, and the browser gives it the answers, for they come from where the page came from. What tells
-//! such a request from others is the name in it: no stranger owns an address, nor `localhost`.
+//! Whoever owns a name may have it lead to 127.0.0.1 once a browser has a page of his open (DNS rebinding), so only names are answered
+//! that no stranger owns ([`HostName`]), and those that were told at the start.
 
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::HOST;
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, Uri};
 use axum::middleware::Next;
+use sluice_model::host::HostName;
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Characters of a name that are repeated to who asked by it.
 const NAME_MAX: usize = 100;
@@ -26,7 +25,7 @@ impl HostNames {
     /// Adds a name of the machine's own: a tunnel's or a proxy's.
     #[must_use]
     pub fn with(mut self, name: &str) -> Self {
-        self.names.insert(plain(name));
+        self.names.insert(HostName::compared(name));
         self
     }
 
@@ -51,17 +50,11 @@ impl HostNames {
 
     /// Returns whether a name, with its port if it has one, is this machine's. What is no name at all is not.
     fn has(&self, said: &str) -> bool {
-        let (host, port) = match said.rsplit_once(':') {
-            // The colons within brackets are the address's own.
-            Some((host, port)) if !port.ends_with(']') => (host, port),
-            _ => (said, ""),
-        };
-        let name = plain(host);
-        let is_own = match name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            Some(address) => address.parse::<Ipv6Addr>().is_ok(),
-            None => name.parse::<Ipv4Addr>().is_ok() || name == "localhost" || self.names.contains(&name),
-        };
-        is_own && port.bytes().all(|byte| byte.is_ascii_digit())
+        match HostName::read(said) {
+            HostName::Machine => true,
+            HostName::Named(name) => self.names.contains(&name),
+            HostName::Nobody => false,
+        }
     }
 }
 
@@ -84,12 +77,6 @@ pub(super) fn misdirected(name: &str) -> Response<Body> {
     *response.status_mut() = StatusCode::MISDIRECTED_REQUEST;
     response.headers_mut().insert("content-type", HeaderValue::from_static("application/json"));
     response
-}
-
-/// Returns a name as it is compared: in small letters, without the dot that may end it.
-fn plain(name: &str) -> String {
-    let name = name.to_ascii_lowercase();
-    name.strip_suffix('.').map(str::to_owned).unwrap_or(name)
 }
 
 #[cfg(test)]

@@ -144,12 +144,22 @@ impl Pool {
         let outcome = worker.run(request_id, payload, self.settings.limits.timeout).await;
         let is_kept = matches!(outcome, Ok(_) | Err(InvokeError::Failed { .. } | InvokeError::Starting { .. }));
         let usable = is_kept && worker.lives();
-        if usable && !self.stopped.load(Ordering::SeqCst) {
-            lock(&self.idle).push(worker);
-        } else {
+        let over = if usable { self.put_back(worker) } else { Some(worker) };
+        if let Some(mut worker) = over {
             worker.kill().await;
         }
         outcome
+    }
+
+    /// Puts a process back among the idle ones; returns it when the machine stops meanwhile.
+    fn put_back(&self, worker: Worker) -> Option<Worker> {
+        // Asked under the lock under which a stop takes the idle ones: what came after that would be left.
+        let mut idle = lock(&self.idle);
+        if self.stopped.load(Ordering::SeqCst) {
+            return Some(worker);
+        }
+        idle.push(worker);
+        None
     }
 
     async fn start(&self) -> Result<Worker, InvokeError> {

@@ -1,6 +1,7 @@
 //! What reaches a queue from outside: changes to enqueue, and news of changes that may be in it.
 
 use serde::{Deserialize, Serialize};
+use sluice_config::pipeline::Manager;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::Oid;
 use sluice_model::{ArrivalId, PipelineName, QueueName, Timestamp};
@@ -24,6 +25,10 @@ pub struct Arrival {
     /// Whether an operator asked for it: what is held back of events holds it back no more than an operator's other words.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_operator: bool,
+    /// Whether an offer was begun to be carried out: another queue was asked to make way for it, or something left for it. What is
+    /// discarded from then on is news; this one is not dropped, or what has left would be lost.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub taken_up: bool,
     /// What it is.
     pub kind: ArrivalKind,
 }
@@ -129,6 +134,29 @@ impl Candidate {
     /// Returns whether another change is one of those that need this one as much as it needs them.
     pub(crate) fn is_mate(&self, key: &ChangeKey) -> bool {
         self.cycle.contains(key) && *key != self.change.key
+    }
+
+    /// Returns the first by its key of those that need each other, this one among them: where each change has a queue of its own they stand
+    /// in that one's, whichever of them was asked for. None where it is in no such cycle.
+    pub fn host(&self) -> Option<&ChangeKey> {
+        self.cycle.iter().min()
+    }
+
+    /// Returns what it needs but for those changes that need it in turn and are tested as one with it.
+    pub fn needs_besides_mates(&self) -> impl Iterator<Item = &Candidate> {
+        self.needs.iter().filter(move |need| !self.is_mate(&need.change.key))
+    }
+
+    /// Returns what it needs but for whatever needs it in turn, in the order of [`Self::needs`]: of those its jobs may be given artifacts.
+    pub fn needs_one_way(&self) -> impl DoubleEndedIterator<Item = &Candidate> {
+        self.needs.iter().filter(move |need| !self.is_tied_to(&need.change.key))
+    }
+
+    /// Returns for how many changes it counts where a pipeline of that manager may hold only so many (`max-changes-per-pipeline`): for
+    /// itself, and for those that are only tested below it.
+    pub fn changes_in(&self, manager: Manager) -> u64 {
+        // In a dependent pipeline what is needed stands in the queue itself, as does elsewhere what is tested as one with it.
+        if manager == Manager::Dependent { 1 } else { 1 + self.needs_besides_mates().count() as u64 }
     }
 
     /// Returns whether another change needs this one as much as this one needs it, be they tested as one or each for itself.

@@ -169,6 +169,9 @@ pub struct Job {
     /// What the build that ended told about the change.
     #[serde(default, skip_serializing_if = "Told::is_empty")]
     pub told: Told,
+    /// Whether its build is one that another change of the cycle ordered: the files that it speaks of may be that one's alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub taken_over: bool,
     /// Which of the jobs right behind it its build had run (`zuul.child_jobs`), where another change that takes the build over may have
     /// others there. `None` where it said nothing of that, or there was no room for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -261,6 +264,7 @@ impl Job {
             alternative: 0,
             semaphores_first: false,
             told: Told::default(),
+            taken_over: false,
             chosen: None,
         }
     }

@@ -236,7 +236,8 @@ pub enum LandingEnd {
         /// Where it is.
         tip: Commit,
     },
-    /// Somebody else merged the change, as something else than what was tested; nothing was done here.
+    /// Somebody else merged the change, as something else than what was tested, or before it was seen that the rest of its bundle may
+    /// land; nothing was done here.
     MergedElsewhere {
         /// Where the branch is.
         tip: Commit,

@@ -27,6 +27,8 @@ mod withheld;
 
 pub use cycles::CYCLE_MAX;
 pub use guests::{Door, make_way, told_of};
+pub use limits::ChangesLimit;
+pub use sharing::may_be_one;
 
 use crate::arrival::Arrival;
 use crate::health::Health;
@@ -77,7 +79,8 @@ pub struct Snapshot<'a> {
     pub reports: BTreeMap<ItemId, ReportState>,
     /// What changes provide that items need and that stand in other queues, where any of it is known.
     pub provided: BTreeMap<ChangeRef, Provided>,
-    /// The own queues of changes that stand here as guests, and of others than its own that this queue is told of.
+    /// The own queues of changes that stand here as guests, and of others than its own that this queue is told of. They are the doors
+    /// by which a change comes to another queue and goes back: each says where its change stands, and is written as that changes.
     pub doors: BTreeMap<ChangeKey, Door>,
     /// The pipeline as the live layout has it; `None` when the layout no longer has it.
     pub pipeline: Option<&'a Pipeline>,
@@ -119,15 +122,6 @@ pub struct LayoutNumbers {
     pub wanted: u64,
     /// What everything is frozen under.
     pub live: u64,
-}
-
-/// How many changes a pipeline may hold in all its queues (`max-changes-per-pipeline`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChangesLimit {
-    /// The most.
-    pub max: u32,
-    /// Those in the pipeline's other queues, as they said last: what enters several queues at the same moment may exceed it.
-    pub elsewhere: u32,
 }
 
 /// What operators hold back of a tenant's events.
@@ -188,6 +182,8 @@ pub struct Plan {
     pub reported: Vec<Removed>,
     /// Arrivals that were taken in.
     pub taken: Vec<ArrivalId>,
+    /// Offers that wait on, and say from now on that they are taken up ([`Arrival::taken_up`]).
+    pub taken_up: BTreeSet<ArrivalId>,
     /// Builds to order.
     pub orders: Vec<OrderDraft>,
     /// Builds to stop.
@@ -237,6 +233,7 @@ impl Plan {
             && self.items.is_empty()
             && self.removed.is_empty()
             && self.taken.is_empty()
+            && self.taken_up.is_empty()
             && self.orders.is_empty()
             && self.stops.is_empty()
             && self.resumes.is_empty()
@@ -423,6 +420,7 @@ impl<'a> Work<'a> {
             + plan.removed.len() * 4
             + plan.reported.len()
             + plan.taken.len()
+            + plan.taken_up.len()
             + plan.orders.len() * 2
             + plan.stops.len() * of_stop
             + plan.resumes.len()
@@ -492,13 +490,7 @@ impl<'a> Work<'a> {
             if let Some(build) = job.build.clone() {
                 self.plan.stops.push(Stop { build, request: job.request.take(), why: why.to_owned(), lost: false });
             }
-            job.status = crate::item::JobStatus::Ended {
-                result: BuildResult::Aborted,
-                detail: Some(why.to_owned()),
-                started_at: None,
-                ended_at: self.now,
-                log_url: None,
-            };
+            job.status = graph::ended(BuildResult::Aborted, Some(why.to_owned()), self.now);
             self.touched.insert(id.clone());
         }
         true

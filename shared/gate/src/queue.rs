@@ -128,9 +128,18 @@ impl Head {
     }
 }
 
+/// What stands between project and change in the name of a change's own queue.
+const OF_CHANGE: char = '#';
+
 /// Returns the name of a change's own queue in an independent pipeline.
 pub fn own_queue(change: &ChangeKey) -> QueueName {
-    QueueName(format!("{}#{}", change.project, change.local()))
+    QueueName(format!("{}{OF_CHANGE}{}", change.project, change.local()))
+}
+
+/// Returns whether a queue is named as the own queue of a change is. Nothing forbids a shared one such a name: whose own queue it is,
+/// [`own_queue`] of a change tells alone.
+pub fn is_named_as_own(queue: &QueueName) -> bool {
+    queue.0.contains(OF_CHANGE)
 }
 
 /// Returns the queue that a change of a project belongs to in a pipeline: its own in an independent one, its branch's in a

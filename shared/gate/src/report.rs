@@ -166,6 +166,10 @@ pub enum Action {
         body: String,
         /// What is said beside which lines.
         notes: Vec<LineNote>,
+        /// The same of builds that other changes of the cycle ordered. Of these only what is about files that the change touches is
+        /// said: the others are those changes', whose reports say all of it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        of_mates: Vec<LineNote>,
         /// Whether it is said in a comment of its own where the forge refuses the lines: no other comment says it.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         or_comment: bool,
@@ -263,10 +267,16 @@ impl Work<'_> {
         let report = self.report(&words, occasion, &item.id, &text);
         match &item.ask {
             Ask::Unmergeable { notes, .. } if !notes.is_empty() => {
-                report.map(|report| with_notes(report, "The configuration has errors.", notes.clone(), false))
+                let body = "The configuration has errors.";
+                report.map(|report| with_notes(report, body, notes.clone(), Vec::new(), OrComment::No))
             }
             _ if occasion.is_beginning() => report,
-            _ => report.map(|report| with_notes(report, "What jobs say of these lines.", notes_of(&item.jobs), true)),
+            _ => {
+                let body = "What jobs say of these lines.";
+                let own = notes_of(item.jobs.iter().filter(|job| !job.taken_over));
+                let of_mates = notes_of(item.jobs.iter().filter(|job| job.taken_over));
+                report.map(|report| with_notes(report, body, own, of_mates, OrComment::Yes))
+            }
         }
     }
 
@@ -334,17 +344,32 @@ fn is_possible(action: &Action, change: &ChangeRef) -> bool {
     }
 }
 
+/// Whether a comment of its own says what a forge takes on no line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OrComment {
+    Yes,
+    No,
+}
+
 /// Adds comments on lines for whoever is told by a comment, or by a check run where they would be annotations.
-fn with_notes(mut report: Report, body: &str, notes: Vec<LineNote>, or_comment: bool) -> Report {
+fn with_notes(
+    mut report: Report,
+    body: &str,
+    notes: Vec<LineNote>,
+    of_mates: Vec<LineNote>,
+    or_comment: OrComment,
+) -> Report {
     let connection = report.actions.iter().find_map(|action| match action {
         Action::Comment { connection, .. }
         | Action::Check { connection, .. }
         | Action::Vote { connection, body: Some(_), .. } => Some(connection.clone()),
         _ => None,
     });
-    if let Some(connection) = connection.filter(|_| !notes.is_empty() && report.change.key.number().is_some()) {
+    let has_notes = !notes.is_empty() || !of_mates.is_empty();
+    if let Some(connection) = connection.filter(|_| has_notes && report.change.key.number().is_some()) {
         let (marker, body) = (format!("{}/lines", report.id), body.to_owned());
-        report.actions.push(Action::Lines { connection, marker, body, notes, or_comment });
+        let or_comment = or_comment == OrComment::Yes;
+        report.actions.push(Action::Lines { connection, marker, body, notes, of_mates, or_comment });
     }
     report
 }

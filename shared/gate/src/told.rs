@@ -61,6 +61,24 @@ impl Told {
         told
     }
 
+    /// Returns what of it fits into another record; the rest is counted.
+    pub(crate) fn within(self, room_bytes: usize) -> Self {
+        let (mut told, mut room) = (Self { left_out: self.left_out, ..Self::default() }, room_bytes);
+        for warning in self.warnings {
+            match told.takes(&mut room, warning.len()) {
+                true => told.warnings.push(warning),
+                false => told.left_out += 1,
+            }
+        }
+        for note in self.notes {
+            match told.takes(&mut room, note.path.len() + note.text.len()) {
+                true => told.notes.push(note),
+                false => told.left_out += 1,
+            }
+        }
+        told
+    }
+
     /// Returns whether nothing was told.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -158,5 +176,15 @@ mod tests {
         assert_eq!((told.warnings.len(), told.notes.len(), told.left_out), (2, 1, 48), "what is small still fits");
         assert!(told.warnings.iter().all(|warning| warning.len() <= LINE_NOTE_BYTES_MAX));
         assert!(told.bytes() <= 1_200);
+    }
+
+    /// D15, C2: another record may have less room for what a shared build told.
+    #[test]
+    fn what_is_taken_over_is_cut_to_the_room_that_is_there() {
+        let warnings = ["x".repeat(300), "y".repeat(300)];
+        let all = told(json!({"warnings": warnings, "file_comments": {"a": [{"line": 1, "message": "z"}]}}), 1_000);
+        assert_eq!(all.clone().within(1_000), all);
+        let less = all.within(400);
+        assert_eq!((less.warnings.len(), less.notes.len(), less.left_out), (1, 1, 1));
     }
 }

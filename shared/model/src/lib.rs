@@ -1,6 +1,6 @@
 //! Plain data that every room shares: names and ids, changes as a forge showed them, events, pokes, jobs and results.
 //!
-//! Nothing here reads a clock, draws a random number or does I/O; everything serialises with serde.
+//! Nothing here reads a clock, draws a random number or does I/O; whatever is stored or sent serialises with serde.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod build;
@@ -9,6 +9,7 @@ pub mod event;
 pub mod gerrit;
 pub mod git;
 pub mod hold;
+pub mod host;
 pub mod id;
 pub mod job;
 pub mod name;

@@ -3,9 +3,10 @@
 use crate::codec::encode;
 use serde::{Deserialize, Serialize};
 use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::poke::Poke;
 use sluice_model::{BranchName, ConnectionName, DeliveryId, ProjectName, TenantName, Timestamp};
 use sluice_runtime::PortError;
-use sluice_runtime::record::{Key, Record};
+use sluice_runtime::record::{Due, Key, Record};
 
 /// Seconds after which a delivery that is not final counts as unaccounted.
 pub const BOUND_SECONDS: u64 = 600;
@@ -92,6 +93,21 @@ pub fn record(id: &DeliveryId, delivery: &Delivery) -> Result<Record, PortError>
     let mut record = encode(key(id), delivery)?;
     listed(&mut record, id, delivery);
     Ok(record)
+}
+
+/// Returns the id of a delivery of ours, its first record, by which it is looked at again at that moment, and the poke that has it
+/// handled.
+///
+/// # Errors
+/// When it is too large.
+pub fn pending(delivery: &Delivery, at: Timestamp) -> Result<(DeliveryId, Record, Poke), PortError> {
+    let id = id(&delivery.connection, &delivery.forge_id);
+    let poke = Poke::Delivery { delivery: id.clone(), project: group(delivery) };
+    let mut record = record(&id, delivery)?;
+    record.revision = 1;
+    record.due = Some(Due { at, poke: poke.clone() });
+    record.look_at = Some(at);
+    Ok((id, record, poke))
 }
 
 /// Lists a delivery among those that have not ended, or those that have: the first list is what the metric counts.

@@ -217,6 +217,7 @@ fn arrival(played: &Played, key: &ChangeKey) -> Arrival {
         event_id: "bench".to_owned(),
         layout: 0,
         by_operator: false,
+        taken_up: false,
         kind: ArrivalKind::Enqueue { candidates: vec![candidate] },
     }
 }

@@ -216,7 +216,7 @@ fn dequeue(site: &Site, change: &ChangeKey) {
     let (by, reason) = ("jo".to_owned(), "it hangs".to_owned());
     let kind = ArrivalKind::Dequeue { key: change.clone(), head: None, by, reason };
     let (id, event_id) = (ArrivalId("word".to_owned()), "operator".to_owned());
-    let word = Arrival { id, at: site.world.now(), event_id, layout: 0, by_operator: true, kind };
+    let word = Arrival { id, at: site.world.now(), event_id, layout: 0, by_operator: true, taken_up: false, kind };
     let queue = landings(site)[0].queue.clone();
     site.world.write_directly(put_arrival(&queue, &word).unwrap());
     poll_once(cell::send(&site.ports(), &[Poke::Queue { queue }])).unwrap().unwrap();

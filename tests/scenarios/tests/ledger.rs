@@ -203,7 +203,7 @@ fn a_frozen_queue_is_counted_until_an_operator_lets_it_go_on() {
     assert_eq!((&late.frozen, late.unaccounted().count()), (&frozen, 0));
     let kind = ArrivalKind::Thaw { by: "jo".to_owned(), reason: "seen".to_owned() };
     let (id, event_id) = (ArrivalId("word".to_owned()), "operator".to_owned());
-    let word = Arrival { id, at: now, event_id, layout: 0, by_operator: true, kind };
+    let word = Arrival { id, at: now, event_id, layout: 0, by_operator: true, taken_up: false, kind };
     site.world.write_directly(put_arrival(queue, &word).unwrap());
     poll_once(cell::send(&site.ports(), &[Poke::Queue { queue: queue.clone() }])).unwrap().unwrap();
     site.pass(1);

@@ -391,6 +391,7 @@ fn a_change_that_an_operator_takes_out_is_told_and_lands_no_more() {
         event_id: "operator".to_owned(),
         layout: 0,
         by_operator: true,
+        taken_up: false,
         kind,
     };
     site.world.write_directly(queue::put_arrival(&queue_key, &word).unwrap());

@@ -24,7 +24,7 @@ use followers::FOLLOW_YAML;
 use mails::letters_yaml;
 use nodesets::CHOOSY_YAML;
 use offered_refs::MANUAL_YAML;
-use publications::BROADCAST_YAML;
+use publications::broadcast_yaml;
 use std::collections::BTreeSet;
 use tags::RELEASE_YAML;
 use timers::NIGHTLY_YAML;
@@ -214,7 +214,7 @@ pub fn draw(seed: u64) -> BTreeSet<Play> {
 
 /// Returns what the config project holds of the further plays, and of those that were added to them.
 pub fn further_yaml(plays: &BTreeSet<Play>) -> String {
-    let (letters, shaky) = (letters_yaml(), shaky_yaml());
+    let (letters, shaky, broadcast) = (letters_yaml(), shaky_yaml(), broadcast_yaml());
     let all = [
         (Play::Followers, FOLLOW_YAML),
         (Play::Files, FILES_YAML),
@@ -225,7 +225,7 @@ pub fn further_yaml(plays: &BTreeSet<Play>) -> String {
         (Play::Disabling, shaky.as_str()),
         (Play::Branches, SIDES_YAML),
         (Play::Nodesets, CHOOSY_YAML),
-        (Play::Publications, BROADCAST_YAML),
+        (Play::Publications, broadcast.as_str()),
     ];
     all.into_iter().filter(|(play, _)| plays.contains(play)).map(|(_, yaml)| yaml).collect()
 }
@@ -280,42 +280,45 @@ pub const LOCKS_YAML: &str = "
 - project: {name: ^org/t.*, check: {jobs: [turns]}, gate: {jobs: [turns, guarded]}}
 ";
 
-/// The pipeline of [`Play::Audit`], and what runs in it.
-pub const AUDIT_YAML: &str = "
-- pipeline:
-    name: audit
-    manager: independent
+/// Returns the pipeline of [`Play::Audit`], and what runs in it.
+pub fn audit_yaml() -> String {
+    for_open_changes(AUDIT, "quick, unit", ASIDE, BY_STATUS)
+}
+
+/// Returns the pipeline of [`Play::Serial`], and what runs in it.
+pub fn careful_yaml() -> String {
+    for_open_changes(CAREFUL, "quick", "    manager: serial\n", BY_STATUS)
+}
+
+/// What most of the pipelines have that are for open changes and land none.
+const ASIDE: &str = "    manager: independent
     precedence: low
-    trigger:
-      github:
-        - event: pull_request
-          action: [opened, changed, reopened]
-    start:
-      github: {status: pending, comment: false}
-    success:
-      github: {status: success}
-    failure:
-      github: {status: failure}
-- project: {name: ^org/t.*, audit: {jobs: [quick, unit]}}
 ";
 
-/// The pipeline of [`Play::Serial`], and what runs in it.
-pub const CAREFUL_YAML: &str = "
-- pipeline:
-    name: careful
-    manager: serial
-    trigger:
-      github:
-        - event: pull_request
-          action: [opened, changed, reopened]
-    start:
+/// What tells of a change by a status.
+const BY_STATUS: &str = "    start:
       github: {status: pending, comment: false}
     success:
       github: {status: success}
     failure:
       github: {status: failure}
-- project: {name: ^org/t.*, careful: {jobs: [quick]}}
 ";
+
+/// Returns a pipeline for whatever is done to an open change, and which jobs run in it. Of its own it has settings and reporters, which
+/// are whole lines.
+fn for_open_changes(name: &str, jobs: &str, settings: &str, reporters: &str) -> String {
+    format!(
+        "
+- pipeline:
+    name: {name}
+{settings}    trigger:
+      github:
+        - event: pull_request
+          action: [opened, changed, reopened]
+{reporters}- project: {{name: ^org/t.*, {name}: {{jobs: [{jobs}]}}}}
+"
+    )
+}
 
 /// The pipeline of [`Play::Retests`], and what runs in it. It tells nobody.
 pub const RECHECK_YAML: &str = "

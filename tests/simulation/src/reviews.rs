@@ -107,18 +107,18 @@ pub fn for_tagged(gate: &str, tag: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plays::{AUDIT_YAML, CAREFUL_YAML, POST_YAML};
+    use crate::plays::{POST_YAML, audit_yaml, careful_yaml};
     use sluice_scenarios::sample::PIPELINES;
 
     /// G11, Z6.1, Z6.2: each trigger, requirement and reporter of GitHub's has one of Gerrit's beside it.
     #[test]
     fn pipelines_say_to_a_gerrit_what_they_say_to_github() {
         for (yaml, count) in
-            [(of_both(PIPELINES), 7), (with_words(AUDIT_YAML, "audit"), 3), (with_words(POST_YAML, "post"), 1)]
+            [(of_both(PIPELINES), 7), (with_words(&audit_yaml(), "audit"), 3), (with_words(POST_YAML, "post"), 1)]
         {
             assert_eq!(yaml.matches("      gerrit:").count(), count, "{yaml}");
         }
-        assert!(with_words(CAREFUL_YAML, "careful").contains("{Verified-careful: -1}"));
+        assert!(with_words(&careful_yaml(), "careful").contains("{Verified-careful: -1}"));
         assert!(of_both(PIPELINES).contains("{Verified-gate: 1, submit: true}"));
         assert!(for_tagged(&of_both(PIPELINES), "express").contains("hashtags: [express]"));
     }

@@ -4,8 +4,8 @@ use crate::graphs;
 use crate::plays::few_needs::{self, NEEDS_MAX};
 use crate::plays::room::{self, CHANGES_MAX};
 use crate::plays::{
-    self, AUDIT, AUDIT_YAML, CAREFUL, CAREFUL_YAML, EXPRESS, EXPRESS_YAML, LOCKS_YAML, POST, POST_YAML, Play,
-    RECHECK_YAML, REPORTERS_YAML, lands, nodesets, required,
+    self, AUDIT, CAREFUL, EXPRESS, EXPRESS_YAML, LOCKS_YAML, POST, POST_YAML, Play, RECHECK_YAML, REPORTERS_YAML,
+    audit_yaml, careful_yaml, lands, nodesets, required,
 };
 use crate::random::Random;
 use crate::reviews::{at_hub, at_review, for_tagged, is_review, of_both, sources, with_words};
@@ -273,12 +273,12 @@ impl Shape {
             if self.has(Play::Gerrit) { with_words(yaml, pipeline) } else { yaml.to_owned() }
         };
         let locks = also(Play::Locks, LOCKS_YAML);
-        let careful = told(CAREFUL, also(Play::Serial, CAREFUL_YAML));
+        let careful = if self.has(Play::Serial) { told(CAREFUL, &careful_yaml()) } else { String::new() };
         let post = told(POST, also(Play::Post, POST_YAML));
         let express = also(Play::TwoGates, EXPRESS_YAML);
         let reporters = also(Play::Reporters, REPORTERS_YAML);
         let has_audit = self.has(Play::Audit) && edition != Edition::WithoutAudit;
-        let audit = told(AUDIT, if has_audit { AUDIT_YAML } else { "" });
+        let audit = if has_audit { told(AUDIT, &audit_yaml()) } else { String::new() };
         let jobs = format!(
             "
 - semaphore: {{name: one, max: {}}}

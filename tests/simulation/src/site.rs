@@ -147,7 +147,8 @@ impl Site {
     pub fn say(&self, queue: &QueueKey, kind: ArrivalKind) {
         let now = self.world.now();
         let id = ArrivalId(format!("said-{}-{}", now.0, self.world.ports_of("operator").entropy.token()));
-        let word = Arrival { id, at: now, event_id: "operator".to_owned(), layout: 0, by_operator: true, kind };
+        let (event_id, taken_up) = ("operator".to_owned(), false);
+        let word = Arrival { id, at: now, event_id, layout: 0, by_operator: true, taken_up, kind };
         let Ok(write) = sluice_records::queue::put_arrival(queue, &word) else { return };
         self.world.write_directly(write);
         let _ = poll_once(cell::send(&self.world.ports_of("operator"), &[Poke::Queue { queue: queue.clone() }]));

@@ -117,7 +117,8 @@ const recentList = (recent, now) => el("aside", { class: "recent", "data-key": "
 
 const summary = (board) => {
   const items = board.pipelines.flatMap((pipeline) => pipeline.queues.flatMap((queue) => queue.items));
-  const jobs = items.flatMap((item) => item.jobs);
+  // A build that runs for several changes is one.
+  const jobs = [...new Map(items.flatMap((item) => item.jobs).map((job) => [job.build || job, job])).values()];
   const of = (list, test) => list.filter(test).length;
   const figure = (number, text, tone) => el("div", { class: `figure ${number ? tone : ""}`, "data-key": text }, el("dt", {}, text), el("dd", {}, String(number)));
   return el("dl", { class: "figures", "data-key": "figures" },

@@ -102,6 +102,8 @@ struct Leaving {
     key: ChangeKey,
     /// The items, and whether each has landed and runs its last jobs.
     items: Vec<(ItemId, bool)>,
+    /// What stands as one with them: changes that need it as much as it needs them, which leave with it.
+    mates: Vec<(ItemId, ChangeKey)>,
 }
 
 /// Takes a change out of a pipeline and says what came of it. The exit status is 3 where a queue has not done it yet.
@@ -125,17 +127,21 @@ pub async fn dequeue(wanted: DequeueArguments) -> anyhow::Result<ExitCode> {
     // A ref may have moved several times: all that stands there of it is meant.
     let mut found: Vec<Leaving> = Vec::new();
     for (queue, slots) in &read.queues {
-        let slots = slots.iter().filter(|slot| {
+        let here = slots.iter().enumerate().filter(|(_, slot)| {
             let project = &slot.change.key.project;
             is_meant(&slot.change.key)
                 && [project.as_str(), project.name()].contains(&named.as_str())
                 && head.is_none_or(|head| !head.is_empty() && slot.change.head.as_str().starts_with(head))
         });
-        for slot in slots {
+        for (at, slot) in here {
             let (key, item) = (&slot.change.key, (slot.id.clone(), slot.standing == Standing::Reporting));
+            let mates = mates(slots, at);
             match found.iter_mut().find(|other| other.queue == *queue && other.key == *key) {
-                Some(same) => same.items.push(item),
-                None => found.push(Leaving { queue: queue.clone(), key: key.clone(), items: vec![item] }),
+                Some(same) => {
+                    same.items.push(item);
+                    same.mates.extend(mates);
+                }
+                None => found.push(Leaving { queue: queue.clone(), key: key.clone(), items: vec![item], mates }),
             }
         }
     }
@@ -163,11 +169,11 @@ pub async fn dequeue(wanted: DequeueArguments) -> anyhow::Result<ExitCode> {
 async fn taken_out(ports: &Ports, found: &[Leaving], words: &[Word]) -> anyhow::Result<ExitCode> {
     let waiting = unheard(ports, words).await?;
     let mut failed = Vec::new();
-    for (Leaving { queue, key, items }, word) in found.iter().zip(words) {
+    for (Leaving { queue, key, items, mates }, word) in found.iter().zip(words) {
         let pipeline = &queue.pipeline;
         if waiting.contains(word) {
             let why = why_unheard(ports, queue).await?;
-            say!("{key} is to leave {pipeline}, and {why}. A landing that is under way ends first.");
+            say!("{key} is to leave {pipeline}{}, and {why}. A landing that is under way ends first.", with(mates));
             say!("What becomes of it: {}", later(&queue.tenant, key));
             continue;
         }
@@ -181,17 +187,57 @@ async fn taken_out(ports: &Ports, found: &[Leaving], words: &[Word]) -> anyhow::
                 continue;
             }
         };
+        let mut has_left = false;
         for (became, (_, was_reporting)) in became.iter().zip(items) {
             match left(became, *was_reporting) {
-                Ok(how) => say!("{key} left {pipeline}: {how}"),
+                Ok(how) => {
+                    has_left = true;
+                    say!("{key} left {pipeline}: {how}");
+                }
                 Err(why) => failed.push(format!("{key} was not taken out of {pipeline}: {why}")),
             }
+        }
+        if has_left {
+            failed.extend(left_with(ports, queue, mates).await);
         }
     }
     if !failed.is_empty() {
         bail!("{}", failed.join("\n"));
     }
     Ok(if waiting.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNDECIDED) })
+}
+
+/// Says how those left that stood as one with what was taken out. Returns why that is unknown, where it is.
+async fn left_with(ports: &Ports, queue: &QueueKey, mates: &[(ItemId, ChangeKey)]) -> Option<String> {
+    if mates.is_empty() {
+        return None;
+    }
+    let ids: Vec<ItemId> = mates.iter().map(|(id, _)| id.clone()).collect();
+    match word::became(ports, queue, &ids).await {
+        Ok(became) => {
+            for ((_, key), became) in mates.iter().zip(became) {
+                if let Became::Left { result, why } = became {
+                    say!("{key} left {} with it: {result}: {why}", queue.pipeline);
+                }
+            }
+            None
+        }
+        Err(error) => Some(format!("it left{}, and what is kept of those cannot be read: {error}", with(mates))),
+    }
+}
+
+/// Returns what stands as one with what stands at a place of a queue, each with its change.
+fn mates(slots: &[Slot], at: usize) -> Vec<(ItemId, ChangeKey)> {
+    let start = (0..=at).rev().find(|at| !slots[*at].joined).unwrap_or_default();
+    let behind = slots[at + 1..].iter().take_while(|slot| slot.joined);
+    let others = slots[start..at].iter().chain(behind);
+    others.map(|slot| (slot.id.clone(), slot.change.key.clone())).collect()
+}
+
+/// Returns with whom a change leaves, in words; nothing where it stands for itself.
+fn with(mates: &[(ItemId, ChangeKey)]) -> String {
+    let names: Vec<String> = mates.iter().map(|(_, key)| key.to_string()).collect();
+    if names.is_empty() { String::new() } else { format!(" with {}, for they need each other", names.join(", ")) }
 }
 
 /// Returns how something left that was to be taken out, or why it did not leave by that.
@@ -354,6 +400,7 @@ fn arrival(ports: &Ports, kind: ArrivalKind) -> Arrival {
         event_id: "operator".to_owned(),
         layout: 0,
         by_operator: true,
+        taken_up: false,
         kind,
     }
 }
@@ -397,6 +444,22 @@ mod tests {
         let why = chosen(7, None).unwrap_err().to_string();
         assert!(why.contains("org/one") && why.contains("org/two") && why.ends_with("write number,revision"), "{why}");
         assert_eq!(of_number(&[slot("org/one", 7, "old"), slot("org/one", 7, "new")], 7, None).len(), 1, "one change");
+    }
+
+    /// Z6.5, R06: who takes one out of those that need each other is told of all that leave, and of nobody else.
+    #[test]
+    fn those_that_need_each_other_are_named_with_the_one_that_is_taken_out() {
+        let mut slots: Vec<Slot> = (1..=5).map(|number| slot("org/one", number, &format!("head{number}"))).collect();
+        assert_eq!(with(&mates(&slots, 2)), "");
+        slots[2].joined = true;
+        slots[3].joined = true;
+        let named = |at: usize| mates(&slots, at).iter().filter_map(|(_, key)| key.number()).collect::<Vec<_>>();
+        let all: Vec<Vec<u64>> = (0..5).map(named).collect();
+        let expected: [Vec<u64>; 5] = [vec![], vec![3, 4], vec![2, 4], vec![2, 3], vec![]];
+        assert_eq!(all, expected);
+        let told = with(&mates(&slots, 2));
+        assert_eq!(told, " with org/one#2, org/one#4, for they need each other");
+        assert_eq!(mates(&slots, 2)[1].0, slots[3].id);
     }
 
     fn ended(result: &str, why: &str) -> Became {

@@ -9,7 +9,7 @@ mod teller;
 
 use crate::commands::data_or_default;
 use crate::commands::up::stop_asked;
-use crate::local::{Functions, Local, Loudness, Options, end_nodes, free_port, log_to};
+use crate::local::{Functions, Local, Loudness, Options, end_nodes, free_port, lock, log_to};
 use crate::say::tell;
 use anyhow::{Context as _, bail};
 use sluice_emulator::data::Latency;
@@ -106,6 +106,8 @@ fn fresh(wanted: Option<PathBuf>) -> anyhow::Result<PathBuf> {
         None => data_or_default(None)?.with_file_name("sluice-demo"),
     };
     if data.join(MARKER).is_file() {
+        // A demo that still runs would go on without its state, and start nodes that nobody finds.
+        let _held = lock(&data)?;
         // Its nodes outlive a killed demo; they are ended by whoever takes the directory up, so that must not be removed under them.
         end_nodes(&data);
         std::fs::remove_dir_all(&data).with_context(|| format!("could not remove {}", data.display()))?;

@@ -20,19 +20,7 @@ pub fn free_port(range: Range<u16>) -> anyhow::Result<u16> {
     })
 }
 
-/// Ends nodes that a killed system left: each directory of `ec2` has the number and start time of its process.
+/// Ends nodes that a killed system left, each by what is noted of its process, and waits until they are gone.
 pub fn end_nodes(data: &Path) {
-    let nodes = std::fs::read_dir(data.join("ec2")).into_iter().flatten().flatten();
-    for node in nodes {
-        let Ok(noted) = std::fs::read_to_string(node.path().join("pid")) else { continue };
-        let Some((pid, started)) = noted.trim().split_once(' ') else { continue };
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The start time tells it from another process that got the same number.
-        let lives = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)) == Some(started);
-        if lives
-            && let Err(error) = std::process::Command::new("kill").args(["-KILL", "--", &format!("-{pid}")]).status()
-        {
-            tracing::warn!(%error, pid, "a node of an earlier system could not be ended");
-        }
-    }
+    sluice_emulator::ec2::end_left(&data.join("ec2"));
 }

@@ -126,24 +126,17 @@ impl Local {
         let ports = LocalPorts::free(options.port, options.forge)?;
         let identity = Identity::open(&data, ports.forge)?;
         let pages = format!("http://127.0.0.1:{}/", options.port);
-        let web_root = options.web_root.clone().unwrap_or_else(|| pages.clone());
         let ec2 = Ec2::open(Ec2Options::new(data.join("ec2"))).context("could not open the record of nodes")?;
-        let wishes = MachineWishes::new(&options, &ports, &data, &web_root)?;
-        let services = match &options.endpoint {
-            Some(endpoint) => Services::Elsewhere(Box::new(Elsewhere::start(endpoint, wishes, &ec2).await?)),
-            None => Services::Machine(Box::new(start_machine(&options, wishes, &ec2).await?)),
-        };
-        let operator = services.operator(data.join("cache/operator")).await?.ports;
-        let forge = match options.forge {
-            true => Some(Arc::new(start_forge(&data, &identity, &pages).await?)),
-            false => None,
-        };
-        let address = forge.as_ref().map(|forge| forge.web_url().to_owned());
-        let environment = services.operator_environment()?;
-        Desk { environment, web_root: pages.clone(), forge: address }.write(&data)?;
-        seed::store(&operator, &identity, forge.as_deref(), services.nodes_url()).await?;
-        let executor = Executor::start(&options, &services, &data, &web_root).await?;
-        Ok(Self { services, ec2, forge, executor, identity, operator, pages, data, _lock: lock })
+        match Around::start(&options, &ports, &data, &identity, &ec2, &pages).await {
+            Ok(Around { services, forge, executor, operator }) => {
+                Ok(Self { services, ec2, forge, executor, identity, operator, pages, data, _lock: lock })
+            }
+            Err(error) => {
+                // The nodes of an earlier start came up meanwhile, and nobody would end them.
+                ec2.shut_down().await;
+                Err(error)
+            }
+        }
     }
 
     /// Returns the meter of the data services, if they are our own.
@@ -229,6 +222,44 @@ impl Local {
     }
 }
 
+/// What stands around the nodes of a system.
+struct Around {
+    services: Services,
+    forge: Option<Arc<Forge>>,
+    executor: Executor,
+    operator: Ports,
+}
+
+impl Around {
+    /// Starts everything but the nodes.
+    async fn start(
+        options: &Options,
+        ports: &LocalPorts,
+        data: &Path,
+        identity: &Identity,
+        ec2: &Ec2,
+        pages: &str,
+    ) -> anyhow::Result<Self> {
+        let web_root = options.web_root.clone().unwrap_or_else(|| pages.to_owned());
+        let wishes = MachineWishes::new(options, ports, data, &web_root)?;
+        let services = match &options.endpoint {
+            Some(endpoint) => Services::Elsewhere(Box::new(Elsewhere::start(endpoint, wishes, ec2).await?)),
+            None => Services::Machine(Box::new(start_machine(options, wishes, ec2).await?)),
+        };
+        let operator = services.operator(data.join("cache/operator")).await?.ports;
+        let forge = match options.forge {
+            true => Some(Arc::new(start_forge(data, identity, pages).await?)),
+            false => None,
+        };
+        let address = forge.as_ref().map(|forge| forge.web_url().to_owned());
+        let environment = services.operator_environment()?;
+        Desk { environment, web_root: pages.to_owned(), forge: address }.write(data)?;
+        seed::store(&operator, identity, forge.as_deref(), services.nodes_url()).await?;
+        let executor = Executor::start(options, &services, data, &web_root).await?;
+        Ok(Self { services, forge, executor, operator })
+    }
+}
+
 /// Refuses deaths that nobody could die here.
 fn check_deaths(options: &Options) -> anyhow::Result<()> {
     if options.deaths.is_empty() {
@@ -247,7 +278,7 @@ fn check_deaths(options: &Options) -> anyhow::Result<()> {
 }
 
 /// Sees to it that one system at a time works on a data directory.
-fn lock(data: &Path) -> anyhow::Result<File> {
+pub(crate) fn lock(data: &Path) -> anyhow::Result<File> {
     let path = data.join("lock");
     let file = File::options()
         .create(true)

@@ -4,11 +4,11 @@ use crate::arrival::{Arrival, ArrivalKind, Candidate};
 use crate::item::{Ask, Item, JobStatus};
 use crate::landing::{Landing, LandingState};
 use crate::plan::LayoutNumbers;
-use crate::queue::{Head, Slot, Standing};
+use crate::queue::{Head, Slot, Standing, own_queue};
 use sluice_config::pipeline::Manager;
-use sluice_model::ItemId;
 use sluice_model::change::ChangeKey;
 use sluice_model::hold::EventsHold;
+use sluice_model::{ItemId, QueueName};
 use std::ops::Range;
 
 /// Jobs that are named of those that are not over.
@@ -24,6 +24,8 @@ pub struct Around<'a> {
     pub landing: Option<&'a Landing>,
     /// Why the pipeline would not take the change as it was seen last, if so.
     pub refusal: Option<String>,
+    /// Queues of the pipeline that cannot be read.
+    pub unread: Vec<QueueName>,
 }
 
 impl Around<'_> {
@@ -166,11 +168,15 @@ pub fn arrived(arrivals: &[Arrival], change: &ChangeKey, is_frozen: bool, around
         } else {
             format!("; it enters as one with {}, and whichever of them stands elsewhere leaves first", mates.join(", "))
         };
-        let why = match () {
-            () if is_frozen => "its queue is frozen until `sluice queue thaw`".to_owned(),
-            () if is_paused => "an operator has trigger events paused".to_owned(),
-            () if around.is_settling() => around.settling(),
-            () => format!("something before it waits for a landing or for a place, or its turn comes{as_one}"),
+        let hidden = last.cycle.iter().map(own_queue).find(|own| around.unread.contains(own));
+        let why = match hidden {
+            _ if is_frozen => "its queue is frozen until `sluice queue thaw`".to_owned(),
+            _ if is_paused => "an operator has trigger events paused".to_owned(),
+            _ if around.is_settling() => around.settling(),
+            Some(own) => format!(
+                "one of those that need each other may stand in the queue {own}, which cannot be read; they enter when that is mended{as_one}"
+            ),
+            None => format!("something before it waits for a landing or for a place, or its turn comes{as_one}"),
         };
         format!("it has arrived at its queue and is not taken in yet: {why}")
     })
@@ -221,7 +227,7 @@ mod tests {
     fn lines(head: &Head, position: usize) -> Vec<String> {
         let events = EventsHold::default();
         let layout = LayoutNumbers { wanted: 3, live: 3 };
-        let around = Around { layout, events: &events, landing: None, refusal: None };
+        let around = Around { layout, events: &events, landing: None, refusal: None, unread: Vec::new() };
         standing(head, position, |_| None, &around)
     }
 
@@ -275,13 +281,18 @@ mod tests {
         let offer = |slot: &Slot| Candidate { cycle: cycle.clone(), ..Candidate::bare(&slot.change) };
         let candidates = queue.slots.iter().map(offer).collect();
         let (id, kind) = (ArrivalId::derive(&["a"]), ArrivalKind::Enqueue { candidates });
-        let arrivals = [Arrival { id, at: Timestamp(1), event_id: String::new(), layout: 3, by_operator: false, kind }];
+        let (event_id, by_operator, taken_up) = (String::new(), false, false);
+        let arrivals = [Arrival { id, at: Timestamp(1), event_id, layout: 3, by_operator, taken_up, kind }];
         let events = EventsHold::default();
         let layout = LayoutNumbers { wanted: 3, live: 3 };
-        let around = Around { layout, events: &events, landing: None, refusal: None };
+        let around = Around { layout, events: &events, landing: None, refusal: None, unread: Vec::new() };
         let told = arrived(&arrivals, &cycle[0], false, &around).unwrap();
         let expected = "it enters as one with org/one#2, and whichever of them stands elsewhere leaves first";
         assert!(told.ends_with(expected), "{told}");
+        let unread = vec![own_queue(&cycle[1])];
+        let around = Around { unread, ..around };
+        let told = arrived(&arrivals, &cycle[0], false, &around).unwrap();
+        assert!(told.contains("the queue forge.test/org/one#2, which cannot be read"), "{told}");
     }
 
     /// Z1.6: what holds up a whole queue, or all of a tenant, is said at each change.
@@ -290,7 +301,7 @@ mod tests {
         let events = EventsHold { result_queue_paused: true, trigger_queue_paused: true, ..EventsHold::default() };
         let layout = LayoutNumbers { wanted: 4, live: 3 };
         let refusal = Some("pipeline gate requires a review: approved".to_owned());
-        let around = Around { layout, events: &events, landing: None, refusal };
+        let around = Around { layout, events: &events, landing: None, refusal, unread: Vec::new() };
         let mut queue = head(&[Standing::Passed], 0);
         queue.frozen = Some("the landed tree is another one".to_owned());
         let lines = standing(&queue, 0, |_| None, &around).join("\n");
@@ -301,7 +312,8 @@ mod tests {
         }
         let candidates = vec![Candidate::bare(&queue.slots[0].change)];
         let (id, kind) = (ArrivalId::derive(&["a"]), ArrivalKind::Enqueue { candidates });
-        let arrivals = [Arrival { id, at: Timestamp(1), event_id: String::new(), layout: 3, by_operator: false, kind }];
+        let (event_id, by_operator, taken_up) = (String::new(), false, false);
+        let arrivals = [Arrival { id, at: Timestamp(1), event_id, layout: 3, by_operator, taken_up, kind }];
         let key = &queue.slots[0].change.key;
         assert!(arrived(&arrivals, key, false, &around).unwrap().contains("trigger events paused"));
         assert!(arrived(&arrivals, key, true, &around).unwrap().contains("frozen"));

@@ -38,6 +38,7 @@ impl Work<'_> {
             let arrival = &self.snapshot.arrivals[at];
             if self.snapshot.hold.discards
                 && !arrival.by_operator
+                && !arrival.taken_up
                 && let ArrivalKind::Enqueue { candidates } = &arrival.kind
                 && candidates.iter().all(|candidate| candidate.moved_from.is_none())
             {
@@ -49,16 +50,8 @@ impl Work<'_> {
                 continue;
             }
             let must_wait = waiting.keeps_back(arrival);
-            let waits = must_wait || self.waits_for_landing(arrival) || !self.has_place(arrival);
-            // Whoever it waits for is asked, which is written.
-            let wants_guests = !waits && self.awaits_guests(arrival);
-            if waits || wants_guests {
+            if must_wait || self.waits_for_landing(arrival) || !self.has_place(arrival) {
                 waiting.add(arrival);
-                if wants_guests {
-                    let arrival = arrival.clone();
-                    self.waits_for_guests(&arrival);
-                    continue;
-                }
                 let news =
                     Some(arrival).filter(|arrival| must_wait && matches!(arrival.kind, ArrivalKind::Seen { .. }));
                 if news.cloned().is_some_and(|news| !self.leaves_already(&news)) {
@@ -66,8 +59,12 @@ impl Work<'_> {
                 }
                 continue;
             }
-            // Of many that wait those alone are copied that are taken in.
+            // Of many that wait those alone are copied that are taken in, or that have to wait for guests only.
             let arrival = arrival.clone();
+            if self.waits_for_guests(&arrival) {
+                waiting.add(&arrival);
+                continue;
+            }
             if !self.has_room(room(&arrival)) {
                 return;
             }
@@ -84,7 +81,9 @@ impl Work<'_> {
                 },
             };
             if !taken {
-                return; // The transaction is full; what is done of it is found done by the next plan.
+                // The transaction is full; what is done of it is found done by the next plan, which is to do the rest.
+                self.take_up(&arrival);
+                return;
             }
             self.plan.taken.push(arrival.id);
         }
@@ -230,10 +229,7 @@ impl Work<'_> {
                 self.plan.reasons.push(format!("{change} is in {} already", self.head.key));
                 return true;
             }
-            let (why, occasion) = match is_same {
-                true => (WHY_NEEDS, Occasion::Superseded),
-                false => ("a new revision takes its place", Occasion::Dequeue),
-            };
+            let (why, occasion) = why_replaced(slot, change);
             if !self.leave_at(position, why, occasion) {
                 return false;
             }
@@ -388,12 +384,14 @@ impl Work<'_> {
             }
             // What needs it stays, and is tested on what the branch is now (Z6.5).
             Some(why) if merged && !slot.standing.is_landing() => {
+                let together = self.changes_of(self.head.bundle(position));
                 if !self.leave_at(position, why, Occasion::Dequeue) {
                     return false;
                 }
                 if !self.head.has_landed(change) {
                     self.remember_landed(change, false);
                 }
+                self.remember_merged(&together);
                 true
             }
             _ if slot.change.head != change.head && self.leaves_as_older() => {
@@ -522,6 +520,14 @@ impl Work<'_> {
         };
         let why = "a newer one of its branch takes its place";
         self.leave(&key, why, Occasion::Dequeue)
+    }
+}
+
+/// Returns why what stands in a slot leaves for a change that enters in its place, and how that is told.
+pub(super) fn why_replaced(slot: &Slot, change: &ChangeRef) -> (&'static str, Occasion) {
+    match slot.change == *change {
+        true => (WHY_NEEDS, Occasion::Superseded),
+        false => ("a new revision takes its place", Occasion::Dequeue),
     }
 }
 

@@ -301,6 +301,7 @@ impl Work<'_> {
         item.jobs[at].asked_at = nodes_first.then(|| item.jobs[at].asked_at.unwrap_or(self.now));
         item.jobs[at].waits_for = None;
         (item.jobs[at].sent_at, item.jobs[at].sent_again) = (None, 0);
+        item.jobs[at].taken_over = false;
         item.jobs[at].attempt = attempt;
         item.jobs[at].build = Some(build.clone());
         item.builds.push(build.clone());
@@ -451,7 +452,7 @@ fn waits(job: &mut Job, waits_for: WaitsFor) -> bool {
 
 fn needs_are_failing(work: &Work<'_>, item: &Item) -> bool {
     // Of a bundle that fails every job is run to its end.
-    let mut others = item.candidate.needs.iter().filter(|need| !item.candidate.is_mate(&need.change.key));
+    let mut others = item.candidate.needs_besides_mates();
     // Behind it, or before it by an operator's word, may stand a newer revision of what a push landed as it is needed here: this item
     // does not wait for that one. Few fail, so that of a long queue few are compared.
     let ahead = &work.head.slots[..work.position(&item.id).unwrap_or(0)];

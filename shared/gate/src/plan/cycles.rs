@@ -7,7 +7,7 @@
 //! nobody has tested that.
 
 use super::Work;
-use super::admit::{LEAVING_RECORDS, WHY_NEEDS};
+use super::admit::{LEAVING_RECORDS, WHY_NEEDS, why_replaced};
 use super::finish::{mismatch, unproven};
 use super::guests::DOOR_RECORDS;
 use super::{RECORDS_MAX, is_dependent};
@@ -74,10 +74,7 @@ impl Work<'_> {
             let key = &member.change.key;
             // Elsewhere than where changes land older revisions of one may stand beside each other.
             while let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == *key) {
-                let (why, occasion) = match slot.change == member.change {
-                    true => (WHY_NEEDS, Occasion::Superseded),
-                    false => ("a new revision takes its place", Occasion::Dequeue),
-                };
+                let (why, occasion) = why_replaced(slot, &member.change);
                 if !self.leave(key, why, occasion) {
                     return false;
                 }
@@ -120,6 +117,11 @@ impl Work<'_> {
         })
     }
 
+    /// Returns the changes that stand in some slots.
+    pub(super) fn changes_of(&self, slots: Range<usize>) -> Vec<ChangeRef> {
+        self.head.slots[slots].iter().map(|slot| slot.change.clone()).collect()
+    }
+
     /// Takes out a change that stands in a bundle, and with it those that need it. Returns false when not all of it could be done yet.
     pub(super) fn leave_with_mates(&mut self, position: usize, why: &str, occasion: Occasion) -> bool {
         let (bundle, change) = (self.head.bundle(position), self.head.slots[position].change.clone());
@@ -141,7 +143,7 @@ impl Work<'_> {
         let bundle = self.head.bundle(position);
         let own = Candidate { needs: Vec::new(), cycle: Vec::new(), ..one.clone() };
         let mut place = bundle.start;
-        for need in one.needs.iter().filter(|need| !one.is_mate(&need.change.key)) {
+        for need in one.needs_besides_mates() {
             if self.head.has_landed(&need.change) {
                 continue;
             }
@@ -229,7 +231,11 @@ impl Work<'_> {
         });
         let failing = slots.iter().zip(&items).filter(|(_, item)| item.is_some_and(Item::is_failing));
         let told = cycle_failed(failing.map(|(slot, _)| &slot.change.key));
+        let may_run_otherwise = self.awaits_configuration();
         if let Some((id, why, configuration)) = untestable {
+            if configuration && may_run_otherwise {
+                return false;
+            }
             let (result, occasion) = match configuration {
                 true => ("CONFIG_ERROR", Occasion::ConfigError),
                 false => ("MERGE_CONFLICT", Occasion::MergeConflict),
@@ -246,6 +252,9 @@ impl Work<'_> {
             return false;
         }
         let has_jobs = items.iter().flatten().any(|item| item.reported_jobs().next().is_some());
+        if !has_jobs && may_run_otherwise {
+            return false;
+        }
         if !has_jobs {
             return self.leave_together(bundle, "NO_JOBS", "no job is to be run for it", Occasion::NoJobs);
         }
@@ -353,16 +362,23 @@ impl Work<'_> {
                     return true;
                 }
                 LandingEnd::Refused { why } if !has_begun => {
+                    let changes = self.changes_of(bundle.clone());
                     let of_mates = format!("{} did not merge, and they need each other: {why}", slot.change.key);
-                    return self.leave_each(bundle, "MERGE_FAILURE", |other| {
+                    let has_left = self.leave_each(bundle, "MERGE_FAILURE", |other| {
                         let why = if other.id == slot.id { why.clone() } else { of_mates.clone() };
                         ("MERGE_FAILURE", why, Occasion::MergeFailure)
                     });
+                    if has_left {
+                        self.remember_merged(&changes);
+                    }
+                    return has_left;
                 }
                 LandingEnd::MergedElsewhere { .. } if !has_begun => {
+                    let changes = self.changes_of(bundle);
                     let has_left = self.leave_with_mates(at, MERGED_ELSEWHERE, Occasion::Dequeue);
                     if has_left {
                         self.remember_landed(&slot.change, false);
+                        self.remember_merged(&changes);
                     }
                     return has_left;
                 }

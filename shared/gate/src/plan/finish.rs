@@ -3,12 +3,14 @@
 use super::admit::LEAVING_RECORDS;
 use super::align::ahead_of;
 use super::{RECORDS_MAX, Removed, Work, is_dependent};
+use crate::arrival::{Arrival, ArrivalKind, Candidate};
 use crate::item::{Ask, Item, REASON_BYTES_MAX, cut};
 use crate::landing::{Asks, Behind, Landing, LandingEnd, LandingState, MERGED_ELSEWHERE, RUN_MAX, Together, lands_in};
 use crate::queue::{LANDED_MAX, Slot, Standing};
 use crate::report::Occasion;
 use crate::turn::branch_of;
 use sluice_model::ItemId;
+use sluice_model::build::BuildResult;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::{Commit, LandingWay};
@@ -65,7 +67,9 @@ impl Work<'_> {
         else {
             return false;
         };
+        let may_run_otherwise = self.awaits_configuration();
         match &item.ask {
+            Ask::Unmergeable { configuration: true, .. } if may_run_otherwise => false,
             Ask::Unmergeable { why, configuration: true, .. } => {
                 let why = why.clone();
                 self.remove(position, "CONFIG_ERROR", &why, Occasion::ConfigError)
@@ -74,6 +78,7 @@ impl Work<'_> {
                 let why = why.clone();
                 self.remove(position, "MERGE_CONFLICT", &why, Occasion::MergeConflict)
             }
+            _ if item.reported_jobs().next().is_none() && may_run_otherwise => false,
             _ if item.reported_jobs().next().is_none() => {
                 self.remove(position, "NO_JOBS", "no job is to be run for it", Occasion::NoJobs)
             }
@@ -90,6 +95,12 @@ impl Work<'_> {
         // To merge is what a reporter of success does, and a disabled pipeline has none.
         let is_disabled = self.health.as_ref().is_some_and(|health| health.disabled);
         self.snapshot.pipeline.filter(|_| !is_disabled).is_some_and(lands_in)
+    }
+
+    /// Returns whether configuration is on its way that may have changes which are to land run what they do not run by the live one, such
+    /// as that of a change that they need: once that has landed nothing of it is below them any more, and it is not live yet.
+    pub(super) fn awaits_configuration(&self) -> bool {
+        self.is_settling() && self.lands()
     }
 
     fn order_landing(&mut self, position: usize) -> bool {
@@ -193,15 +204,15 @@ impl Work<'_> {
         let merged = item.merged()?;
         let branch = branch_of(&slot.change);
         let mode = (self.snapshot.merge_mode)(&branch);
-        // Elsewhere what it depends on need not stand ahead of it, so that it has landed only where the queue knows it.
-        let has_landed = |key: &ChangeKey| is_dependent(&self.head) || self.head.landed.contains(key);
-        let landed = item.candidate.needs.iter().map(|need| &need.change.key).filter(|key| has_landed(key));
+        // Elsewhere what it depends on need not stand ahead of it, so that it has landed only where the queue knows it: this very revision.
+        let has_landed = |need: &&Candidate| is_dependent(&self.head) || self.head.has_landed(&need.change);
+        let landed = item.candidate.needs.iter().filter(has_landed).map(|need| need.change.key.clone());
         Some(Landing {
             item: slot.id.clone(),
             generation: slot.generation,
             queue: self.head.key.clone(),
             change: slot.change.clone(),
-            needs: landed.cloned().collect(),
+            needs: landed.collect(),
             mode,
             way: if merged.kept && mode.keeps_head() { LandingWay::FastForward } else { LandingWay::Merge },
             behind: Vec::new(),
@@ -284,7 +295,11 @@ impl Work<'_> {
                 self.remember_landed(&slot.change, false);
                 self.remove(position, "DEQUEUED", MERGED_ELSEWHERE, Occasion::Dequeue)
             }
-            LandingEnd::Refused { why } => self.remove(position, "MERGE_FAILURE", &why, Occasion::MergeFailure),
+            LandingEnd::Refused { why } => {
+                let has_left = self.remove(position, "MERGE_FAILURE", &why, Occasion::MergeFailure);
+                self.remember_merged(std::slice::from_ref(&slot.change));
+                has_left
+            }
             LandingEnd::Mismatch { landed } => {
                 let why = mismatch(landing, &landed);
                 self.freeze(&slot, why)
@@ -307,6 +322,20 @@ impl Work<'_> {
             && let Some(at) = self.head.landed.iter().position(|key| !needed(key))
         {
             self.head.forget(at);
+        }
+    }
+
+    /// Remembers of changes that have left, and did not land here, those that somebody else merged by news that are left: once they are
+    /// gone nobody hears these, and what needs them has them in its branch (D08).
+    pub(super) fn remember_merged(&mut self, changes: &[ChangeRef]) {
+        if !is_dependent(&self.head) {
+            return;
+        }
+        for change in changes {
+            let is_told = self.left().any(|arrival| says_merged(arrival, change));
+            if is_told && !self.head.has_landed(change) {
+                self.remember_landed(change, false);
+            }
         }
     }
 
@@ -401,21 +430,21 @@ impl Work<'_> {
         };
     }
 
-    fn skip_unstarted(&self, item: &mut crate::item::Item) {
+    fn skip_unstarted(&self, item: &mut Item) {
         for job in item.jobs.iter_mut().filter(|job| job.status == crate::item::JobStatus::Waiting) {
-            job.status = crate::item::JobStatus::Ended {
-                result: sluice_model::build::BuildResult::Skipped,
-                detail: None,
-                started_at: None,
-                ended_at: self.now,
-                log_url: None,
-            };
+            job.status = super::graph::ended(BuildResult::Skipped, None, self.now);
         }
     }
 
     pub(super) fn remind_landing(&mut self, id: &ItemId) {
         self.plan.reminders.push(id.clone());
     }
+}
+
+/// Returns whether an arrival says that a change is merged into its branch.
+fn says_merged(arrival: &Arrival, change: &ChangeRef) -> bool {
+    let ArrivalKind::Seen { change: seen, merged, .. } = &arrival.kind else { return false };
+    *merged && seen.key == change.key && seen.branch == change.branch
 }
 
 /// Returns why a queue is frozen when something landed that was not tested.

@@ -279,8 +279,8 @@ impl Work<'_> {
     fn forward(&mut self, queue: QueueKey, id: ArrivalId, after: usize, event_id: &str, kind: ArrivalKind) {
         let at = self.now.plus_millis(after as u64);
         let layout = self.snapshot.layout.live;
-        let event_id = event_id.to_owned();
-        self.plan.forwards.push((queue, Arrival { id, at, event_id, layout, by_operator: false, kind }));
+        let (event_id, by_operator, taken_up) = (event_id.to_owned(), false, false);
+        self.plan.forwards.push((queue, Arrival { id, at, event_id, layout, by_operator, taken_up, kind }));
     }
 }
 

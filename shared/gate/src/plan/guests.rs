@@ -38,12 +38,15 @@ pub struct Door {
     pub slots: Vec<(ChangeRef, Timestamp)>,
     /// What it was asked by [`ArrivalKind::MakeWay`] and has not heard yet.
     pub asked: BTreeSet<ArrivalId>,
+    /// Why it cannot be read, if so. What it says is not known then, and nothing is written of it before a person has mended it.
+    pub unreadable: Option<String>,
 }
 
 impl Door {
-    /// Returns whether a change may stand in that queue: nothing of it stands anywhere else.
+    /// Returns whether a change may stand in that queue: it is known that nothing of it stands anywhere else.
     fn is_open_to(&self, queue: &QueueName) -> bool {
         match &self.stands_in {
+            _ if self.unreadable.is_some() => false,
             Some(other) => other == queue,
             None => self.slots.is_empty(),
         }
@@ -66,6 +69,7 @@ pub fn make_way(arrival: &Arrival, candidate: &Candidate, to: &QueueKey) -> Arri
     Arrival {
         id: ArrivalId::derive(&[arrival.id.as_str(), &to.to_string(), &candidate.change.key.to_string()]),
         kind: ArrivalKind::MakeWay { change: candidate.change.clone(), as_of: candidate.as_of, to: to.queue.clone() },
+        taken_up: false,
         ..arrival.clone()
     }
 }
@@ -110,17 +114,34 @@ impl Work<'_> {
     /// Returns whether those of an arrival that need each other may not enter yet, since one of them stands elsewhere; its own queue is
     /// asked to let it go.
     pub(super) fn waits_for_guests(&mut self, arrival: &Arrival) -> bool {
-        let closed: Vec<Candidate> = self.closed_to(arrival).into_iter().cloned().collect();
+        let closed = self.closed_to(arrival);
+        let unreadable =
+            |one: &Candidate| self.snapshot.doors.get(&one.change.key).and_then(|door| door.unreadable.as_deref());
+        if let Some((change, why)) = closed.iter().find_map(|one| Some((&one.change, unreadable(one)?))) {
+            // Nobody leaves his own queue before it is known that all may enter.
+            let told = "is not known while its own queue cannot be read";
+            self.plan.reasons.push(format!("{} waits, for where {change} stands {told}: {why}", self.head.key));
+            return true;
+        }
         for candidate in &closed {
             let key = &candidate.change.key;
             let wish = make_way(arrival, candidate, &self.head.key);
             let is_asked = self.snapshot.doors.get(key).is_none_or(|door| door.asked.contains(&wish.id));
-            if let Some(queue) = self.own_queue(key).filter(|_| !is_asked && self.has_room(1)) {
+            if let Some(queue) = self.own_queue(key).filter(|_| !is_asked && self.has_room(2)) {
                 self.plan.reasons.push(format!("{} is wanted in {}: {WHY_AS_ONE}", candidate.change, self.head.key));
                 self.plan.forwards.push((queue, wish));
+                self.take_up(arrival);
             }
         }
         !closed.is_empty()
+    }
+
+    /// Has an offer say that something leaves for it, in the very commit that asks for that: an operator who has events discarded from
+    /// then on does not have it dropped. What an operator asked for is not dropped in any case.
+    pub(super) fn take_up(&mut self, arrival: &Arrival) {
+        if matches!(arrival.kind, ArrivalKind::Enqueue { .. }) && !arrival.by_operator && !arrival.taken_up {
+            self.plan.taken_up.insert(arrival.id.clone());
+        }
     }
 
     /// Returns whether something of an arrival stands elsewhere, so that it waits.
@@ -168,7 +189,7 @@ impl Work<'_> {
     /// Returns the queue of an independent pipeline that what enters together belongs to.
     fn home_of(&self, candidates: &[Candidate]) -> Option<QueueKey> {
         let last = candidates.last()?;
-        self.own_queue(last.cycle.iter().min().unwrap_or(&last.change.key))
+        self.own_queue(last.host().unwrap_or(&last.change.key))
     }
 
     /// Returns a change's own queue; none where the configuration no longer has the pipeline.
@@ -206,6 +227,7 @@ impl Work<'_> {
             return parted;
         }
         let Some(home) = home.filter(|home| *home != self.head.key) else { return Way::Here };
+        let stood = self.head.slots.len();
         match &arrival.kind {
             ArrivalKind::Enqueue { candidates } => {
                 for candidate in candidates {
@@ -225,7 +247,9 @@ impl Work<'_> {
         if !self.has_room(SENDING_RECORDS) {
             return Way::Full;
         }
-        self.pass_on(arrival, &home);
+        // What has left here for it is not to be lost on the way.
+        let taken_up = arrival.taken_up || self.head.slots.len() < stood;
+        self.pass_on(&Arrival { taken_up, ..arrival.clone() }, &home);
         Way::Taken
     }
 

@@ -1,14 +1,23 @@
 //! How many changes a pipeline may hold (`max-changes-per-pipeline`), and what is told where it holds them.
 
-use super::{Work, is_dependent};
+use super::Work;
 use crate::arrival::{Arrival, Candidate};
+
+/// How many changes a pipeline may hold in all its queues (`max-changes-per-pipeline`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChangesLimit {
+    /// The most.
+    pub max: u32,
+    /// Those in the pipeline's other queues, as they said last: what enters several queues at the same moment may exceed it.
+    pub elsewhere: u32,
+}
 
 impl Work<'_> {
     /// Returns why candidates may not enter, where the pipeline would hold more changes than it may: those that are only tested
     /// below another one count too. The texts are Zuul's.
     pub(super) fn over_limit(&self, candidates: &[&Candidate]) -> Option<String> {
         let limit = self.snapshot.changes?;
-        let more: u64 = candidates.iter().map(|candidate| self.changes_of(candidate)).sum();
+        let more: u64 = candidates.iter().map(|candidate| candidate.changes_in(self.head.manager)).sum();
         let max = u64::from(limit.max);
         if more > max {
             return Some(format!(
@@ -23,13 +32,7 @@ impl Work<'_> {
 
     /// Returns how many changes the queue holds, those among them that are only tested below another one.
     fn changes(&self) -> u64 {
-        self.items.values().map(|item| self.changes_of(&item.candidate)).sum()
-    }
-
-    fn changes_of(&self, candidate: &Candidate) -> u64 {
-        // In a dependent pipeline what is needed stands in the queue itself, as does elsewhere what is tested as one with it.
-        let below = candidate.needs.iter().filter(|need| !candidate.is_mate(&need.change.key));
-        if is_dependent(&self.head) { 1 } else { 1 + below.count() as u64 }
+        self.items.values().map(|item| item.candidate.changes_in(self.head.manager)).sum()
     }
 
     /// Tells that the pipeline is full. Always returns true: the arrival was dealt with.

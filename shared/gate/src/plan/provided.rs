@@ -10,7 +10,7 @@ use sluice_model::change::ChangeRef;
 
 /// Where a job's requirements stand.
 pub(super) enum Required {
-    /// Builds of changes ahead that provide them, the nearest first; none where nobody ahead does.
+    /// Builds of changes ahead that provide them, each once, the nearest first; none where nobody ahead does.
     There(Vec<BuildId>),
     /// Somebody ahead provides one of them, and is not done.
     Awaited,
@@ -32,7 +32,9 @@ impl Work<'_> {
             let wanted = |offer: &&Offer| offer.provides.iter().any(|kind| job.summary.requires.contains(kind));
             for offer in provided.jobs.iter().filter(wanted) {
                 match &offer.state {
-                    OfferState::There(build) => builds.extend(build.clone()),
+                    // Changes that need each other may share it, and what it offers is there once.
+                    OfferState::There(Some(build)) if !builds.contains(build) => builds.push(build.clone()),
+                    OfferState::There(_) => {}
                     OfferState::Awaited => return Required::Awaited,
                     OfferState::Failed(result) => {
                         let (name, kinds) = (&job.summary.name, job.summary.requires.join(", "));
@@ -54,8 +56,7 @@ impl Work<'_> {
         }
         let here = |change: &ChangeRef| self.items.values().find(|other| other.candidate.change == *change);
         // What needs it in turn is not below it more than it is below that: each would wait for the other one for ever.
-        let needs = item.candidate.needs.iter().rev().filter(move |need| !item.candidate.is_tied_to(&need.change.key));
-        let needs = needs.map(|need| &need.change);
+        let needs = item.candidate.needs_one_way().rev().map(|need| &need.change);
         Box::new(needs.filter_map(move |change| match here(change) {
             Some(other) => in_queue(other),
             None => self.snapshot.provided.get(change).cloned().map(|known| Ahead::Known(Box::new(known))),

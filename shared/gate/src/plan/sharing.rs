@@ -7,6 +7,7 @@
 use super::Work;
 use super::graph::{has_room_for, leave_out, left_out_by};
 use crate::item::{Item, Job, JobStatus};
+use crate::told::{self, Told};
 use sluice_model::build::{BuildResult, RequestRef};
 use sluice_model::job::{Dependency, Shared};
 use sluice_model::{BuildId, ItemId, JobName, Timestamp};
@@ -32,6 +33,8 @@ pub(super) struct Taken {
     semaphores_first: bool,
     attempt: u32,
     status: JobStatus,
+    /// What it told, where it is over.
+    told: Told,
     /// Jobs behind it that it chose to leave out.
     left_out: Vec<(JobName, JobStatus)>,
     /// Which jobs behind it it chose, where that is known.
@@ -43,10 +46,13 @@ pub(super) struct Taken {
 impl Taken {
     /// Gives the build to a job of another item.
     pub(super) fn take(self, item: &mut Item, at: usize) {
-        let Self { build, request, alternative, semaphores_first, attempt, status, left_out, chosen, of, now } = self;
+        let Self { build, request, alternative, semaphores_first, attempt, status, told, left_out, chosen, of, now } =
+            self;
+        let room = told::room(item, at);
         let job = &mut item.jobs[at];
         (job.build, job.attempt, job.status, job.waits_for) = (Some(build.clone()), attempt, status, None);
         (job.request, job.alternative, job.semaphores_first) = (request, alternative, semaphores_first);
+        (job.told, job.taken_over) = (told.within(room), true);
         let name = job.summary.name.clone();
         if let Some(chosen) = &chosen {
             // The other one may have nothing behind it that this one has.
@@ -144,6 +150,7 @@ fn taken(build: &BuildId, other: &Item, twin: &Job, now: Timestamp) -> Taken {
         semaphores_first: twin.semaphores_first,
         attempt: twin.attempt,
         status: twin.status.clone(),
+        told: twin.told.clone(),
         left_out: left_out(other, twin),
         chosen: twin.chosen.clone().filter(|_| twin.is_served()),
         now,
@@ -173,9 +180,19 @@ fn is_behind(job: &Job, name: &JobName) -> bool {
     job.summary.dependencies.iter().any(|before| before.name == *name)
 }
 
-/// Returns whether one build can stand for the jobs of two changes of a bundle: the jobs are frozen alike, what comes before them was
-/// one build as well, and their projects and branches do not matter, or are the same.
+/// Returns whether one build can stand for the jobs of two changes of a bundle: they may be one, and what comes before them was one
+/// build as well.
 fn are_one(item: &Item, job: &Job, other: &Item, twin: &Job) -> bool {
+    let build = |item: &Item, name: &JobName| {
+        item.jobs.iter().find(|job| job.summary.name == *name).map(|job| job.build.clone())
+    };
+    let before = |dependency: &Dependency| build(item, &dependency.name) == build(other, &dependency.name);
+    may_be_one(item, job, other, twin) && job.summary.dependencies.iter().all(before)
+}
+
+/// Returns whether one build may stand for the jobs of two changes of a bundle, as far as these jobs tell: they are frozen alike, and
+/// their projects and branches do not matter, or are the same.
+pub fn may_be_one(item: &Item, job: &Job, other: &Item, twin: &Job) -> bool {
     let (own, its) = (&job.summary, &twin.summary);
     let may = match own.shared {
         Shared::Never => false,
@@ -186,12 +203,5 @@ fn are_one(item: &Item, job: &Job, other: &Item, twin: &Job) -> bool {
         }
         Shared::InCycle => true,
     };
-    let build = |item: &Item, name: &JobName| {
-        item.jobs.iter().find(|job| job.summary.name == *name).map(|job| job.build.clone())
-    };
-    let before = |dependency: &Dependency| build(item, &dependency.name) == build(other, &dependency.name);
-    may && own.name.as_str() != "noop"
-        && own.name == its.name
-        && own.hash == its.hash
-        && own.dependencies.iter().all(before)
+    may && own.name.as_str() != "noop" && own.name == its.name && own.hash == its.hash
 }

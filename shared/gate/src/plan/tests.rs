@@ -12,6 +12,7 @@ mod hold;
 mod jobs;
 mod landing;
 mod lines;
+mod needs;
 mod operators;
 mod reporters;
 mod semaphores;

@@ -26,12 +26,12 @@ pub(super) fn job_line(job: &Job, now: Timestamp) -> String {
 }
 
 /// Returns what jobs say beside lines, each with the job that says it.
-pub(super) fn notes_of(jobs: &[Job]) -> Vec<LineNote> {
+pub(super) fn notes_of<'j>(jobs: impl Iterator<Item = &'j Job>) -> Vec<LineNote> {
     let of = |job: &Job| {
         let name = job.summary.name.clone();
         job.told.notes.clone().into_iter().map(move |note| LineNote { text: format!("{name}: {}", note.text), ..note })
     };
-    jobs.iter().flat_map(of).collect()
+    jobs.flat_map(of).collect()
 }
 
 /// Returns the warnings of jobs as a paragraph, or nothing.

@@ -109,7 +109,7 @@ mod tests {
     fn record(at: u64, kind: ArrivalKind) -> Record {
         let queue = QueueKey { tenant: "t".into(), pipeline: "gate".into(), queue: "q".into() };
         let (id, event_id) = (ArrivalId::derive(&[&at.to_string()]), String::new());
-        let arrival = Arrival { id, at: Timestamp(at), event_id, layout: 1, by_operator: false, kind };
+        let arrival = Arrival { id, at: Timestamp(at), event_id, layout: 1, by_operator: false, taken_up: false, kind };
         let Write::Put { record, .. } = put_arrival(&queue, &arrival).unwrap() else { unreachable!() };
         record
     }

@@ -300,6 +300,7 @@ impl Writer {
             event_id: "event".into(),
             layout: 0,
             by_operator: false,
+            taken_up: false,
             kind: ArrivalKind::Enqueue { candidates: vec![candidate(&super::G)] },
         };
         let write = queue::put_arrival(&queue_key(TENANT, "gate", "integrated"), &arrival)?;

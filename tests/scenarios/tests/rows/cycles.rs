@@ -311,6 +311,26 @@ fn an_approval_of_one_that_is_taken_back_before_the_first_is_merged_keeps_both_o
     }
 }
 
+/// G12, Z6.5: where somebody else merges the first, as it was tested, nobody has seen that the second may follow: it does not, for its
+/// approval was taken back.
+#[test]
+fn a_bundle_of_which_somebody_merges_the_first_is_not_landed_without_asking_for_the_second() {
+    let mut site = allowing(MAIN);
+    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    site.run();
+    site.forge.approve(&a);
+    site.forge.approve(&b);
+    site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
+    site.forge.merge_by_hand(&a).expect("it merges");
+    site.forge.dismiss(&b);
+    while site.forge.next_webhook().is_some() {}
+    site.run();
+    assert_eq!(merged(&site), Vec::<u64>::new(), "nothing was merged by us");
+    assert!(!site.forge.files("org/two", "main").contains_key("b"), "what nobody approves did not land");
+    let told = buildsets(&site, &[&a]);
+    assert_eq!(told, ["org/one#1 DEQUEUED", "org/two#2 DEQUEUED"]);
+}
+
 /// Z6.5: who depends on one of them comes in behind both.
 #[test]
 fn a_change_behind_a_cycle_is_tested_and_merged_on_all_of_it() {

@@ -1,8 +1,10 @@
 //! Cells whose own records cannot be decided on: they are frozen with the reason, nothing else waits for them, and they go on once
 //! somebody has mended what was wrong.
 
-use super::{approve, merged, propose, site};
+use super::cycles::{allowing, checked, head};
+use super::{MAIN, approve, merged, propose, site};
 use async_trait::async_trait;
+use sluice_gate::queue::own_queue;
 use sluice_gate_function::Gate;
 use sluice_memory::{World, poll_once};
 use sluice_model::build::BuildResult;
@@ -16,7 +18,7 @@ use sluice_runtime::batch::{self, BROKEN_RECEIPTS_MAX, Heard, Look, LookError};
 use sluice_runtime::port::Incoming;
 use sluice_runtime::quarantine::{frozen_because, frozen_key};
 use sluice_runtime::record::{Expect, Record, Write};
-use sluice_runtime::{Ports, cell};
+use sluice_runtime::{Clock, Ports, cell};
 use sluice_scenarios::{Site, sample};
 
 fn put(site: &Site, record: Record) {
@@ -94,6 +96,35 @@ fn a_queue_whose_head_cannot_be_read_is_frozen_until_it_is_mended() {
     site.held.clear();
     approve(&mut site, &[&b]);
     assert_eq!((merged(&site), mark(&site, &queue::partition(&gate()))), (vec![1, 2], None));
+}
+
+/// Z6.5, Z7.3: of changes that need each other, each with a queue of its own, nobody knows where one stands while its queue cannot be read:
+/// they wait for that in a queue that is not frozen, and enter by themselves once it is mended.
+#[test]
+fn those_that_need_each_other_wait_for_the_queue_of_one_that_cannot_be_read() {
+    let mut site = allowing(MAIN);
+    let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
+    site.run();
+    let own = |key: &ChangeKey| QueueKey { tenant: "demo".into(), pipeline: "check".into(), queue: own_queue(key) };
+    let theirs = spoil(&site, |record| record.key == queue::head_key(&own(&b)));
+    site.forge.describe(&b, "Depends-On: https://forge.test/org/one/pull/1", false);
+    let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", &[("a", "x")]);
+    let home = queue::partition(&own(&a));
+    let waits = |site: &Site| {
+        let is_offer = |record: &Record| record.key.partition == home && record.key.sort.starts_with("arrival#");
+        site.world.records().iter().any(is_offer)
+    };
+    site.run_until(&waits);
+    let since = site.world.now();
+    site.run_until(|site| site.world.now().since(since) > 600_000);
+    assert_eq!((waits(&site), mark(&site, &home)), (true, None));
+    mend(&site, theirs, &queue::partition(&own(&b)), Poke::Queue { queue: own(&b) });
+    site.run();
+    for (change, other) in [(&a, &b), (&b, &a)] {
+        let all = checked(&site, change);
+        assert!(all.contains(&("SUCCESS".to_owned(), vec![head(&site, other)])), "{change}: {all:?}");
+    }
+    assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
 /// Z6.4: whether a change is in its branch is nothing to guess: the queue waits, and the landing bears no mark that nobody would

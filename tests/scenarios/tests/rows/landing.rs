@@ -437,6 +437,42 @@ fn a_landing_that_may_be_under_way_says_later_that_its_connection_was_removed() 
     assert_eq!(told, [false, true]);
 }
 
+/// Z6.4, D08: somebody merges a newer revision right before the forge is asked, which refuses to merge the one before: what needs the change
+/// has it in its branch.
+#[test]
+fn a_change_that_somebody_merges_while_its_merge_is_asked_for_takes_nothing_from_what_needs_it() {
+    let mut site = site();
+    let a = propose(&site, 1, &[("a", "x")]);
+    let b = site.forge.propose("org/one", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "x")]);
+    site.run();
+    site.forge.approve(&a);
+    site.forge.approve(&b);
+    site.run_until(|site| order(site).is_some());
+    let landing: Landing = decode(&order(&site).unwrap()).unwrap();
+    let is_asking = Arc::new(AtomicBool::new(true));
+    let asks = is_asking.clone();
+    site.world.decide_fates(move |step| match step.name == "forge.merge" && asks.load(Ordering::Relaxed) {
+        true => Fate::Waits,
+        false => Fate::Works,
+    });
+    let forge = site.forge.clone() as Arc<dyn Forge>;
+    let forges: BTreeMap<ConnectionName, Arc<dyn Forge>> = BTreeMap::from([("github".into(), forge)]);
+    let (reporter, poke) = (Reporter::new(site.ports(), forges), poke(&landing));
+    let mut look = pin!(reporter.look(&poke));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(look.as_mut().poll(&mut context).is_pending(), "it is about to ask");
+    site.forge.revise_from_tip(&a, &[("c", "x")]);
+    site.forge.merge_by_hand(&a).expect("it merges");
+    while site.forge.next_webhook().is_some() {}
+    is_asking.store(false, Ordering::Relaxed);
+    let Poll::Ready(looked) = look.as_mut().poll(&mut context) else { panic!("it waits for nothing") };
+    assert!(looked.is_ok(), "{looked:?}");
+    site.run();
+    assert_eq!(buildsets(&site, &[&a, &b]), ["org/one#1 DEQUEUED", "org/one#2 SUCCESS"]);
+    assert_eq!(merged(&site), [2]);
+    assert!(!frozen(&site));
+}
+
 /// Z6.4: a merge that was asked for before, and is made between the reading of the change and the next asking, is no refusal, whatever the
 /// forge says to the second.
 #[test]

@@ -218,7 +218,7 @@ fn an_enqueued_branch_that_is_gone_has_its_jobs_run_on_the_default_branch() {
 }
 
 /// Returns what an operator makes of the tenant's events, as `sluice manage-events` does.
-fn hold_back(site: &Site, discard: bool, pause: bool, results: bool) {
+pub(super) fn hold_back(site: &Site, discard: bool, pause: bool, results: bool) {
     let key = sluice_records::tenant::key(&"demo".into());
     let seen = site.world.records().into_iter().find(|record| record.key == key).unwrap();
     let mut tenant: sluice_records::tenant::Tenant = decode(&seen).unwrap();

@@ -1,5 +1,6 @@
 //! What is told of a change, and in which order.
 
+use super::cycles::{allowing, cycle};
 use super::landing::{Ahead, remove_connection};
 use super::{CONFIG, MAIN, PROJECT, approve, comments, judge, propose, site};
 use sluice_forge::{Forge, StatusReport, StatusState};
@@ -338,6 +339,34 @@ fn what_a_forge_takes_on_no_line_is_said_in_a_comment() {
     let told = comments(&site, &a);
     assert!(told.contains("- `elsewhere` line 9: unit: it is broken there"), "{told}");
     assert!(site.forge.change(&a).unwrap().lines.is_empty());
+}
+
+/// D15, Z7.4: of what a build says that runs for two changes, the one that did not order it is told what its own files are about.
+#[test]
+fn what_a_shared_build_says_of_a_file_is_told_to_the_change_whose_file_it_is() {
+    let mut site = allowing(MAIN);
+    site.returns = |job| match job {
+        "common" => serde_json::from_value(serde_json::json!({"zuul": {
+            "warnings": ["the mirror was slow"],
+            "file_comments": {
+                "a": [{"line": 1, "message": "no such word"}],
+                "b": [{"line": 1, "message": "no such word"}],
+            },
+        }}))
+        .unwrap(),
+        _ => serde_json::Map::new(),
+    };
+    let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
+    approve(&mut site, &[&a, &b]);
+    let lines: Vec<_> = site.forge.change(&b).unwrap().lines.into_values().collect();
+    assert!(!lines.is_empty() && lines.iter().all(|said| *said == ["b:1: common: no such word"]), "{lines:?}");
+    let told = comments(&site, &a);
+    assert!(told.contains("- `a` line 1: common: no such word\n- `b` line 1: common: no such word"), "{told}");
+    for change in [&a, &b] {
+        let told = comments(&site, change);
+        assert!(told.contains("Warnings:\n\n- common : the mirror was slow"), "{told}");
+    }
+    assert_eq!(site.ending(&["org/one", "org/two"], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
 /// R07, Z6.1

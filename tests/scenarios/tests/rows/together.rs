@@ -2,6 +2,7 @@
 //! the others' queues say where.
 
 use super::cycles::{allowing, checked, configured, configured_with, cycle, head, statuses};
+use super::operators::hold_back;
 use super::system_events::asked;
 use super::{CONFIG, MAIN, comments, merged, results, told};
 use sluice_gate::queue::own_queue;
@@ -12,7 +13,7 @@ use sluice_model::poke::Poke;
 use sluice_model::{ArrivalId, QueueKey};
 use sluice_records::codec::decode;
 use sluice_records::queue;
-use sluice_runtime::{Clock, cell};
+use sluice_runtime::{Clock, Record, cell};
 use sluice_scenarios::Site;
 use std::collections::BTreeSet;
 
@@ -160,6 +161,31 @@ fn a_change_that_stood_alone_in_check_leaves_quietly_and_enters_with_the_one_tha
     }
 }
 
+/// Z6.1, Z6.5: one that leaves its own queue to stand with another is not lost where an operator has events discarded before both enter.
+#[test]
+fn a_change_that_makes_way_is_tested_with_the_other_though_events_are_discarded_by_then() {
+    let mut site = allowing(MAIN);
+    hold(&mut site);
+    let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
+    site.run_until(|site| site.running().iter().any(|job| job.starts_with("of-")));
+    site.forge.describe(&b, "Depends-On: https://forge.test/org/one/pull/1", false);
+    let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", &[("a", "x")]);
+    let is_taken_up =
+        |record: &Record| record.key.sort.starts_with("arrival#") && record.body.contains("\"taken_up\":true");
+    site.run_until(|site| site.world.records().iter().any(is_taken_up));
+    // So long that a gate asks anew what operators hold back.
+    site.world.advance_millis(11_000);
+    hold_back(&site, true, false, false);
+    site.run_until(|site| queues(site) == AS_ONE);
+    site.held.clear();
+    site.run();
+    for (change, other) in [(&a, &b), (&b, &a)] {
+        assert!(checked(&site, change).contains(&ended("SUCCESS", &[head(&site, other)])), "{change}");
+        assert_eq!(statuses(&site, change), ["demo/check success"]);
+    }
+    assert_over(&site, &[&a, &b]);
+}
+
 /// D10, Z6.5: where a third one makes it a cycle of three, whose queue is another one, the two leave the queue that they stood in.
 #[test]
 fn those_that_stand_as_one_move_to_the_queue_of_a_third_that_comes_to_need_them() {
@@ -223,7 +249,7 @@ fn an_operator_takes_both_out_of_check_by_the_own_queue_of_one() {
     let (by, reason) = ("jo".to_owned(), "it hangs".to_owned());
     let kind = ArrivalKind::Dequeue { key: b.clone(), head: None, by, reason };
     let (id, event_id) = (ArrivalId("word".to_owned()), "operator".to_owned());
-    let word = Arrival { id, at: site.world.now(), event_id, layout: 0, by_operator: true, kind };
+    let word = Arrival { id, at: site.world.now(), event_id, layout: 0, by_operator: true, taken_up: false, kind };
     site.world.write_directly(queue::put_arrival(&queue, &word).unwrap());
     poll_once(cell::send(&site.ports(), &[Poke::Queue { queue }])).unwrap().unwrap();
     site.run();

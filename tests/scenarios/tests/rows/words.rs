@@ -2,6 +2,7 @@
 
 use super::unreadable::spoil;
 use super::{approve, propose, site};
+use sluice_gate::queue::own_queue;
 use sluice_gate::{Arrival, ArrivalKind, TAKEN_OUT};
 use sluice_memory::poll_once;
 use sluice_model::change::ChangeKey;
@@ -41,7 +42,7 @@ fn items(site: &Site) -> Vec<(ChangeKey, ItemId)> {
 /// Brings an operator's word to the queue, as the command does.
 fn tell(site: &Site, kind: ArrivalKind) -> Word {
     let (id, event_id) = (ArrivalId("word".to_owned()), "operator".to_owned());
-    let arrival = Arrival { id, at: site.world.now(), event_id, layout: 0, by_operator: true, kind };
+    let arrival = Arrival { id, at: site.world.now(), event_id, layout: 0, by_operator: true, taken_up: false, kind };
     let (write, word) = word::put(&integrated(), &arrival).unwrap();
     site.world.write_directly(write);
     poll_once(cell::send(&site.ports(), &[Poke::Queue { queue: integrated() }])).unwrap().unwrap();
@@ -116,11 +117,8 @@ fn a_queue_that_cannot_be_read_is_named_and_hides_no_other() {
     let mut site = site();
     site.held.insert("unit".to_owned());
     let changes: Vec<ChangeKey> = [1, 2, 3].map(|number| propose(&site, number, &[("f", "x")])).into();
-    let queue_of = |change: &ChangeKey| QueueKey {
-        tenant: "demo".into(),
-        pipeline: "check".into(),
-        queue: format!("{}#{}", change.project, change.local()).as_str().into(),
-    };
+    let queue_of =
+        |change: &ChangeKey| QueueKey { tenant: "demo".into(), pipeline: "check".into(), queue: own_queue(change) };
     let read = |site: &Site| -> Standings {
         poll_once(word::standings(&site.ports(), &"demo".into(), "check")).unwrap().unwrap()
     };

@@ -79,8 +79,11 @@ impl Oracle {
         let mut concerned = needs.chain([&item.candidate.change.key]);
         concerned.any(|key| {
             let since = stood.known_as_of.get(key).copied().unwrap_or_default();
-            let withdrawn = self.changes.get(key).into_iter().flat_map(|known| &known.withdrawn);
-            withdrawn.into_iter().any(|at| at.0 / 1_000 >= since.0 / 1_000)
+            let Some(known) = self.changes.get(key) else { return false };
+            let second = |at: Timestamp| at.0 / 1_000;
+            // Its forge tells seconds: of one that was approved in the second in which it was proposed an answer may be of in between.
+            known.withdrawn.iter().any(|at| second(*at) >= second(since))
+                || known.proposed_at.is_some_and(|at| second(at) == second(since))
         })
     }
 }

@@ -1,5 +1,7 @@
 //! A pipeline that tells of changes by mail.
 
+use super::{ASIDE, for_open_changes};
+
 /// That pipeline.
 pub const LETTERS: &str = "letters";
 
@@ -11,21 +13,10 @@ pub fn letters_yaml() -> String {
 /// Returns a pipeline that tells of changes by mail, and which job runs in it. Of its own it has settings and reporters, which are whole
 /// lines.
 pub(super) fn telling_by_mail(name: &str, job: &str, settings: &str, reporters: &str) -> String {
-    format!(
-        "
-- pipeline:
-    name: {name}
-    manager: independent
-    precedence: low
-{settings}    trigger:
-      github:
-        - event: pull_request
-          action: [opened, changed, reopened]
-    success:
-      mail: {{to: dev@example.org, from: ci@example.org}}
+    let mails = "    success:
+      mail: {to: dev@example.org, from: ci@example.org}
     failure:
-      mail: {{to: dev@example.org, from: ci@example.org}}
-{reporters}- project: {{name: ^org/t.*, {name}: {{jobs: [{job}]}}}}
-"
-    )
+      mail: {to: dev@example.org, from: ci@example.org}
+";
+    for_open_changes(name, job, &format!("{ASIDE}{settings}"), &format!("{mails}{reporters}"))
 }

@@ -2,10 +2,10 @@
 //!
 //! Which word of the operator a decision knew is in no record: it reads the tenant's head before. So where events of a tenant were ever
 //! discarded it is a fact whether an offer was taken in, read from what came of it; that none is while everybody must know of the word
-//! is judged where each write is.
+//! is judged where each write is. An offer that says that others make way for it is dropped by nobody.
 
 use super::turn::Turn;
-use sluice_gate::{Arrival, Candidate};
+use sluice_gate::{Arrival, ArrivalKind, Candidate};
 use sluice_model::ItemId;
 use sluice_model::change::ChangeRef;
 
@@ -19,6 +19,7 @@ impl Turn<'_> {
     /// Returns whether a decision did nothing with an offer that it took in, as far as it shows.
     pub(super) fn is_discarded(&self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
         !arrival.by_operator
+            && !arrival.taken_up
             && self.known.was_discarded(&self.line.key.tenant)
             && self.comes_to_nothing(arrival, candidates)
     }
@@ -26,17 +27,18 @@ impl Turn<'_> {
     /// Returns whether nothing entered, or left for what enters, by an offer that was taken in.
     pub(super) fn comes_to_nothing(&self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
         let enters = |candidate: &Candidate| self.facts.after(&self.id_of(arrival, &candidate.change)).is_some();
-        // An offer of several that need each other takes out all of them that stand here. Where one stays, news took out the other.
-        let one_stays = |candidate: &Candidate| {
-            let mut places = self.line.places.iter().filter(|place| candidate.cycle.contains(&place.change.key));
-            places.any(|place| !place.is_decided() && self.facts.items.contains_key(&place.id))
+        // News by which something leaves were taken in with the offer. Had that taken it out, they would have found nothing.
+        let has_news = |candidate: &Candidate| {
+            let key = &candidate.change.key;
+            let is_of_it = |kind: &ArrivalKind| matches!(kind, ArrivalKind::Seen { change, .. } if change.key == *key);
+            self.facts.taken.iter().any(|(_, arrival)| is_of_it(&arrival.kind))
         };
         let replaces = |candidate: &Candidate| {
             let mut left = self.facts.left.values();
             left.any(|set| {
                 set.item.candidate.change.key == candidate.change.key
                     && REPLACED.iter().any(|why| set.why.starts_with(why))
-                    && !(set.why.starts_with(FOLLOWED) && one_stays(candidate))
+                    && !(set.why.starts_with(FOLLOWED) && has_news(candidate))
             })
         };
         let moves = |candidate: &Candidate| candidate.moved_from.is_some();

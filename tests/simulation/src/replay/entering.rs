@@ -124,10 +124,12 @@ impl Turn<'_> {
         if !same_branch {
             self.leave(id, "DEQUEUED");
         } else if is_gone && is_merged && !is_landing {
+            let together = self.changes_at(self.line.bundle(at));
             self.leave(id, "DEQUEUED");
             if !self.line.has_landed(change) {
                 self.line.landed.push((change.key.clone(), String::new()));
             }
+            self.remember_merged(&together);
         } else if !same_head {
             self.leave(id, "DEQUEUED");
         } else if is_gone && !is_landing {

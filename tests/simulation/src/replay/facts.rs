@@ -106,6 +106,12 @@ impl Known {
         Self { one, ..Self::default() }
     }
 
+    /// Returns what is known where an operator had events of a tenant discarded.
+    #[cfg(test)]
+    pub(super) fn discarding(tenant: &TenantName) -> Self {
+        Self { discarded: BTreeSet::from([tenant.clone()]), ..Self::default() }
+    }
+
     /// Returns how many builds may hold a semaphore at once.
     pub(super) fn places_of(&self, semaphore: &str) -> usize {
         most(semaphore, self.one)

@@ -2,7 +2,8 @@
 
 use super::line::{Answer, Line, Place};
 use super::turn::Turn;
-use sluice_gate::{Landing, LandingEnd, Standing};
+use sluice_gate::{Arrival, ArrivalKind, Landing, LandingEnd, Standing};
+use sluice_model::change::ChangeRef;
 use sluice_model::git::Oid;
 use std::ops::Range;
 
@@ -51,8 +52,18 @@ impl Turn<'_> {
             }
             _ => return self.succeed(bundle),
         };
+        if self.may_run_otherwise(at, result) {
+            return false;
+        }
         self.leave_together(at, result);
         true
+    }
+
+    /// Returns whether configuration was on its way by which a place may run what it does not run as it is. That is in no record of the
+    /// queue's: that it leaves for this before that is there, or not, is a fact.
+    fn may_run_otherwise(&self, at: usize, result: &str) -> bool {
+        let is_about_configuration = matches!(result, "CONFIG_ERROR" | "NO_JOBS");
+        is_about_configuration && self.line.lands && !self.facts.left.contains_key(&self.line.places[at].id)
     }
 
     /// Returns whether all is known that decides about a place, by the layout that the queue is at.
@@ -123,7 +134,7 @@ impl Turn<'_> {
                 true
             }
             LandingEnd::Refused { .. } => {
-                self.leave_together(at, "MERGE_FAILURE");
+                self.leave_refused(at);
                 true
             }
             LandingEnd::MergedElsewhere { .. } => {
@@ -236,9 +247,42 @@ impl Turn<'_> {
     /// Takes out what somebody else merged, with those that need it in turn: what else needs it has it from now on.
     fn leave_merged(&mut self, at: usize) {
         let change = self.line.places[at].change.clone();
+        let together = self.changes_at(self.line.bundle(at));
         self.leave_together(at, "DEQUEUED");
         if !self.line.has_landed(&change) {
             self.line.landed.push((change.key, String::new()));
+        }
+        self.remember_merged(&together);
+    }
+
+    /// Takes out what its forge did not merge.
+    fn leave_refused(&mut self, at: usize) {
+        let together = self.changes_at(self.line.bundle(at));
+        self.leave_together(at, "MERGE_FAILURE");
+        self.remember_merged(&together);
+    }
+
+    /// Returns the changes of some places.
+    pub(super) fn changes_at(&self, places: Range<usize>) -> Vec<ChangeRef> {
+        self.line.places[places].iter().map(|place| place.change.clone()).collect()
+    }
+
+    /// Remembers of changes that have left those that somebody else merged, where news that were there say so: what needs them has them.
+    /// Whether news had come by then is in no record, so that what is remembered is believed where any say so.
+    pub(super) fn remember_merged(&mut self, changes: &[ChangeRef]) {
+        if !self.line.is_dependent() {
+            return;
+        }
+        for change in changes {
+            let says_so = |(_, arrival): &(String, Arrival)| {
+                let ArrivalKind::Seen { change: seen, merged, .. } = &arrival.kind else { return false };
+                *merged && seen.key == change.key && seen.branch == change.branch
+            };
+            let is_told = self.facts.waiting.iter().chain(&self.facts.taken).any(says_so);
+            let is_remembered = self.facts.head.landed.contains(&change.key);
+            if is_told && is_remembered && !self.line.has_landed(change) {
+                self.line.landed.push((change.key.clone(), String::new()));
+            }
         }
     }
 
@@ -278,6 +322,9 @@ impl Turn<'_> {
         });
         if let Some((id, configuration)) = cannot {
             let result = if configuration { "CONFIG_ERROR" } else { "MERGE_CONFLICT" };
+            if self.may_run_otherwise(bundle.start, result) {
+                return false;
+            }
             for _ in bundle.clone() {
                 let own = if self.line.places[bundle.start].id == id { result } else { "FAILURE" };
                 self.remove(bundle.start, own);
@@ -298,6 +345,9 @@ impl Turn<'_> {
         } else {
             return self.succeed(bundle);
         };
+        if self.may_run_otherwise(bundle.start, result) {
+            return false;
+        }
         self.leave_together(bundle.start, result);
         true
     }
@@ -338,7 +388,7 @@ impl Turn<'_> {
                     return true;
                 }
                 LandingEnd::Refused { .. } if is_first => {
-                    self.leave_together(at, "MERGE_FAILURE");
+                    self.leave_refused(at);
                     return true;
                 }
                 LandingEnd::MergedElsewhere { .. } if is_first => {

@@ -108,7 +108,9 @@ impl Turn<'_> {
         let to = to.map(partition);
         self.facts.sent.iter().any(|(partition, sent)| {
             let is_there = to.as_ref().is_none_or(|to| to == partition);
-            is_there && Arrival { id: arrival.id.clone(), ..sent.clone() } == *arrival
+            // Something may have left for it in the same decision; that something left before is not forgotten.
+            let (id, taken_up) = (arrival.id.clone(), arrival.taken_up);
+            is_there && (sent.taken_up || !taken_up) && Arrival { id, taken_up, ..sent.clone() } == *arrival
         })
     }
 

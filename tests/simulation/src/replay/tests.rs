@@ -169,6 +169,7 @@ fn what_is_tested_for_itself_begins_anew_on_what_is_newer() {
             event_id: "event".to_owned(),
             layout: 1,
             by_operator: false,
+            taken_up: false,
             kind: ArrivalKind::Enqueue { candidates: vec![again] },
         };
         let facts = Facts { taken: vec![("arrival".to_owned(), arrival)], ..nothing_new() };
@@ -332,7 +333,7 @@ fn own_line(number: u64, places: Vec<Place>) -> Line {
 /// Returns a revision of a queue that took this in.
 fn told(line: &Line, kind: ArrivalKind) -> Facts {
     let (id, event_id) = (ArrivalId::derive(&["told"]), "event".to_owned());
-    let arrival = Arrival { id, at: Timestamp(1), event_id, layout: 1, by_operator: false, kind };
+    let arrival = Arrival { id, at: Timestamp(1), event_id, layout: 1, by_operator: false, taken_up: false, kind };
     let mut head = Head::new(line.key.clone(), Manager::Independent, 0, 1);
     head.stands_in.clone_from(&line.stands_in);
     Facts { head, taken: vec![("arrival".to_owned(), arrival)], ..nothing_new() }
@@ -373,6 +374,20 @@ fn changes_that_need_each_other_enter_the_queue_of_the_first_as_one() {
     let mut turn = Turn::new(line, &facts, &known);
     turn.play();
     assert_eq!(turn.differences_elsewhere(&facts), Vec::<String>::new());
+}
+
+/// Z6.1: where events are discarded, whether an offer was dropped is read from what came of it; one that was taken up before is not.
+#[test]
+fn an_offer_that_was_taken_up_is_dropped_by_nobody() {
+    for (taken_up, enter) in [(false, 0), (true, 2)] {
+        let line = own_line(1, Vec::new());
+        let mut facts = told(&line, ArrivalKind::Enqueue { candidates: as_one([1, 2]) });
+        facts.taken[0].1.taken_up = taken_up;
+        let known = Known::discarding(&line.key.tenant);
+        let mut turn = Turn::new(line, &facts, &known);
+        turn.play();
+        assert_eq!(turn.line.places.len(), enter, "{taken_up}");
+    }
 }
 
 /// D10: what the own queue of a guest is told is for where that stands, and what another queue is told of it once it has left is for its

@@ -10,6 +10,7 @@ use crate::people::uploaded;
 use crate::plays::{EXPRESS, Play, lands};
 use crate::shape::{Shape, TenantShape, Weather, project_yaml};
 use crate::windows::Window;
+use sluice_gate::queue::own_queue;
 use sluice_gate::{Item, Job, JobStatus, Landing};
 use sluice_model::change::ChangeKey;
 use sluice_model::{BuildId, QueueKey};
@@ -391,11 +392,7 @@ impl Sim {
 }
 
 fn check_of(change: &ChangeKey) -> QueueKey {
-    QueueKey {
-        tenant: TENANT.into(),
-        pipeline: "check".into(),
-        queue: sluice_model::QueueName(format!("{}#{}", change.project, change.local())),
-    }
+    QueueKey { tenant: TENANT.into(), pipeline: "check".into(), queue: own_queue(change) }
 }
 
 /// Returns the site of a scene, where nothing happens by itself.

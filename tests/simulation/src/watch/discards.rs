@@ -13,8 +13,9 @@ impl Watch {
         let Some(head) = self.held(&self.pauses.discards, write) else { return Ok(()) };
         let Some(arrival): Option<Arrival> = read(write.before.as_ref())? else { return Ok(()) };
         let ArrivalKind::Enqueue { candidates } = &arrival.kind else { return Ok(()) };
-        // What stood in another queue of the tenant goes on in this one.
-        if arrival.by_operator || candidates.iter().any(|candidate| candidate.moved_from.is_some()) {
+        // What stood in another queue of the tenant goes on in this one, and what somebody left for was taken up before.
+        let is_begun = arrival.by_operator || arrival.taken_up;
+        if is_begun || candidates.iter().any(|candidate| candidate.moved_from.is_some()) {
             return Ok(());
         }
         let queue = head.key.to_string();

@@ -97,9 +97,15 @@ impl Watch {
 pub(super) fn is_sent_on(arrival: &Arrival, transaction: &[Written]) -> Result<bool, String> {
     for write in transaction.iter().filter(|write| key_of(write).is_some_and(|key| kind(key) == Kind::Arrival)) {
         let sent: Option<Arrival> = read(write.after.as_ref())?;
-        if sent.is_some_and(|sent| Arrival { id: arrival.id.clone(), ..sent } == *arrival) {
+        if sent.is_some_and(|sent| is_passed_on(arrival, &sent)) {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// Returns whether what was sent is an arrival as it was, but for its name there, and that something may have left for it meanwhile.
+fn is_passed_on(arrival: &Arrival, sent: &Arrival) -> bool {
+    let is_taken_up_still = sent.taken_up || !arrival.taken_up;
+    is_taken_up_still && Arrival { id: arrival.id.clone(), taken_up: arrival.taken_up, ..sent.clone() } == *arrival
 }

@@ -255,8 +255,8 @@ impl Bench {
     pub fn arrive(&mut self, kind: ArrivalKind) {
         self.now = self.now.plus_millis(1);
         let id = ArrivalId(format!("arrival-{:06}", self.now.0));
-        let event_id = "event".to_owned();
-        self.arrivals.push(Arrival { id, at: self.now, event_id, layout: 0, by_operator: false, kind });
+        let (event_id, by_operator, taken_up) = ("event".to_owned(), false, false);
+        self.arrivals.push(Arrival { id, at: self.now, event_id, layout: 0, by_operator, taken_up, kind });
     }
 
     /// An operator takes a change out, whatever revision of it is there.
@@ -372,6 +372,7 @@ impl Bench {
             + 4 * plan.removed.len()
             + plan.reported.len()
             + plan.taken.len()
+            + plan.taken_up.len()
             + 2 * plan.orders.len()
             + of_stop * plan.stops.len()
             + plan.resumes.len()
@@ -428,6 +429,7 @@ impl Bench {
             self.head = head;
         }
         self.arrivals.retain(|arrival| !plan.taken.contains(&arrival.id));
+        self.take_up(&plan.taken_up);
         for landing in plan.withdrawn {
             self.landings.insert(landing.item.clone(), landing);
         }

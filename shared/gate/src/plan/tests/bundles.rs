@@ -3,6 +3,7 @@
 
 use super::bench::{Bench, after, job};
 use crate::plan::{LayoutNumbers, RunSeen};
+use crate::report::Action;
 use insta::assert_snapshot;
 use sluice_model::LabelName;
 use sluice_model::build::BuildResult::{Failure, Retry, Success};
@@ -160,6 +161,70 @@ fn a_shared_build_that_ended_leaves_out_what_the_other_change_alone_has_behind_i
         bench.finish();
         assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS"], "{chosen}");
     }
+}
+
+/// Returns what a build says of a file and to people.
+fn saying() -> serde_json::Map<String, serde_json::Value> {
+    let told = serde_json::json!({ "zuul": {
+        "warnings": ["the mirror was slow"],
+        "file_comments": { "a.py": [{ "line": 3, "message": "unused" }] },
+    } });
+    told.as_object().cloned().unwrap()
+}
+
+/// Returns what is told beside lines: of which change, how much its own builds say, and how much those that it took over.
+fn lines(bench: &Bench) -> Vec<(char, usize, usize)> {
+    let actions = bench.reports.iter().flat_map(|report| report.actions.iter().map(move |action| (report, action)));
+    let told = actions.filter_map(|(report, action)| match action {
+        Action::Lines { notes, of_mates, .. } => {
+            Some((char::from_u32(report.change.key.number()? as u32)?, notes.len(), of_mates.len()))
+        }
+        _ => None,
+    });
+    let mut told: Vec<_> = told.collect();
+    told.sort_unstable();
+    told
+}
+
+/// D15, Z7.4: each change is told what a build says that runs for both, whenever it took the build over.
+#[test]
+fn what_a_shared_build_says_is_told_to_all_that_share_it() {
+    let build = |hash: &str| JobSummary { shared: Shared::InCycle, hash: hash.to_owned(), ..job("build") };
+    for is_over in [false, true] {
+        let mut bench = gate();
+        bench.own_jobs.insert('A', vec![build("one")]);
+        bench.own_jobs.insert('B', vec![build(if is_over { "two" } else { "one" })]);
+        bench.approve_cycle("AB", "");
+        bench.run();
+        bench.end_returning('A', "build", Success, saying());
+        bench.run();
+        if is_over {
+            bench.own_jobs.insert('B', vec![build("one")]);
+            bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+            bench.run();
+            assert!(at_work(&bench).is_empty(), "B's is A's, which has ended");
+        }
+        bench.finish();
+        assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS"]);
+        let warned = bench.comments().iter().filter(|text| text.contains("- build : the mirror was slow")).count();
+        assert_eq!((warned, lines(&bench)), (2, vec![('A', 1, 0), ('B', 0, 1)]), "over before: {is_over}");
+    }
+}
+
+/// D15, Z7.4: what a build says that a change ordered itself, after one that it shared, is its own.
+#[test]
+fn what_a_further_attempt_says_is_told_of_the_change_that_ordered_it() {
+    let mut bench = sharing(1, &["small"]);
+    let mut other = bench.jobs.clone();
+    other[0].hash = "another".to_owned();
+    bench.own_jobs.insert('A', other);
+    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+    bench.run();
+    bench.end('B', "job-00", Retry);
+    assert!(bench.run().contains("run B job-00 (attempt 2)"), "nobody shares it any more");
+    bench.end_returning('B', "job-00", Success, saying());
+    bench.finish();
+    assert_eq!((lines(&bench), bench.left.len()), (vec![('B', 1, 0)], 2));
 }
 
 /// Z6.5: what one of them needs by now stands ahead of both, so that nothing has to begin again.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use sluice_config::pipeline::Manager;
 use sluice_model::LabelName;
 use sluice_model::build::BuildResult::{self, Failure, Retry, RetryLimit, Skipped, Success};
-use sluice_model::job::{Dependency, JobSummary};
+use sluice_model::job::{Dependency, JobSummary, Shared};
 
 fn map(value: Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap()
@@ -342,6 +342,22 @@ fn a_job_waits_for_what_a_change_ahead_provides_and_is_given_it() {
     assert_eq!(order(&bench, 'A', "user").providers, []);
     assert_eq!(order(&bench, 'B', "user").providers, [build('A')]);
     assert_eq!(order(&bench, 'C', "user").providers, [build('B'), build('A')]);
+}
+
+/// Z4.3, D15: what a build provides that two changes ahead share is given once.
+#[test]
+fn what_a_shared_build_provides_is_given_once() {
+    let mut bench = Bench::gate(&[]);
+    image_jobs(&mut bench);
+    bench.jobs[0].shared = Shared::InCycle;
+    bench.in_project('B', "two");
+    bench.approve_cycle("AB", "");
+    bench.approve("C");
+    bench.run();
+    bench.end('A', "build", Success);
+    bench.end('C', "build", Success);
+    bench.run();
+    assert_eq!(order(&bench, 'C', "user").providers, [order(&bench, 'A', "build").build.clone()]);
 }
 
 /// S07: of a change that is merged nothing is given.

@@ -354,3 +354,82 @@ fn what_stands_where_it_is_wanted_makes_no_way_for_that() {
     bench.run();
     assert_eq!((bench.head.slots.len(), bench.arrivals.len(), bench.left.len()), (2, 0, 0));
 }
+
+/// Z6.1, Z6.5: an offer that others were asked to make way for was taken up before an operator had events discarded: dropped, it would lose
+/// whoever has made way by then. Of what is offered later nobody makes way for anything.
+#[test]
+fn what_others_make_way_for_is_not_discarded_any_more() {
+    let mut bench = home();
+    let b = bench.change('B').key;
+    let standing = (bench.change('B'), Timestamp(5));
+    bench.doors.get_mut(&b).unwrap().slots.push(standing);
+    bench.approve_cycle("AB", "");
+    bench.look();
+    assert_eq!(sent(&bench), ["B: make way for A"]);
+    bench.hold.discards = true;
+    bench.approve_cycle("AB", "");
+    bench.look();
+    let taken_up: Vec<bool> = bench.arrivals.iter().map(|arrival| arrival.taken_up).collect();
+    assert_eq!(taken_up, [true], "the other one is dropped");
+    bench.doors.insert(b, Door::default());
+    bench.run();
+    assert_eq!((bench.arrivals.len(), bench.head.slots.len(), said(&bench)), (0, 2, "B in A".to_owned()));
+}
+
+/// Z6.1, Z6.5: what has left another queue for an offer is not discarded with it where that is sent.
+#[test]
+fn an_offer_that_something_left_for_says_so_where_it_is_sent() {
+    let mut bench = home();
+    bench.approve("B");
+    bench.run();
+    bench.approve_cycle("AB", "");
+    bench.run();
+    bench.approve("B");
+    bench.run();
+    let taken_up: Vec<bool> = bench.forwards.iter().map(|(_, arrival)| arrival.taken_up).collect();
+    assert_eq!((sent(&bench), taken_up), (vec!["B: enqueue B".to_owned(); 2], vec![false, true]));
+}
+
+/// Z6.5, Z7.3: where one stands that need each other nobody knows while its own queue cannot be read: nobody leaves for them, whatever else
+/// is in the first one's queue goes on, and they enter when that is mended.
+#[test]
+fn those_that_need_each_other_wait_until_the_own_queue_of_each_can_be_read() {
+    let mut bench = own_queue_of('A', "BC");
+    bench.approve("A");
+    bench.run();
+    let (b, c) = (bench.change('B'), bench.change('C'));
+    let unreadable = Some("its record says nothing".to_owned());
+    bench.doors.insert(b.key.clone(), Door { unreadable, ..Door::default() });
+    bench.doors.insert(c.key.clone(), Door { slots: vec![(c.clone(), Timestamp(1))], ..Door::default() });
+    bench.approve_cycle("ABC", "");
+    bench.run();
+    assert_eq!((sent(&bench), bench.arrivals.len(), bench.head.slots.len()), (Vec::new(), 1, 1));
+    bench.finish();
+    assert_eq!((bench.left.join(", "), bench.arrivals.len()), ("A SUCCESS".to_owned(), 1), "what stands there ends");
+    bench.dequeue('C');
+    bench.run();
+    assert_eq!(sent(&bench), ["C: dequeue"], "an operator is heard");
+    for change in [b, c] {
+        bench.doors.insert(change.key, Door::default());
+    }
+    bench.run();
+    assert_eq!((bench.arrivals.len(), said(&bench)), (0, "B in A, C in A".to_owned()));
+}
+
+/// Z6.5, Z7.3: what stands as one is tested and leaves though the own queue of one cannot be read; what that says of where its change
+/// stands is mended when it can be read again, by whatever is told of it then.
+#[test]
+fn those_that_stand_as_one_leave_though_the_own_queue_of_one_cannot_be_read() {
+    let mut bench = home();
+    bench.approve_cycle("AB", "");
+    bench.run();
+    let b = bench.change('B').key;
+    let unreadable = Some("its record says nothing".to_owned());
+    bench.doors.insert(b.clone(), Door { unreadable, ..Door::default() });
+    bench.finish();
+    assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS"]);
+    bench.doors.insert(b, Door { stands_in: Some("A".into()), ..Door::default() });
+    bench.seen('B', None);
+    bench.run();
+    assert_eq!((sent(&bench), said(&bench)), (vec!["B: seen".to_owned()], String::new()));
+}

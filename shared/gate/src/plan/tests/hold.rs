@@ -1,9 +1,10 @@
 //! What operators hold back.
 
-use super::bench::Bench;
+use super::bench::{Bench, job};
 use crate::plan::Hold;
 use crate::queue::Standing;
 use insta::assert_snapshot;
+use sluice_config::pipeline::Manager;
 use sluice_model::build::BuildResult::Success;
 
 /// Z6.1, G13: what arrives waits in its order, and what an operator says is heard all the same. What is there goes on, but for a
@@ -75,6 +76,22 @@ fn while_trigger_events_are_discarded_nothing_enters_and_what_is_taken_back_leav
     bench.hold = Hold::default();
     assert_snapshot!(bench.run(), @"");
     assert!(bench.head.slots.is_empty() && bench.arrivals.is_empty());
+}
+
+/// Z6.1: what is half done when an operator has events discarded is done.
+#[test]
+fn an_offer_that_needs_several_plans_is_not_discarded_between_them() {
+    let mut bench = Bench::new(Manager::Independent, &[]);
+    bench.jobs = (0..60).map(|number| job(&format!("job-{number}"))).collect();
+    bench.approve("A");
+    bench.run();
+    bench.revise('A');
+    bench.approve("A");
+    bench.look();
+    assert_eq!((bench.arrivals.len(), bench.left.len()), (1, 0), "one plan does not stop all that is under way");
+    bench.hold = Hold { discards: true, ..Hold::default() };
+    bench.run();
+    assert_eq!((bench.left.join(", "), bench.head.slots.len()), ("A DEQUEUED".to_owned(), 1));
 }
 
 /// Z6.1: what an operator has enqueued is no event, and waits for none.

@@ -22,6 +22,13 @@ impl Bench {
         }
     }
 
+    /// Has offers say that they are taken up.
+    pub(super) fn take_up(&mut self, offers: &BTreeSet<ArrivalId>) {
+        for offer in self.arrivals.iter_mut().filter(|arrival| offers.contains(&arrival.id)) {
+            offer.taken_up = true;
+        }
+    }
+
     /// Carries out the landing that is wanted, as a forge would. Returns whether there was one.
     pub fn land(&mut self) -> bool {
         let Some(id) = self.next_landing() else { return false };
