@@ -1,7 +1,8 @@
 //! Revisions as people made them, and what each of the ways to merge makes of a branch with one.
 
-use super::{Known, Merged, Oracle};
+use super::{Known, Merged, Oracle, branch_of};
 use crate::truth;
+use sluice_gate::Item;
 use sluice_model::ProjectName;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::{MergeMode, Oid};
@@ -63,6 +64,19 @@ impl Oracle {
         Some((&revision.base, revision.tree()?))
     }
 
+    /// Returns a tree with an item's change, and with what that needs of the same branch but had not landed by one of its states: a queue
+    /// that knows of a landing has it put there no more, whatever became of it since.
+    pub(super) fn put_beside_landed(&self, item: &Item, onto: &Tree, onto_at: usize) -> Option<Tree> {
+        let own = &item.candidate.change;
+        let has_landed = |need: &ChangeRef| {
+            let merged_at = self.changes.get(&need.key).and_then(|known| known.merged_at);
+            merged_at.is_some_and(|merged_at| merged_at <= onto_at)
+        };
+        let needs = item.candidate.needs.iter().map(|need| &need.change);
+        let below = needs.filter(|need| branch_of(need) == branch_of(own) && !has_landed(need));
+        below.chain([own]).try_fold(onto.clone(), |tree, change| self.put_one(change, tree, Some(onto_at)))
+    }
+
     /// Returns what a tree is with a change's revision; `None` where that does not merge. `onto_at` is which of its branch's states the
     /// tree is made on, where the change may be in that already.
     pub(super) fn put_one(&self, change: &ChangeRef, tree: Tree, onto_at: Option<usize>) -> Option<Tree> {
@@ -81,8 +95,8 @@ impl Oracle {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Said;
     use super::super::fixtures::change;
-    use super::super::{Said, branch_of};
     use super::*;
     use sluice_model::change::{ChangeFacts, Permission, Review, ReviewState};
     use sluice_model::git::Commit;
