@@ -102,7 +102,7 @@ pub enum News {
     /// An item that was told left since its last jobs are over.
     Over(Box<Buildset>),
     /// A change was offered to a queue whose pipeline had no room for it.
-    NoRoom(ChangeRef, QueueKey),
+    NoRoom(Box<ChangeRef>, QueueKey),
     /// Worth a line.
     Line(String),
 }

@@ -53,7 +53,8 @@ impl Watch {
             }
         }
         let refused = refused(transaction)?;
-        let told = refused.iter().map(|(report, _)| News::NoRoom(report.change.clone(), report.queue.clone()));
+        let told =
+            refused.iter().map(|(report, _)| News::NoRoom(Box::new(report.change.clone()), report.queue.clone()));
         news.extend(told);
         // Nobody reads what other queues hold where nothing is offered: what comes again by news of it has its place.
         let queue = offered.and_then(|own| self.written.iter().find(|queue| partition(queue) == own));
@@ -128,8 +129,8 @@ fn refused(transaction: &[Written]) -> Result<Vec<(Report, u64)>, String> {
     for record in new.filter(|record| kind(&record.key) == Kind::Report) {
         let Some((_, text)) = record.body.split_once(TOLD) else { continue };
         let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
-        let report: Option<Report> = read(Some(record))?;
-        refused.extend(report.zip(digits.parse().ok()));
+        let (report, more): (Option<Report>, Option<u64>) = (read(Some(record))?, digits.parse().ok());
+        refused.extend(report.zip(more));
     }
     Ok(refused)
 }
