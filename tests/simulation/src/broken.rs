@@ -7,6 +7,7 @@ use crate::plays::files::DOCS;
 use crate::plays::mails::LETTERS;
 use crate::plays::publications::BROADCAST;
 use crate::plays::reloads::SURPLUS;
+use crate::plays::room;
 use async_trait::async_trait;
 use serde_json::Value;
 use sluice_model::Timestamp;
@@ -161,6 +162,12 @@ pub enum Mutation {
     SwappedPlaces,
     /// The own queue of a change never says that this stands in another one, as one with others.
     LostGuests,
+    /// Nobody tells whoever merges what has landed of what a change needs.
+    ForgottenLandings,
+    /// Nobody counts how many changes a pipeline holds.
+    UncountedChanges,
+    /// A pipeline is taken to have no room for any change.
+    NoRoom,
 }
 
 /// Whose head.
@@ -212,7 +219,12 @@ impl Mutation {
             Self::NoNeeds => "max-dependencies: 0, ",
             _ => few_needs::LIMIT,
         };
-        yaml.replace(few_needs::LIMIT, most)
+        let changes = match self {
+            Self::UncountedChanges => "",
+            Self::NoRoom => "max-changes-per-pipeline: 0, ",
+            _ => room::LIMIT,
+        };
+        yaml.replace(few_needs::LIMIT, most).replace(room::LIMIT, changes)
     }
 
     /// Returns whether it is the replay that has to notice it; elsewhere it notices too much.
@@ -362,6 +374,10 @@ impl Mutation {
                                 Some(2..) => 0.into(),
                                 _ => was,
                             });
+                        }
+                        Self::ForgottenLandings if record.key.sort.starts_with("item#") => {
+                            let path = ["ask", "asked", "landed"];
+                            record.body = with_field(&record.body, &path, |_| Value::Array(Vec::new()));
                         }
                         Self::LayoutsAhead
                             if record.key.partition.starts_with("tenant#") && record.key.sort == "head" =>

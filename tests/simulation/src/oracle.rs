@@ -20,6 +20,7 @@ mod reloads;
 mod required;
 mod retests;
 mod revisions;
+mod room;
 mod timers;
 mod undone;
 mod unruly;
@@ -79,6 +80,8 @@ pub struct Oracle {
     due_refs: Vec<refs::Due>,
     /// Branches that were deleted.
     deleted: BTreeSet<BranchKey>,
+    /// Changes with the pipelines that had no room for them.
+    without_room: BTreeSet<(ChangeKey, String)>,
     reloads: reloads::Reloads,
     /// Whether the pipeline that comes and goes has ever gone.
     is_reconfigured: bool,
@@ -532,11 +535,11 @@ impl Oracle {
         let first = stood.first_tips.get(&branch).copied().unwrap_or_default();
         let is_gate = lands(set.queue.pipeline.as_str());
         let merged_at = self.changes.get(&item.candidate.change.key).and_then(|known| known.merged_at);
-        (first..tips.len()).rev().filter_map(move |at| {
+        let states = (first..tips.len()).rev().filter_map(move |at| {
             // What was in its branch when its event was told, which may have been kept for long, is tested as the branch is, in
             // whatever way it was put there.
             if item.candidate.merged.is_some() && !is_gate {
-                return merged_at.filter(|merged_at| *merged_at <= at).map(|_| Some(tips[at].tree.clone()));
+                return merged_at.filter(|merged_at| *merged_at <= at).map(|_| [Some(tips[at].tree.clone()), None]);
             }
             // What landed is a tip of its own by now; what the same push landed behind it is no matter.
             let landed = usize::from(is_gate && set.result == "SUCCESS");
@@ -546,8 +549,11 @@ impl Oracle {
             if is_gate && (tips[at].tree_id != *base || own_later > landed) {
                 return None;
             }
-            Some(self.put(item, &tips[at].tree, at, !is_gate))
-        })
+            let tree = &tips[at].tree;
+            let beside = if is_gate { None } else { self.put_beside_landed(item, tree, at) };
+            Some([self.put(item, tree, at, !is_gate), beside])
+        });
+        states.flatten()
     }
 
     /// Returns a tree with what an item needs of the same branch, and itself.
@@ -573,7 +579,8 @@ impl Oracle {
             let mut later = tips.iter().enumerate().skip(first);
             later.any(|(at, tip)| {
                 let put = |with_needs| self.put(&of_branch, &tip.tree, at, with_needs);
-                put(false).is_none() || put(true).is_none()
+                let beside = || self.put_beside_landed(&of_branch, &tip.tree, at);
+                put(false).is_none() || put(true).is_none() || beside().is_none()
             })
         }) || self.conflicts_as_one(item, stood)
     }

@@ -6,6 +6,7 @@ mod events;
 mod holds;
 mod offered_refs;
 mod reloads;
+mod reverts;
 mod reviews;
 mod tags;
 mod thoughts;
@@ -17,6 +18,7 @@ use crate::reviews::is_review;
 use crate::shape::Shape;
 use crate::site::{Site, branch_of};
 use crate::story::Story;
+use reverts::Regrets;
 use sluice_gate::{ArrivalKind, Head};
 use sluice_model::change::{ChangeKey, ChangeRef, ChangeStatus};
 use sluice_model::git::BranchKey;
@@ -58,6 +60,9 @@ const DISCARDS_PER_MILLE: u64 = 200;
 /// Things out of 1000 that people do where a job comes and goes that have it come or go.
 const RELOADS_PER_MILLE: u64 = 150;
 
+/// Things out of 1000 that people do where what landed may be taken back that take something back.
+const REVERTS_PER_MILLE: u64 = 200;
+
 /// Queues as they stand.
 type Heads = BTreeMap<QueueKey, Head>;
 
@@ -83,6 +88,7 @@ pub struct People {
     /// Tenants of which operators hold something back, or discard it.
     held_back: BTreeSet<TenantName>,
     thoughts: Thoughts,
+    regrets: Regrets,
     /// When somebody does something next; `None` when all is done.
     pub next_at: Option<Timestamp>,
     /// Whether the next merge brings more than it should, as the oracle knows.
@@ -109,6 +115,7 @@ impl People {
             sides_count: 0,
             held_back: BTreeSet::new(),
             thoughts: Thoughts::new(seed),
+            regrets: Regrets::new(seed),
             next_at: Some(now),
             is_sabotaged: false,
         }
@@ -239,6 +246,9 @@ impl People {
         }
         if self.shape.has(Play::Tags) && self.random.per_mille(REFS_PER_MILLE) {
             return self.put_tag(site, oracle, story);
+        }
+        if self.shape.has(Play::Reverts) && self.random.per_mille(REVERTS_PER_MILLE) {
+            return self.revert(site, oracle, story);
         }
         if self.random.per_mille(OPERATORS_PER_MILLE) {
             return self.operate(site, heads, oracle, story);

@@ -11,6 +11,8 @@ pub mod offered_refs;
 pub mod publications;
 pub mod reloads;
 pub mod required;
+pub mod reverts;
+pub mod room;
 pub mod tags;
 pub mod timers;
 
@@ -109,6 +111,10 @@ pub enum Play {
     Publications,
     /// A job of each project is given another one of its tenant.
     RequiredProjects,
+    /// People take back what landed, by a push to its branch.
+    Reverts,
+    /// No pipeline of a tenant holds more than a few changes (`max-changes-per-pipeline`).
+    FewChanges,
 }
 
 impl Play {
@@ -159,6 +165,9 @@ impl Play {
 
     /// Those that seeds draw from [`ADDED_FROM`] on.
     pub const ADDED: &[Self] = &[Self::FewNeeds, Self::Nodesets, Self::Publications, Self::RequiredProjects];
+
+    /// Those that seeds draw from [`RECENT_FROM`] on.
+    pub const RECENT: &[Self] = &[Self::Reverts, Self::FewChanges];
 }
 
 /// The first seed that draws the newest plays as well.
@@ -172,6 +181,9 @@ pub const FURTHER_FROM: u64 = 4_000_000;
 
 /// The first seed that draws what was added to those as well.
 pub const ADDED_FROM: u64 = 5_000_000;
+
+/// The first seed that draws the most recent ones as well.
+pub const RECENT_FROM: u64 = 9_000_000;
 
 /// Returns what a seed's site plays.
 pub fn draw(seed: u64) -> BTreeSet<Play> {
@@ -192,6 +204,10 @@ pub fn draw(seed: u64) -> BTreeSet<Play> {
     if seed >= ADDED_FROM {
         let mut random = Random::new(seed, 15);
         plays.extend(Play::ADDED.iter().copied().filter(|_| random.per_mille(PLAYS_PER_MILLE)));
+    }
+    if seed >= RECENT_FROM {
+        let mut random = Random::new(seed, 16);
+        plays.extend(Play::RECENT.iter().copied().filter(|_| random.per_mille(PLAYS_PER_MILLE)));
     }
     plays
 }
@@ -390,6 +406,18 @@ mod tests {
         assert!(before.chain([ADDED_FROM - 1]).all(|seed| !draw(seed).iter().any(is_added)));
         for play in Play::ADDED.iter().copied().chain(Play::FURTHER.iter().copied()) {
             let drawn = (ADDED_FROM..ADDED_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
+            assert!((20..=100).contains(&drawn), "{play:?} is drawn {drawn} times");
+        }
+    }
+
+    /// C2: and so with the most recent ones.
+    #[test]
+    fn a_seed_of_before_draws_none_of_the_recent_plays_and_some_seed_of_after_draws_each() {
+        let is_recent = |play: &Play| Play::RECENT.contains(play);
+        let before = (1..2_000).chain(FURTHER_FROM..FURTHER_FROM + 2_000).chain(ADDED_FROM..ADDED_FROM + 2_000);
+        assert!(before.chain([RECENT_FROM - 1]).all(|seed| !draw(seed).iter().any(is_recent)));
+        for play in Play::RECENT.iter().copied().chain(Play::ADDED.iter().copied()) {
+            let drawn = (RECENT_FROM..RECENT_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
             assert!((20..=100).contains(&drawn), "{play:?} is drawn {drawn} times");
         }
     }

@@ -15,6 +15,7 @@ mod guests;
 mod jobs;
 mod line;
 mod paused;
+mod room;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -26,7 +27,7 @@ use facts::{Facts, Known};
 use line::Line;
 use sluice_gate::ArrivalKind;
 use sluice_memory::Written;
-use sluice_model::QueueKey;
+use sluice_model::{QueueKey, TenantName};
 use std::collections::BTreeMap;
 use turn::Turn;
 
@@ -66,11 +67,13 @@ pub struct Difference {
 impl Replay {
     /// Returns a replay of a site where nothing has happened; one that is not on sees nothing.
     pub fn new(shape: &Shape, is_on: bool) -> Self {
+        let limited = shape.tenants.iter().filter(|tenant| shape.changes_max(&tenant.name).is_some());
+        let limited = limited.map(|tenant| TenantName(tenant.name.clone())).collect();
         Self {
             is_on,
             is_seen: std::env::var_os(SEEN_BY).is_some(),
             shape: shape.clone(),
-            known: Known::of(shape.semaphore_max as usize),
+            known: Known::of(shape.semaphore_max as usize).limiting(limited),
             lines: BTreeMap::new(),
             replayed: 0,
             believed: 0,

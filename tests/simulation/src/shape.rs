@@ -2,6 +2,7 @@
 
 use crate::graphs;
 use crate::plays::few_needs::{self, NEEDS_MAX};
+use crate::plays::room::{self, CHANGES_MAX};
 use crate::plays::{
     self, AUDIT, CAREFUL, EXPRESS, EXPRESS_YAML, LOCKS_YAML, POST, POST_YAML, Play, RECHECK_YAML, REPORTERS_YAML,
     audit_yaml, careful_yaml, lands, nodesets, required,
@@ -214,9 +215,18 @@ impl Shape {
 
     /// Returns the most changes that one of a tenant's may need; `None` where that is as it is by default.
     pub fn needs_max(&self, tenant: &str) -> Option<usize> {
+        (self.has(Play::FewNeeds) && !self.has_reviews(tenant)).then_some(NEEDS_MAX)
+    }
+
+    /// Returns the most changes that a pipeline of a tenant may hold; `None` for any number.
+    pub fn changes_max(&self, tenant: &str) -> Option<u32> {
+        (self.has(Play::FewChanges) && !self.has_reviews(tenant)).then_some(CHANGES_MAX)
+    }
+
+    /// Returns whether a tenant has projects at the Gerrit.
+    fn has_reviews(&self, tenant: &str) -> bool {
         let mut its = self.tenants.iter().filter(|shape| shape.name == tenant).flat_map(|shape| &shape.projects);
-        let has_reviews = its.any(|(name, _)| is_review(name));
-        (self.has(Play::FewNeeds) && !has_reviews).then_some(NEEDS_MAX)
+        its.any(|(name, _)| is_review(name))
     }
 
     /// Returns the main configuration.
@@ -233,7 +243,8 @@ impl Shape {
             let projects: Vec<&str> = tenant.projects.iter().map(|(name, _)| name.as_str()).collect();
             let sources = sources(&projects);
             let needs = if self.needs_max(&tenant.name).is_some() { few_needs::LIMIT } else { "" };
-            format!("- tenant: {{name: {}, {semaphores}{needs}{nodes}source: {{{sources}}}}}\n", tenant.name)
+            let changes = if self.changes_max(&tenant.name).is_some() { room::LIMIT } else { "" };
+            format!("- tenant: {{name: {}, {semaphores}{needs}{changes}{nodes}source: {{{sources}}}}}\n", tenant.name)
         };
         shared + &self.tenants.iter().map(tenant).collect::<String>()
     }

@@ -517,6 +517,11 @@ impl Sim {
                 self.tell(format!("the jobs of {} after its report are over: {}", set.item.candidate.change, set.why));
                 self.oracle.over(&set, &self.site.store.lock().unwrap())
             }
+            News::NoRoom(change, queue) => {
+                self.tell(format!("there is no room for {change} in {queue}"));
+                self.oracle.has_no_room(&change.key, queue.pipeline.as_str());
+                Ok(())
+            }
             News::Line(line) => {
                 self.tell(line);
                 Ok(())

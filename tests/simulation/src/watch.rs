@@ -15,6 +15,7 @@ mod mails;
 mod nodesets;
 mod pauses;
 mod publications;
+mod room;
 #[cfg(test)]
 mod tests;
 mod windows;
@@ -82,6 +83,7 @@ pub struct Watch {
     mails: mails::Mails,
     nodesets: nodesets::Nodesets,
     publications: publications::Publications,
+    room: room::Room,
     /// Jobs that failed after their reports while something behind was tested.
     pub tested_again: u64,
 }
@@ -99,6 +101,8 @@ pub enum News {
     AfterReport(Box<Order>, Option<BuildId>),
     /// An item that was told left since its last jobs are over.
     Over(Box<Buildset>),
+    /// A change was offered to a queue whose pipeline had no room for it.
+    NoRoom(Box<ChangeRef>, QueueKey),
     /// Worth a line.
     Line(String),
 }
@@ -134,6 +138,7 @@ impl Watch {
             mails: mails::Mails::default(),
             nodesets: nodesets::Nodesets::default(),
             publications: publications::Publications::default(),
+            room: room::Room::default(),
             tested_again: 0,
         }
     }
@@ -156,6 +161,7 @@ impl Watch {
                 self.see_together(write, transaction, &mut news).map_err(|why| told(write, &why))?;
             }
             self.guests()?;
+            self.has_room(transaction, &mut news)?;
             Self::leave_as_one(transaction)?;
         }
         Ok(news)

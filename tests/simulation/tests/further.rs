@@ -1,5 +1,5 @@
-//! What seeds play from 4000000 and 5000000 on, and changes that need each other: sites that play it fail nothing, and each rule of it
-//! that is broken on purpose is noticed.
+//! What seeds play from 4000000, 5000000 and 9000000 on, and changes that need each other: sites that play it fail nothing, and each
+//! rule of it that is broken on purpose is noticed.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_simulation::plays::Play;
@@ -200,4 +200,44 @@ fn a_change_that_stands_in_another_queue_unknown_to_its_own_is_noticed() {
     all_kept(|seed| busy(&[Play::Cycles, Play::Gerrit, Play::Supersedes, Play::Graphs, Play::Artifacts], seed));
     all_kept(|seed| busy(&[Play::Cycles, Play::Mails, Play::Pauses, Play::Discards, Play::Bursts], seed));
     caught_with("as a guest", Mutation::LostGuests, |seed| busy(&[Play::Cycles], seed));
+}
+
+/// A site with one project, where people take their time, and whatever lands may be taken back at once.
+fn regretting(seed: u64) -> Shape {
+    let calm = calm_with(&[Play::Reverts, Play::Modes], seed);
+    let mut shape = Shape { actions: 12, pause_millis_max: 30_000, ..calm };
+    shape.tenants.truncate(1);
+    for tenant in &mut shape.tenants {
+        tenant.projects.truncate(1);
+    }
+    shape
+}
+
+/// Z6.4, Z6.5: what landed and was taken back since does not come again by the landing of what needs it, however projects merge.
+#[test]
+fn what_comes_again_with_what_needs_it_after_it_was_taken_back_is_noticed() {
+    let busy = |plays: &[Play], seed| Shape { changes: 9, actions: 16, ..with(plays, seed) };
+    all_kept(|seed| busy(&[Play::Reverts, Play::Modes], seed));
+    all_kept(|seed| busy(&[Play::Reverts, Play::Modes, Play::Cycles, Play::TwoGates, Play::Forward, Play::Post], seed));
+    all_kept(regretting);
+    caught_with("landed as another tree than the tested one", Mutation::ForgottenLandings, regretting);
+}
+
+/// Z6.1: a pipeline holds no more changes than its tenant says, and takes in what it has room for.
+#[test]
+fn a_pipeline_that_holds_too_many_changes_or_has_room_and_says_that_it_has_not_is_noticed() {
+    let busy = |plays: &[Play], seed| Shape { changes: 9, actions: 16, ..with(plays, seed) };
+    all_kept(|seed| busy(&[Play::FewChanges], seed));
+    all_kept(|seed| busy(&[Play::FewChanges, Play::Cycles, Play::Retests, Play::Post, Play::Serial], seed));
+    let calm = |seed| calm_with(&[Play::FewChanges], seed);
+    caught_with("its tenant allows", Mutation::UncountedChanges, calm);
+    caught_with("which has room for", Mutation::NoRoom, calm);
+}
+
+/// C2: sites that play all that was learnt last, beside what else is drawn, fail nothing.
+#[test]
+fn a_site_that_plays_all_recent_plays_fails_nothing() {
+    all_kept(|seed| with(Play::RECENT, seed));
+    let others = [Play::Cycles, Play::Modes, Play::Gerrit, Play::Pauses, Play::Bursts, Play::Timers];
+    all_kept(|seed| with(&[Play::RECENT, Play::ADDED, &others].concat(), seed));
 }

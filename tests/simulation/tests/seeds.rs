@@ -1,7 +1,7 @@
 //! Seeds that every run of the tests plays: a fixed set, and those that failed once.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
-use sluice_simulation::plays::{ADDED_FROM, FURTHER_FROM, LATEST_FROM};
+use sluice_simulation::plays::{ADDED_FROM, FURTHER_FROM, LATEST_FROM, RECENT_FROM};
 use sluice_simulation::runner::{kept, play_all, play_safely, range};
 use sluice_simulation::{Settings, play};
 
@@ -54,6 +54,16 @@ fn no_seed_of_the_added_plays_breaks_an_invariant_or_surprises_the_oracle() {
         panic!("{failure}\n\nseed {seed} failed; again: cargo run -p sluice-simulation -- {seed}");
     }
     assert!(sum.seeds == 60 && sum.landed > sum.seeds, "{sum:?}");
+}
+
+/// C2, Z6.4: and of those that draw the most recent plays.
+#[test]
+fn no_seed_of_the_recent_plays_breaks_an_invariant_or_surprises_the_oracle() {
+    let sum = play_all(RECENT_FROM..=RECENT_FROM + 39);
+    if let Some((seed, failure)) = sum.failures.first() {
+        panic!("{failure}\n\nseed {seed} failed; again: cargo run -p sluice-simulation -- {seed}");
+    }
+    assert!(sum.seeds == 40 && sum.landed > sum.seeds, "{sum:?}");
 }
 
 /// C2: what failed once does not fail again.

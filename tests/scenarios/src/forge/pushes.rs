@@ -50,13 +50,16 @@ impl PlayedForge {
         }
     }
 
-    /// Pushes to a branch behind everybody's back; nobody is told.
+    /// Pushes to a branch behind everybody's back; nobody is told. A file of which the text is [`REMOVED`] goes.
     pub fn push_silently(&self, branch: &BranchKey, edits: &[(&str, &str)]) {
         let mut store = self.store.lock().unwrap();
         let tip = store.tip(branch).expect("the branch exists");
         let mut tree = store.tree(&tip.id).clone();
         for (path, text) in edits {
-            tree.insert((*path).to_owned(), (*text).to_owned());
+            match *text {
+                REMOVED => tree.remove(*path),
+                text => tree.insert((*path).to_owned(), text.to_owned()),
+            };
         }
         let commit = store.commit(tree, vec![tip.id], "pushed");
         store.set(branch, &commit.id);

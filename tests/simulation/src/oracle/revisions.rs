@@ -1,9 +1,10 @@
 //! Revisions as people made them, and what each of the ways to merge makes of a branch with one.
 
-use super::{Known, Merged, Oracle};
+use super::{Known, Merged, Oracle, branch_of};
 use crate::truth;
+use sluice_gate::Item;
 use sluice_model::ProjectName;
-use sluice_model::change::ChangeRef;
+use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::{MergeMode, Oid};
 use sluice_scenarios::repos::Tree;
 
@@ -56,6 +57,26 @@ impl Oracle {
         self.modes.get(project).copied().unwrap_or_default()
     }
 
+    /// Returns what the revision of a change that is in its branch was made on, and what it is.
+    pub fn landed_as(&self, change: &ChangeKey) -> Option<(&Tree, &Tree)> {
+        let known = self.changes.get(change)?;
+        let revision = known.revisions.get(known.merged_head.as_ref()?)?;
+        Some((&revision.base, revision.tree()?))
+    }
+
+    /// Returns a tree with an item's change, and with what that needs of the same branch but had not landed by one of its states: a queue
+    /// that knows of a landing has it put there no more, whatever became of it since.
+    pub(super) fn put_beside_landed(&self, item: &Item, onto: &Tree, onto_at: usize) -> Option<Tree> {
+        let own = &item.candidate.change;
+        let has_landed = |need: &ChangeRef| {
+            let merged_at = self.changes.get(&need.key).and_then(|known| known.merged_at);
+            merged_at.is_some_and(|merged_at| merged_at <= onto_at)
+        };
+        let needs = item.candidate.needs.iter().map(|need| &need.change);
+        let below = needs.filter(|need| branch_of(need) == branch_of(own) && !has_landed(need));
+        below.chain([own]).try_fold(onto.clone(), |tree, change| self.put_one(change, tree, Some(onto_at)))
+    }
+
     /// Returns what a tree is with a change's revision; `None` where that does not merge. `onto_at` is which of its branch's states the
     /// tree is made on, where the change may be in that already.
     pub(super) fn put_one(&self, change: &ChangeRef, tree: Tree, onto_at: Option<usize>) -> Option<Tree> {
@@ -74,7 +95,13 @@ impl Oracle {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Said;
+    use super::super::fixtures::change;
     use super::*;
+    use sluice_model::change::{ChangeFacts, Permission, Review, ReviewState};
+    use sluice_model::git::Commit;
+    use sluice_model::{QueueKey, Timestamp};
+    use sluice_scenarios::repos::Store;
 
     /// S02: what is taken back within a change meets nobody as a whole, and does commit by commit.
     #[test]
@@ -84,5 +111,48 @@ mod tests {
         assert_eq!(revision.put(MergeMode::SquashMerge, &tree("2")), Some(tree("2")));
         assert_eq!(revision.put(MergeMode::Rebase, &tree("2")), None);
         assert_eq!(revision.put(MergeMode::CherryPick, &tree("0")), Some(tree("0")));
+    }
+
+    /// Returns what is said of a landing after which the file of a change that it needs, and that somebody took back since that landed,
+    /// is this text.
+    fn landing_beside(text: &str) -> Result<(), String> {
+        let (mut store, mut oracle) = (Store::default(), Oracle::default());
+        let (needed, own) = (change(1), change(2));
+        let tree = |a: &str, b: Option<&str>| -> Tree {
+            let files = [Some(("a", a)), b.map(|b| ("b", b))].into_iter().flatten();
+            files.map(|(path, text)| (path.to_owned(), text.to_owned())).collect()
+        };
+        let mut tip: Option<Commit> = None;
+        for a in ["0", "1", "0"] {
+            let parents = tip.iter().map(|tip| tip.id.clone()).collect();
+            let commit = store.commit(tree(a, None), parents, "pushed");
+            oracle.moved(&branch_of(&own), &commit, &store);
+            tip = Some(commit);
+        }
+        oracle.changes.entry(needed.key.clone()).or_default().merged = Some(Merged::ByGate);
+        oracle.uploaded(&own, tree("0", None), vec![(own.head.clone(), tree("0", Some("1")))], Timestamp(1));
+        let mut facts = ChangeFacts::bare(own.clone(), Timestamp(1));
+        let (by, state, permission) = ("grace".to_owned(), ReviewState::Approved, Permission::Write);
+        facts.reviews.push(Review { by, email: None, state, permission, submitted_at: Timestamp(1) });
+        let tip = tip.ok_or("there is no branch")?;
+        let commit = store.commit(tree(text, Some("1")), vec![tip.id], "landed");
+        let said = Said {
+            base: tip.tree,
+            tested: commit.tree.clone(),
+            needs: vec![needed.key],
+            mates: Vec::new(),
+            mode: MergeMode::default(),
+            queue: QueueKey { tenant: "tenant0".into(), pipeline: "gate".into(), queue: "q".into() },
+            shown: [(own.key.clone(), facts)].into(),
+        };
+        oracle.landed(&own, &commit, Some(said), true, false, &store)
+    }
+
+    /// Z6.4: what was taken back since it landed is no part of what lands after it, and needs it.
+    #[test]
+    fn a_change_lands_alone_on_its_branch_as_that_is_and_not_with_what_was_taken_back() {
+        assert_eq!(landing_beside("0"), Ok(()));
+        let why = landing_beside("1").expect_err("it brings back what somebody took back");
+        assert!(why.contains("something else than both together"), "{why}");
     }
 }

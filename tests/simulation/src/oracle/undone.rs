@@ -2,7 +2,7 @@
 
 use super::{Known, Merged, Oracle};
 use crate::plays::few_needs::NEEDS_MAX;
-use crate::plays::{Play, lands};
+use crate::plays::{EXPRESS, Play, lands};
 use crate::reviews::is_review;
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeKey, ChangeRef};
@@ -29,10 +29,12 @@ impl Oracle {
             verdicts.filter(|verdict| is_that(&verdict.pipeline) && verdict.result != "DEQUEUED").collect::<Vec<_>>()
         };
         let is_superseded = self.supersedes && known.gated.contains(&change.head);
-        if self.must_be_checked(&change.key, known) && !is_superseded && of("check").is_empty() {
+        let had_room = |pipeline: &str| !self.had_no_room(&change.key, pipeline);
+        let must_be_checked = self.must_be_checked(&change.key, known) && had_room("check");
+        if must_be_checked && !is_superseded && of("check").is_empty() {
             return Some(format!("{change} was never checked"));
         }
-        let is_due = is_approved && self.must_be_gated(change, known);
+        let is_due = is_approved && self.must_be_gated(change, known) && had_room("gate") && had_room(EXPRESS);
         if is_due && of("gate").is_empty() {
             return Some(format!("{change} is approved and was never gated"));
         }
@@ -133,6 +135,18 @@ mod tests {
         oracle.plays.insert(Play::FewNeeds);
         assert_eq!(oracle.undone(&change(3), false), None);
         assert_eq!(oracle.undone(&change(2), false), Some(format!("{} was never checked", change(2))));
+    }
+
+    /// Z6.1: what finds a pipeline full is to be offered to it again, and to no other one.
+    #[test]
+    fn a_change_that_found_no_room_in_check_need_not_be_checked_and_must_be_gated() {
+        let mut oracle = oracle(Weather::default());
+        oracle.has_no_room(&change(1).key, "check");
+        assert_eq!(oracle.undone(&change(1), false), None);
+        oracle.approved(&change(1), Timestamp(2));
+        assert_eq!(oracle.undone(&change(1), true), Some(format!("{} is approved and was never gated", change(1))));
+        oracle.has_no_room(&change(1).key, "gate");
+        assert_eq!(oracle.undone(&change(1), true), None);
     }
 
     /// Z6.5

@@ -111,9 +111,9 @@ impl Thoughts {
 }
 
 impl People {
-    /// Returns when somebody thinks again.
+    /// Returns when somebody thinks again, of what was approved or of what landed.
     pub fn next_thought(&self) -> Option<Timestamp> {
-        self.thoughts.to_come.iter().map(|(at, ..)| *at).min()
+        self.thoughts.to_come.iter().map(|(at, ..)| *at).chain(self.regrets.next_at()).min()
     }
 
     /// Gives somebody a reason to take a change's approval back within so many milliseconds.
@@ -130,7 +130,9 @@ impl People {
     /// Thinks again of the change whose turn it is.
     pub fn think_again(&mut self, site: &Site, oracle: &mut Oracle, story: &mut Story) {
         let now = site.world.now();
-        let Some(at) = self.thoughts.to_come.iter().position(|(at, ..)| *at <= now) else { return };
+        let Some(at) = self.thoughts.to_come.iter().position(|(at, ..)| *at <= now) else {
+            return self.regret(site, oracle, story);
+        };
         let (_, change, thought) = self.thoughts.to_come.swap_remove(at);
         let Some(revision) = open(site, &change) else { return };
         match thought {

@@ -177,6 +177,9 @@ impl Turn<'_> {
         if !self.may_enter(candidate) {
             return self.step(format!("{change} may not enter"));
         }
+        if self.lacks_room(arrival, &[candidate]) {
+            return self.step(format!("there is no room for {change}"));
+        }
         if self.line.manager == Manager::Supercedent {
             if self.is_newer_here(candidate) {
                 return;
@@ -292,6 +295,9 @@ impl Turn<'_> {
         }
         if !members.iter().all(|member| self.may_enter(member)) {
             return self.step(format!("{} and those that need it may not enter", one.change));
+        }
+        if self.lacks_room(arrival, &members) {
+            return self.step(format!("there is no room for {} and those that need it", one.change));
         }
         for (at, member) in members.into_iter().enumerate() {
             self.enter(arrival, member, at > 0);

@@ -92,6 +92,8 @@ pub(super) struct Known {
     held: BTreeSet<TenantName>,
     /// Tenants of which an operator ever had events discarded: likewise.
     discarded: BTreeSet<TenantName>,
+    /// Tenants that say how many changes a pipeline may hold: what its other queues held when a decision read them is in no record.
+    limited: BTreeSet<TenantName>,
     /// Which jobs right behind it a build chose to run, where it did.
     chosen: BTreeMap<BuildId, Vec<String>>,
     /// Builds of which an executor said that they are paused, each with the jobs that it chose by then, where it did.
@@ -172,6 +174,16 @@ impl Known {
     /// Returns whether an operator ever had events of a tenant discarded.
     pub(super) fn was_discarded(&self, tenant: &TenantName) -> bool {
         self.discarded.contains(tenant)
+    }
+
+    /// Says of which tenants a pipeline may hold so many changes only.
+    pub(super) fn limiting(self, limited: BTreeSet<TenantName>) -> Self {
+        Self { limited, ..self }
+    }
+
+    /// Returns whether a pipeline of a tenant may hold so many changes only.
+    pub(super) fn is_limited(&self, tenant: &TenantName) -> bool {
+        self.limited.contains(tenant)
     }
 
     /// Returns whether an executor ever said of a build that it is paused.

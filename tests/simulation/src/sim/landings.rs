@@ -2,6 +2,7 @@
 
 use super::Sim;
 use crate::oracle::Said;
+use crate::plays::lands;
 use sluice_gate::Landing;
 use sluice_gate::queue::{Slot, Standing};
 use sluice_model::change::{ChangeKey, ChangeRef};
@@ -124,7 +125,21 @@ impl Sim {
         let is_first = self.is_first(change);
         let store = self.site.store.lock().unwrap();
         self.oracle.landed(change, commit, said, is_first, is_unruly, &store)?;
-        self.oracle.has_come_into_its_branch(&change.key, self.site.world.now());
+        drop(store);
+        let now = self.site.world.now();
+        self.oracle.has_come_into_its_branch(&change.key, now);
+        if self.faults_are_on {
+            let is_needed = self.is_needed(&change.key);
+            self.people.has_landed(&change.key, is_needed, now);
+        }
         Ok(())
+    }
+
+    /// Returns whether something that stands in a gate needs a change, and that needs nothing of it.
+    fn is_needed(&self, change: &ChangeKey) -> bool {
+        let gates = self.watch.heads.values().filter(|head| lands(head.key.pipeline.as_str()));
+        let items = gates.flat_map(|head| &head.slots).filter_map(|slot| self.watch.items.get(&slot.id));
+        let others = items.filter(|item| !item.candidate.cycle.contains(change));
+        others.flat_map(|item| &item.candidate.needs).any(|need| need.change.key == *change)
     }
 }
