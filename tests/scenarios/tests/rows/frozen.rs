@@ -114,7 +114,7 @@ fn those_that_need_each_other_wait_for_the_queue_of_one_that_cannot_be_read() {
         let is_offer = |record: &Record| record.key.partition == home && record.key.sort.starts_with("arrival#");
         site.world.records().iter().any(is_offer)
     };
-    site.run_until(&waits);
+    site.run_until(waits);
     let since = site.world.now();
     site.run_until(|site| site.world.now().since(since) > 600_000);
     assert_eq!((waits(&site), mark(&site, &home)), (true, None));
