@@ -82,8 +82,10 @@ impl Oracle {
             let Some(known) = self.changes.get(key) else { return false };
             let second = |at: Timestamp| at.0 / 1_000;
             // Its forge tells seconds: of one that was approved in the second in which it was proposed an answer may be of in between.
+            let since = if since == Timestamp::default() { known.proposed_at.unwrap_or_default() } else { since };
+            let is_first = known.proposed_at.is_some_and(|at| second(at) == second(since));
             known.withdrawn.iter().any(|at| second(*at) >= second(since))
-                || known.proposed_at.is_some_and(|at| second(at) == second(since))
+                || (is_first && known.approvals.iter().any(|approval| second(approval.from) == second(since)))
         })
     }
 }

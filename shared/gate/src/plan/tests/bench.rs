@@ -503,7 +503,9 @@ impl Bench {
         }
         let mut trees: Trees = onto.map(|text| serde_json::from_str(text).unwrap()).unwrap_or_default();
         let own = self.project(name);
+        let landed = if let Ask::Asked { landed, .. } = &item.ask { landed.as_slice() } else { &[] };
         let below = item.candidate.needs.iter().filter(|need| !item.candidate.cycle.contains(&need.change.key));
+        let below = below.filter(|need| !landed.contains(&need.change.key));
         let below = below.filter_map(|need| need.title.chars().next());
         let letter = |key: &ChangeKey| char::from_u32(key.number()? as u32);
         let cycle: Vec<char> = item.candidate.cycle.iter().filter_map(letter).collect();

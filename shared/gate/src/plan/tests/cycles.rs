@@ -248,7 +248,11 @@ fn a_bundle_of_which_somebody_else_merged_the_first_leaves() {
     let mut bench = passed();
     bench.tips.insert("one".to_owned(), "0A".to_owned());
     bench.end_landing(LandingEnd::MergedElsewhere { tip: Commit { id: "abc".into(), tree: "0A".into() } });
-    assert_snapshot!(bench.run(), @"");
+    assert_snapshot!(bench.run(), @r"
+    A leaves: DEQUEUED
+    B leaves: DEQUEUED
+    run C unit on 0AC
+    ");
     bench.finish();
     assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED", "C SUCCESS"]);
     assert!(bench.comments().iter().any(|text| text.contains("they need each other: the change was merged")));
