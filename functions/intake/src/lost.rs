@@ -34,7 +34,7 @@ const PUSHES_MAX: usize = 20;
 const LOST_MILLIS: u64 = 120_000;
 
 /// Milliseconds for which forges send a webhook again: GitHub keeps them for three days.
-const KEPT_MILLIS: u64 = 3 * 86_400_000;
+pub(crate) const KEPT_MILLIS: u64 = 3 * 86_400_000;
 
 /// The first status with which an answer says that it was not the webhook's fault.
 const FAILED: u16 = 500;

@@ -1,6 +1,7 @@
 //! What was told of a change: each revision, review and label counts as news once, whether its webhook or a sweep told of it.
 
 use crate::attributes::{Asks, Attributes, Lost, Said};
+use crate::lost::KEPT_MILLIS;
 use crate::over::{ENDS, Says, end_of, says};
 use serde::{Deserialize, Serialize};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, Review, ReviewState};
@@ -45,9 +46,6 @@ const SAME_MOVE_MILLIS: u64 = 30_000;
 /// News of one moment that are told apart; a forge's next second is never taken for older.
 const SINCE_MAX: u64 = 999;
 
-/// Milliseconds within which a webhook that comes late says what a sweep told; later it tells of another time.
-const LATE_MILLIS: u64 = 3_600_000;
-
 /// Marks that are kept of what was so for a part of one second.
 const GONE_MAX: usize = 32;
 
@@ -87,7 +85,7 @@ impl Told {
 
     /// Takes in what an event says of whether the change is open, and returns whether that is news, as all else is; `was_over` is what
     /// was told before it. What a sweep made up for is none where it was told meanwhile, or is so no more, nor is what comes late by its
-    /// own webhook after that.
+    /// own webhook after that, as long as forges send those again: a sweep has some of many sent at a time.
     pub(crate) fn turn(
         &mut self,
         event: &ForgeEvent,
@@ -107,7 +105,7 @@ impl Told {
             return is_news;
         }
         let made_up = self.turned.take();
-        !made_up.is_some_and(|(told, at)| told == says && was_so && facts.seen_at.since(at) < LATE_MILLIS)
+        !made_up.is_some_and(|(told, at)| told == says && was_so && facts.seen_at.since(at) < KEPT_MILLIS)
     }
 
     /// Returns how often something was taken back, or became another.
@@ -479,6 +477,7 @@ mod tests {
         let (closed, reopened, edited) = (event("closed"), event("reopened"), event("edited"));
         let open = facts();
         let over = ChangeFacts { status: ChangeStatus::Closed, ..facts() };
+        let later = ChangeFacts { seen_at: Timestamp(2 * 86_400_000), ..over.clone() };
         let mut told = Told { marks: shown(&open), ..Told::default() };
         let mut hear = |event: &ForgeEvent, facts: &ChangeFacts, is_made_up: bool| {
             let was_over = told.is_over();
@@ -487,7 +486,7 @@ mod tests {
         };
         assert_eq!(hear(&closed, &open, true), (false, false), "it is open by now");
         assert_eq!(hear(&closed, &over, true), (true, true));
-        assert_eq!(hear(&closed, &over, false), (false, true), "its webhook comes late");
+        assert_eq!(hear(&closed, &later, false), (false, true), "its webhook comes late");
         assert_eq!(hear(&closed, &over, true), (false, true), "it was told meanwhile");
         assert_eq!(hear(&edited, &open, false), (true, true), "that it is open again has words of its own");
         assert_eq!(hear(&reopened, &open, true), (true, false));

@@ -10,8 +10,8 @@ use sluice_runtime::PortError;
 use sluice_runtime::record::{Expect, Key, Write};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Changes of one project that are remembered, those with the highest numbers: that an older one was closed is missed when nobody
-/// tells of it. A record holds 64 KB, and each event of the project reads it.
+/// Changes of one project that are remembered, of each connection those with the highest numbers: that an older one was closed is
+/// missed when nobody tells of it. A record holds 64 KB, and each event of the project reads it.
 pub const OPEN_MAX: usize = 1_000;
 
 /// The changes of a project that are known to be open. One delivery of a project is handled at a time, and writes it.
@@ -25,11 +25,9 @@ impl Open {
     /// Notes that a change is open, as far as there is room for that.
     pub fn note(&mut self, change: &ChangeKey) {
         let Some(number) = change.number() else { return };
-        let numbers = self.by.entry(change.connection.clone()).or_default();
-        numbers.insert(number);
+        self.by.entry(change.connection.clone()).or_default().insert(number);
         if self.by.values().map(BTreeSet::len).sum::<usize>() > OPEN_MAX {
-            let lowest = self.of(&change.connection).next().unwrap_or(number);
-            self.remove(&change.connection, lowest);
+            self.drop_one();
         }
     }
 
@@ -43,6 +41,15 @@ impl Open {
     /// Returns the numbers of those that a connection told of, the lowest first.
     pub fn of(&self, connection: &ConnectionName) -> impl Iterator<Item = u64> {
         self.by.get(connection).into_iter().flatten().copied()
+    }
+
+    /// Drops the lowest number of the connection that has most: what nobody asks by any more leaves room to the others.
+    fn drop_one(&mut self) {
+        let fullest = self.by.iter().max_by_key(|(_, numbers)| numbers.len());
+        let lowest = fullest.and_then(|(connection, numbers)| Some((connection.clone(), *numbers.first()?)));
+        if let Some((connection, number)) = lowest {
+            self.remove(&connection, number);
+        }
     }
 
     fn remove(&mut self, connection: &ConnectionName, number: u64) {
@@ -101,10 +108,31 @@ mod tests {
         }
         assert_eq!(open.of(&"github".into()).collect::<Vec<u64>>().len(), OPEN_MAX);
         assert_eq!(open.of(&"github".into()).next(), Some(u64::MAX - most + 1));
-        open.note(&change("aside", 1));
-        assert_eq!(open.of(&"aside".into()).count(), 0, "there is no room for it");
         let project = ProjectName::new("forge.test", "org/one");
         let Write::Put { record, .. } = put(&project, &open).unwrap() else { unreachable!() };
         assert_eq!((record.key.sort.as_str(), decode::<Open>(&record).unwrap()), ("open", open));
+    }
+
+    /// C5: a connection that was removed, or by which nobody has the project any more, leaves room to the others.
+    #[test]
+    fn a_connection_is_not_kept_out_by_what_another_one_told() {
+        let mut open = Open::default();
+        let most = OPEN_MAX as u64;
+        let note = |open: &mut Open, connection: &str| {
+            for number in 1..=2 * most {
+                open.note(&change(connection, number));
+            }
+        };
+        let lowest = |open: &Open, connection: &str| open.of(&connection.into()).next();
+        note(&mut open, "github");
+        open.note(&change("aside", 1));
+        assert_eq!((lowest(&open, "github"), lowest(&open, "aside")), (Some(most + 2), Some(1)));
+        note(&mut open, "aside");
+        let halves = (Some(2 * most - most / 2 + 1), Some(2 * most - most / 2 + 1));
+        assert_eq!((lowest(&open, "github"), lowest(&open, "aside")), halves);
+        let known = open.clone();
+        open.note(&change("github", most));
+        open.note(&change("aside", most));
+        assert_eq!(open, known, "what has no room is not written again and again");
     }
 }
