@@ -86,6 +86,9 @@ pub fn standing<'i>(
                 name(ahead),
                 word(ahead)
             ),
+            None if around.is_settling() && item(&slot.id).is_some_and(is_misconfigured) => {
+                "the configuration that is live cannot test it; where it is to land, the one that is on its way says whether it leaves".to_owned()
+            }
             None => "it does not pass, and leaves when its jobs are over".to_owned(),
         },
         Standing::Waiting | Standing::Testing if !head.is_active(position) => format!(
@@ -125,6 +128,11 @@ fn last_jobs(item: Option<&Item>) -> String {
     let jobs = item.map(|item| item.jobs.as_slice()).unwrap_or_default();
     let open = jobs.iter().filter(|job| job.summary.reporter && job.result().is_none());
     open.map(|job| job.summary.name.as_str()).take(JOBS_MAX).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns whether a change cannot be tested by the configuration that it was asked about with.
+fn is_misconfigured(item: &Item) -> bool {
+    matches!(item.ask, Ask::Unmergeable { configuration: true, .. })
 }
 
 /// Says how far the work on a change is that is within the window.
@@ -256,6 +264,25 @@ mod tests {
             "it and org/one#2 need each other: they are tested and reported as one",
         ];
         assert_eq!(lines(&cycle, 0), expected);
+    }
+
+    /// Z1.6, C01: what the live configuration cannot test waits for the one that is on its way, and says so.
+    #[test]
+    fn a_change_that_waits_for_another_configuration_to_be_tested_says_so() {
+        let queue = head(&[Standing::Failing], 0);
+        let slot = &queue.slots[0];
+        let mut item = Item::admitted(slot, Candidate::bare(&slot.change), "event", Timestamp(1));
+        let events = EventsHold::default();
+        let told = |item: &Item, wanted: u64| {
+            let layout = LayoutNumbers { wanted, live: 3 };
+            let around = Around { layout, events: &events, landing: None, refusal: None, unread: Vec::new() };
+            standing(&queue, 0, |_| Some(item), &around)[0].clone()
+        };
+        for (configuration, wanted, waits) in [(true, 4, true), (true, 3, false), (false, 4, false)] {
+            item.ask = Ask::Unmergeable { why: "there is no job".to_owned(), configuration, notes: Vec::new() };
+            let said = told(&item, wanted);
+            assert_eq!(said.contains("the one that is on its way says whether it leaves"), waits, "{said}");
+        }
     }
 
     /// Z1.6, Z6.5: where each change has a queue of its own, it is said in whose those stand that need each other.

@@ -382,8 +382,13 @@ impl Work<'_> {
                     }
                     return has_left;
                 }
-                LandingEnd::BaseMoved { tip } | LandingEnd::MergedElsewhere { tip } => {
+                LandingEnd::BaseMoved { tip } => {
                     let why = format!("{} is at {}, which is not what was tested", slot.change.branch, tip.id.short());
+                    return self.freeze_half(&bundle, &slot, &why);
+                }
+                LandingEnd::MergedElsewhere { tip } => {
+                    let (branch, tip) = (&slot.change.branch, tip.id.short());
+                    let why = format!("{MERGED_ELSEWHERE}, and {branch} is at {tip}, which is not what was tested");
                     return self.freeze_half(&bundle, &slot, &why);
                 }
                 LandingEnd::Refused { why } => return self.freeze_half(&bundle, &slot, &why),

@@ -71,7 +71,8 @@ impl Work<'_> {
         }
         self.head.frozen = None;
         self.plan.reasons.push(format!("{by} thawed {}: {reason}", self.head.key));
-        let Some((bundle, has_landed)) = stuck else { return true };
+        let Some((bundle, end)) = stuck else { return true };
+        let has_landed = matches!(end, LandingEnd::Mismatch { .. } | LandingEnd::Unproven { .. });
         let told = format!("{why}. An operator let the queue go on: {reason}");
         let window = self.head.window;
         for _ in bundle.clone() {
@@ -80,6 +81,9 @@ impl Work<'_> {
             let is_in_branch = slot.standing == Standing::Landed || (slot.standing == Standing::Landing && has_landed);
             if is_in_branch {
                 self.tell_merged(&slot);
+            } else if slot.standing == Standing::Landing && matches!(end, LandingEnd::MergedElsewhere { .. }) {
+                // It is in its branch as well, by somebody else.
+                self.remember_landed(&slot.change, false);
             }
             if slot.standing == Standing::Landed {
                 self.remove(bundle.start, "SUCCESS", "landed", Occasion::Success);
@@ -251,15 +255,13 @@ impl Work<'_> {
         true
     }
 
-    /// Returns the bundle whose landing froze the queue, and whether the change that it came to a stop at is in its branch,
-    /// though not as it was tested.
-    fn stuck(&self) -> Option<(Range<usize>, bool)> {
+    /// Returns the bundle whose landing froze the queue, and how the landing ended that it came to a stop at.
+    fn stuck(&self) -> Option<(Range<usize>, LandingEnd)> {
         self.head.slots.iter().enumerate().find_map(|(position, slot)| {
             let landing =
                 self.snapshot.landings.get(&slot.id).filter(|landing| landing.generation == slot.generation)?;
             let LandingState::Ended { end, .. } = &landing.state else { return None };
-            let has_landed = matches!(end, LandingEnd::Mismatch { .. } | LandingEnd::Unproven { .. });
-            (slot.standing == Standing::Landing).then(|| (self.head.bundle(position), has_landed))
+            (slot.standing == Standing::Landing).then(|| (self.head.bundle(position), end.clone()))
         })
     }
 }

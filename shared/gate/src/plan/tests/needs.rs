@@ -4,6 +4,7 @@ use super::bench::Bench;
 use crate::landing::LandingEnd;
 use insta::assert_snapshot;
 use sluice_config::pipeline::Manager;
+use sluice_model::git::Commit;
 
 fn refused() -> LandingEnd {
     LandingEnd::Refused { why: "it is not open any more".to_owned() }
@@ -66,6 +67,32 @@ fn what_needs_changes_that_need_each_other_stays_when_somebody_merges_all_of_the
         bench.finish();
         assert_eq!(bench.left, [format!("A {result}"), format!("B {result}"), "C SUCCESS".to_owned()]);
         assert_eq!(bench.landed, ["0xAC"]);
+    }
+}
+
+/// Z6.5, D08: of two that need each other the first landed and somebody else merged the second, which stops the queue. Once an operator has
+/// looked, what needs both has both in its branch; where the second was not merged, that is so of the first alone.
+#[test]
+fn what_needs_the_second_of_two_that_somebody_merged_stays_when_an_operator_has_looked() {
+    let elsewhere = LandingEnd::MergedElsewhere { tip: Commit { id: "abc".into(), tree: "0x".into() } };
+    for (end, is_told, result) in [(elsewhere, true, "SUCCESS"), (refused(), false, "FAILURE")] {
+        let mut bench = Bench::gate(&["unit"]);
+        bench.in_project('B', "two");
+        bench.approve_cycle("AB", "");
+        bench.approve_needing('C', "AB");
+        bench.run();
+        bench.pass("AB");
+        bench.run();
+        bench.land();
+        bench.run();
+        bench.end_landing(end);
+        bench.run();
+        let frozen = bench.head.frozen.clone().unwrap_or_default();
+        assert!(frozen.contains("until an operator has looked"), "{frozen}");
+        assert_eq!(frozen.contains("merged by somebody else"), is_told, "{frozen}");
+        bench.thaw();
+        bench.finish();
+        assert_eq!(bench.left, ["A SUCCESS".to_owned(), "B MERGE_FAILURE".to_owned(), format!("C {result}")]);
     }
 }
 
