@@ -1,6 +1,6 @@
 //! The names by which a request says whom it asks.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use core::net::{Ipv4Addr, Ipv6Addr};
 
 /// Whose name a request bears.
 ///
