@@ -1,5 +1,6 @@
-//! A function as small as can be, for the tests of the Runtime API: does what its event says. `{"do": "echo"}` answers
-//! the event, `fail` fails, `hang` never answers, `who` tells its process and what of its environment is not secret.
+//! A function as small as can be, for the tests of the Runtime API: does what its event says.
+//! `{"do": "echo"}` answers the event, `fail` fails, `hang` never answers, `who` tells its process
+//! and what of its environment is not secret.
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! One machine in the place of AWS: reads `infra/template.yaml` and provides on loopback what it names.
+//! One machine in the place of AWS: reads `infra/template.yaml` and provides on loopback what it
+//! names.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod data;

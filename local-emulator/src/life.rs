@@ -8,7 +8,8 @@ use std::os::fd::OwnedFd;
 pub struct Life(OwnedFd);
 
 impl Life {
-    /// Returns the life of a child that nobody has waited for yet; `None` is one that is known to be gone.
+    /// Returns the life of a child that nobody has waited for yet; `None` is one that is known to
+    /// be gone.
     ///
     /// # Errors
     /// When it is gone, or the system cannot name processes this way (Linux before 5.3).

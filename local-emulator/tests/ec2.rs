@@ -1,11 +1,12 @@
-//! EC2 through its front: signed calls by the real driver, machines one can log in to, and a killed emulator.
+//! EC2 through its front: signed calls by the real driver, machines one can log in to, and a killed
+//! emulator.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test may panic")]
 
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use sluice_cloud::{
-    CloudError, Driver, Ec2Driver, Ec2Settings, ImageFilter, Instance, LaunchSpec, LoginKey, TagFilter, Target, ssh,
-    tags, user_data,
+    CloudError, Driver, Ec2Driver, Ec2Settings, ImageFilter, Instance, LaunchSpec, LoginKey,
+    TagFilter, Target, ssh, tags, user_data,
 };
 use sluice_emulator::data::{Front, Options as FrontOptions, Principal, Secret, serve};
 use sluice_emulator::ec2::{Boot, Ec2, LaunchFault, Options, end_left};
@@ -33,7 +34,8 @@ struct World {
     server: tokio::task::JoinHandle<()>,
 }
 
-/// Machines below a directory, which a test that fails does not leave behind. Dropped before the directory is.
+/// Machines below a directory, which a test that fails does not leave behind. Dropped before the
+/// directory is.
 struct Machines(PathBuf);
 
 impl Drop for Machines {
@@ -53,7 +55,8 @@ async fn start(directory: &Path, options: Options) -> (Ec2, String, tokio::task:
 
 fn driver(endpoint: &str, secret: &str) -> Ec2Driver {
     let credentials = Credentials::new("AKIDLAUNCHER", secret, None, None, "test");
-    let settings = Ec2Settings { region: "us-east-1".into(), endpoint: Some(endpoint.parse().unwrap()) };
+    let settings =
+        Ec2Settings { region: "us-east-1".into(), endpoint: Some(endpoint.parse().unwrap()) };
     Ec2Driver::new(settings, SharedCredentialsProvider::new(credentials)).unwrap()
 }
 
@@ -67,7 +70,14 @@ impl World {
         let pair = SshKeyPair::generate("test").unwrap();
         let (ec2, endpoint, server) = start(directory.path(), options).await;
         let machines = Machines(directory.path().to_owned());
-        Self { ec2, driver: driver(&endpoint, "hush"), _machines: machines, directory, pair, server }
+        Self {
+            ec2,
+            driver: driver(&endpoint, "hush"),
+            _machines: machines,
+            directory,
+            pair,
+            server,
+        }
     }
 
     fn spec(&self, token: &str) -> LaunchSpec {
@@ -105,7 +115,15 @@ fn ssh_with(directory: &Path, pair: &SshKeyPair, arguments: &[&str]) -> String {
     std::fs::write(&key, pair.private().expose()).unwrap();
     std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
     let output = Command::new("ssh")
-        .args(["-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-i"])
+        .args([
+            "-o",
+            "BatchMode=yes",
+            "-o",
+            "StrictHostKeyChecking=no",
+            "-o",
+            "UserKnownHostsFile=/dev/null",
+            "-i",
+        ])
         .arg(&key)
         .args(arguments)
         .stdin(Stdio::null())
@@ -123,7 +141,10 @@ fn spec(token: &str, key: &str) -> LaunchSpec {
         subnet: None,
         security_groups: vec!["sg-1".into()],
         user_data: user_data::cloud_config("zuul", &[key.to_owned()]),
-        tags: BTreeMap::from([(tags::NODE.into(), token.into()), (tags::PROVIDER.into(), "cloud".into())]),
+        tags: BTreeMap::from([
+            (tags::NODE.into(), token.into()),
+            (tags::PROVIDER.into(), "cloud".into()),
+        ]),
     }
 }
 
@@ -135,7 +156,9 @@ async fn until_state(driver: &Ec2Driver, id: &InstanceId, state: InstanceState) 
     let end = Instant::now() + MINUTE;
     loop {
         let all = driver.describe(&filter()).await.unwrap();
-        if let Some(instance) = all.into_iter().find(|instance| instance.id == *id && instance.state == state) {
+        if let Some(instance) =
+            all.into_iter().find(|instance| instance.id == *id && instance.state == state)
+        {
             return instance;
         }
         assert!(Instant::now() < end, "{id} never came to be {state:?}");
@@ -143,9 +166,13 @@ async fn until_state(driver: &Ec2Driver, id: &InstanceId, state: InstanceState) 
     }
 }
 
-/// Returns where a machine's SSH server is; its tag tells a port that is not 22, as for anybody who may not listen there.
+/// Returns where a machine's SSH server is; its tag tells a port that is not 22, as for anybody who
+/// may not listen there.
 fn target(instance: &Instance) -> Target {
-    Target { address: instance.private_ip.clone().unwrap(), port: instance.fact().machine.ssh_port.unwrap_or(22) }
+    Target {
+        address: instance.private_ip.clone().unwrap(),
+        port: instance.fact().machine.ssh_port.unwrap_or(22),
+    }
 }
 
 async fn until_checked(instance: &Instance, key: &LoginKey) -> CheckFact {
@@ -168,17 +195,25 @@ async fn a_machine_boots_shows_three_host_keys_lets_us_in_and_ends() {
     let world = World::new(8).await;
     let launched = world.driver.launch(&world.spec("one")).await.unwrap();
     let running = world.until(&launched.id, InstanceState::Running).await;
-    assert_eq!((running.az.as_deref(), running.fact().node), (Some("us-east-1b"), Some("one".into())));
+    assert_eq!(
+        (running.az.as_deref(), running.fact().node),
+        (Some("us-east-1b"), Some("one".into()))
+    );
     let CheckFact::Passed { host_keys } = world.check(&running).await else { panic!("no login") };
     let kinds: Vec<_> = host_keys.iter().map(|key| key.split(' ').next().unwrap()).collect();
     assert_eq!(kinds, ["ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa"]);
     assert_eq!(
-        world.ssh(&running, "pwd; echo mine > /tmp/x; cat /tmp/x; whoami; touch /usr/x || echo kept").trim(),
+        world
+            .ssh(&running, "pwd; echo mine > /tmp/x; cat /tmp/x; whoami; touch /usr/x || echo kept")
+            .trim(),
         "/home/zuul\nmine\nzuul\nkept"
     );
     world.driver.terminate(std::slice::from_ref(&running.id)).await.unwrap();
     world.until(&running.id, InstanceState::Terminated).await;
-    assert!(ssh::scan(&target(&running), Duration::from_secs(5)).await.is_err(), "the server is gone");
+    assert!(
+        ssh::scan(&target(&running), Duration::from_secs(5)).await.is_err(),
+        "the server is gone"
+    );
     world.driver.terminate(&[running.id.clone(), InstanceId("i-unknown".into())]).await.unwrap();
     world.end().await;
 }
@@ -189,8 +224,10 @@ async fn machines_do_not_see_each_other() {
     let world = World::new(8).await;
     let one = world.driver.launch(&world.spec("one")).await.unwrap();
     let two = world.driver.launch(&world.spec("two")).await.unwrap();
-    let (one, two) =
-        (world.until(&one.id, InstanceState::Running).await, world.until(&two.id, InstanceState::Running).await);
+    let (one, two) = (
+        world.until(&one.id, InstanceState::Running).await,
+        world.until(&two.id, InstanceState::Running).await,
+    );
     let (CheckFact::Passed { host_keys: first }, CheckFact::Passed { host_keys: second }) =
         (world.check(&one).await, world.check(&two).await)
     else {
@@ -198,7 +235,10 @@ async fn machines_do_not_see_each_other() {
     };
     assert!(first.iter().all(|key| !second.contains(key)));
     world.ssh(&one, "touch /tmp/mark ~/mark; nohup sleep 600 >/dev/null 2>&1 &");
-    assert_eq!(world.ssh(&two, "ls /tmp ~; ps ax | grep -c '[s]leep 600'").trim(), "/home/zuul:\n\n/tmp:\n0");
+    assert_eq!(
+        world.ssh(&two, "ls /tmp ~; ps ax | grep -c '[s]leep 600'").trim(),
+        "/home/zuul:\n\n/tmp:\n0"
+    );
     world.end().await;
 }
 
@@ -241,7 +281,10 @@ async fn a_token_launches_once_however_often_it_is_called() {
 async fn refusals_are_told_apart() {
     let world = World::new(1).await;
     world.ec2.add_fault(LaunchFault::Refused { code: "InsufficientInstanceCapacity".into() });
-    assert!(matches!(world.driver.launch(&world.spec("a")).await, Err(CloudError::NoCapacity { .. })));
+    assert!(matches!(
+        world.driver.launch(&world.spec("a")).await,
+        Err(CloudError::NoCapacity { .. })
+    ));
     world.ec2.add_fault(LaunchFault::Boots(Boot::Never));
     let silent = world.driver.launch(&world.spec("a")).await.unwrap();
     assert!(matches!(world.driver.launch(&world.spec("b")).await, Err(CloudError::Quota { .. })));
@@ -251,12 +294,18 @@ async fn refusals_are_told_apart() {
     assert!(ssh::scan(&target(&silent), Duration::from_secs(5)).await.is_err(), "it never boots");
     world
         .driver
-        .create_tags(std::slice::from_ref(&silent.id.0), &BTreeMap::from([("more".into(), "<&>".into())]))
+        .create_tags(
+            std::slice::from_ref(&silent.id.0),
+            &BTreeMap::from([("more".into(), "<&>".into())]),
+        )
         .await
         .unwrap();
     assert_eq!(world.list().await[0].tags["more"], "<&>");
-    let images =
-        world.driver.images(&ImageFilter { names: vec!["debian-*".into()], ..ImageFilter::default() }).await.unwrap();
+    let images = world
+        .driver
+        .images(&ImageFilter { names: vec!["debian-*".into()], ..ImageFilter::default() })
+        .await
+        .unwrap();
     assert_eq!(images[0].id, "ami-debian12");
     world.driver.terminate(std::slice::from_ref(&silent.id)).await.unwrap();
     world.until(&silent.id, InstanceState::Terminated).await;
@@ -264,7 +313,10 @@ async fn refusals_are_told_apart() {
     let mute = world.driver.launch(&mute).await.unwrap();
     let mute = world.until(&mute.id, InstanceState::Running).await;
     let target = Target { address: mute.private_ip.unwrap(), port: 22 };
-    assert!(ssh::scan(&target, Duration::from_secs(5)).await.is_err(), "an image whose machines never answer");
+    assert!(
+        ssh::scan(&target, Duration::from_secs(5)).await.is_err(),
+        "an image whose machines never answer"
+    );
     world.end().await;
 }
 
@@ -326,11 +378,14 @@ fn emulator_of(command: &mut Command, directory: &Path) -> Emulator {
         .spawn()
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let line = lines.map_while(Result::ok).find_map(|line| line.strip_prefix("listening ").map(str::to_owned));
+    let line = lines
+        .map_while(Result::ok)
+        .find_map(|line| line.strip_prefix("listening ").map(str::to_owned));
     Emulator { child, endpoint: line.unwrap(), _machines: Machines(directory.to_owned()) }
 }
 
-/// C4: who is not root may listen on no port below 1024 and become nobody else; the machines are logged in to all the same.
+/// C4: who is not root may listen on no port below 1024 and become nobody else; the machines are
+/// logged in to all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn somebody_who_is_not_root_has_machines_too() {
     const NOBODY: u32 = 65_534;
@@ -382,7 +437,11 @@ async fn machines_and_tokens_outlive_a_killed_emulator() {
     let second = emulator(directory.path());
     let again = driver(&second.endpoint, "hush");
     assert_eq!(again.launch(&spec("one", pair.public_line())).await.unwrap().id, one.id);
-    assert_eq!(until_checked(&running, &key).await, before, "the same machine with the same host keys");
+    assert_eq!(
+        until_checked(&running, &key).await,
+        before,
+        "the same machine with the same host keys"
+    );
     let other = until_state(&again, &two.id, InstanceState::Running).await;
     assert!(
         matches!(until_checked(&other, &key).await, CheckFact::Passed { .. }),
@@ -391,5 +450,8 @@ async fn machines_and_tokens_outlive_a_killed_emulator() {
     again.terminate(&[one.id.clone(), two.id.clone()]).await.unwrap();
     until_state(&again, &one.id, InstanceState::Terminated).await;
     until_state(&again, &two.id, InstanceState::Terminated).await;
-    assert!(ssh::scan(&target(&running), Duration::from_secs(5)).await.is_err(), "an adopted server is ended too");
+    assert!(
+        ssh::scan(&target(&running), Duration::from_secs(5)).await.is_err(),
+        "an adopted server is ended too"
+    );
 }

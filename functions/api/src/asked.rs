@@ -46,8 +46,13 @@ impl Asked {
     /// # Errors
     /// When it is no reading one, or has too many parameters.
     pub(crate) fn read(request: &Request<Bytes>) -> Result<Self, Refusal> {
-        let parts: Vec<String> =
-            request.uri().path().split('/').filter(|part| !part.is_empty()).map(path_part).collect();
+        let parts: Vec<String> = request
+            .uri()
+            .path()
+            .split('/')
+            .filter(|part| !part.is_empty())
+            .map(path_part)
+            .collect();
         let is_question = parts.last().is_some_and(|last| last == QUESTION);
         let sent = match *request.method() {
             Method::POST if is_question => Some(request.body().clone()),
@@ -65,7 +70,11 @@ impl Asked {
         if parameters.len() > PARAMETERS_MAX {
             return Err(Refusal::bad(format!("a query has at most {PARAMETERS_MAX} parameters")));
         }
-        let range = request.headers().get(header::RANGE).and_then(|value| value.to_str().ok()).and_then(range);
+        let range = request
+            .headers()
+            .get(header::RANGE)
+            .and_then(|value| value.to_str().ok())
+            .and_then(range);
         let accepted = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
         let by_browser = accepted.is_some_and(|accepted| accepted.contains("text/html"));
         Ok(Self { parts, parameters, range, by_browser, sent })
@@ -86,13 +95,18 @@ impl Asked {
 
     /// Returns every value of a parameter.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> + 'a {
-        self.parameters.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.parameters
+            .iter()
+            .filter(move |(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// Returns a parameter that is a whole number.
     pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
         let read = |text: &str| {
-            text.parse().map_err(|_| Refusal::bad(format!("{name} must be a whole number, but is \"{text}\".")))
+            text.parse().map_err(|_| {
+                Refusal::bad(format!("{name} must be a whole number, but is \"{text}\"."))
+            })
         };
         self.one(name).map(read).transpose()
     }
@@ -113,7 +127,8 @@ fn clamped(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// Decodes a part of a path; `%2F` stays as it is written, since a decoded slash would name something else.
+/// Decodes a part of a path; `%2F` stays as it is written, since a decoded slash would name
+/// something else.
 fn path_part(text: &str) -> String {
     decode(text, |byte| byte != b'/')
 }
@@ -185,7 +200,8 @@ mod tests {
     /// Z9.1: what may be sent is a question, nothing that changes anything.
     #[test]
     fn one_question_is_sent_and_all_others_are_read() {
-        let send = |uri: &str| Asked::read(&Request::post(uri).body(Bytes::from_static(b"{}")).unwrap());
+        let send =
+            |uri: &str| Asked::read(&Request::post(uri).body(Bytes::from_static(b"{}")).unwrap());
         assert_eq!(send("/api/tenant/one/project/a/freeze-pipeline").unwrap().sent.unwrap(), "{}");
         assert_eq!(send("/api/tenant/one/project/a/enqueue"), Err(Refusal::Method));
         assert_eq!(asked("/api/tenant/one/project/a/freeze-pipeline"), Err(Refusal::PostOnly));

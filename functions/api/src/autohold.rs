@@ -1,5 +1,6 @@
-//! `T/autohold`, `T/project/{p}/autohold`, `T/autohold/{id}`: operators' requests to keep nodes of failed builds, as zuul-client
-//! and the dashboard read them. They are made and deleted with `sluice autohold`: this API only reads.
+//! `T/autohold`, `T/project/{p}/autohold`, `T/autohold/{id}`: operators' requests to keep nodes of
+//! failed builds, as zuul-client and the dashboard read them. They are made and deleted with
+//! `sluice autohold`: this API only reads.
 
 use crate::Api;
 use crate::load::{self, readable};
@@ -15,12 +16,17 @@ use sluice_runtime::record::Query;
 use std::collections::BTreeSet;
 
 /// The requests of a tenant; those of one project where it is named, by its whole name or its end.
-pub(crate) async fn list(api: &Api, tenant: &TenantName, project: Option<&str>) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn list(
+    api: &Api,
+    tenant: &TenantName,
+    project: Option<&str>,
+) -> Result<Response<Bytes>, Refusal> {
     load::known(&api.ports, tenant).await?;
     let now = api.ports.clock.now();
     let known = of_tenant(&api.ports, tenant).await?;
     let project = project.filter(|name| !name.is_empty());
-    let is_meant = |request: &Autohold| project.is_none_or(|project| is_named(&request.project, project));
+    let is_meant =
+        |request: &Autohold| project.is_none_or(|project| is_named(&request.project, project));
     let list = known.iter().filter(|request| is_meant(request));
     Ok(reply::json(&Value::Array(list.map(|request| shown(request, now)).collect())))
 }
@@ -32,15 +38,22 @@ fn is_named(project: &ProjectName, name: &str) -> bool {
 }
 
 /// One request.
-pub(crate) async fn one(api: &Api, tenant: &TenantName, id: &str) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn one(
+    api: &Api,
+    tenant: &TenantName,
+    id: &str,
+) -> Result<Response<Bytes>, Refusal> {
     load::known(&api.ports, tenant).await?;
     let known = of_tenant(&api.ports, tenant).await?;
     let found = known.iter().find(|request| request.id == id);
-    let request = found.ok_or_else(|| Refusal::missing(format!("There is no autohold request {id} in {tenant}.")))?;
+    let request = found.ok_or_else(|| {
+        Refusal::missing(format!("There is no autohold request {id} in {tenant}."))
+    })?;
     Ok(reply::json(&shown(request, api.ports.clock.now())))
 }
 
-/// Returns the builds whose nodes requests of a tenant have kept. Of a request that was deleted, or is forgotten, nobody knows them.
+/// Returns the builds whose nodes requests of a tenant have kept. Of a request that was deleted, or
+/// is forgotten, nobody knows them.
 pub(crate) async fn held(ports: &Ports, tenant: &TenantName) -> Result<BTreeSet<BuildId>, Refusal> {
     let known = of_tenant(ports, tenant).await?;
     Ok(known.into_iter().flat_map(|request| request.held).map(|held| held.build).collect())

@@ -1,4 +1,5 @@
-//! `T/board`, a route of our own that the page draws: queues with who is tested on whom, why, and what left of late.
+//! `T/board`, a route of our own that the page draws: queues with who is tested on whom, why, and
+//! what left of late.
 
 use crate::Api;
 use crate::asked::Asked;
@@ -29,18 +30,31 @@ const RECENT_MAX: usize = 12;
 /// Arrivals of one queue that are shown.
 const ARRIVALS_MAX: usize = 20;
 
-/// Answers with everything the status page shows, or with one pipeline's, project's or change's part of it.
-pub(crate) async fn board(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Response<Bytes>, Refusal> {
+/// Answers with everything the status page shows, or with one pipeline's, project's or change's
+/// part of it.
+pub(crate) async fn board(
+    api: &Api,
+    tenant: &TenantName,
+    asked: &Asked,
+) -> Result<Response<Bytes>, Refusal> {
     asked.only(Narrowed::PARAMETERS)?;
     let narrowed = Narrowed::read(asked);
     let live = load::live(api, tenant).await?;
     let mut read = load::queues_of(&api.ports, tenant, narrowed.pipeline).await?;
     let durations = api.estimates.of(&api.ports, tenant).await?;
     let recent = buildsets::newest(&api.ports, tenant, RECENT_MAX).await?;
-    let open = waits::open(read.queues.iter().flat_map(|(_, loaded)| loaded.items.values().map(|(_, item)| &**item)));
+    let open = waits::open(
+        read.queues.iter().flat_map(|(_, loaded)| loaded.items.values().map(|(_, item)| &**item)),
+    );
     let (waits, now) = (waits::read(&api.ports, &open).await?, api.ports.clock.now());
-    let scene =
-        Scene { tenant, web_root: &api.web_root, durations: &durations, waits: &waits, now, detail: Detail::Whole };
+    let scene = Scene {
+        tenant,
+        web_root: &api.web_root,
+        durations: &durations,
+        waits: &waits,
+        now,
+        detail: Detail::Whole,
+    };
     let known = live.layout.pipelines();
     let disabled = disabled(&api.ports, tenant, &live, &mut read.troubles).await?;
     let frozen_providers = pool::frozen(&api.ports, &live.layout).await?;
@@ -51,13 +65,20 @@ pub(crate) async fn board(api: &Api, tenant: &TenantName, asked: &Asked) -> Resu
             gone.push(Pipeline::new(key.pipeline.as_str(), head.manager));
         }
     }
-    let shown: Vec<&Pipeline> =
-        known.iter().chain(&gone).filter(|pipeline| narrowed.takes_pipeline(pipeline.name.as_str())).collect();
+    let shown: Vec<&Pipeline> = known
+        .iter()
+        .chain(&gone)
+        .filter(|pipeline| narrowed.takes_pipeline(pipeline.name.as_str()))
+        .collect();
     if let Some(name) = narrowed.pipeline.filter(|_| shown.is_empty()) {
-        return Err(Refusal::missing(format!("There is no pipeline {name} in the tenant {tenant}.")));
+        return Err(Refusal::missing(format!(
+            "There is no pipeline {name} in the tenant {tenant}."
+        )));
     }
-    let has_left =
-        |row: &&Row| narrowed.takes_pipeline(row.queue.pipeline.as_str()) && narrowed.takes(&row.item.candidate.change);
+    let has_left = |row: &&Row| {
+        narrowed.takes_pipeline(row.queue.pipeline.as_str())
+            && narrowed.takes(&row.item.candidate.change)
+    };
     let recent: Vec<Value> = recent.iter().filter(has_left).map(left).collect();
     let body = fitting(|detail| {
         let scene = Scene { detail, ..scene };
@@ -68,7 +89,8 @@ pub(crate) async fn board(api: &Api, tenant: &TenantName, asked: &Asked) -> Resu
             }
             body
         });
-        let troubles: Vec<String> = detail.left_out().into_iter().chain(read.troubles.iter().cloned()).collect();
+        let troubles: Vec<String> =
+            detail.left_out().into_iter().chain(read.troubles.iter().cloned()).collect();
         json!({
             "tenant": tenant,
             "at": scene.now,
@@ -84,14 +106,15 @@ pub(crate) async fn board(api: &Api, tenant: &TenantName, asked: &Asked) -> Resu
     Ok(reply::json_kept(&body, 1, scene.now))
 }
 
-/// Returns what an operator holds back of the tenant's events, and why; `None` where that is nothing.
+/// Returns what an operator holds back of the tenant's events, and why; `None` where that is
+/// nothing.
 fn held(events: &EventsHold) -> Option<String> {
     let because = events.reason().map(|reason| format!(": {reason}")).unwrap_or_default();
     events.holds().then(|| format!("{}{because}", events.described()))
 }
 
-/// Returns the pipelines that report to their `disabled` reporters alone, each with how many failures followed each other. Where
-/// that cannot be read, it is said among the troubles.
+/// Returns the pipelines that report to their `disabled` reporters alone, each with how many
+/// failures followed each other. Where that cannot be read, it is said among the troubles.
 async fn disabled(
     ports: &Ports,
     tenant: &TenantName,
@@ -118,8 +141,16 @@ async fn disabled(
     Ok(disabled)
 }
 
-fn pipeline(scene: &Scene<'_>, narrowed: &Narrowed<'_>, pipeline: &Pipeline, read: &Queues) -> Value {
-    let own = read.queues.iter().filter(|(key, loaded)| key.pipeline == pipeline.name && is_wanted(narrowed, loaded));
+fn pipeline(
+    scene: &Scene<'_>,
+    narrowed: &Narrowed<'_>,
+    pipeline: &Pipeline,
+    read: &Queues,
+) -> Value {
+    let own = read
+        .queues
+        .iter()
+        .filter(|(key, loaded)| key.pipeline == pipeline.name && is_wanted(narrowed, loaded));
     let queues = own.map(|(key, loaded)| queue(scene, narrowed, key, loaded, read.frozen.get(key)));
     json!({
         "name": pipeline.name,
@@ -135,12 +166,21 @@ fn is_wanted(narrowed: &Narrowed<'_>, loaded: &Loaded) -> bool {
     !narrowed.names_changes() || slots.any(|slot| narrowed.takes(&slot.change))
 }
 
-fn queue(scene: &Scene<'_>, narrowed: &Narrowed<'_>, key: &QueueKey, loaded: &Loaded, mark: Option<&String>) -> Value {
+fn queue(
+    scene: &Scene<'_>,
+    narrowed: &Narrowed<'_>,
+    key: &QueueKey,
+    loaded: &Loaded,
+    mark: Option<&String>,
+) -> Value {
     let slots = loaded.head.as_ref().map(|head| head.slots.as_slice()).unwrap_or_default();
     // What becomes of a change is decided by those as well that it is tested as one with.
-    let takes = |head: &Head, position: usize| head.bundle(position).any(|at| narrowed.takes(&head.slots[at].change));
+    let takes = |head: &Head, position: usize| {
+        head.bundle(position).any(|at| narrowed.takes(&head.slots[at].change))
+    };
     let wanted = slots.iter().enumerate();
-    let wanted = wanted.filter(|(position, _)| loaded.head.as_ref().is_some_and(|head| takes(head, *position)));
+    let wanted = wanted
+        .filter(|(position, _)| loaded.head.as_ref().is_some_and(|head| takes(head, *position)));
     let items = wanted.filter_map(|(position, slot)| {
         let (_, found) = loaded.items.get(&slot.id)?;
         let is_active = loaded.head.as_ref().is_some_and(|head| head.is_active(position));
@@ -151,7 +191,10 @@ fn queue(scene: &Scene<'_>, narrowed: &Narrowed<'_>, key: &QueueKey, loaded: &Lo
         };
         if let Some(map) = body.as_object_mut() {
             map.insert("active".into(), json!(is_active));
-            map.insert("together".into(), loaded.head.as_ref().map_or_else(|| json!([]), |head| mates(head, position)));
+            map.insert(
+                "together".into(),
+                loaded.head.as_ref().map_or_else(|| json!([]), |head| mates(head, position)),
+            );
         }
         Some(body)
     });
@@ -171,7 +214,10 @@ fn queue(scene: &Scene<'_>, narrowed: &Narrowed<'_>, key: &QueueKey, loaded: &Lo
 /// Returns the changes that the one at `position` is tested as one with.
 fn mates(head: &Head, position: usize) -> Value {
     let others = head.bundle(position).filter(|other| *other != position);
-    others.filter_map(|other| head.slots.get(other)).map(|slot| change_key(&slot.change.key)).collect()
+    others
+        .filter_map(|other| head.slots.get(other))
+        .map(|slot| change_key(&slot.change.key))
+        .collect()
 }
 
 /// Returns an item with its place in the queue, if it still has one.
@@ -185,7 +231,13 @@ fn brief(scene: &Scene<'_>, item: &Item, slot: &Slot) -> Value {
     with(scene, item, Some(slot), &[], item.reasons.get(last..).unwrap_or_default())
 }
 
-fn with(scene: &Scene<'_>, item: &Item, slot: Option<&Slot>, jobs: &[Job], reasons: &[String]) -> Value {
+fn with(
+    scene: &Scene<'_>,
+    item: &Item,
+    slot: Option<&Slot>,
+    jobs: &[Job],
+    reasons: &[String],
+) -> Value {
     let candidate = &item.candidate;
     json!({
         "id": item.id,
@@ -223,8 +275,12 @@ fn job(scene: &Scene<'_>, item: &Item, job: &Job) -> Value {
         JobStatus::Waiting => ("waiting", None, None, None, None),
         JobStatus::Ordered { .. } => ("ordered", None, None, None, None),
         JobStatus::Running { started_at, .. } => ("running", *started_at, None, None, None),
-        JobStatus::Paused { started_at, resumed: false } => ("paused", *started_at, None, None, None),
-        JobStatus::Paused { started_at, resumed: true } => ("running", *started_at, None, None, None),
+        JobStatus::Paused { started_at, resumed: false } => {
+            ("paused", *started_at, None, None, None)
+        }
+        JobStatus::Paused { started_at, resumed: true } => {
+            ("running", *started_at, None, None, None)
+        }
         JobStatus::Ended { started_at, ended_at, detail, log_url, .. } => {
             ("ended", *started_at, Some(*ended_at), detail.as_ref(), log_url.as_ref())
         }
@@ -278,9 +334,10 @@ fn change_key(key: &ChangeKey) -> Value {
 
 fn arrival(arrival: &Arrival) -> Value {
     let (kind, changes) = match &arrival.kind {
-        ArrivalKind::Enqueue { candidates } => {
-            ("enqueue", candidates.iter().map(|candidate| change_key(&candidate.change.key)).collect())
-        }
+        ArrivalKind::Enqueue { candidates } => (
+            "enqueue",
+            candidates.iter().map(|candidate| change_key(&candidate.change.key)).collect(),
+        ),
         ArrivalKind::Seen { change, .. } => ("seen", vec![change_key(&change.key)]),
         ArrivalKind::Superseded { change, .. } => ("superseded", vec![change_key(&change.key)]),
         ArrivalKind::MakeWay { change, .. } => ("make-way", vec![change_key(&change.key)]),
@@ -310,12 +367,17 @@ mod tests {
     use super::*;
     use sluice_model::Timestamp;
 
-    /// Z6.1: whoever wonders where the events are reads why they are held back, and no reason that is over.
+    /// Z6.1: whoever wonders where the events are reads why they are held back, and no reason that
+    /// is over.
     #[test]
     fn what_is_held_back_is_told_with_its_reason() {
-        let paused = EventsHold::default().said(false, true, false, "jo", "the forge moves", Timestamp(1));
+        let paused =
+            EventsHold::default().said(false, true, false, "jo", "the forge moves", Timestamp(1));
         assert_eq!(held(&paused).as_deref(), Some("trigger events wait: the forge moves"));
-        assert_eq!(held(&paused.said(false, false, false, "jo", "it has moved", Timestamp(2))), None);
+        assert_eq!(
+            held(&paused.said(false, false, false, "jo", "it has moved", Timestamp(2))),
+            None
+        );
         assert_eq!(held(&EventsHold::default()), None);
     }
 }

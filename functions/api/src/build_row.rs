@@ -1,4 +1,5 @@
-//! A build as the API shows it: the gate's order, the executor's run, and the item's word where no executor had one.
+//! A build as the API shows it: the gate's order, the executor's run, and the item's word where no
+//! executor had one.
 
 use serde_json::{Map, Value, json};
 use sluice_gate::{Item, JobStatus};
@@ -16,7 +17,8 @@ pub(crate) struct BuildRow {
     pub(crate) run: Option<Run>,
     /// Why it was to stop.
     pub(crate) stop: Option<Stop>,
-    /// Its item; read only where the run does not tell the end, and of refs, whose address it alone knows.
+    /// Its item; read only where the run does not tell the end, and of refs, whose address it alone
+    /// knows.
     pub(crate) item: Option<Item>,
     /// Where people look at its change or ref.
     pub(crate) change_url: Option<String>,
@@ -56,7 +58,8 @@ impl BuildRow {
         }
     }
 
-    /// Returns how it ended, if it did: the run's word, then the item's, then that nobody will run it any more.
+    /// Returns how it ended, if it did: the run's word, then the item's, then that nobody will run
+    /// it any more.
     pub(crate) fn end(&self) -> Option<End> {
         if let Some(Run { phase: Phase::Ended(ended), .. }) = &self.run {
             return Some(End {
@@ -72,15 +75,23 @@ impl BuildRow {
         }
         let stop = self.stop.as_ref().filter(|_| self.run.is_none())?;
         let detail = Some(stop.why.clone());
-        Some(End { result: BuildResult::Aborted, detail, started_at: None, ended_at: stop.at, log_url: None })
+        Some(End {
+            result: BuildResult::Aborted,
+            detail,
+            started_at: None,
+            ended_at: stop.at,
+            log_url: None,
+        })
     }
 
     /// Returns when it started: its first playbook, or while it runs the claim.
     pub(crate) fn started_at(&self) -> Option<Timestamp> {
         match &self.run {
-            Some(Run { phase: Phase::Running | Phase::Failing | Phase::Paused(_), claimed_at, .. }) => {
-                Some(*claimed_at)
-            }
+            Some(Run {
+                phase: Phase::Running | Phase::Failing | Phase::Paused(_),
+                claimed_at,
+                ..
+            }) => Some(*claimed_at),
             _ => self.end().and_then(|end| end.started_at),
         }
     }
@@ -139,8 +150,10 @@ impl BuildRow {
             Some(Run { phase: Phase::Paused(pause), .. }) => &pause.data,
             _ => return Vec::new(),
         };
-        let told = data.get("zuul").and_then(|zuul| zuul.get("artifacts")).and_then(Value::as_array);
-        let whole = |artifact: &&Value| artifact.get("name").is_some() && artifact.get("url").is_some();
+        let told =
+            data.get("zuul").and_then(|zuul| zuul.get("artifacts")).and_then(Value::as_array);
+        let whole =
+            |artifact: &&Value| artifact.get("name").is_some() && artifact.get("url").is_some();
         told.into_iter().flatten().filter(whole).cloned().collect()
     }
 }
@@ -165,8 +178,8 @@ pub(crate) fn url_of(facts: Option<&ChangeFacts>) -> Option<String> {
     facts.map(|facts| facts.url.clone()).filter(|url| !url.is_empty())
 }
 
-/// Returns a number that grows with time and, within a millisecond, with the id: the order of the index. It stays below 2^53,
-/// which is as far as a browser counts, until the year 2109.
+/// Returns a number that grows with time and, within a millisecond, with the id: the order of the
+/// index. It stays below 2^53, which is as far as a browser counts, until the year 2109.
 pub(crate) fn number(at: Timestamp, id: &str) -> u64 {
     let first = id.get(..3).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0);
     at.0.saturating_mul(NUMBERS_PER_MS).saturating_add(first * NUMBERS_PER_MS / 0x1000)

@@ -29,16 +29,23 @@ const STEP: usize = 100;
 const SEARCHED: &str = "x-sluice-searched-until";
 
 /// `T/builds`.
-pub(crate) async fn list(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn list(
+    api: &Api,
+    tenant: &TenantName,
+    asked: &Asked,
+) -> Result<Response<Bytes>, Refusal> {
     asked.only(&[filter::BUILDSETS, filter::BUILDS].concat())?;
     let (filter, page) = (Filter::read(asked)?, asked.page()?);
     let wanted = page.skip + page.limit;
     let mut found = search(api, tenant, &filter, wanted).await?;
-    let mut shown: Vec<(u64, Value)> = found.rows.iter().map(|row| (row.number(), row.to_json())).collect();
+    let mut shown: Vec<(u64, Value)> =
+        found.rows.iter().map(|row| (row.number(), row.to_json())).collect();
     if filter.may_be_unbuilt() {
         // What is older than the last of a full page is not on it.
-        let last = wanted.checked_sub(1).and_then(|last| found.rows.get(last)).map(BuildRow::number);
-        let unbuilt = unbuilt::newest(api, tenant, &filter, wanted, last.or(found.searched_until)).await?;
+        let last =
+            wanted.checked_sub(1).and_then(|last| found.rows.get(last)).map(BuildRow::number);
+        let unbuilt =
+            unbuilt::newest(api, tenant, &filter, wanted, last.or(found.searched_until)).await?;
         shown.extend(unbuilt::to_json(api, unbuilt.found).await?);
         shown.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
         found.searched_until = found.searched_until.max(unbuilt.searched_until);
@@ -49,7 +56,11 @@ pub(crate) async fn list(api: &Api, tenant: &TenantName, asked: &Asked) -> Resul
 }
 
 /// `T/build-times`.
-pub(crate) async fn times(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn times(
+    api: &Api,
+    tenant: &TenantName,
+    asked: &Asked,
+) -> Result<Response<Bytes>, Refusal> {
     let known = [
         "project",
         "pipeline",
@@ -88,7 +99,11 @@ pub(crate) async fn times(api: &Api, tenant: &TenantName, asked: &Asked) -> Resu
 }
 
 /// `T/build/{uuid}`.
-pub(crate) async fn one(api: &Api, tenant: &TenantName, uuid: &str) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn one(
+    api: &Api,
+    tenant: &TenantName,
+    uuid: &str,
+) -> Result<Response<Bytes>, Refusal> {
     let mut row = row(&api.ports, tenant, uuid).await?;
     read_frozen_job(api, &mut row).await?;
     mark_held(std::slice::from_mut(&mut row), &autohold::held(&api.ports, tenant).await?);
@@ -101,21 +116,32 @@ pub(crate) async fn one(api: &Api, tenant: &TenantName, uuid: &str) -> Result<Re
 }
 
 /// Returns one build of a tenant.
-pub(crate) async fn row(ports: &Ports, tenant: &TenantName, uuid: &str) -> Result<BuildRow, Refusal> {
+pub(crate) async fn row(
+    ports: &Ports,
+    tenant: &TenantName,
+    uuid: &str,
+) -> Result<BuildRow, Refusal> {
     let missing = || Refusal::missing(format!("There is no build {uuid} in the tenant {tenant}."));
     let key = order_key(&BuildId::from(uuid));
-    let record = load::many(ports, &[key]).await?.into_iter().next().flatten().ok_or_else(missing)?;
+    let record =
+        load::many(ports, &[key]).await?.into_iter().next().flatten().ok_or_else(missing)?;
     let order: Order = decode(&record)?;
     if order.queue.tenant != *tenant {
         return Err(missing());
     }
     let mut rows = complete(ports, vec![order]).await?;
     // It is there, and what an executor made of it cannot be read.
-    rows.pop().ok_or_else(|| Refusal::Unavailable { detail: format!("the run of the build {uuid} cannot be read") })
+    rows.pop().ok_or_else(|| Refusal::Unavailable {
+        detail: format!("the run of the build {uuid} cannot be read"),
+    })
 }
 
 /// Returns the builds with these ids in their order; those that are forgotten are missing.
-pub(crate) async fn rows(ports: &Ports, tenant: &TenantName, ids: &[BuildId]) -> Result<Vec<BuildRow>, Refusal> {
+pub(crate) async fn rows(
+    ports: &Ports,
+    tenant: &TenantName,
+    ids: &[BuildId],
+) -> Result<Vec<BuildRow>, Refusal> {
     let keys: Vec<Key> = ids.iter().map(order_key).collect();
     let orders = orders(ports, tenant, &keys).await?;
     let mut rows = complete(ports, orders).await?;
@@ -123,7 +149,8 @@ pub(crate) async fn rows(ports: &Ports, tenant: &TenantName, ids: &[BuildId]) ->
     Ok(rows)
 }
 
-/// Returns the newest builds of a tenant that ended with an executor's word, at most `limit` looked at.
+/// Returns the newest builds of a tenant that ended with an executor's word, at most `limit` looked
+/// at.
 pub(crate) async fn newest_ended(
     ports: &Ports,
     tenant: &TenantName,
@@ -131,7 +158,9 @@ pub(crate) async fn newest_ended(
 ) -> Result<Vec<(Order, Ended)>, Refusal> {
     let keys = ports.records.find(&partition(tenant), None, limit).await?;
     let orders = orders(ports, tenant, &keys).await?;
-    let runs = load::many(ports, &orders.iter().map(|order| run_key(&order.build)).collect::<Vec<_>>()).await?;
+    let runs =
+        load::many(ports, &orders.iter().map(|order| run_key(&order.build)).collect::<Vec<_>>())
+            .await?;
     let mut found = Vec::new();
     for (order, run) in orders.into_iter().zip(runs) {
         let run = run.as_ref().and_then(load::readable::<Run>);
@@ -153,14 +182,22 @@ impl Search {
     fn note(&self, mut response: Response<Bytes>) -> Response<Bytes> {
         if let Some(number) = self.searched_until {
             response.headers_mut().insert(SEARCHED, number.into());
-            response.headers_mut().insert("access-control-expose-headers", http::HeaderValue::from_static(SEARCHED));
+            response
+                .headers_mut()
+                .insert("access-control-expose-headers", http::HeaderValue::from_static(SEARCHED));
         }
         response
     }
 }
 
-/// Looks through the builds of a tenant, newest first. It ends when as many as are wanted are found, or after a bound.
-async fn search(api: &Api, tenant: &TenantName, filter: &Filter<'_>, wanted: usize) -> Result<Search, Refusal> {
+/// Looks through the builds of a tenant, newest first. It ends when as many as are wanted are
+/// found, or after a bound.
+async fn search(
+    api: &Api,
+    tenant: &TenantName,
+    filter: &Filter<'_>,
+    wanted: usize,
+) -> Result<Search, Refusal> {
     let mut found = Search { rows: Vec::new(), searched_until: None };
     let held = autohold::held(&api.ports, tenant).await?;
     let mut before = filter.before();
@@ -171,12 +208,16 @@ async fn search(api: &Api, tenant: &TenantName, filter: &Filter<'_>, wanted: usi
         let orders = orders(&api.ports, tenant, &keys).await?;
         searched += keys.len();
         let oldest = orders.last().cloned();
-        let fits =
-            |order: &Order| filter.takes_held(held.contains(&order.build)) && filter.takes_subject(&subject(order));
+        let fits = |order: &Order| {
+            filter.takes_held(held.contains(&order.build)) && filter.takes_subject(&subject(order))
+        };
         let fitting = orders.into_iter().filter(fits).collect();
         let mut rows = complete(&api.ports, fitting).await?;
         mark_held(&mut rows, &held);
-        found.rows.extend(rows.into_iter().filter(|row| filter.takes_number(row.number()) && filter.takes_build(row)));
+        found.rows.extend(
+            rows.into_iter()
+                .filter(|row| filter.takes_number(row.number()) && filter.takes_build(row)),
+        );
         let Some(oldest) = oldest.filter(|_| !is_last) else {
             break;
         };
@@ -213,14 +254,16 @@ fn partition(tenant: &TenantName) -> String {
     format!("builds#{}", escape(tenant.as_str()))
 }
 
-/// Reads orders of a tenant. The index may name records that are gone; they are left out, and so are those that cannot be read.
+/// Reads orders of a tenant. The index may name records that are gone; they are left out, and so
+/// are those that cannot be read.
 async fn orders(ports: &Ports, tenant: &TenantName, keys: &[Key]) -> Result<Vec<Order>, Refusal> {
     let records = load::many(ports, keys).await?;
     let orders = records.iter().flatten().filter_map(load::readable::<Order>);
     Ok(orders.filter(|order| order.queue.tenant == *tenant).collect())
 }
 
-/// Reads what else is known of builds. One whose run cannot be read is left out: it would look as if nobody had run it.
+/// Reads what else is known of builds. One whose run cannot be read is left out: it would look as
+/// if nobody had run it.
 async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, Refusal> {
     let keys = orders.iter().flat_map(|order| [run_key(&order.build), stop_key(&order.build)]);
     let records = load::many(ports, &keys.collect::<Vec<_>>()).await?;
@@ -228,14 +271,19 @@ async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, Re
     let mut rows: Vec<BuildRow> = read.filter_map(|(order, pair)| with_run(order, pair)).collect();
     // A change's address is among its facts, a ref's with its item.
     let needs_item = |row: &&BuildRow| {
-        !matches!(row.run, Some(Run { phase: Phase::Ended(_), .. })) || row.order.change.key.moved().is_some()
+        !matches!(row.run, Some(Run { phase: Phase::Ended(_), .. }))
+            || row.order.change.key.moved().is_some()
     };
-    let wanted: BTreeSet<_> =
-        rows.iter().filter(needs_item).map(|row| (row.order.queue.clone(), row.order.item.clone())).collect();
+    let wanted: BTreeSet<_> = rows
+        .iter()
+        .filter(needs_item)
+        .map(|row| (row.order.queue.clone(), row.order.item.clone()))
+        .collect();
     let items = load::items(ports, &wanted).await?;
     let changes: BTreeSet<_> = rows.iter().map(|row| row.order.change.key.clone()).collect();
     let facts = load::facts(ports, &changes).await?;
-    let received = load::received(ports, rows.iter().map(|row| row.order.event_id.as_str())).await?;
+    let received =
+        load::received(ports, rows.iter().map(|row| row.order.event_id.as_str())).await?;
     for row in &mut rows {
         row.item = items.get(&row.order.item).cloned();
         let told = row.item.as_ref().map(|item| item.candidate.url.clone());
@@ -245,7 +293,8 @@ async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, Re
     Ok(rows)
 }
 
-/// Returns a build with its run and the wish to stop it, as far as there are any; `None` where the run cannot be read.
+/// Returns a build with its run and the wish to stop it, as far as there are any; `None` where the
+/// run cannot be read.
 fn with_run(order: Order, pair: &[Option<Record>]) -> Option<BuildRow> {
     let (run, stop) = (pair.first().and_then(Option::as_ref), pair.get(1).and_then(Option::as_ref));
     let mut row = BuildRow::new(order);
@@ -261,12 +310,16 @@ async fn read_frozen_job(api: &Api, row: &mut BuildRow) -> Result<(), Refusal> {
     let Some(object) = api.ports.objects.get(&row.order.graph).await? else {
         return Ok(());
     };
-    let graph: JobGraph = serde_json::from_slice(&object.bytes).map_err(|error| Refusal::Unavailable {
-        detail: format!("the job graph {} cannot be read: {error}", row.order.graph),
-    })?;
+    let graph: JobGraph =
+        serde_json::from_slice(&object.bytes).map_err(|error| Refusal::Unavailable {
+            detail: format!("the job graph {} cannot be read: {error}", row.order.graph),
+        })?;
     if let Some(job) = graph.jobs.into_iter().find(|job| job.name == row.order.job) {
-        row.nodeset =
-            job.nodesets.get(row.order.nodeset as usize).map(|set| set.name.clone()).filter(|name| !name.is_empty());
+        row.nodeset = job
+            .nodesets
+            .get(row.order.nodeset as usize)
+            .map(|set| set.name.clone())
+            .filter(|name| !name.is_empty());
         row.provides = job.provides;
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! Buildsets: what became of items, with those that are still in their queues; badges of the newest.
+//! Buildsets: what became of items, with those that are still in their queues; badges of the
+//! newest.
 
 use crate::Api;
 use crate::asked::Asked;
@@ -50,7 +51,8 @@ impl Row {
     /// Returns an item that is in its queue. One that is there for its last jobs alone has ended.
     fn open(queue: QueueKey, item: Item) -> Self {
         let reporting = item.reporting.as_ref();
-        let end = reporting.map(|reporting| ("SUCCESS".to_owned(), RUNS_LAST_JOBS.to_owned(), reporting.since));
+        let end = reporting
+            .map(|reporting| ("SUCCESS".to_owned(), RUNS_LAST_JOBS.to_owned(), reporting.since));
         Self { queue, item, end, event_at: None }
     }
 
@@ -99,7 +101,11 @@ impl Row {
 }
 
 /// `T/buildsets`.
-pub(crate) async fn list(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn list(
+    api: &Api,
+    tenant: &TenantName,
+    asked: &Asked,
+) -> Result<Response<Bytes>, Refusal> {
     asked.only(filter::BUILDSETS)?;
     let mut rows = search(api, tenant, asked).await?;
     read_events(&api.ports, &mut rows).await?;
@@ -107,8 +113,13 @@ pub(crate) async fn list(api: &Api, tenant: &TenantName, asked: &Asked) -> Resul
 }
 
 /// `T/buildset/{uuid}`.
-pub(crate) async fn one(api: &Api, tenant: &TenantName, uuid: &str) -> Result<Response<Bytes>, Refusal> {
-    let missing = || Refusal::missing(format!("There is no buildset {uuid} in the tenant {tenant}."));
+pub(crate) async fn one(
+    api: &Api,
+    tenant: &TenantName,
+    uuid: &str,
+) -> Result<Response<Bytes>, Refusal> {
+    let missing =
+        || Refusal::missing(format!("There is no buildset {uuid} in the tenant {tenant}."));
     let id = ItemId::from(uuid);
     let mut rows = [match load::item(&api.ports, tenant, &id).await?.ok_or_else(missing)? {
         Found::Left(buildset) => Row::from(*buildset),
@@ -128,25 +139,41 @@ pub(crate) async fn one(api: &Api, tenant: &TenantName, uuid: &str) -> Result<Re
 }
 
 /// `T/badge`.
-pub(crate) async fn badge(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn badge(
+    api: &Api,
+    tenant: &TenantName,
+    asked: &Asked,
+) -> Result<Response<Bytes>, Refusal> {
     asked.only(&["project", "pipeline", "branch"])?;
     let mut newest = asked.clone();
     newest.parameters.extend([("complete".into(), "true".into()), ("limit".into(), "1".into())]);
     let rows = search(api, tenant, &newest).await?;
-    let row = rows.first().ok_or_else(|| Refusal::missing("There is no buildset like this that is over."))?;
-    let (word, colour) = if row.result() == Some("SUCCESS") { ("passing", "#2e7d4f") } else { ("failing", "#b3372f") };
+    let row = rows
+        .first()
+        .ok_or_else(|| Refusal::missing("There is no buildset like this that is over."))?;
+    let (word, colour) = if row.result() == Some("SUCCESS") {
+        ("passing", "#2e7d4f")
+    } else {
+        ("failing", "#b3372f")
+    };
     let svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"104\" height=\"20\" role=\"img\" aria-label=\"build: {word}\">\
          <rect width=\"44\" height=\"20\" fill=\"#3b4250\"/><rect x=\"44\" width=\"60\" height=\"20\" fill=\"{colour}\"/>\
          <g fill=\"#fff\" font-family=\"sans-serif\" font-size=\"11\" text-anchor=\"middle\">\
          <text x=\"22\" y=\"14\">build</text><text x=\"74\" y=\"14\">{word}</text></g></svg>"
     );
-    let builder = reply::open().header(header::CONTENT_TYPE, "image/svg+xml").header(header::CACHE_CONTROL, "no-cache");
+    let builder = reply::open()
+        .header(header::CONTENT_TYPE, "image/svg+xml")
+        .header(header::CACHE_CONTROL, "no-cache");
     Ok(reply::finish(builder, svg.into()))
 }
 
 /// Returns the newest buildsets of a tenant that are over, at most `limit`.
-pub(crate) async fn newest(ports: &Ports, tenant: &TenantName, limit: usize) -> Result<Vec<Row>, Refusal> {
+pub(crate) async fn newest(
+    ports: &Ports,
+    tenant: &TenantName,
+    limit: usize,
+) -> Result<Vec<Row>, Refusal> {
     let keys = ports.records.find(&partition(tenant), None, limit).await?;
     read(ports, tenant, &keys).await
 }
@@ -154,10 +181,13 @@ pub(crate) async fn newest(ports: &Ports, tenant: &TenantName, limit: usize) -> 
 async fn search(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Vec<Row>, Refusal> {
     let (filter, bounds) = (Filter::read(asked)?, asked.page()?);
     let fits = |row: &Row| {
-        filter.takes_number(row.number()) && filter.takes_subject(&row.subject()) && filter.takes_result(row.result())
+        filter.takes_number(row.number())
+            && filter.takes_subject(&row.subject())
+            && filter.takes_result(row.result())
     };
     let wanted = bounds.skip + bounds.limit;
-    let mut rows: Vec<Row> = in_queues(&api.ports, tenant).await?.into_iter().filter(fits).collect();
+    let mut rows: Vec<Row> =
+        in_queues(&api.ports, tenant).await?.into_iter().filter(fits).collect();
     let mut before = filter.before();
     let mut searched = 0;
     while rows.len() < wanted && searched < SEARCHED_MAX {
@@ -173,8 +203,8 @@ async fn search(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Vec<Row
     Ok(rows.into_iter().skip(bounds.skip).take(bounds.limit).collect())
 }
 
-/// Returns at most `step` buildsets that are over, the newest of those `before` a place of the index first, and the place before
-/// which those behind them are; `None` when there are no more.
+/// Returns at most `step` buildsets that are over, the newest of those `before` a place of the
+/// index first, and the place before which those behind them are; `None` when there are no more.
 pub(crate) async fn page(
     ports: &Ports,
     tenant: &TenantName,
@@ -183,7 +213,8 @@ pub(crate) async fn page(
 ) -> Result<(Vec<Row>, Option<String>), Refusal> {
     let keys = ports.records.find(&partition(tenant), before, step).await?;
     let found = read(ports, tenant, &keys).await?;
-    let oldest = found.last().and_then(|row| Some(format!("{:015}#{}", row.end.as_ref()?.2.0, row.item.id)));
+    let oldest =
+        found.last().and_then(|row| Some(format!("{:015}#{}", row.end.as_ref()?.2.0, row.item.id)));
     Ok((found, oldest.filter(|_| keys.len() == step)))
 }
 
@@ -193,14 +224,22 @@ async fn in_queues(ports: &Ports, tenant: &TenantName) -> Result<Vec<Row>, Refus
     let mut rows: Vec<Row> = Vec::new();
     for (queue, loaded) in read.queues {
         // What has ended and stays for its last jobs is listed among those that are over.
-        let open = loaded.items.into_values().map(|(_, item)| item).filter(|item| item.reporting.is_none());
+        let open = loaded
+            .items
+            .into_values()
+            .map(|(_, item)| item)
+            .filter(|item| item.reporting.is_none());
         rows.extend(open.map(|item| Row::open(queue.clone(), Arc::unwrap_or_clone(item))));
     }
     rows.sort_by_key(|row| std::cmp::Reverse(row.number()));
     Ok(rows)
 }
 
-async fn read(ports: &Ports, tenant: &TenantName, keys: &[sluice_runtime::Key]) -> Result<Vec<Row>, Refusal> {
+async fn read(
+    ports: &Ports,
+    tenant: &TenantName,
+    keys: &[sluice_runtime::Key],
+) -> Result<Vec<Row>, Refusal> {
     let records = load::many(ports, keys).await?;
     let found = records.iter().flatten().filter_map(load::readable::<Buildset>);
     Ok(found.filter(|buildset| buildset.queue.tenant == *tenant).map(Row::from).collect())
@@ -228,7 +267,9 @@ async fn builds_of(ports: &Ports, tenant: &TenantName, item: &Item) -> Result<Ve
 
 fn times(job: &Job) -> (Option<Timestamp>, Option<Timestamp>) {
     match &job.status {
-        JobStatus::Running { started_at, .. } | JobStatus::Paused { started_at, .. } => (*started_at, None),
+        JobStatus::Running { started_at, .. } | JobStatus::Paused { started_at, .. } => {
+            (*started_at, None)
+        }
         JobStatus::Ended { started_at, ended_at, .. } => (*started_at, Some(*ended_at)),
         JobStatus::Waiting | JobStatus::Ordered { .. } => (None, None),
     }

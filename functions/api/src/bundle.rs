@@ -1,5 +1,5 @@
-//! Changes that need each other as Zuul shows them: one item with several refs, under the id of the first of them, with the jobs of
-//! all. A job that runs once for several of them is there once.
+//! Changes that need each other as Zuul shows them: one item with several refs, under the id of the
+//! first of them, with the jobs of all. A job that runs once for several of them is there once.
 
 use sluice_gate::plan::may_be_one;
 use sluice_gate::{Head, Item, Job, JobStatus};
@@ -45,7 +45,8 @@ impl<'h> Line<'h> {
         line
     }
 
-    /// Returns the id under which an item is shown: that of the first of its bundle, and of one that has left its own.
+    /// Returns the id under which an item is shown: that of the first of its bundle, and of one
+    /// that has left its own.
     pub(crate) fn shown_as(&self, id: &'h ItemId) -> &'h ItemId {
         self.firsts.get(id).copied().unwrap_or(id)
     }
@@ -56,12 +57,13 @@ impl<'h> Line<'h> {
     }
 }
 
-/// Returns the jobs of items that are tested as one, each with the item that it is told of. One that runs once for several of them, or
-/// is to, is told of the first of these.
+/// Returns the jobs of items that are tested as one, each with the item that it is told of. One
+/// that runs once for several of them, or is to, is told of the first of these.
 pub(crate) fn jobs<'i>(items: &[&'i Item]) -> Vec<(&'i Item, &'i Job)> {
     let mut jobs = Vec::new();
     for (at, item) in items.iter().enumerate() {
-        let told: BTreeSet<&JobName> = items[..at].iter().flat_map(|other| shared(item, other)).collect();
+        let told: BTreeSet<&JobName> =
+            items[..at].iter().flat_map(|other| shared(item, other)).collect();
         let own = item.jobs.iter().filter(|job| !told.contains(&job.summary.name));
         jobs.extend(own.map(|job| (*item, job)));
     }
@@ -70,17 +72,22 @@ pub(crate) fn jobs<'i>(items: &[&'i Item]) -> Vec<(&'i Item, &'i Job)> {
 
 /// Returns the jobs of `item` that the build of `other`, which is before it, stands for, or is to.
 fn shared<'i>(item: &'i Item, other: &Item) -> BTreeSet<&'i JobName> {
-    let twins: BTreeMap<&JobName, &Job> = other.jobs.iter().map(|job| (&job.summary.name, job)).collect();
+    let twins: BTreeMap<&JobName, &Job> =
+        other.jobs.iter().map(|job| (&job.summary.name, job)).collect();
     let own: BTreeSet<&JobName> = item.jobs.iter().map(|job| &job.summary.name).collect();
     let pairs: Vec<(&'i Job, &Job)> =
         item.jobs.iter().filter_map(|job| Some((job, *twins.get(&job.summary.name)?))).collect();
-    let alike = pairs.iter().filter(|(job, twin)| is_same_build(job, twin) || follows(item, job, other, twin));
+    let alike = pairs
+        .iter()
+        .filter(|(job, twin)| is_same_build(job, twin) || follows(item, job, other, twin));
     let mut shared: BTreeSet<&'i JobName> = alike.map(|(job, _)| &job.summary.name).collect();
     // What comes before a job must be one as well. Where it has its build, that was seen to.
     loop {
         let before = shared.len();
         for (job, _) in pairs.iter().filter(|(job, twin)| !is_same_build(job, twin)) {
-            let is_apart = |name: &JobName| !shared.contains(name) && (own.contains(name) || twins.contains_key(name));
+            let is_apart = |name: &JobName| {
+                !shared.contains(name) && (own.contains(name) || twins.contains_key(name))
+            };
             if job.summary.dependencies.iter().any(|dependency| is_apart(&dependency.name)) {
                 shared.remove(&job.summary.name);
             }
@@ -95,10 +102,14 @@ fn is_same_build(job: &Job, twin: &Job) -> bool {
     job.build.is_some() && job.build == twin.build
 }
 
-/// Returns whether a job has no build of its own and is to take over the one of another change, as far as these two tell.
+/// Returns whether a job has no build of its own and is to take over the one of another change, as
+/// far as these two tell.
 fn follows(item: &Item, job: &Job, other: &Item, twin: &Job) -> bool {
     let takes = match &job.status {
-        JobStatus::Waiting => twin.status == JobStatus::Waiting || (twin.build.is_some() && twin.attempt > job.attempt),
+        JobStatus::Waiting => {
+            twin.status == JobStatus::Waiting
+                || (twin.build.is_some() && twin.attempt > job.attempt)
+        }
         // Neither of them was run.
         _ => job.build.is_none() && twin.build.is_none() && job.result() == twin.result(),
     };

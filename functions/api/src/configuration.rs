@@ -24,20 +24,31 @@ const UNREADABLE: &str = "Project Not Found";
 pub(crate) async fn pipelines(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
     let live = load::live(api, tenant).await?;
     let list = live.layout.pipelines().iter().map(|pipeline| {
-        let triggers = triggers(pipeline).into_iter().map(|(name, driver)| json!({"name": name, "driver": driver}));
+        let triggers = triggers(pipeline)
+            .into_iter()
+            .map(|(name, driver)| json!({"name": name, "driver": driver}));
         json!({"name": pipeline.name, "triggers": triggers.collect::<Vec<_>>()})
     });
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
 /// `T/tenant-status`.
-pub(crate) async fn tenant_status(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn tenant_status(
+    api: &Api,
+    tenant: &TenantName,
+) -> Result<Response<Bytes>, Refusal> {
     let live = load::live(api, tenant).await?;
-    Ok(reply::json(&json!({"config_error_count": live.layout.errors().len() + live.tenant.problems.len()})))
+    Ok(reply::json(
+        &json!({"config_error_count": live.layout.errors().len() + live.tenant.problems.len()}),
+    ))
 }
 
 /// `T/config-errors`.
-pub(crate) async fn errors(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn errors(
+    api: &Api,
+    tenant: &TenantName,
+    asked: &Asked,
+) -> Result<Response<Bytes>, Refusal> {
     asked.only(&["project", "branch", "severity", "name", "limit", "skip"])?;
     let page = asked.page()?;
     let live = load::live(api, tenant).await?;
@@ -48,7 +59,8 @@ pub(crate) async fn errors(api: &Api, tenant: &TenantName, asked: &Asked) -> Res
         .iter()
         .filter(|problem| is_asked(asked, &problem.project, "", Severity::Error, UNREADABLE));
     let unreadable = unreadable.map(|problem| {
-        let text = format!("The project {} cannot be read: {}", problem.project.name(), problem.why);
+        let text =
+            format!("The project {} cannot be read: {}", problem.project.name(), problem.why);
         json!({
             "source_context": {"project": problem.project.name(), "branch": "", "path": ""},
             "error": text,
@@ -60,7 +72,13 @@ pub(crate) async fn errors(api: &Api, tenant: &TenantName, asked: &Asked) -> Res
     let unserved = live.layout.unserved();
     let found = live.layout.errors().iter().chain(&unserved).filter(|error| {
         let problem = &error.problem;
-        is_asked(asked, &error.project, error.branch.as_str(), problem.severity, kind_words(problem.kind))
+        is_asked(
+            asked,
+            &error.project,
+            error.branch.as_str(),
+            problem.severity,
+            kind_words(problem.kind),
+        )
     });
     let found = found.map(|error| {
         json!({
@@ -76,7 +94,13 @@ pub(crate) async fn errors(api: &Api, tenant: &TenantName, asked: &Asked) -> Res
 }
 
 /// Returns whether a request's parameters ask for a mistake like this one.
-fn is_asked(asked: &Asked, project: &ProjectName, branch: &str, severity: Severity, name: &str) -> bool {
+fn is_asked(
+    asked: &Asked,
+    project: &ProjectName,
+    branch: &str,
+    severity: Severity,
+    name: &str,
+) -> bool {
     let is = |parameter: &str, words: &[&str]| {
         let mut values = asked.all(parameter).peekable();
         values.peek().is_none() || values.any(|value| words.contains(&value))
@@ -104,7 +128,11 @@ pub(crate) async fn projects(api: &Api, tenant: &TenantName) -> Result<Response<
 }
 
 /// `T/project/{p}`.
-pub(crate) async fn project(api: &Api, tenant: &TenantName, name: &str) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn project(
+    api: &Api,
+    tenant: &TenantName,
+    name: &str,
+) -> Result<Response<Bytes>, Refusal> {
     let live = load::live(api, tenant).await?;
     let layout = &*live.layout;
     let project = known_project(layout, name)?;
@@ -119,10 +147,14 @@ pub(crate) async fn project(api: &Api, tenant: &TenantName, name: &str) -> Resul
         configs.push(config_json(layout, source, stanza, IsTemplate::No));
         for template in &stanza.templates {
             let found = stanzas(layout).filter_map(|(source, stanza)| match stanza {
-                Stanza::ProjectTemplate(found) if found.name.as_ref() == Some(template) => Some((source, found)),
+                Stanza::ProjectTemplate(found) if found.name.as_ref() == Some(template) => {
+                    Some((source, found))
+                }
                 _ => None,
             });
-            configs.extend(found.map(|(source, found)| config_json(layout, source, found, IsTemplate::Yes)));
+            configs.extend(
+                found.map(|(source, found)| config_json(layout, source, found, IsTemplate::Yes)),
+            );
         }
     }
     let metadata = if configs.is_empty() {
@@ -130,7 +162,8 @@ pub(crate) async fn project(api: &Api, tenant: &TenantName, name: &str) -> Resul
     } else {
         let default_branch = layout.default_branch(&project.name);
         let first = layout.project_pipelines(&project.name);
-        let queue = first.first().map(|pipeline| layout.queue(&project.name, pipeline.as_str()).name.0);
+        let queue =
+            first.first().map(|pipeline| layout.queue(&project.name, pipeline.as_str()).name.0);
         json!({
             "merge_mode": layout.merge_mode(&project.name),
             "default_branch": default_branch,
@@ -158,8 +191,11 @@ pub(crate) async fn jobs(api: &Api, tenant: &TenantName) -> Result<Response<Byte
         if let Some(line) = described.and_then(|text| text.trim().lines().next()) {
             job.insert("description".into(), json!(line));
         }
-        let tags: Vec<&String> =
-            variants.iter().flat_map(|(_, variant)| &variant.tags).flat_map(|tags| &tags.value).collect();
+        let tags: Vec<&String> = variants
+            .iter()
+            .flat_map(|(_, variant)| &variant.tags)
+            .flat_map(|tags| &tags.value)
+            .collect();
         if !tags.is_empty() {
             job.insert("tags".into(), json!(tags));
         }
@@ -179,28 +215,44 @@ pub(crate) async fn jobs(api: &Api, tenant: &TenantName) -> Result<Response<Byte
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// `T/job/{name}`: its variants. The name is decoded once more than other parts of a path, with `+` for a space.
-pub(crate) async fn job(api: &Api, tenant: &TenantName, name: &str) -> Result<Response<Bytes>, Refusal> {
+/// `T/job/{name}`: its variants. The name is decoded once more than other parts of a path, with `+`
+/// for a space.
+pub(crate) async fn job(
+    api: &Api,
+    tenant: &TenantName,
+    name: &str,
+) -> Result<Response<Bytes>, Refusal> {
     let live = load::live(api, tenant).await?;
     let layout = &*live.layout;
     let name = form_text(name);
     let found = by_name(layout);
-    let variants = found
-        .get(name.as_str())
-        .ok_or_else(|| Refusal::missing(format!("There is no job {name} in the tenant {tenant}.")))?;
+    let variants = found.get(name.as_str()).ok_or_else(|| {
+        Refusal::missing(format!("There is no job {name} in the tenant {tenant}."))
+    })?;
     let list = variants.iter().map(|(source, variant)| variant::json(layout, source, variant));
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
 /// Returns a project by its short or canonical name.
-pub(crate) fn known_project<'l>(layout: &'l Layout, name: &str) -> Result<&'l TenantProject, Refusal> {
-    let missing = || Refusal::missing(format!("There is no project {name} in the tenant {}.", layout.tenant().name));
+pub(crate) fn known_project<'l>(
+    layout: &'l Layout,
+    name: &str,
+) -> Result<&'l TenantProject, Refusal> {
+    let missing = || {
+        Refusal::missing(format!(
+            "There is no project {name} in the tenant {}.",
+            layout.tenant().name
+        ))
+    };
     layout.project(name).ok_or_else(missing)
 }
 
 /// Returns every stanza with its file.
 pub(crate) fn stanzas(layout: &Layout) -> impl Iterator<Item = (&Source, &Stanza)> {
-    layout.fragments().iter().flat_map(|fragment| fragment.stanzas().map(|stanza| (&fragment.source, stanza)))
+    layout
+        .fragments()
+        .iter()
+        .flat_map(|fragment| fragment.stanzas().map(|stanza| (&fragment.source, stanza)))
 }
 
 /// Returns the definitions of the layout's jobs by name.
@@ -218,17 +270,24 @@ fn by_name(layout: &Layout) -> BTreeMap<&str, Vec<(&Source, &JobStanza)>> {
 }
 
 /// Returns whether a stanza is about a project and comes from where such a stanza may come from.
-fn applies(layout: &Layout, project: &TenantProject, source: &Source, stanza: &ProjectStanza) -> bool {
+fn applies(
+    layout: &Layout,
+    project: &TenantProject,
+    source: &Source,
+    stanza: &ProjectStanza,
+) -> bool {
     let is_about = match &stanza.name {
         None => source.project == project.name,
-        Some(name) if name.starts_with('^') => Pattern::new(name)
-            .is_ok_and(|pattern| pattern.matches(project.name.as_str()) || pattern.matches(project.name.name())),
+        Some(name) if name.starts_with('^') => Pattern::new(name).is_ok_and(|pattern| {
+            pattern.matches(project.name.as_str()) || pattern.matches(project.name.name())
+        }),
         Some(name) => layout.project(name).is_some_and(|found| found.name == project.name),
     };
     let may = || {
         let writer = layout.tenant().project(&source.project);
         let named = |pattern: &Pattern| {
-            pattern.matches_whole(project.name.as_str()) || pattern.matches_whole(project.name.name())
+            pattern.matches_whole(project.name.as_str())
+                || pattern.matches_whole(project.name.name())
         };
         writer.is_some_and(|writer| writer.configure_projects.iter().any(named))
     };
@@ -242,8 +301,14 @@ enum IsTemplate {
     No,
 }
 
-fn config_json(layout: &Layout, source: &Source, stanza: &ProjectStanza, is_template: IsTemplate) -> Value {
-    let order = |name: &str| layout.pipelines().iter().position(|pipeline| pipeline.name.as_str() == name);
+fn config_json(
+    layout: &Layout,
+    source: &Source,
+    stanza: &ProjectStanza,
+    is_template: IsTemplate,
+) -> Value {
+    let order =
+        |name: &str| layout.pipelines().iter().position(|pipeline| pipeline.name.as_str() == name);
     let mut pipelines: Vec<_> = stanza.pipelines.iter().collect();
     pipelines.sort_by_key(|(name, _)| order(name).unwrap_or(usize::MAX));
     let pipelines = pipelines.into_iter().map(|(name, of_pipeline)| {

@@ -1,11 +1,13 @@
-//! How much a status says: what would be too large to be carried says less of each change, and says so.
+//! How much a status says: what would be too large to be carried says less of each change, and says
+//! so.
 
 use crate::asked::Asked;
 use crate::filter::wild;
 use serde_json::Value;
 use sluice_model::change::ChangeRef;
 
-/// The most bytes of an answer as it is carried, a text within JSON: a function may answer with 6 MiB, and headers need some of it.
+/// The most bytes of an answer as it is carried, a text within JSON: a function may answer with 6
+/// MiB, and headers need some of it.
 const CARRIED_MAX: usize = (6 << 20) - (64 << 10);
 
 /// What is told of the changes in queues.
@@ -20,7 +22,8 @@ pub(crate) enum Detail {
 }
 
 impl Detail {
-    /// Returns whether everything is told of a change that is within the window of its queue, or is not.
+    /// Returns whether everything is told of a change that is within the window of its queue, or is
+    /// not.
     pub(crate) fn tells_all_of(self, is_active: bool) -> bool {
         match self {
             Self::Whole => true,
@@ -42,7 +45,8 @@ impl Detail {
     }
 }
 
-/// Returns the most detailed of what is made that can be carried; the least detailed where none of them can.
+/// Returns the most detailed of what is made that can be carried; the least detailed where none of
+/// them can.
 pub(crate) fn fitting(make: impl Fn(Detail) -> Value) -> Value {
     fitting_within(CARRIED_MAX, make)
 }
@@ -53,7 +57,8 @@ fn fitting_within(bytes_max: usize, make: impl Fn(Detail) -> Value) -> Value {
     details.map(&make).find(fits).unwrap_or_else(|| make(Detail::Changes))
 }
 
-/// Returns how long a text becomes as a text within JSON; that of an answer holds no character that needs more than a stroke before it.
+/// Returns how long a text becomes as a text within JSON; that of an answer holds no character that
+/// needs more than a stroke before it.
 fn carried_bytes(text: &str) -> usize {
     text.len() + text.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count()
 }
@@ -92,7 +97,8 @@ impl<'a> Narrowed<'a> {
     /// Returns whether a change is wanted, as far as its pipeline does not say.
     pub(crate) fn takes(&self, change: &ChangeRef) -> bool {
         let project = &change.key.project;
-        self.project.is_none_or(|named| wild(named, project.name()) || wild(named, project.as_str()))
+        self.project
+            .is_none_or(|named| wild(named, project.name()) || wild(named, project.as_str()))
             && self.change.is_none_or(|id| change.id() == id)
     }
 }
@@ -128,9 +134,15 @@ mod tests {
         assert_eq!(Detail::Whole.left_out(), None);
         for detail in [Detail::Window, Detail::Changes] {
             let said = detail.left_out().unwrap();
-            assert!(said.contains("the jobs are left out") && said.contains("`pipeline`"), "{said}");
+            assert!(
+                said.contains("the jobs are left out") && said.contains("`pipeline`"),
+                "{said}"
+            );
         }
         let told = |detail: Detail| [true, false].map(|is_active| detail.tells_all_of(is_active));
-        assert_eq!([Detail::Whole, Detail::Window, Detail::Changes].map(told), [[true; 2], [true, false], [false; 2]]);
+        assert_eq!(
+            [Detail::Whole, Detail::Window, Detail::Changes].map(told),
+            [[true; 2], [true, false], [false; 2]]
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! How long jobs take, guessed from builds that succeeded of late; kept for a minute, since a page asks every two seconds.
+//! How long jobs take, guessed from builds that succeeded of late; kept for a minute, since a page
+//! asks every two seconds.
 
 use crate::builds;
 use crate::reply::Refusal;
@@ -27,7 +28,11 @@ pub(crate) struct Estimates {
 
 impl Estimates {
     /// Returns how long the jobs of a tenant take; jobs that never succeeded of late are missing.
-    pub(crate) async fn of(&self, ports: &Ports, tenant: &TenantName) -> Result<Arc<Durations>, Refusal> {
+    pub(crate) async fn of(
+        &self,
+        ports: &Ports,
+        tenant: &TenantName,
+    ) -> Result<Arc<Durations>, Refusal> {
         let now = ports.clock.now();
         if let Some((made_at, kept)) = self.lock().get(tenant)
             && now.since(*made_at) < KEPT_SECONDS * 1_000

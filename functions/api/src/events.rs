@@ -15,13 +15,20 @@ const PAGE: usize = 1_000;
 /// Such readings for one answer.
 const PAGES_MAX: usize = 12;
 
-/// Answers with the events that are asked for. The index that `idx_min` and `idx_max` bound is the number of the layout.
-pub(crate) async fn list(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Response<Bytes>, Refusal> {
+/// Answers with the events that are asked for. The index that `idx_min` and `idx_max` bound is the
+/// number of the layout.
+pub(crate) async fn list(
+    api: &Api,
+    tenant: &TenantName,
+    asked: &Asked,
+) -> Result<Response<Bytes>, Refusal> {
     asked.only(&["event_type", "idx_min", "idx_max", "limit", "skip"])?;
-    let (page, min, mut newest) = (asked.page()?, asked.number("idx_min")?, asked.number("idx_max")?);
+    let (page, min, mut newest) =
+        (asked.page()?, asked.number("idx_min")?, asked.number("idx_max")?);
     load::known(&api.ports, tenant).await?;
     let types: Vec<&str> = asked.all("event_type").collect();
-    let is_asked = |event: &SystemEvent| types.is_empty() || types.contains(&event.event_type.as_str());
+    let is_asked =
+        |event: &SystemEvent| types.is_empty() || types.contains(&event.event_type.as_str());
     let mut found: Vec<SystemEvent> = Vec::new();
     for _ in 0..PAGES_MAX {
         let events = system_event::newest(&api.ports, tenant, newest, PAGE).await?;

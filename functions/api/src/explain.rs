@@ -1,8 +1,10 @@
-//! `T/item/{id}/explain/{job}`, a route of our own: which definitions made a job of an item what it is, which were left out, and why.
+//! `T/item/{id}/explain/{job}`, a route of our own: which definitions made a job of an item what it
+//! is, which were left out, and why.
 //!
-//! Nothing of this is kept with the item, however much a tenant's configuration comes to: it is worked out anew from the live layout
-//! when somebody asks for one job. What was applied when it was frozen stands in the frozen job, and is told beside it: a change
-//! that proposes configuration is frozen with it, and here only what is merged is at hand.
+//! Nothing of this is kept with the item, however much a tenant's configuration comes to: it is
+//! worked out anew from the live layout when somebody asks for one job. What was applied when it
+//! was frozen stands in the frozen job, and is told beside it: a change that proposes configuration
+//! is frozen with it, and here only what is merged is at hand.
 
 use crate::Api;
 use crate::load::{self, Found};
@@ -19,14 +21,20 @@ use sluice_model::{BranchName, ItemId, TenantName};
 use std::collections::BTreeSet;
 
 /// Answers for an item in its queue and for one that left.
-pub(crate) async fn job(api: &Api, tenant: &TenantName, id: &str, name: &str) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn job(
+    api: &Api,
+    tenant: &TenantName,
+    id: &str,
+    name: &str,
+) -> Result<Response<Bytes>, Refusal> {
     let missing = || Refusal::missing(format!("There is no item {id} in the tenant {tenant}."));
     let id_wanted = ItemId::from(id);
     let found = load::item(&api.ports, tenant, &id_wanted).await?.ok_or_else(missing)?;
     let (item, pipeline) = match &found {
-        Found::Queued(loaded, queue) => {
-            (loaded.items.get(&id_wanted).map(|(_, item)| &**item).ok_or_else(missing)?, &queue.pipeline)
-        }
+        Found::Queued(loaded, queue) => (
+            loaded.items.get(&id_wanted).map(|(_, item)| &**item).ok_or_else(missing)?,
+            &queue.pipeline,
+        ),
         Found::Left(buildset) => (&buildset.item, &buildset.queue.pipeline),
     };
     let frozen = frozen(api, item).await?;
@@ -54,13 +62,16 @@ pub(crate) async fn job(api: &Api, tenant: &TenantName, id: &str, name: &str) ->
     if trace.is_none() && applied.is_none() {
         let project = change.key.project.name();
         let branch = &change.branch;
-        return Err(Refusal::missing(format!("{project} does not list a job {name} in {pipeline} for {branch}.")));
+        return Err(Refusal::missing(format!(
+            "{project} does not list a job {name} in {pipeline} for {branch}."
+        )));
     }
     let mut notes = Vec::new();
     match &frozen {
-        None => {
-            notes.push("It is not frozen; this is how it would be by the configuration as it is merged now.".to_owned())
-        }
+        None => notes.push(
+            "It is not frozen; this is how it would be by the configuration as it is merged now."
+                .to_owned(),
+        ),
         Some(frozen) if !frozen.configured.is_empty() => {
             let where_from = frozen.configured.join(", ");
             notes.push(format!(
@@ -70,10 +81,16 @@ pub(crate) async fn job(api: &Api, tenant: &TenantName, id: &str, name: &str) ->
         Some(_) => {}
     }
     if files.is_none() && change.key.moved().is_none() {
-        notes.push("Which files the change touches is not known here, so no job is left out for them.".to_owned());
+        notes.push(
+            "Which files the change touches is not known here, so no job is left out for them."
+                .to_owned(),
+        );
     }
     if trace.is_none() {
-        notes.push("By the configuration as it is merged now the project does not list the job.".to_owned());
+        notes.push(
+            "By the configuration as it is merged now the project does not list the job."
+                .to_owned(),
+        );
     }
     Ok(reply::json(&json!({
         "item": id,
@@ -101,12 +118,15 @@ async fn frozen(api: &Api, item: &Item) -> Result<Option<Frozen>, Refusal> {
     let speculation: Option<Speculation> = object(api, &merged.speculation).await?;
     let (branches, containing) =
         speculation.map_or_else(Default::default, |state| (state.configured, state.containing));
-    let configured = branches.iter().map(|key| format!("{}@{}", key.project.name(), key.branch)).collect();
+    let configured =
+        branches.iter().map(|key| format!("{}@{}", key.project.name(), key.branch)).collect();
     Ok(Some(Frozen { configured, containing, graph: object(api, &merged.graph).await? }))
 }
 
 async fn object<T: DeserializeOwned>(api: &Api, key: &str) -> Result<Option<T>, Refusal> {
     let Some(object) = api.ports.objects.get(key).await? else { return Ok(None) };
     let read = serde_json::from_slice(&object.bytes);
-    read.map(Some).map_err(|error| Refusal::Unavailable { detail: format!("the object {key} cannot be read: {error}") })
+    read.map(Some).map_err(|error| Refusal::Unavailable {
+        detail: format!("the object {key} cannot be read: {error}"),
+    })
 }

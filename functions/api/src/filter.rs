@@ -79,14 +79,20 @@ impl<'a> Filter<'a> {
     /// Returns whether it is wanted as far as its order tells; this needs no further record.
     pub(crate) fn takes_subject(&self, subject: &Subject<'_>) -> bool {
         let key = &subject.change.key;
-        let project = |pattern: &str| wild(pattern, key.project.name()) || wild(pattern, key.project.as_str());
+        let project = |pattern: &str| {
+            wild(pattern, key.project.name()) || wild(pattern, key.project.as_str())
+        };
         let number = key.number().map(|number| number.to_string());
         let newrev = key.moved().and_then(|moved| moved.newrev.as_ref());
         let branch = subject.change.on_branch();
         self.any("project", project)
             && self.any("pipeline", |pattern| wild(pattern, subject.pipeline.as_str()))
-            && self.any("branch", |pattern| branch.is_some_and(|branch| wild(pattern, branch.as_str())))
-            && self.any("job_name", |pattern| subject.job.is_some_and(|job| wild(pattern, job.as_str())))
+            && self.any("branch", |pattern| {
+                branch.is_some_and(|branch| wild(pattern, branch.as_str()))
+            })
+            && self.any("job_name", |pattern| {
+                subject.job.is_some_and(|job| wild(pattern, job.as_str()))
+            })
             && self.any("change", |value| number.as_deref() == Some(value))
             && self.any("patchset", |value| value == subject.change.patchset)
             && self.any("ref", |value| value == subject.change.git_ref())
@@ -99,7 +105,8 @@ impl<'a> Filter<'a> {
     pub(crate) fn takes_build(&self, row: &BuildRow) -> bool {
         let end = row.end();
         let result = end.as_ref().map(|end| end.result.as_str());
-        self.takes_held(row.held) && self.takes_end(result, row.order.voting, row.nodeset.as_deref())
+        self.takes_held(row.held)
+            && self.takes_end(result, row.order.voting, row.nodeset.as_deref())
     }
 
     /// Returns whether builds are wanted whose nodes are kept, or those whose nodes are not.
@@ -108,7 +115,12 @@ impl<'a> Filter<'a> {
     }
 
     /// Returns whether a job is wanted that came to this, and whose subject is.
-    pub(crate) fn takes_end(&self, result: Option<&str>, voting: bool, nodeset: Option<&str>) -> bool {
+    pub(crate) fn takes_end(
+        &self,
+        result: Option<&str>,
+        voting: bool,
+        nodeset: Option<&str>,
+    ) -> bool {
         let is_final = result.map(|result| result != "RETRY");
         self.takes_result(result)
             && self.any("voting", |value| truth(value) == Some(voting))
@@ -116,7 +128,8 @@ impl<'a> Filter<'a> {
             && self.any("final", |value| truth(value) == is_final)
     }
 
-    /// Returns whether jobs that ended without a build may be wanted: they have no id, and are over.
+    /// Returns whether jobs that ended without a build may be wanted: they have no id, and are
+    /// over.
     pub(crate) fn may_be_unbuilt(&self) -> bool {
         self.asked.one("uuid").is_none() && self.any("complete", |value| truth(value) == Some(true))
     }
@@ -169,7 +182,12 @@ mod tests {
     /// Z9.1
     #[test]
     fn a_star_stands_for_anything() {
-        assert!(wild("org/*", "org/one") && wild("*one", "org/one") && wild("o*/*e", "org/one") && wild("*", ""));
+        assert!(
+            wild("org/*", "org/one")
+                && wild("*one", "org/one")
+                && wild("o*/*e", "org/one")
+                && wild("*", "")
+        );
         assert!(!wild("org/*", "other/one") && !wild("a*a", "a") && !wild("one", "org/one"));
     }
 }

@@ -1,5 +1,6 @@
-//! `freeze-jobs` and `freeze-job`: what would run for a branch, and how; `freeze-pipeline`: what somebody who enqueues by hand may
-//! give along. No secret's ciphertext is part of the answer (Z5.4).
+//! `freeze-jobs` and `freeze-job`: what would run for a branch, and how; `freeze-pipeline`: what
+//! somebody who enqueues by hand may give along. No secret's ciphertext is part of the answer
+//! (Z5.4).
 
 use crate::Api;
 use crate::configuration::known_project;
@@ -24,10 +25,15 @@ pub(crate) struct Wanted<'a> {
 }
 
 /// `…/freeze-jobs`.
-pub(crate) async fn jobs(api: &Api, tenant: &TenantName, wanted: &Wanted<'_>) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn jobs(
+    api: &Api,
+    tenant: &TenantName,
+    wanted: &Wanted<'_>,
+) -> Result<Response<Bytes>, Refusal> {
     let live = load::live(api, tenant).await?;
     let (_, graph) = freeze(&live.layout, wanted)?;
-    let list = graph.jobs.iter().map(|job| json!({"name": job.name, "dependencies": job.dependencies}));
+    let list =
+        graph.jobs.iter().map(|job| json!({"name": job.name, "dependencies": job.dependencies}));
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
@@ -54,7 +60,8 @@ struct Question {
     git_ref: String,
 }
 
-/// `T/project/{p}/freeze-pipeline`: the parameters of a pipeline for a ref of a project; none where the pipeline takes none.
+/// `T/project/{p}/freeze-pipeline`: the parameters of a pipeline for a ref of a project; none where
+/// the pipeline takes none.
 pub(crate) async fn pipeline(
     api: &Api,
     tenant: &TenantName,
@@ -68,7 +75,9 @@ pub(crate) async fn pipeline(
         ))
     })?;
     let project = known_project(&live.layout, project)?;
-    let missing = || Refusal::missing(format!("There is no pipeline {} in the tenant {tenant}.", asked.pipeline));
+    let missing = || {
+        Refusal::missing(format!("There is no pipeline {} in the tenant {tenant}.", asked.pipeline))
+    };
     let pipeline = live.layout.pipeline(&asked.pipeline).ok_or_else(missing)?;
     let branch = asked.git_ref.strip_prefix("refs/heads/");
     let known = match pipeline.allow_parameters {
@@ -82,7 +91,12 @@ pub(crate) async fn pipeline(
         shown.insert("required".into(), json!(parameter.required));
         let more = [
             ("description", parameter.description.as_ref().map(|text| json!(text))),
-            ("values", Some(&parameter.values).filter(|values| !values.is_empty()).map(|values| json!(values))),
+            (
+                "values",
+                Some(&parameter.values)
+                    .filter(|values| !values.is_empty())
+                    .map(|values| json!(values)),
+            ),
             ("default", parameter.default.clone()),
         ];
         shown.extend(more.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
@@ -91,7 +105,10 @@ pub(crate) async fn pipeline(
     Ok(reply::json(&json!({"parameters": shown.collect::<Vec<_>>()})))
 }
 
-fn freeze<'l>(layout: &'l Layout, wanted: &Wanted<'_>) -> Result<(&'l TenantProject, JobGraph), Refusal> {
+fn freeze<'l>(
+    layout: &'l Layout,
+    wanted: &Wanted<'_>,
+) -> Result<(&'l TenantProject, JobGraph), Refusal> {
     let project = known_project(layout, wanted.project)?;
     if layout.pipeline(wanted.pipeline).is_none() {
         return Err(Refusal::missing(format!(
@@ -154,7 +171,12 @@ fn frozen_json(
     shown
 }
 
-fn zuul_json(tenant: &TenantName, project: &TenantProject, wanted: &Wanted<'_>, job: &FrozenJob) -> Value {
+fn zuul_json(
+    tenant: &TenantName,
+    project: &TenantProject,
+    wanted: &Wanted<'_>,
+    job: &FrozenJob,
+) -> Value {
     json!({
         "build": "0".repeat(32),
         "buildset": null,
@@ -183,8 +205,9 @@ fn zuul_json(tenant: &TenantName, project: &TenantProject, wanted: &Wanted<'_>, 
 fn projects_json(layout: &Layout, project: &TenantProject, job: &FrozenJob) -> Value {
     let own = (&project.connection, &project.name, None);
     let required = job.required_projects.iter().filter(|required| required.project != project.name);
-    let required =
-        required.map(|required| (&required.connection, &required.project, required.override_checkout.as_ref()));
+    let required = required.map(|required| {
+        (&required.connection, &required.project, required.override_checkout.as_ref())
+    });
     let list = std::iter::once(own).chain(required).map(|(connection, name, checkout)| {
         let mut shown = Map::new();
         shown.insert("connection".into(), json!(connection));
@@ -210,7 +233,8 @@ fn playbook_json(layout: &Layout, playbook: &Playbook) -> Value {
             "project_default_branch": layout.default_branch(&role.project),
         })
     });
-    let secrets: Map<String, Value> = playbook.secrets.keys().map(|name| (name.clone(), json!("REDACTED"))).collect();
+    let secrets: Map<String, Value> =
+        playbook.secrets.keys().map(|name| (name.clone(), json!("REDACTED"))).collect();
     json!({
         "connection": playbook.connection,
         "project": playbook.project.name(),

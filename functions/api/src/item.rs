@@ -13,19 +13,31 @@ use serde_json::{Value, json};
 use sluice_model::{ItemId, TenantName};
 
 /// Answers for an item in its queue and for one that left.
-pub(crate) async fn one(api: &Api, tenant: &TenantName, id: &str) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn one(
+    api: &Api,
+    tenant: &TenantName,
+    id: &str,
+) -> Result<Response<Bytes>, Refusal> {
     let missing = || Refusal::missing(format!("There is no item {id} in the tenant {tenant}."));
     let id_wanted = ItemId::from(id);
     let found = load::item(&api.ports, tenant, &id_wanted).await?.ok_or_else(missing)?;
     let durations = api.estimates.of(&api.ports, tenant).await?;
     let open = match &found {
-        Found::Queued(loaded, _) => waits::open(loaded.items.get(&id_wanted).map(|(_, item)| &**item).into_iter()),
+        Found::Queued(loaded, _) => {
+            waits::open(loaded.items.get(&id_wanted).map(|(_, item)| &**item).into_iter())
+        }
         Found::Left(_) => Vec::new(),
     };
     let waits = waits::read(&api.ports, &open).await?;
     let now = api.ports.clock.now();
-    let scene =
-        Scene { tenant, web_root: &api.web_root, durations: &durations, waits: &waits, now, detail: Detail::Whole };
+    let scene = Scene {
+        tenant,
+        web_root: &api.web_root,
+        durations: &durations,
+        waits: &waits,
+        now,
+        detail: Detail::Whole,
+    };
     let mut body = match &found {
         Found::Queued(loaded, queue) => {
             let head = loaded.head.as_ref().ok_or_else(missing)?;
@@ -46,7 +58,8 @@ pub(crate) async fn one(api: &Api, tenant: &TenantName, id: &str) -> Result<Resp
             put(&mut body, "queue", json!(buildset.queue.queue));
             put(&mut body, "position", Value::Null);
             put(&mut body, "frozen", Value::Null);
-            let end = json!({"result": buildset.result, "why": buildset.why, "at": buildset.ended_at});
+            let end =
+                json!({"result": buildset.result, "why": buildset.why, "at": buildset.ended_at});
             put(&mut body, "end", end);
             body
         }

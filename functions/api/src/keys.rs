@@ -1,7 +1,9 @@
-//! `T/key/{project}.pub`: the public half of a project's key pair, with which `zuul-client encrypt` makes secrets (Z5.2).
+//! `T/key/{project}.pub`: the public half of a project's key pair, with which `zuul-client encrypt`
+//! makes secrets (Z5.2).
 //!
-//! Pairs are made by operators (`sluice secret key`), for this API only reads. SSH keys of projects or tenants do not exist here:
-//! repositories are read with a connection's token, and nodes with the key of the pool.
+//! Pairs are made by operators (`sluice secret key`), for this API only reads. SSH keys of projects
+//! or tenants do not exist here: repositories are read with a connection's token, and nodes with
+//! the key of the pool.
 
 use crate::Api;
 use crate::configuration::known_project;
@@ -13,12 +15,18 @@ use sluice_model::TenantName;
 use sluice_records::project_key::public_object;
 
 /// Answers with PEM (`BEGIN PUBLIC KEY`), for projects of the tenant alone. `name` ends in `.pub`.
-pub(crate) async fn public(api: &Api, tenant: &TenantName, name: &str) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn public(
+    api: &Api,
+    tenant: &TenantName,
+    name: &str,
+) -> Result<Response<Bytes>, Refusal> {
     let live = load::live(api, tenant).await?;
-    let missing = || Refusal::missing(format!("There is no key {name}: a project's is at key/PROJECT.pub."));
+    let missing =
+        || Refusal::missing(format!("There is no key {name}: a project's is at key/PROJECT.pub."));
     let name = name.strip_suffix(".pub").ok_or_else(missing)?;
     // Files that the tenant includes are one project more (Z2.5), which no forge knows.
-    let included = live.layout.tenant().included.as_ref().filter(|included| included.name.as_str() == name);
+    let included =
+        live.layout.tenant().included.as_ref().filter(|included| included.name.as_str() == name);
     let project = included.map_or_else(|| known_project(&live.layout, name), Ok)?;
     let object = api.ports.objects.get(&public_object(&project.connection, &project.name)).await?;
     let none = || {

@@ -1,4 +1,5 @@
-//! `T/ledger`, a route of our own: what of a tenant nobody sees to any more. There should be nothing.
+//! `T/ledger`, a route of our own: what of a tenant nobody sees to any more. There should be
+//! nothing.
 
 use crate::Api;
 use crate::load;
@@ -13,7 +14,8 @@ use sluice_records::ledger::{self, Kind, Open};
 /// Things that one answer names; all are counted.
 const NAMED_MAX: usize = 100;
 
-/// Answers with the counts of each kind, and with what and why. Deliveries belong to a tenant by their project.
+/// Answers with the counts of each kind, and with what and why. Deliveries belong to a tenant by
+/// their project.
 pub(crate) async fn ledger(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
     let live = load::live(api, tenant).await?;
     let now = api.ports.clock.now();

@@ -1,9 +1,10 @@
 //! The REST API, the pages and the logs: what people and tools read of the system (Z9.1, Z7.4).
 //!
-//! [`Api::answer`] takes one request and gives one response; who calls it (a function behind a gateway, the local machine) owns
-//! the sockets. Nothing is written here: every answer is made of records and objects that other functions wrote.
-//! The way of a request: [`asked`] reads path and query, [`route`] picks the answer, one file per subject makes it
-//! ([`status`], [`builds`], [`buildsets`], [`configuration`], [`pool`], [`logs`] …), [`reply`] gives it its headers.
+//! [`Api::answer`] takes one request and gives one response; who calls it (a function behind a
+//! gateway, the local machine) owns the sockets. Nothing is written here: every answer is made of
+//! records and objects that other functions wrote. The way of a request: [`asked`] reads path and
+//! query, [`route`] picks the answer, one file per subject makes it ([`status`], [`builds`],
+//! [`buildsets`], [`configuration`], [`pool`], [`logs`] …), [`reply`] gives it its headers.
 // The definition of a job has some fifty attributes, written as one `json!`.
 #![recursion_limit = "256"]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
@@ -65,7 +66,8 @@ pub struct Api {
 }
 
 impl Api {
-    /// Returns the API over these ports. `web_root` is where people find the pages, for example `https://ci.example.org/`.
+    /// Returns the API over these ports. `web_root` is where people find the pages, for example
+    /// `https://ci.example.org/`.
     pub fn new(ports: Ports, live_logs: Arc<dyn LiveLogs>, web_root: &str) -> Self {
         let started_at = ports.clock.now();
         let web_root = format!("{}/", web_root.trim_end_matches('/'));
@@ -73,14 +75,15 @@ impl Api {
         Self { ports, layouts, live_logs, estimates, web_root, started_at, any_page: true }
     }
 
-    /// Has browsers give the answers to its own pages alone. Of a system on one's own machine nobody else was meant to read, and
-    /// any page that is open in a browser there reaches it.
+    /// Has browsers give the answers to its own pages alone. Of a system on one's own machine
+    /// nobody else was meant to read, and any page that is open in a browser there reaches it.
     #[must_use]
     pub fn for_own_pages(self) -> Self {
         Self { any_page: false, ..self }
     }
 
-    /// Answers one request. Whatever goes wrong is an answer too: a status and JSON with `error` and `description`.
+    /// Answers one request. Whatever goes wrong is an answer too: a status and JSON with `error`
+    /// and `description`.
     pub async fn answer(&self, request: Request<Bytes>) -> Response<Bytes> {
         let mut response = self.answer_any_page(request).await;
         if !self.any_page {
@@ -108,7 +111,11 @@ impl Api {
 
 fn refused(request: &Request<Bytes>, refusal: &Refusal) -> Response<Bytes> {
     if let Refusal::Unavailable { detail } = refusal {
-        tracing::warn!(path = request.uri().path(), detail, "could not answer a request of the API");
+        tracing::warn!(
+            path = request.uri().path(),
+            detail,
+            "could not answer a request of the API"
+        );
     }
     refusal.response()
 }

@@ -25,12 +25,18 @@ pub struct LogPiece {
 /// Who can read the log of a running build.
 #[async_trait]
 pub trait LiveLogs: Send + Sync {
-    /// Reads at most [`LIVE_BYTES_MAX`] bytes of a build's log from byte `offset`, from the executor at `address`
-    /// (`http://host:port/`); `None` when the build does not run there any more.
+    /// Reads at most [`LIVE_BYTES_MAX`] bytes of a build's log from byte `offset`, from the
+    /// executor at `address` (`http://host:port/`); `None` when the build does not run there any
+    /// more.
     ///
     /// # Errors
     /// When the executor does not answer.
-    async fn read(&self, address: &str, build: &BuildId, offset: u64) -> Result<Option<LogPiece>, PortError>;
+    async fn read(
+        &self,
+        address: &str,
+        build: &BuildId,
+        offset: u64,
+    ) -> Result<Option<LogPiece>, PortError>;
 }
 
 /// Reads logs over HTTP: `GET <address>log/<build>?offset=N`, the length in `X-Log-Length`.
@@ -50,16 +56,25 @@ impl HttpLiveLogs {
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .build();
-        let client = built.map_err(|error| PortError::unknown("set up the HTTP client for live logs", error))?;
+        let client = built
+            .map_err(|error| PortError::unknown("set up the HTTP client for live logs", error))?;
         Ok(Self { client })
     }
 }
 
 #[async_trait]
 impl LiveLogs for HttpLiveLogs {
-    async fn read(&self, address: &str, build: &BuildId, offset: u64) -> Result<Option<LogPiece>, PortError> {
+    async fn read(
+        &self,
+        address: &str,
+        build: &BuildId,
+        offset: u64,
+    ) -> Result<Option<LogPiece>, PortError> {
         let failed = |error: reqwest::Error| {
-            PortError::unknown(format!("read the log of build {build} from its executor"), error.without_url())
+            PortError::unknown(
+                format!("read the log of build {build} from its executor"),
+                error.without_url(),
+            )
         };
         let url = format!("{}/log/{build}?offset={offset}", address.trim_end_matches('/'));
         let mut response = self.client.get(url).send().await.map_err(failed)?;

@@ -1,4 +1,5 @@
-//! Reading what several answers need: tenants, their queues, an item wherever it is, many records at once.
+//! Reading what several answers need: tenants, their queues, an item wherever it is, many records
+//! at once.
 
 use crate::Api;
 use crate::reply::Refusal;
@@ -22,7 +23,8 @@ use sluice_runtime::{PortError, Ports};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The most queues of a tenant that one answer covers: in an independent pipeline each change is one.
+/// The most queues of a tenant that one answer covers: in an independent pipeline each change is
+/// one.
 const QUEUES_MAX: usize = 2_000;
 /// Queues that are read side by side.
 const QUEUES_AT_ONCE: usize = 16;
@@ -66,7 +68,8 @@ pub(crate) async fn known(ports: &Ports, name: &TenantName) -> Result<(), Refusa
     let keys = [tenant::key(name), Key::new(tenant::TENANTS, escape(name.as_str()))];
     let found = ports.records.get(&keys).await?;
     let [head, listed] = found.as_slice() else { return Err(missing(name)) };
-    let is_removed = head.as_ref().map(decode::<Tenant>).transpose()?.is_some_and(|tenant| tenant.is_removed);
+    let is_removed =
+        head.as_ref().map(decode::<Tenant>).transpose()?.is_some_and(|tenant| tenant.is_removed);
     if is_removed || (head.is_none() && listed.is_none()) { Err(missing(name)) } else { Ok(()) }
 }
 
@@ -76,15 +79,17 @@ fn missing(name: &TenantName) -> Refusal {
 
 /// Returns a tenant with its live layout.
 pub(crate) async fn live(api: &Api, name: &TenantName) -> Result<Live, Refusal> {
-    if let Some(live) = api.layouts.live(&api.ports, name).await?.filter(|live| !live.tenant.is_removed) {
+    if let Some(live) =
+        api.layouts.live(&api.ports, name).await?.filter(|live| !live.tenant.is_removed)
+    {
         return Ok(live);
     }
     known(&api.ports, name).await?;
     Err(Refusal::NotLoaded { tenant: name.to_string() })
 }
 
-/// Reads a record among many. One that cannot be read is left out of the answer, and the log says which: the others are of use
-/// without it.
+/// Reads a record among many. One that cannot be read is left out of the answer, and the log says
+/// which: the others are of use without it.
 pub(crate) fn readable<T: DeserializeOwned>(record: &Record) -> Option<T> {
     let left_out = |bad: &BadRecord| {
         tracing::warn!(%bad, "left a record out of an answer; mend it, or delete it where nothing needs it any more");
@@ -92,8 +97,13 @@ pub(crate) fn readable<T: DeserializeOwned>(record: &Record) -> Option<T> {
     decode(record).inspect_err(left_out).ok()
 }
 
-/// Reads a record as [`readable`] does, and says among the troubles what is left out where it cannot be read.
-pub(crate) fn told<T: DeserializeOwned>(record: &Record, what: &str, troubles: &mut Vec<String>) -> Option<T> {
+/// Reads a record as [`readable`] does, and says among the troubles what is left out where it
+/// cannot be read.
+pub(crate) fn told<T: DeserializeOwned>(
+    record: &Record,
+    what: &str,
+    troubles: &mut Vec<String>,
+) -> Option<T> {
     match decode(record) {
         Ok(read) => Some(read),
         Err(bad) => {
@@ -105,15 +115,16 @@ pub(crate) fn told<T: DeserializeOwned>(record: &Record, what: &str, troubles: &
     }
 }
 
-/// Returns the keys of a tenant's queues that are not empty, of one pipeline or of all, in order, and for people what is wrong with
-/// the records that list them.
+/// Returns the keys of a tenant's queues that are not empty, of one pipeline or of all, in order,
+/// and for people what is wrong with the records that list them.
 async fn queue_keys(
     ports: &Ports,
     name: &TenantName,
     pipeline: Option<&str>,
 ) -> Result<(Vec<QueueKey>, Vec<String>), Refusal> {
     let prefix = pipeline.map_or_else(String::new, |pipeline| format!("{}/", escape(pipeline)));
-    let query = Query::prefix(tenant::partition(name), format!("{}{prefix}", tenant::QUEUES), QUEUES_MAX);
+    let query =
+        Query::prefix(tenant::partition(name), format!("{}{prefix}", tenant::QUEUES), QUEUES_MAX);
     let (mut keys, mut troubles) = (Vec::new(), Vec::new());
     let records = ports.records.query(&query).await?;
     if records.len() == QUEUES_MAX {
@@ -141,7 +152,9 @@ fn badly_listed(key: Option<&QueueKey>, bad: &BadRecord) -> String {
     let why: String = bad.to_string().chars().take(WHY_MAX).collect();
     match key {
         Some(QueueKey { pipeline, queue, .. }) => {
-            format!("The queue {queue} of {pipeline} is shown by its name alone: {why}. That record is to be mended.")
+            format!(
+                "The queue {queue} of {pipeline} is shown by its name alone: {why}. That record is to be mended."
+            )
         }
         None => format!("A queue is left out: {why}. That record is to be mended."),
     }
@@ -153,11 +166,17 @@ pub(crate) async fn queues(ports: &Ports, name: &TenantName) -> Result<Queues, R
 }
 
 /// Reads those of one pipeline, or of all.
-pub(crate) async fn queues_of(ports: &Ports, name: &TenantName, pipeline: Option<&str>) -> Result<Queues, Refusal> {
+pub(crate) async fn queues_of(
+    ports: &Ports,
+    name: &TenantName,
+    pipeline: Option<&str>,
+) -> Result<Queues, Refusal> {
     let (keys, troubles) = queue_keys(ports, name, pipeline).await?;
     let mut read = Queues { troubles, ..Queues::default() };
     for keys in keys.chunks(QUEUES_AT_ONCE) {
-        for (key, loaded) in keys.iter().zip(join_all(keys.iter().map(|key| queue::load(ports, key))).await) {
+        for (key, loaded) in
+            keys.iter().zip(join_all(keys.iter().map(|key| queue::load(ports, key))).await)
+        {
             match loaded {
                 Ok(loaded) => {
                     if loaded.is_frozen
@@ -165,7 +184,9 @@ pub(crate) async fn queues_of(ports: &Ports, name: &TenantName, pipeline: Option
                     {
                         read.frozen.insert(key.clone(), why);
                     }
-                    if let Some(other) = loaded.head.as_ref().and_then(|head| head.stands_in.clone()) {
+                    if let Some(other) =
+                        loaded.head.as_ref().and_then(|head| head.stands_in.clone())
+                    {
                         read.lent.insert(key.clone(), other);
                     }
                     if !is_lent(&loaded) {
@@ -186,10 +207,11 @@ pub(crate) async fn queues_of(ports: &Ports, name: &TenantName, pipeline: Option
     Ok(read)
 }
 
-/// Returns whether there is nothing to be shown of a queue: its change stands in another one, with those that need it as much as it
-/// needs them, and is shown there.
+/// Returns whether there is nothing to be shown of a queue: its change stands in another one, with
+/// those that need it as much as it needs them, and is shown there.
 fn is_lent(loaded: &Loaded) -> bool {
-    let lends = |head: &Head| head.stands_in.is_some() && head.slots.is_empty() && head.frozen.is_none();
+    let lends =
+        |head: &Head| head.stands_in.is_some() && head.slots.is_empty() && head.frozen.is_none();
     loaded.head.as_ref().is_some_and(lends) && loaded.arrivals.is_empty() && !loaded.is_frozen
 }
 
@@ -206,17 +228,20 @@ fn trouble(key: &QueueKey, mark: Option<String>, bad: &BadRecord) -> String {
     }
 }
 
-/// Shows builds as running that executors have claimed, and as passed those that have: a queue itself hears of that with its next
-/// look only, and of what passed while others of its item go on nobody tells it before.
+/// Shows builds as running that executors have claimed, and as passed those that have: a queue
+/// itself hears of that with its next look only, and of what passed while others of its item go on
+/// nobody tells it before.
 async fn claims(ports: &Ports, queues: &mut [(QueueKey, Loaded)]) -> Result<(), Refusal> {
-    let is_open = |job: &Job| matches!(job.status, JobStatus::Ordered { .. } | JobStatus::Running { .. });
+    let is_open =
+        |job: &Job| matches!(job.status, JobStatus::Ordered { .. } | JobStatus::Running { .. });
     let mut under_way: Vec<&mut Job> = queues
         .iter_mut()
         .flat_map(|(_, loaded)| loaded.items.values_mut())
         .flat_map(|(_, item)| &mut Arc::make_mut(item).jobs)
         .filter(|job| job.build.is_some() && is_open(job))
         .collect();
-    let keys: Vec<Key> = under_way.iter().filter_map(|job| job.build.as_ref().map(build::run_key)).collect();
+    let keys: Vec<Key> =
+        under_way.iter().filter_map(|job| job.build.as_ref().map(build::run_key)).collect();
     for (job, record) in under_way.iter_mut().zip(many(ports, &keys).await?) {
         // One that cannot be read its queue sets aside.
         let Some(run) = record.as_ref().and_then(decode_foreign::<Run>) else { continue };
@@ -235,8 +260,13 @@ async fn claims(ports: &Ports, queues: &mut [(QueueKey, Loaded)]) -> Result<(), 
     Ok(())
 }
 
-/// Returns an item of a tenant, in its queue or after it left; `None` when the tenant has no such item.
-pub(crate) async fn item(ports: &Ports, name: &TenantName, id: &ItemId) -> Result<Option<Found>, Refusal> {
+/// Returns an item of a tenant, in its queue or after it left; `None` when the tenant has no such
+/// item.
+pub(crate) async fn item(
+    ports: &Ports,
+    name: &TenantName,
+    id: &ItemId,
+) -> Result<Option<Found>, Refusal> {
     if let Some(record) = get(ports, &buildset_key(id)).await? {
         let buildset: Buildset = decode(&record)?;
         if buildset.queue.tenant != *name {
@@ -265,13 +295,14 @@ pub(crate) async fn item(ports: &Ports, name: &TenantName, id: &ItemId) -> Resul
     Ok(Some(Found::Queued(Box::new(loaded), key)))
 }
 
-/// Returns what is known of items by where their builds say they are: the item in its queue, or as it left. Of one whose records
-/// cannot be read nothing is known.
+/// Returns what is known of items by where their builds say they are: the item in its queue, or as
+/// it left. Of one whose records cannot be read nothing is known.
 pub(crate) async fn items(
     ports: &Ports,
     wanted: &BTreeSet<(QueueKey, ItemId)>,
 ) -> Result<BTreeMap<ItemId, Item>, Refusal> {
-    let queued: Vec<Key> = wanted.iter().map(|(queue, item)| queue::item_key(queue, item)).collect();
+    let queued: Vec<Key> =
+        wanted.iter().map(|(queue, item)| queue::item_key(queue, item)).collect();
     let left: Vec<Key> = wanted.iter().map(|(_, item)| buildset_key(item)).collect();
     let (queued, left) = (many(ports, &queued).await?, many(ports, &left).await?);
     let mut found = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! Logs: `T/build/{uuid}/log` follows a build while it runs and afterwards; `/logs/{build}/…` serves what was archived (Z7.4).
+//! Logs: `T/build/{uuid}/log` follows a build while it runs and afterwards; `/logs/{build}/…`
+//! serves what was archived (Z7.4).
 
 use crate::Api;
 use crate::asked::Asked;
@@ -17,13 +18,14 @@ use sluice_records::logs::{self, LOG};
 use sluice_records::session::{self, Session};
 use sluice_runtime::object::Part;
 
-/// The most bytes of a file in one answer: a function's answer holds 6 MB, of which base64 takes a quarter.
+/// The most bytes of a file in one answer: a function's answer holds 6 MB, of which base64 takes a
+/// quarter.
 const FILE_BYTES_MAX: usize = 4 << 20;
 /// Files that a listing names.
 const LISTED_MAX: usize = 1_000;
 
-/// `T/build/{uuid}/log?offset=N`: text from byte N. `X-Log-Length` is the length at that moment, `X-Log-Next` the offset to
-/// ask for next, `X-Log-Ended` whether no more will come.
+/// `T/build/{uuid}/log?offset=N`: text from byte N. `X-Log-Length` is the length at that moment,
+/// `X-Log-Next` the offset to ask for next, `X-Log-Ended` whether no more will come.
 pub(crate) async fn follow(
     api: &Api,
     tenant: &TenantName,
@@ -65,12 +67,15 @@ async fn running(api: &Api, row: &BuildRow, offset: u64) -> Result<Option<LogPie
 }
 
 async fn address(api: &Api, run: &Run) -> Result<Option<String>, Refusal> {
-    if let Some(log) = run.log.as_ref().filter(|log| log.starts_with("http://") || log.starts_with("https://")) {
+    if let Some(log) =
+        run.log.as_ref().filter(|log| log.starts_with("http://") || log.starts_with("https://"))
+    {
         // The whole address of the log and the executor's own are both understood.
         return Ok(Some(log.split("/log/").next().unwrap_or(log).to_owned()));
     }
     let records = load::many(&api.ports, &[session::key(&run.session)]).await?;
-    let session: Option<Session> = records.first().and_then(Option::as_ref).map(decode).transpose()?;
+    let session: Option<Session> =
+        records.first().and_then(Option::as_ref).map(decode).transpose()?;
     Ok(session.and_then(|session| session.log_address))
 }
 
@@ -84,7 +89,8 @@ fn text(piece: &LogPiece, offset: u64, ends: Ends) -> Response<Bytes> {
     let next = offset.saturating_add(piece.bytes.len() as u64);
     let is_rest = next >= piece.length;
     let mut bytes = piece.bytes.clone();
-    // A character that is cut in two comes whole with the next piece; at the very end nothing more would come.
+    // A character that is cut in two comes whole with the next piece; at the very end nothing more
+    // would come.
     if !(is_rest && ends == Ends::Here) {
         bytes.truncate(bytes.len() - unfinished(&bytes));
     }
@@ -118,7 +124,12 @@ fn unfinished(bytes: &[u8]) -> usize {
 }
 
 /// `/logs/{build}/{path}`: a file, or the list of what lies below.
-pub(crate) async fn file(api: &Api, build: &str, path: &[&str], asked: &Asked) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn file(
+    api: &Api,
+    build: &str,
+    path: &[&str],
+    asked: &Asked,
+) -> Result<Response<Bytes>, Refusal> {
     let is_id = build.len() == 32 && build.bytes().all(|byte| byte.is_ascii_hexdigit());
     let is_odd = |part: &&str| matches!(*part, "." | "..") || part.contains(['/', '\\', '\0']);
     if !is_id || path.iter().any(is_odd) {
@@ -136,9 +147,15 @@ pub(crate) async fn file(api: &Api, build: &str, path: &[&str], asked: &Asked) -
         let (part, range) = packed_part(content, asked.range);
         return whole_or_part(&part, &relative, range);
     }
-    let folder = if path.is_empty() { format!("logs/{build}/") } else { format!("logs/{build}/{relative}/") };
+    let folder = if path.is_empty() {
+        format!("logs/{build}/")
+    } else {
+        format!("logs/{build}/{relative}/")
+    };
     let mut keys = api.ports.objects.list(&folder, None, LISTED_MAX).await?;
-    keys.extend(packed.names().map(|name| logs::key(&build, name)).filter(|key| key.starts_with(&folder)));
+    keys.extend(
+        packed.names().map(|name| logs::key(&build, name)).filter(|key| key.starts_with(&folder)),
+    );
     keys.sort_unstable();
     keys.dedup();
     keys.truncate(LISTED_MAX);
@@ -148,7 +165,11 @@ pub(crate) async fn file(api: &Api, build: &str, path: &[&str], asked: &Asked) -
     let rows: String = keys
         .iter()
         .map(|key| {
-            format!("<li><a href=\"/{}\">{}</a></li>", link(key), escape_html(key.strip_prefix(&folder).unwrap_or(key)))
+            format!(
+                "<li><a href=\"/{}\">{}</a></li>",
+                link(key),
+                escape_html(key.strip_prefix(&folder).unwrap_or(key))
+            )
         })
         .collect();
     let title = escape_html(&format!("Logs of build {build}"));
@@ -161,7 +182,8 @@ pub(crate) async fn file(api: &Api, build: &str, path: &[&str], asked: &Asked) -
     Ok(reply::finish(builder, page.into()))
 }
 
-/// Begins an answer with what a job left behind: it is a stranger's text, and nothing in it may act as this site.
+/// Begins an answer with what a job left behind: it is a stranger's text, and nothing in it may act
+/// as this site.
 fn archived() -> http::response::Builder {
     reply::open()
         .header(header::X_CONTENT_TYPE_OPTIONS, "nosniff")
@@ -180,11 +202,17 @@ fn wanted(range: Option<(u64, Option<u64>)>) -> Option<(u64, usize)> {
     Some((first, usize::try_from(asked).unwrap_or(usize::MAX).min(FILE_BYTES_MAX)))
 }
 
-/// Reads what is asked of an archived file that is an object of its own, never more of it than one answer holds, with the byte that
-/// it begins at where a part was asked for that there is.
-async fn part(api: &Api, key: &str, range: Option<(u64, Option<u64>)>) -> Result<Option<(Part, Option<u64>)>, Refusal> {
+/// Reads what is asked of an archived file that is an object of its own, never more of it than one
+/// answer holds, with the byte that it begins at where a part was asked for that there is.
+async fn part(
+    api: &Api,
+    key: &str,
+    range: Option<(u64, Option<u64>)>,
+) -> Result<Option<(Part, Option<u64>)>, Refusal> {
     if let Some((first, most)) = wanted(range) {
-        let Some(part) = api.ports.objects.get_part(key, first, most).await? else { return Ok(None) };
+        let Some(part) = api.ports.objects.get_part(key, first, most).await? else {
+            return Ok(None);
+        };
         if first < part.length {
             return Ok(Some((part, Some(first))));
         }
@@ -222,11 +250,13 @@ fn whole_or_part(part: &Part, path: &str, first: Option<u64>) -> Result<Response
     Ok(reply::finish(builder, part.bytes.clone()))
 }
 
-/// Returns type and encoding of a file by its name. A `.gz` is what is in it, packed; an archive stays an archive.
+/// Returns type and encoding of a file by its name. A `.gz` is what is in it, packed; an archive
+/// stays an archive.
 fn content_type(path: &str) -> (&'static str, Option<&'static str>) {
     let name = path.rsplit('/').next().unwrap_or(path);
     let inner = name.strip_suffix(".gz").filter(|inner| !inner.ends_with(".tar"));
-    let extension = |name: &str| name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
+    let extension =
+        |name: &str| name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
     let kind = match extension(inner.unwrap_or(name)).as_deref() {
         Some("json") => "application/json",
         Some("html" | "htm") => "text/html; charset=utf-8",
@@ -239,7 +269,9 @@ fn content_type(path: &str) -> (&'static str, Option<&'static str>) {
         Some("xml") => "text/xml; charset=utf-8",
         Some("pdf") => "application/pdf",
         Some("gz" | "tgz") => "application/gzip",
-        Some("zip" | "whl" | "jar" | "tar" | "xz" | "bz2" | "zst" | "deb" | "rpm") => "application/octet-stream",
+        Some("zip" | "whl" | "jar" | "tar" | "xz" | "bz2" | "zst" | "deb" | "rpm") => {
+            "application/octet-stream"
+        }
         _ => "text/plain; charset=utf-8",
     };
     (kind, inner.map(|_| "gzip"))
@@ -247,8 +279,11 @@ fn content_type(path: &str) -> (&'static str, Option<&'static str>) {
 
 /// Returns a key as a path in a link.
 fn link(key: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'_' | b'.' | b'~');
-    key.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+    let plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'_' | b'.' | b'~');
+    key.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
 }
 
 #[cfg(test)]
@@ -268,7 +303,12 @@ mod tests {
     fn a_character_is_never_cut_in_two() {
         let bytes = "aé€".as_bytes();
         assert_eq!(
-            (unfinished(bytes), unfinished(&bytes[..5]), unfinished(&bytes[..2]), unfinished(b"ab")),
+            (
+                unfinished(bytes),
+                unfinished(&bytes[..5]),
+                unfinished(&bytes[..2]),
+                unfinished(b"ab")
+            ),
             (0, 2, 1, 0)
         );
         let piece = LogPiece { bytes: Bytes::copy_from_slice(&bytes[..5]), length: 5 };
@@ -282,7 +322,10 @@ mod tests {
     fn a_large_file_is_read_in_parts() {
         let length = FILE_BYTES_MAX as u64 + 10;
         let some = |bytes: usize| Part { bytes: Bytes::from(vec![b'x'; bytes]), length };
-        assert!(matches!(whole_or_part(&some(FILE_BYTES_MAX), "a.txt", None), Err(Refusal::TooLarge { .. })));
+        assert!(matches!(
+            whole_or_part(&some(FILE_BYTES_MAX), "a.txt", None),
+            Err(Refusal::TooLarge { .. })
+        ));
         let part = whole_or_part(&some(10), "a.txt", Some(FILE_BYTES_MAX as u64)).unwrap();
         assert_eq!((part.status(), part.body().len()), (StatusCode::PARTIAL_CONTENT, 10));
         assert_eq!(

@@ -9,8 +9,11 @@ use sha2::{Digest, Sha256};
 use std::sync::LazyLock;
 
 const FRAME: &str = include_str!("page/page.html");
-const STYLE: &str =
-    concat!(include_str!("page/base.css"), include_str!("page/board.css"), include_str!("page/tables.css"));
+const STYLE: &str = concat!(
+    include_str!("page/base.css"),
+    include_str!("page/board.css"),
+    include_str!("page/tables.css")
+);
 const SCRIPT: &str = concat!(
     "\"use strict\";(() => {\n",
     include_str!("page/tools.js"),
@@ -26,7 +29,8 @@ const ICON: &str = include_str!("page/icon.svg");
 /// The document and the policy that lets nothing but its own script and style act.
 static DOCUMENT: LazyLock<(Bytes, String)> = LazyLock::new(|| {
     let icon = format!("data:image/svg+xml;base64,{}", STANDARD.encode(ICON));
-    let document = FRAME.replace("{{icon}}", &icon).replace("{{style}}", STYLE).replace("{{script}}", SCRIPT);
+    let document =
+        FRAME.replace("{{icon}}", &icon).replace("{{style}}", STYLE).replace("{{script}}", SCRIPT);
     let hash = |text: &str| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text)));
     let policy = format!(
         "default-src 'none'; connect-src 'self'; img-src data: 'self'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'",
@@ -81,7 +85,9 @@ mod tests {
         let (document, policy) = &*DOCUMENT;
         let text = std::str::from_utf8(document).unwrap();
         assert!(!text.contains("{{") && text.contains(STYLE) && text.contains(SCRIPT));
-        assert!(!text.contains("src=\"http") && !text.contains("@import") && !text.contains("url(http"));
+        assert!(
+            !text.contains("src=\"http") && !text.contains("@import") && !text.contains("url(http")
+        );
         assert!(policy.contains("default-src 'none'") && policy.contains("'sha256-"));
     }
 
@@ -90,6 +96,9 @@ mod tests {
     fn markup_in_a_name_is_shown_as_text() {
         assert_eq!(text("<b a=\"&\">"), "&lt;b a=&quot;&amp;&quot;&gt;");
         assert!(!SCRIPT.contains("innerHTML"), "the page writes text, never markup");
-        assert!(!SCRIPT.contains("/${place."), "what the address says is one part of a path, never more");
+        assert!(
+            !SCRIPT.contains("/${place."),
+            "what the address says is one part of a path, never more"
+        );
     }
 }

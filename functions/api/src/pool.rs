@@ -31,7 +31,8 @@ pub(crate) async fn labels(api: &Api, tenant: &TenantName) -> Result<Response<By
     for label in live.layout.providers().iter().flat_map(|provider| &provider.labels) {
         found.entry(label.name.as_str()).or_insert(&label.canonical_name);
     }
-    let list = found.iter().map(|(name, canonical)| json!({"name": name, "canonical_name": canonical}));
+    let list =
+        found.iter().map(|(name, canonical)| json!({"name": name, "canonical_name": canonical}));
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
@@ -48,9 +49,9 @@ pub(crate) async fn nodes(api: &Api, tenant: &TenantName) -> Result<Response<Byt
             .collect();
         let builds = builds_of(api, tenant, &loaded).await?;
         let shown = loaded.nodes.values().map(|(_, node)| node).filter(|node| {
-            node.allocated_to
-                .as_ref()
-                .is_none_or(|given| own.contains(&given.build) || builds.contains(given.build.as_str()))
+            node.allocated_to.as_ref().is_none_or(|given| {
+                own.contains(&given.build) || builds.contains(given.build.as_str())
+            })
         });
         list.extend(shown.map(|node| node_json(node, &live.layout)));
         list.truncate(LISTED_MAX);
@@ -84,7 +85,8 @@ fn names(layout: &Layout) -> Vec<ProviderName> {
     providers.map(|provider| ProviderName(provider.canonical_name.clone())).collect()
 }
 
-/// Reads providers. One bad record hides its provider, not the others; the board says which are frozen for that, and why.
+/// Reads providers. One bad record hides its provider, not the others; the board says which are
+/// frozen for that, and why.
 async fn providers(ports: &Ports, names: Vec<ProviderName>) -> Result<Vec<Loaded>, Refusal> {
     let mut all = Vec::new();
     for provider in names {
@@ -112,14 +114,23 @@ pub(crate) async fn frozen(ports: &Ports, layout: &Layout) -> Result<Vec<Value>,
         .collect();
     let keys: Vec<Key> = named.keys().cloned().collect();
     let marks = load::many(ports, &keys).await?;
-    let frozen = named.values().zip(&marks).filter_map(|(name, mark)| Some((name, reason(mark.as_ref()?))));
+    let frozen =
+        named.values().zip(&marks).filter_map(|(name, mark)| Some((name, reason(mark.as_ref()?))));
     Ok(frozen.map(|(name, why)| json!({"name": name, "why": why})).collect())
 }
 
-/// Returns the tenant's builds among those that nodes are given to: a request may be gone before its nodes are.
-async fn builds_of(api: &Api, tenant: &TenantName, loaded: &Loaded) -> Result<BTreeSet<String>, Refusal> {
-    let given: BTreeSet<_> =
-        loaded.nodes.values().filter_map(|(_, node)| Some(node.allocated_to.as_ref()?.build.clone())).collect();
+/// Returns the tenant's builds among those that nodes are given to: a request may be gone before
+/// its nodes are.
+async fn builds_of(
+    api: &Api,
+    tenant: &TenantName,
+    loaded: &Loaded,
+) -> Result<BTreeSet<String>, Refusal> {
+    let given: BTreeSet<_> = loaded
+        .nodes
+        .values()
+        .filter_map(|(_, node)| Some(node.allocated_to.as_ref()?.build.clone()))
+        .collect();
     let keys: Vec<_> = given.iter().take(LISTED_MAX).map(order_key).collect();
     let mut own = BTreeSet::new();
     for record in load::many(&api.ports, &keys).await?.into_iter().flatten() {
@@ -182,10 +193,15 @@ fn request_json(request: &Request, order: Option<&Order>) -> Value {
     let state = match &request.state {
         RequestState::Requested => "requested",
         RequestState::Placed(_) => "accepted",
-        RequestState::Fulfilled(_) | RequestState::Claimed(_) | RequestState::Ended(_) => "fulfilled",
+        RequestState::Fulfilled(_) | RequestState::Claimed(_) | RequestState::Ended(_) => {
+            "fulfilled"
+        }
         RequestState::Failed { .. } => "failed",
     };
-    let nodes = request.nodes().iter().map(|node| json!({"uuid": node, "executor_zone": null, "failed_providers": []}));
+    let nodes = request
+        .nodes()
+        .iter()
+        .map(|node| json!({"uuid": node, "executor_zone": null, "failed_providers": []}));
     let mut parts = request.row.as_str().split('-').map(|part| part.parse::<u64>().ok());
     let (priority, relative) = (parts.next().flatten(), parts.next().flatten());
     let images = order.and_then(|order| order.change.key.images());
@@ -223,7 +239,8 @@ mod tests {
         let world = World::new(7, 0, Timestamp(0));
         let [bad, good] = ["bad", "good"].map(ProviderName::from);
         for name in [&bad, &good] {
-            let record = encode_first(provider::head_key(name), &ProviderHead::new(name.clone())).unwrap();
+            let record =
+                encode_first(provider::head_key(name), &ProviderHead::new(name.clone())).unwrap();
             world.write_directly(Write::Put { record, expect: Expect::Absent });
         }
         let read = async || {
@@ -231,7 +248,8 @@ mod tests {
             found.into_iter().filter_map(|loaded| Some(loaded.head?.provider)).collect::<Vec<_>>()
         };
         assert_eq!(read().await, [bad.clone(), good.clone()]);
-        let record = Record { revision: 2, ..Record::new(provider::head_key(&bad), "{}".to_owned()) };
+        let record =
+            Record { revision: 2, ..Record::new(provider::head_key(&bad), "{}".to_owned()) };
         world.write_directly(Write::Put { record, expect: Expect::Anything });
         assert_eq!(read().await, std::slice::from_ref(&good));
     }

@@ -37,10 +37,14 @@ pub(crate) enum Refusal {
         why: String,
     },
     /// Something other than reading.
-    #[error("only reading is offered here: no authenticator is configured, so nothing can be changed through this API")]
+    #[error(
+        "only reading is offered here: no authenticator is configured, so nothing can be changed through this API"
+    )]
     Method,
     /// Reading what is asked for by sending the question.
-    #[error("this is asked by POST, with {{\"pipeline\": \"NAME\", \"ref\": \"refs/heads/BRANCH\"}}")]
+    #[error(
+        "this is asked by POST, with {{\"pipeline\": \"NAME\", \"ref\": \"refs/heads/BRANCH\"}}"
+    )]
     PostOnly,
     /// The answer would be larger than what can be carried at once.
     #[error("{why}")]
@@ -130,7 +134,8 @@ pub(crate) fn open() -> Builder {
 /// Ends a response.
 pub(crate) fn finish(builder: Builder, body: Bytes) -> Response<Bytes> {
     builder.body(body).unwrap_or_else(|error| {
-        // A header that cannot be written came from a record; the answer says so instead of being half right.
+        // A header that cannot be written came from a record; the answer says so instead of being
+        // half right.
         tracing::warn!(%error, "could not write a response");
         let mut response = Response::new(Bytes::new());
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
@@ -165,7 +170,8 @@ pub(crate) fn options() -> Response<Bytes> {
 /// Returns a time as HTTP writes it: `Sat, 21 Nov 2026 11:03:45 GMT`.
 fn http_date(time: Timestamp) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let iso = time.to_iso();
     let (date, clock) = iso.split_once('T').unwrap_or((&iso, ""));
     let mut parts = date.split('-');
@@ -210,7 +216,8 @@ mod tests {
     /// Z5.4: what failed inside is for the log, not for strangers.
     #[test]
     fn what_failed_inside_is_not_told() {
-        let refusal = Refusal::from(PortError::unknown("read tenant#secret-project / head", "timed out"));
+        let refusal =
+            Refusal::from(PortError::unknown("read tenant#secret-project / head", "timed out"));
         assert!(!String::from_utf8_lossy(refusal.response().body()).contains("secret-project"));
     }
 }

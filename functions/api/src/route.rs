@@ -1,11 +1,12 @@
-//! Which path is answered by what. Names of projects and branches hold slashes, so they reach as far as the known word behind them.
+//! Which path is answered by what. Names of projects and branches hold slashes, so they reach as
+//! far as the known word behind them.
 
 use crate::asked::Asked;
 use crate::freeze::{self, Wanted};
 use crate::reply::{self, Refusal};
 use crate::{
-    Api, board, builds, buildsets, configuration, events, explain, item, keys, load, logs, page, pool, semaphores,
-    status, system,
+    Api, board, builds, buildsets, configuration, events, explain, item, keys, load, logs, page,
+    pool, semaphores, status, system,
 };
 use bytes::Bytes;
 use http::Response;
@@ -16,10 +17,12 @@ use sluice_model::TenantName;
 pub(crate) async fn answer(api: &Api, asked: &Asked) -> Result<Response<Bytes>, Refusal> {
     let parts: Vec<&str> = asked.parts.iter().map(String::as_str).collect();
     match parts.as_slice() {
-        [] | ["t", _] | ["t", _, "status" | "builds" | "configuration"] | ["t", _, "build" | "buildset", _] => {
-            Ok(page::page())
-        }
-        // Where links to Zuul's own pages lead, as far as there is something like them; the page knows them, too.
+        []
+        | ["t", _]
+        | ["t", _, "status" | "builds" | "configuration"]
+        | ["t", _, "build" | "buildset", _] => Ok(page::page()),
+        // Where links to Zuul's own pages lead, as far as there is something like them; the page
+        // knows them, too.
         ["t", _, "stream", _]
         | ["t", _, "buildsets" | "projects" | "jobs" | "config-errors"]
         | ["t", _, "project" | "job", _, ..]
@@ -28,7 +31,9 @@ pub(crate) async fn answer(api: &Api, asked: &Asked) -> Result<Response<Bytes>, 
         ["logs", build, path @ ..] => logs::file(api, build, path, asked).await,
         ["api"] => alone(asked, system::routes()),
         ["api", "info"] => alone(asked, system::info(api, None)),
-        ["api", "tenant", name, "info"] => alone(asked, system::info(api, Some(&TenantName::from(*name)))),
+        ["api", "tenant", name, "info"] => {
+            alone(asked, system::info(api, Some(&TenantName::from(*name))))
+        }
         ["api", rest @ ..] => of_api(api, rest, asked).await,
         _ if asked.by_browser => Ok(page::nowhere()),
         _ => Err(Refusal::missing(format!("There is nothing at /{}.", parts.join("/")))),
@@ -55,7 +60,12 @@ async fn of_api(api: &Api, rest: &[&str], asked: &Asked) -> Result<Response<Byte
     }
 }
 
-async fn of_tenant(api: &Api, tenant: &TenantName, rest: &[&str], asked: &Asked) -> Result<Response<Bytes>, Refusal> {
+async fn of_tenant(
+    api: &Api,
+    tenant: &TenantName,
+    rest: &[&str],
+    asked: &Asked,
+) -> Result<Response<Bytes>, Refusal> {
     match rest {
         // These read parameters of their own.
         ["builds"] => return existing(api, tenant, builds::list(api, tenant, asked)).await,
@@ -75,9 +85,13 @@ async fn of_tenant(api: &Api, tenant: &TenantName, rest: &[&str], asked: &Asked)
     }
     match rest {
         ["status"] => status::status(api, tenant).await,
-        ["status", "change", id @ ..] if !id.is_empty() => status::change(api, tenant, &id.join("/")).await,
+        ["status", "change", id @ ..] if !id.is_empty() => {
+            status::change(api, tenant, &id.join("/")).await
+        }
         ["item", id] => item::one(api, tenant, id).await,
-        ["item", id, "explain", name @ ..] if !name.is_empty() => explain::job(api, tenant, id, &name.join("/")).await,
+        ["item", id, "explain", name @ ..] if !name.is_empty() => {
+            explain::job(api, tenant, id, &name.join("/")).await
+        }
         ["ledger"] => crate::ledger::ledger(api, tenant).await,
         ["tenant-status"] => configuration::tenant_status(api, tenant).await,
         ["pipelines"] => configuration::pipelines(api, tenant).await,
@@ -87,13 +101,23 @@ async fn of_tenant(api: &Api, tenant: &TenantName, rest: &[&str], asked: &Asked)
             crate::autohold::list(api, tenant, Some(&name.join("/"))).await
         }
         ["project", name @ .., "freeze-pipeline"] if !name.is_empty() => {
-            freeze::pipeline(api, tenant, &name.join("/"), asked.sent.as_deref().unwrap_or_default()).await
+            freeze::pipeline(
+                api,
+                tenant,
+                &name.join("/"),
+                asked.sent.as_deref().unwrap_or_default(),
+            )
+            .await
         }
         ["project", _, .., "enqueue" | "dequeue"] => Err(Refusal::Method),
         ["console-stream"] => no_socket(api, tenant).await,
-        ["project", name @ ..] if !name.is_empty() => configuration::project(api, tenant, &name.join("/")).await,
+        ["project", name @ ..] if !name.is_empty() => {
+            configuration::project(api, tenant, &name.join("/")).await
+        }
         ["jobs"] => configuration::jobs(api, tenant).await,
-        ["job", name @ ..] if !name.is_empty() => configuration::job(api, tenant, &name.join("/")).await,
+        ["job", name @ ..] if !name.is_empty() => {
+            configuration::job(api, tenant, &name.join("/")).await
+        }
         ["pipeline", pipeline, "project", rest @ ..] => frozen(api, tenant, pipeline, rest).await,
         ["key", name @ ..] if !name.is_empty() => keys::public(api, tenant, &name.join("/")).await,
         ["project-ssh-key" | "tenant-ssh-key", ..] => keys::no_ssh(api, tenant).await,
@@ -108,7 +132,10 @@ async fn of_tenant(api: &Api, tenant: &TenantName, rest: &[&str], asked: &Asked)
         ["promote"] => Err(Refusal::Method),
         _ => {
             load::known(&api.ports, tenant).await?;
-            Err(Refusal::missing(format!("There is nothing at /api/tenant/{tenant}/{}.", rest.join("/"))))
+            Err(Refusal::missing(format!(
+                "There is nothing at /api/tenant/{tenant}/{}.",
+                rest.join("/")
+            )))
         }
     }
 }
@@ -127,7 +154,9 @@ async fn existing(
 async fn no_socket(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
     load::known(&api.ports, tenant).await?;
     let log = format!("/api/tenant/{tenant}/build/UUID/log");
-    Err(Refusal::missing(format!("There is no WebSocket here: a build's log, as it grows, is at {log}?offset=N.")))
+    Err(Refusal::missing(format!(
+        "There is no WebSocket here: a build's log, as it grows, is at {log}?offset=N."
+    )))
 }
 
 async fn nothing(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
@@ -135,9 +164,15 @@ async fn nothing(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refu
     Ok(reply::json(&json!([])))
 }
 
-/// `<project>/branch/<branch>/freeze-jobs` and `…/freeze-job/<job>`. A project may hold the word `branch` in its name: the
-/// first reading whose project exists counts, the longest name of a project first.
-async fn frozen(api: &Api, tenant: &TenantName, pipeline: &str, rest: &[&str]) -> Result<Response<Bytes>, Refusal> {
+/// `<project>/branch/<branch>/freeze-jobs` and `…/freeze-job/<job>`. A project may hold the word
+/// `branch` in its name: the first reading whose project exists counts, the longest name of a
+/// project first.
+async fn frozen(
+    api: &Api,
+    tenant: &TenantName,
+    pipeline: &str,
+    rest: &[&str],
+) -> Result<Response<Bytes>, Refusal> {
     let (path, job) = match rest {
         [path @ .., "freeze-jobs"] => (path, None),
         [path @ .., "freeze-job", job] => (path, Some(*job)),
@@ -151,8 +186,13 @@ async fn frozen(api: &Api, tenant: &TenantName, pipeline: &str, rest: &[&str]) -
         .filter(|(project, branch)| !project.is_empty() && !branch.is_empty())
         .collect();
     let live = load::live(api, tenant).await?;
-    let chosen = readings.iter().rev().find(|(project, _)| live.layout.project(project).is_some()).or(readings.last());
-    let (project, branch) = chosen.ok_or_else(|| Refusal::missing("A project and a branch are needed in the path."))?;
+    let chosen = readings
+        .iter()
+        .rev()
+        .find(|(project, _)| live.layout.project(project).is_some())
+        .or(readings.last());
+    let (project, branch) =
+        chosen.ok_or_else(|| Refusal::missing("A project and a branch are needed in the path."))?;
     let wanted = Wanted { pipeline, project, branch };
     match job {
         None => freeze::jobs(api, tenant, &wanted).await,

@@ -24,7 +24,13 @@ pub(crate) async fn all(api: &Api, tenant: &TenantName) -> Result<Response<Bytes
         .into_iter()
         .map(|name| {
             let (is_global, max) = live.layout.semaphore(name);
-            (SemaphoreKey { tenant: (!is_global).then(|| tenant.clone()), name: name.to_owned() }, max)
+            (
+                SemaphoreKey {
+                    tenant: (!is_global).then(|| tenant.clone()),
+                    name: name.to_owned(),
+                },
+                max,
+            )
         })
         .collect();
     let keys: Vec<Key> = known.iter().map(|(key, _)| semaphore::key(key)).collect();

@@ -41,15 +41,23 @@ pub(crate) async fn status(api: &Api, tenant: &TenantName) -> Result<Response<By
     let now = api.ports.clock.now();
     // Zuul tells the request alone, and so does this answer; why it waits is on the board.
     let waits = Waits::new();
-    let scene =
-        Scene { tenant, web_root: &api.web_root, durations: &durations, waits: &waits, now, detail: Detail::Whole };
+    let scene = Scene {
+        tenant,
+        web_root: &api.web_root,
+        durations: &durations,
+        waits: &waits,
+        now,
+        detail: Detail::Whole,
+    };
     let layout = &*live.layout;
     let body = fitting(|detail| {
         let scene = Scene { detail, ..scene };
         let known = layout.pipelines().iter();
-        let mut pipelines: Vec<Value> = known.map(|pipeline| scene.pipeline(layout, pipeline, &read.queues)).collect();
+        let mut pipelines: Vec<Value> =
+            known.map(|pipeline| scene.pipeline(layout, pipeline, &read.queues)).collect();
         pipelines.extend(scene.pipelines_without_layout(layout, &read.queues));
-        let troubles: Vec<String> = detail.left_out().into_iter().chain(read.troubles.iter().cloned()).collect();
+        let troubles: Vec<String> =
+            detail.left_out().into_iter().chain(read.troubles.iter().cloned()).collect();
         json!({
             "zuul_version": concat!("sluice ", env!("CARGO_PKG_VERSION")),
             "last_reconfigured": live.tenant.live_since.0,
@@ -70,36 +78,58 @@ pub(crate) async fn status(api: &Api, tenant: &TenantName) -> Result<Response<By
 }
 
 /// `T/status/change/{id}`.
-pub(crate) async fn change(api: &Api, tenant: &TenantName, id: &str) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn change(
+    api: &Api,
+    tenant: &TenantName,
+    id: &str,
+) -> Result<Response<Bytes>, Refusal> {
     load::live(api, tenant).await?;
     let read = load::queues(&api.ports, tenant).await?;
     let durations = api.estimates.of(&api.ports, tenant).await?;
     let (waits, now) = (Waits::new(), api.ports.clock.now());
-    let scene =
-        Scene { tenant, web_root: &api.web_root, durations: &durations, waits: &waits, now, detail: Detail::Whole };
+    let scene = Scene {
+        tenant,
+        web_root: &api.web_root,
+        durations: &durations,
+        waits: &waits,
+        now,
+        detail: Detail::Whole,
+    };
     let mut items = Vec::new();
     for (key, loaded) in &read.queues {
         let Some(head) = &loaded.head else { continue };
         let line = Line::of(head);
         // Any of the changes that are tested as one names them all.
-        let is_named = |bundle: &Range<usize>| head.slots[bundle.clone()].iter().any(|slot| slot.change.id() == id);
-        items.extend(bundles(head).filter(is_named).filter_map(|bundle| scene.item(key, &line, loaded, bundle)));
+        let is_named = |bundle: &Range<usize>| {
+            head.slots[bundle.clone()].iter().any(|slot| slot.change.id() == id)
+        };
+        items.extend(
+            bundles(head)
+                .filter(is_named)
+                .filter_map(|bundle| scene.item(key, &line, loaded, bundle)),
+        );
     }
     Ok(reply::json_kept(&Value::Array(items), 1, scene.now))
 }
 
-/// Returns the connections that trigger a pipeline with their drivers, each once however many triggers it has.
+/// Returns the connections that trigger a pipeline with their drivers, each once however many
+/// triggers it has.
 pub(crate) fn triggers(pipeline: &Pipeline) -> BTreeMap<&str, &'static str> {
-    pipeline.triggers.iter().map(|trigger| (trigger.connection.as_str(), trigger_word(&trigger.kind))).collect()
+    pipeline
+        .triggers
+        .iter()
+        .map(|trigger| (trigger.connection.as_str(), trigger_word(&trigger.kind)))
+        .collect()
 }
 
-/// Returns Zuul's `number,patchset`, the commit that a ref is at, or nothing for a branch that is tested where it stands.
+/// Returns Zuul's `number,patchset`, the commit that a ref is at, or nothing for a branch that is
+/// tested where it stands.
 fn id_of(change: &ChangeRef) -> Option<String> {
     Some(change.id()).filter(|id| change.key.number().is_some() || *id != change.git_ref())
 }
 
-/// Returns a queue's name and branch as people know them: a queue of one project bears its name, and only one that branches do
-/// not share has a branch.
+/// Returns a queue's name and branch as people know them: a queue of one project bears its name,
+/// and only one that branches do not share has a branch.
 fn queue_name<'h>(layout: &Layout, head: &'h Head) -> (&'h str, Option<&'h BranchName>) {
     let whole = head.key.queue.0.as_str();
     let Some(change) = head.slots.first().map(|slot| &slot.change) else { return (whole, None) };
@@ -110,15 +140,23 @@ fn queue_name<'h>(layout: &Layout, head: &'h Head) -> (&'h str, Option<&'h Branc
         Manager::Supercedent => (project.name(), Some(&change.branch)),
         Manager::Dependent | Manager::Serial => {
             let branch = change.on_branch().map(BranchName::as_str);
-            let own = whole.strip_suffix(change.branch.as_str()).and_then(|name| name.strip_suffix('@'));
-            let own = own.filter(|_| layout.queue_on(project, head.key.pipeline.as_str(), branch).per_branch);
+            let own =
+                whole.strip_suffix(change.branch.as_str()).and_then(|name| name.strip_suffix('@'));
+            let own = own.filter(|_| {
+                layout.queue_on(project, head.key.pipeline.as_str(), branch).per_branch
+            });
             own.map_or((shared(whole), None), |name| (shared(name), Some(&change.branch)))
         }
     }
 }
 
 impl Scene<'_> {
-    fn pipeline(&self, layout: &Layout, pipeline: &Pipeline, queues: &[(QueueKey, Loaded)]) -> Value {
+    fn pipeline(
+        &self,
+        layout: &Layout,
+        pipeline: &Pipeline,
+        queues: &[(QueueKey, Loaded)],
+    ) -> Value {
         let own = || queues.iter().filter(|(key, _)| key.pipeline == pipeline.name);
         let triggers = triggers(pipeline).into_values().map(|driver| json!({"driver": driver}));
         json!({
@@ -135,15 +173,26 @@ impl Scene<'_> {
     }
 
     /// Pipelines that a newer configuration no longer has, as long as something is left in them.
-    fn pipelines_without_layout(&self, layout: &Layout, queues: &[(QueueKey, Loaded)]) -> Vec<Value> {
-        let is_known = |key: &&QueueKey| layout.pipelines().iter().any(|pipeline| pipeline.name == key.pipeline);
-        let gone: BTreeSet<_> =
-            queues.iter().map(|(key, _)| key).filter(|key| !is_known(key)).map(|key| &key.pipeline).collect();
+    fn pipelines_without_layout(
+        &self,
+        layout: &Layout,
+        queues: &[(QueueKey, Loaded)],
+    ) -> Vec<Value> {
+        let is_known = |key: &&QueueKey| {
+            layout.pipelines().iter().any(|pipeline| pipeline.name == key.pipeline)
+        };
+        let gone: BTreeSet<_> = queues
+            .iter()
+            .map(|(key, _)| key)
+            .filter(|key| !is_known(key))
+            .map(|key| &key.pipeline)
+            .collect();
         gone.into_iter()
             .map(|name| {
                 let mut own = queues.iter().filter(|(key, _)| key.pipeline == *name);
-                let manager =
-                    own.find_map(|(_, loaded)| Some(loaded.head.as_ref()?.manager)).unwrap_or(Manager::Independent);
+                let manager = own
+                    .find_map(|(_, loaded)| Some(loaded.head.as_ref()?.manager))
+                    .unwrap_or(Manager::Independent);
                 self.pipeline(layout, &Pipeline::new(name.as_str(), manager), queues)
             })
             .collect()
@@ -167,8 +216,15 @@ impl Scene<'_> {
         Some(json!({"name": name, "branch": branch, "window": head.window, "heads": heads}))
     }
 
-    /// Returns what stands at these places of a queue, a change or a whole bundle, as one item; `None` where nothing is known of it.
-    fn item(&self, key: &QueueKey, line: &Line<'_>, loaded: &Loaded, bundle: Range<usize>) -> Option<Value> {
+    /// Returns what stands at these places of a queue, a change or a whole bundle, as one item;
+    /// `None` where nothing is known of it.
+    fn item(
+        &self,
+        key: &QueueKey,
+        line: &Line<'_>,
+        loaded: &Loaded,
+        bundle: Range<usize>,
+    ) -> Option<Value> {
         let is_active = line.head.is_active(bundle.start);
         let slots = line.head.slots.get(bundle)?;
         let first = slots.first()?;
@@ -195,7 +251,9 @@ impl Scene<'_> {
 
     fn job(&self, key: &QueueKey, item: &Item, job: &Job) -> Value {
         let (started_at, ended_at) = match &job.status {
-            JobStatus::Running { started_at, .. } | JobStatus::Paused { started_at, .. } => (*started_at, None),
+            JobStatus::Running { started_at, .. } | JobStatus::Paused { started_at, .. } => {
+                (*started_at, None)
+            }
             JobStatus::Ended { started_at, ended_at, .. } => (*started_at, Some(*ended_at)),
             JobStatus::Waiting | JobStatus::Ordered { .. } => (None, None),
         };
@@ -249,12 +307,14 @@ impl Scene<'_> {
         }
     }
 
-    /// Returns the milliseconds until the last of some jobs is over; `None` while one has not started, or is not known yet.
+    /// Returns the milliseconds until the last of some jobs is over; `None` while one has not
+    /// started, or is not known yet.
     fn remaining_of(&self, items: &[&Item], jobs: &[(&Item, &Job)]) -> Option<u64> {
         if items.iter().any(|item| item.jobs.is_empty() && item.merged().is_none()) {
             return None;
         }
-        let times: Option<Vec<u64>> = jobs.iter().map(|(item, job)| self.remaining(item, job)).collect();
+        let times: Option<Vec<u64>> =
+            jobs.iter().map(|(item, job)| self.remaining(item, job)).collect();
         times?.into_iter().max()
     }
 }
@@ -275,7 +335,9 @@ pub(crate) fn trigger_word(kind: &TriggerKind) -> &'static str {
 /// Returns what a job waits for, `None` for one that runs or is over.
 pub(crate) fn waiting_status(item: &Item, job: &Job) -> Option<String> {
     match &job.status {
-        JobStatus::Ordered { .. } if job.waits_for.is_some() => job.waits_for.as_ref().map(ToString::to_string),
+        JobStatus::Ordered { .. } if job.waits_for.is_some() => {
+            job.waits_for.as_ref().map(ToString::to_string)
+        }
         JobStatus::Ordered { .. } => Some(match &job.request {
             Some(request) => format!("node request: {}", request.row),
             None => "executor".to_owned(),
@@ -287,10 +349,14 @@ pub(crate) fn waiting_status(item: &Item, job: &Job) -> Option<String> {
                 item.jobs.iter().any(|other| other.summary.name == **name && is_open(other))
             };
             let unmet: Vec<&str> = unmet.filter(is_open).map(|name| name.as_str()).collect();
-            let is_untold = item.reporting.as_ref().is_none_or(|reporting| reporting.awaits.is_some());
+            let is_untold =
+                item.reporting.as_ref().is_none_or(|reporting| reporting.awaits.is_some());
             Some(match unmet.as_slice() {
                 [] if job.summary.reporter && is_untold => "reports".to_owned(),
-                [] => job.waits_for.as_ref().map_or_else(|| "repo state".to_owned(), ToString::to_string),
+                [] => job
+                    .waits_for
+                    .as_ref()
+                    .map_or_else(|| "repo state".to_owned(), ToString::to_string),
                 names => format!("dependencies: {}", names.join(", ")),
             })
         }
@@ -301,8 +367,10 @@ pub(crate) fn waiting_status(item: &Item, job: &Job) -> Option<String> {
 /// Returns why items that are tested as one will not pass, each reason once.
 fn failing_reasons(items: &[&Item]) -> Vec<&'static str> {
     let asks = || items.iter().map(|item| &item.ask);
-    let misconfigured = asks().any(|ask| matches!(ask, Ask::Unmergeable { configuration: true, .. }));
-    let unmergeable = asks().any(|ask| matches!(ask, Ask::Unmergeable { configuration: false, .. }));
+    let misconfigured =
+        asks().any(|ask| matches!(ask, Ask::Unmergeable { configuration: true, .. }));
+    let unmergeable =
+        asks().any(|ask| matches!(ask, Ask::Unmergeable { configuration: false, .. }));
     let failed = items.iter().flat_map(|item| &item.jobs).any(Job::fails_item);
     let reasons = [
         (misconfigured, "its configuration is wrong"),
@@ -326,8 +394,9 @@ fn reference(slot: &Slot, item: &Item) -> Value {
 }
 
 fn info(is_settling: bool, troubles: &[String]) -> Option<String> {
-    let settling =
-        is_settling.then(|| "A new configuration is being read; nothing enters or lands until it is live.".to_owned());
+    let settling = is_settling.then(|| {
+        "A new configuration is being read; nothing enters or lands until it is live.".to_owned()
+    });
     let words: Vec<String> = settling.into_iter().chain(troubles.iter().cloned()).collect();
     (!words.is_empty()).then(|| words.join(" "))
 }

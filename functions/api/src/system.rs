@@ -29,8 +29,14 @@ pub(crate) fn routes() -> Response<Bytes> {
         ("pipelines", "pipelines"),
         ("jobs", "jobs"),
         ("job", "job/{job_name}"),
-        ("project_freeze_jobs", "pipeline/{pipeline}/project/{project:.*}/branch/{branch:.*}/freeze-jobs"),
-        ("project_freeze_job", "pipeline/{pipeline}/project/{project:.*}/branch/{branch:.*}/freeze-job/{job}"),
+        (
+            "project_freeze_jobs",
+            "pipeline/{pipeline}/project/{project:.*}/branch/{branch:.*}/freeze-jobs",
+        ),
+        (
+            "project_freeze_job",
+            "pipeline/{pipeline}/project/{project:.*}/branch/{branch:.*}/freeze-job/{job}",
+        ),
         ("project_freeze_pipeline", "project/{project:.*}/freeze-pipeline"),
         ("key", "key/{project:.*}.pub"),
         ("labels", "labels"),
@@ -58,7 +64,9 @@ pub(crate) fn routes() -> Response<Bytes> {
     for name in ["info", "connections", "components", "tenants"] {
         map.insert(name.to_owned(), json!(format!("/api/{name}")));
     }
-    map.extend(of_tenant.map(|(name, route)| (name.to_owned(), json!(format!("{tenant}/{route}")))));
+    map.extend(
+        of_tenant.map(|(name, route)| (name.to_owned(), json!(format!("{tenant}/{route}")))),
+    );
     reply::json(&Value::Object(map))
 }
 
@@ -85,20 +93,26 @@ pub(crate) async fn tenants(api: &Api) -> Result<Response<Bytes>, Refusal> {
     Ok(reply::json_kept(&Value::Array(list), 1, api.ports.clock.now()))
 }
 
-/// `/api/components`: the executors that live. What else there is are functions, which come and go with their work. An executor whose
-/// session cannot be read is named by what the record's key says of it.
+/// `/api/components`: the executors that live. What else there is are functions, which come and go
+/// with their work. An executor whose session cannot be read is named by what the record's key says
+/// of it.
 pub(crate) async fn components(api: &Api) -> Result<Response<Bytes>, Refusal> {
     let keys = api.ports.records.find(SESSIONS, None, SESSIONS_MAX).await?;
     let now = api.ports.clock.now();
     let mut executors = Vec::new();
     for record in load::many(&api.ports, &keys).await?.into_iter().flatten() {
         let (hostname, state) = match load::readable::<Session>(&record) {
-            Some(session) => (session.hostname, if session.alive_until >= now { "running" } else { "stopped" }),
+            Some(session) => {
+                (session.hostname, if session.alive_until >= now { "running" } else { "stopped" })
+            }
             None => (session::id_of(&record.key).to_owned(), "unreadable"),
         };
-        executors.push(json!({"hostname": hostname, "state": state, "version": env!("CARGO_PKG_VERSION")}));
+        executors.push(
+            json!({"hostname": hostname, "state": state, "version": env!("CARGO_PKG_VERSION")}),
+        );
     }
-    let web = json!([{"hostname": "api", "state": "running", "version": env!("CARGO_PKG_VERSION")}]);
+    let web =
+        json!([{"hostname": "api", "state": "running", "version": env!("CARGO_PKG_VERSION")}]);
     let mut body = json!({"web": web});
     if let Some(map) = body.as_object_mut().filter(|_| !executors.is_empty()) {
         map.insert("executor".into(), Value::Array(executors));

@@ -1,5 +1,6 @@
-//! Jobs that ended without a build: those that were skipped, and those that do nothing (`noop`). Zuul lists them among the builds,
-//! without an id. They stand in their items' records alone, so the list has them once their item has left its queue.
+//! Jobs that ended without a build: those that were skipped, and those that do nothing (`noop`).
+//! Zuul lists them among the builds, without an id. They stand in their items' records alone, so
+//! the list has them once their item has left its queue.
 
 use crate::Api;
 use crate::build_row::{change_json, number};
@@ -34,7 +35,8 @@ pub(crate) struct Search {
     pub(crate) searched_until: Option<u64>,
 }
 
-/// Returns the newest that a filter takes, at least `wanted` of them where there are as many that are not older than `until`.
+/// Returns the newest that a filter takes, at least `wanted` of them where there are as many that
+/// are not older than `until`.
 pub(crate) async fn newest(
     api: &Api,
     tenant: &TenantName,

@@ -6,14 +6,16 @@ use sluice_config::Pattern;
 use sluice_config::fragment::Source;
 use sluice_config::layout::Layout;
 use sluice_config::objects::{
-    Alternative, Combined, JobStanza, NodesetBody, NodesetRef, Parent, PlaybookRef, RoleSource, Selector, Stanza,
+    Alternative, Combined, JobStanza, NodesetBody, NodesetRef, Parent, PlaybookRef, RoleSource,
+    Selector, Stanza,
 };
 use sluice_model::job::{Checkout, NodeSet, WorkspaceScheme};
 
 /// Returns a definition.
 pub(crate) fn json(layout: &Layout, source: &Source, job: &JobStanza) -> Value {
-    let list =
-        |combined: &Option<Combined<Vec<String>>>| combined.as_ref().map(|list| list.value.clone()).unwrap_or_default();
+    let list = |combined: &Option<Combined<Vec<String>>>| {
+        combined.as_ref().map(|list| list.value.clone()).unwrap_or_default()
+    };
     let patterns = |combined: &Option<Combined<Vec<Pattern>>>| {
         combined.as_ref().map(|list| texts(&list.value)).unwrap_or_default()
     };
@@ -23,7 +25,9 @@ pub(crate) fn json(layout: &Layout, source: &Source, job: &JobStanza) -> Value {
         chosen.map(|one| playbook(source, job, &roles, one)).collect::<Vec<_>>()
     };
     let required = job.required_projects.iter().flat_map(|list| &list.value).map(|required| {
-        let name = layout.project(&required.name).map_or(required.name.as_str(), |project| project.name.name());
+        let name = layout
+            .project(&required.name)
+            .map_or(required.name.as_str(), |project| project.name.name());
         let mut shown = Map::new();
         shown.insert("project_name".into(), json!(name));
         if let Some(branch) = &required.override_checkout {
@@ -33,9 +37,12 @@ pub(crate) fn json(layout: &Layout, source: &Source, job: &JobStanza) -> Value {
     });
     let run_time = &job.run_time;
     let selectors = |combined: &Option<Combined<Vec<Selector>>>| {
-        combined
-            .as_ref()
-            .map(|list| list.value.iter().map(|one| json!({"type": "name", "name": one.name})).collect::<Vec<_>>())
+        combined.as_ref().map(|list| {
+            list.value
+                .iter()
+                .map(|one| json!({"type": "name", "name": one.name}))
+                .collect::<Vec<_>>()
+        })
     };
     let files = run_time.include_vars.iter().flat_map(|list| &list.value);
     let files = files.map(|file| {
@@ -104,7 +111,9 @@ pub(crate) fn parent<'a>(layout: &'a Layout, job: &'a JobStanza) -> Option<&'a s
     match &job.parent {
         Parent::Named(name) => Some(name),
         Parent::Base => None,
-        Parent::Unset => Some(layout.tenant().default_parent.as_str()).filter(|parent| *parent != job.name),
+        Parent::Unset => {
+            Some(layout.tenant().default_parent.as_str()).filter(|parent| *parent != job.name)
+        }
     }
 }
 
@@ -161,7 +170,11 @@ fn roles(layout: &Layout, source: &Source, job: &JobStanza) -> Vec<Value> {
 }
 
 fn playbook(source: &Source, job: &JobStanza, roles: &[Value], playbook: &PlaybookRef) -> Value {
-    let secrets = job.secrets.iter().flatten().map(|secret| json!({"name": secret.secret, "alias": secret.name}));
+    let secrets = job
+        .secrets
+        .iter()
+        .flatten()
+        .map(|secret| json!({"name": secret.secret, "alias": secret.name}));
     json!({
         "path": playbook.path,
         "roles": roles,

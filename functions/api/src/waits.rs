@@ -18,8 +18,13 @@ pub(crate) type Waits = BTreeMap<String, String>;
 /// Returns the keys of the open requests of these items.
 pub(crate) fn open<'i>(items: impl Iterator<Item = &'i Item>) -> Vec<Key> {
     let is_open = |job: &&Job| matches!(job.status, JobStatus::Ordered { .. });
-    let requests = items.flat_map(|item| item.jobs.iter().filter(is_open)).filter_map(|job| job.request.as_ref());
-    requests.take(REQUESTS_MAX).map(|request| request_key(&request.provider, &Row(request.row.clone()))).collect()
+    let requests = items
+        .flat_map(|item| item.jobs.iter().filter(is_open))
+        .filter_map(|job| job.request.as_ref());
+    requests
+        .take(REQUESTS_MAX)
+        .map(|request| request_key(&request.provider, &Row(request.row.clone())))
+        .collect()
 }
 
 /// Reads what requests wait for.
@@ -36,10 +41,14 @@ fn told(request: &Request) -> String {
     let wanted: Vec<&str> = request.labels.iter().map(|label| label.as_str()).collect();
     let wanted = wanted.join(", ");
     match &request.state {
-        RequestState::Requested if request.reason.is_empty() => format!("nodes ({wanted}): its turn"),
+        RequestState::Requested if request.reason.is_empty() => {
+            format!("nodes ({wanted}): its turn")
+        }
         RequestState::Requested => format!("nodes ({wanted}): {}", request.reason),
         RequestState::Placed(_) => format!("nodes ({wanted}) to be ready: {}", request.reason),
-        RequestState::Fulfilled(_) | RequestState::Claimed(_) | RequestState::Ended(_) => "an executor".to_owned(),
+        RequestState::Fulfilled(_) | RequestState::Claimed(_) | RequestState::Ended(_) => {
+            "an executor".to_owned()
+        }
         RequestState::Failed { reason } => format!("nodes ({wanted}) that will not come: {reason}"),
     }
 }
@@ -56,7 +65,8 @@ mod tests {
         let queue = QueueKey { tenant: "t".into(), pipeline: "check".into(), queue: "q".into() };
         let row = Row::new(200, 0, 1);
         let labels = vec!["small".into()];
-        let mut request = Request::new(row, "b".into(), queue, "unit", Precedence::Normal, labels, Timestamp(0));
+        let mut request =
+            Request::new(row, "b".into(), queue, "unit", Precedence::Normal, labels, Timestamp(0));
         assert_eq!(told(&request), "nodes (small): its turn");
         request.reason = "its placement was given up: no address is free".to_owned();
         assert_eq!(told(&request), "nodes (small): its placement was given up: no address is free");

@@ -1,4 +1,5 @@
-//! `T/why`, a route of our own: where a change stands in each pipeline, and why it is not in those that it is not in.
+//! `T/why`, a route of our own: where a change stands in each pipeline, and why it is not in those
+//! that it is not in.
 
 use crate::Api;
 use crate::asked::Asked;
@@ -54,11 +55,16 @@ struct Known {
     troubles: Vec<String>,
 }
 
-/// Answers for a change, named by `change`, its number, and `project`; without the latter for every project that has a change of
-/// that number.
-pub(crate) async fn not_there(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Response<Bytes>, Refusal> {
+/// Answers for a change, named by `change`, its number, and `project`; without the latter for every
+/// project that has a change of that number.
+pub(crate) async fn not_there(
+    api: &Api,
+    tenant: &TenantName,
+    asked: &Asked,
+) -> Result<Response<Bytes>, Refusal> {
     asked.only(&["project", "change"])?;
-    let number = asked.number("change")?.ok_or_else(|| Refusal::bad("A change is needed: `change=7`."))?;
+    let number =
+        asked.number("change")?.ok_or_else(|| Refusal::bad("A change is needed: `change=7`."))?;
     let live = load::live(api, tenant).await?;
     let keys: Vec<ChangeKey> = projects(&live, asked.one("project"))?
         .into_iter()
@@ -68,12 +74,19 @@ pub(crate) async fn not_there(api: &Api, tenant: &TenantName, asked: &Asked) -> 
     // Of a project that was named something is said in any case.
     let is_wanted = |record: &Option<Record>| record.is_some() || asked.one("project").is_some();
     let wanted = keys.into_iter().zip(facts).filter(|(_, record)| is_wanted(record));
-    let mut known: Vec<Known> = wanted.map(|(key, record)| Known::new(key, record.as_ref())).collect();
-    let verdicts = load::many(&api.ports, &known.iter().map(|one| verdicts_key(&one.key)).collect::<Vec<_>>()).await?;
+    let mut known: Vec<Known> =
+        wanted.map(|(key, record)| Known::new(key, record.as_ref())).collect();
+    let verdicts =
+        load::many(&api.ports, &known.iter().map(|one| verdicts_key(&one.key)).collect::<Vec<_>>())
+            .await?;
     for (one, record) in known.iter_mut().zip(&verdicts) {
         one.hear(record.as_ref());
     }
-    let queues = if known.is_empty() { load::Queues::default() } else { load::queues(&api.ports, tenant).await? };
+    let queues = if known.is_empty() {
+        load::Queues::default()
+    } else {
+        load::queues(&api.ports, tenant).await?
+    };
     let mut troubles = queues.troubles.clone();
     let landings = landings(api, &queues, &mut troubles).await?;
     let kept = if known.is_empty() { Vec::new() } else { kept(api, tenant, &mut troubles).await? };
@@ -82,7 +95,13 @@ pub(crate) async fn not_there(api: &Api, tenant: &TenantName, asked: &Asked) -> 
         let mut change = of_change(api, &live, one, (&queues, &landings));
         let own = kept.iter().filter(|(of, _)| *of == one.key);
         change["kept"] = own.map(|(_, event)| json!(event)).collect();
-        change["troubles"] = one.troubles.iter().chain(&troubles).take(TROUBLES_MAX).map(|text| json!(text)).collect();
+        change["troubles"] = one
+            .troubles
+            .iter()
+            .chain(&troubles)
+            .take(TROUBLES_MAX)
+            .map(|text| json!(text))
+            .collect();
         list.push(change);
     }
     Ok(reply::json(&Value::Array(list)))
@@ -109,7 +128,10 @@ impl Known {
     }
 }
 
-fn projects(live: &Live, named: Option<&str>) -> Result<Vec<(ConnectionName, ProjectName)>, Refusal> {
+fn projects(
+    live: &Live,
+    named: Option<&str>,
+) -> Result<Vec<(ConnectionName, ProjectName)>, Refusal> {
     if let Some(name) = named {
         let missing = || Refusal::missing(format!("{} has no project {name}.", live.tenant.name));
         let project = live.layout.project(name).ok_or_else(missing)?;
@@ -127,16 +149,25 @@ async fn landings(
     troubles: &mut Vec<String>,
 ) -> Result<BTreeMap<ItemId, Landing>, Refusal> {
     let heads = queues.queues.iter().filter_map(|(_, loaded)| loaded.head.as_ref());
-    let landing = heads.flat_map(|head| &head.slots).filter(|slot| slot.standing == Standing::Landing);
-    let keys: Vec<Key> = landing.map(|slot| landing::key(&slot.id, slot.generation)).take(LANDINGS_MAX).collect();
+    let landing =
+        heads.flat_map(|head| &head.slots).filter(|slot| slot.standing == Standing::Landing);
+    let keys: Vec<Key> =
+        landing.map(|slot| landing::key(&slot.id, slot.generation)).take(LANDINGS_MAX).collect();
     let records = load::many(&api.ports, &keys).await?;
-    let known = records.iter().flatten().filter_map(|record| load::told::<Landing>(record, "A landing", troubles));
+    let known = records
+        .iter()
+        .flatten()
+        .filter_map(|record| load::told::<Landing>(record, "A landing", troubles));
     Ok(known.map(|landing| (landing.item.clone(), landing)).collect())
 }
 
-/// Returns the changes of which an event waits for configuration that is on its way, each with that event in words. What of it cannot
-/// be read is told among the troubles.
-async fn kept(api: &Api, tenant: &TenantName, troubles: &mut Vec<String>) -> Result<Vec<(ChangeKey, String)>, Refusal> {
+/// Returns the changes of which an event waits for configuration that is on its way, each with that
+/// event in words. What of it cannot be read is told among the troubles.
+async fn kept(
+    api: &Api,
+    tenant: &TenantName,
+    troubles: &mut Vec<String>,
+) -> Result<Vec<(ChangeKey, String)>, Refusal> {
     let query = Query::prefix(tenant::partition(tenant), tenant::WAITING, KEPT_MAX);
     let waiting = api.ports.records.query(&query).await?;
     let keys: Vec<Key> = waiting
@@ -145,13 +176,18 @@ async fn kept(api: &Api, tenant: &TenantName, troubles: &mut Vec<String>) -> Res
         .map(|early| delivery::key(&early.waiting.delivery))
         .collect();
     let records = load::many(&api.ports, &keys).await?;
-    let known = records.iter().flatten().filter_map(|record| load::told::<Delivery>(record, KEPT, troubles));
+    let known = records
+        .iter()
+        .flatten()
+        .filter_map(|record| load::told::<Delivery>(record, KEPT, troubles));
     Ok(known
         .filter(|kept| !kept.state.is_final())
         .filter_map(|kept| {
             let event = kept.event?;
             let EventKind::Later { kind, .. } = event.kind else { return None };
-            let (EventKind::Change { number, .. } | EventKind::Gerrit(GerritEvent { number, .. })) = &*kind else {
+            let (EventKind::Change { number, .. } | EventKind::Gerrit(GerritEvent { number, .. })) =
+                &*kind
+            else {
                 return None;
             };
             let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
@@ -189,13 +225,18 @@ fn of_change(
             let position = head.slots.iter().rposition(|slot| slot.change.key == *key)?;
             Some((loaded, head, position, loaded.items.get(&head.slots[position].id)?))
         });
-        let is_ours =
-            |verdict: &&explain::Verdict| verdict.tenant == live.tenant.name && verdict.pipeline == pipeline.name;
+        let is_ours = |verdict: &&explain::Verdict| {
+            verdict.tenant == live.tenant.name && verdict.pipeline == pipeline.name
+        };
         let verdict = verdicts.and_then(|verdicts| verdicts.pipelines.iter().find(is_ours));
-        let arrived = of_pipeline
-            .iter()
-            .find_map(|(_, loaded)| explain::arrived(&loaded.arrivals, key, loaded.is_frozen, &around(pipeline, None)));
-        if place.is_none() && arrived.is_none() && verdict.is_none() && !takes_part.contains(&pipeline.name) {
+        let arrived = of_pipeline.iter().find_map(|(_, loaded)| {
+            explain::arrived(&loaded.arrivals, key, loaded.is_frozen, &around(pipeline, None))
+        });
+        if place.is_none()
+            && arrived.is_none()
+            && verdict.is_none()
+            && !takes_part.contains(&pipeline.name)
+        {
             return None;
         }
         let Some((loaded, head, position, (_, item))) = place else {
@@ -234,15 +275,21 @@ fn of_change(
     })
 }
 
-/// Returns the queue of a pipeline that cannot be read and that a change which was not found may stand in.
+/// Returns the queue of a pipeline that cannot be read and that a change which was not found may
+/// stand in.
 fn may_stand_in(queues: &load::Queues, pipeline: &Pipeline, key: &ChangeKey) -> Option<String> {
     let mut of_pipeline = queues.unread.iter().filter(|queue| queue.pipeline == pipeline.name);
-    // In an independent pipeline each change has a queue of its own, which says of one that stands in another queue in which.
+    // In an independent pipeline each change has a queue of its own, which says of one that stands
+    // in another queue in which.
     let own = own_queue(key);
     let is_lent_to = |other: &QueueName| {
-        queues.lent.iter().any(|(queue, to)| queue.pipeline == pipeline.name && queue.queue == own && to == other)
+        queues
+            .lent
+            .iter()
+            .any(|(queue, to)| queue.pipeline == pipeline.name && queue.queue == own && to == other)
     };
     let may_have = |queue: &QueueKey| queue.queue == own || is_lent_to(&queue.queue);
-    let hidden = of_pipeline.find(|queue| pipeline.manager != Manager::Independent || may_have(queue))?;
+    let hidden =
+        of_pipeline.find(|queue| pipeline.manager != Manager::Independent || may_have(queue))?;
     Some(format!("it may stand there all the same: the queue {} cannot be read", hidden.queue))
 }

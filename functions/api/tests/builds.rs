@@ -41,7 +41,8 @@ const BUILD: [&str; 22] = [
 async fn builds_are_listed_newest_first() {
     let story = story().await;
     let builds = json(&story.api, "/api/tenant/acme/builds").await;
-    let numbers: Vec<u64> = each(&builds, "_id").into_iter().map(|id| id.as_u64().unwrap()).collect();
+    let numbers: Vec<u64> =
+        each(&builds, "_id").into_iter().map(|id| id.as_u64().unwrap()).collect();
     assert!(numbers.is_sorted_by(|newer, older| newer >= older), "{numbers:?}");
     assert_eq!(numbers.len(), 15, "with the job that was skipped");
     for build in builds.as_array().unwrap() {
@@ -66,7 +67,11 @@ async fn a_build_that_is_over_says_how_long_it_took_and_where_its_logs_are() {
     );
     assert_eq!(build["error_detail"], "2 of 314 tests failed");
     assert_eq!(build["log_url"], format!("https://ci.example.org/logs/{id}/"));
-    assert_eq!(build["artifacts"].as_array().unwrap().len(), 1, "an artifact without an address is none");
+    assert_eq!(
+        build["artifacts"].as_array().unwrap().len(),
+        1,
+        "an artifact without an address is none"
+    );
     assert_eq!(build["ref"]["ref_url"], "https://github.com/org/lib/pull/13");
     assert_eq!(build["buildset"]["refs"][0]["change"], 13);
     assert_eq!(build["buildset"]["uuid"], item_id(&C).as_str());
@@ -76,7 +81,9 @@ async fn a_build_that_is_over_says_how_long_it_took_and_where_its_logs_are() {
 #[tokio::test]
 async fn a_build_that_runs_has_no_end() {
     let story = story().await;
-    let build = json(&story.api, &format!("/api/tenant/acme/build/{}", build_id(&B, "integration", 1))).await;
+    let build =
+        json(&story.api, &format!("/api/tenant/acme/build/{}", build_id(&B, "integration", 1)))
+            .await;
     for name in ["result", "final", "end_time", "duration", "log_url"] {
         assert_eq!(build[name], Value::Null, "{name}");
     }
@@ -89,7 +96,11 @@ async fn a_build_that_runs_has_no_end() {
 async fn builds_are_filtered() {
     let story = story().await;
     let count = async |query: &str| {
-        json(&story.api, &format!("/api/tenant/acme/builds?{query}")).await.as_array().unwrap().len()
+        json(&story.api, &format!("/api/tenant/acme/builds?{query}"))
+            .await
+            .as_array()
+            .unwrap()
+            .len()
     };
     assert_eq!(count("project=org/lib&job_name=unit").await, 3);
     assert_eq!(count("project=github.com%2Forg%2Flib&job_name=un*").await, 3);
@@ -102,16 +113,26 @@ async fn builds_are_filtered() {
     assert_eq!(count("change=12&pipeline=check").await, 0);
     assert_eq!(count("newrev=abc").await, 0);
     assert_eq!(count("final=true&result=SUCCESS").await, 6);
-    assert_eq!(get(&story.api, "/api/tenant/acme/builds?colour=red").await.status(), 404, "an unknown parameter");
+    assert_eq!(
+        get(&story.api, "/api/tenant/acme/builds?colour=red").await.status(),
+        404,
+        "an unknown parameter"
+    );
     assert_eq!(get(&story.api, "/api/tenant/acme/builds?idx_max=soon").await.status(), 400);
 }
 
-/// N15, Z9.1: a build whose nodes a request keeps says so, wherever it is told, and can be asked for.
+/// N15, Z9.1: a build whose nodes a request keeps says so, wherever it is told, and can be asked
+/// for.
 #[tokio::test]
 async fn a_build_whose_nodes_are_kept_says_so() {
     let story = story().await;
     let id = build_id(&C, "unit", 1);
-    let held = Held { build: id.clone(), provider: "p".into(), nodes: vec!["node".into()], until: Timestamp(5) };
+    let held = Held {
+        build: id.clone(),
+        provider: "p".into(),
+        nodes: vec!["node".into()],
+        until: Timestamp(5),
+    };
     let request = Autohold {
         id: "0000000001".to_owned(),
         tenant: "acme".into(),
@@ -125,21 +146,29 @@ async fn a_build_whose_nodes_are_kept_says_so() {
         created_at: Timestamp(0),
         held: vec![held],
     };
-    let list = async |query: &str| json(&story.api, &format!("/api/tenant/acme/builds?{query}")).await;
+    let list =
+        async |query: &str| json(&story.api, &format!("/api/tenant/acme/builds?{query}")).await;
     let all = list("").await;
     assert_eq!(list("held=True").await, value!([]));
     story.world.write_directly(autohold::create(&request).unwrap());
     let damaged = Record::new(autohold::key(&request.tenant, "0000000002"), "{}".to_owned());
     story.world.write_directly(Write::Put { record: damaged, expect: Expect::Absent });
     let kept = list("held=True").await;
-    assert_eq!((each(&kept, "uuid"), each(&kept, "held")), (vec![&value!(id)], vec![&value!(true)]));
+    assert_eq!(
+        (each(&kept, "uuid"), each(&kept, "held")),
+        (vec![&value!(id)], vec![&value!(true)])
+    );
     let others = list("held=0").await;
     assert_eq!(others.as_array().unwrap().len(), all.as_array().unwrap().len() - 1);
     assert!(each(&others, "held").iter().all(|held| **held == value!(false)), "{others}");
     assert_eq!(json(&story.api, &format!("/api/tenant/acme/build/{id}")).await["held"], true);
     let buildset = json(&story.api, &format!("/api/tenant/acme/buildset/{}", item_id(&C))).await;
-    let of_buildset: Vec<&Value> =
-        buildset["builds"].as_array().unwrap().iter().filter(|build| build["held"] == true).collect();
+    let of_buildset: Vec<&Value> = buildset["builds"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|build| build["held"] == true)
+        .collect();
     assert_eq!(of_buildset.iter().map(|build| &build["uuid"]).collect::<Vec<_>>(), [&value!(id)]);
     let listed = json(&story.api, "/api/tenant/acme/autohold").await;
     assert_eq!(each(&listed, "current_count"), [&value!(1)], "what cannot be read hides no other");
@@ -191,17 +220,23 @@ async fn a_buildset_has_its_builds_and_the_jobs_that_were_skipped() {
         "uuid",
     ];
     assert_eq!(keys(&failed[0]), expected);
-    let one = json(&story.api, &format!("/api/tenant/acme/buildset/{}", failed[0]["uuid"].as_str().unwrap())).await;
+    let one = json(
+        &story.api,
+        &format!("/api/tenant/acme/buildset/{}", failed[0]["uuid"].as_str().unwrap()),
+    )
+    .await;
     assert_eq!(each(&one["builds"], "result"), ["FAILURE", "SKIPPED"]);
     assert_eq!(one["builds"][1]["uuid"], Value::Null);
     assert_eq!(one["message"], "unit failed");
 }
 
-/// Z9.1: a job that was skipped is listed among the builds once its item left, in its place by time, and by its filters.
+/// Z9.1: a job that was skipped is listed among the builds once its item left, in its place by
+/// time, and by its filters.
 #[tokio::test]
 async fn skipped_jobs_are_listed_among_the_builds() {
     let story = story().await;
-    let list = async |query: &str| json(&story.api, &format!("/api/tenant/acme/builds?{query}")).await;
+    let list =
+        async |query: &str| json(&story.api, &format!("/api/tenant/acme/builds?{query}")).await;
     let skipped = list("result=SKIPPED").await;
     assert_eq!((skipped.as_array().unwrap().len(), keys(&skipped[0])), (1, BUILD.to_vec()));
     let one = &skipped[0];
@@ -209,7 +244,10 @@ async fn skipped_jobs_are_listed_among_the_builds() {
         (&one["uuid"], &one["job_name"], &one["start_time"]),
         (&Value::Null, &value!("integration"), &Value::Null)
     );
-    assert_eq!((&one["final"], &one["pipeline"], &one["ref"]["change"]), (&value!(true), &value!("gate"), &value!(8)));
+    assert_eq!(
+        (&one["final"], &one["pipeline"], &one["ref"]["change"]),
+        (&value!(true), &value!("gate"), &value!(8))
+    );
     let number = one["_id"].as_u64().unwrap();
     let beyond = number + 1;
     for query in [
@@ -227,7 +265,10 @@ async fn skipped_jobs_are_listed_among_the_builds() {
     assert_eq!(each(&at, "result"), ["SKIPPED"]);
     let all = list("").await;
     let place = each(&all, "uuid").iter().position(|uuid| uuid.is_null()).unwrap();
-    assert!(all[place - 1]["_id"].as_u64() > Some(number) && all[place + 1]["_id"].as_u64() < Some(number));
+    assert!(
+        all[place - 1]["_id"].as_u64() > Some(number)
+            && all[place + 1]["_id"].as_u64() < Some(number)
+    );
 }
 
 /// Z9.1: what is in a queue is a buildset that is not over.
@@ -239,8 +280,7 @@ async fn a_buildset_can_be_seen_before_it_is_over() {
     assert_eq!(each(&one["builds"], "job_name"), ["unit", "docs"]);
     let open = json(&story.api, "/api/tenant/acme/buildsets?complete=false").await;
     assert_eq!(open.as_array().unwrap().len(), 7);
-    let page =
-        "/api/tenant/acme/buildsets?skip=0&limit=50&exclude_result=NO_JOBS&exclude_result=DEQUEUED&complete=true";
+    let page = "/api/tenant/acme/buildsets?skip=0&limit=50&exclude_result=NO_JOBS&exclude_result=DEQUEUED&complete=true";
     assert_eq!(json(&story.api, page).await.as_array().unwrap().len(), 4);
     let waiting = json(&story.api, &format!("/api/tenant/acme/buildset/{}", item_id(&E))).await;
     assert!(waiting.get("builds").is_none(), "absent when there is none");
@@ -250,9 +290,11 @@ async fn a_buildset_can_be_seen_before_it_is_over() {
 #[tokio::test]
 async fn times_and_badges_are_of_builds_that_are_over() {
     let story = story().await;
-    let times =
-        json(&story.api, "/api/tenant/acme/build-times?project=org/app&job_name=integration&exclude_result=FAILURE")
-            .await;
+    let times = json(
+        &story.api,
+        "/api/tenant/acme/build-times?project=org/app&job_name=integration&exclude_result=FAILURE",
+    )
+    .await;
     assert_eq!(each(&times, "duration"), [240.0]);
     let expected = [
         "_id",
@@ -271,7 +313,10 @@ async fn times_and_badges_are_of_builds_that_are_over() {
     assert_eq!(keys(&times[0]), expected);
     let badge = get(&story.api, "/api/tenant/acme/badge?project=org/lib&pipeline=gate").await;
     assert_eq!(
-        (badge.headers()["content-type"].to_str().unwrap(), badge.headers()["cache-control"].to_str().unwrap()),
+        (
+            badge.headers()["content-type"].to_str().unwrap(),
+            badge.headers()["cache-control"].to_str().unwrap()
+        ),
         ("image/svg+xml", "no-cache")
     );
     assert!(String::from_utf8_lossy(badge.body()).contains("passing"));
@@ -284,12 +329,24 @@ async fn a_tenant_sees_nothing_of_another() {
     let story = story().await;
     let theirs = json(&story.api, "/api/tenant/other/builds").await;
     assert_eq!(theirs.as_array().unwrap().len(), 1);
-    let (build, item) = (theirs[0]["uuid"].as_str().unwrap(), theirs[0]["buildset"]["uuid"].as_str().unwrap());
-    for path in
-        [format!("build/{build}"), format!("build/{build}/log"), format!("buildset/{item}"), format!("item/{item}")]
-    {
-        assert_eq!(get(&story.api, &format!("/api/tenant/other/{path}")).await.status(), 200, "{path}");
-        assert_eq!(get(&story.api, &format!("/api/tenant/acme/{path}")).await.status(), 404, "{path}");
+    let (build, item) =
+        (theirs[0]["uuid"].as_str().unwrap(), theirs[0]["buildset"]["uuid"].as_str().unwrap());
+    for path in [
+        format!("build/{build}"),
+        format!("build/{build}/log"),
+        format!("buildset/{item}"),
+        format!("item/{item}"),
+    ] {
+        assert_eq!(
+            get(&story.api, &format!("/api/tenant/other/{path}")).await.status(),
+            200,
+            "{path}"
+        );
+        assert_eq!(
+            get(&story.api, &format!("/api/tenant/acme/{path}")).await.status(),
+            404,
+            "{path}"
+        );
     }
     let ours = build_id(&A, "unit", 1);
     assert_eq!(get(&story.api, &format!("/api/tenant/other/build/{ours}")).await.status(), 404);

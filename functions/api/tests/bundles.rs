@@ -5,7 +5,9 @@ mod common;
 
 use common::{each, json, story};
 use serde_json::{Value, json as value};
-use sluice_browser_tests::story::{A, B, C, Change, D, E, F, G, NOW, Story, build_id, change, item_id, queue_key};
+use sluice_browser_tests::story::{
+    A, B, C, Change, D, E, F, G, NOW, Story, build_id, change, item_id, queue_key,
+};
 use sluice_config::pipeline::Manager;
 use sluice_gate::queue::Ahead;
 use sluice_gate::{Ask, Candidate, Head, Item, JobStatus, Slot, Standing};
@@ -16,7 +18,8 @@ use sluice_records::{queue, tenant};
 use sluice_runtime::record::{Expect, Record, Write};
 
 /// Comes to check with G, each needing the other.
-const H: Change = Change { project: "org/lib", number: 18, title: "Say what a dry run would do", author: "ada" };
+const H: Change =
+    Change { project: "org/lib", number: 18, title: "Say what a dry run would do", author: "ada" };
 
 fn put(story: &Story, record: Record) {
     story.world.write_directly(Write::Put { record, expect: Expect::Anything });
@@ -67,7 +70,8 @@ async fn items(story: &Story) -> Value {
     heads[0].clone()
 }
 
-/// Z6.5, Z9.1: changes that need each other are one item, under the id of the first, with the refs of all.
+/// Z6.5, Z9.1: changes that need each other are one item, under the id of the first, with the refs
+/// of all.
 #[tokio::test]
 async fn changes_that_need_each_other_are_one_item_with_several_refs() {
     let story = joined().await;
@@ -80,7 +84,11 @@ async fn changes_that_need_each_other_are_one_item_with_several_refs() {
     assert_eq!(each(&items[2]["refs"], "id"), [&value!(change(&D).id())]);
     assert_eq!(items[1]["live"], true);
     assert_eq!(items[1]["enqueue_time"], item(&story, &B).admitted_at.0);
-    assert_eq!(each(&items, "active"), [true; 5], "they count once for the window, which holds F as well");
+    assert_eq!(
+        each(&items, "active"),
+        [true; 5],
+        "they count once for the window, which holds F as well"
+    );
 }
 
 /// Z6.4, Z6.5: whoever is tested on any of them is tested on the one item.
@@ -88,10 +96,21 @@ async fn changes_that_need_each_other_are_one_item_with_several_refs() {
 async fn what_is_tested_on_a_bundle_points_to_its_one_item() {
     let story = joined().await;
     let items = items(&story).await;
-    let ahead = [Value::Null, value!(item_id(&A)), value!(item_id(&B)), value!(item_id(&D)), value!(item_id(&E))];
+    let ahead = [
+        Value::Null,
+        value!(item_id(&A)),
+        value!(item_id(&B)),
+        value!(item_id(&D)),
+        value!(item_id(&E)),
+    ];
     assert_eq!(each(&items, "item_ahead"), ahead.iter().collect::<Vec<_>>());
-    let behind =
-        [value!([item_id(&B)]), value!([item_id(&D)]), value!([item_id(&E)]), value!([item_id(&F)]), value!([])];
+    let behind = [
+        value!([item_id(&B)]),
+        value!([item_id(&D)]),
+        value!([item_id(&E)]),
+        value!([item_id(&F)]),
+        value!([]),
+    ];
     assert_eq!(each(&items, "items_behind"), behind.iter().collect::<Vec<_>>());
 }
 
@@ -105,40 +124,62 @@ async fn a_bundle_has_the_jobs_of_all_of_its_changes() {
     let builds = of.map(|(of, job)| value!(build_id(of, job, 1)));
     assert_eq!(each(&bundle["jobs"], "uuid"), builds.iter().collect::<Vec<_>>());
     for (job, number) in bundle["jobs"].as_array().unwrap().iter().zip([12, 12, 13, 13]) {
-        let build = json(&story.api, &format!("/api/tenant/acme/build/{}", job["uuid"].as_str().unwrap())).await;
+        let build =
+            json(&story.api, &format!("/api/tenant/acme/build/{}", job["uuid"].as_str().unwrap()))
+                .await;
         assert_eq!((&build["job_name"], &build["ref"]["change"]), (&job["name"], &value!(number)));
     }
-    assert_eq!(bundle["failing_reasons"], value!(["at least one job failed"]), "that of C fails both");
+    assert_eq!(
+        bundle["failing_reasons"],
+        value!(["at least one job failed"]),
+        "that of C fails both"
+    );
     edit_item(&story, &C, |item| item.jobs.truncate(1));
     let bundle = items(&story).await[1].clone();
     assert_eq!(bundle["remaining_time"], 80_000, "of integration, which takes longest");
     edit_item(&story, &C, |item| (item.jobs, item.ask) = (Vec::new(), Ask::No));
     let bundle = items(&story).await[1].clone();
-    assert_eq!((&bundle["remaining_time"], &bundle["failing_reasons"]), (&Value::Null, &value!([])));
+    assert_eq!(
+        (&bundle["remaining_time"], &bundle["failing_reasons"]),
+        (&Value::Null, &value!([]))
+    );
     let why = "src/lib.rs does not merge with main".to_owned();
-    edit_item(&story, &C, |item| item.ask = Ask::Unmergeable { why, configuration: false, notes: Vec::new() });
+    edit_item(&story, &C, |item| {
+        item.ask = Ask::Unmergeable { why, configuration: false, notes: Vec::new() }
+    });
     assert_eq!(items(&story).await[1]["failing_reasons"], value!(["it does not merge"]));
 }
 
-/// Z6.5, D15: a job that runs once for several changes of a bundle is there once, before it has its build as well.
+/// Z6.5, D15: a job that runs once for several changes of a bundle is there once, before it has its
+/// build as well.
 #[tokio::test]
 async fn a_job_that_runs_once_for_a_bundle_is_listed_once() {
     let story = joined().await;
     let names = async || {
         let bundle = items(&story).await[1].clone();
-        each(&bundle["jobs"], "name").into_iter().map(|name| name.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        each(&bundle["jobs"], "name")
+            .into_iter()
+            .map(|name| name.as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     // C runs what B runs, one build for both, and waits with the rest.
-    edit_item(&story, &B, |item| item.jobs.iter_mut().for_each(|job| job.summary.shared = Shared::InCycle));
+    edit_item(&story, &B, |item| {
+        item.jobs.iter_mut().for_each(|job| job.summary.shared = Shared::InCycle)
+    });
     let of_first = item(&story, &B).jobs;
     edit_item(&story, &C, |item| {
         let docs = item.jobs.remove(1);
         item.jobs = of_first.clone();
         item.jobs.push(docs);
         let integration = &mut item.jobs[1];
-        (integration.build, integration.attempt, integration.status) = (None, 0, JobStatus::Waiting);
+        (integration.build, integration.attempt, integration.status) =
+            (None, 0, JobStatus::Waiting);
     });
-    assert_eq!(names().await, ["unit", "integration", "docs"], "integration will take over the build of B");
+    assert_eq!(
+        names().await,
+        ["unit", "integration", "docs"],
+        "integration will take over the build of B"
+    );
     let bundle = items(&story).await[1].clone();
     assert_eq!(bundle["jobs"][1]["uuid"], build_id(&B, "integration", 1).as_str());
     // With a build of its own before it, the other one has to run as well.
@@ -171,7 +212,8 @@ async fn any_change_of_a_bundle_finds_it() {
         let id = change(of).id();
         let found = json(&story.api, &format!("/api/tenant/acme/status/change/{id}")).await;
         assert_eq!(found, value!([whole]), "{id}");
-        let board = json(&story.api, &format!("/api/tenant/acme/board?pipeline=gate&change={id}")).await;
+        let board =
+            json(&story.api, &format!("/api/tenant/acme/board?pipeline=gate&change={id}")).await;
         let shown = &board["pipelines"][0]["queues"][0]["items"];
         assert_eq!(each(shown, "id"), [&value!(item_id(&B)), &value!(item_id(&C))], "{id}");
         assert_eq!(shown[0]["together"], value!([{"project": "org/lib", "number": 13}]));
@@ -179,11 +221,13 @@ async fn any_change_of_a_bundle_finds_it() {
     }
 }
 
-/// Z6.5: where each change is a queue of its own they are one item of the queue in which they stand, whichever of them is asked for.
+/// Z6.5: where each change is a queue of its own they are one item of the queue in which they
+/// stand, whichever of them is asked for.
 #[tokio::test]
 async fn a_change_that_stands_in_the_queue_of_another_one_is_a_ref_of_its_item() {
     let story = story().await;
-    let [home, guest] = ["github.com/org/app#17", "github.com/org/lib#18"].map(|name| queue_key("acme", "check", name));
+    let [home, guest] = ["github.com/org/app#17", "github.com/org/lib#18"]
+        .map(|name| queue_key("acme", "check", name));
     let slot = Slot {
         id: item_id(&H),
         change: change(&H),
@@ -196,7 +240,10 @@ async fn a_change_that_stands_in_the_queue_of_another_one_is_a_ref_of_its_item()
     let item = Item::admitted(&slot, Candidate::bare(&slot.change), "event", NOW);
     put(&story, encode_first(queue::item_key(&home, &item.id), &item).unwrap());
     edit_head(&story, &home, |head| head.slots.push(slot)).await;
-    let lent = Head { stands_in: Some(home.queue.clone()), ..Head::new(guest.clone(), Manager::Independent, 0, 3) };
+    let lent = Head {
+        stands_in: Some(home.queue.clone()),
+        ..Head::new(guest.clone(), Manager::Independent, 0, 3)
+    };
     put(&story, Record { revision: 1, ..queue::head_record(&lent).unwrap() });
     story.world.write_directly(tenant::put_queue(&guest, 0).unwrap());
     let status = json(&story.api, "/api/tenant/acme/status").await;
@@ -205,7 +252,11 @@ async fn a_change_that_stands_in_the_queue_of_another_one_is_a_ref_of_its_item()
     let only = &queues[0]["heads"];
     assert_eq!(each(&only[0], "id"), [&value!(item_id(&G))]);
     assert_eq!(only.as_array().unwrap().len(), 1);
-    assert_eq!(each(&only[0][0]["refs"], "id"), [&value!(change(&G).id()), &value!(change(&H).id())]);
-    let found = json(&story.api, &format!("/api/tenant/acme/status/change/{}", change(&H).id())).await;
+    assert_eq!(
+        each(&only[0][0]["refs"], "id"),
+        [&value!(change(&G).id()), &value!(change(&H).id())]
+    );
+    let found =
+        json(&story.api, &format!("/api/tenant/acme/status/change/{}", change(&H).id())).await;
     assert_eq!(found, only[0]);
 }

@@ -1,4 +1,5 @@
-//! Records that cannot be read: what one of them says is left out, and everything else is told as always.
+//! Records that cannot be read: what one of them says is left out, and everything else is told as
+//! always.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -46,10 +47,17 @@ async fn a_queue_that_is_badly_listed_is_shown_with_what_is_wrong() {
     let after = json(&story.api, "/api/tenant/acme/board").await;
     assert_eq!(after["pipelines"], before["pipelines"]);
     let told = after["troubles"][0].as_str().unwrap();
-    assert!(told.starts_with("The queue integrated of gate is shown by its name alone: the record "), "{told}");
+    assert!(
+        told.starts_with("The queue integrated of gate is shown by its name alone: the record "),
+        "{told}"
+    );
     assert!(told.ends_with("That record is to be mended."), "{told}");
     let status = json(&story.api, "/api/tenant/acme/status").await;
-    assert!(status["state"]["info"].as_str().unwrap().contains("integrated of gate"), "{}", status["state"]);
+    assert!(
+        status["state"]["info"].as_str().unwrap().contains("integrated of gate"),
+        "{}",
+        status["state"]
+    );
     let item = json(&story.api, &format!("/api/tenant/acme/item/{}", item_id(&E))).await;
     assert_eq!(item["position"], 4);
 }
@@ -62,7 +70,8 @@ async fn a_change_whose_facts_cannot_be_read_hides_no_build() {
     damage(&story, &changes::facts_key(&change(&C).key));
     let after = builds(&story).await;
     assert_eq!(each(&after, "uuid"), each(&before, "uuid"));
-    let build = json(&story.api, &format!("/api/tenant/acme/build/{}", build_id(&C, "unit", 1))).await;
+    let build =
+        json(&story.api, &format!("/api/tenant/acme/build/{}", build_id(&C, "unit", 1))).await;
     assert_eq!((&build["ref"]["change"], &build["ref"]["ref_url"]), (&value!(13), &Value::Null));
 }
 
@@ -80,11 +89,13 @@ async fn an_item_that_cannot_be_read_hides_no_build() {
 #[tokio::test]
 async fn a_buildset_that_cannot_be_read_hides_no_other() {
     let story = story().await;
-    let ids = |list: &Value, name: &str| each(list, name).into_iter().cloned().collect::<Vec<Value>>();
+    let ids =
+        |list: &Value, name: &str| each(list, name).into_iter().cloned().collect::<Vec<Value>>();
     let recent = ids(&json(&story.api, "/api/tenant/acme/board").await["recent"], "id");
     let all = ids(&json(&story.api, "/api/tenant/acme/buildsets").await, "uuid");
     damage(&story, &buildset_key(&ItemId::from(recent[1].as_str().unwrap())));
-    let but_one = |list: Vec<Value>| list.into_iter().filter(|id| *id != recent[1]).collect::<Vec<_>>();
+    let but_one =
+        |list: Vec<Value>| list.into_iter().filter(|id| *id != recent[1]).collect::<Vec<_>>();
     let board = json(&story.api, "/api/tenant/acme/board").await;
     assert_eq!(ids(&board["recent"], "id"), but_one(recent.clone()));
     let left = json(&story.api, "/api/tenant/acme/buildsets").await;
@@ -109,7 +120,8 @@ async fn a_build_that_cannot_be_read_hides_no_other_and_is_not_called_missing() 
     json(&story.api, "/api/tenant/acme/status").await;
 }
 
-/// Z9.1: an executor of which nobody can read more than its name is named, and the others are told of as always.
+/// Z9.1: an executor of which nobody can read more than its name is named, and the others are told
+/// of as always.
 #[tokio::test]
 async fn a_session_that_cannot_be_read_is_named_and_hides_no_other() {
     let story = story().await;
@@ -121,12 +133,19 @@ async fn a_session_that_cannot_be_read_is_named_and_hides_no_other() {
     story.world.write_directly(Write::Put { record, expect: Expect::Anything });
     damage(&story, &other);
     let components = json(&story.api, "/api/components").await;
-    let mut told: Vec<(&Value, &Value)> =
-        components["executor"].as_array().unwrap().iter().map(|one| (&one["hostname"], &one["state"])).collect();
+    let mut told: Vec<(&Value, &Value)> = components["executor"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (&one["hostname"], &one["state"]))
+        .collect();
     told.sort_by_key(|(hostname, _)| hostname.to_string());
     assert_eq!(
         told,
-        [(&value!("executor-1"), &value!("running")), (&value!("session-2"), &value!("unreadable"))],
+        [
+            (&value!("executor-1"), &value!("running")),
+            (&value!("session-2"), &value!("unreadable"))
+        ],
         "{components}"
     );
 }
@@ -136,10 +155,16 @@ async fn why(story: &Story, number: u64, project: &str) -> Value {
 }
 
 fn of_pipeline<'v>(told: &'v Value, name: &str) -> &'v Value {
-    told[0]["pipelines"].as_array().unwrap().iter().find(|pipeline| pipeline["pipeline"] == name).unwrap()
+    told[0]["pipelines"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|pipeline| pipeline["pipeline"] == name)
+        .unwrap()
 }
 
-/// Z1.6, Z9.1: where a change stands is told without what its forge showed of it, and nobody says that it was never heard of.
+/// Z1.6, Z9.1: where a change stands is told without what its forge showed of it, and nobody says
+/// that it was never heard of.
 #[tokio::test]
 async fn a_change_whose_facts_cannot_be_read_is_explained_without_them() {
     let story = story().await;
@@ -153,7 +178,10 @@ async fn a_change_whose_facts_cannot_be_read_is_explained_without_them() {
         (&value!(true), &Value::Null, &Value::Null)
     );
     let trouble = after[0]["troubles"][0].as_str().unwrap();
-    assert!(trouble.starts_with("What the forge showed of org/lib#13 is left out: the record "), "{trouble}");
+    assert!(
+        trouble.starts_with("What the forge showed of org/lib#13 is left out: the record "),
+        "{trouble}"
+    );
 }
 
 /// Z1.6, Z9.1: of events that nobody can read it is not said that there were none.
@@ -167,10 +195,17 @@ async fn a_change_whose_events_cannot_be_read_is_explained_without_them() {
     assert_eq!(of_pipeline(&told, "gate")["item"], item_id(&C).as_str());
     let check = of_pipeline(&told, "check");
     assert_eq!(check["why"], value!(["what became of its events cannot be read"]));
-    assert!(told[0]["troubles"][0].as_str().unwrap().starts_with("What became of the events of org/lib#13"), "{told}");
+    assert!(
+        told[0]["troubles"][0]
+            .as_str()
+            .unwrap()
+            .starts_with("What became of the events of org/lib#13"),
+        "{told}"
+    );
 }
 
-/// Z1.6, Z9.1: a change that may stand in a queue which nobody can read is not said to be elsewhere without a word of it.
+/// Z1.6, Z9.1: a change that may stand in a queue which nobody can read is not said to be elsewhere
+/// without a word of it.
 #[tokio::test]
 async fn a_change_of_a_queue_that_cannot_be_read_is_told_so() {
     let story = story().await;
@@ -178,20 +213,27 @@ async fn a_change_of_a_queue_that_cannot_be_read_is_told_so() {
     let told = why(&story, B.number, B.project).await;
     let gate = of_pipeline(&told, "gate");
     assert_eq!(gate["item"], Value::Null);
-    assert_eq!(gate["why"][0], "it may stand there all the same: the queue integrated cannot be read");
+    assert_eq!(
+        gate["why"][0],
+        "it may stand there all the same: the queue integrated cannot be read"
+    );
     assert!(told[0]["troubles"][0].as_str().unwrap().contains("integrated of gate"), "{told}");
     // What is in other queues is explained as always.
     let other = why(&story, G.number, G.project).await;
     assert_eq!(of_pipeline(&other, "check")["item"], item_id(&G).as_str());
 }
 
-/// Z1.6, Z6.5, Z9.1: nor is one that is tested as one with another, in that one's queue: its own says in which it stands.
+/// Z1.6, Z6.5, Z9.1: nor is one that is tested as one with another, in that one's queue: its own
+/// says in which it stands.
 #[tokio::test]
 async fn a_change_that_stands_in_a_queue_of_another_one_is_told_that_it_cannot_be_read() {
     let story = story().await;
     let home = queue_key("acme", "check", "github.com/org/app#17");
     let own = queue_key("acme", "check", "github.com/org/lib#11");
-    let head = Head { stands_in: Some(home.queue.clone()), ..Head::new(own.clone(), Manager::Independent, 0, 3) };
+    let head = Head {
+        stands_in: Some(home.queue.clone()),
+        ..Head::new(own.clone(), Manager::Independent, 0, 3)
+    };
     let record = Record { revision: 1, ..queue::head_record(&head).unwrap() };
     story.world.write_directly(Write::Put { record, expect: Expect::Anything });
     story.world.write_directly(tenant::put_queue(&own, 0).unwrap());
@@ -199,5 +241,8 @@ async fn a_change_that_stands_in_a_queue_of_another_one_is_told_that_it_cannot_b
     let told = why(&story, A.number, A.project).await;
     let check = of_pipeline(&told, "check");
     assert_eq!(check["item"], Value::Null);
-    assert_eq!(check["why"][0], "it may stand there all the same: the queue github.com/org/app#17 cannot be read");
+    assert_eq!(
+        check["why"][0],
+        "it may stand there all the same: the queue github.com/org/app#17 cannot be read"
+    );
 }

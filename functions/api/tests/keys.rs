@@ -20,19 +20,25 @@ async fn publish(world: &World, project: &str) {
     project_key::publish(&world.ports(), &"github".into(), &project.into(), PEM).await.unwrap();
 }
 
-/// Z5.2, Z9.1: `zuul-client encrypt` is given the key that opens the secret, by the project's short and its canonical name.
+/// Z5.2, Z9.1: `zuul-client encrypt` is given the key that opens the secret, by the project's short
+/// and its canonical name.
 #[tokio::test]
 async fn the_public_key_of_a_project_is_served_as_text() {
     let story = story().await;
     publish(&story.world, "github.com/org/app").await;
     for name in ["org/app", "github.com/org/app"] {
         let response = get(&story.api, &format!("/api/tenant/acme/key/{name}.pub")).await;
-        assert_eq!((response.status().as_u16(), &response.body()[..]), (200, PEM.as_bytes()), "{name}");
+        assert_eq!(
+            (response.status().as_u16(), &response.body()[..]),
+            (200, PEM.as_bytes()),
+            "{name}"
+        );
         assert!(response.headers()["content-type"].to_str().unwrap().starts_with("text/plain"));
     }
 }
 
-/// Z2.5, Z5.2: the files that a tenant includes are one project with a key pair of its own, whose public half is served.
+/// Z2.5, Z5.2: the files that a tenant includes are one project with a key pair of its own, whose
+/// public half is served.
 #[tokio::test]
 async fn the_public_key_of_included_files_is_served() {
     let story = story().await;
@@ -45,15 +51,22 @@ async fn the_public_key_of_included_files_is_served() {
         included: Some(TenantProject::new(SYSTEM, included_project(), Trust::Config)),
         ..live.layout.tenant().clone()
     };
-    let (connections, fragments) = (live.layout.connections().clone(), live.layout.fragments().to_vec());
-    let layout = Layout::build(LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments });
+    let (connections, fragments) =
+        (live.layout.connections().clone(), live.layout.fragments().to_vec());
+    let layout =
+        Layout::build(LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments });
     let object = live.tenant.layout_object.unwrap();
-    ports.objects.put(&object, layout.to_bytes().into(), PutMode::Always, "application/json").await.unwrap();
+    ports
+        .objects
+        .put(&object, layout.to_bytes().into(), PutMode::Always, "application/json")
+        .await
+        .unwrap();
     let response = get(&story.api, path).await;
     assert_eq!((response.status().as_u16(), &response.body()[..]), (200, PEM.as_bytes()));
 }
 
-/// Z5.2, Z2.1: a key that is not there, or not of this tenant, is not served, and who asks is told what to do.
+/// Z5.2, Z2.1: a key that is not there, or not of this tenant, is not served, and who asks is told
+/// what to do.
 #[tokio::test]
 async fn a_key_that_is_not_there_is_told_with_what_to_do() {
     let story = story().await;

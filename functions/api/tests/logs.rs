@@ -37,11 +37,13 @@ async fn the_log_of_a_running_build_comes_from_its_executor_and_grows() {
     let next = first.headers()["x-log-next"].to_str().unwrap().to_owned();
     assert_eq!(next, LIVE_LOG.len().to_string());
     story.logs.append(&build, "more\n");
-    let second = get(&story.api, &format!("/api/tenant/acme/build/{build}/log?offset={next}")).await;
+    let second =
+        get(&story.api, &format!("/api/tenant/acme/build/{build}/log?offset={next}")).await;
     assert_eq!(second.body(), "more\n");
 }
 
-/// Z7.4: an executor that does not answer, and a build that has not begun, give an empty log that goes on.
+/// Z7.4: an executor that does not answer, and a build that has not begun, give an empty log that
+/// goes on.
 #[tokio::test]
 async fn a_log_that_is_not_there_yet_is_empty() {
     let story = story().await;
@@ -60,7 +62,11 @@ async fn the_log_of_a_build_that_is_over_comes_from_the_archive() {
     let response = get(&story.api, &format!("/api/tenant/acme/build/{build}/log?offset=11")).await;
     assert_eq!(response.body().as_ref(), &ARCHIVED_LOG.as_bytes()[11..]);
     assert_eq!(response.headers()["x-log-ended"], "1");
-    let end = get(&story.api, &format!("/api/tenant/acme/build/{build}/log?offset={}", ARCHIVED_LOG.len())).await;
+    let end = get(
+        &story.api,
+        &format!("/api/tenant/acme/build/{build}/log?offset={}", ARCHIVED_LOG.len()),
+    )
+    .await;
     assert_eq!((end.body().len(), &end.headers()["x-log-ended"]), (0, &"1".parse().unwrap()));
 }
 
@@ -102,7 +108,9 @@ const FILES: [(&str, &str); 5] = [
 
 fn packed() -> Packed {
     let mut packed = Packed::default();
-    FILES.iter().for_each(|(name, text)| packed.add((*name).to_owned(), Bytes::from_static(text.as_bytes())));
+    FILES.iter().for_each(|(name, text)| {
+        packed.add((*name).to_owned(), Bytes::from_static(text.as_bytes()))
+    });
     packed
 }
 
@@ -118,7 +126,9 @@ async fn files_that_lie_together_are_served_as_those_that_are_objects_of_their_o
         ports.objects.put(&key, bytes, PutMode::Always, "text/plain").await.unwrap();
     }
     for (name, text) in FILES {
-        for range in [None, Some("bytes=1-"), Some("bytes=0-1"), Some("bytes=5-2"), Some("bytes=900-")] {
+        for range in
+            [None, Some("bytes=1-"), Some("bytes=0-1"), Some("bytes=5-2"), Some("bytes=900-")]
+        {
             let ask = async |build: &BuildId| {
                 let mut request = Request::builder().uri(format!("/logs/{build}/{name}"));
                 if let Some(range) = range {
@@ -131,7 +141,11 @@ async fn files_that_lie_together_are_served_as_those_that_are_objects_of_their_o
             assert_eq!(one.headers(), other.headers(), "{name} {range:?}");
             assert_eq!(one.body(), other.body(), "{name} {range:?}");
             if range.is_none() {
-                assert_eq!((one.status().as_u16(), one.body().as_ref()), (200, text.as_bytes()), "{name}");
+                assert_eq!(
+                    (one.status().as_u16(), one.body().as_ref()),
+                    (200, text.as_bytes()),
+                    "{name}"
+                );
             }
         }
     }
@@ -139,27 +153,38 @@ async fn files_that_lie_together_are_served_as_those_that_are_objects_of_their_o
         let one = get(&story.api, &format!("/logs/{together}/{below}")).await;
         let other = get(&story.api, &format!("/logs/{single}/{below}")).await;
         assert_eq!((one.status().as_u16(), other.status().as_u16()), (200, 200), "{below}");
-        let other = String::from_utf8_lossy(other.body()).replace(single.as_str(), together.as_str());
+        let other =
+            String::from_utf8_lossy(other.body()).replace(single.as_str(), together.as_str());
         assert_eq!(String::from_utf8_lossy(one.body()), other, "{below}");
     }
 }
 
-/// Z7.4: the dashboard asks for `job-output.json.gz` first, and for the plain file when there is none.
+/// Z7.4: the dashboard asks for `job-output.json.gz` first, and for the plain file when there is
+/// none.
 #[tokio::test]
 async fn a_file_that_was_not_written_is_missing_and_a_large_one_is_listed_with_the_small_ones() {
     let story = story().await;
     let ports = story.world.ports();
     let build = BuildId::derive(&["both"]);
     logs::store_packed(&ports, &build, &packed()).await.unwrap();
-    ports.objects.put(&logs::key(&build, "large.txt"), "large".into(), PutMode::Always, "text/plain").await.unwrap();
+    ports
+        .objects
+        .put(&logs::key(&build, "large.txt"), "large".into(), PutMode::Always, "text/plain")
+        .await
+        .unwrap();
     for name in ["job-output.json.gz", "zuul-info/none", "none/", "report/index.html/x"] {
         assert_eq!(get(&story.api, &format!("/logs/{build}/{name}")).await.status(), 404, "{name}");
     }
-    assert_eq!(get(&story.api, &format!("/logs/{build}.files")).await.status(), 404, "it is no file of a build");
+    assert_eq!(
+        get(&story.api, &format!("/logs/{build}.files")).await.status(),
+        404,
+        "it is no file of a build"
+    );
     assert_eq!(get(&story.api, &format!("/logs/{build}/large.txt")).await.body(), "large");
     let list = get(&story.api, &format!("/logs/{build}/")).await;
     let list = String::from_utf8_lossy(list.body());
-    let places = ["job-output.txt", "large.txt", "report/index.html"].map(|name| list.find(name).unwrap());
+    let places =
+        ["job-output.txt", "large.txt", "report/index.html"].map(|name| list.find(name).unwrap());
     assert!(places.is_sorted(), "{list}");
 }
 
@@ -183,7 +208,11 @@ async fn files_that_lie_together_and_cannot_be_read_are_asked_for_again() {
     let story = story().await;
     let ports = story.world.ports();
     let build = BuildId::derive(&["damaged"]);
-    ports.objects.put(&logs::packed_key(&build), "{".into(), PutMode::Always, "text/plain").await.unwrap();
+    ports
+        .objects
+        .put(&logs::packed_key(&build), "{".into(), PutMode::Always, "text/plain")
+        .await
+        .unwrap();
     assert_eq!(get(&story.api, &format!("/logs/{build}/job-output.txt")).await.status(), 503);
 }
 
@@ -194,7 +223,8 @@ async fn an_executor_is_read_over_http() {
         let rest = &"0123456789"[query["offset"].min(10)..];
         ([("x-log-length", "10"), ("x-log-ended", "0")], rest).into_response()
     };
-    let router = Router::new().route("/log/one", route(log)).fallback(|| async { StatusCode::NOT_FOUND });
+    let router =
+        Router::new().route("/log/one", route(log)).fallback(|| async { StatusCode::NOT_FOUND });
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}/", listener.local_addr().unwrap());
     let server = tokio::spawn(async move { axum::serve(listener, router).await });

@@ -34,7 +34,8 @@ fn jobs(items: &Value) -> Vec<usize> {
     each(items, "jobs").into_iter().map(|jobs| jobs.as_array().unwrap().len()).collect()
 }
 
-/// Returns how many jobs each change of the gate queue is shown with, and what is said of those left out.
+/// Returns how many jobs each change of the gate queue is shown with, and what is said of those
+/// left out.
 async fn shown(story: &Story) -> [(Vec<usize>, String); 2] {
     let told = async |what: &str| {
         let response = get(&story.api, &format!("/api/tenant/acme/{what}")).await;
@@ -44,7 +45,8 @@ async fn shown(story: &Story) -> [(Vec<usize>, String); 2] {
     };
     let (status, board) = (told("status").await, told("board").await);
     let heads = status["pipelines"][1]["change_queues"][0]["heads"].as_array().unwrap();
-    let items: Vec<Value> = heads.iter().flat_map(|items| items.as_array().unwrap()).cloned().collect();
+    let items: Vec<Value> =
+        heads.iter().flat_map(|items| items.as_array().unwrap()).cloned().collect();
     [
         (jobs(&value!(items)), status["state"]["info"].to_string()),
         (jobs(&board["pipelines"][1]["queues"][0]["items"]), board["troubles"].to_string()),
@@ -59,7 +61,10 @@ async fn a_status_that_would_be_too_large_says_less_of_each_change() {
     fill(&story, item_id(&F));
     for ((jobs, said), (before, _)) in shown(&story).await.iter().zip(&whole) {
         assert_eq!((&jobs[..5], jobs[5]), (&before[..5], 0), "of the change outside the window");
-        assert!(said.contains("of changes outside the window of their queue the jobs are left out"), "{said}");
+        assert!(
+            said.contains("of changes outside the window of their queue the jobs are left out"),
+            "{said}"
+        );
     }
     fill(&story, item_id(&B));
     for (jobs, said) in shown(&story).await {
@@ -68,12 +73,14 @@ async fn a_status_that_would_be_too_large_says_less_of_each_change() {
     }
 }
 
-/// Z6.5, Z9.1: a queue whose change stands in another one, with those that need it as much as it needs them, is nothing to look at;
-/// what arrives there is.
+/// Z6.5, Z9.1: a queue whose change stands in another one, with those that need it as much as it
+/// needs them, is nothing to look at; what arrives there is.
 #[tokio::test]
 async fn a_queue_whose_change_stands_in_another_one_is_not_shown() {
     let story = story().await;
-    let pipelines = async |of: &str| json(&story.api, &format!("/api/tenant/acme/{of}")).await["pipelines"].clone();
+    let pipelines = async |of: &str| {
+        json(&story.api, &format!("/api/tenant/acme/{of}")).await["pipelines"].clone()
+    };
     let before = (pipelines("board").await, pipelines("status").await);
     let key = queue_key("acme", "check", "github.com/org/lib#11");
     let stands_in = Some("github.com/org/app#17".into());
@@ -82,9 +89,21 @@ async fn a_queue_whose_change_stands_in_another_one_is_not_shown() {
     story.world.write_directly(Write::Put { record, expect: Expect::Anything });
     story.world.write_directly(tenant::put_queue(&key, 0).unwrap());
     assert_eq!((pipelines("board").await, pipelines("status").await), before);
-    let kind = ArrivalKind::MakeWay { change: change(&A), as_of: Timestamp(0), to: "github.com/org/app#17".into() };
+    let kind = ArrivalKind::MakeWay {
+        change: change(&A),
+        as_of: Timestamp(0),
+        to: "github.com/org/app#17".into(),
+    };
     let (id, event_id) = ("arrival-2".into(), "event".to_owned());
-    let arrival = Arrival { id, at: Timestamp(1), event_id, layout: 0, by_operator: false, taken_up: false, kind };
+    let arrival = Arrival {
+        id,
+        at: Timestamp(1),
+        event_id,
+        layout: 0,
+        by_operator: false,
+        taken_up: false,
+        kind,
+    };
     story.world.write_directly(queue::put_arrival(&key, &arrival).unwrap());
     let shown = pipelines("board").await[0]["queues"].clone();
     assert_eq!(each(&shown, "name"), ["github.com/org/app#17", "github.com/org/lib#11"]);
@@ -95,23 +114,36 @@ async fn a_queue_whose_change_stands_in_another_one_is_not_shown() {
 #[tokio::test]
 async fn a_board_can_be_narrowed() {
     let story = story().await;
-    let board = async |query: &str| json(&story.api, &format!("/api/tenant/acme/board?{query}")).await;
+    let board =
+        async |query: &str| json(&story.api, &format!("/api/tenant/acme/board?{query}")).await;
     let whole = board("").await;
     let gate = board("pipeline=gate").await;
     assert_eq!(each(&gate["pipelines"], "name"), ["gate"]);
     assert_eq!(gate["pipelines"][0], whole["pipelines"][1]);
-    assert!(each(&gate["recent"], "pipeline").iter().all(|name| *name == "gate"), "{}", gate["recent"]);
+    assert!(
+        each(&gate["recent"], "pipeline").iter().all(|name| *name == "gate"),
+        "{}",
+        gate["recent"]
+    );
     for name in ["org/lib", "github.com/org/lib", "*lib"] {
         let lib = board(&format!("project={name}")).await;
         let items = &lib["pipelines"][1]["queues"][0]["items"];
-        let numbers: Vec<&Value> = each(items, "change").into_iter().map(|change| &change["number"]).collect();
+        let numbers: Vec<&Value> =
+            each(items, "change").into_iter().map(|change| &change["number"]).collect();
         assert_eq!(numbers, [&value!(11), &value!(13), &value!(15)], "{name}");
-        assert_eq!(lib["pipelines"][0]["queues"], value!([]), "a queue without any of its changes says nothing");
+        assert_eq!(
+            lib["pipelines"][0]["queues"],
+            value!([]),
+            "a queue without any of its changes says nothing"
+        );
     }
     let one = board(&format!("pipeline=gate&change={}", change(&B).id())).await;
     assert_eq!(each(&one["pipelines"][0]["queues"][0]["items"], "id"), [&value!(item_id(&B))]);
     let missing = get(&story.api, "/api/tenant/acme/board?pipeline=nowhere").await;
     assert_eq!(missing.status(), 404);
-    assert!(String::from_utf8_lossy(missing.body()).contains("There is no pipeline nowhere in the tenant acme."));
+    assert!(
+        String::from_utf8_lossy(missing.body())
+            .contains("There is no pipeline nowhere in the tenant acme.")
+    );
     assert_eq!(get(&story.api, "/api/tenant/acme/board?colour=red").await.status(), 404);
 }

@@ -20,7 +20,8 @@ use sluice_runtime::record::{Expect, Write};
 const PAGE: &str = "https://github.com/org/app/commit/5555";
 const RECEIVED: Timestamp = Timestamp(NOW.0 - 90_000);
 
-/// Writes what is left of a branch that was pushed and tested: its buildset, its build and the delivery of the push.
+/// Writes what is left of a branch that was pushed and tested: its buildset, its build and the
+/// delivery of the push.
 async fn pushed(ports: &Ports) -> (ItemId, BuildId) {
     let (id, built) = (ItemId::derive(&["pushed"]), BuildId::derive(&["pushed", "unit"]));
     let moved = RefMove::new("refs/heads/main", Oid("4".repeat(40)), Oid("5".repeat(40)));
@@ -47,9 +48,10 @@ async fn pushed(ports: &Ports) -> (ItemId, BuildId) {
         data_object: None,
         log_url: None,
     };
-    let summary =
-        serde_json::from_value(value!({"name": "unit", "hash": "h", "voting": true, "attempts": 3, "labels": []}))
-            .unwrap();
+    let summary = serde_json::from_value(
+        value!({"name": "unit", "hash": "h", "voting": true, "attempts": 3, "labels": []}),
+    )
+    .unwrap();
     let mut job = Job::new(summary);
     job.build = Some(built.clone());
     job.status = JobStatus::Ended {
@@ -132,14 +134,23 @@ async fn a_build_of_a_branch_says_where_its_commit_is_shown_and_when_the_push_ca
         assert_eq!(build["uuid"], built.as_str());
         assert_eq!(build["event_timestamp"], RECEIVED.to_iso());
     }
-    let refs = [&found[0]["ref"], &one["ref"], &one["buildset"]["refs"][0], &set["builds"][0]["ref"], &set["refs"][0]];
+    let refs = [
+        &found[0]["ref"],
+        &one["ref"],
+        &one["buildset"]["refs"][0],
+        &set["builds"][0]["ref"],
+        &set["refs"][0],
+    ];
     for shown in refs {
         assert_eq!((&shown["ref_url"], &shown["ref"]), (&value!(PAGE), &value!("refs/heads/main")));
         assert_eq!((&shown["change"], &shown["newrev"]), (&Value::Null, &value!("5".repeat(40))));
     }
     assert_eq!(set["event_timestamp"], RECEIVED.to_iso());
     let sets = json(&story.api, "/api/tenant/acme/buildsets?ref=refs/heads/main").await;
-    assert_eq!((sets.as_array().unwrap().len(), &sets[0]["event_timestamp"]), (1, &value!(RECEIVED.to_iso())));
+    assert_eq!(
+        (sets.as_array().unwrap().len(), &sets[0]["event_timestamp"]),
+        (1, &value!(RECEIVED.to_iso()))
+    );
 }
 
 /// Z9.1: a delivery that is forgotten takes its time along, and nothing else.

@@ -9,12 +9,20 @@ use http::{Method, Request};
 use serde_json::{Value, json as value};
 use sluice_api::Api;
 
-/// Z5.4, Z9.1: any page that is open in a browser reaches what listens on the same machine, and is to read nothing of it.
+/// Z5.4, Z9.1: any page that is open in a browser reaches what listens on the same machine, and is
+/// to read nothing of it.
 #[tokio::test]
 async fn a_system_for_its_own_pages_lets_no_other_page_read_its_answers() {
     let story = story().await;
-    let own = Api::new(story.world.ports(), story.logs.clone(), "http://127.0.0.1:9000/").for_own_pages();
-    for path in ["/", "/api/info", "/api/tenant/acme/status", "/api/tenant/acme/builds", "/api/tenant/nobody/status"] {
+    let own =
+        Api::new(story.world.ports(), story.logs.clone(), "http://127.0.0.1:9000/").for_own_pages();
+    for path in [
+        "/",
+        "/api/info",
+        "/api/tenant/acme/status",
+        "/api/tenant/acme/builds",
+        "/api/tenant/nobody/status",
+    ] {
         for method in [Method::GET, Method::OPTIONS] {
             let open = ask(&story.api, method.clone(), path).await;
             let kept = ask(&own, method, path).await;
@@ -30,7 +38,11 @@ async fn a_system_for_its_own_pages_lets_no_other_page_read_its_answers() {
 async fn info_is_there_for_everybody() {
     let story = story().await;
     let info = json(&story.api, "/api/info").await;
-    assert_eq!(keys(&info["info"]), ["capabilities", "stats", "websocket_url"], "no tenant: several are served");
+    assert_eq!(
+        keys(&info["info"]),
+        ["capabilities", "stats", "websocket_url"],
+        "no tenant: several are served"
+    );
     let auth = &info["info"]["capabilities"]["auth"];
     assert_eq!(keys(auth), ["auth_log_file_requests", "default_realm", "read_protected", "realms"]);
     assert_eq!(auth["realms"], value!({}));
@@ -44,7 +56,10 @@ async fn info_is_there_for_everybody() {
 #[tokio::test]
 async fn tenants_components_and_connections_are_listed() {
     let story = story().await;
-    assert_eq!(json(&story.api, "/api/tenants").await, value!([{"name": "acme"}, {"name": "other"}]));
+    assert_eq!(
+        json(&story.api, "/api/tenants").await,
+        value!([{"name": "acme"}, {"name": "other"}])
+    );
     let components = json(&story.api, "/api/components").await;
     assert_eq!(components["executor"][0]["hostname"], "executor-1");
     assert_eq!(components["executor"][0]["state"], "running");
@@ -60,9 +75,14 @@ async fn options_need_no_permission() {
     assert_eq!(response.status(), 204);
     assert_eq!(response.headers()["access-control-allow-origin"], "*");
     assert!(
-        response.headers()["access-control-allow-headers"].to_str().unwrap().starts_with("Authorization, Content-Type")
+        response.headers()["access-control-allow-headers"]
+            .to_str()
+            .unwrap()
+            .starts_with("Authorization, Content-Type")
     );
-    assert!(response.headers()["access-control-allow-methods"].to_str().unwrap().contains("OPTIONS"));
+    assert!(
+        response.headers()["access-control-allow-methods"].to_str().unwrap().contains("OPTIONS")
+    );
     assert_eq!(response.headers()["access-control-max-age"], "86400");
 }
 
@@ -133,7 +153,11 @@ async fn what_is_not_kept_yet_is_empty() {
         "labels",
         "project/org/app/autohold",
     ] {
-        assert_eq!(json(&story.api, &format!("/api/tenant/acme/{path}")).await, value!([]), "{path}");
+        assert_eq!(
+            json(&story.api, &format!("/api/tenant/acme/{path}")).await,
+            value!([]),
+            "{path}"
+        );
     }
 }
 
@@ -148,12 +172,21 @@ async fn projects_pipelines_and_jobs_are_what_the_layout_says() {
         value!({"name": "org/config", "connection_name": "github", "canonical_name": "github.com/org/config", "type": "config"})
     );
     let pipelines = json(&story.api, "/api/tenant/acme/pipelines").await;
-    assert_eq!(pipelines[0], value!({"name": "check", "triggers": [{"name": "github", "driver": "github"}]}));
+    assert_eq!(
+        pipelines[0],
+        value!({"name": "check", "triggers": [{"name": "github", "driver": "github"}]})
+    );
     assert_eq!(pipelines[2]["triggers"][0]["driver"], "timer");
     let jobs = json(&story.api, "/api/tenant/acme/jobs").await;
     assert_eq!(each(&jobs, "name"), ["base", "docs", "integration", "unit"]);
-    assert_eq!(jobs[0], value!({"name": "base", "description": "What every job stands on.", "variants": [{}]}));
-    assert_eq!(jobs[2]["variants"], value!([{"parent": "unit", "branches": ["main", "stable/1.0"]}]));
+    assert_eq!(
+        jobs[0],
+        value!({"name": "base", "description": "What every job stands on.", "variants": [{}]})
+    );
+    assert_eq!(
+        jobs[2]["variants"],
+        value!([{"parent": "unit", "branches": ["main", "stable/1.0"]}])
+    );
     assert_eq!(jobs[3]["tags"], value!(["fast"]));
 }
 
@@ -167,7 +200,10 @@ async fn a_job_is_shown_whole_and_its_secrets_by_name() {
     assert_eq!(integration["nodeset"]["nodes"].as_array().unwrap().len(), 2);
     assert_eq!(integration["dependencies"], value!([{"name": "unit", "soft": false}]));
     assert_eq!(integration["required_projects"], value!([{"project_name": "org/lib"}]));
-    assert_eq!(integration["source_context"], value!({"project": "org/app", "branch": "main", "path": ".zuul.yaml"}));
+    assert_eq!(
+        integration["source_context"],
+        value!({"project": "org/app", "branch": "main", "path": ".zuul.yaml"})
+    );
     assert_eq!(integration["run"][0]["path"], "playbooks/integration.yaml");
     let docs = json(&story.api, "/api/tenant/acme/job/docs").await;
     assert!(docs[0].get("nodeset").is_none(), "absent where the variant sets none");
@@ -181,7 +217,10 @@ async fn a_project_lists_its_jobs_by_pipeline() {
     let story = story().await;
     for name in ["org/app", "github.com/org/app"] {
         let project = json(&story.api, &format!("/api/tenant/acme/project/{name}")).await;
-        assert_eq!(keys(&project), ["canonical_name", "configs", "connection_name", "metadata", "name"]);
+        assert_eq!(
+            keys(&project),
+            ["canonical_name", "configs", "connection_name", "metadata", "name"]
+        );
         assert_eq!(project["metadata"]["queue_name"], "integrated");
         let pipelines = &project["configs"][0]["pipelines"];
         assert_eq!(each(pipelines, "name"), ["check", "gate", "manual"]);
@@ -218,13 +257,20 @@ async fn the_parameters_of_a_pipeline_are_told_to_whoever_asks_by_post() {
         ("org/app", value!("manual"), 400, "refs/heads/BRANCH"),
     ] {
         let (answered, body) = ask(name, body).await;
-        assert!(answered == status && body["description"].as_str().unwrap().contains(told), "{name}: {body}");
+        assert!(
+            answered == status && body["description"].as_str().unwrap().contains(told),
+            "{name}: {body}"
+        );
     }
     let read = get(&story.api, "/api/tenant/acme/project/org/app/freeze-pipeline").await;
-    assert_eq!((read.status().as_u16(), &read.headers()["allow"]), (405, &"POST, OPTIONS".parse().unwrap()));
+    assert_eq!(
+        (read.status().as_u16(), &read.headers()["allow"]),
+        (405, &"POST, OPTIONS".parse().unwrap())
+    );
 }
 
-/// Z9.1: links that were written for Zuul's pages lead to what comes nearest, and its WebSocket to words about the log.
+/// Z9.1: links that were written for Zuul's pages lead to what comes nearest, and its WebSocket to
+/// words about the log.
 #[tokio::test]
 async fn addresses_of_zuuls_pages_lead_somewhere() {
     let story = story().await;
@@ -254,15 +300,26 @@ async fn mistakes_are_listed_and_counted() {
     let story = story().await;
     let errors = json(&story.api, "/api/tenant/acme/config-errors?severity=error").await;
     let count = errors.as_array().unwrap().len();
-    assert_eq!(json(&story.api, "/api/tenant/acme/tenant-status").await, value!({"config_error_count": count}));
-    let of_lib = json(&story.api, "/api/tenant/acme/config-errors?project=org/lib&severity=error").await;
+    assert_eq!(
+        json(&story.api, "/api/tenant/acme/tenant-status").await,
+        value!({"config_error_count": count})
+    );
+    let of_lib =
+        json(&story.api, "/api/tenant/acme/config-errors?project=org/lib&severity=error").await;
     assert_eq!(keys(&of_lib[0]), ["error", "name", "severity", "short_error", "source_context"]);
     assert!(of_lib[0]["error"].as_str().unwrap().contains("no-such-job"), "{of_lib}");
     let warnings = json(&story.api, "/api/tenant/acme/config-errors?severity=warning").await;
-    let told: Vec<_> =
-        warnings.as_array().unwrap().iter().map(|warning| warning["short_error"].as_str().unwrap()).collect();
+    let told: Vec<_> = warnings
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|warning| warning["short_error"].as_str().unwrap())
+        .collect();
     assert!(!told.iter().any(|text| text.contains("periodic")), "a timer is carried out: {told:?}");
-    assert!(told.iter().any(|text| text.contains("no provider of the tenant offers small")), "{told:?}");
+    assert!(
+        told.iter().any(|text| text.contains("no provider of the tenant offers small")),
+        "{told:?}"
+    );
     let all = json(&story.api, "/api/tenant/acme/config-errors").await;
     assert_eq!(all.as_array().unwrap().len(), count + told.len());
 }
@@ -277,8 +334,13 @@ async fn jobs_can_be_frozen_for_a_branch() {
         jobs,
         value!([{"name": "unit", "dependencies": []}, {"name": "integration", "dependencies": [{"name": "unit", "soft": false}]}])
     );
-    let deep = "/api/tenant/acme/pipeline/gate/project/github.com/org/app/branch/stable/1.0/freeze-jobs";
-    assert_eq!(each(&json(&story.api, deep).await, "name"), ["unit", "integration"], "a branch holds slashes too");
+    let deep =
+        "/api/tenant/acme/pipeline/gate/project/github.com/org/app/branch/stable/1.0/freeze-jobs";
+    assert_eq!(
+        each(&json(&story.api, deep).await, "name"),
+        ["unit", "integration"],
+        "a branch holds slashes too"
+    );
     let job = json(&story.api, &format!("{path}/freeze-job/integration")).await;
     assert_eq!(job["nodeset"]["name"], "pair");
     assert_eq!(job["zuul"]["build"], "0".repeat(32));
@@ -286,7 +348,9 @@ async fn jobs_can_be_frozen_for_a_branch() {
     assert_eq!(job["pre_playbooks"][0]["trusted"], true);
     assert_eq!(get(&story.api, &format!("{path}/freeze-job/none")).await.status(), 404);
     assert_eq!(
-        get(&story.api, "/api/tenant/acme/pipeline/none/project/org/app/branch/main/freeze-jobs").await.status(),
+        get(&story.api, "/api/tenant/acme/pipeline/none/project/org/app/branch/main/freeze-jobs")
+            .await
+            .status(),
         404
     );
 }

@@ -31,7 +31,13 @@ async fn status_lists_pipelines_in_order_with_their_queues_and_items() {
     assert_eq!(keys(&status), expected);
     assert_eq!(
         keys(&status["state"]),
-        ["info", "reason", "result_queue_paused", "trigger_queue_discarding", "trigger_queue_paused"]
+        [
+            "info",
+            "reason",
+            "result_queue_paused",
+            "trigger_queue_discarding",
+            "trigger_queue_paused"
+        ]
     );
     assert_eq!(each(&status["pipelines"], "name"), ["check", "gate", "periodic", "manual"]);
     let gate = &status["pipelines"][1];
@@ -50,10 +56,21 @@ async fn status_lists_pipelines_in_order_with_their_queues_and_items() {
     assert_eq!(gate["manager"], "dependent");
     assert_eq!(gate["triggers"], value!([{"driver": "github"}]));
     assert_eq!(gate["trigger_events"], 1, "what arrived and was not decided on");
-    assert_eq!(status["pipelines"][2]["change_queues"], value!([]), "only queues that are not empty");
+    assert_eq!(
+        status["pipelines"][2]["change_queues"],
+        value!([]),
+        "only queues that are not empty"
+    );
     let queue = &gate["change_queues"][0];
-    assert_eq!((&queue["name"], &queue["window"], &queue["branch"]), (&value!("integrated"), &value!(5), &Value::Null));
-    assert_eq!(queue["heads"].as_array().unwrap().len(), 1, "one inner list: only A has no item ahead");
+    assert_eq!(
+        (&queue["name"], &queue["window"], &queue["branch"]),
+        (&value!("integrated"), &value!(5), &Value::Null)
+    );
+    assert_eq!(
+        queue["heads"].as_array().unwrap().len(),
+        1,
+        "one inner list: only A has no item ahead"
+    );
 }
 
 /// Z6.4, Z9.1: who is tested on whom.
@@ -78,13 +95,24 @@ async fn an_item_says_what_is_ahead_of_it_and_behind() {
     ];
     assert_eq!(keys(b), expected);
     assert_eq!(b["item_ahead"], item_id(&A).as_str());
-    assert_eq!(b["items_behind"], value!([item_id(&C), item_id(&D)]), "C failed, so D stands behind B too");
+    assert_eq!(
+        b["items_behind"],
+        value!([item_id(&C), item_id(&D)]),
+        "C failed, so D stands behind B too"
+    );
     assert_eq!(items[2]["failing_reasons"], value!(["at least one job failed"]));
-    assert_eq!((&items[4]["active"], &items[5]["active"]), (&value!(true), &value!(false)), "the window holds five");
+    assert_eq!(
+        (&items[4]["active"], &items[5]["active"]),
+        (&value!(true), &value!(false)),
+        "the window holds five"
+    );
     let reference = &b["refs"][0];
     assert_eq!(keys(reference), ["id", "owner", "project", "project_canonical", "ref", "url"]);
     assert_eq!(reference["id"], change(&B).id());
-    assert_eq!((&reference["project"], &reference["ref"]), (&value!("org/app"), &value!("refs/pull/12/head")));
+    assert_eq!(
+        (&reference["project"], &reference["ref"]),
+        (&value!("org/app"), &value!("refs/pull/12/head"))
+    );
 }
 
 /// Z9.1: the shape of a job.
@@ -132,7 +160,10 @@ async fn a_job_says_how_far_it_is() {
     assert_eq!(items[3]["remaining_time"], Value::Null, "not all its jobs have started");
     let waiting = &items[3]["jobs"][1];
     assert_eq!(waiting["waiting_status"], "dependencies: unit");
-    assert_eq!((&waiting["uuid"], &waiting["url"], &waiting["canceled"]), (&Value::Null, &Value::Null, &Value::Null));
+    assert_eq!(
+        (&waiting["uuid"], &waiting["url"], &waiting["canceled"]),
+        (&Value::Null, &Value::Null, &Value::Null)
+    );
     let ordered = &status["pipelines"][0]["change_queues"][0]["heads"][0][0]["jobs"][1];
     assert_eq!(
         (&ordered["waiting_status"], &ordered["queued"]),
@@ -140,8 +171,8 @@ async fn a_job_says_how_far_it_is() {
     );
 }
 
-/// N16: who waits for a semaphore says for which: before he asks for nodes, and with the nodes in his hand (`resources-first`). What a
-/// job waits for first is told first.
+/// N16: who waits for a semaphore says for which: before he asks for nodes, and with the nodes in
+/// his hand (`resources-first`). What a job waits for first is told first.
 #[tokio::test]
 async fn a_job_that_waits_for_a_semaphore_names_it() {
     let story = story().await;
@@ -151,7 +182,8 @@ async fn a_job_that_waits_for_a_semaphore_names_it() {
         (&G, "integration", None),
     ] {
         let of_item = format!("item#{}", item_id(change));
-        let record = story.world.records().into_iter().find(|record| record.key.sort == of_item).unwrap();
+        let record =
+            story.world.records().into_iter().find(|record| record.key.sort == of_item).unwrap();
         let mut item: Item = decode(&record).unwrap();
         let job = item.jobs.iter_mut().find(|other| other.summary.name.as_str() == job).unwrap();
         job.waits_for = Some(WaitsFor::Semaphore("site".to_owned()));
@@ -161,13 +193,23 @@ async fn a_job_that_waits_for_a_semaphore_names_it() {
     }
     let status = json(&story.api, "/api/tenant/acme/status").await;
     let jobs_of = |pipeline: usize, item: usize| {
-        each(&status["pipelines"][pipeline]["change_queues"][0]["heads"][0][item]["jobs"], "waiting_status")
+        each(
+            &status["pipelines"][pipeline]["change_queues"][0]["heads"][0][item]["jobs"],
+            "waiting_status",
+        )
     };
     assert_eq!(jobs_of(1, 3), [&value!("semaphores: site"), &value!("dependencies: unit")]);
     assert_eq!(jobs_of(0, 0), [&Value::Null, &value!("semaphores: site")]);
-    assert_eq!(jobs_of(1, 1), [&Value::Null, &Value::Null], "what runs or is over waits for nothing");
+    assert_eq!(
+        jobs_of(1, 1),
+        [&Value::Null, &Value::Null],
+        "what runs or is over waits for nothing"
+    );
     let board = json(&story.api, "/api/tenant/acme/board").await;
-    assert_eq!(board["pipelines"][1]["queues"][0]["items"][3]["jobs"][0]["waits_for"], "semaphores: site");
+    assert_eq!(
+        board["pipelines"][1]["queues"][0]["items"][3]["jobs"][0]["waits_for"],
+        "semaphores: site"
+    );
 }
 
 /// Z9.1
@@ -195,7 +237,8 @@ async fn the_board_shows_states_and_reasons() {
     let story = story().await;
     let board = json(&story.api, "/api/tenant/acme/board").await;
     let queue = &board["pipelines"][1]["queues"][0];
-    let on: Vec<&Value> = queue["items"].as_array().unwrap().iter().map(|item| &item["on"]["item"]).collect();
+    let on: Vec<&Value> =
+        queue["items"].as_array().unwrap().iter().map(|item| &item["on"]["item"]).collect();
     let expected = [
         Value::Null,
         value!(item_id(&A)),
@@ -205,13 +248,20 @@ async fn the_board_shows_states_and_reasons() {
         value!(item_id(&E)),
     ];
     assert_eq!(on, expected.iter().collect::<Vec<_>>());
-    assert_eq!(each(&queue["items"], "standing"), ["landing", "testing", "failing", "testing", "waiting", "waiting"]);
+    assert_eq!(
+        each(&queue["items"], "standing"),
+        ["landing", "testing", "failing", "testing", "waiting", "waiting"]
+    );
     assert_eq!(queue["items"][3]["reasons"][2], "tested again, now on org/app#12");
     assert_eq!(queue["arrivals"][0]["changes"], value!([{"project": "org/app", "number": 17}]));
-    assert_eq!(each(&board["recent"], "result"), ["SUCCESS", "SUCCESS", "FAILURE", "MERGE_CONFLICT"]);
+    assert_eq!(
+        each(&board["recent"], "result"),
+        ["SUCCESS", "SUCCESS", "FAILURE", "MERGE_CONFLICT"]
+    );
 }
 
-/// Z9.1: why a queue is frozen is told, also where its records cannot be read, and then how it goes on.
+/// Z9.1: why a queue is frozen is told, also where its records cannot be read, and then how it goes
+/// on.
 #[tokio::test]
 async fn the_board_says_why_a_queue_is_frozen() {
     let story = story().await;
@@ -228,8 +278,9 @@ async fn the_board_says_why_a_queue_is_frozen() {
     let record = Record { body: "{}".to_owned(), ..head };
     story.world.write_directly(Write::Put { record, expect: Expect::Anything });
     let unread = json(&story.api, path).await;
-    let told =
-        format!("of gate is frozen: {why}. Once that is mended: sluice queue thaw acme gate {name} --reason TEXT");
+    let told = format!(
+        "of gate is frozen: {why}. Once that is mended: sluice queue thaw acme gate {name} --reason TEXT"
+    );
     assert!(unread["troubles"][0].as_str().unwrap().ends_with(&told), "{}", unread["troubles"]);
 }
 
@@ -240,14 +291,21 @@ async fn an_item_explains_itself() {
     let item = json(&story.api, &format!("/api/tenant/acme/item/{}", item_id(&E))).await;
     assert_eq!(item["ask"]["state"], "asked");
     assert_eq!(item["ask"]["onto"], item_id(&D).as_str());
-    assert_eq!((&item["pipeline"], &item["position"], &item["end"]), (&value!("gate"), &value!(4), &Value::Null));
-    let gone = json(&story.api, "/api/tenant/acme/board").await["recent"][3]["id"].as_str().unwrap().to_owned();
+    assert_eq!(
+        (&item["pipeline"], &item["position"], &item["end"]),
+        (&value!("gate"), &value!(4), &Value::Null)
+    );
+    let gone = json(&story.api, "/api/tenant/acme/board").await["recent"][3]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let item = json(&story.api, &format!("/api/tenant/acme/item/{gone}")).await;
     assert_eq!(item["end"]["result"], "MERGE_CONFLICT");
     assert_eq!(item["ask"]["state"], "conflict");
 }
 
-/// Z4.7, Z9.1: which definitions made a job of an item what it is, and where they stand; a job that nobody lists is not there.
+/// Z4.7, Z9.1: which definitions made a job of an item what it is, and where they stand; a job that
+/// nobody lists is not there.
 #[tokio::test]
 async fn a_job_of_an_item_says_which_definitions_made_it() {
     let story = story().await;
@@ -260,7 +318,10 @@ async fn a_job_of_an_item_says_which_definitions_made_it() {
     assert_eq!(each(steps, "kind"), ["definition", "definition", "definition", "entry"]);
     assert!(steps[2]["sets"].as_array().unwrap().contains(&value!("branches")), "{steps}");
     let text = told["text"].as_str().unwrap();
-    assert!(text.starts_with("job integration runs\n  + job base from org/config@main zuul.yaml:"), "{text}");
+    assert!(
+        text.starts_with("job integration runs\n  + job base from org/config@main zuul.yaml:"),
+        "{text}"
+    );
     let missing = get(&story.api, &format!("{path}/nobody")).await;
     assert_eq!(missing.status(), 404);
 }
@@ -276,16 +337,26 @@ async fn the_ledger_names_what_nobody_sees_to() {
     );
     // Its executor is silent from now on, and no gate runs that could give its builds up.
     story.world.advance_millis(700_000);
-    let [ours, theirs] =
-        [json(&story.api, "/api/tenant/acme/ledger").await, json(&story.api, "/api/tenant/other/ledger").await];
-    let ids = |ledger: &Value| each(&ledger["things"], "id").into_iter().cloned().collect::<Vec<Value>>();
+    let [ours, theirs] = [
+        json(&story.api, "/api/tenant/acme/ledger").await,
+        json(&story.api, "/api/tenant/other/ledger").await,
+    ];
+    let ids =
+        |ledger: &Value| each(&ledger["things"], "id").into_iter().cloned().collect::<Vec<Value>>();
     assert!(ids(&ours).contains(&value!(build_id(&B, "integration", 1))));
-    let builds = ours["things"].as_array().unwrap().iter().filter(|thing| thing["kind"] == "builds");
+    let builds =
+        ours["things"].as_array().unwrap().iter().filter(|thing| thing["kind"] == "builds");
     let whys: Vec<&str> = builds.map(|thing| thing["why"].as_str().unwrap()).collect();
-    assert_eq!((&ours["counts"]["builds"], &ours["counts"]["arrivals"]), (&value!(whys.len()), &value!(1)));
+    assert_eq!(
+        (&ours["counts"]["builds"], &ours["counts"]["arrivals"]),
+        (&value!(whys.len()), &value!(1))
+    );
     assert_eq!(theirs["counts"]["builds"], 1);
     assert!(!ids(&ours).contains(&ids(&theirs)[0]), "nothing crosses tenants");
-    assert!(whys.iter().all(|why| why.contains("its executor is gone since 11 minutes")), "{whys:?}");
+    assert!(
+        whys.iter().all(|why| why.contains("its executor is gone since 11 minutes")),
+        "{whys:?}"
+    );
 }
 
 /// Z1.6, Z9.1: what each change of a queue waits for now, besides what was decided about it before.
@@ -298,7 +369,8 @@ async fn a_change_in_a_queue_says_what_it_waits_for_now() {
         (&C, "org/app#12 ahead of it, which is being tested"),
         (&F, "outside of the window of its queue: the first 5 of 6 changes are worked on"),
     ] {
-        let path = format!("/api/tenant/acme/why?project={}&change={}", change.project, change.number);
+        let path =
+            format!("/api/tenant/acme/why?project={}&change={}", change.project, change.number);
         let told = json(&story.api, &path).await;
         let pipelines = told[0]["pipelines"].as_array().unwrap();
         let gate = pipelines.iter().find(|pipeline| pipeline["pipeline"] == "gate").unwrap();

@@ -1,4 +1,5 @@
-//! Events as Lambda hands them over: batches of messages, ticks of a schedule, requests; and the answers to them.
+//! Events as Lambda hands them over: batches of messages, ticks of a schedule, requests; and the
+//! answers to them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +10,8 @@ use serde_json::{Map, Value, json};
 use sluice_runtime::port::Incoming;
 use std::collections::BTreeMap;
 
-/// The most bytes of a function's answer to a request, with what is around its body; Lambda takes a few more.
+/// The most bytes of a function's answer to a request, with what is around its body; Lambda takes a
+/// few more.
 const ANSWER_BYTES_MAX: usize = 6 << 20;
 
 /// What a function is called for.
@@ -36,7 +38,9 @@ pub enum Event {
 
 /// An event that nobody can read.
 #[derive(Debug, thiserror::Error)]
-#[error("could not read the event: {0}; is this function wired to another source than in the template?")]
+#[error(
+    "could not read the event: {0}; is this function wired to another source than in the template?"
+)]
 pub struct EventError(String);
 
 #[derive(Deserialize)]
@@ -81,7 +85,8 @@ struct RequestLine {
 }
 
 impl Event {
-    /// Reads a payload: a batch by its `Records`, a request by its `requestContext`, else a schedule's tick.
+    /// Reads a payload: a batch by its `Records`, a request by its `requestContext`, else a
+    /// schedule's tick.
     ///
     /// # Errors
     /// [`EventError`] when it is none of these.
@@ -135,9 +140,16 @@ fn messages(records: Vec<SqsRecord>) -> Result<Event, EventError> {
 fn request(event: HttpEvent) -> Result<Event, EventError> {
     let failed = |what: &str| EventError(format!("its {what} cannot be read"));
     let body = event.body.unwrap_or_default();
-    let body =
-        if event.is_base64_encoded { STANDARD.decode(body).map_err(|_| failed("body"))? } else { body.into_bytes() };
-    let query = if event.raw_query_string.is_empty() { String::new() } else { format!("?{}", event.raw_query_string) };
+    let body = if event.is_base64_encoded {
+        STANDARD.decode(body).map_err(|_| failed("body"))?
+    } else {
+        body.into_bytes()
+    };
+    let query = if event.raw_query_string.is_empty() {
+        String::new()
+    } else {
+        format!("?{}", event.raw_query_string)
+    };
     let uri: Uri = format!("{}{query}", event.raw_path).parse().map_err(|_| failed("path"))?;
     let method: Method = event.request_context.http.method.parse().map_err(|_| failed("method"))?;
     let mut request = Request::new(Bytes::from(body));
@@ -163,7 +175,8 @@ pub fn failed_messages(ids: &[String]) -> Vec<u8> {
     json!({"batchItemFailures": failures}).to_string().into_bytes()
 }
 
-/// Returns the answer to a request. One that is larger than a function may give is refused with what to do: nobody would get it.
+/// Returns the answer to a request. One that is larger than a function may give is refused with
+/// what to do: nobody would get it.
 pub fn response(response: &Response<Bytes>) -> Vec<u8> {
     let answer = written(response);
     if answer.len() <= ANSWER_BYTES_MAX {
@@ -178,7 +191,8 @@ pub fn response(response: &Response<Bytes>) -> Vec<u8> {
     let mut refused = Response::new(Bytes::from(body.to_string()));
     *refused.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
     let headers = refused.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json; charset=utf-8"));
+    headers
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json; charset=utf-8"));
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
     written(&refused)
 }
@@ -187,8 +201,12 @@ pub fn response(response: &Response<Bytes>) -> Vec<u8> {
 fn written(response: &Response<Bytes>) -> Vec<u8> {
     let mut headers = Map::new();
     for name in response.headers().keys() {
-        let values: Vec<_> =
-            response.headers().get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+        let values: Vec<_> = response
+            .headers()
+            .get_all(name)
+            .iter()
+            .map(|value| String::from_utf8_lossy(value.as_bytes()))
+            .collect();
         headers.insert(name.as_str().to_owned(), Value::String(values.join(", ")));
     }
     let encoded = response.headers().contains_key(header::CONTENT_ENCODING);
@@ -210,7 +228,9 @@ mod tests {
             "messageId": "m", "receiptHandle": "r", "body": "b", "eventSourceARN": "arn:aws:sqs:us-east-1:0:sluice-gate.fifo",
             "attributes": {"ApproximateReceiveCount": "3", "MessageGroupId": "g"},
         }]});
-        let Event::Messages { queue, messages } = Event::read(payload.to_string().as_bytes()).unwrap() else {
+        let Event::Messages { queue, messages } =
+            Event::read(payload.to_string().as_bytes()).unwrap()
+        else {
             panic!("a batch")
         };
         assert_eq!(
@@ -226,29 +246,41 @@ mod tests {
             "rawPath": "/api/x", "rawQueryString": "a=1&b=%2F", "headers": {"x-one": "1"}, "body": STANDARD.encode([0, 255]),
             "isBase64Encoded": true, "requestContext": {"domainName": "ci.example.org", "http": {"method": "POST"}},
         });
-        let Event::Request { request, host } = Event::read(payload.to_string().as_bytes()).unwrap() else {
+        let Event::Request { request, host } = Event::read(payload.to_string().as_bytes()).unwrap()
+        else {
             panic!("a request")
         };
-        assert_eq!((request.uri().to_string().as_str(), host.as_str()), ("/api/x?a=1&b=%2F", "ci.example.org"));
-        assert_eq!((request.body().as_ref(), request.method()), ([0, 255].as_slice(), &Method::POST));
+        assert_eq!(
+            (request.uri().to_string().as_str(), host.as_str()),
+            ("/api/x?a=1&b=%2F", "ci.example.org")
+        );
+        assert_eq!(
+            (request.body().as_ref(), request.method()),
+            ([0, 255].as_slice(), &Method::POST)
+        );
         assert_eq!(request.headers()["x-one"], "1");
     }
 
     #[test]
     fn an_answer_that_is_not_text_goes_as_base64() {
-        let plain: Value = serde_json::from_slice(&response(&Response::new(Bytes::from_static(b"{}")))).unwrap();
+        let plain: Value =
+            serde_json::from_slice(&response(&Response::new(Bytes::from_static(b"{}")))).unwrap();
         assert_eq!(
             (&plain["body"], &plain["isBase64Encoded"], &plain["statusCode"]),
             (&json!("{}"), &json!(false), &json!(200))
         );
-        let binary: Value = serde_json::from_slice(&response(&Response::new(Bytes::from_static(&[0, 255])))).unwrap();
+        let binary: Value =
+            serde_json::from_slice(&response(&Response::new(Bytes::from_static(&[0, 255]))))
+                .unwrap();
         assert_eq!((&binary["body"], &binary["isBase64Encoded"]), (&json!("AP8="), &json!(true)));
     }
 
     /// Z9.1: as long as it fits it goes as it is, whatever its quotes come to.
     #[test]
     fn an_answer_that_is_too_large_says_what_to_do() {
-        let of = |body: String| serde_json::from_slice::<Value>(&response(&Response::new(Bytes::from(body)))).unwrap();
+        let of = |body: String| {
+            serde_json::from_slice::<Value>(&response(&Response::new(Bytes::from(body)))).unwrap()
+        };
         assert_eq!(of("x".repeat(5 << 20))["statusCode"], 200);
         for body in ["x".repeat(6 << 20), "\"".repeat(4 << 20)] {
             let refused = of(body);
@@ -260,6 +292,9 @@ mod tests {
     #[test]
     fn what_is_nothing_of_these_is_refused() {
         assert!(Event::read(b"{}").unwrap_err().to_string().contains("no batch"));
-        assert!(matches!(Event::read(br#"{"detail-type": "Scheduled Event"}"#).unwrap(), Event::Tick));
+        assert!(matches!(
+            Event::read(br#"{"detail-type": "Scheduled Event"}"#).unwrap(),
+            Event::Tick
+        ));
     }
 }

@@ -1,4 +1,5 @@
-//! The executor as a part of this program or as a program of its own: its key, its live logs, its shutdown.
+//! The executor as a part of this program or as a program of its own: its key, its live logs, its
+//! shutdown.
 
 use crate::own_address::reachable;
 use crate::pool_key::PoolKey;
@@ -26,7 +27,8 @@ pub struct Wanted {
     pub logs: SocketAddr,
     /// The address of the pages, ending in `/`; archived logs are below `logs/` of it.
     pub web_root: String,
-    /// The Python environment that `install.sh` made; `None` takes `SLUICE_ANSIBLE_PREFIX`, else the script's default.
+    /// The Python environment that `install.sh` made; `None` takes `SLUICE_ANSIBLE_PREFIX`, else
+    /// the script's default.
     pub ansible: Option<PathBuf>,
 }
 
@@ -45,10 +47,12 @@ impl Running {
     /// # Errors
     /// When Ansible or its confinement is missing, or there is no pool key.
     pub async fn start(ports: Ports, wanted: Wanted) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(&wanted.state).with_context(|| format!("could not make {}", wanted.state.display()))?;
+        std::fs::create_dir_all(&wanted.state)
+            .with_context(|| format!("could not make {}", wanted.state.display()))?;
         let state = wanted.state.canonicalize()?;
         let mut settings = Settings::new(&state);
-        let prefix = wanted.ansible.or_else(|| std::env::var_os("SLUICE_ANSIBLE_PREFIX").map(PathBuf::from));
+        let prefix =
+            wanted.ansible.or_else(|| std::env::var_os("SLUICE_ANSIBLE_PREFIX").map(PathBuf::from));
         if let Some(prefix) = prefix {
             settings.prefix = prefix;
         }
@@ -56,7 +60,8 @@ impl Running {
         let runner = Ansible::new(settings).await?;
         let key = own_key_file(&state)?;
         let pool_key = PoolKey::needed(&ports).await?;
-        write_key(&key, &pool_key.open(&ports).await?).with_context(|| format!("could not write {}", key.display()))?;
+        write_key(&key, &pool_key.open(&ports).await?)
+            .with_context(|| format!("could not write {}", key.display()))?;
         let listener = TcpListener::bind(wanted.logs)
             .await
             .with_context(|| format!("could not serve live logs on {}", wanted.logs))?;
@@ -118,8 +123,8 @@ impl Running {
 /// The first part of the names of key files; the number of the process follows.
 const KEY_FILE: &str = "node-key-";
 
-/// Returns where this process keeps the key, and removes what dead processes left: two executors may share a directory for
-/// a moment, and neither may take the other's key away.
+/// Returns where this process keeps the key, and removes what dead processes left: two executors
+/// may share a directory for a moment, and neither may take the other's key away.
 fn own_key_file(state: &Path) -> std::io::Result<PathBuf> {
     for entry in std::fs::read_dir(state)?.flatten() {
         let name = entry.file_name();
@@ -137,6 +142,7 @@ fn write_key(path: &Path, text: &str) -> std::io::Result<()> {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let mut file =
+        std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())
 }

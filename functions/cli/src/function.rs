@@ -1,7 +1,7 @@
 //! One function: its name, its place, and what it answers to each event.
 //!
-//! Functions that speak to forges or clouds read the stored connections again once a minute, so that an added connection
-//! or a changed token needs no deployment.
+//! Functions that speak to forges or clouds read the stored connections again once a minute, so
+//! that an added connection or a changed token needs no deployment.
 
 use crate::event::{self, Event, EventError};
 use crate::outside;
@@ -90,7 +90,10 @@ impl std::str::FromStr for Name {
         let found = Self::ALL.into_iter().find(|(word, _)| *word == text);
         let known = || Self::ALL.map(|(word, _)| word).join(", ");
         found.map(|(_, name)| name).ok_or_else(|| {
-            Failure::setup(format!("there is no function {text:?}; set SLUICE_FUNCTION to one of {}", known()))
+            Failure::setup(format!(
+                "there is no function {text:?}; set SLUICE_FUNCTION to one of {}",
+                known()
+            ))
         })
     }
 }
@@ -165,14 +168,17 @@ impl Function {
     /// Answers one event.
     ///
     /// # Errors
-    /// [`Failure`] when the event is none of this function's, or nothing could be done at all: then it comes again.
+    /// [`Failure`] when the event is none of this function's, or nothing could be done at all: then
+    /// it comes again.
     pub async fn answer(&self, payload: &[u8]) -> Result<Vec<u8>, Failure> {
         match (Event::read(payload)?, self.name) {
             (Event::Messages { queue, messages }, _) => self.look_at(&queue, messages).await,
             (Event::Tick, Name::Timer) => Ok(self.timer.tick().await.map(|()| b"null".to_vec())?),
             (Event::Request { request, .. }, Name::Webhook) => {
                 let answer = match connection_of(request.uri().path()) {
-                    Some(connection) => self.webhook.receive(&connection, request.headers(), request.body()).await,
+                    Some(connection) => {
+                        self.webhook.receive(&connection, request.headers(), request.body()).await
+                    }
                     None => not_found(),
                 };
                 Ok(event::response(&answer))
@@ -194,13 +200,15 @@ impl Function {
         Ok(event::failed_messages(&failed))
     }
 
-    /// Returns the queue of that name; a dead letter queue counts as the queue whose letters it keeps.
+    /// Returns the queue of that name; a dead letter queue counts as the queue whose letters it
+    /// keeps.
     fn queue(&self, name: &str) -> Result<Queue, Failure> {
         let alive = match name.strip_suffix("-dead.fifo") {
             Some(start) => format!("{start}.fifo"),
             None => name.strip_suffix("-dead").unwrap_or(name).to_owned(),
         };
-        let found = self.place.queue_urls.iter().find(|(_, url)| url.rsplit('/').next() == Some(&alive));
+        let found =
+            self.place.queue_urls.iter().find(|(_, url)| url.rsplit('/').next() == Some(&alive));
         found
             .map(|(queue, _)| *queue)
             .ok_or_else(|| Failure::setup(format!("the queue {name} is none of this stack's")))
@@ -209,23 +217,29 @@ impl Function {
     async fn api(&self, host: &str) -> Result<&Api, Failure> {
         let make = || async {
             // Nobody told an address: then it is the one that was asked first.
-            let web_root = self.place.web_root.clone().unwrap_or_else(|| format!("https://{host}/"));
+            let web_root =
+                self.place.web_root.clone().unwrap_or_else(|| format!("https://{host}/"));
             let api = Api::new(self.place.ports.clone(), Arc::new(HttpLiveLogs::new()?), &web_root);
             Ok(if is_of_this_machine(&web_root) { api.for_own_pages() } else { api })
         };
         self.api.get_or_try_init(make).await
     }
 
-    /// Returns what looks at cells, made anew when the stored connections are others than those it was made of.
+    /// Returns what looks at cells, made anew when the stored connections are others than those it
+    /// was made of.
     async fn look(&self) -> Result<Arc<dyn Look>, Failure> {
         let mut looking = self.looking.lock().await;
-        let needs = matches!(self.name, Name::Intake | Name::Reporter | Name::Merger | Name::Tenant | Name::Launcher);
+        let needs = matches!(
+            self.name,
+            Name::Intake | Name::Reporter | Name::Merger | Name::Tenant | Name::Launcher
+        );
         if let Some(held) = looking.as_ref()
             && (!needs || held.read_at.elapsed() < CONNECTIONS_KEPT)
         {
             return Ok(held.look.clone());
         }
-        let connections = if needs { Some(connection::load(&self.place.ports).await?) } else { None };
+        let connections =
+            if needs { Some(connection::load(&self.place.ports).await?) } else { None };
         let read_at = Instant::now();
         if let Some(held) = looking.as_mut()
             && held.connections == connections
@@ -234,22 +248,32 @@ impl Function {
             return Ok(held.look.clone());
         }
         let generation = looking.as_ref().map_or(0, |held| held.generation + 1);
-        let look = self.make(connections.as_ref().unwrap_or(&ConnectionsFile::default()), generation).await?;
+        let look = self
+            .make(connections.as_ref().unwrap_or(&ConnectionsFile::default()), generation)
+            .await?;
         *looking = Some(Looking { look: look.clone(), connections, read_at, generation });
         Ok(look)
     }
 
-    async fn make(&self, connections: &ConnectionsFile, generation: u64) -> Result<Arc<dyn Look>, Failure> {
+    async fn make(
+        &self,
+        connections: &ConnectionsFile,
+        generation: u64,
+    ) -> Result<Arc<dyn Look>, Failure> {
         let place = &self.place;
         let ports = || place.ports.clone();
         Ok(match self.name {
-            Name::Intake => Arc::new(Intake::new(ports(), outside::forges(place, connections).await?)),
+            Name::Intake => {
+                Arc::new(Intake::new(ports(), outside::forges(place, connections).await?))
+            }
             Name::Reporter => {
                 let reporter = Reporter::new(ports(), outside::forges(place, connections).await?);
                 Arc::new(reporter.with_notifiers(outside::notifiers(place, connections).await?))
             }
             Name::Gate => Arc::new(Gate::new(ports(), place.web_root.clone().unwrap_or_default())),
-            Name::Merger => Arc::new(Merger::new(ports(), self.repos(connections, generation).await?)),
+            Name::Merger => {
+                Arc::new(Merger::new(ports(), self.repos(connections, generation).await?))
+            }
             Name::Tenant => {
                 let forges = outside::forges(place, connections).await?;
                 Arc::new(Tenants::new(ports(), self.repos(connections, generation).await?, forges))
@@ -262,7 +286,11 @@ impl Function {
     }
 
     /// Each set of connections has a cache of its own: two must not work in one directory.
-    async fn repos(&self, connections: &ConnectionsFile, generation: u64) -> Result<Arc<GitRepos>, Failure> {
+    async fn repos(
+        &self,
+        connections: &ConnectionsFile,
+        generation: u64,
+    ) -> Result<Arc<GitRepos>, Failure> {
         let remotes = outside::remotes(&self.place, connections).await?;
         let directory = self.place.cache.join(format!("git-{generation}"));
         Ok(Arc::new(GitRepos::new(self.place.ports.clone(), remotes, directory)))
@@ -271,9 +299,14 @@ impl Function {
     async fn launcher(&self, connections: &ConnectionsFile) -> Result<Arc<dyn Look>, Failure> {
         let key = PoolKey::needed(&self.place.ports).await?;
         let private = key.open(&self.place.ports).await?;
-        let login = LoginKey::from_openssh(&private).map_err(|error| Failure::setup(error.to_string()))?;
+        let login =
+            LoginKey::from_openssh(&private).map_err(|error| Failure::setup(error.to_string()))?;
         let clouds = outside::clouds(&self.place, connections, &key);
-        Ok(Arc::new(Launcher::new(self.place.ports.clone(), clouds, Arc::new(SshChecks::new(login)))))
+        Ok(Arc::new(Launcher::new(
+            self.place.ports.clone(),
+            clouds,
+            Arc::new(SshChecks::new(login)),
+        )))
     }
 }
 
@@ -307,10 +340,21 @@ mod tests {
     /// Z5.4
     #[test]
     fn pages_on_loopback_are_of_this_machine_and_no_others_are() {
-        for root in ["http://127.0.0.1:9000/", "http://127.8.0.1/", "http://[::1]:9000/", "http://localhost:9000/"] {
+        for root in [
+            "http://127.0.0.1:9000/",
+            "http://127.8.0.1/",
+            "http://[::1]:9000/",
+            "http://localhost:9000/",
+        ] {
             assert!(is_of_this_machine(root), "{root}");
         }
-        for root in ["https://ci.example.org/", "http://10.0.0.7:9000/", "http://localhost.example.org/", "", "/"] {
+        for root in [
+            "https://ci.example.org/",
+            "http://10.0.0.7:9000/",
+            "http://localhost.example.org/",
+            "",
+            "/",
+        ] {
             assert!(!is_of_this_machine(root), "{root}");
         }
     }

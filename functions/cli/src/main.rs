@@ -3,11 +3,14 @@
 mod arguments;
 
 use arguments::{
-    CheckArguments, Cli, Command, ConnectionCommand, ExecutorArguments, ExplainArguments, FormatWord, FreezeArguments,
-    ImageCommand, ProviderCommand, QueueCommand, StatusArguments, TenantCommand, functions,
+    CheckArguments, Cli, Command, ConnectionCommand, ExecutorArguments, ExplainArguments,
+    FormatWord, FreezeArguments, ImageCommand, ProviderCommand, QueueCommand, StatusArguments,
+    TenantCommand, functions,
 };
 use clap::Parser as _;
-use sluice_cli::commands::{autohold, check, connection, enqueue, events, executor, explain, folder, freeze};
+use sluice_cli::commands::{
+    autohold, check, connection, enqueue, events, executor, explain, folder, freeze,
+};
 use sluice_cli::commands::{image, provider, quarantine, queue, secret, show, tenant, up};
 use sluice_cli::demo;
 use sluice_model::{BranchName, QueueKey};
@@ -36,8 +39,13 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Demo(arguments) => {
             let latency = arguments.latency.into();
             let functions = functions(arguments.processes);
-            let wanted =
-                demo::Wanted { data: arguments.data, keep: arguments.keep, functions, latency, slots: arguments.slots };
+            let wanted = demo::Wanted {
+                data: arguments.data,
+                keep: arguments.keep,
+                functions,
+                latency,
+                slots: arguments.slots,
+            };
             return demo::run(wanted).await;
         }
         Command::Check(check) => {
@@ -47,14 +55,36 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
                 FormatWord::Json => check::Format::Json,
                 FormatWord::Sarif => check::Format::Sarif,
             };
-            return Ok(check::run(&folder::Wanted { path, tenant, project, branch }, format).unwrap_or_else(unchecked));
+            return Ok(check::run(&folder::Wanted { path, tenant, project, branch }, format)
+                .unwrap_or_else(unchecked));
         }
         Command::Freeze(asked) => {
-            let FreezeArguments { job, path, tenant, pipeline, project, branch, tag, git_ref, containing, files, json } =
-                asked;
+            let FreezeArguments {
+                job,
+                path,
+                tenant,
+                pipeline,
+                project,
+                branch,
+                tag,
+                git_ref,
+                containing,
+                files,
+                json,
+            } = asked;
             let item = freeze::Item::named(branch, tag.as_deref(), git_ref.as_deref());
             let containing = containing.into_iter().map(BranchName::from).collect();
-            let asked = freeze::Asked { path, tenant, project, item, containing, pipeline, files, job, json };
+            let asked = freeze::Asked {
+                path,
+                tenant,
+                project,
+                item,
+                containing,
+                pipeline,
+                files,
+                job,
+                json,
+            };
             return Ok(freeze::run(&asked).unwrap_or_else(unchecked));
         }
         Command::Status(StatusArguments { asked, tenant, narrowed, printed }) => {
@@ -71,9 +101,12 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             TenantCommand::Reload { data, all, tenant: name } => {
                 tenant::reload(data.data, name.as_deref().filter(|_| !all)).await?;
             }
-            TenantCommand::Snapshot { data, tenant: name, file } => tenant::snapshot(data.data, &name, &file).await?,
+            TenantCommand::Snapshot { data, tenant: name, file } => {
+                tenant::snapshot(data.data, &name, &file).await?
+            }
             TenantCommand::Load { data, remove, file } => {
-                let left_out = if remove { tenant::LeftOut::Removed } else { tenant::LeftOut::Refused };
+                let left_out =
+                    if remove { tenant::LeftOut::Removed } else { tenant::LeftOut::Refused };
                 tenant::load(data.data, &file, left_out).await?
             }
         },
@@ -83,11 +116,17 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
                 let (files, check) = rotate.secrets.read();
                 connection::rotate(rotate.data.data, &rotate.name, files, check).await?;
             }
-            ConnectionCommand::Remove { data, name } => connection::remove(data.data, &name).await?,
-            ConnectionCommand::List { data, printed } => connection::list(data.data, printed.format).await?,
+            ConnectionCommand::Remove { data, name } => {
+                connection::remove(data.data, &name).await?
+            }
+            ConnectionCommand::List { data, printed } => {
+                connection::list(data.data, printed.format).await?
+            }
         },
         Command::Secret(command) => secret::run(command).await?,
-        Command::Quarantine { data, text, printed } => quarantine::list(data.data, text, printed.format).await?,
+        Command::Quarantine { data, text, printed } => {
+            quarantine::list(data.data, text, printed.format).await?
+        }
         Command::Queue(QueueCommand::Thaw { data, tenant, pipeline, queue: name, reason }) => {
             let key = QueueKey {
                 tenant: tenant.as_str().into(),
@@ -96,7 +135,9 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             };
             queue::thaw(data.data, key, &reason).await?;
         }
-        Command::Provider(ProviderCommand::Thaw { data, provider: name }) => provider::thaw(data.data, &name).await?,
+        Command::Provider(ProviderCommand::Thaw { data, provider: name }) => {
+            provider::thaw(data.data, &name).await?
+        }
         Command::Enqueue(arguments) => return enqueue::enqueue(arguments.into()).await,
         Command::EnqueueRef(arguments) => return enqueue::enqueue(arguments.into()).await,
         Command::Image(ImageCommand::Build(arguments)) => return image::build(arguments).await,
@@ -108,7 +149,8 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::AutoholdInfo(wanted) => autohold::info(wanted).await?,
         Command::AutoholdDelete(wanted) => autohold::delete(wanted).await?,
         Command::Executor(ExecutorArguments { state, slots, logs, allow_root, with_parent }) => {
-            let lives = if with_parent { executor::Lives::WithItsParent } else { executor::Lives::Alone };
+            let lives =
+                if with_parent { executor::Lives::WithItsParent } else { executor::Lives::Alone };
             executor::check_account(lives, allow_root)?;
             executor::run(state, slots, logs, lives).await?;
         }

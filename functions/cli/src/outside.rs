@@ -34,7 +34,10 @@ pub async fn forges(
         let options = GitHubOptions {
             connection: name.clone(),
             host: connection.canonical_hostname.clone(),
-            api_url: connection.api_url.clone().unwrap_or_else(|| "https://api.github.com".to_owned()),
+            api_url: connection
+                .api_url
+                .clone()
+                .unwrap_or_else(|| "https://api.github.com".to_owned()),
             web_url: connection.git_url.clone(),
             token: Secret::new(token),
             own_login: connection.login.clone(),
@@ -66,12 +69,17 @@ pub async fn notifiers(
     Ok(notifiers)
 }
 
-fn notifier(connection: &Connection, password: Option<sluice_keys::Secret>) -> Result<Arc<dyn Notify>, String> {
+fn notifier(
+    connection: &Connection,
+    password: Option<sluice_keys::Secret>,
+) -> Result<Arc<dyn Notify>, String> {
     let address = connection.api_url.as_deref().ok_or("it has no address")?;
     let address = Address::parse(address).map_err(|error| error.to_string())?;
     if address.is_mail() {
         let made = Smtp::new(address, connection.login.as_deref(), password.as_ref());
-        return made.map(|made| Arc::new(made) as Arc<dyn Notify>).map_err(|error| error.to_string());
+        return made
+            .map(|made| Arc::new(made) as Arc<dyn Notify>)
+            .map_err(|error| error.to_string());
     }
     let login = connection.login.clone().zip(password);
     let made = Mqtt::new(address, login).map_err(|error| error.to_string())?;
@@ -96,7 +104,11 @@ pub async fn remotes(
 }
 
 /// Returns the clouds, whose machines accept the pool's key.
-pub fn clouds(place: &Place, connections: &ConnectionsFile, key: &PoolKey) -> BTreeMap<ConnectionName, Cloud> {
+pub fn clouds(
+    place: &Place,
+    connections: &ConnectionsFile,
+    key: &PoolKey,
+) -> BTreeMap<ConnectionName, Cloud> {
     let mut clouds = BTreeMap::new();
     for (name, connection) in of(connections, Driver::Aws) {
         let own = connection.api_url.as_deref().map(str::parse);
@@ -127,10 +139,13 @@ pub fn ec2_host(region: &str) -> String {
 /// Returns whether a text has the form of a region's name: `eu-central-1`, `us-gov-west-1`.
 pub fn is_region(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
-    let is_word = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase());
+    let is_word =
+        |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase());
     match parts.as_slice() {
         [words @ .., number] => {
-            words.len() >= 2 && words.iter().all(is_word) && matches!(number.as_bytes(), [b'1'..=b'9'])
+            words.len() >= 2
+                && words.iter().all(is_word)
+                && matches!(number.as_bytes(), [b'1'..=b'9'])
         }
         [] => false,
     }
@@ -141,11 +156,18 @@ fn region(host: &str) -> Option<&str> {
     host.strip_prefix("ec2.")?.strip_suffix(".amazonaws.com")
 }
 
-fn of(connections: &ConnectionsFile, driver: Driver) -> impl Iterator<Item = (&ConnectionName, &Connection)> {
+fn of(
+    connections: &ConnectionsFile,
+    driver: Driver,
+) -> impl Iterator<Item = (&ConnectionName, &Connection)> {
     connections.0.iter().filter(move |(_, connection)| connection.driver == driver)
 }
 
-async fn token(place: &Place, name: &ConnectionName, connection: &Connection) -> Result<Option<String>, PortError> {
+async fn token(
+    place: &Place,
+    name: &ConnectionName,
+    connection: &Connection,
+) -> Result<Option<String>, PortError> {
     let Some(sealed) = &connection.token else { return Ok(None) };
     connection::open(&place.ports, &connection::seal_context(name, "token"), sealed).await.map(Some)
 }

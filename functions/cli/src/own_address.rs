@@ -1,6 +1,8 @@
-//! Where others reach what this process listens to: a socket on every address of the machine names none of them.
+//! Where others reach what this process listens to: a socket on every address of the machine names
+//! none of them.
 //!
-//! On ECS the task's own metadata tell its address, on EC2 the instance's (IMDSv2). Elsewhere an operator names one.
+//! On ECS the task's own metadata tell its address, on EC2 the instance's (IMDSv2). Elsewhere an
+//! operator names one.
 
 use serde::Deserialize;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,7 +17,8 @@ const INSTANCE: &str = "http://169.254.169.254";
 /// How long one question may take: off AWS nobody answers.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Returns the address under which others reach a socket; `None` when it listens everywhere and nothing tells an address.
+/// Returns the address under which others reach a socket; `None` when it listens everywhere and
+/// nothing tells an address.
 pub async fn reachable(bound: SocketAddr) -> Option<SocketAddr> {
     let task = std::env::var(TASK_VARIABLE).ok();
     let instance = std::env::var(INSTANCE_VARIABLE).unwrap_or_else(|_| INSTANCE.to_owned());
@@ -64,11 +67,18 @@ async fn of_task(client: &reqwest::Client, url: &str) -> Result<Option<Ipv4Addr>
     Ok(addresses.find_map(|address| address.parse().ok()))
 }
 
-async fn of_instance(client: &reqwest::Client, url: &str) -> Result<Option<Ipv4Addr>, reqwest::Error> {
+async fn of_instance(
+    client: &reqwest::Client,
+    url: &str,
+) -> Result<Option<Ipv4Addr>, reqwest::Error> {
     let url = url.trim_end_matches('/');
-    let token = client.put(format!("{url}/latest/api/token")).header("x-aws-ec2-metadata-token-ttl-seconds", "60");
+    let token = client
+        .put(format!("{url}/latest/api/token"))
+        .header("x-aws-ec2-metadata-token-ttl-seconds", "60");
     let token = token.send().await?.error_for_status()?.text().await?;
-    let address = client.get(format!("{url}/latest/meta-data/local-ipv4")).header("x-aws-ec2-metadata-token", token);
+    let address = client
+        .get(format!("{url}/latest/meta-data/local-ipv4"))
+        .header("x-aws-ec2-metadata-token", token);
     Ok(address.send().await?.error_for_status()?.text().await?.trim().parse().ok())
 }
 
@@ -90,12 +100,18 @@ mod tests {
             }
         };
         let address = |headers: HeaderMap| async move {
-            let shown = headers.get("x-aws-ec2-metadata-token").is_some_and(|token| token == "token");
+            let shown =
+                headers.get("x-aws-ec2-metadata-token").is_some_and(|token| token == "token");
             if shown { Ok("10.0.3.7") } else { Err(StatusCode::UNAUTHORIZED) }
         };
         let router = Router::new()
             .route("/v4/task", get(move || async move { task }))
-            .route("/v4/host", get(|| async { r#"{"Networks": [{"NetworkMode": "host", "IPv4Addresses": [""]}]}"# }))
+            .route(
+                "/v4/host",
+                get(|| async {
+                    r#"{"Networks": [{"NetworkMode": "host", "IPv4Addresses": [""]}]}"#
+                }),
+            )
             .route("/latest/api/token", put(token))
             .route("/latest/meta-data/local-ipv4", get(address));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -122,6 +138,9 @@ mod tests {
         );
         assert_eq!(find(everywhere, None, &format!("{url}/none")).await, None);
         let named: SocketAddr = "127.0.0.1:7900".parse().unwrap();
-        assert_eq!(find(named, Some("http://127.0.0.1:9/"), "http://127.0.0.1:9").await, Some(named));
+        assert_eq!(
+            find(named, Some("http://127.0.0.1:9/"), "http://127.0.0.1:9").await,
+            Some(named)
+        );
     }
 }

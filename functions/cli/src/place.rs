@@ -84,7 +84,8 @@ impl Place {
         Self::of(&sdk_config(equipment), &equipment.environment, &equipment.endpoint, cache).await
     }
 
-    /// Returns the place that an environment describes, reached with an SDK configuration of its own.
+    /// Returns the place that an environment describes, reached with an SDK configuration of its
+    /// own.
     ///
     /// # Errors
     /// [`PlaceError`] names what the environment lacks.
@@ -106,7 +107,9 @@ impl Place {
         cache: PathBuf,
     ) -> Result<Self, PlaceError> {
         let credentials = sdk_config.credentials_provider().ok_or(PlaceError::Credentials)?;
-        let parse = |text: &str| text.parse().map_err(|_| PlaceError::Endpoint { endpoint: text.to_owned() });
+        let parse = |text: &str| {
+            text.parse().map_err(|_| PlaceError::Endpoint { endpoint: text.to_owned() })
+        };
         Ok(Self {
             queue_urls: settings.queue_urls.clone(),
             ports: sluice_aws::ports(sdk_config, settings).await,
@@ -131,7 +134,8 @@ impl Place {
     }
 }
 
-/// Returns the SDK's configuration of somebody who runs inside this program; calls go to the emulator without a socket.
+/// Returns the SDK's configuration of somebody who runs inside this program; calls go to the
+/// emulator without a socket.
 fn sdk_config(equipment: &Equipment) -> SdkConfig {
     let keys: BTreeMap<_, _> = equipment.credentials.environment().into_iter().collect();
     let key = |name: &str| keys.get(name).cloned().unwrap_or_default();

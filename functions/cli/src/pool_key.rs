@@ -57,11 +57,16 @@ impl PoolKey {
             return Ok(key);
         }
         let attempt = || "make the pool's SSH key".to_owned();
-        let pair = SshKeyPair::generate("sluice-pool").map_err(|error| PortError::unknown(attempt(), error))?;
-        let text = pair.private().expose_text().ok_or_else(|| PortError::unknown(attempt(), "it is not text"))?;
+        let pair = SshKeyPair::generate("sluice-pool")
+            .map_err(|error| PortError::unknown(attempt(), error))?;
+        let text = pair
+            .private()
+            .expose_text()
+            .ok_or_else(|| PortError::unknown(attempt(), "it is not text"))?;
         let private = connection::seal(ports, CONTEXT, text).await?;
         let key = Self { public: pair.public_line().to_owned(), private };
-        let json = serde_json::to_vec(&key).map_err(|error| PortError::unknown(attempt(), error))?;
+        let json =
+            serde_json::to_vec(&key).map_err(|error| PortError::unknown(attempt(), error))?;
         ports.objects.put(OBJECT, Bytes::from(json), PutMode::IfAbsent, "application/json").await?;
         Self::needed(ports).await
     }

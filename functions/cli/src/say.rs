@@ -36,7 +36,8 @@ pub(crate) fn aside(text: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stdout().lock(), "{text}");
 }
 
-/// Returns why an answer is not whole though somebody reads it (a full disk): then it must not look whole.
+/// Returns why an answer is not whole though somebody reads it (a full disk): then it must not look
+/// whole.
 pub fn failure() -> Option<&'static str> {
     ENDED.get()?.as_deref()
 }

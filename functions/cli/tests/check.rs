@@ -23,7 +23,11 @@ fn sluice(arguments: &[&str]) -> Output {
 }
 
 fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 /// Writes a snapshot of a tenant of `org/central` and `org/own`.
@@ -31,19 +35,34 @@ fn snapshot(file: &Path) {
     let connections = Connections::new().with("github", Driver::GitHub, "github.com");
     let main = "- tenant: {name: one, source: {github: {config-projects: [org/central], untrusted-projects: [org/own, org/other]}}}";
     let tenant = parse_main("main.yaml", main, &connections).0.tenants.remove(0);
-    let texts = [("org/central", CENTRAL), ("org/own", OWN), ("org/other", "- project: {check: {jobs: [made]}}")];
+    let texts = [
+        ("org/central", CENTRAL),
+        ("org/own", OWN),
+        ("org/other", "- project: {check: {jobs: [made]}}"),
+    ];
     let fragments = texts.map(|(name, text)| {
         let project = connections.project("github", name).unwrap();
         let trust = tenant.project(&project).unwrap().trust;
-        let source =
-            Source { connection: "github".into(), project, branch: "master".into(), path: ".zuul.yaml".into(), trust };
+        let source = Source {
+            connection: "github".into(),
+            project,
+            branch: "master".into(),
+            path: ".zuul.yaml".into(),
+            trust,
+        };
         Arc::new(parse(&SourceFile { source, text: text.to_owned() }))
     });
-    let sources = LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments: fragments.into() };
+    let sources = LayoutSources {
+        tenant,
+        connections,
+        branches: BTreeMap::new(),
+        fragments: fragments.into(),
+    };
     std::fs::write(file, Layout::build(sources).to_bytes()).unwrap();
 }
 
-/// Z6.6: an error is told with its file and line; a sound directory ends with 0, one with errors with 1, none at all with 2.
+/// Z6.6: an error is told with its file and line; a sound directory ends with 0, one with errors
+/// with 1, none at all with 2.
 #[test]
 fn a_directory_is_checked_by_itself() {
     let folder = tempfile::tempdir().unwrap();
@@ -55,27 +74,36 @@ fn a_directory_is_checked_by_itself() {
     assert_eq!(sound.status.code(), Some(0), "{}", said(&sound));
     // The pipeline and the job.
     assert!(said(&sound).contains("2 name(s) are of other repositories"), "{}", said(&sound));
-    std::fs::write(folder.path().join(".zuul.yaml"), "- job:\n    name: unit\n    vottng: true\n").unwrap();
+    std::fs::write(folder.path().join(".zuul.yaml"), "- job:\n    name: unit\n    vottng: true\n")
+        .unwrap();
     let broken = sluice(&["check", path]);
     assert_eq!(broken.status.code(), Some(1));
     assert!(
-        said(&broken).contains(".zuul.yaml:3:5") && said(&broken).contains("did you mean \"voting\"?"),
+        said(&broken).contains(".zuul.yaml:3:5")
+            && said(&broken).contains("did you mean \"voting\"?"),
         "{}",
         said(&broken)
     );
-    let json: Value = serde_json::from_slice(&sluice(&["check", path, "--format", "json"]).stdout).unwrap();
+    let json: Value =
+        serde_json::from_slice(&sluice(&["check", path, "--format", "json"]).stdout).unwrap();
     assert_eq!(
         (&json["findings"][0]["line"], &json["findings"][0]["severity"]),
         (&3.into(), &"error".into()),
         "{json:#}"
     );
-    let sarif: Value = serde_json::from_slice(&sluice(&["check", path, "--format", "sarif"]).stdout).unwrap();
+    let sarif: Value =
+        serde_json::from_slice(&sluice(&["check", path, "--format", "sarif"]).stdout).unwrap();
     let result = &sarif["runs"][0]["results"][0];
-    assert_eq!((&result["ruleId"], &result["level"]), (&"syntax".into(), &"error".into()), "{sarif:#}");
+    assert_eq!(
+        (&result["ruleId"], &result["level"]),
+        (&"syntax".into(), &"error".into()),
+        "{sarif:#}"
+    );
     assert_eq!(result["locations"][0]["physicalLocation"]["region"]["startLine"], 3);
 }
 
-/// C06: with the tenant at hand, what is wrong with names is found too, here and where it is caused elsewhere.
+/// C06: with the tenant at hand, what is wrong with names is found too, here and where it is caused
+/// elsewhere.
 #[test]
 fn a_directory_is_checked_within_its_tenant() {
     let folder = tempfile::tempdir().unwrap();
@@ -90,7 +118,8 @@ fn a_directory_is_checked_within_its_tenant() {
     }
     let check = || sluice(&["check", central.to_str().unwrap(), "--tenant", tenant]);
     assert_eq!(check().status.code(), Some(0), "{}", said(&check()));
-    std::fs::write(central.join("zuul.yaml"), CENTRAL.replace("name: unit", "name: units")).unwrap();
+    std::fs::write(central.join("zuul.yaml"), CENTRAL.replace("name: unit", "name: units"))
+        .unwrap();
     let renamed = check();
     assert_eq!(renamed.status.code(), Some(1));
     assert!(
@@ -98,56 +127,76 @@ fn a_directory_is_checked_within_its_tenant() {
         "{}",
         said(&renamed)
     );
-    assert!(!said(&renamed).contains("Job made not defined"), "what was wrong before is not this directory's doing");
+    assert!(
+        !said(&renamed).contains("Job made not defined"),
+        "what was wrong before is not this directory's doing"
+    );
 }
 
-/// Returns what a directory with one file is told, by the tenant's snapshot or alone: line, severity and message of each finding.
+/// Returns what a directory with one file is told, by the tenant's snapshot or alone: line,
+/// severity and message of each finding.
 fn findings(folder: &Path, text: &str, tenant: Option<&Path>) -> Vec<String> {
     std::fs::write(folder.join(".zuul.yaml"), text).unwrap();
     let mut arguments = vec!["check", folder.to_str().unwrap(), "--format", "json"];
     arguments.extend(tenant.iter().flat_map(|file| ["--tenant", file.to_str().unwrap()]));
     let output = sluice(&arguments);
-    let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)));
+    let json: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)));
     let findings = json["findings"].as_array().unwrap();
     let has_error = findings.iter().any(|one| one["severity"] == "error");
     assert_eq!(output.status.code(), Some(i32::from(has_error)), "{}", said(&output));
     let word = |one: &Value, name: &str| one[name].as_str().unwrap_or_default().to_owned();
-    findings.iter().map(|one| format!("{} {}: {}", one["line"], word(one, "severity"), word(one, "message"))).collect()
+    findings
+        .iter()
+        .map(|one| format!("{} {}: {}", one["line"], word(one, "severity"), word(one, "message")))
+        .collect()
 }
 
-/// Z6.6, Z4.7, Z4.9: what a change would be told when its jobs are frozen is told before there is one, and of a repository by
-/// itself only what no other can mend.
+/// Z6.6, Z4.7, Z4.9: what a change would be told when its jobs are frozen is told before there is
+/// one, and of a repository by itself only what no other can mend.
 #[test]
 fn what_can_not_be_frozen_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let (tenant, own) = (folder.path().join("tenant"), folder.path().join("own"));
     snapshot(&tenant);
     std::fs::create_dir(&own).unwrap();
-    let listing = |job: &str, entries: &str| format!("{job}- project: {{check: {{jobs: [{entries}]}}}}\n");
+    let listing =
+        |job: &str, entries: &str| format!("{job}- project: {{check: {{jobs: [{entries}]}}}}\n");
     let part = "- job: {name: part, abstract: true, parent: unit}\n";
     let told = "2 error: Job part is abstract and may not be directly run";
     for known in [None, Some(tenant.as_path())] {
         assert_eq!(findings(&own, &listing(part, "part, unit"), known), [told], "{known:?}");
         let missing = findings(&own, "- job: {name: late, run: play/late.yaml}\n", known);
-        assert!(missing[0].starts_with("1 error: There is no playbook \"play/late.yaml\""), "{missing:?}");
+        assert!(
+            missing[0].starts_with("1 error: There is no playbook \"play/late.yaml\""),
+            "{missing:?}"
+        );
     }
     let text = sluice(&["check", own.to_str().unwrap()]);
     assert!(said(&text).contains("There is no playbook"), "{}", said(&text));
     let waits = listing("", "unit: {dependencies: [made]}");
-    let needs = |severity: &str| format!("2 {severity}: Job unit depends on made which was not run.");
-    assert_eq!(findings(&own, &waits, None), Vec::<String>::new(), "somebody else may define and list it");
+    let needs =
+        |severity: &str| format!("2 {severity}: Job unit depends on made which was not run.");
+    assert_eq!(
+        findings(&own, &waits, None),
+        Vec::<String>::new(),
+        "somebody else may define and list it"
+    );
     std::fs::create_dir(own.join("playbooks")).unwrap();
     std::fs::write(own.join("playbooks/made.yml"), "[]\n").unwrap();
     let waits = format!("- job: {{name: made}}\n{waits}");
     assert_eq!(findings(&own, &waits, Some(&tenant)), [needs("error")]);
     assert_eq!(findings(&own, &waits, None), [needs("warning")], "somebody else may list it");
-    let sarif: Value =
-        serde_json::from_slice(&sluice(&["check", own.to_str().unwrap(), "--format", "sarif"]).stdout).unwrap();
+    let sarif: Value = serde_json::from_slice(
+        &sluice(&["check", own.to_str().unwrap(), "--format", "sarif"]).stdout,
+    )
+    .unwrap();
     assert_eq!(faults(&sarif), Vec::<String>::new(), "{sarif:#}");
     assert_eq!(sarif["runs"][0]["results"][0]["ruleId"], "not-permitted", "{sarif:#}");
 }
 
-/// Z6.6, Z6.1: a config project's file lists jobs for others, which are tried too; what others had wrong before is not its doing.
+/// Z6.6, Z6.1: a config project's file lists jobs for others, which are tried too; what others had
+/// wrong before is not its doing.
 #[test]
 fn jobs_that_are_listed_for_others_are_tried_too() {
     let folder = tempfile::tempdir().unwrap();
@@ -168,25 +217,34 @@ fn jobs_that_are_listed_for_others_are_tried_too() {
     assert_eq!(findings(&central, &text, Some(&tenant)), told);
     // Its definition is what breaks another's entry.
     let shut = CENTRAL.replace("run: unit.yaml, timeout: 40", "run: unit.yaml, final: true");
-    let mut found =
-        findings(&central, &format!("{shut}- project: {{name: org/own, check: {{jobs: []}}}}\n"), Some(&tenant));
+    let mut found = findings(
+        &central,
+        &format!("{shut}- project: {{name: org/own, check: {{jobs: []}}}}\n"),
+        Some(&tenant),
+    );
     assert_eq!(found.pop().unwrap(), "1 error: Unable to modify final job unit attribute attempts");
 }
 
-/// Z6.6: bytes that are no text are mistakes at their place, and nothing of a file steers the terminal that it is shown on.
+/// Z6.6: bytes that are no text are mistakes at their place, and nothing of a file steers the
+/// terminal that it is shown on.
 #[test]
 fn a_file_of_any_bytes_is_shown_as_text() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(".zuul.yaml");
     let path = folder.path().to_str().unwrap();
-    for (bytes, place) in
-        [(&b"- job: {name: \xff\x1b[31m}\n"[..], ".zuul.yaml:1:15"), (b"# \x1b]0;title\x07\n", ".zuul.yaml:1:3")]
-    {
+    for (bytes, place) in [
+        (&b"- job: {name: \xff\x1b[31m}\n"[..], ".zuul.yaml:1:15"),
+        (b"# \x1b]0;title\x07\n", ".zuul.yaml:1:3"),
+    ] {
         std::fs::write(&file, bytes).unwrap();
         for format in ["text", "json", "sarif"] {
             let output = sluice(&["check", path, "--format", format]);
             assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-            assert!(!said(&output).contains(|c: char| c.is_control() && c != '\n'), "{:?}", said(&output));
+            assert!(
+                !said(&output).contains(|c: char| c.is_control() && c != '\n'),
+                "{:?}",
+                said(&output)
+            );
             assert!(format != "text" || said(&output).contains(place), "{}", said(&output));
         }
     }
@@ -199,7 +257,8 @@ fn a_frozen_job_is_shown_with_its_trace() {
     let tenant = folder.path().join("tenant");
     snapshot(&tenant);
     let freeze = |more: &[&str]| {
-        let mut arguments = vec!["freeze", "--tenant", tenant.to_str().unwrap(), "--project", "org/own"];
+        let mut arguments =
+            vec!["freeze", "--tenant", tenant.to_str().unwrap(), "--project", "org/own"];
         arguments.extend(more);
         sluice(&arguments)
     };
@@ -214,19 +273,22 @@ fn a_frozen_job_is_shown_with_its_trace() {
     ] {
         assert!(said(&shown).contains(line), "{line} is missing from:\n{}", said(&shown));
     }
-    let json: Value = serde_json::from_slice(&freeze(&["--json", "--branch", "stable/1"]).stdout).unwrap();
+    let json: Value =
+        serde_json::from_slice(&freeze(&["--json", "--branch", "stable/1"]).stdout).unwrap();
     assert_eq!(json["jobs"][0]["timeout_seconds"], 80, "{json:#}");
     assert_eq!(freeze(&["nothing"]).status.code(), Some(2));
 }
 
-/// Z4.2, Z4.7: jobs of what was pushed are frozen offline as well: a branch's as its changes', a tag's by its whole ref.
+/// Z4.2, Z4.7: jobs of what was pushed are frozen offline as well: a branch's as its changes', a
+/// tag's by its whole ref.
 #[test]
 fn jobs_of_a_branch_and_of_a_tag_are_frozen_offline() {
     let folder = tempfile::tempdir().unwrap();
     let tenant = folder.path().join("tenant");
     snapshot(&tenant);
     let freeze = |more: &[&str]| {
-        let mut arguments = vec!["freeze", "unit", "--tenant", tenant.to_str().unwrap(), "--project", "org/own"];
+        let mut arguments =
+            vec!["freeze", "unit", "--tenant", tenant.to_str().unwrap(), "--project", "org/own"];
         arguments.extend(more);
         sluice(&arguments)
     };
@@ -246,22 +308,36 @@ fn jobs_of_a_branch_and_of_a_tag_are_frozen_offline() {
             said(&shown)
         );
     }
-    for named in [["--ref", "refs/heads/stable/1"], ["--ref", "stable/1"], ["--branch", "stable/1"]] {
+    for named in [["--ref", "refs/heads/stable/1"], ["--ref", "stable/1"], ["--branch", "stable/1"]]
+    {
         let shown = freeze(&named);
         assert!(said(&shown).contains("\"timeout_seconds\": 80"), "{named:?}: {}", said(&shown));
     }
     for (on, seconds) in [("master", 40), ("stable/1", 80)] {
         let shown = freeze(&["--tag", "1.0", "--on", on]);
-        assert!(said(&shown).contains(&format!("\"timeout_seconds\": {seconds}")), "{on}: {}", said(&shown));
+        assert!(
+            said(&shown).contains(&format!("\"timeout_seconds\": {seconds}")),
+            "{on}: {}",
+            said(&shown)
+        );
         assert!(!said(&shown).contains("--on BRANCH"), "{}", said(&shown));
     }
     let both = freeze(&["--tag", "1.0", "--branch", "master"]);
-    assert!(!both.status.success() && said(&both).contains("cannot be used with"), "{}", said(&both));
-    let mut arguments = vec!["freeze", "nothing", "--tenant", tenant.to_str().unwrap(), "--project", "org/own"];
+    assert!(
+        !both.status.success() && said(&both).contains("cannot be used with"),
+        "{}",
+        said(&both)
+    );
+    let mut arguments =
+        vec!["freeze", "nothing", "--tenant", tenant.to_str().unwrap(), "--project", "org/own"];
     arguments.extend(["--tag", "1.0"]);
     let missing = sluice(&arguments);
     assert_eq!(missing.status.code(), Some(2));
-    assert!(said(&missing).contains("does not list a job nothing in check for refs/tags/1.0"), "{}", said(&missing));
+    assert!(
+        said(&missing).contains("does not list a job nothing in check for refs/tags/1.0"),
+        "{}",
+        said(&missing)
+    );
 }
 
 /// Returns what is wrong with a SARIF log, after the rules of version 2.1.0 for what this one has.
@@ -273,23 +349,38 @@ fn faults(log: &Value) -> Vec<String> {
         }
     };
     must(log["version"] == "2.1.0", "version".to_owned());
-    must(log["$schema"].as_str().is_some_and(|uri| uri.starts_with("https://")), "$schema".to_owned());
+    must(
+        log["$schema"].as_str().is_some_and(|uri| uri.starts_with("https://")),
+        "$schema".to_owned(),
+    );
     for run in log["runs"].as_array().into_iter().flatten() {
         let driver = &run["tool"]["driver"];
-        must(driver["name"].as_str().is_some_and(|name| !name.is_empty()), "a tool has a name".to_owned());
         must(
-            ["unicodeCodePoints", "utf16CodeUnits"].contains(&run["columnKind"].as_str().unwrap_or_default()),
+            driver["name"].as_str().is_some_and(|name| !name.is_empty()),
+            "a tool has a name".to_owned(),
+        );
+        must(
+            ["unicodeCodePoints", "utf16CodeUnits"]
+                .contains(&run["columnKind"].as_str().unwrap_or_default()),
             "columnKind".to_owned(),
         );
-        let rules: Vec<&str> =
-            driver["rules"].as_array().into_iter().flatten().filter_map(|rule| rule["id"].as_str()).collect();
+        let rules: Vec<&str> = driver["rules"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|rule| rule["id"].as_str())
+            .collect();
         let mut once = rules.clone();
         once.dedup();
         must(once == rules, format!("rules are there once: {rules:?}"));
         for result in run["results"].as_array().into_iter().flatten() {
-            must(rules.contains(&result["ruleId"].as_str().unwrap_or_default()), format!("a known rule: {result}"));
             must(
-                ["none", "note", "warning", "error"].contains(&result["level"].as_str().unwrap_or_default()),
+                rules.contains(&result["ruleId"].as_str().unwrap_or_default()),
+                format!("a known rule: {result}"),
+            );
+            must(
+                ["none", "note", "warning", "error"]
+                    .contains(&result["level"].as_str().unwrap_or_default()),
                 format!("a level: {result}"),
             );
             must(
@@ -304,7 +395,8 @@ fn faults(log: &Value) -> Vec<String> {
                 format!("a relative URI: {result}"),
             );
             let at = |name: &str| place["region"][name].as_u64().unwrap_or(0);
-            let (start, end) = ((at("startLine"), at("startColumn")), (at("endLine"), at("endColumn")));
+            let (start, end) =
+                ((at("startLine"), at("startColumn")), (at("endLine"), at("endColumn")));
             must(start.0 >= 1 && start.1 >= 1 && end >= start, format!("a region: {result}"));
         }
     }
@@ -312,7 +404,8 @@ fn faults(log: &Value) -> Vec<String> {
     faults
 }
 
-/// Z6.6: what forges are given beside the lines is SARIF as its specification says it, whatever was found where.
+/// Z6.6: what forges are given beside the lines is SARIF as its specification says it, whatever was
+/// found where.
 #[test]
 fn sarif_is_as_its_specification_says() {
     let folder = tempfile::tempdir().unwrap();
@@ -328,22 +421,28 @@ fn sarif_is_as_its_specification_says() {
         std::fs::write(zuul.join(name), text).unwrap();
     }
     let path = folder.path().to_str().unwrap();
-    let log: Value = serde_json::from_slice(&sluice(&["check", path, "--format", "sarif"]).stdout).unwrap();
+    let log: Value =
+        serde_json::from_slice(&sluice(&["check", path, "--format", "sarif"]).stdout).unwrap();
     assert_eq!(faults(&log), Vec::<String>::new(), "{log:#}");
     let results = log["runs"][0]["results"].as_array().unwrap();
     let mut places: Vec<&str> = results
         .iter()
-        .filter_map(|result| result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"].as_str())
+        .filter_map(|result| {
+            result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"].as_str()
+        })
         .collect();
     places.dedup();
     assert!(
-        ["zuul.d/a%20b.yaml", "zuul.d/broken.yaml", "zuul.d/%C3%A4.yaml"].iter().all(|one| places.contains(one)),
+        ["zuul.d/a%20b.yaml", "zuul.d/broken.yaml", "zuul.d/%C3%A4.yaml"]
+            .iter()
+            .all(|one| places.contains(one)),
         "{places:?}"
     );
     assert!(results.iter().any(|result| result["ruleId"] == "not-served"), "{log:#}");
 }
 
-/// README: what is understood and not carried out is told when the configuration is checked, in the directory's own files.
+/// README: what is understood and not carried out is told when the configuration is checked, in the
+/// directory's own files.
 #[test]
 fn what_is_not_carried_out_is_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -356,12 +455,21 @@ fn what_is_not_carried_out_is_told() {
     let alone = sluice(&["check", own.to_str().unwrap()]);
     assert_eq!(alone.status.code(), Some(0), "warnings are no errors: {}", said(&alone));
     assert!(said(&alone).contains("tokens are not issued yet"), "{}", said(&alone));
-    assert!(!said(&alone).contains("no provider of the tenant"), "nobody knows the tenant's: {}", said(&alone));
+    assert!(
+        !said(&alone).contains("no provider of the tenant"),
+        "nobody knows the tenant's: {}",
+        said(&alone)
+    );
     let within = sluice(&["check", own.to_str().unwrap(), "--tenant", tenant.to_str().unwrap()]);
-    assert!(said(&within).contains("no provider of the tenant offers nowhere"), "{}", said(&within));
+    assert!(
+        said(&within).contains("no provider of the tenant offers nowhere"),
+        "{}",
+        said(&within)
+    );
 }
 
-/// Z2.2, Z6.6: the tenants' file is checked before it is loaded, by its own words; which connections there are only the system knows.
+/// Z2.2, Z6.6: the tenants' file is checked before it is loaded, by its own words; which
+/// connections there are only the system knows.
 #[test]
 fn a_tenants_file_is_checked_by_itself() {
     let folder = tempfile::tempdir().unwrap();
@@ -383,11 +491,20 @@ fn a_tenants_file_is_checked_by_itself() {
     assert_eq!(wrong.status.code(), Some(1), "{}", said(&wrong));
     assert!(said(&wrong).contains("main.yaml:6"), "{}", said(&wrong));
     assert!(said(&wrong).contains("did you mean \"untrusted-projects\"?"), "{}", said(&wrong));
-    let json: Value = serde_json::from_slice(&sluice(&["check", path, "--format", "json"]).stdout).unwrap();
-    assert_eq!((&json["findings"][0]["line"], &json["findings"][0]["path"]), (&6.into(), &"main.yaml".into()));
-    let including = sound.replace("    source:", "    include: [global.yaml, other.yaml]\n    source:");
+    let json: Value =
+        serde_json::from_slice(&sluice(&["check", path, "--format", "json"]).stdout).unwrap();
+    assert_eq!(
+        (&json["findings"][0]["line"], &json["findings"][0]["path"]),
+        (&6.into(), &"main.yaml".into())
+    );
+    let including =
+        sound.replace("    source:", "    include: [global.yaml, other.yaml]\n    source:");
     std::fs::write(&main, including).unwrap();
-    std::fs::write(folder.path().join("global.yaml"), "- job:\n    name: base\n    parrent: null\n").unwrap();
+    std::fs::write(
+        folder.path().join("global.yaml"),
+        "- job:\n    name: base\n    parrent: null\n",
+    )
+    .unwrap();
     let checked = sluice(&["check", path]);
     assert_eq!(checked.status.code(), Some(1), "{}", said(&checked));
     assert!(said(&checked).contains("global.yaml:3"), "{}", said(&checked));
@@ -400,7 +517,8 @@ fn a_tenants_file_is_checked_by_itself() {
     assert!(said(&nothing).contains("is the tenants' file, name it"), "{}", said(&nothing));
 }
 
-/// Z2.5, Z4.9: what lies beside the tenants' file for jobs of included files is looked at with it, and what could not be stored is told.
+/// Z2.5, Z4.9: what lies beside the tenants' file for jobs of included files is looked at with it,
+/// and what could not be stored is told.
 #[test]
 fn playbooks_beside_the_tenants_file_are_looked_at_with_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -416,12 +534,25 @@ fn playbooks_beside_the_tenants_file_are_looked_at_with_it() {
     let checked = sluice(&["check", path]);
     assert_eq!(checked.status.code(), Some(0), "{}", said(&checked));
     assert!(said(&checked).contains("global.yaml:"), "{}", said(&checked));
-    assert!(said(&checked).contains("There is no playbook \"archive\" below playbooks/"), "{}", said(&checked));
-    assert!(!said(&checked).contains("There is no playbook \"playbooks/base.yaml\""), "{}", said(&checked));
-    std::os::unix::fs::symlink("../main.yaml", folder.path().join("playbooks/archive.yaml")).unwrap();
+    assert!(
+        said(&checked).contains("There is no playbook \"archive\" below playbooks/"),
+        "{}",
+        said(&checked)
+    );
+    assert!(
+        !said(&checked).contains("There is no playbook \"playbooks/base.yaml\""),
+        "{}",
+        said(&checked)
+    );
+    std::os::unix::fs::symlink("../main.yaml", folder.path().join("playbooks/archive.yaml"))
+        .unwrap();
     let refused = sluice(&["check", path]);
     assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
-    assert!(said(&refused).contains("playbooks/archive.yaml is a link to ../main.yaml"), "{}", said(&refused));
+    assert!(
+        said(&refused).contains("playbooks/archive.yaml is a link to ../main.yaml"),
+        "{}",
+        said(&refused)
+    );
 }
 
 /// The hook for pre-commit looks at the files that are read for configuration, and at no others.
@@ -430,7 +561,10 @@ fn the_hook_runs_for_the_files_that_are_read() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.pre-commit-hooks.yaml");
     let text = std::fs::read_to_string(file).unwrap();
     let hook = sluice_config::yaml::compose(&text).unwrap().to_json()[0].clone();
-    assert_eq!((hook["entry"].as_str(), hook["pass_filenames"].as_bool()), (Some("sluice check"), Some(false)));
+    assert_eq!(
+        (hook["entry"].as_str(), hook["pass_filenames"].as_bool()),
+        (Some("sluice check"), Some(false))
+    );
     let files = sluice_config::Pattern::new(hook["files"].as_str().unwrap()).unwrap();
     let paths = [
         "zuul.yaml",

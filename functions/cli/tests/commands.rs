@@ -24,7 +24,8 @@ impl Up {
         install();
         let port = free_port();
         let mut command = sluice(data, &["up", "--listen", &format!("127.0.0.1:{port}")]);
-        let mut child = command.args(more).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            command.args(more).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap());
         let (mut line, mut first) = (String::new(), String::new());
         while !line.contains("Ctrl-C stops everything") {
@@ -41,7 +42,8 @@ impl Up {
 
     /// Asks it to stop and returns how it ended, with the last it said.
     fn stop(mut self) -> (ExitStatus, String) {
-        let told = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
+        let told =
+            Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
         assert!(told.success());
         let mut rest = String::new();
         self.said.read_to_string(&mut rest).unwrap();
@@ -69,15 +71,21 @@ fn free_port() -> u16 {
     let free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     // Tests run side by side: each looks from a place of its own.
     static STARTED: AtomicU16 = AtomicU16::new(0);
-    let place = u16::try_from(std::process::id() % 80).unwrap() * 10 + STARTED.fetch_add(1, Ordering::SeqCst) % 10;
-    // Below those that the system gives to connections: between this look and the listening somebody may get one.
+    let place = u16::try_from(std::process::id() % 80).unwrap() * 10
+        + STARTED.fetch_add(1, Ordering::SeqCst) % 10;
+    // Below those that the system gives to connections: between this look and the listening
+    // somebody may get one.
     let first = 21_000 + place * 14;
     (first..32_750).step_by(14).find(|port| (*port..port + 3).all(free)).unwrap()
 }
 
 fn sluice(data: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
-    command.args(arguments).env("SLUICE_DATA", data).env_remove("SLUICE_TABLE").env_remove("SLUICE_WEB");
+    command
+        .args(arguments)
+        .env("SLUICE_DATA", data)
+        .env_remove("SLUICE_TABLE")
+        .env_remove("SLUICE_WEB");
     command
 }
 
@@ -101,7 +109,12 @@ fn get_by(port: u16, path: &str, host: &str) -> String {
 
 fn run_with_input(data: &Path, arguments: &[&str], input: &str) -> Output {
     let mut command = sluice(data, arguments);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     child.wait_with_output().unwrap()
 }
@@ -116,34 +129,56 @@ fn err(output: &Output) -> String {
 
 /// Reads an answer that is meant for programs.
 fn json(output: &Output) -> serde_json::Value {
-    serde_json::from_str(&out(output)).unwrap_or_else(|error| panic!("{error}: {}{}", out(output), err(output)))
+    serde_json::from_str(&out(output))
+        .unwrap_or_else(|error| panic!("{error}: {}{}", out(output), err(output)))
 }
 
-/// C4, C5: what an operator stores is there after a stop and after a second start, and secrets are shown nowhere.
+/// C4, C5: what an operator stores is there after a stop and after a second start, and secrets are
+/// shown nowhere.
 #[test]
 fn connections_are_added_rotated_and_kept_over_a_restart() {
     let data = TempDir::new().unwrap();
     let up = Up::start(data.path(), &["--no-forge"]);
     // The forge is not asked: it is far away.
-    let add = ["connection", "add", "hub", "--no-check", "--token-file", "-", "--webhook-secret-file"];
+    let add =
+        ["connection", "add", "hub", "--no-check", "--token-file", "-", "--webhook-secret-file"];
     let secret = data.path().join("secret");
     std::fs::write(&secret, "a webhook secret\n").unwrap();
-    let added = run_with_input(data.path(), &[&add[..], &[secret.to_str().unwrap()]].concat(), "a token\n");
+    let added =
+        run_with_input(data.path(), &[&add[..], &[secret.to_str().unwrap()]].concat(), "a token\n");
     assert!(added.status.success(), "{}", err(&added));
     assert!(out(&added).contains("api/connection/hub/payload"));
     let listed = run(data.path(), &["connection", "list"]);
-    assert!(out(&listed).contains("hub: github at github.com (https://api.github.com), a token, 1 webhook secret(s)"));
+    assert!(out(&listed).contains(
+        "hub: github at github.com (https://api.github.com), a token, 1 webhook secret(s)"
+    ));
     let rows = json(&run(data.path(), &["connection", "list", "--format", "json"]));
-    let hub = rows["connections"].as_array().unwrap().iter().find(|row| row["name"] == "hub").unwrap();
-    assert_eq!((hub["driver"].as_str(), hub["has_token"].as_bool()), (Some("github"), Some(true)), "{hub}");
+    let hub =
+        rows["connections"].as_array().unwrap().iter().find(|row| row["name"] == "hub").unwrap();
+    assert_eq!(
+        (hub["driver"].as_str(), hub["has_token"].as_bool()),
+        (Some("github"), Some(true)),
+        "{hub}"
+    );
     assert_eq!(hub["webhook_secrets"].as_u64(), Some(1), "{hub}");
-    let rotated =
-        run_with_input(data.path(), &["connection", "rotate", "hub", "--webhook-secret-file", "-"], "another\n");
+    let rotated = run_with_input(
+        data.path(),
+        &["connection", "rotate", "hub", "--webhook-secret-file", "-"],
+        "another\n",
+    );
     assert!(rotated.status.success(), "{}", err(&rotated));
-    let unknown = run_with_input(data.path(), &["connection", "rotate", "nub", "--token-file", "-"], "x\n");
-    assert!(err(&unknown).contains("there is no connection nub; there are: ec2, hub"), "{}", err(&unknown));
+    let unknown =
+        run_with_input(data.path(), &["connection", "rotate", "nub", "--token-file", "-"], "x\n");
+    assert!(
+        err(&unknown).contains("there is no connection nub; there are: ec2, hub"),
+        "{}",
+        err(&unknown)
+    );
     let both = ["connection", "add", "hub", "--token-file", "-", "--webhook-secret-file", "-"];
-    assert!(err(&run_with_input(data.path(), &both, "x\n")).contains("standard input can hold one secret"));
+    assert!(
+        err(&run_with_input(data.path(), &both, "x\n"))
+            .contains("standard input can hold one secret")
+    );
     let (status, said) = up.stop();
     assert!(status.success() && said.contains("Nothing is lost"), "{said}");
 
@@ -152,12 +187,17 @@ fn connections_are_added_rotated_and_kept_over_a_restart() {
     let again = Up::start(data.path(), &["--no-forge"]);
     let listed = out(&run(data.path(), &["connection", "list"]));
     assert!(
-        listed.contains("hub: github") && listed.contains("ssh-ed25519 ") && listed.contains("2 webhook secret(s)"),
+        listed.contains("hub: github")
+            && listed.contains("ssh-ed25519 ")
+            && listed.contains("2 webhook secret(s)"),
         "{listed}"
     );
     let log = std::fs::read_to_string(data.path().join("sluice.log")).unwrap();
     for text in [listed, log] {
-        assert!(!text.contains("a token\n") && !text.contains("a webhook secret"), "a secret is shown");
+        assert!(
+            !text.contains("a token\n") && !text.contains("a webhook secret"),
+            "a secret is shown"
+        );
     }
     let removed = run(data.path(), &["connection", "remove", "hub"]);
     assert!(removed.status.success(), "{}", err(&removed));
@@ -165,25 +205,35 @@ fn connections_are_added_rotated_and_kept_over_a_restart() {
     assert!(again.stop().0.success());
 }
 
-/// C5: a newcomer gives the usual name to a forge of his own; neither his token nor the samples are lost by it.
+/// C5: a newcomer gives the usual name to a forge of his own; neither his token nor the samples are
+/// lost by it.
 #[test]
 fn the_connection_of_the_forge_beside_the_system_is_not_given_away() {
     let data = TempDir::new().unwrap();
     let up = Up::start(data.path(), &[]);
     let secret = data.path().join("secret");
     std::fs::write(&secret, "a webhook secret\n").unwrap();
-    let add = ["connection", "add", "github", "--no-check", "--token-file", "-", "--webhook-secret-file"];
+    let add =
+        ["connection", "add", "github", "--no-check", "--token-file", "-", "--webhook-secret-file"];
     let add = [&add[..], &[secret.to_str().unwrap()]].concat();
     let refused = run_with_input(data.path(), &add, "a token\n");
     assert!(err(&refused).contains("--no-forge"), "{}", err(&refused));
     // A token of the forge beside us can be tried: it tells whose it is.
     let forge = format!("http://127.0.0.1:{}", up.port + 1);
     let header = std::fs::read_to_string(data.path().join("ada.header")).unwrap();
-    let token = header.lines().find_map(|line| line.strip_prefix("Authorization: Bearer ")).unwrap();
-    let tried = ["connection", "add", "mine", "--git-url", &forge, "--api-url", &format!("{forge}/api/v3")];
-    let tried = [&tried[..], &["--token-file", "-", "--webhook-secret-file", secret.to_str().unwrap()]].concat();
+    let token =
+        header.lines().find_map(|line| line.strip_prefix("Authorization: Bearer ")).unwrap();
+    let tried =
+        ["connection", "add", "mine", "--git-url", &forge, "--api-url", &format!("{forge}/api/v3")];
+    let tried =
+        [&tried[..], &["--token-file", "-", "--webhook-secret-file", secret.to_str().unwrap()]]
+            .concat();
     let wrong = run_with_input(data.path(), &tried, "no token of anybody\n");
-    assert!(err(&wrong).contains("does not accept this token; nothing was stored"), "{}", err(&wrong));
+    assert!(
+        err(&wrong).contains("does not accept this token; nothing was stored"),
+        "{}",
+        err(&wrong)
+    );
     let right = run_with_input(data.path(), &tried, &format!("{token}\n"));
     assert!(out(&right).contains("acts as ada"), "{}", err(&right));
     assert!(up.stop().0.success());
@@ -194,7 +244,10 @@ fn the_connection_of_the_forge_beside_the_system_is_not_given_away() {
     assert!(alone.stop().0.success());
     let again = Up::start(data.path(), &[]);
     let listed = out(&run(data.path(), &["connection", "list"]));
-    assert!(listed.contains("github: github at github.com"), "the next start put the forge in its place: {listed}");
+    assert!(
+        listed.contains("github: github at github.com"),
+        "the next start put the forge in its place: {listed}"
+    );
     assert!(again.stop().0.success());
 }
 
@@ -207,30 +260,44 @@ fn everything_moves_to_other_ports_together() {
     assert!(first.stop().0.success());
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, before + 2)).unwrap();
     let refused = run(data.path(), &["up", "--listen", &format!("127.0.0.1:{before}")]);
-    assert!(err(&refused).contains(&format!("port {} of 127.0.0.1", before + 2)), "{}", err(&refused));
+    assert!(
+        err(&refused).contains(&format!("port {} of 127.0.0.1", before + 2)),
+        "{}",
+        err(&refused)
+    );
     assert!(err(&refused).contains("--listen 127.0.0.1:PORT"), "{}", err(&refused));
     drop(taken);
     let second = Up::start(data.path(), &[]);
     assert_ne!(second.port, before);
     let credentials = std::fs::read_to_string(data.path().join("git-credentials")).unwrap();
-    assert!(credentials.contains(&format!("@127.0.0.1:{}", second.port + 1)), "the forge moved too");
+    assert!(
+        credentials.contains(&format!("@127.0.0.1:{}", second.port + 1)),
+        "the forge moved too"
+    );
     let log = std::fs::read_to_string(data.path().join("sluice.log")).unwrap();
     assert!(!log.contains('\u{1b}'), "no colours in a file");
     assert!(log.contains("webhooks follow"), "{log}");
     assert!(second.stop().0.success());
 }
 
-/// C4: what a newcomer is told to type works as it is printed, and what becomes of his change is told where he started the system.
+/// C4: what a newcomer is told to type works as it is printed, and what becomes of his change is
+/// told where he started the system.
 #[test]
 fn the_printed_first_steps_propose_a_change_that_is_followed() {
     let data = TempDir::new().unwrap();
     let up = Up::start(data.path(), &[]);
     // A change that is proposed before its tenant was read is found by the sweep, much later.
-    let is_read = (0..400).map(|_| out(&run(data.path(), &["tenant", "show"]))).any(|shown| shown.contains("org/two"));
+    let is_read = (0..400)
+        .map(|_| out(&run(data.path(), &["tenant", "show"])))
+        .any(|shown| shown.contains("org/two"));
     assert!(is_read, "the sample's tenant is read");
     let steps: Vec<&str> = up.first.lines().filter_map(|line| line.strip_prefix("  ")).collect();
-    let begins = steps.iter().position(|step| step.starts_with("git clone")).expect("the first steps are printed");
-    let until_proposed = steps[begins..].iter().take_while(|step| !step.contains("/reviews")).copied();
+    let begins = steps
+        .iter()
+        .position(|step| step.starts_with("git clone"))
+        .expect("the first steps are printed");
+    let until_proposed =
+        steps[begins..].iter().take_while(|step| !step.contains("/reviews")).copied();
     let script = until_proposed.collect::<Vec<_>>().join("\n");
     let home = TempDir::new().unwrap();
     let typed = Command::new("bash")
@@ -238,7 +305,11 @@ fn the_printed_first_steps_propose_a_change_that_is_followed() {
         .current_dir(home.path())
         .env("HOME", home.path())
         .envs([("GIT_AUTHOR_NAME", "Ada"), ("GIT_AUTHOR_EMAIL", "ada@example.org")])
-        .envs([("GIT_COMMITTER_NAME", "Ada"), ("GIT_COMMITTER_EMAIL", "ada@example.org"), ("no_proxy", "127.0.0.1")])
+        .envs([
+            ("GIT_COMMITTER_NAME", "Ada"),
+            ("GIT_COMMITTER_EMAIL", "ada@example.org"),
+            ("no_proxy", "127.0.0.1"),
+        ])
         .output()
         .unwrap();
     assert!(typed.status.success(), "{script}\n{}", err(&typed));
@@ -248,19 +319,44 @@ fn the_printed_first_steps_propose_a_change_that_is_followed() {
     assert!(explained.is_some(), "the change is taken in");
     let of_job = run(data.path(), &["explain", "one#1", "--job", "no-such-job"]);
     assert!(err(&of_job).contains("does not list a job no-such-job in check"), "{}", err(&of_job));
-    let dequeue = ["dequeue", "--pipeline", "check", "--project", "org/one", "--change", "1", "--reason", "it hangs"];
+    let dequeue = [
+        "dequeue",
+        "--pipeline",
+        "check",
+        "--project",
+        "org/one",
+        "--change",
+        "1",
+        "--reason",
+        "it hangs",
+    ];
     let taken = run(data.path(), &dequeue);
     assert!(taken.status.success(), "{}", err(&taken));
     let told = out(&taken);
-    assert!(told.contains("org/one#1 left check: DEQUEUED: an operator took it out: it hangs"), "{told}");
+    assert!(
+        told.contains("org/one#1 left check: DEQUEUED: an operator took it out: it hangs"),
+        "{told}"
+    );
     let again = run(data.path(), &dequeue);
-    assert!(!again.status.success() && err(&again).contains("is not in the pipeline check"), "{}", err(&again));
+    assert!(
+        !again.status.success() && err(&again).contains("is not in the pipeline check"),
+        "{}",
+        err(&again)
+    );
     let gone = (0..400).map(|_| out(&run(data.path(), &["explain", "one#1"])));
-    let gone = gone.into_iter().find(|told| told.contains("DEQUEUED")).expect("the change is taken out");
-    assert!(gone.contains("an operator took it out: it hangs") && gone.contains(" took it out: it hangs"), "{gone}");
+    let gone =
+        gone.into_iter().find(|told| told.contains("DEQUEUED")).expect("the change is taken out");
+    assert!(
+        gone.contains("an operator took it out: it hangs")
+            && gone.contains(" took it out: it hangs"),
+        "{gone}"
+    );
     let (status, said) = up.stop();
     assert!(status.success());
-    assert!(said.contains("org/one#1 entered check") && said.contains("org/one#1 left check: DEQUEUED"), "{said}");
+    assert!(
+        said.contains("org/one#1 entered check") && said.contains("org/one#1 left check: DEQUEUED"),
+        "{said}"
+    );
 }
 
 /// An answer that nobody reads to its end is no panic.
@@ -268,31 +364,42 @@ fn the_printed_first_steps_propose_a_change_that_is_followed() {
 fn a_reader_that_goes_away_ends_a_command_quietly() {
     let data = TempDir::new().unwrap();
     let up = Up::start(data.path(), &["--no-forge"]);
-    let mut child =
-        sluice(data.path(), &["connection", "list"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = sluice(data.path(), &["connection", "list"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.success(), err(&output).as_str()), (true, ""));
     assert!(up.stop().0.success());
 }
 
-/// C4, Z5.2: functions run as processes answer as those in this one do; the sample repositories are a tenant at once.
+/// C4, Z5.2: functions run as processes answer as those in this one do; the sample repositories are
+/// a tenant at once.
 #[test]
 fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_processes() {
     let data = TempDir::new().unwrap();
     let up = Up::start(data.path(), &["--processes"]);
     // The configuration is read by functions; how long that takes is theirs to say.
-    let shown = (0..200).map(|_| out(&run(data.path(), &["tenant", "show"]))).find(|shown| shown.contains("org/two"));
+    let shown = (0..200)
+        .map(|_| out(&run(data.path(), &["tenant", "show"])))
+        .find(|shown| shown.contains("org/two"));
     let shown = shown.expect("the tenant is read");
     assert!(shown.contains("check, gate") && shown.contains("no configuration errors"), "{shown}");
     let status = out(&run(data.path(), &["status"]));
-    assert!(status.contains("tenant demo") && status.contains("gate (dependent)\n    nothing"), "{status}");
-    let of = |arguments: &[&str]| json(&run(data.path(), &[arguments, &["--format", "json"]].concat()));
+    assert!(
+        status.contains("tenant demo") && status.contains("gate (dependent)\n    nothing"),
+        "{status}"
+    );
+    let of =
+        |arguments: &[&str]| json(&run(data.path(), &[arguments, &["--format", "json"]].concat()));
     let told = of(&["status"]);
     let names = [&told[0]["tenant"], &told[0]["board"]["tenant"]].map(|name| name.as_str());
     assert_eq!(names, [Some("demo"), Some("demo")], "{told}");
     let told = of(&["tenant", "show"]);
-    let has_two = told["projects"].as_array().unwrap().iter().any(|project| project["name"] == "org/two");
+    let has_two =
+        told["projects"].as_array().unwrap().iter().any(|project| project["name"] == "org/two");
     assert!(has_two && told["config_errors"].is_array(), "{told}");
     for list in ["quarantine", "autohold-list"] {
         assert_eq!(of(&[list]).as_array().map(Vec::len), Some(0), "{list}");
@@ -300,9 +407,14 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
     let explained = run(data.path(), &["explain", "org/one#7"]);
     assert!(err(&explained).contains("has not seen org/one#7"), "{}", err(&explained));
     let wrong = data.path().join("main.yaml");
-    std::fs::write(&wrong, "- tenant: {name: t, source: {nowhere: {config-projects: [a/b]}}}\n").unwrap();
+    std::fs::write(&wrong, "- tenant: {name: t, source: {nowhere: {config-projects: [a/b]}}}\n")
+        .unwrap();
     let refused = run(data.path(), &["tenant", "load", wrong.to_str().unwrap()]);
-    assert!(!refused.status.success() && err(&refused).contains("was not stored"), "{}", err(&refused));
+    assert!(
+        !refused.status.success() && err(&refused).contains("was not stored"),
+        "{}",
+        err(&refused)
+    );
     let nobody = data.path().join("empty.yaml");
     std::fs::write(&nobody, "[]\n").unwrap();
     let refused = run(data.path(), &["tenant", "load", nobody.to_str().unwrap()]);
@@ -320,11 +432,15 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
     let brought = sluice_keys::ProjectKey::generate().unwrap();
     let pem = data.path().join("brought.pem");
     std::fs::write(&pem, brought.to_pem().unwrap().expose()).unwrap();
-    let import = |project: &str| run(data.path(), &["secret", "import", project, pem.to_str().unwrap()]);
+    let import =
+        |project: &str| run(data.path(), &["secret", "import", project, pem.to_str().unwrap()]);
     for _ in 0..2 {
         let imported = import("org/two");
         assert!(imported.status.success(), "{}", err(&imported));
-        assert_eq!(out(&run(data.path(), &["secret", "key", "org/two"])), brought.public().to_pem().unwrap());
+        assert_eq!(
+            out(&run(data.path(), &["secret", "key", "org/two"])),
+            brought.public().to_pem().unwrap()
+        );
     }
     let refused = import("org/one");
     assert!(err(&refused).contains("has another key pair already"), "{}", err(&refused));
@@ -334,7 +450,12 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
     let reloaded = run(data.path(), &["tenant", "reload", "demo"]);
     assert!(reloaded.status.success(), "{}", err(&reloaded));
     let all = run(data.path(), &["tenant", "reload", "--all"]);
-    assert!(all.status.success() && out(&all).contains("tenant demo: "), "{}{}", out(&all), err(&all));
+    assert!(
+        all.status.success() && out(&all).contains("tenant demo: "),
+        "{}{}",
+        out(&all),
+        err(&all)
+    );
     let nothing = run(data.path(), &["tenant", "reload"]);
     assert!(!nothing.status.success() && err(&nothing).contains("TENANT"), "{}", err(&nothing));
     let second = run(data.path(), &["up", "--listen", &format!("127.0.0.1:{}", up.port + 5)]);
@@ -343,7 +464,8 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
     assert!(status.success(), "{said}");
 }
 
-/// R03, C16: a newcomer puts his own tenant in the place of the sample's; what goes is said, and what cannot be read too.
+/// R03, C16: a newcomer puts his own tenant in the place of the sample's; what goes is said, and
+/// what cannot be read too.
 #[test]
 fn another_main_configuration_says_what_goes_and_what_cannot_be_read() {
     let data = TempDir::new().unwrap();
@@ -356,7 +478,9 @@ fn another_main_configuration_says_what_goes_and_what_cannot_be_read() {
     .unwrap();
     let main = main.to_str().unwrap();
     // The sample's tenant is there once it is read.
-    let listed = (0..200).map(|_| out(&run(data.path(), &["status"]))).any(|shown| shown.contains("tenant demo"));
+    let listed = (0..200)
+        .map(|_| out(&run(data.path(), &["status"])))
+        .any(|shown| shown.contains("tenant demo"));
     assert!(listed);
     let refused = run(data.path(), &["tenant", "load", main]);
     assert!(err(&refused).contains("leaves out what is a tenant now: demo"), "{}", err(&refused));
@@ -367,13 +491,22 @@ fn another_main_configuration_says_what_goes_and_what_cannot_be_read() {
     assert!(told.contains("org/missing cannot be read"), "{told}");
     let shown = out(&run(data.path(), &["tenant", "show"]));
     assert!(
-        shown.contains("tenant mine") && shown.contains("org/missing (github, untrusted), CANNOT BE READ"),
+        shown.contains("tenant mine")
+            && shown.contains("org/missing (github, untrusted), CANNOT BE READ"),
         "{shown}"
     );
     let gone = run(data.path(), &["tenant", "show", "demo"]);
-    assert!(err(&gone).contains("sluice: there is no tenant demo; there are: mine"), "{}", err(&gone));
+    assert!(
+        err(&gone).contains("sluice: there is no tenant demo; there are: mine"),
+        "{}",
+        err(&gone)
+    );
     let status = run(data.path(), &["status", "--tenant", "demo"]);
-    assert!(err(&status).contains("sluice: there is no tenant demo; there are: mine"), "{}", err(&status));
+    assert!(
+        err(&status).contains("sluice: there is no tenant demo; there are: mine"),
+        "{}",
+        err(&status)
+    );
     let nowhere = ["dequeue", "--pipeline", "gate", "--project", "org/one", "--change", "7"];
     assert!(err(&run(data.path(), &nowhere)).contains("is not in the pipeline gate of mine"));
     let thaw = ["queue", "thaw", "mine", "gate", "integrated", "--reason", "looked"];
@@ -397,6 +530,10 @@ fn mistakes_are_answered_with_what_to_do() {
     ];
     for (arguments, told) in cases {
         let output = run(data.path(), arguments);
-        assert!(!output.status.success() && err(&output).contains(told), "{arguments:?}: {}", err(&output));
+        assert!(
+            !output.status.success() && err(&output).contains(told),
+            "{arguments:?}: {}",
+            err(&output)
+        );
     }
 }

@@ -1,10 +1,11 @@
 //! Puts a build's logs into object storage (Z7.4).
 //!
-//! Playbooks wrote them, and anybody may read them afterwards: nothing outside of the build's own logs may get among them,
-//! and no amount of them may use up the executor that other builds run on (Z7.5).
+//! Playbooks wrote them, and anybody may read them afterwards: nothing outside of the build's own
+//! logs may get among them, and no amount of them may use up the executor that other builds run on
+//! (Z7.5).
 //!
-//! Small files, the log among them, are stored together by one call ([`sluice_records::logs`]), before the large ones: whoever dies
-//! between the calls has stored what people look at first.
+//! Small files, the log among them, are stored together by one call ([`sluice_records::logs`]),
+//! before the large ones: whoever dies between the calls has stored what people look at first.
 
 use crate::beneath;
 use crate::jobdir::log_path;
@@ -26,33 +27,38 @@ const FILES_MAX: usize = 2_000;
 /// Directories that are looked into, and how deep they may lie.
 const DIRECTORIES_MAX: usize = 5_000;
 const DEPTH_MAX: usize = 40;
-/// Bytes of one file: as much as the log itself may have. A larger one is left out, whatever it holds on disk.
+/// Bytes of one file: as much as the log itself may have. A larger one is left out, whatever it
+/// holds on disk.
 const FILE_BYTES_MAX: u64 = 256 << 20;
-/// Bytes of those files of one build that are not small, together; the log comes first and is always kept.
+/// Bytes of those files of one build that are not small, together; the log comes first and is
+/// always kept.
 const BUILD_BYTES_MAX: u64 = 2 << 30;
-/// Bytes of a file that is stored with others, and of all that one build stores so: the API reads them whole. Any other file is an
-/// object of its own.
+/// Bytes of a file that is stored with others, and of all that one build stores so: the API reads
+/// them whole. Any other file is an object of its own.
 const PACKED_FILE_BYTES_MAX: u64 = 256 << 10;
 const PACKED_BYTES_MAX: u64 = 1 << 20;
-/// MiB of files that all builds of this process hold in memory at once; a build's small files come on top, which is one each.
+/// MiB of files that all builds of this process hold in memory at once; a build's small files come
+/// on top, which is one each.
 const MEMORY_MIB: u32 = 512;
 
 static MEMORY: Semaphore = Semaphore::const_new(MEMORY_MIB as usize);
 
-/// Uploads the log and everything below `work/logs` of the job directory at `root`, and returns the address to read it from,
-/// which begins with `address`; `None` when there is nothing, or it failed.
+/// Uploads the log and everything below `work/logs` of the job directory at `root`, and returns the
+/// address to read it from, which begins with `address`; `None` when there is nothing, or it
+/// failed.
 ///
 /// A failed upload never changes a build's result: what was tested was tested.
 pub async fn archive(ports: &Ports, build: &BuildId, root: &Path, address: &str) -> Option<String> {
     let (of, at) = (build.clone(), root.to_owned());
     // In one go beside the other work: most builds leave a few small files and no other.
-    let Sorted { packed, mut small, mut alone } = match tokio::task::spawn_blocking(move || sort(&of, &at)).await {
-        Ok(sorted) => sorted,
-        Err(error) => {
-            tracing::error!(%build, %error, "the logs could not be read, and are not archived");
-            return None;
-        }
-    };
+    let Sorted { packed, mut small, mut alone } =
+        match tokio::task::spawn_blocking(move || sort(&of, &at)).await {
+            Ok(sorted) => sorted,
+            Err(error) => {
+                tracing::error!(%build, %error, "the logs could not be read, and are not archived");
+                return None;
+            }
+        };
     let mut stored_any = false;
     if !packed.is_empty() {
         match logs::store_packed(ports, build, &packed).await {
@@ -78,7 +84,9 @@ pub async fn archive(ports: &Ports, build: &BuildId, root: &Path, address: &str)
         let key = logs::key(build, &path.to_string_lossy());
         match ports.objects.put(&key, held.content, PutMode::Always, content_type(&path)).await {
             Ok(_) => stored_any = true,
-            Err(error) => tracing::error!(%build, file = %path.display(), %error, "a log could not be archived"),
+            Err(error) => {
+                tracing::error!(%build, file = %path.display(), %error, "a log could not be archived")
+            }
         }
     }
     stored_any.then(|| format!("{address}{build}/"))
@@ -95,7 +103,8 @@ struct Sorted {
     alone: Vec<PathBuf>,
 }
 
-/// Reads small files, as far as one object holds them, and tells which are to be stored by themselves. It blocks.
+/// Reads small files, as far as one object holds them, and tells which are to be stored by
+/// themselves. It blocks.
 fn sort(build: &BuildId, root: &Path) -> Sorted {
     // The log as it was written: what lies under its name below work/logs may be a playbook's.
     let mut paths = vec![PathBuf::from(LOG)];
@@ -119,13 +128,16 @@ fn sort(build: &BuildId, root: &Path) -> Sorted {
                 sorted.packed.add(path.to_string_lossy().into_owned(), content);
                 sorted.small.push(path);
             }
-            Err(error) => tracing::warn!(%build, file = %path.display(), %error, "a log is not archived"),
+            Err(error) => {
+                tracing::warn!(%build, file = %path.display(), %error, "a log is not archived")
+            }
         }
     }
     sorted
 }
 
-/// Returns the ordinary files below `work/logs` of the job directory at `root`: paths relative to it, sorted.
+/// Returns the ordinary files below `work/logs` of the job directory at `root`: paths relative to
+/// it, sorted.
 pub fn files(root: &Path) -> Vec<PathBuf> {
     let logs = root.join("work/logs");
     let (mut found, mut waiting, mut looked_into) = (Vec::new(), vec![PathBuf::new()], 0);
@@ -135,7 +147,8 @@ pub fn files(root: &Path) -> Vec<PathBuf> {
             tracing::warn!(logs = %logs.display(), "too many logs: the rest is left out");
             break;
         }
-        let Ok(directory) = beneath::open_directory(&logs, &path).and_then(|directory| Ok(Dir::read_from(directory)?))
+        let Ok(directory) = beneath::open_directory(&logs, &path)
+            .and_then(|directory| Ok(Dir::read_from(directory)?))
         else {
             continue;
         };
@@ -143,7 +156,9 @@ pub fn files(root: &Path) -> Vec<PathBuf> {
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             match entry.file_type() {
                 _ if name == "." || name == ".." => {}
-                FileType::Directory if path.components().count() < DEPTH_MAX => waiting.push(path.join(name)),
+                FileType::Directory if path.components().count() < DEPTH_MAX => {
+                    waiting.push(path.join(name))
+                }
                 FileType::RegularFile if found.len() < FILES_MAX => found.push(path.join(name)),
                 // Links are left out: what they lead to may lie outside of the logs.
                 _ => {}
@@ -185,7 +200,10 @@ fn open(root: &Path, path: &Path, left: u64) -> std::io::Result<Opened> {
     // Of the log, the beginning is better than nothing.
     let bytes = if path == Path::new(LOG) { size.min(FILE_BYTES_MAX) } else { size };
     if bytes > FILE_BYTES_MAX.min(left) {
-        return Err(Error::other(format!("it has {bytes} bytes, and {} are left for it", FILE_BYTES_MAX.min(left))));
+        return Err(Error::other(format!(
+            "it has {bytes} bytes, and {} are left for it",
+            FILE_BYTES_MAX.min(left)
+        )));
     }
     Ok(Opened { file, bytes })
 }
@@ -193,9 +211,11 @@ fn open(root: &Path, path: &Path, left: u64) -> std::io::Result<Opened> {
 impl Opened {
     /// Returns what is in the file, once there is memory for it.
     async fn read(self) -> std::io::Result<Held> {
-        let mib = u32::try_from(self.bytes >> 20).unwrap_or(MEMORY_MIB).saturating_add(1).min(MEMORY_MIB);
+        let mib =
+            u32::try_from(self.bytes >> 20).unwrap_or(MEMORY_MIB).saturating_add(1).min(MEMORY_MIB);
         let memory = MEMORY.acquire_many(mib).await.map_err(Error::other)?;
-        let content = tokio::task::spawn_blocking(move || self.read_now()).await.map_err(Error::other)??;
+        let content =
+            tokio::task::spawn_blocking(move || self.read_now()).await.map_err(Error::other)??;
         Ok(Held { content, _memory: memory })
     }
 
@@ -241,7 +261,8 @@ mod tests {
     async fn stored(ports: &Ports, build: &BuildId) -> Vec<String> {
         let prefix = format!("logs/{build}/");
         let keys = ports.objects.list(&prefix, None, 100).await.unwrap();
-        let mut names: Vec<String> = keys.iter().map(|key| key.trim_start_matches(&prefix).to_owned()).collect();
+        let mut names: Vec<String> =
+            keys.iter().map(|key| key.trim_start_matches(&prefix).to_owned()).collect();
         names.extend(logs::packed(ports, build).await.unwrap().names().map(str::to_owned));
         names.sort_unstable();
         names
@@ -255,8 +276,11 @@ mod tests {
         }
     }
 
-    const PAPERS: [(&str, &str); 3] =
-        [("job-output.json", "[]"), ("workspace-repos.json", "[{}]"), ("zuul-info/inventory.yaml", "all: {}\n")];
+    const PAPERS: [(&str, &str); 3] = [
+        ("job-output.json", "[]"),
+        ("workspace-repos.json", "[{}]"),
+        ("zuul-info/inventory.yaml", "all: {}\n"),
+    ];
 
     /// Z7.4: one call for all that every build leaves, and nothing that is large among it.
     #[tokio::test]
@@ -280,9 +304,13 @@ mod tests {
         std::fs::write(jobdir.logs.join("job-output.json"), vec![b' '; limit + 1]).unwrap();
         std::fs::write(jobdir.logs.join("just.txt"), vec![b'x'; limit]).unwrap();
         assert!(archive(&ports, &other, &jobdir.root, "http://pages/logs/").await.is_some());
-        let keys: Vec<String> = world.object_keys().into_iter().filter(|key| key.contains(other.as_str())).collect();
+        let keys: Vec<String> =
+            world.object_keys().into_iter().filter(|key| key.contains(other.as_str())).collect();
         assert_eq!(keys, [format!("logs/{other}.files"), format!("logs/{other}/job-output.json")]);
-        assert_eq!(logs::whole(&ports, &other, "job-output.json").await.unwrap().unwrap().len(), limit + 1);
+        assert_eq!(
+            logs::whole(&ports, &other, "job-output.json").await.unwrap().unwrap().len(),
+            limit + 1
+        );
         assert_eq!(logs::whole(&ports, &other, "just.txt").await.unwrap().unwrap().len(), limit);
     }
 
@@ -293,12 +321,16 @@ mod tests {
         let build = BuildId::derive(&["many"]);
         let jobdir = jobdir(scratch.path(), &build);
         for number in 0..6 {
-            std::fs::write(jobdir.logs.join(format!("{number}.txt")), vec![b'x'; 200 << 10]).unwrap();
+            std::fs::write(jobdir.logs.join(format!("{number}.txt")), vec![b'x'; 200 << 10])
+                .unwrap();
         }
         let world = World::new(1, 0, sluice_model::Timestamp(0));
         let ports = world.ports();
         assert!(archive(&ports, &build, &jobdir.root, "http://pages/logs/").await.is_some());
-        assert_eq!(world.object_keys(), [format!("logs/{build}.files"), format!("logs/{build}/5.txt")]);
+        assert_eq!(
+            world.object_keys(),
+            [format!("logs/{build}.files"), format!("logs/{build}/5.txt")]
+        );
         assert_eq!(stored(&ports, &build).await.len(), 7);
     }
 
@@ -316,7 +348,15 @@ mod tests {
         assert!(archive(&ports, &build, &jobdir.root, "http://pages/logs/").await.is_some());
         world.decide_fates(|_| Fate::Works);
         let names = stored(&ports, &build).await;
-        assert_eq!(names, ["job-output.json", "job-output.txt", "workspace-repos.json", "zuul-info/inventory.yaml"]);
+        assert_eq!(
+            names,
+            [
+                "job-output.json",
+                "job-output.txt",
+                "workspace-repos.json",
+                "zuul-info/inventory.yaml"
+            ]
+        );
     }
 
     /// Z7.4: one call that fails is not the end of all small files.
@@ -330,7 +370,12 @@ mod tests {
         let ports = world.ports();
         world.set_fate(0, Fate::FailsBefore);
         assert!(archive(&ports, &build, &jobdir.root, "http://pages/logs/").await.is_some());
-        let expected = ["job-output.json", "job-output.txt", "workspace-repos.json", "zuul-info/inventory.yaml"];
+        let expected = [
+            "job-output.json",
+            "job-output.txt",
+            "workspace-repos.json",
+            "zuul-info/inventory.yaml",
+        ];
         assert_eq!(world.object_keys(), expected.map(|name| format!("logs/{build}/{name}")));
     }
 
@@ -360,7 +405,13 @@ mod tests {
         log.set_len(FILE_BYTES_MAX + 7).unwrap();
         let ports = World::new(1, 0, sluice_model::Timestamp(0)).ports();
         assert!(archive(&ports, &build, &jobdir.root, "http://pages/logs/").await.is_some());
-        let kept = ports.objects.get(&format!("logs/{build}/job-output.txt")).await.unwrap().unwrap().bytes;
+        let kept = ports
+            .objects
+            .get(&format!("logs/{build}/job-output.txt"))
+            .await
+            .unwrap()
+            .unwrap()
+            .bytes;
         assert_eq!(kept.len() as u64, FILE_BYTES_MAX);
         assert!(kept.starts_with(b"what the executor wrote\n"));
     }
@@ -375,13 +426,22 @@ mod tests {
         symlink("/proc/self/environ", jobdir.logs.join("job-output.txt")).unwrap();
         symlink("/etc/passwd", jobdir.logs.join("accounts")).unwrap();
         std::fs::File::create(jobdir.logs.join("huge")).unwrap().set_len(60 << 30).unwrap();
-        assert!(std::process::Command::new("mkfifo").arg(jobdir.logs.join("pipe")).status().unwrap().success());
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(jobdir.logs.join("pipe"))
+                .status()
+                .unwrap()
+                .success()
+        );
         std::fs::create_dir(jobdir.logs.join("unit")).unwrap();
         std::fs::write(jobdir.logs.join("unit/report.txt"), "fine").unwrap();
         let ports = World::new(1, 0, sluice_model::Timestamp(0)).ports();
         let address = archive(&ports, &build, &jobdir.root, "http://pages/logs/").await;
         assert_eq!(address, Some(format!("http://pages/logs/{build}/")));
         assert_eq!(stored(&ports, &build).await, ["job-output.txt", "unit/report.txt"]);
-        assert_eq!(logs::whole(&ports, &build, LOG).await.unwrap().unwrap(), "what the executor wrote\n");
+        assert_eq!(
+            logs::whole(&ports, &build, LOG).await.unwrap().unwrap(),
+            "what the executor wrote\n"
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! Opens files below a directory that playbooks wrote in, without being led out of it (Z7.5).
 //!
-//! Whoever may write a directory may put a link, a pipe or another directory in the place of anything in it, at any moment.
-//! So no name is looked up twice: each part of a path is opened relative to the one before it, and links are refused.
+//! Whoever may write a directory may put a link, a pipe or another directory in the place of
+//! anything in it, at any moment. So no name is looked up twice: each part of a path is opened
+//! relative to the one before it, and links are refused.
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
@@ -10,7 +11,8 @@ use std::io::{Error, ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path};
 
-/// Opens the directory at `path`, relative to `root`; an empty path is `root` itself, which must not be a link either.
+/// Opens the directory at `path`, relative to `root`; an empty path is `root` itself, which must
+/// not be a link either.
 ///
 /// # Errors
 /// When it is missing or no directory, or `path` is not made of names alone.
@@ -28,10 +30,13 @@ pub fn open_directory(root: &Path, path: &Path) -> std::io::Result<OwnedFd> {
 /// # Errors
 /// As [`open_directory`]; also when it is anything but an ordinary file.
 pub fn open(root: &Path, path: &Path) -> std::io::Result<File> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(no_names()) };
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(no_names());
+    };
     let parent = open_directory(root, parent)?;
     // A pipe would otherwise be waited for until somebody writes.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let flags =
+        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let opened = match openat(&parent, name, flags, Mode::empty()) {
         Err(Errno::LOOP) => return Err(Error::new(ErrorKind::InvalidInput, "it is a link")),
         opened => opened?,
@@ -60,8 +65,11 @@ fn no_names() -> Error {
     Error::new(ErrorKind::InvalidInput, "the path is not made of names alone")
 }
 
-const DIRECTORY: OFlags =
-    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::CLOEXEC);
 
 #[cfg(test)]
 mod tests {
@@ -81,11 +89,22 @@ mod tests {
         symlink(&outside, root.join("away")).unwrap();
         symlink(&outside, scratch.path().join("replaced")).unwrap();
         let _listener = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
-        assert!(std::process::Command::new("mkfifo").arg(root.join("pipe")).status().unwrap().success());
+        assert!(
+            std::process::Command::new("mkfifo").arg(root.join("pipe")).status().unwrap().success()
+        );
         let read = |root: &Path, path: &str| read_text(root, path.as_ref(), 10).ok();
         assert_eq!(read(&root, "deep/fine").as_deref(), Some("fine"));
-        for path in ["link", "away/key", "deep", "socket", "pipe", "../outside/key", "", "deep/../deep/fine", "missing"]
-        {
+        for path in [
+            "link",
+            "away/key",
+            "deep",
+            "socket",
+            "pipe",
+            "../outside/key",
+            "",
+            "deep/../deep/fine",
+            "missing",
+        ] {
             assert_eq!(read(&root, path), None, "{path}");
         }
         assert_eq!(read(&outside, "../outside/key"), None);

@@ -1,11 +1,13 @@
 //! Claiming builds and ending them: the executor's half of the contract with the gate (Z7.6).
 //!
-//! A claim is one transaction: the run must not exist, nobody may want the build stopped, and the request for its nodes must
-//! still be the one that was read; it becomes *claimed*, so nodes are never taken away and used at once. Builds that came
-//! together are claimed in one transaction, and each by itself where that one is lost. The end is one transaction too, and its request becomes *ended*. Every later write shows the run's revision: whoever lost it writes nothing.
+//! A claim is one transaction: the run must not exist, nobody may want the build stopped, and the
+//! request for its nodes must still be the one that was read; it becomes *claimed*, so nodes are
+//! never taken away and used at once. Builds that came together are claimed in one transaction, and
+//! each by itself where that one is lost. The end is one transaction too, and its request becomes
+//! *ended*. Every later write shows the run's revision: whoever lost it writes nothing.
 //!
-//! No outbox is kept here. A queue looks after builds that it ordered by itself, and so does a provider after requests; what
-//! is sent at the end only makes them sooner.
+//! No outbox is kept here. A queue looks after builds that it ordered by itself, and so does a
+//! provider after requests; what is sent at the end only makes them sooner.
 
 mod unheard;
 
@@ -30,7 +32,8 @@ use std::sync::{Arc, Mutex};
 
 /// Keys that one call may name (the limit of DynamoDB's BatchGetItem).
 const KEYS_MAX: usize = 100;
-/// Job graphs, and tested states, that are kept in memory: builds of one item follow each other closely.
+/// Job graphs, and tested states, that are kept in memory: builds of one item follow each other
+/// closely.
 const OBJECTS_KEPT: usize = 16;
 
 /// A build that this executor owns.
@@ -76,7 +79,11 @@ impl Asked {
     }
 
     fn keys(&self) -> Vec<Key> {
-        let mut keys = vec![build::order_key(&self.build), build::stop_key(&self.build), build::run_key(&self.build)];
+        let mut keys = vec![
+            build::order_key(&self.build),
+            build::stop_key(&self.build),
+            build::run_key(&self.build),
+        ];
         if let Some(at) = &self.request {
             keys.push(request_key(at));
             keys.extend(self.nodes.iter().map(|node| provider::node_key(&at.provider, node)));
@@ -103,8 +110,9 @@ impl Claims {
         Self { ports, session, log_root, graphs, states, doubtful: Mutex::default() }
     }
 
-    /// Claims builds that came together, and returns for each in their order what became of it. `None`: there is nothing to
-    /// do, for it was stopped, somebody else has it, or its nodes are gone. An error: its message comes again.
+    /// Claims builds that came together, and returns for each in their order what became of it.
+    /// `None`: there is nothing to do, for it was stopped, somebody else has it, or its nodes are
+    /// gone. An error: its message comes again.
     ///
     /// The caller asks only for builds that it does not run already, and for none twice.
     pub async fn claim(&self, asked: &[Asked]) -> Vec<Result<Option<Claimed>, LookError>> {
@@ -114,7 +122,8 @@ impl Claims {
         }
         let mut ready = Vec::new();
         let mut claims: Vec<_> = Vec::new();
-        for prepared in join_all(asked.iter().map(|asked| self.prepare(&asked.build, &seen))).await {
+        for prepared in join_all(asked.iter().map(|asked| self.prepare(&asked.build, &seen))).await
+        {
             claims.push(match prepared {
                 Ok(Some(Prepared { claimed, others })) => {
                     ready.push((claims.len(), claimed, others));
@@ -141,11 +150,13 @@ impl Claims {
     /// Reads everything about builds, in one call where the messages named it all.
     async fn read(&self, asked: &[Asked], seen: &mut Seen) -> Result<(), PortError> {
         seen.read(&self.ports, asked.iter().flat_map(Asked::keys)).await?;
-        let requests: Vec<RequestRef> = asked.iter().filter_map(|asked| seen.order(&asked.build)?.request).collect();
+        let requests: Vec<RequestRef> =
+            asked.iter().filter_map(|asked| seen.order(&asked.build)?.request).collect();
         seen.read(&self.ports, requests.iter().map(request_key)).await?;
         let mut nodes = Vec::new();
         for at in &requests {
-            let request = seen.found.get(&request_key(at)).and_then(|record| decode::<Request>(record).ok());
+            let request =
+                seen.found.get(&request_key(at)).and_then(|record| decode::<Request>(record).ok());
             let ids = request.iter().flat_map(Request::nodes);
             nodes.extend(ids.map(|node| provider::node_key(&at.provider, node)));
         }
@@ -159,7 +170,8 @@ impl Claims {
             let why = build::stop_of(stop).why;
             tracing::info!(build = %id, why, "a build was stopped before it was run");
             if let Ok(Some(mine)) = self.own_run(id, seen) {
-                self.end_unheard(&decode::<Order>(order)?, mine, seen, (BuildResult::Aborted, why)).await?;
+                self.end_unheard(&decode::<Order>(order)?, mine, seen, (BuildResult::Aborted, why))
+                    .await?;
             }
             return Ok(None);
         }
@@ -190,11 +202,13 @@ impl Claims {
         let nodes = access(&job, nodes)?;
         let inherited = inherited(&self.ports, &order).await?;
         let NewRun { record, run, request, others } = match mine {
-            // It is written once more: its queue may have given it up meanwhile, since nobody ran it.
+            // It is written once more: its queue may have given it up meanwhile, since nobody ran
+            // it.
             Some((record, run)) => NewRun { record, run, request, others: vec![not_stopped(id)] },
             None => self.new_run(id, request)?,
         };
-        let claimed = Claimed { record, run, order, job, child_jobs, speculation, inherited, nodes, request };
+        let claimed =
+            Claimed { record, run, order, job, child_jobs, speculation, inherited, nodes, request };
         Ok(Some(Prepared { claimed, others }))
     }
 
@@ -213,7 +227,11 @@ impl Claims {
     }
 
     /// Returns a run that was never stored, with what is written beside it.
-    fn new_run(&self, id: &BuildId, request: Option<(Record, Request)>) -> Result<NewRun, LookError> {
+    fn new_run(
+        &self,
+        id: &BuildId,
+        request: Option<(Record, Request)>,
+    ) -> Result<NewRun, LookError> {
         let now = self.ports.clock.now();
         let run = Run {
             build: id.clone(),
@@ -252,14 +270,20 @@ impl Claims {
                 1 => {}
                 _ => match self.write_together(&mut some).await {
                     Ok(Saved::Yes(_)) => {
-                        written.extend(some.into_iter().map(|(at, claimed, _)| (at, Ok(Some(claimed)))));
+                        written.extend(
+                            some.into_iter().map(|(at, claimed, _)| (at, Ok(Some(claimed)))),
+                        );
                         continue;
                     }
-                    // One of them was claimed or stopped by somebody else, or its request was written: the others go on.
+                    // One of them was claimed or stopped by somebody else, or its request was
+                    // written: the others go on.
                     Ok(Saved::Stale) => {}
                     Err(error) => {
                         let why = error.to_string();
-                        written.extend(some.into_iter().map(|(at, ..)| (at, Err(LookError::Again(why.clone())))));
+                        written.extend(
+                            some.into_iter()
+                                .map(|(at, ..)| (at, Err(LookError::Again(why.clone())))),
+                        );
                         continue;
                     }
                 },
@@ -283,7 +307,8 @@ impl Claims {
         let saved = cell::commit(&self.ports, plan).await?;
         if let Saved::Yes(head) = &saved {
             for (_, claimed, _) in some.iter_mut().skip(1) {
-                claimed.record = Record { revision: 1, write_id: token.clone(), ..claimed.record.clone() };
+                claimed.record =
+                    Record { revision: 1, write_id: token.clone(), ..claimed.record.clone() };
             }
             some[0].1.record = head.clone();
         }
@@ -320,42 +345,61 @@ struct Prepared {
     others: Vec<Write>,
 }
 
-/// The place of a build among those asked for, what is known of it, and what is written beside its run.
+/// The place of a build among those asked for, what is known of it, and what is written beside its
+/// run.
 type Ready = (usize, Claimed, Vec<Write>);
 
 /// Says that a build will fail, so that its queue need not wait for the end (G05).
 ///
 /// # Errors
-/// When the store does not answer, the run is no longer ours, or the queue may not have been reached.
+/// When the store does not answer, the run is no longer ours, or the queue may not have been
+/// reached.
 pub async fn will_fail(ports: &Ports, claimed: &mut Claimed) -> Result<(), LookError> {
     let run = Run { phase: Phase::Failing, ..claimed.run.clone() };
     let head = build::next_run(&claimed.record, &run)?;
-    match cell::commit(ports, Commit { head, others: Vec::new(), pokes: Vec::new(), due: None }).await? {
+    match cell::commit(ports, Commit { head, others: Vec::new(), pokes: Vec::new(), due: None })
+        .await?
+    {
         Saved::Yes(record) => (claimed.record, claimed.run) = (record, run),
         Saved::Stale => {
-            return Err(LookError::Again(format!("the run of {} was written by somebody else", run.build)));
+            return Err(LookError::Again(format!(
+                "the run of {} was written by somebody else",
+                run.build
+            )));
         }
     }
     Ok(cell::send(ports, &[Poke::Queue { queue: claimed.order.queue.clone() }]).await?)
 }
 
-/// Says that a build waits for the jobs behind it, and what it returned for them. May be called again after an error.
+/// Says that a build waits for the jobs behind it, and what it returned for them. May be called
+/// again after an error.
 ///
 /// # Errors
-/// When the store does not answer, the run is no longer ours, or the queue may not have been reached.
+/// When the store does not answer, the run is no longer ours, or the queue may not have been
+/// reached.
 pub async fn pause(ports: &Ports, claimed: &mut Claimed, pause: Pause) -> Result<(), LookError> {
     if matches!(claimed.run.phase, Phase::Running) {
         let (data, data_object) = returned::keep(ports, &claimed.run.build, pause.data).await?;
-        let run = Run { phase: Phase::Paused(Pause { data, data_object, ..pause }), ..claimed.run.clone() };
+        let run = Run {
+            phase: Phase::Paused(Pause { data, data_object, ..pause }),
+            ..claimed.run.clone()
+        };
         let head = build::next_run(&claimed.record, &run)?;
-        match cell::commit(ports, Commit { head, others: Vec::new(), pokes: Vec::new(), due: None }).await? {
+        match cell::commit(ports, Commit { head, others: Vec::new(), pokes: Vec::new(), due: None })
+            .await?
+        {
             Saved::Yes(record) => (claimed.record, claimed.run) = (record, run),
             Saved::Stale => {
-                let error = LookError::Again(format!("the run of {} was written meanwhile", run.build));
+                let error =
+                    LookError::Again(format!("the run of {} was written meanwhile", run.build));
                 let stored = get(ports, &build::run_key(&run.build)).await?;
-                let mine = stored.map(|record| Ok::<_, LookError>((decode::<Run>(&record)?, record))).transpose()?;
+                let mine = stored
+                    .map(|record| Ok::<_, LookError>((decode::<Run>(&record)?, record)))
+                    .transpose()?;
                 // Ours, if an answer was lost: the next try shows what is stored.
-                if let Some((run, record)) = mine.filter(|(run, _)| run.session == claimed.run.session) {
+                if let Some((run, record)) =
+                    mine.filter(|(run, _)| run.session == claimed.run.session)
+                {
                     (claimed.record, claimed.run) = (record, run);
                 }
                 return Err(error);
@@ -377,13 +421,15 @@ pub enum QueueHears {
 /// Ends a build and tells its queue and its nodes' provider. May be called again after an error.
 ///
 /// # Errors
-/// When the store does not answer, the run is no longer ours, or whoever is told may not have been reached.
+/// When the store does not answer, the run is no longer ours, or whoever is told may not have been
+/// reached.
 pub async fn end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result<(), LookError> {
     keep_end(ports, claimed, ended).await?;
     tell_end(ports, claimed, QueueHears::Now).await
 }
 
-/// Writes a build's end, of which nobody is told yet. May be called again after an error, and after the end.
+/// Writes a build's end, of which nobody is told yet. May be called again after an error, and after
+/// the end.
 ///
 /// # Errors
 /// When the store does not answer, or the run is no longer ours.
@@ -395,11 +441,16 @@ pub async fn keep_end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Res
     Ok(())
 }
 
-/// Tells of an end that is written: the queue, if it is to hear of it now, and the provider in any case, whose nodes are free.
+/// Tells of an end that is written: the queue, if it is to hear of it now, and the provider in any
+/// case, whose nodes are free.
 ///
 /// # Errors
 /// When whoever is told may not have been reached.
-pub async fn tell_end(ports: &Ports, claimed: &Claimed, queue: QueueHears) -> Result<(), LookError> {
+pub async fn tell_end(
+    ports: &Ports,
+    claimed: &Claimed,
+    queue: QueueHears,
+) -> Result<(), LookError> {
     send_end(ports, &claimed.order, queue).await
 }
 
@@ -414,7 +465,8 @@ async fn send_end(ports: &Ports, order: &Order, queue: QueueHears) -> Result<(),
 
 async fn write_end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result<(), LookError> {
     let own = (&claimed.record, &claimed.run);
-    let (saved, run) = commit_end(ports, &claimed.order, own, claimed.request.clone(), ended).await?;
+    let (saved, run) =
+        commit_end(ports, &claimed.order, own, claimed.request.clone(), ended).await?;
     match saved {
         Saved::Yes(record) => {
             claimed.record = record;
@@ -426,7 +478,8 @@ async fn write_end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result
     }
 }
 
-/// Writes the end of a run, and of the request for its nodes while that is its own. Returns the run as it ended.
+/// Writes the end of a run, and of the request for its nodes while that is its own. Returns the run
+/// as it ended.
 async fn commit_end(
     ports: &Ports,
     order: &Order,
@@ -451,7 +504,8 @@ async fn commit_end(
     let plan = |others| Commit { head: head.clone(), others, pokes: Vec::new(), due: None };
     let mut saved = cell::commit(ports, plan(others)).await?;
     if saved == Saved::Stale && !alone {
-        // Its nodes may have been taken away: then the request is somebody else's, and the run is still ours.
+        // Its nodes may have been taken away: then the request is somebody else's, and the run is
+        // still ours.
         saved = cell::commit(ports, plan(Vec::new())).await?;
     }
     Ok((saved, run))
@@ -482,11 +536,16 @@ struct Seen {
 
 impl Seen {
     /// Reads what was not asked for before.
-    async fn read(&mut self, ports: &Ports, keys: impl Iterator<Item = Key>) -> Result<(), PortError> {
+    async fn read(
+        &mut self,
+        ports: &Ports,
+        keys: impl Iterator<Item = Key>,
+    ) -> Result<(), PortError> {
         let keys: Vec<Key> = keys.filter(|key| self.asked.insert(key.clone())).collect();
         for page in keys.chunks(KEYS_MAX) {
             let records = ports.records.get(page).await?;
-            self.found.extend(records.into_iter().flatten().map(|record| (record.key.clone(), record)));
+            self.found
+                .extend(records.into_iter().flatten().map(|record| (record.key.clone(), record)));
         }
         Ok(())
     }
@@ -497,7 +556,11 @@ impl Seen {
     }
 
     /// Returns the request of a build whose nodes may be used; `None` when they may not.
-    fn request(&self, at: &RequestRef, is_mine: bool) -> Result<Option<(Record, Request)>, LookError> {
+    fn request(
+        &self,
+        at: &RequestRef,
+        is_mine: bool,
+    ) -> Result<Option<(Record, Request)>, LookError> {
         let Some(record) = self.found.get(&request_key(at)) else { return Ok(None) };
         let request: Request = decode(record)?;
         let is_usable = match request.state {
@@ -512,7 +575,10 @@ impl Seen {
     fn nodes(&self, at: &RequestRef, request: &Request) -> Result<Vec<Node>, LookError> {
         let nodes = request.nodes().iter().map(|id| {
             let key = provider::node_key(&at.provider, id);
-            let record = self.found.get(&key).ok_or_else(|| LookError::Again(format!("{key} is not there yet")))?;
+            let record = self
+                .found
+                .get(&key)
+                .ok_or_else(|| LookError::Again(format!("{key} is not there yet")))?;
             Ok(decode(record)?)
         });
         nodes.collect()
@@ -530,7 +596,9 @@ fn with_nodeset(mut job: FrozenJob, nodeset: u32) -> FrozenJob {
 fn access(job: &FrozenJob, nodes: Vec<Node>) -> Result<Vec<NodeAccess>, LookError> {
     let specs = job.nodesets.first().map(|set| set.nodes.as_slice()).unwrap_or_default();
     let named = nodes.into_iter().enumerate().map(|(number, node)| {
-        let names = specs.get(number).map_or_else(|| vec![format!("node{number}")], |spec| spec.names.clone());
+        let names = specs
+            .get(number)
+            .map_or_else(|| vec![format!("node{number}")], |spec| spec.names.clone());
         // Read beside its request, it may be older than that by a moment.
         node.access(names).ok_or_else(|| LookError::Again(format!("node {} is not ready", node.id)))
     });
@@ -542,7 +610,8 @@ fn not_stopped(id: &BuildId) -> Write {
     Write::Check { key: build::stop_key(id), expect: Expect::Absent }
 }
 
-/// Returns a record with a new body as it is stored next, and the write that stores it on condition of what was read.
+/// Returns a record with a new body as it is stored next, and the write that stores it on condition
+/// of what was read.
 fn next(record: Record, request: &Request) -> Result<(Record, Write), PortError> {
     let seen = record.revision;
     let record = Record { revision: seen + 1, ..with_body(record, request)? };

@@ -33,8 +33,8 @@ impl Clock {
         self.pre.unwrap_or(self.total).saturating_sub(self.started.elapsed())
     }
 
-    /// What cleans up after a stop has one time for all of it: then the nodes are taken away, and a static one is somebody
-    /// else's.
+    /// What cleans up after a stop has one time for all of it: then the nodes are taken away, and a
+    /// static one is somebody else's.
     pub(crate) fn left_for_cleanup(&mut self) -> Duration {
         let until = *self.cleanup_until.get_or_insert(Instant::now() + self.cleanup);
         until.saturating_duration_since(Instant::now()).min(self.post)

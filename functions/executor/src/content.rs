@@ -1,4 +1,5 @@
-//! The executor's own Ansible plugins and roles: part of the program, written to disk where sandboxes can see them.
+//! The executor's own Ansible plugins and roles: part of the program, written to disk where
+//! sandboxes can see them.
 
 use crate::settings::SetupError;
 use sluice_model::id::digest;
@@ -39,7 +40,8 @@ files![
 /// Where the content lies on this machine.
 #[derive(Debug, Clone)]
 pub struct Content {
-    /// The directory; its name is the content's hash, so that it never changes under a running playbook.
+    /// The directory; its name is the content's hash, so that it never changes under a running
+    /// playbook.
     pub root: PathBuf,
 }
 
@@ -60,10 +62,18 @@ impl Content {
             }
             std::fs::write(path, text).map_err(failed)?;
         }
-        // Sandboxes see it read-only and could not keep bytecode. Without it, a start is slower and nothing else.
+        // Sandboxes see it read-only and could not keep bytecode. Without it, a start is slower and
+        // nothing else.
         let mut compile = Command::new(python);
-        compile.args(["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]).arg(&unfinished);
-        compile.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        compile
+            .args(["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"])
+            .arg(&unfinished);
+        compile
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true);
         let _ = compile.status().await;
         if let Err(error) = std::fs::rename(&unfinished, &root) {
             // Another executor was quicker.

@@ -1,4 +1,5 @@
-//! Watches how much a build has on disk: one that fills it would end everybody else's builds with its own (Z7.5).
+//! Watches how much a build has on disk: one that fills it would end everybody else's builds with
+//! its own (Z7.5).
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -28,7 +29,10 @@ impl DiskWatch {
                 let begun = Instant::now();
                 let at = roots.clone();
                 // A look that broke off says nothing; the next one may.
-                if tokio::task::spawn_blocking(move || is_over(at, bytes_max)).await.unwrap_or(false) {
+                if tokio::task::spawn_blocking(move || is_over(at, bytes_max))
+                    .await
+                    .unwrap_or(false)
+                {
                     sender.send_replace(true);
                     return;
                 }
@@ -52,7 +56,8 @@ impl Drop for DiskWatch {
     }
 }
 
-/// Returns whether there are more bytes on disk in `waiting` than `bytes_max`, or more files than anybody needs.
+/// Returns whether there are more bytes on disk in `waiting` than `bytes_max`, or more files than
+/// anybody needs.
 fn is_over(mut waiting: Vec<PathBuf>, bytes_max: u64) -> bool {
     let (mut bytes, mut files): (u64, usize) = (0, 0);
     while let Some(directory) = waiting.pop() {

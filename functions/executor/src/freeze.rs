@@ -1,6 +1,8 @@
-//! Expands job variables once, before the first playbook, for the playbooks that could give away something (Z7.5).
+//! Expands job variables once, before the first playbook, for the playbooks that could give away
+//! something (Z7.5).
 //!
-//! Only jobs that need it pay for it: those with a template in a variable and a playbook that is trusted or has secrets.
+//! Only jobs that need it pay for it: those with a template in a variable and a playbook that is
+//! trusted or has secrets.
 
 use crate::beneath;
 use crate::job::Job;
@@ -19,13 +21,17 @@ pub type Frozen = BTreeMap<String, Map<String, Value>>;
 
 /// Returns the names of all variables that the job defines anywhere.
 pub fn names<'a>(job: &Job<'a>) -> BTreeSet<&'a str> {
-    let maps = std::iter::once(&job.job.vars).chain(job.job.host_vars.values()).chain(job.job.group_vars.values());
+    let maps = std::iter::once(&job.job.vars)
+        .chain(job.job.host_vars.values())
+        .chain(job.job.group_vars.values());
     maps.flat_map(Map::keys).map(String::as_str).collect()
 }
 
 /// Returns whether any of the job's variables would be expanded.
 pub fn is_needed(job: &Job<'_>) -> bool {
-    let mut maps = std::iter::once(&job.job.vars).chain(job.job.host_vars.values()).chain(job.job.group_vars.values());
+    let mut maps = std::iter::once(&job.job.vars)
+        .chain(job.job.host_vars.values())
+        .chain(job.job.group_vars.values());
     maps.any(|map| map.values().any(has_templates))
 }
 
@@ -35,7 +41,8 @@ pub fn literal(job: &Job<'_>, hosts: &[&str]) -> Frozen {
     let of_host = |host: &str| {
         let mut values = job.job.vars.clone();
         // Ansible's order: groups by name, a later one winning.
-        let mut of: Vec<_> = groups.iter().filter(|group| group.nodes.iter().any(|node| node == host)).collect();
+        let mut of: Vec<_> =
+            groups.iter().filter(|group| group.nodes.iter().any(|node| node == host)).collect();
         of.sort_by(|one, other| one.name.cmp(&other.name));
         for group in of {
             values.extend(job.job.group_vars.get(&group.name).cloned().unwrap_or_default());
@@ -43,7 +50,12 @@ pub fn literal(job: &Job<'_>, hosts: &[&str]) -> Frozen {
         values.extend(job.job.host_vars.get(host).cloned().unwrap_or_default());
         values
     };
-    hosts.iter().copied().chain(["localhost"]).map(|host| (host.to_owned(), of_host(host))).collect()
+    hosts
+        .iter()
+        .copied()
+        .chain(["localhost"])
+        .map(|host| (host.to_owned(), of_host(host)))
+        .collect()
 }
 
 /// Returns where the run that expands them leaves its files, among the facts that it sees.
@@ -51,9 +63,11 @@ pub fn directory(facts: &Path) -> PathBuf {
     facts.join(DIRECTORY)
 }
 
-/// Reads what the run left for `hosts` and `localhost`. A host without a file (it was lost) has no variables.
+/// Reads what the run left for `hosts` and `localhost`. A host without a file (it was lost) has no
+/// variables.
 ///
-/// Templates ran confined, but could write there: only the job's own names count, and no link is followed.
+/// Templates ran confined, but could write there: only the job's own names count, and no link is
+/// followed.
 pub fn read(job: &Job<'_>, facts: &Path, hosts: &[&str]) -> Frozen {
     let names = names(job);
     let mut frozen = Frozen::new();

@@ -1,7 +1,9 @@
-//! The one way out of a sandbox: a socket through which it reaches the build's own nodes and nothing else (Z7.5).
+//! The one way out of a sandbox: a socket through which it reaches the build's own nodes and
+//! nothing else (Z7.5).
 //!
-//! A client sends one line, `host port`, and then speaks with that port. Anything but a node's SSH port is refused by
-//! closing the connection: no metadata address, no neighbour, no service of the executor's.
+//! A client sends one line, `host port`, and then speaks with that port. Anything but a node's SSH
+//! port is refused by closing the connection: no metadata address, no neighbour, no service of the
+//! executor's.
 
 use sluice_model::node::NodeAccess;
 use std::collections::BTreeSet;
@@ -57,8 +59,12 @@ async fn serve(listener: UnixListener, allowed: Arc<Allowed>) {
 }
 
 async fn pass(mut client: UnixStream, allowed: &Allowed) -> std::io::Result<()> {
-    let greeting = tokio::time::timeout(Duration::from_secs(GREETING_SECONDS), read_greeting(&mut client)).await??;
-    let wanted = greeting.split_once(' ').and_then(|(host, port)| Some((host.to_owned(), port.parse::<u16>().ok()?)));
+    let greeting =
+        tokio::time::timeout(Duration::from_secs(GREETING_SECONDS), read_greeting(&mut client))
+            .await??;
+    let wanted = greeting
+        .split_once(' ')
+        .and_then(|(host, port)| Some((host.to_owned(), port.parse::<u16>().ok()?)));
     let Some(address) = wanted.filter(|address| allowed.contains(address)) else {
         tracing::info!(wanted = %greeting, "a playbook asked for an address that is not a node of its build");
         return Ok(());

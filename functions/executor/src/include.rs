@@ -1,7 +1,9 @@
-//! Files of variables that a job names (`include-vars`): read from the tested state before anything of the job runs.
+//! Files of variables that a job names (`include-vars`): read from the tested state before anything
+//! of the job runs.
 //!
-//! What they say stands below the job's own variables and above what parents returned; a later file overrides an earlier one. From
-//! there on it is treated as the job's own is: expanded with it, restricted with it (see [`crate::steering`]).
+//! What they say stands below the job's own variables and above what parents returned; a later file
+//! overrides an earlier one. From there on it is treated as the job's own is: expanded with it,
+//! restricted with it (see [`crate::steering`]).
 
 use crate::beneath;
 use crate::job::{Job, Sources};
@@ -52,7 +54,8 @@ pub enum IncludeError {
     },
 }
 
-/// Returns the frozen job with the variables of its files below its own; as it is where it names none.
+/// Returns the frozen job with the variables of its files below its own; as it is where it names
+/// none.
 ///
 /// # Errors
 /// When a file that it needs is not there, or one cannot be read.
@@ -61,7 +64,8 @@ pub async fn with_files<'j>(
     sources: &dyn Sources,
     jobdir: &Jobdir,
 ) -> Result<Cow<'j, FrozenJob>, IncludeError> {
-    let mut shelf = Shelf { job, sources, root: jobdir.root.join("variables"), placed: BTreeMap::new() };
+    let mut shelf =
+        Shelf { job, sources, root: jobdir.root.join("variables"), placed: BTreeMap::new() };
     let mut vars = Map::new();
     for file in &job.job.run_time.include_vars {
         vars.extend(shelf.read(file).await?);
@@ -96,26 +100,38 @@ impl Shelf<'_, '_> {
             None => {
                 let path = self.root.join(format!("project_{}", self.placed.len()));
                 let branch = BranchKey { project: project.clone(), branch: branch.clone() };
-                place_aside(self.sources, connection, self.job.speculation, &branch, commit, &path).await?;
+                place_aside(self.sources, connection, self.job.speculation, &branch, commit, &path)
+                    .await?;
                 self.placed.insert(key, path.clone());
                 path
             }
         };
         let (project, name) = (project.clone(), file.name.clone());
         match beneath::read_text(&checkout, Path::new(&file.name), BYTES_MAX) {
-            Ok(text) => variables(&text).map_err(|why| IncludeError::Unreadable { project, branch, name, why }),
+            Ok(text) => variables(&text).map_err(|why| IncludeError::Unreadable {
+                project,
+                branch,
+                name,
+                why,
+            }),
             Err(error) if error.kind() == ErrorKind::NotFound && file.required => {
                 Err(IncludeError::Missing { project, branch, name })
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Map::new()),
-            Err(error) => Err(IncludeError::Unreadable { project, branch, name, why: error.to_string() }),
+            Err(error) => {
+                Err(IncludeError::Unreadable { project, branch, name, why: error.to_string() })
+            }
         }
     }
 }
 
-/// Returns the branch that a file is read from: of the ref that the build is of, else beside the definition that asks for it, else
-/// as for any other repository of the job.
-fn state_for<'j>(job: &Job<'j>, file: &IncludeVars, project: &ProjectName) -> Option<&'j BranchState> {
+/// Returns the branch that a file is read from: of the ref that the build is of, else beside the
+/// definition that asks for it, else as for any other repository of the job.
+fn state_for<'j>(
+    job: &Job<'j>,
+    file: &IncludeVars,
+    project: &ProjectName,
+) -> Option<&'j BranchState> {
     let own = &job.order.change;
     let states = || states_of(job.speculation, project).into_iter();
     let is_of_ref = own.key.moved().is_some() && own.key.project == *project;
@@ -123,7 +139,8 @@ fn state_for<'j>(job: &Job<'j>, file: &IncludeVars, project: &ProjectName) -> Op
         return states().find(|state| state.branch.branch == own.branch);
     }
     let chosen = choose_branch(job, project, file.source.branch()).map(|(state, _)| state);
-    let is_tag = |state: &&BranchState| own.on_branch().is_none() && state.branch.branch == own.branch;
+    let is_tag =
+        |state: &&BranchState| own.on_branch().is_none() && state.branch.branch == own.branch;
     if is_of_ref && chosen.as_ref().is_some_and(is_tag) {
         // A tag's own tree was not wanted.
         return states().find(|state| !is_tag(state));
@@ -133,12 +150,15 @@ fn state_for<'j>(job: &Job<'j>, file: &IncludeVars, project: &ProjectName) -> Op
 
 /// Reads variables out of YAML, of which JSON is a part. A file that says nothing has none.
 fn variables(text: &str) -> Result<Map<String, Value>, String> {
-    let mut yaml: serde_yaml::Value = serde_yaml::from_str(text).map_err(|error| place_of(&error))?;
+    let mut yaml: serde_yaml::Value =
+        serde_yaml::from_str(text).map_err(|error| place_of(&error))?;
     yaml.apply_merge().map_err(|error| place_of(&error))?;
     match Value::deserialize(yaml) {
         Ok(Value::Null) => Ok(Map::new()),
         Ok(Value::Object(vars)) => match vars.keys().find(|name| !is_name(name)) {
-            Some(name) => Err(format!("\"{name}\" is no name of a variable: letters, digits and _ make one")),
+            Some(name) => {
+                Err(format!("\"{name}\" is no name of a variable: letters, digits and _ make one"))
+            }
             None => Ok(vars),
         },
         Ok(_) => Err("it is no mapping of names to values".to_owned()),
@@ -169,7 +189,10 @@ mod tests {
         let read = |text: &str| variables(text).map(Value::Object);
         assert_eq!(read("a: 1\nb: {c: [x]}\n"), Ok(json!({"a": 1, "b": {"c": ["x"]}})));
         assert_eq!(read("{\"a\": null}"), Ok(json!({"a": null})));
-        assert_eq!(read("base: &b {x: 1}\nmore:\n  <<: *b\n  y: 2\n").unwrap()["more"], json!({"x": 1, "y": 2}));
+        assert_eq!(
+            read("base: &b {x: 1}\nmore:\n  <<: *b\n  y: 2\n").unwrap()["more"],
+            json!({"x": 1, "y": 2})
+        );
         assert_eq!(read(""), Ok(json!({})));
         assert_eq!(read("# nothing\n"), Ok(json!({})));
         for (text, told) in [
@@ -181,6 +204,9 @@ mod tests {
             assert_eq!(read(text), Err(told.to_owned()), "{text}");
         }
         let broken = read("a: b\npassword: [hunter2\n").unwrap_err();
-        assert!(broken.starts_with("it is no YAML at line ") && !broken.contains("hunter2"), "{broken}");
+        assert!(
+            broken.starts_with("it is no YAML at line ") && !broken.contains("hunter2"),
+            "{broken}"
+        );
     }
 }

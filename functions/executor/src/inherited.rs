@@ -1,4 +1,5 @@
-//! What a build gets from the builds before it: the data their jobs returned, and the artifacts that they, and changes ahead, offer.
+//! What a build gets from the builds before it: the data their jobs returned, and the artifacts
+//! that they, and changes ahead, offer.
 
 use crate::job::Inherited;
 use crate::returned;
@@ -11,8 +12,8 @@ use sluice_runtime::Ports;
 use sluice_runtime::batch::LookError;
 use sluice_runtime::record::Key;
 
-/// Reads what the builds that an order names returned: all of it from those its job depends on, artifacts alone from those of
-/// changes ahead. They are over, or paused for this very build.
+/// Reads what the builds that an order names returned: all of it from those its job depends on,
+/// artifacts alone from those of changes ahead. They are over, or paused for this very build.
 ///
 /// # Errors
 /// When the store does not answer, or a record cannot be read.
@@ -23,7 +24,10 @@ pub async fn inherited(ports: &Ports, order: &Order) -> Result<Inherited, LookEr
     }
     for mut told in told_by(ports, &order.parents).await? {
         inherited.artifacts.extend(artifacts(&told));
-        merge(&mut inherited.secret_data, returned::open_secrets(ports, &told.order.build, &told.data).await?);
+        merge(
+            &mut inherited.secret_data,
+            returned::open_secrets(ports, &told.order.build, &told.data).await?,
+        );
         // What is below `zuul` is for Sluice itself.
         told.data.remove("zuul");
         merge(&mut inherited.data, told.data);
@@ -40,7 +44,8 @@ struct Told {
 
 /// Returns what builds returned, in their order.
 async fn told_by(ports: &Ports, builds: &[BuildId]) -> Result<Vec<Told>, LookError> {
-    let keys: Vec<Key> = builds.iter().flat_map(|build| [build::run_key(build), build::order_key(build)]).collect();
+    let keys: Vec<Key> =
+        builds.iter().flat_map(|build| [build::run_key(build), build::order_key(build)]).collect();
     let mut told = Vec::new();
     // As many keys as one call may name.
     for page in keys.chunks(100) {
@@ -68,13 +73,16 @@ async fn whole(
     let Some(key) = object else { return Ok(data) };
     let missing = || LookError::Again(format!("{key}, which a job before returned, is not there"));
     let object = ports.objects.get(&key).await?.ok_or_else(missing)?;
-    serde_json::from_slice(&object.bytes)
-        .map_err(|error| LookError::Again(format!("{key}, which a job before returned, cannot be read: {error}")))
+    serde_json::from_slice(&object.bytes).map_err(|error| {
+        LookError::Again(format!("{key}, which a job before returned, cannot be read: {error}"))
+    })
 }
 
-/// Returns the artifacts that a build told of, with where they come from; an address without a host lies in its logs.
+/// Returns the artifacts that a build told of, with where they come from; an address without a host
+/// lies in its logs.
 fn artifacts(told: &Told) -> Vec<Value> {
-    let named = told.data.get("zuul").and_then(|own| own.get("artifacts")).and_then(Value::as_array);
+    let named =
+        told.data.get("zuul").and_then(|own| own.get("artifacts")).and_then(Value::as_array);
     let whole = named.into_iter().flatten().filter_map(Value::as_object).map(|artifact| {
         let mut artifact = artifact.clone();
         if let (Some(Value::String(url)), Some(logs)) = (artifact.get_mut("url"), &told.log_url)
@@ -152,16 +160,21 @@ mod tests {
             world.write_directly(build::put_order(&order).unwrap());
             let (session, claimed_at) = ("life".into(), Timestamp(0));
             let run = Run { build: order.build, session, fence: 1, phase, claimed_at, log: None };
-            world.write_directly(Write::Put { record: build::new_run(&run).unwrap(), expect: Expect::Anything });
+            world.write_directly(Write::Put {
+                record: build::new_run(&run).unwrap(),
+                expect: Expect::Anything,
+            });
         }
         world
     }
 
-    /// Z4.3: data of parents are variables of their dependents; mappings are merged, and the nearer one's word counts.
+    /// Z4.3: data of parents are variables of their dependents; mappings are merged, and the nearer
+    /// one's word counts.
     #[tokio::test]
     async fn what_parents_returned_is_merged_and_the_nearest_wins() {
         let far = ended(json!({ "a": { "x": 1, "y": 1 }, "b": 1 }));
-        let near = paused(json!({ "a": { "y": 2 }, "zuul": { "child_jobs": ["later"], "pause": true } }));
+        let near =
+            paused(json!({ "a": { "y": 2 }, "zuul": { "child_jobs": ["later"], "pause": true } }));
         let world = world(vec![(order("far", "far", 1), far), (order("near", "near", 1), near)]);
         let later = Order { parents: vec!["far".into(), "near".into()], ..order("b", "later", 1) };
         let inherited = inherited(&world.ports(), &later).await.unwrap();
@@ -169,7 +182,8 @@ mod tests {
         assert!(inherited.artifacts.is_empty());
     }
 
-    /// Z5.4, Z4.3: what a parent returned as secret reaches those that depend on it, and no change behind.
+    /// Z5.4, Z4.3: what a parent returned as secret reaches those that depend on it, and no change
+    /// behind.
     #[tokio::test]
     async fn what_parents_returned_as_secret_is_opened_for_their_dependents_alone() {
         let seed = World::new(2, 0, Timestamp(1_800_000_000_000));
@@ -180,7 +194,10 @@ mod tests {
         let (session, claimed_at) = ("life".into(), Timestamp(0));
         let phase = ended(Value::Object(data));
         let run = Run { build: "one".into(), session, fence: 1, phase, claimed_at, log: None };
-        seed.write_directly(Write::Put { record: build::new_run(&run).unwrap(), expect: Expect::Anything });
+        seed.write_directly(Write::Put {
+            record: build::new_run(&run).unwrap(),
+            expect: Expect::Anything,
+        });
         let later = Order { parents: vec!["one".into()], ..order("b", "later", 1) };
         let given = inherited(&seed.ports(), &later).await.unwrap();
         assert_eq!((given.secret_data, Value::Object(given.data)), (secret, json!({ "a": 1 })));
@@ -188,7 +205,8 @@ mod tests {
         assert!(inherited(&seed.ports(), &behind).await.unwrap().secret_data.is_empty());
     }
 
-    /// Z7.1: artifacts name the change and the job they come from; an address without a host lies in that job's logs.
+    /// Z7.1: artifacts name the change and the job they come from; an address without a host lies
+    /// in that job's logs.
     #[tokio::test]
     async fn artifacts_of_parents_are_passed_on_with_where_they_come_from() {
         let parent = ended(json!({ "zuul": { "artifacts": [
@@ -207,11 +225,11 @@ mod tests {
         );
     }
 
-    /// Z4.3: of a change ahead come artifacts and nothing else, before those of the job's own parents.
+    /// Z4.3: of a change ahead come artifacts and nothing else, before those of the job's own
+    /// parents.
     #[tokio::test]
     async fn of_changes_ahead_artifacts_alone_are_given() {
-        let image =
-            |url: &str| json!({ "secret_word": "x", "zuul": { "artifacts": [{ "name": "image", "url": url }] } });
+        let image = |url: &str| json!({ "secret_word": "x", "zuul": { "artifacts": [{ "name": "image", "url": url }] } });
         let world = world(vec![
             (order("ahead", "image", 1), paused(image("https://ahead/"))),
             (order("parent", "image", 2), ended(image("https://own/"))),
@@ -219,8 +237,11 @@ mod tests {
         let (parents, providers) = (vec!["parent".into()], vec!["ahead".into()]);
         let later = Order { parents, providers, ..order("b", "later", 2) };
         let inherited = inherited(&world.ports(), &later).await.unwrap();
-        let told: Vec<String> =
-            inherited.artifacts.iter().map(|one| format!("{} {}", one["change"], one["url"])).collect();
+        let told: Vec<String> = inherited
+            .artifacts
+            .iter()
+            .map(|one| format!("{} {}", one["change"], one["url"]))
+            .collect();
         assert_eq!(told, ["\"1\" \"https://ahead/\"", "\"2\" \"https://own/\""]);
         let nothing = Order { parents: Vec::new(), ..later };
         assert!(super::inherited(&world.ports(), &nothing).await.unwrap().data.is_empty());

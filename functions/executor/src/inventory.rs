@@ -21,13 +21,14 @@ pub struct Host<'a> {
 
 /// Returns the hosts of the build in the nodeset's order.
 pub fn hosts<'a>(job: &Job<'a>) -> Vec<Host<'a>> {
-    let named =
-        |node: &'a NodeAccess| node.names.iter().filter(|name| is_host_name(name)).map(move |name| Host { name, node });
+    let named = |node: &'a NodeAccess| {
+        node.names.iter().filter(|name| is_host_name(name)).map(move |name| Host { name, node })
+    };
     job.nodes.iter().flat_map(named).collect()
 }
 
-/// Ansible expands templates in the names of hosts and groups, in trusted playbooks too, and would do on a node what is for the
-/// executor. Configuration refuses such names.
+/// Ansible expands templates in the names of hosts and groups, in trusted playbooks too, and would
+/// do on a node what is for the executor. Configuration refuses such names.
 fn is_host_name(name: &str) -> bool {
     !is_template(name) && !means_executor(name)
 }
@@ -52,8 +53,8 @@ pub enum WrongName {
     AllNodes,
 }
 
-/// Checks that no node and no group stands where playbooks mean something else. Configuration refuses these names; jobs that were
-/// frozen before it did come here.
+/// Checks that no node and no group stands where playbooks mean something else. Configuration
+/// refuses these names; jobs that were frozen before it did come here.
 pub fn check_names(job: &Job<'_>) -> Result<(), WrongName> {
     let nodes = job.nodes.iter().flat_map(|node| &node.names).map(|name| ("node", name));
     let groups = || nodeset(job).groups.iter().map(|group| ("group", &group.name));
@@ -68,15 +69,18 @@ pub fn check_names(job: &Job<'_>) -> Result<(), WrongName> {
 pub enum JobVars<'a> {
     /// As written: templates are expanded where they are used.
     AsWritten,
-    /// As written, for the run that expands them: what the playbooks after it do not see is not there.
+    /// As written, for the run that expands them: what the playbooks after it do not see is not
+    /// there.
     ToExpand,
     /// As they were expanded before the first playbook, per host (`localhost` included).
     Frozen(&'a BTreeMap<String, Map<String, Value>>),
 }
 
-/// Returns the inventory in Ansible's YAML structure, as JSON, which Ansible reads several times faster.
+/// Returns the inventory in Ansible's YAML structure, as JSON, which Ansible reads several times
+/// faster.
 ///
-/// `interpreters` names the Python of hosts where it was looked for; `unreachable` the hosts that have been lost so far.
+/// `interpreters` names the Python of hosts where it was looked for; `unreachable` the hosts that
+/// have been lost so far.
 pub fn inventory(
     job: &Job<'_>,
     jobdir: &Jobdir,
@@ -92,7 +96,9 @@ pub fn inventory(
     };
     for host in &all_hosts {
         let mut of_host = match vars {
-            JobVars::AsWritten | JobVars::ToExpand => job.job.host_vars.get(host.name).cloned().unwrap_or_default(),
+            JobVars::AsWritten | JobVars::ToExpand => {
+                job.job.host_vars.get(host.name).cloned().unwrap_or_default()
+            }
             JobVars::Frozen(frozen) => frozen_for(frozen, host.name),
         };
         restrict(&mut of_host, on_node);
@@ -111,16 +117,20 @@ pub fn inventory(
     all_vars.insert("zuul_user_dir".to_owned(), json!(jobdir.work));
     let mut groups = Map::new();
     for group in nodeset(job).groups.iter().filter(|group| is_host_name(&group.name)) {
-        let members: Map<String, Value> = group.nodes.iter().map(|name| (name.clone(), Value::Null)).collect();
+        let members: Map<String, Value> =
+            group.nodes.iter().map(|name| (name.clone(), Value::Null)).collect();
         let mut entry = to_map(json!({ "hosts": members }));
-        if let (JobVars::AsWritten | JobVars::ToExpand, Some(vars)) = (vars, job.job.group_vars.get(&group.name)) {
+        if let (JobVars::AsWritten | JobVars::ToExpand, Some(vars)) =
+            (vars, job.job.group_vars.get(&group.name))
+        {
             let mut vars = vars.clone();
             restrict(&mut vars, on_node);
             entry.insert("vars".to_owned(), Value::Object(vars));
         }
         groups.insert(group.name.clone(), Value::Object(entry));
     }
-    let lost: Map<String, Value> = unreachable.iter().map(|name| (name.clone(), json!({}))).collect();
+    let lost: Map<String, Value> =
+        unreachable.iter().map(|name| (name.clone(), json!({}))).collect();
     groups.insert("zuul_unreachable".to_owned(), json!({ "hosts": lost }));
     json!({ "all": { "hosts": entries, "vars": all_vars, "children": groups } })
 }
@@ -133,12 +143,14 @@ fn frozen_for(frozen: &BTreeMap<String, Map<String, Value>>, host: &str) -> Map<
 pub fn nodeset<'a>(job: &Job<'a>) -> &'a NodeSet {
     static NONE: NodeSet = NodeSet { name: String::new(), nodes: Vec::new(), groups: Vec::new() };
     let given = || job.nodes.iter().map(|node| &node.names);
-    let fits =
-        |set: &&NodeSet| set.nodes.len() == job.nodes.len() && set.nodes.iter().map(|node| &node.names).eq(given());
+    let fits = |set: &&NodeSet| {
+        set.nodes.len() == job.nodes.len() && set.nodes.iter().map(|node| &node.names).eq(given())
+    };
     job.job.nodesets.iter().find(fits).or(job.job.nodesets.first()).unwrap_or(&NONE)
 }
 
-/// Returns `inventory` with the `zuul` dictionary as YAML for people and tools: what `log-inventory` keeps.
+/// Returns `inventory` with the `zuul` dictionary as YAML for people and tools: what
+/// `log-inventory` keeps.
 pub fn for_people(inventory: &Value, zuul: &Map<String, Value>) -> String {
     let mut inventory = inventory.clone();
     if let Some(vars) = inventory.pointer_mut("/all/vars").and_then(Value::as_object_mut) {
@@ -151,7 +163,8 @@ pub fn for_people(inventory: &Value, zuul: &Map<String, Value>) -> String {
 fn access(host: &Host<'_>, interpreters: &BTreeMap<String, String>) -> Map<String, Value> {
     let node = host.node;
     let python = node.python_path.as_deref().filter(|path| *path != "auto");
-    let python = python.or_else(|| interpreters.get(host.name).map(String::as_str)).unwrap_or("auto");
+    let python =
+        python.or_else(|| interpreters.get(host.name).map(String::as_str)).unwrap_or("auto");
     let place = json!({
         "label": node.label,
         "az": node.az,
@@ -169,7 +182,9 @@ fn access(host: &Host<'_>, interpreters: &BTreeMap<String, String>) -> Map<Strin
         "node_properties": {},
     });
     let mut zuul_node = to_map(place.clone());
-    zuul_node.extend(to_map(json!({ "uuid": node.id, "reuse": false, "private_ipv4": node.private_ipv4 })));
+    zuul_node.extend(to_map(
+        json!({ "uuid": node.id, "reuse": false, "private_ipv4": node.private_ipv4 }),
+    ));
     to_map(json!({
         "ansible_connection": "ssh",
         "ansible_host": node.interface_ip,
@@ -186,12 +201,17 @@ fn access(host: &Host<'_>, interpreters: &BTreeMap<String, String>) -> Map<Strin
 fn tagged(value: Value) -> serde_yaml::Value {
     match value {
         Value::Object(entries) => match entries.get("__ansible_unsafe") {
-            Some(Value::String(text)) if entries.len() == 1 => serde_yaml::Value::Tagged(Box::new(TaggedValue {
-                tag: Tag::new("unsafe"),
-                value: serde_yaml::Value::String(text.clone()),
-            })),
+            Some(Value::String(text)) if entries.len() == 1 => {
+                serde_yaml::Value::Tagged(Box::new(TaggedValue {
+                    tag: Tag::new("unsafe"),
+                    value: serde_yaml::Value::String(text.clone()),
+                }))
+            }
             _ => serde_yaml::Value::Mapping(
-                entries.into_iter().map(|(key, item)| (serde_yaml::Value::String(key), tagged(item))).collect(),
+                entries
+                    .into_iter()
+                    .map(|(key, item)| (serde_yaml::Value::String(key), tagged(item)))
+                    .collect(),
             ),
         },
         Value::Array(items) => serde_yaml::Value::Sequence(items.into_iter().map(tagged).collect()),

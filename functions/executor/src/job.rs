@@ -1,4 +1,5 @@
-//! What executing a build takes and gives: the contract between the gate's side and whatever runs jobs (Z7.6).
+//! What executing a build takes and gives: the contract between the gate's side and whatever runs
+//! jobs (Z7.6).
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
@@ -14,13 +15,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Executes builds. The gate knows claim, report and result; how a job is run is an implementation's own business.
+/// Executes builds. The gate knows claim, report and result; how a job is run is an
+/// implementation's own business.
 #[async_trait]
 pub trait Runner: Send + Sync {
     /// Runs one attempt of a job to its end and returns how it ended; it never fails otherwise.
     ///
-    /// `jobdir` is an absolute path that exists no longer than this build; what lies below its `work/logs` afterwards
-    /// is what there is to archive. The caller removes it. A result of `Retry` says that the attempt does not count.
+    /// `jobdir` is an absolute path that exists no longer than this build; what lies below its
+    /// `work/logs` afterwards is what there is to archive. The caller removes it. A result of
+    /// `Retry` says that the attempt does not count.
     async fn execute(
         &self,
         job: &Job<'_>,
@@ -42,7 +45,8 @@ pub struct Job<'a> {
     pub speculation: &'a Speculation,
     /// The nodes it was given, in the nodeset's order.
     pub nodes: &'a [NodeAccess],
-    /// The private key that its nodes accept: an OpenSSH file of mode 0600. `None` when it has no nodes.
+    /// The private key that its nodes accept: an OpenSSH file of mode 0600. `None` when it has no
+    /// nodes.
     pub node_key: Option<&'a Path>,
     /// The opened secrets of its playbooks.
     pub secrets: &'a OpenedSecrets,
@@ -52,23 +56,27 @@ pub struct Job<'a> {
     pub inherited: &'a Inherited,
 }
 
-/// What a build gets from the jobs it depends on. It holds plaintext, so that it has no `Debug` (Z5.4).
+/// What a build gets from the jobs it depends on. It holds plaintext, so that it has no `Debug`
+/// (Z5.4).
 #[derive(Clone, Default)]
 pub struct Inherited {
     /// Their returned data, later parents winning; the lowest precedence of all variables.
     pub data: Map<String, Value>,
-    /// What they returned as secret: variables of its playbooks like secrets, before those of its own definition.
+    /// What they returned as secret: variables of its playbooks like secrets, before those of its
+    /// own definition.
     pub secret_data: Map<String, Value>,
     /// Artifacts they, and changes ahead, offer to this job (`zuul.artifacts`).
     pub artifacts: Vec<Value>,
 }
 
-/// Plaintext of secrets. It has neither `Debug` nor `Serialize`, so that it cannot slip into a log or a record (Z5.4).
+/// Plaintext of secrets. It has neither `Debug` nor `Serialize`, so that it cannot slip into a log
+/// or a record (Z5.4).
 #[derive(Default)]
 pub struct OpenedSecrets(BTreeMap<String, Value>);
 
 impl OpenedSecrets {
-    /// Keeps the plaintext mapping of `secret`, as [`SecretUse::data`] with each ciphertext replaced.
+    /// Keeps the plaintext mapping of `secret`, as [`SecretUse::data`] with each ciphertext
+    /// replaced.
     pub fn insert(&mut self, secret: &SecretUse, plain: Value) {
         self.0.insert(Self::key(secret), plain);
     }
@@ -92,8 +100,8 @@ impl OpenedSecrets {
 /// Where repositories come from: objects merged on our side (Z7.2).
 #[async_trait]
 pub trait Sources: Send + Sync {
-    /// Returns packs on this machine's disk that together hold everything reachable from the wanted commits. They stay
-    /// until the build is over; nothing writes into them.
+    /// Returns packs on this machine's disk that together hold everything reachable from the wanted
+    /// commits. They stay until the build is over; nothing writes into them.
     async fn packs(&self, wanted: &Wanted<'_>) -> Result<Packs, SourceError>;
 }
 
@@ -113,7 +121,8 @@ pub struct Wanted<'a> {
     pub connection: Option<&'a ConnectionName>,
     /// The project.
     pub project: &'a ProjectName,
-    /// Object keys of the packs, as the merge recorded them. Empty for a project outside the tested state.
+    /// Object keys of the packs, as the merge recorded them. Empty for a project outside the tested
+    /// state.
     pub packs: Vec<&'a str>,
     /// The commits that must be in them.
     pub commits: Vec<&'a Oid>,
@@ -129,7 +138,8 @@ pub struct SourceError {
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// Hears what happens while a build runs. Calls are short and must not block: they come from the build's own task.
+/// Hears what happens while a build runs. Calls are short and must not block: they come from the
+/// build's own task.
 pub trait Observer: Send + Sync {
     /// The workspace stands and the first playbook starts.
     fn started(&self, at: Timestamp);
@@ -137,10 +147,11 @@ pub trait Observer: Send + Sync {
     fn log_appended(&self, offset: u64, bytes: &[u8]);
     /// A main playbook has a failed task that nothing rescues: the build will not succeed.
     fn will_fail(&self);
-    /// The main playbooks passed and the job asks to wait for those behind it; what it returned so far is theirs. The build
-    /// goes on when [`Stopper::resume`] says so.
+    /// The main playbooks passed and the job asks to wait for those behind it; what it returned so
+    /// far is theirs. The build goes on when [`Stopper::resume`] says so.
     fn paused(&self, pause: Pause);
-    /// The job has returned this so far for the jobs behind it alone; told before a pause, and at the end.
+    /// The job has returned this so far for the jobs behind it alone; told before a pause, and at
+    /// the end.
     fn returned_secrets(&self, secret_data: Map<String, Value>);
 }
 
@@ -193,7 +204,11 @@ pub struct StopSignal {
 impl StopSignal {
     /// Returns the reason once a stop is asked for; waits until then.
     pub async fn stopped(&mut self) -> String {
-        let reason = self.stopped.wait_for(Option::is_some).await.map(|reason| reason.clone().unwrap_or_default());
+        let reason = self
+            .stopped
+            .wait_for(Option::is_some)
+            .await
+            .map(|reason| reason.clone().unwrap_or_default());
         match reason {
             Ok(reason) => reason,
             // Impossible, the sender is ours; waiting is the harmless answer.

@@ -1,4 +1,5 @@
-//! The directory a build lives in, as jobs know it, and a small one in memory for its sockets and opened secrets.
+//! The directory a build lives in, as jobs know it, and a small one in memory for its sockets and
+//! opened secrets.
 
 use sluice_model::BuildId;
 use std::fs;
@@ -49,7 +50,8 @@ pub struct Runtime {
     pub alive: Option<Arc<fs::File>>,
 }
 
-/// The file of a runtime directory that its executor holds locked: the kernel lets go of it with the process, however that ends.
+/// The file of a runtime directory that its executor holds locked: the kernel lets go of it with
+/// the process, however that ends.
 const ALIVE: &str = "alive";
 
 /// How the names of runtime directories begin.
@@ -119,18 +121,26 @@ impl Jobdir {
         Ok(jobdir)
     }
 
-    /// Returns the home and Ansible's state of the processes that share them under the name `owner`, made if they are not there.
+    /// Returns the home and Ansible's state of the processes that share them under the name
+    /// `owner`, made if they are not there.
     ///
-    /// What trusted playbooks have found out of hosts is there from the start: looking again takes a second on each.
+    /// What trusted playbooks have found out of hosts is there from the start: looking again takes
+    /// a second on each.
     pub fn state_of(&self, owner: &str) -> std::io::Result<State> {
         let own = self.homes.join(owner);
         let is_new = !own.exists();
-        let state = State { home: own.join("home"), dot_ansible: own.join("ansible"), facts: own.join("facts") };
+        let state = State {
+            home: own.join("home"),
+            dot_ansible: own.join("ansible"),
+            facts: own.join("facts"),
+        };
         for directory in [&state.home.join(".ssh"), &state.dot_ansible, &state.facts] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         }
         if let (true, Ok(known)) = (is_new, fs::read_dir(self.homes.join(TRUSTED).join("facts"))) {
-            for entry in known.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())) {
+            for entry in
+                known.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))
+            {
                 fs::copy(entry.path(), state.facts.join(entry.file_name()))?;
             }
         }
@@ -142,7 +152,8 @@ impl Jobdir {
         vec![self.work.clone(), self.homes.clone()]
     }
 
-    /// Removes what lies in memory. Done before the sandbox's last process is gone, a socket could come back.
+    /// Removes what lies in memory. Done before the sandbox's last process is gone, a socket could
+    /// come back.
     pub fn forget_runtime(&self) {
         if let Err(error) = remove_runtime(&self.runtime.root)
             && error.kind() != ErrorKind::NotFound
@@ -163,7 +174,8 @@ fn show_life(root: &Path) -> std::io::Result<fs::File> {
     Ok(file)
 }
 
-/// Removes a runtime directory, last the file by which it is found if whoever removes it dies meanwhile.
+/// Removes a runtime directory, last the file by which it is found if whoever removes it dies
+/// meanwhile.
 fn remove_runtime(root: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(root)? {
         let entry = entry?;
@@ -171,23 +183,34 @@ fn remove_runtime(root: &Path) -> std::io::Result<()> {
             continue;
         }
         let path = entry.path();
-        let removed = if entry.file_type()?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        let removed = if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(path)
+        } else {
+            fs::remove_file(path)
+        };
         // A socket goes with its process.
-        removed.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
+        removed.or_else(
+            |error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) },
+        )?;
     }
     fs::remove_dir_all(root)
 }
 
-/// Removes the runtime directories below `runtime` of executors that died before they could: opened secrets may lie there.
+/// Removes the runtime directories below `runtime` of executors that died before they could: opened
+/// secrets may lie there.
 ///
-/// Those of others that live are held by a lock, which works across containers as well, where process ids say nothing. What cannot be
-/// read or removed is another account's, or is found the next time.
+/// Those of others that live are held by a lock, which works across containers as well, where
+/// process ids say nothing. What cannot be read or removed is another account's, or is found the
+/// next time.
 pub fn forget_the_dead(runtime: &Path) {
     let Ok(entries) = fs::read_dir(runtime) else { return };
-    for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
+    for entry in
+        entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX))
+    {
         let path = entry.path();
         let alive = path.join(ALIVE);
-        // Anybody may put something else there, where memory is shared: whoever opened a pipe would wait for its other end.
+        // Anybody may put something else there, where memory is shared: whoever opened a pipe would
+        // wait for its other end.
         let is_file = fs::symlink_metadata(&alive).is_ok_and(|found| found.is_file());
         let is_free = is_file && fs::File::open(&alive).is_ok_and(|file| file.try_lock().is_ok());
         if !is_free {
@@ -224,7 +247,8 @@ mod tests {
         BuildId::derive(&[name])
     }
 
-    /// Z7.1, Z7.3: an executor that is killed leaves opened secrets in memory, which the next one on the machine removes.
+    /// Z7.1, Z7.3: an executor that is killed leaves opened secrets in memory, which the next one
+    /// on the machine removes.
     #[test]
     fn what_a_dead_executor_had_in_memory_is_removed_and_what_a_living_one_has_stays() {
         let scratch = tempfile::tempdir().unwrap();

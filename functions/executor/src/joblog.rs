@@ -1,4 +1,5 @@
-//! `job-output.txt`: what a build says, line by line, with the time and without secrets (Z7.4, Z5.4).
+//! `job-output.txt`: what a build says, line by line, with the time and without secrets (Z7.4,
+//! Z5.4).
 
 use crate::job::Observer;
 use crate::jobdir::Jobdir;
@@ -22,7 +23,11 @@ pub struct JobLog<'a> {
 
 impl<'a> JobLog<'a> {
     /// Starts the log in `jobdir`. After `bytes_max` bytes, lines are dropped.
-    pub fn create(jobdir: &Jobdir, bytes_max: u64, observer: &'a dyn Observer) -> std::io::Result<Self> {
+    pub fn create(
+        jobdir: &Jobdir,
+        bytes_max: u64,
+        observer: &'a dyn Observer,
+    ) -> std::io::Result<Self> {
         let file = File::options().append(true).open(&jobdir.log)?;
         Ok(Self { file, offset: 0, bytes_max, observer, redactor: Redactor::default() })
     }
@@ -42,8 +47,10 @@ impl<'a> JobLog<'a> {
             block.push('\n');
         }
         if self.offset + block.len() as u64 >= self.bytes_max {
-            block =
-                format!("{now} | [The log has reached its limit of {} bytes; the rest is dropped]\n", self.bytes_max);
+            block = format!(
+                "{now} | [The log has reached its limit of {} bytes; the rest is dropped]\n",
+                self.bytes_max
+            );
             self.bytes_max = 0;
         }
         // A log that cannot be written does not end the build: its result still counts.
@@ -60,7 +67,8 @@ impl<'a> JobLog<'a> {
         self.observer.will_fail();
     }
 
-    /// Passes on what the job returned for the jobs behind it alone; what is too much is told instead.
+    /// Passes on what the job returned for the jobs behind it alone; what is too much is told
+    /// instead.
     pub fn returned_secrets(&mut self, returned: &Returned) {
         match returned.secret_data() {
             Ok(secret_data) => self.observer.returned_secrets(secret_data),
@@ -76,7 +84,9 @@ impl<'a> JobLog<'a> {
 
 /// Returns the present time.
 pub fn now() -> Timestamp {
-    Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64))
+    Timestamp(
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
+    )
 }
 
 fn stamp() -> String {

@@ -1,9 +1,11 @@
-//! The executor: claims builds, runs their playbooks over SSH, confined, and reports how they ended (Z7).
+//! The executor: claims builds, runs their playbooks over SSH, confined, and reports how they ended
+//! (Z7).
 //!
-//! What executes is behind [`Runner`]; [`Ansible`] is its implementation. The flow of one build, in reading order:
-//! [`job`] (what is asked) → [`include`] (files of variables) → [`phases`] (pre, run, post and the result) → [`jobdir`], [`workspace`], [`vars`],
-//! [`inventory`] (what playbooks find around them) → [`playbook`] (one `ansible-playbook`) in a [`sandbox`], its
-//! output through [`joblog`] to whoever reads it [`live`].
+//! What executes is behind [`Runner`]; [`Ansible`] is its implementation. The flow of one build, in
+//! reading order: [`job`] (what is asked) → [`include`] (files of variables) → [`phases`] (pre,
+//! run, post and the result) → [`jobdir`], [`workspace`], [`vars`], [`inventory`] (what playbooks
+//! find around them) → [`playbook`] (one `ansible-playbook`) in a [`sandbox`], its output through
+//! [`joblog`] to whoever reads it [`live`].
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod archive;
@@ -45,7 +47,8 @@ pub mod workspace;
 
 pub use content::Content;
 pub use job::{
-    Inherited, Job, Observer, OpenedSecrets, Packs, Runner, SourceError, Sources, StopSignal, Stopper, Wanted,
+    Inherited, Job, Observer, OpenedSecrets, Packs, Runner, SourceError, Sources, StopSignal,
+    Stopper, Wanted,
 };
 pub use live::{LiveLog, LiveLogs};
 pub use phases::Ansible;

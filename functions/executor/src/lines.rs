@@ -1,8 +1,10 @@
-//! Lines that a job names (`zuul.file_comments`), as they are in the change as it was proposed (Z7.4).
+//! Lines that a job names (`zuul.file_comments`), as they are in the change as it was proposed
+//! (Z7.4).
 //!
-//! A job sees files as they are merged with what came before the change, and forges show people the change's own. So lines are told
-//! of those, unless the job says `disable_file_comment_line_mapping`. Packs that hold both are here already: the workspace was made
-//! of them.
+//! A job sees files as they are merged with what came before the change, and forges show people the
+//! change's own. So lines are told of those, unless the job says
+//! `disable_file_comment_line_mapping`. Packs that hold both are here already: the workspace was
+//! made of them.
 
 use crate::job::{Job, Sources};
 use crate::jobdir::Jobdir;
@@ -27,8 +29,9 @@ const LINES: [&str; 3] = ["/line", "/range/end_line", "/range/start_line"];
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Moves the lines that a job named, of files of its own project at the commit `tested`, to where they are in the change as it was
-/// proposed. Returns what the log says of those that stay as they were named: a build does not fail by its comments.
+/// Moves the lines that a job named, of files of its own project at the commit `tested`, to where
+/// they are in the change as it was proposed. Returns what the log says of those that stay as they
+/// were named: a build does not fail by its comments.
 pub async fn told_of_the_change(
     job: &Job<'_>,
     sources: &dyn Sources,
@@ -51,15 +54,21 @@ pub async fn told_of_the_change(
             said
         }
         Ok(Err(error)) => vec![stays("files", &chain(error.as_ref()))],
-        Err(_) => vec![stays("files", &format!("to compare them took longer than {SECONDS_MAX} s"))],
+        Err(_) => {
+            vec![stays("files", &format!("to compare them took longer than {SECONDS_MAX} s"))]
+        }
     }
 }
 
-/// Returns the comments by file, where there are any and the job does not want their lines left alone.
+/// Returns the comments by file, where there are any and the job does not want their lines left
+/// alone.
 fn wanted(data: &Map<String, Value>) -> Option<Map<String, Value>> {
     let zuul = data.get("zuul")?;
     let is_left_alone = zuul.get("disable_file_comment_line_mapping") == Some(&Value::Bool(true));
-    let files = zuul.get("file_comments")?.as_object().filter(|files| !is_left_alone && !files.is_empty())?;
+    let files = zuul
+        .get("file_comments")?
+        .as_object()
+        .filter(|files| !is_left_alone && !files.is_empty())?;
     Some(files.clone())
 }
 
@@ -100,11 +109,20 @@ fn all_moved(
         let Some(comments) = comments.as_array_mut() else { continue };
         match between(repository, tested, own, path) {
             Ok(Between::Alike) => {}
-            Ok(Between::Differs(map)) => comments.iter_mut().for_each(|comment| move_lines(comment, Some(&map))),
-            Ok(Between::NotProposed) => comments.iter_mut().for_each(|comment| move_lines(comment, None)),
-            Ok(Between::NotTested) => said.push(stays(path, "there is no such file in the tested state")),
+            Ok(Between::Differs(map)) => {
+                comments.iter_mut().for_each(|comment| move_lines(comment, Some(&map)))
+            }
+            Ok(Between::NotProposed) => {
+                comments.iter_mut().for_each(|comment| move_lines(comment, None))
+            }
+            Ok(Between::NotTested) => {
+                said.push(stays(path, "there is no such file in the tested state"))
+            }
             Err(ReadError::TooLarge { .. }) => {
-                said.push(stays(path, &format!("files of more than {FILE_BYTES_MAX} bytes are not compared")));
+                said.push(stays(
+                    path,
+                    &format!("files of more than {FILE_BYTES_MAX} bytes are not compared"),
+                ));
             }
             Err(error) => said.push(stays(path, &chain(&error))),
         }
@@ -126,19 +144,30 @@ enum Between {
     NotTested,
 }
 
-fn between(repository: &Repository, tested: &Oid, own: &Oid, path: &str) -> Result<Between, ReadError> {
+fn between(
+    repository: &Repository,
+    tested: &Oid,
+    own: &Oid,
+    path: &str,
+) -> Result<Between, ReadError> {
     let limits = ReadLimits { file_bytes_max: FILE_BYTES_MAX, ..ReadLimits::default() };
-    let Some(from) = repository.read_file(tested, path, limits)? else { return Ok(Between::NotTested) };
-    let Some(to) = repository.read_file(own, path, limits)? else { return Ok(Between::NotProposed) };
+    let Some(from) = repository.read_file(tested, path, limits)? else {
+        return Ok(Between::NotTested);
+    };
+    let Some(to) = repository.read_file(own, path, limits)? else {
+        return Ok(Between::NotProposed);
+    };
     Ok(if from == to { Between::Alike } else { Between::Differs(LineMap::new(&from, &to)) })
 }
 
-/// Moves the lines of one comment; one that the change does not have is told in its message. Without a map it has none of them.
+/// Moves the lines of one comment; one that the change does not have is told in its message.
+/// Without a map it has none of them.
 fn move_lines(comment: &mut Value, map: Option<&LineMap>) {
     let mut missing = None;
     for pointer in LINES {
         let Some(named) = comment.pointer_mut(pointer) else { continue };
-        let line = named.as_u64().and_then(|line| u32::try_from(line).ok()).filter(|line| *line > 0);
+        let line =
+            named.as_u64().and_then(|line| u32::try_from(line).ok()).filter(|line| *line > 0);
         let Some(line) = line else { continue };
         match map.and_then(|map| map.find(line)) {
             Some(Place::Same(own)) => *named = own.into(),
@@ -152,7 +181,10 @@ fn move_lines(comment: &mut Value, map: Option<&LineMap>) {
     if let (Some(line), Some(Value::String(message))) = (missing, comment.get_mut("message"))
         && !message.trim().is_empty()
     {
-        *message = format!("{} (line {line} of what was tested; the change itself does not have it)", message.trim());
+        *message = format!(
+            "{} (line {line} of what was tested; the change itself does not have it)",
+            message.trim()
+        );
     }
 }
 
@@ -194,13 +226,19 @@ mod tests {
     /// Z7.4: a job may return anything.
     #[test]
     fn what_is_no_comment_stays_as_it_is() {
-        for odd in
-            [json!(7), json!({"line": "3"}), json!({"line": 0, "message": "x"}), json!({"line": 4, "message": " "})]
-        {
+        for odd in [
+            json!(7),
+            json!({"line": "3"}),
+            json!({"line": 0, "message": "x"}),
+            json!({"line": 4, "message": " "}),
+        ] {
             let told = moved(odd.clone());
             assert_eq!(told.get("message"), odd.get("message"), "{odd}");
         }
-        assert_eq!(moved(json!({"line": "3", "message": "x"})), json!({"line": "3", "message": "x"}));
+        assert_eq!(
+            moved(json!({"line": "3", "message": "x"})),
+            json!({"line": "3", "message": "x"})
+        );
     }
 
     /// Z7.4
@@ -209,8 +247,14 @@ mod tests {
         let of = |zuul: Value| wanted(&crate::vars::to_map(json!({"zuul": zuul}))).is_some();
         let files = json!({"a": [{"line": 1, "message": "x"}]});
         assert!(of(json!({"file_comments": files.clone()})));
-        assert!(of(json!({"file_comments": files.clone(), "disable_file_comment_line_mapping": false})));
+        assert!(of(
+            json!({"file_comments": files.clone(), "disable_file_comment_line_mapping": false})
+        ));
         assert!(!of(json!({"file_comments": files, "disable_file_comment_line_mapping": true})));
-        assert!(!of(json!({"file_comments": {}})) && !of(json!({"file_comments": [1]})) && !of(json!(7)));
+        assert!(
+            !of(json!({"file_comments": {}}))
+                && !of(json!({"file_comments": [1]}))
+                && !of(json!(7))
+        );
     }
 }

@@ -1,9 +1,10 @@
 //! Serves logs of running builds over HTTP, from an offset and following (Z7.4).
 //!
-//! `GET /log/{build}?offset=N` answers what there is from byte N as `text/plain`; with `follow=1` the answer goes on, in
-//! chunks, until the build ends. `X-Log-Length` is the length at that moment, `X-Log-Ended` whether the build is over.
-//! 404: no such build runs here; its log is then to be read from where it was archived. 421: whoever asks does so by a name that a
-//! stranger may own.
+//! `GET /log/{build}?offset=N` answers what there is from byte N as `text/plain`; with `follow=1`
+//! the answer goes on, in chunks, until the build ends. `X-Log-Length` is the length at that
+//! moment, `X-Log-Ended` whether the build is over. 404: no such build runs here; its log is then
+//! to be read from where it was archived. 421: whoever asks does so by a name that a stranger may
+//! own.
 
 use crate::jobdir::log_path;
 use axum::Router;
@@ -45,7 +46,8 @@ pub struct LiveLog {
 impl LiveLogs {
     /// Adds a build whose job directory is `root`.
     ///
-    /// Read is the log as the executor writes it: its other name, below `work/logs`, may be a playbook's link by now.
+    /// Read is the log as the executor writes it: its other name, below `work/logs`, may be a
+    /// playbook's link by now.
     pub fn open(&self, build: &BuildId, root: &Path) -> LiveLog {
         let (length, receiver) = watch::channel(0);
         self.feeds().insert(build.clone(), Feed { path: log_path(root), length: receiver });
@@ -54,7 +56,10 @@ impl LiveLogs {
 
     /// Returns the routes, to be served wherever the executor listens.
     pub fn router(&self) -> Router {
-        Router::new().route("/log/{build}", get(read)).layer(from_fn(by_address)).with_state(self.clone())
+        Router::new()
+            .route("/log/{build}", get(read))
+            .layer(from_fn(by_address))
+            .with_state(self.clone())
     }
 
     fn feeds(&self) -> std::sync::MutexGuard<'_, BTreeMap<BuildId, Feed>> {
@@ -76,8 +81,8 @@ impl Drop for LiveLog {
     }
 }
 
-/// Passes on what came by an address, as the API asks, or by `localhost`: a page of somebody else may stand behind any other name, in a
-/// browser that reaches this port.
+/// Passes on what came by an address, as the API asks, or by `localhost`: a page of somebody else
+/// may stand behind any other name, in a browser that reaches this port.
 async fn by_address(request: Request, next: Next) -> Response {
     if is_by_address(&request) {
         return next.run(request).await;
@@ -86,12 +91,14 @@ async fn by_address(request: Request, next: Next) -> Response {
     (StatusCode::MISDIRECTED_REQUEST, why).into_response()
 }
 
-/// Returns whether each name that a request bears is the machine's. One without any is no browser's.
+/// Returns whether each name that a request bears is the machine's. One without any is no
+/// browser's.
 fn is_by_address(request: &Request) -> bool {
     let said = request.headers().get_all(HOST).iter();
     let mut said = said.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     let is_machines = |name: &str| HostName::read(name) == HostName::Machine;
-    said.all(|name| is_machines(&name)) && request.uri().authority().is_none_or(|name| is_machines(name.as_str()))
+    said.all(|name| is_machines(&name))
+        && request.uri().authority().is_none_or(|name| is_machines(name.as_str()))
 }
 
 #[derive(Deserialize)]
@@ -108,10 +115,13 @@ async fn read(
     Query(wanted): Query<Wanted>,
 ) -> Response {
     let feed = logs.feeds().get(&BuildId(build)).cloned();
-    let Some(feed) = feed else { return (StatusCode::NOT_FOUND, "This build does not run here.\n").into_response() };
+    let Some(feed) = feed else {
+        return (StatusCode::NOT_FOUND, "This build does not run here.\n").into_response();
+    };
     let length = *feed.length.borrow();
     let mut headers = HeaderMap::new();
-    headers.insert("content-type", axum::http::HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers
+        .insert("content-type", axum::http::HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert("x-log-length", length.into());
     headers.insert("x-log-ended", u16::from(feed.length.has_changed().is_err()).into());
     let follow = if wanted.follow == 1 { Follow::Yes } else { Follow::No };
@@ -157,7 +167,8 @@ impl Reading {
         }
         let Some(file) = &mut self.file else { return Ok(None) };
         // What lies behind the log's length was not written by us.
-        let left = usize::try_from((*self.feed.length.borrow()).saturating_sub(self.offset)).unwrap_or(usize::MAX);
+        let left = usize::try_from((*self.feed.length.borrow()).saturating_sub(self.offset))
+            .unwrap_or(usize::MAX);
         let mut chunk = vec![0; CHUNK_BYTES_MAX.min(left)];
         let count = file.read(&mut chunk).await?;
         chunk.truncate(count);
@@ -170,7 +181,8 @@ impl Reading {
 mod tests {
     use super::*;
 
-    /// Z7.4, Z7.5: a playbook may put anything in the place of the log's name below work/logs, and may add to its file.
+    /// Z7.4, Z7.5: a playbook may put anything in the place of the log's name below work/logs, and
+    /// may add to its file.
     #[tokio::test]
     async fn what_the_executor_wrote_is_served_and_nothing_a_playbook_put_in_its_place() {
         let root = tempfile::tempdir().unwrap();
@@ -189,7 +201,8 @@ mod tests {
     /// Z5.4, Z7.4: a page of a stranger whose name leads here reads no log.
     #[tokio::test]
     async fn a_name_that_a_stranger_may_own_is_not_answered() {
-        let (logs, build, root) = (LiveLogs::default(), BuildId::derive(&["live"]), tempfile::tempdir().unwrap());
+        let (logs, build, root) =
+            (LiveLogs::default(), BuildId::derive(&["live"]), tempfile::tempdir().unwrap());
         std::fs::write(log_path(root.path()), "told").unwrap();
         let log = logs.open(&build, root.path());
         log.grew_to(4);
@@ -198,7 +211,8 @@ mod tests {
         let router = logs.router();
         let server = tokio::spawn(async move { axum::serve(listener, router).await });
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        let hosts = [("127.0.0.1:9000", 200), ("localhost", 200), ("[::1]:80", 200), ("evil.example", 421)];
+        let hosts =
+            [("127.0.0.1:9000", 200), ("localhost", 200), ("[::1]:80", 200), ("evil.example", 421)];
         for (host, status) in hosts {
             let url = format!("http://{address}/log/{build}");
             let answer = client.get(url).header("Host", host).send().await.unwrap();

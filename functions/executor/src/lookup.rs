@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 /// Returns the path of the playbook called `name` in the repository at `checkout`, relative to it.
 ///
-/// As given, then with `.yaml`, then `.yml`; at the root, then below `playbooks/`. `None` when there is none, or when the
-/// name leaves the repository.
+/// As given, then with `.yaml`, then `.yml`; at the root, then below `playbooks/`. `None` when
+/// there is none, or when the name leaves the repository.
 pub fn find_playbook(checkout: &Path, name: &str) -> Option<PathBuf> {
     playbook_files(name).into_iter().find(|file| checkout.join(file).is_file()).map(PathBuf::from)
 }
 
-/// Returns the text of a playbook as a list of plays if it is one play, or several in a row; `None` if it needs no
-/// change.
+/// Returns the text of a playbook as a list of plays if it is one play, or several in a row; `None`
+/// if it needs no change.
 ///
 /// It works on lines, not on values, so that tags, comments and anchors stay as they are.
 pub fn as_list_of_plays(text: &str) -> Option<String> {
@@ -93,9 +93,16 @@ mod tests {
     #[test]
     fn plays_in_a_row_become_a_list_and_a_list_stays() {
         assert_eq!(as_list_of_plays("---\n# plays\n- hosts: all\n  tasks: []\n"), None);
-        let one = as_list_of_plays("---\nhosts: controller\ntasks:\n  - shell: |\n      a: b\n\n      c\n").unwrap();
-        assert_eq!(one, "---\n-\n  hosts: controller\n  tasks:\n    - shell: |\n        a: b\n\n        c\n");
-        let two = as_list_of_plays("---\nhosts: a\nroles:\n  - x\n---\nhosts: b\nroles:\n  - y\n").unwrap();
+        let one = as_list_of_plays(
+            "---\nhosts: controller\ntasks:\n  - shell: |\n      a: b\n\n      c\n",
+        )
+        .unwrap();
+        assert_eq!(
+            one,
+            "---\n-\n  hosts: controller\n  tasks:\n    - shell: |\n        a: b\n\n        c\n"
+        );
+        let two = as_list_of_plays("---\nhosts: a\nroles:\n  - x\n---\nhosts: b\nroles:\n  - y\n")
+            .unwrap();
         let plays: serde_yaml::Value = serde_yaml::from_str(&two).unwrap();
         assert_eq!(plays.as_sequence().unwrap().len(), 2);
     }

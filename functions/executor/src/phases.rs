@@ -1,4 +1,5 @@
-//! Runs a job: prepares what playbooks find, then pre-run, run and post-run, and says how it ended (Z7.1).
+//! Runs a job: prepares what playbooks find, then pre-run, run and post-run, and says how it ended
+//! (Z7.1).
 
 use crate::clock::Clock;
 use crate::content::Content;
@@ -41,7 +42,8 @@ pub struct Ansible {
 }
 
 impl Ansible {
-    /// Checks that this machine can run and confine Ansible, and unpacks the executor's own plugins and roles.
+    /// Checks that this machine can run and confine Ansible, and unpacks the executor's own plugins
+    /// and roles.
     pub async fn new(mut settings: Settings) -> Result<Self, SetupError> {
         let program = settings.program("ansible-playbook");
         if !program.is_file() {
@@ -49,7 +51,8 @@ impl Ansible {
         }
         probe().await?;
         jobdir::forget_the_dead(&settings.runtime);
-        settings.content = Content::unpack(&settings.content, &settings.program("python")).await?.root;
+        settings.content =
+            Content::unpack(&settings.content, &settings.program("python")).await?.root;
         Ok(Self { settings })
     }
 
@@ -69,12 +72,17 @@ impl Runner for Ansible {
         mut stop: StopSignal,
         observer: &dyn Observer,
     ) -> Ended {
-        let made = Jobdir::make(root, &self.settings.runtime, &job.order.build)
-            .and_then(|jobdir| Ok((JobLog::create(&jobdir, self.settings.log_bytes_max, observer)?, jobdir)));
+        let made =
+            Jobdir::make(root, &self.settings.runtime, &job.order.build).and_then(|jobdir| {
+                Ok((JobLog::create(&jobdir, self.settings.log_bytes_max, observer)?, jobdir))
+            });
         let (mut log, jobdir) = match made {
             Ok(made) => made,
             Err(error) => {
-                return ended(disk_result(&error), Some(format!("The job directory could not be made: {error}")));
+                return ended(
+                    disk_result(&error),
+                    Some(format!("The job directory could not be made: {error}")),
+                );
             }
         };
         for value in job.secrets.values().chain(job.inherited.secret_data.values()) {
@@ -87,7 +95,9 @@ impl Runner for Ansible {
         };
         let (frozen, refused) = match read {
             Some(Ok(frozen)) => (frozen, None),
-            Some(Err(error)) => (Cow::Borrowed(job.job), Some(Some(Err(StartError::Include(error))))),
+            Some(Err(error)) => {
+                (Cow::Borrowed(job.job), Some(Some(Err(StartError::Include(error)))))
+            }
             None => (Cow::Borrowed(job.job), Some(None)),
         };
         let job = &Job { job: &frozen, ..*job };
@@ -129,7 +139,9 @@ enum StartError {
     Agent(#[from] ssh::AgentError),
     #[error("the job has nodes, but no key for them was given to this executor")]
     NoKey,
-    #[error("secret {secret} of {project} could not be opened: encrypt it again with the project's public key")]
+    #[error(
+        "secret {secret} of {project} could not be opened: encrypt it again with the project's public key"
+    )]
     Secret { secret: String, project: String },
     #[error(
         "secret {secret} of {project} asks for a token (oidc), and this system issues none yet: give it data, or take it from the job"
@@ -153,7 +165,9 @@ impl StartError {
                 WorkspaceError::NotPrepared { .. } => BuildResult::ConfigError,
                 WorkspaceError::Source(_) | WorkspaceError::Checkout { .. } => BuildResult::Retry,
             },
-            Self::Prepare(PrepareError::File { source, .. }) | Self::Disk(source) => disk_result(source),
+            Self::Prepare(PrepareError::File { source, .. }) | Self::Disk(source) => {
+                disk_result(source)
+            }
             Self::Agent(_) | Self::NoKey => BuildResult::Retry,
         }
     }
@@ -183,18 +197,30 @@ impl<'a> Build<'a> {
         write_accounts(jobdir)?;
         self.check_secrets()?;
         log.say("Cloning repos into workspace");
-        let repositories = async { Ok::<_, StartError>(workspace::place_all(job, self.sources, jobdir).await?) };
-        let playbooks = async { Ok::<_, StartError>(prepare::playbooks(job, self.sources, jobdir).await?) };
-        let (placed, playbooks, nodes) = futures::try_join!(repositories, playbooks, self.connect())?;
+        let repositories =
+            async { Ok::<_, StartError>(workspace::place_all(job, self.sources, jobdir).await?) };
+        let playbooks =
+            async { Ok::<_, StartError>(prepare::playbooks(job, self.sources, jobdir).await?) };
+        let (placed, playbooks, nodes) =
+            futures::try_join!(repositories, playbooks, self.connect())?;
         log.say("Preparing playbooks");
         nodes.troubles.iter().for_each(|trouble| log.say(trouble));
         let zuul = zuul(job, &placed, jobdir, self.settings, playbooks.context.clone());
         self.write_papers(&placed, &zuul, &nodes)?;
         let own = &job.order.change.key.project;
         Ok(Stage {
-            build: Build { settings: self.settings, job, sources: self.sources, jobdir, observer: self.observer },
+            build: Build {
+                settings: self.settings,
+                job,
+                sources: self.sources,
+                jobdir,
+                observer: self.observer,
+            },
             zuul,
-            tested: placed.iter().find(|placed| placed.project == *own).map(|placed| placed.commit.clone()),
+            tested: placed
+                .iter()
+                .find(|placed| placed.project == *own)
+                .map(|placed| placed.commit.clone()),
             playbooks,
             nodes,
             frozen: Frozen::new(),
@@ -235,8 +261,10 @@ impl<'a> Build<'a> {
         if nodes.is_empty() {
             return Ok(connected);
         }
-        connected._gateway = Some(Gateway::open(&self.jobdir.runtime.root.join("nodes.sock"), nodes)?);
-        let agent = Agent::start(self.jobdir, self.job.node_key.ok_or(StartError::NoKey)?, nodes).await?;
+        connected._gateway =
+            Some(Gateway::open(&self.jobdir.runtime.root.join("nodes.sock"), nodes)?);
+        let agent =
+            Agent::start(self.jobdir, self.job.node_key.ok_or(StartError::NoKey)?, nodes).await?;
         (connected._shared, connected.interpreters, connected.troubles) =
             ssh::open_shared(self.jobdir, self.settings, &agent, nodes).await;
         connected.agent = Some(agent);
@@ -244,10 +272,20 @@ impl<'a> Build<'a> {
     }
 
     /// Writes what people and tools look at: the inventory, and which commits were tested.
-    fn write_papers(&self, placed: &[Placed], zuul: &Map<String, Value>, nodes: &Nodes) -> std::io::Result<()> {
+    fn write_papers(
+        &self,
+        placed: &[Placed],
+        zuul: &Map<String, Value>,
+        nodes: &Nodes,
+    ) -> std::io::Result<()> {
         let jobdir = self.jobdir;
-        let inventory =
-            inventory::inventory(self.job, jobdir, JobVars::AsWritten, &nodes.interpreters, &BTreeSet::new());
+        let inventory = inventory::inventory(
+            self.job,
+            jobdir,
+            JobVars::AsWritten,
+            &nodes.interpreters,
+            &BTreeSet::new(),
+        );
         let text = inventory::for_people(&inventory, zuul);
         std::fs::write(jobdir.ansible.join("inventory.yaml"), &text)?;
         std::fs::create_dir(jobdir.logs.join("zuul-info"))?;
@@ -287,7 +325,8 @@ impl Stage<'_> {
             if halted(&mut verdict, stop) {
                 break;
             }
-            let end = self.play(playbook, clock.left_for_pre(), &verdict, Some(&mut *stop), log).await;
+            let end =
+                self.play(playbook, clock.left_for_pre(), &verdict, Some(&mut *stop), log).await;
             if verdict.pre(playbook.nesting_level, &playbook.canonical, &end) == Next::EndPhase {
                 break;
             }
@@ -325,7 +364,8 @@ impl Stage<'_> {
         self.conclude(&verdict, started_at, log).await
     }
 
-    /// Waits for the jobs behind this one, if it asks for that; its nodes stay as they are meanwhile.
+    /// Waits for the jobs behind this one, if it asks for that; its nodes stay as they are
+    /// meanwhile.
     async fn pause(&self, log: &mut JobLog<'_>, stop: &mut StopSignal) {
         let (returned, _) = Returned::read(&self.build.jobdir.results);
         if !returned.wants_pause() {
@@ -334,7 +374,12 @@ impl Stage<'_> {
         log.say("Pausing until the jobs behind this one are over");
         let log_url = returned.log_url().filter(|url| url.len() <= DETAIL_BYTES_MAX);
         log.returned_secrets(&returned);
-        log.paused(Pause { since: now(), data: log.redactor.map(returned.data), data_object: None, log_url });
+        log.paused(Pause {
+            since: now(),
+            data: log.redactor.map(returned.data),
+            data_object: None,
+            log_url,
+        });
         stop.resumed().await;
         if stop.reason().is_none() {
             log.say("Going on: the jobs behind this one are over");
@@ -352,8 +397,11 @@ impl Stage<'_> {
         let inventory = self.inventory(playbook);
         let expressions = &self.build.job.job.run_time.failure_output;
         let is_main = playbook.phase == Phase::Run;
-        let failure_output: Vec<Pattern> =
-            expressions.iter().filter(|_| is_main).filter_map(|text| Pattern::new(text).ok()).collect();
+        let failure_output: Vec<Pattern> = expressions
+            .iter()
+            .filter(|_| is_main)
+            .filter_map(|text| Pattern::new(text).ok())
+            .collect();
         let inputs = Inputs {
             inventory: &inventory,
             vars: self.vars(playbook, verdict),
@@ -398,7 +446,13 @@ impl Stage<'_> {
             false if playbook.index == FREEZE_INDEX => JobVars::ToExpand,
             false => JobVars::AsWritten,
         };
-        inventory::inventory(self.build.job, self.build.jobdir, vars, &self.nodes.interpreters, &self.unreachable)
+        inventory::inventory(
+            self.build.job,
+            self.build.jobdir,
+            vars,
+            &self.nodes.interpreters,
+            &self.unreachable,
+        )
     }
 
     /// Extra variables, lowest precedence first: the job's, the site's, ours.
@@ -415,7 +469,8 @@ impl Stage<'_> {
         if playbook.phase == Phase::Post {
             let order = self.build.job.order;
             let (returned, _) = Returned::read(&self.build.jobdir.results);
-            let will_retry = order.attempt < order.max_attempts && verdict.would_retry(returned.may_retry());
+            let will_retry =
+                order.attempt < order.max_attempts && verdict.would_retry(returned.may_retry());
             vars.insert("zuul_success".to_owned(), json!(python_bool(verdict.success())));
             vars.insert("zuul_will_retry".to_owned(), json!(python_bool(will_retry)));
         }
@@ -438,9 +493,11 @@ impl Stage<'_> {
         };
         let Some(configured) = listed.get(playbook.index) else { return Map::new() };
         // The definition's own secrets win over what another job says.
-        let inherited = job.inherited.secret_data.iter().map(|(name, value)| (name.clone(), value.clone()));
+        let inherited =
+            job.inherited.secret_data.iter().map(|(name, value)| (name.clone(), value.clone()));
         let own = configured.secrets.iter();
-        let own = own.filter_map(|(name, secret)| Some((name.clone(), job.secrets.get(secret)?.clone())));
+        let own =
+            own.filter_map(|(name, secret)| Some((name.clone(), job.secrets.get(secret)?.clone())));
         let opened = inherited.chain(own).filter(|(name, _)| is_allowed(name, Reach::Everywhere));
         opened.map(|(name, value)| (name, unsafe_texts(value))).collect()
     }
@@ -486,17 +543,24 @@ impl Stage<'_> {
             stop: Some(stop),
         };
         let shared = self.shared();
-        // A host that fails here has no variables in trusted playbooks, and fails there for that reason.
+        // A host that fails here has no variables in trusted playbooks, and fails there for that
+        // reason.
         playbook::run(&shared, &playbook, inputs, log).await;
         self.frozen = freeze::read(self.build.job, &state.facts, &hosts);
     }
 
-    async fn conclude(self, verdict: &Verdict, started_at: Timestamp, log: &mut JobLog<'_>) -> Ended {
+    async fn conclude(
+        self,
+        verdict: &Verdict,
+        started_at: Timestamp,
+        log: &mut JobLog<'_>,
+    ) -> Ended {
         let Build { job, sources, jobdir, .. } = self.build;
         let (mut returned, _) = Returned::read(&jobdir.results);
         log.returned_secrets(&returned);
         if let Some(tested) = &self.tested {
-            let said = lines::told_of_the_change(job, sources, jobdir, tested, &mut returned.data).await;
+            let said =
+                lines::told_of_the_change(job, sources, jobdir, tested, &mut returned.data).await;
             said.iter().for_each(|line| log.say(line));
         }
         if let Err(error) = write_record(jobdir, &Value::Array(self.records)) {
@@ -544,11 +608,23 @@ fn short(text: &str) -> String {
 
 fn ended(result: BuildResult, detail: Option<String>) -> Ended {
     let detail = detail.map(|detail| short(&detail));
-    Ended { result, detail, started_at: None, ended_at: now(), data: Map::new(), data_object: None, log_url: None }
+    Ended {
+        result,
+        detail,
+        started_at: None,
+        ended_at: now(),
+        data: Map::new(),
+        data_object: None,
+        log_url: None,
+    }
 }
 
 fn disk_result(error: &std::io::Error) -> BuildResult {
-    if error.kind() == std::io::ErrorKind::StorageFull { BuildResult::DiskFull } else { BuildResult::Retry }
+    if error.kind() == std::io::ErrorKind::StorageFull {
+        BuildResult::DiskFull
+    } else {
+        BuildResult::Retry
+    }
 }
 
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {

@@ -24,7 +24,8 @@ const PRINTED_BYTES_MAX: usize = 64 << 10;
 /// The exit code by which Ansible tells of lost hosts, and of files it cannot read.
 const LOST_OR_UNREADABLE: i32 = 4;
 
-/// The index of the run that expands variables: far from any playbook's, so that its files have names of their own.
+/// The index of the run that expands variables: far from any playbook's, so that its files have
+/// names of their own.
 pub const FREEZE_INDEX: usize = 9_999;
 
 /// The phases of a build.
@@ -99,8 +100,9 @@ impl Prepared {
 
     /// Returns the name under which it shares its home and Ansible's state.
     ///
-    /// As in Zuul, what one playbook leaves in its home the next one finds, but only if both could have written each other:
-    /// untrusted ones with secrets are alone, since each belongs to a job definition of its own.
+    /// As in Zuul, what one playbook leaves in its home the next one finds, but only if both could
+    /// have written each other: untrusted ones with secrets are alone, since each belongs to a job
+    /// definition of its own.
     pub fn state_owner(&self) -> String {
         match (self.trust, self.has_secrets || self.index == FREEZE_INDEX) {
             (Trust::Trusted, _) => TRUSTED.to_owned(),
@@ -109,7 +111,8 @@ impl Prepared {
         }
     }
 
-    /// Returns whether it sees job variables only as they were expanded before: it could give something away.
+    /// Returns whether it sees job variables only as they were expanded before: it could give
+    /// something away.
     pub fn sees_frozen(&self) -> bool {
         self.trust == Trust::Trusted || self.has_secrets
     }
@@ -158,13 +161,25 @@ pub struct Outcome {
 }
 
 /// Runs a playbook to its end.
-pub async fn run(shared: &Shared<'_>, playbook: &Prepared, inputs: Inputs<'_>, log: &mut JobLog<'_>) -> Outcome {
+pub async fn run(
+    shared: &Shared<'_>,
+    playbook: &Prepared,
+    inputs: Inputs<'_>,
+    log: &mut JobLog<'_>,
+) -> Outcome {
     let record = Record::new(inputs.record_bytes_max);
-    let mut outcome = Outcome { end: PlaybookEnd::Aborted, record, unreachable: BTreeSet::new(), failure_output: None };
+    let mut outcome = Outcome {
+        end: PlaybookEnd::Aborted,
+        record,
+        unreachable: BTreeSet::new(),
+        failure_output: None,
+    };
     let files = Files::of(shared.jobdir, playbook);
     outcome.end = match files.write(shared, playbook, &inputs) {
         Ok(()) => watch(shared, playbook, &files, inputs, log, &mut outcome).await,
-        Err(error) => PlaybookEnd::Broken { why: format!("its files could not be written: {error}") },
+        Err(error) => {
+            PlaybookEnd::Broken { why: format!("its files could not be written: {error}") }
+        }
     };
     files.forget_secrets();
     let _ = std::fs::remove_file(&files.socket);
@@ -179,10 +194,15 @@ async fn watch(
     log: &mut JobLog<'_>,
     outcome: &mut Outcome,
 ) -> PlaybookEnd {
-    let started = Receiver::open(&files.socket).and_then(|receiver| Ok((receiver, spawn(shared, playbook, files)?)));
+    let started = Receiver::open(&files.socket)
+        .and_then(|receiver| Ok((receiver, spawn(shared, playbook, files)?)));
     let (mut receiver, mut ansible) = match started {
         Ok(started) => started,
-        Err(error) => return PlaybookEnd::Broken { why: format!("bubblewrap could not be started: {error}") },
+        Err(error) => {
+            return PlaybookEnd::Broken {
+                why: format!("bubblewrap could not be started: {error}"),
+            };
+        }
     };
     let printed = [
         ansible.stdout().map(|pipe| tokio::spawn(read_bounded(pipe, PRINTED_BYTES_MAX))),
@@ -211,7 +231,8 @@ async fn watch(
                 }
                 Some(Message::Unreachable { host }) => {
                     lost_hosts = true;
-                    // Whoever is in the sandbox can name anything here, and later inventories hold what is taken.
+                    // Whoever is in the sandbox can name anything here, and later inventories hold
+                    // what is taken.
                     if is_host(inputs.inventory, &host) {
                         outcome.unreachable.insert(host);
                     }
@@ -266,7 +287,8 @@ async fn watch(
 fn found_in<'a>(expressions: &'a [Pattern], text: &str) -> Option<&'a str> {
     // What tasks and plays are called is no output.
     let mut said = text.lines().filter_map(|line| line.split_once(" | "));
-    let occurs = |(_, said): (&str, &str)| expressions.iter().find(|expression| expression.finds(said));
+    let occurs =
+        |(_, said): (&str, &str)| expressions.iter().find(|expression| expression.finds(said));
     said.find_map(occurs).map(Pattern::as_str)
 }
 
@@ -287,11 +309,13 @@ fn judge(status: ExitStatus, begun: bool, lost_hosts: bool, said: &str) -> Playb
         (Some(code), _) if code >= 128 => {
             PlaybookEnd::Broken { why: format!("Ansible was killed by signal {}", code - 128) }
         }
-        (Some(1), _) if !begun && said.starts_with("bwrap:") => PlaybookEnd::Broken { why: said.trim().to_owned() },
-        (Some(code), _) => PlaybookEnd::Finished { code },
-        (None, signal) => {
-            PlaybookEnd::Broken { why: format!("its sandbox was killed by signal {}", signal.unwrap_or_default()) }
+        (Some(1), _) if !begun && said.starts_with("bwrap:") => {
+            PlaybookEnd::Broken { why: said.trim().to_owned() }
         }
+        (Some(code), _) => PlaybookEnd::Finished { code },
+        (None, signal) => PlaybookEnd::Broken {
+            why: format!("its sandbox was killed by signal {}", signal.unwrap_or_default()),
+        },
     }
 }
 
@@ -315,7 +339,8 @@ fn spawn(shared: &Shared<'_>, playbook: &Prepared, files: &Files) -> std::io::Re
         environment.insert("SSH_AGENT_PID", agent.id.to_string());
     }
     let state = jobdir.state_of(&playbook.state_owner())?;
-    let sandbox = Sandbox { settings: shared.settings, jobdir, trust: playbook.trust, state: &state };
+    let sandbox =
+        Sandbox { settings: shared.settings, jobdir, trust: playbook.trust, state: &state };
     let mut command = sandbox.command(&shared.settings.program("ansible-playbook"), &environment);
     command.arg("-i").arg(&files.inventory);
     if files.secrets.exists() {
@@ -349,7 +374,12 @@ impl Files {
         }
     }
 
-    fn write(&self, shared: &Shared<'_>, playbook: &Prepared, inputs: &Inputs<'_>) -> std::io::Result<()> {
+    fn write(
+        &self,
+        shared: &Shared<'_>,
+        playbook: &Prepared,
+        inputs: &Inputs<'_>,
+    ) -> std::io::Result<()> {
         std::fs::create_dir_all(&self.directory)?;
         std::fs::write(&self.configuration, configuration(shared, playbook))?;
         std::fs::write(&self.inventory, inputs.inventory.to_string())?;
@@ -370,8 +400,12 @@ fn configuration(shared: &Shared<'_>, playbook: &Prepared) -> String {
     let (settings, jobdir) = (shared.settings, shared.jobdir);
     let plugins = settings.content.join("plugins");
     let own_roles = settings.content.join("roles");
-    let roles: Vec<String> =
-        playbook.roles_path.iter().chain([&own_roles]).map(|path| path.display().to_string()).collect();
+    let roles: Vec<String> = playbook
+        .roles_path
+        .iter()
+        .chain([&own_roles])
+        .map(|path| path.display().to_string())
+        .collect();
     let state = jobdir.dot_ansible.display();
     format!(
         "[defaults]\n\

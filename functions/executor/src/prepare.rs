@@ -21,7 +21,9 @@ pub enum PrepareError {
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
     /// There is no such playbook.
-    #[error("{project}@{branch} has no playbook {path} (also looked for with .yaml and .yml, and below playbooks/)")]
+    #[error(
+        "{project}@{branch} has no playbook {path} (also looked for with .yaml and .yml, and below playbooks/)"
+    )]
     NoPlaybook {
         /// The project.
         project: ProjectName,
@@ -50,7 +52,11 @@ pub struct Playbooks {
 }
 
 /// Places the playbooks of all phases.
-pub async fn playbooks(job: &Job<'_>, sources: &dyn Sources, jobdir: &Jobdir) -> Result<Playbooks, PrepareError> {
+pub async fn playbooks(
+    job: &Job<'_>,
+    sources: &dyn Sources,
+    jobdir: &Jobdir,
+) -> Result<Playbooks, PrepareError> {
     let mut shelf = Shelf { job, sources, jobdir, placed: BTreeMap::new() };
     let mut all = Vec::new();
     let mut context = Map::new();
@@ -69,7 +75,11 @@ pub async fn playbooks(job: &Job<'_>, sources: &dyn Sources, jobdir: &Jobdir) ->
             }
             let place = if are_candidates { 0 } else { index };
             let (prepared, roles) = match shelf.prepare(phase, place, playbook).await {
-                Err(PrepareError::NoPlaybook { .. }) if are_candidates && index + 1 < playbooks.len() => continue,
+                Err(PrepareError::NoPlaybook { .. })
+                    if are_candidates && index + 1 < playbooks.len() =>
+                {
+                    continue;
+                }
                 prepared => prepared?,
             };
             listed.push(json!({ "path": prepared.file, "roles": roles }));
@@ -81,7 +91,10 @@ pub async fn playbooks(job: &Job<'_>, sources: &dyn Sources, jobdir: &Jobdir) ->
         .placed
         .iter()
         .map(|((project, commit, _), (path, branch))| {
-            (path.display().to_string(), json!({ "canonical_name": project, "checkout": branch, "commit": commit }))
+            (
+                path.display().to_string(),
+                json!({ "canonical_name": project, "checkout": branch, "commit": commit }),
+            )
         })
         .collect();
     context.insert("playbook_projects".to_owned(), Value::Object(projects));
@@ -107,15 +120,18 @@ impl Shelf<'_> {
     ) -> Result<(Prepared, Vec<Value>), PrepareError> {
         let trust = if playbook.trusted { Trust::Trusted } else { Trust::Untrusted };
         let (branch, commit) = self.playbook_commit(playbook)?;
-        let checkout = self.place(&playbook.connection, &playbook.project, &branch, &commit, trust).await?;
-        let found = find_playbook(&checkout, &playbook.path).ok_or_else(|| PrepareError::NoPlaybook {
-            project: playbook.project.clone(),
-            branch: branch.clone(),
-            path: playbook.path.clone(),
-        })?;
+        let checkout =
+            self.place(&playbook.connection, &playbook.project, &branch, &commit, trust).await?;
+        let found =
+            find_playbook(&checkout, &playbook.path).ok_or_else(|| PrepareError::NoPlaybook {
+                project: playbook.project.clone(),
+                branch: branch.clone(),
+                path: playbook.path.clone(),
+            })?;
         let file = checkout.join(&found);
         let readable = |source| PrepareError::File { path: file.clone(), source };
-        // A link could lead out of the checkout; inside the sandbox it may, but the executor does not follow it.
+        // A link could lead out of the checkout; inside the sandbox it may, but the executor does
+        // not follow it.
         if std::fs::canonicalize(&file)
             .map_err(readable)?
             .starts_with(std::fs::canonicalize(&checkout).map_err(readable)?)
@@ -147,7 +163,8 @@ impl Shelf<'_> {
         Ok((prepared, told))
     }
 
-    /// Offers one source of roles through a link in a directory of its own, whose name is what playbooks call a bare role.
+    /// Offers one source of roles through a link in a directory of its own, whose name is what
+    /// playbooks call a bare role.
     async fn role(
         &mut self,
         playbook: &Playbook,
@@ -163,8 +180,12 @@ impl Shelf<'_> {
             self.role_commit(playbook, role, trust)?
         };
         let checkout = self.place(&role.connection, &role.project, &branch, &commit, trust).await?;
-        let name =
-            role.target_name.rsplit('/').next().filter(|name| !name.is_empty() && *name != "..").unwrap_or("role");
+        let name = role
+            .target_name
+            .rsplit('/')
+            .next()
+            .filter(|name| !name.is_empty() && *name != "..")
+            .unwrap_or("role");
         let link = place.join(name);
         let writable = |source| PrepareError::File { path: link.clone(), source };
         std::fs::create_dir_all(place).map_err(writable)?;
@@ -182,20 +203,25 @@ impl Shelf<'_> {
         }))
     }
 
-    /// A trusted playbook is what was merged when the job was frozen; an untrusted one is the tested state.
+    /// A trusted playbook is what was merged when the job was frozen; an untrusted one is the
+    /// tested state.
     fn playbook_commit(&self, playbook: &Playbook) -> Result<(BranchName, Oid), PrepareError> {
         if let (true, Some(commit)) = (playbook.trusted, &playbook.commit) {
             return Ok((playbook.branch.clone(), commit.clone()));
         }
         let states = states_of(self.job.speculation, &playbook.project);
-        let same_branch = states.iter().copied().find(|state| state.branch.branch == playbook.branch);
-        let state = same_branch.or_else(|| choose_branch(self.job, &playbook.project, None).map(|(state, _)| state));
-        let state = state.ok_or_else(|| WorkspaceError::NotPrepared { project: playbook.project.clone() })?;
+        let same_branch =
+            states.iter().copied().find(|state| state.branch.branch == playbook.branch);
+        let state = same_branch
+            .or_else(|| choose_branch(self.job, &playbook.project, None).map(|(state, _)| state));
+        let state = state
+            .ok_or_else(|| WorkspaceError::NotPrepared { project: playbook.project.clone() })?;
         let commit = if playbook.trusted { &state.base.id } else { &state.result.id };
         Ok((state.branch.branch.clone(), commit.clone()))
     }
 
-    /// Roles follow the same rule: nothing unmerged runs with a trusted playbook's rights. Besides, why they are of that branch.
+    /// Roles follow the same rule: nothing unmerged runs with a trusted playbook's rights. Besides,
+    /// why they are of that branch.
     fn role_commit(
         &self,
         playbook: &Playbook,
@@ -204,7 +230,8 @@ impl Shelf<'_> {
     ) -> Result<(BranchName, Oid, &'static str), PrepareError> {
         let is_trusted = trust == Trust::Trusted;
         let choice = choose_roles(self.job, &role.project, &playbook.branch, is_trusted);
-        let (state, why) = choice.ok_or_else(|| WorkspaceError::NotPrepared { project: role.project.clone() })?;
+        let (state, why) =
+            choice.ok_or_else(|| WorkspaceError::NotPrepared { project: role.project.clone() })?;
         let commit = match trust {
             Trust::Trusted => &state.base.id,
             Trust::Untrusted => &state.result.id,
@@ -225,9 +252,15 @@ impl Shelf<'_> {
             return Ok(path.clone());
         }
         let number = self.placed.len();
-        let path = self.jobdir.root.join(trust.as_str()).join(format!("project_{number}")).join(project.as_str());
+        let path = self
+            .jobdir
+            .root
+            .join(trust.as_str())
+            .join(format!("project_{number}"))
+            .join(project.as_str());
         let branch_key = BranchKey { project: project.clone(), branch: branch.clone() };
-        place_aside(self.sources, connection, self.job.speculation, &branch_key, commit, &path).await?;
+        place_aside(self.sources, connection, self.job.speculation, &branch_key, commit, &path)
+            .await?;
         self.placed.insert(key, (path.clone(), branch.clone()));
         Ok(path)
     }
@@ -247,8 +280,9 @@ mod tests {
     use sluice_model::{BuildId, QueueKey, Timestamp};
     use sluice_runtime::object::PutMode;
 
-    /// Z2.5, Z4.6, Z4.9: a commit of files that lie beside the main configuration comes from object storage, where it was put when
-    /// that was loaded; its playbooks are trusted, and its roles are offered, as those of a config project.
+    /// Z2.5, Z4.6, Z4.9: a commit of files that lie beside the main configuration comes from object
+    /// storage, where it was put when that was loaded; its playbooks are trusted, and its roles are
+    /// offered, as those of a config project.
     #[tokio::test]
     async fn a_playbook_beside_the_main_configuration_is_prepared_as_that_of_a_config_project() {
         let file = |text: &str| NewFile::File(text.as_bytes().to_vec());
@@ -260,14 +294,20 @@ mod tests {
         let ports = World::new(1, 0, Timestamp(1_800_000_000_000)).ports();
         let project = ProjectName::new("system", "included");
         let key = keys::pack(&project, &made.pack);
-        ports.objects.put(&key, made.object.into(), PutMode::Always, "application/octet-stream").await.unwrap();
+        ports
+            .objects
+            .put(&key, made.object.into(), PutMode::Always, "application/octet-stream")
+            .await
+            .unwrap();
 
         let folder = tempfile::tempdir().unwrap();
         let build = BuildId::derive(&["a build"]);
-        let jobdir = Jobdir::make(&folder.path().join("job"), &folder.path().join("run"), &build).unwrap();
+        let jobdir =
+            Jobdir::make(&folder.path().join("job"), &folder.path().join("run"), &build).unwrap();
         let key_of_change = ChangeKey::change("forge".into(), "forge.test/org/one".into(), 7);
         let head = made.commit.id.clone();
-        let change = ChangeRef { key: key_of_change, branch: "main".into(), head, patchset: "1".to_owned() };
+        let change =
+            ChangeRef { key: key_of_change, branch: "main".into(), head, patchset: "1".to_owned() };
         let order: Order = serde_json::from_value(json!({
             "build": build, "queue": QueueKey { tenant: "one".into(), pipeline: "check".into(), queue: "q".into() },
             "item": "b".repeat(32), "generation": 1, "job": "unit", "attempt": 1, "max_attempts": 3, "voting": true, "graph": "g",
@@ -282,14 +322,22 @@ mod tests {
         };
         let frozen = |path: &str| -> FrozenJob {
             let run = [playbook(path)];
-            serde_json::from_value(json!({"name": "unit", "voting": true, "attempts": 1, "nodesets": [], "run": run}))
-                .unwrap()
+            serde_json::from_value(
+                json!({"name": "unit", "voting": true, "attempts": 1, "nodesets": [], "run": run}),
+            )
+            .unwrap()
         };
         let branch = BranchKey { project: project.clone(), branch: "main".into() };
         let state = BranchState::untouched(branch, made.commit.clone(), vec![key]);
         let (changes, configured, placed, defaults) = Default::default();
-        let speculation =
-            Speculation { changes, branches: vec![state], configured, placed, containing: None, defaults };
+        let speculation = Speculation {
+            changes,
+            branches: vec![state],
+            configured,
+            placed,
+            containing: None,
+            defaults,
+        };
         let (secrets, inherited) = (OpenedSecrets::default(), Inherited::default());
         let sources = ObjectSources::new(ports, folder.path().join("cache"));
         let prepare = async |frozen: &FrozenJob| {
@@ -314,9 +362,15 @@ mod tests {
         assert!(prepared.trust == Trust::Trusted, "{prepared:?}");
         assert_eq!(prepared.canonical, "system/included/playbooks/unit.yaml");
         assert!(prepared.file.starts_with(jobdir.root.join("trusted")), "{prepared:?}");
-        assert_eq!(std::fs::read_to_string(&prepared.file).unwrap(), "- hosts: all\n  roles: [greeter]\n");
+        assert_eq!(
+            std::fs::read_to_string(&prepared.file).unwrap(),
+            "- hosts: all\n  roles: [greeter]\n"
+        );
         let [roles] = &prepared.roles_path[..] else { panic!("{:?}", prepared.roles_path) };
         assert!(roles.ends_with("role_0/included/roles"), "{roles:?}");
-        assert_eq!(std::fs::read_to_string(roles.join("greeter/tasks/main.yaml")).unwrap(), "- debug: msg=hello\n");
+        assert_eq!(
+            std::fs::read_to_string(roles.join("greeter/tasks/main.yaml")).unwrap(),
+            "- debug: msg=hello\n"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Child processes that end whole: each in a process group of its own, killed by the id it was started under.
+//! Child processes that end whole: each in a process group of its own, killed by the id it was
+//! started under.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::process::ExitStatus;
@@ -40,7 +41,8 @@ impl Group {
         self.child.wait().await
     }
 
-    /// Kills the whole group, if the leader has not been waited for: until then its id cannot belong to anybody else.
+    /// Kills the whole group, if the leader has not been waited for: until then its id cannot
+    /// belong to anybody else.
     pub fn kill(&mut self) {
         if let (Some(_), Some(pid)) = (self.child.id(), self.pid) {
             // It may be gone by now, which is as good.
@@ -55,7 +57,8 @@ impl Drop for Group {
     }
 }
 
-/// Reads up to `limit` bytes of text and throws the rest away, so that a talkative process never blocks.
+/// Reads up to `limit` bytes of text and throws the rest away, so that a talkative process never
+/// blocks.
 pub async fn read_bounded(mut stream: impl AsyncRead + Unpin, limit: usize) -> String {
     let mut kept = Vec::new();
     let mut buffer = [0_u8; 8192];

@@ -1,4 +1,5 @@
-//! Receives what a playbook's callback plugin sends over a unix socket, and keeps `job-output.json` (Z7.4).
+//! Receives what a playbook's callback plugin sends over a unix socket, and keeps `job-output.json`
+//! (Z7.4).
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -89,7 +90,9 @@ impl Message {
             Self::Task { id, name, role, at } => {
                 ENTRY + 2 * id.len() + name.len() + 2 * at.len() + role.as_ref().map_or(0, bytes)
             }
-            Self::Result { host, result, at, .. } => VALUE_BYTES + host.len() + at.len() + bytes(result),
+            Self::Result { host, result, at, .. } => {
+                VALUE_BYTES + host.len() + at.len() + bytes(result)
+            }
             Self::Stats { stats } => bytes(stats),
             Self::Started | Self::Log { .. } | Self::Unreachable { .. } | Self::Failing => 0,
         }
@@ -101,7 +104,9 @@ fn bytes(value: &Value) -> usize {
         + match value {
             Value::String(text) => text.len(),
             Value::Array(items) => items.iter().map(bytes).sum(),
-            Value::Object(entries) => entries.iter().map(|(key, item)| VALUE_BYTES + key.len() + bytes(item)).sum(),
+            Value::Object(entries) => {
+                entries.iter().map(|(key, item)| VALUE_BYTES + key.len() + bytes(item)).sum()
+            }
             Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         }
 }
@@ -134,7 +139,8 @@ impl Receiver {
         self.messages.recv().await.map(|sent| sent.message)
     }
 
-    /// Tells that the playbook's processes are gone, so that the end is reached when what they sent was read.
+    /// Tells that the playbook's processes are gone, so that the end is reached when what they sent
+    /// was read.
     pub fn finish(&self) {
         self.over.notify_one();
     }
@@ -156,8 +162,8 @@ async fn listen(listener: UnixListener, sender: mpsc::Sender<Sent>, over: Arc<No
         }
     }
     drop(sender);
-    // The other ends are gone, so each reader comes to its end. Unless somebody handed one on, to a process that stands in
-    // another sandbox: the connection that playbooks share.
+    // The other ends are gone, so each reader comes to its end. Unless somebody handed one on, to a
+    // process that stands in another sandbox: the connection that playbooks share.
     let all_read = async { while readers.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(LINGER, all_read).await;
 }
@@ -220,7 +226,8 @@ impl Record {
         self.bytes_left
     }
 
-    /// Takes what a message says about plays, tasks and results. What there is no room for is left out.
+    /// Takes what a message says about plays, tasks and results. What there is no room for is left
+    /// out.
     pub fn take(&mut self, message: Message) {
         let Some(left) = self.bytes_left.checked_sub(message.bytes()) else { return };
         self.bytes_left = left;
@@ -234,7 +241,14 @@ impl Record {
             Message::Task { id, name, role, at } => {
                 if let Some(play) = self.plays.last_mut() {
                     let head = json!({ "name": name, "id": id });
-                    play.tasks.push(Task { id, head, role, started: at.clone(), ended: at, hosts: Map::new() });
+                    play.tasks.push(Task {
+                        id,
+                        head,
+                        role,
+                        started: at.clone(),
+                        ended: at,
+                        hosts: Map::new(),
+                    });
                 }
             }
             Message::Result { task, host, result, at } => {

@@ -4,7 +4,8 @@ use serde_json::{Map, Value};
 
 /// What stands in place of a secret.
 const MASK: &str = "[REDACTED]";
-/// Shorter values are left alone: replacing each `on` or `80` would destroy the log and hide nothing.
+/// Shorter values are left alone: replacing each `on` or `80` would destroy the log and hide
+/// nothing.
 const LENGTH_MIN: usize = 4;
 
 /// Values that must not be seen.
@@ -15,7 +16,8 @@ pub struct Redactor {
 }
 
 impl Redactor {
-    /// Adds every text (and number, as it is printed) in `value`, a line of a longer text each by itself too.
+    /// Adds every text (and number, as it is printed) in `value`, a line of a longer text each by
+    /// itself too.
     pub fn add(&mut self, value: &Value) {
         match value {
             Value::String(text) => self.add_text(text),
@@ -28,8 +30,11 @@ impl Redactor {
 
     fn add_text(&mut self, text: &str) {
         let mut found = vec![text.trim()];
-        // A key or certificate is printed line by line. Its short lines (`}`, `host: x`) would match too much.
-        found.extend(text.lines().map(str::trim).filter(|line| text.contains('\n') && line.len() >= 8));
+        // A key or certificate is printed line by line. Its short lines (`}`, `host: x`) would
+        // match too much.
+        found.extend(
+            text.lines().map(str::trim).filter(|line| text.contains('\n') && line.len() >= 8),
+        );
         for needle in found {
             if needle.len() < LENGTH_MIN {
                 continue;
@@ -63,9 +68,13 @@ impl Redactor {
         }
         match value {
             Value::String(text) => Value::String(self.text(&text)),
-            Value::Array(items) => Value::Array(items.into_iter().map(|item| self.value(item)).collect()),
+            Value::Array(items) => {
+                Value::Array(items.into_iter().map(|item| self.value(item)).collect())
+            }
             Value::Object(entries) => Value::Object(self.map(entries)),
-            Value::Number(number) if self.needles.contains(&number.to_string()) => Value::String(MASK.to_owned()),
+            Value::Number(number) if self.needles.contains(&number.to_string()) => {
+                Value::String(MASK.to_owned())
+            }
             other => other,
         }
     }

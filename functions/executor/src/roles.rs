@@ -7,9 +7,9 @@ const PARTS_OF_A_ROLE: [&str; 6] = ["vars", "defaults", "handlers", "templates",
 
 /// Returns the directory to put into Ansible's roles path for the checkout at `checkout`.
 ///
-/// A bare role gives the directory around it (which must hold nothing else), a `roles/` directory itself, anything else
-/// its root. `None` for a repository that nobody asked for and that has no roles: a playbook's own with a `files/`
-/// directory is no role because of that.
+/// A bare role gives the directory around it (which must hold nothing else), a `roles/` directory
+/// itself, anything else its root. `None` for a repository that nobody asked for and that has no
+/// roles: a playbook's own with a `files/` directory is no role because of that.
 pub fn roles_directory(checkout: &Path, offered: Offered) -> Option<PathBuf> {
     let around = || checkout.parent().map(Path::to_owned);
     let roles = checkout.join("roles");

@@ -11,7 +11,8 @@ use tokio::process::Command;
 /// How far a process is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
-    /// Its code was reviewed and merged in a config project: it has the network and the operator's paths.
+    /// Its code was reviewed and merged in a config project: it has the network and the operator's
+    /// paths.
     Trusted,
     /// Its code may be part of the change under test.
     Untrusted,
@@ -27,8 +28,9 @@ impl Trust {
     }
 }
 
-/// What of `/etc` programs need: names of hosts and users, certificates, the dynamic linker. No configuration, no keys:
-/// those lie beside the certificates, and an executor that runs as root could read them.
+/// What of `/etc` programs need: names of hosts and users, certificates, the dynamic linker. No
+/// configuration, no keys: those lie beside the certificates, and an executor that runs as root
+/// could read them.
 const ETC: [&str; 19] = [
     "alternatives",
     "ca-certificates",
@@ -51,10 +53,10 @@ const ETC: [&str; 19] = [
     "timezone",
 ];
 
-/// What the machine's other processes are kept safe from: when memory runs out, the kernel ends what runs in a sandbox before
-/// the executor, and with it every build; no file is larger than it may be (a number of 512 bytes); no memory is dumped.
-const LIMITS: &str =
-    "{ echo 1000 >/proc/self/oom_score_adj; ulimit -c 0; ulimit -f \"$1\"; } 2>/dev/null; shift; exec bwrap \"$@\"";
+/// What the machine's other processes are kept safe from: when memory runs out, the kernel ends
+/// what runs in a sandbox before the executor, and with it every build; no file is larger than it
+/// may be (a number of 512 bytes); no memory is dumped.
+const LIMITS: &str = "{ echo 1000 >/proc/self/oom_score_adj; ulimit -c 0; ulimit -f \"$1\"; } 2>/dev/null; shift; exec bwrap \"$@\"";
 
 /// What a process sees of a machine and a build.
 #[derive(Debug)]
@@ -65,18 +67,25 @@ pub struct Sandbox<'a> {
     pub jobdir: &'a Jobdir,
     /// How far the process is trusted.
     pub trust: Trust,
-    /// What it may write beside the work directory: Ansible runs plugins it finds there, and programs their configuration.
+    /// What it may write beside the work directory: Ansible runs plugins it finds there, and
+    /// programs their configuration.
     pub state: &'a State,
 }
 
 impl Sandbox<'_> {
-    /// Returns the command that runs `program` inside, with nothing in its environment but `environment`.
+    /// Returns the command that runs `program` inside, with nothing in its environment but
+    /// `environment`.
     ///
     /// All of it ends when the command's first process does: it has a process namespace of its own.
     pub fn command(&self, program: &Path, environment: &BTreeMap<&str, String>) -> Command {
         let mut arguments = base_arguments();
         let (user, group) = inner_ids();
-        arguments.extend(["--uid".to_owned(), user.to_string(), "--gid".to_owned(), group.to_string()]);
+        arguments.extend([
+            "--uid".to_owned(),
+            user.to_string(),
+            "--gid".to_owned(),
+            group.to_string(),
+        ]);
         if self.trust == Trust::Untrusted && self.settings.untrusted_network == Network::NodesOnly {
             arguments.push("--unshare-net".to_owned());
         }
@@ -99,7 +108,11 @@ impl Sandbox<'_> {
         bind("--ro-bind", &self.jobdir.runtime.root);
         bind("--bind", &self.jobdir.runtime.control);
         let mut place = |how: &str, from: &Path, to: &Path| {
-            arguments.extend([how.to_owned(), from.display().to_string(), to.display().to_string()]);
+            arguments.extend([
+                how.to_owned(),
+                from.display().to_string(),
+                to.display().to_string(),
+            ]);
         };
         place("--bind", &self.state.home, &self.jobdir.home);
         place("--bind", &self.state.dot_ansible, &self.jobdir.dot_ansible);
@@ -117,21 +130,32 @@ impl Sandbox<'_> {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", LIMITS, "bwrap"]).arg((self.settings.file_bytes_max / 512).to_string());
         command.args(arguments).arg(program);
-        command.env_clear().envs(environment).env("PATH", self.search_path()).env("LANG", "C.UTF-8");
+        command
+            .env_clear()
+            .envs(environment)
+            .env("PATH", self.search_path())
+            .env("LANG", "C.UTF-8");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
     fn search_path(&self) -> String {
-        format!("{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", self.settings.prefix.join("bin").display())
+        format!(
+            "{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            self.settings.prefix.join("bin").display()
+        )
     }
 }
 
-/// Writes the account files that sandboxes see: programs such as ssh look there for the home directory.
+/// Writes the account files that sandboxes see: programs such as ssh look there for the home
+/// directory.
 pub fn write_accounts(jobdir: &Jobdir) -> std::io::Result<()> {
     let (user, group) = inner_ids();
     let home = jobdir.home.display();
-    std::fs::write(jobdir.ansible.join("passwd"), format!("sluice:x:{user}:{group}:Sluice:{home}:/bin/bash\n"))?;
+    std::fs::write(
+        jobdir.ansible.join("passwd"),
+        format!("sluice:x:{user}:{group}:Sluice:{home}:/bin/bash\n"),
+    )?;
     std::fs::write(jobdir.ansible.join("group"), format!("sluice:x:{group}:\n"))
 }
 
@@ -184,7 +208,8 @@ fn inner_ids() -> (u32, u32) {
     (or_ordinary(own.uid()), or_ordinary(own.gid()))
 }
 
-/// Returns whether this process is root's: then playbooks can read root's own files in what they are shown.
+/// Returns whether this process is root's: then playbooks can read root's own files in what they
+/// are shown.
 pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
@@ -206,9 +231,16 @@ mod tests {
     /// Z7.5: an executor that runs as root can read what lies beside the certificates.
     #[test]
     fn of_the_machines_certificates_only_public_ones_are_shown() {
-        let shown = |path: &str| ETC.iter().any(|name| Path::new(path).starts_with(Path::new("/etc").join(name)));
-        assert!(shown("/etc/ssl/certs/ca-certificates.crt") && shown("/etc/pki/tls/certs/ca-bundle.crt"));
-        for private in ["/etc/ssl/private/snakeoil.key", "/etc/pki/tls/private/host.key", "/etc/pki/rpm-gpg"] {
+        let shown = |path: &str| {
+            ETC.iter().any(|name| Path::new(path).starts_with(Path::new("/etc").join(name)))
+        };
+        assert!(
+            shown("/etc/ssl/certs/ca-certificates.crt")
+                && shown("/etc/pki/tls/certs/ca-bundle.crt")
+        );
+        for private in
+            ["/etc/ssl/private/snakeoil.key", "/etc/pki/tls/private/host.key", "/etc/pki/rpm-gpg"]
+        {
             assert!(!shown(private), "{private}");
         }
     }

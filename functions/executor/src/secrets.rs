@@ -1,5 +1,6 @@
-//! Opens the secrets of jobs with the key pairs of their projects (Z5.1 to Z5.3). Plaintext stays in this process's memory and
-//! in what [`crate::playbook`] hands to the one playbook that may see it.
+//! Opens the secrets of jobs with the key pairs of their projects (Z5.1 to Z5.3). Plaintext stays
+//! in this process's memory and in what [`crate::playbook`] hands to the one playbook that may see
+//! it.
 
 use crate::job::OpenedSecrets;
 use serde_json::{Map, Value};
@@ -18,7 +19,8 @@ const DEPTH_MAX: usize = 32;
 /// What a ciphertext stands under, in place of a value.
 const TAGS: [&str; 2] = ["!encrypted/pkcs1-oaep", "!encrypted/pkcs1"];
 
-/// The key pairs of projects. A pair is never replaced, so none that is kept is stale. It has no `Debug`.
+/// The key pairs of projects. A pair is never replaced, so none that is kept is stale. It has no
+/// `Debug`.
 pub struct ProjectKeys {
     ports: Ports,
     kept: Mutex<VecDeque<(String, Arc<ProjectKey>)>>,
@@ -30,8 +32,9 @@ impl ProjectKeys {
         Self { ports, kept: Mutex::default() }
     }
 
-    /// Opens every secret that a job's playbooks see. One that does not open, since there is no key pair or it was encrypted for
-    /// another project, is left out: the job then ends as a configuration error that names it.
+    /// Opens every secret that a job's playbooks see. One that does not open, since there is no key
+    /// pair or it was encrypted for another project, is left out: the job then ends as a
+    /// configuration error that names it.
     ///
     /// # Errors
     /// When the store or the key service does not answer; the attempt does not count then.
@@ -62,7 +65,9 @@ impl ProjectKeys {
         if let Some(kept) = self.kept(&name) {
             return Ok(Some(kept));
         }
-        let Some(pem) = project_key::open(&self.ports, connection, project).await? else { return Ok(None) };
+        let Some(pem) = project_key::open(&self.ports, connection, project).await? else {
+            return Ok(None);
+        };
         let key = ProjectKey::from_pem(&Secret::new(pem));
         let key = Arc::new(key.map_err(|error| PortError::unknown(format!("open {name}"), error))?);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,8 +84,9 @@ impl ProjectKeys {
     }
 }
 
-/// Returns the connection that the key pair of a secret's project lies under. Which playbooks see a secret was decided when the job
-/// was frozen: those of the definition that lists it, of parents that it is passed to, of children that inherit it (Z4.4, Z5.3).
+/// Returns the connection that the key pair of a secret's project lies under. Which playbooks see a
+/// secret was decided when the job was frozen: those of the definition that lists it, of parents
+/// that it is passed to, of children that inherit it (Z4.4, Z5.3).
 fn connection_of<'s>(secret: &'s SecretUse, playbook: &'s Playbook) -> Option<&'s ConnectionName> {
     let of_own = || Some(&playbook.connection).filter(|_| playbook.project == secret.project);
     secret.connection.as_ref().or_else(of_own)
@@ -98,12 +104,16 @@ fn plaintext(value: &Value, key: &ProjectKey, depth: usize) -> Option<Value> {
                 let plain = key.decrypt(&Ciphertext::from_value(ciphertext).ok()?).ok()?;
                 return plain.expose_text().map(|text| Value::String(text.to_owned()));
             }
-            let open = |(name, value): (&String, &Value)| Some((name.clone(), plaintext(value, key, depth + 1)?));
+            let open = |(name, value): (&String, &Value)| {
+                Some((name.clone(), plaintext(value, key, depth + 1)?))
+            };
             map.iter().map(open).collect::<Option<Map<String, Value>>>().map(Value::Object)
         }
-        Value::Array(list) => {
-            list.iter().map(|value| plaintext(value, key, depth + 1)).collect::<Option<Vec<Value>>>().map(Value::Array)
-        }
+        Value::Array(list) => list
+            .iter()
+            .map(|value| plaintext(value, key, depth + 1))
+            .collect::<Option<Vec<Value>>>()
+            .map(Value::Array),
         plain => Some(plain.clone()),
     }
 }
@@ -136,9 +146,13 @@ mod tests {
         let world = World::new(1, 0, Timestamp(1_800_000_000_000));
         let ports = world.ports();
         let pair = ProjectKey::generate().unwrap();
-        let (connection, one) = (ConnectionName::from("github"), ProjectName::new("forge.test", "org/one"));
+        let (connection, one) =
+            (ConnectionName::from("github"), ProjectName::new("forge.test", "org/one"));
         let pem = pair.to_pem().unwrap();
-        assert_eq!(project_key::store(&ports, &connection, &one, pem.expose()).await.unwrap(), Stored::Yes);
+        assert_eq!(
+            project_key::store(&ports, &connection, &one, pem.expose()).await.unwrap(),
+            Stored::Yes
+        );
         let other = ProjectKey::generate().unwrap().to_pem().unwrap();
         let again = project_key::store(&ports, &connection, &one, other.expose()).await.unwrap();
         assert_eq!(again, Stored::Lost, "a key pair is never replaced");
@@ -148,7 +162,8 @@ mod tests {
         assert_ne!(stored.bytes, unsealed);
 
         let hidden = pair.public().encrypt(b"correct horse").unwrap().to_value();
-        let data = json!({"user": "deploy", "deep": [{"password": {"!encrypted/pkcs1-oaep": hidden}}]});
+        let data =
+            json!({"user": "deploy", "deep": [{"password": {"!encrypted/pkcs1-oaep": hidden}}]});
         let keys = ProjectKeys::new(ports.clone());
         let own = secret("org/one", data.clone());
         let opened = keys.open(&job("org/one", &own)).await.unwrap();
@@ -156,7 +171,10 @@ mod tests {
         assert_eq!(opened.get(&own), Some(&expected));
 
         // E4: far too short for any key: left out, and the job that would use it names it.
-        let sample = secret("org/one", json!({"username": {"!encrypted/pkcs1": "o+7OscBFYWJh26rlLWpBIg=="}}));
+        let sample = secret(
+            "org/one",
+            json!({"username": {"!encrypted/pkcs1": "o+7OscBFYWJh26rlLWpBIg=="}}),
+        );
         assert_eq!(keys.open(&job("org/one", &sample)).await.unwrap().get(&sample), None);
 
         let copied = secret("org/two", data.clone());
@@ -167,7 +185,8 @@ mod tests {
         assert_eq!(opened.get(&copied), None, "it was encrypted for another project");
         let opened = keys.open(&job("org/two", &own)).await.unwrap();
         assert_eq!(opened.get(&own), None, "a playbook of another project has no use of it");
-        // A parent that it is passed to, or a child that inherits it, may lie in another project, or at another forge.
+        // A parent that it is passed to, or a child that inherits it, may lie in another project,
+        // or at another forge.
         let passed = SecretUse { connection: Some(connection), ..own };
         let mut elsewhere = job("org/two", &passed);
         elsewhere.run[0].connection = "other".into();

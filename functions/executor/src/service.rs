@@ -1,4 +1,5 @@
-//! The executor as it lives: a session that is renewed, queues that are asked in order of urgency, builds side by side.
+//! The executor as it lives: a session that is renewed, queues that are asked in order of urgency,
+//! builds side by side.
 
 mod slots;
 mod together;
@@ -32,8 +33,10 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-/// The queues of builds, the most urgent first, each with how many milliseconds it is asked later than the first.
-pub const QUEUES: [(Queue, u64); 3] = [(Queue::BuildsHigh, 0), (Queue::BuildsNormal, 40), (Queue::BuildsLow, 80)];
+/// The queues of builds, the most urgent first, each with how many milliseconds it is asked later
+/// than the first.
+pub const QUEUES: [(Queue, u64); 3] =
+    [(Queue::BuildsHigh, 0), (Queue::BuildsNormal, 40), (Queue::BuildsLow, 80)];
 /// Seconds from one renewal of a session to the next.
 pub const RENEW_SECONDS: u64 = 1;
 /// Looks at a build before its message is left to come again.
@@ -118,8 +121,12 @@ impl Executor {
     /// Lives until `shutdown` says true, then stops its builds; they are attempted again elsewhere.
     ///
     /// # Errors
-    /// When its session cannot be stored to begin with, or is gone before the end: whoever runs it begins a new life.
-    pub async fn run(self: Arc<Self>, mut shutdown: watch::Receiver<bool>) -> Result<(), LookError> {
+    /// When its session cannot be stored to begin with, or is gone before the end: whoever runs it
+    /// begins a new life.
+    pub async fn run(
+        self: Arc<Self>,
+        mut shutdown: watch::Receiver<bool>,
+    ) -> Result<(), LookError> {
         let record = self.begin().await?;
         let (over, ending) = watch::channel(false);
         let mut tasks = tokio::task::JoinSet::new();
@@ -137,7 +144,8 @@ impl Executor {
                 Err(LookError::Again(format!("the session {} is gone", self.session)))
             }
         };
-        // Nothing is claimed under a session that nobody renews: the gate would call it lost at once.
+        // Nothing is claimed under a session that nobody renews: the gate would call it lost at
+        // once.
         over.send_replace(true);
         self.is_over.store(true, std::sync::atomic::Ordering::Release);
         while tasks.join_next().await.is_some() {}
@@ -150,7 +158,8 @@ impl Executor {
         ended
     }
 
-    /// Claims the builds of messages that came together, and acknowledges those messages: the claims are what counts then.
+    /// Claims the builds of messages that came together, and acknowledges those messages: the
+    /// claims are what counts then.
     ///
     /// What could not be claimed for an unknown reason, or could not be acknowledged, comes again.
     pub async fn take(&self, queue: Queue, messages: Vec<Incoming>) -> Vec<Taken> {
@@ -159,16 +168,26 @@ impl Executor {
         for message in messages {
             let Some(build) = serde_json::from_str(&message.body).ok().and_then(Asked::of) else {
                 let name = format!("{queue:?}");
-                match quarantine::keep(&self.ports, &name, &message.id, &message.body, "not a build").await {
+                match quarantine::keep(
+                    &self.ports,
+                    &name,
+                    &message.id,
+                    &message.body,
+                    "not a build",
+                )
+                .await
+                {
                     Ok(()) => done.push(message.receipt),
-                    Err(error) => tracing::warn!(message = message.id, %error, "a message could not be set aside"),
+                    Err(error) => {
+                        tracing::warn!(message = message.id, %error, "a message could not be set aside")
+                    }
                 }
                 continue;
             };
             // Noted before anything is read: a second message about it finds it here.
             match self.running().entry(build.build.clone()) {
-                // While it is only asked for, the same message may have come twice: whoever removes one removes both, and the
-                // claim may still fail.
+                // While it is only asked for, the same message may have come twice: whoever removes
+                // one removes both, and the claim may still fail.
                 Entry::Occupied(_) if self.claiming().contains(&build.build) => {}
                 Entry::Occupied(_) => done.push(message.receipt),
                 Entry::Vacant(place) => {
@@ -183,11 +202,14 @@ impl Executor {
         for _ in 0..CLAIM_TRIES {
             let builds: Vec<Asked> = asked.iter().map(|(build, ..)| build.clone()).collect();
             let mut again = Vec::new();
-            for (claim, (build, stop, receipt)) in self.claims.claim(&builds).await.into_iter().zip(asked) {
+            for (claim, (build, stop, receipt)) in
+                self.claims.claim(&builds).await.into_iter().zip(asked)
+            {
                 match claim {
                     Ok(Some(claimed)) => {
                         self.claiming().remove(&build.build);
-                        let place = self.together.enter(&claimed.order.item, claimed.order.generation);
+                        let place =
+                            self.together.enter(&claimed.order.item, claimed.order.generation);
                         taken.push(Taken { claimed, stop, slot: None, place });
                         done.push(receipt);
                     }
@@ -250,9 +272,10 @@ impl Executor {
         let execution = async {
             match unopened {
                 None => self.runner.execute(&job, &self.sources, &jobdir, stop, &observer).await,
-                Some(error) => {
-                    not_begun(self.ports.clock.now(), format!("The job's secrets could not be opened: {error}"))
-                }
+                Some(error) => not_begun(
+                    self.ports.clock.now(),
+                    format!("The job's secrets could not be opened: {error}"),
+                ),
             }
         };
         let mut execution = std::pin::pin!(execution);
@@ -298,8 +321,9 @@ impl Executor {
                 }
             }
             News::Paused(mut pause) => {
-                // It may end long after the others of its item, or wait for them. Those that left it to this one to tell are told
-                // with the pause, or with its end where that comes first.
+                // It may end long after the others of its item, or wait for them. Those that left
+                // it to this one to tell are told with the pause, or with its end where that comes
+                // first.
                 place.leave();
                 self.keep_secrets(&build, &mut pause.data, observer).await;
                 let mut attempt = 0;
@@ -311,7 +335,8 @@ impl Executor {
                 }
                 tracing::info!(%build, "a build is paused");
                 self.paused().insert(build);
-                // Those it waits for may need its slot. Beyond a bound it keeps it: each paused build takes memory and disk.
+                // Those it waits for may need its slot. Beyond a bound it keeps it: each paused
+                // build takes memory and disk.
                 if self.paused().len() <= PAUSED_MAX {
                     drop(slot.take());
                 }
@@ -319,11 +344,13 @@ impl Executor {
         }
     }
 
-    /// Seals what a job returned for the jobs behind it alone, again and again while the session lives.
+    /// Seals what a job returned for the jobs behind it alone, again and again while the session
+    /// lives.
     async fn keep_secrets(&self, build: &BuildId, data: &mut Map<String, Value>, observer: &Told) {
         let secret_data = observer.secrets.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut attempt = 0;
-        while let Err(error) = returned::keep_secrets(&self.ports, build, data, &secret_data).await {
+        while let Err(error) = returned::keep_secrets(&self.ports, build, data, &secret_data).await
+        {
             if self.is_over.load(std::sync::atomic::Ordering::Acquire) {
                 return;
             }
@@ -334,7 +361,12 @@ impl Executor {
     }
 
     /// Tells the end, again and again while the session lives; somebody else's run is left alone.
-    async fn tell_end(&self, claimed: &mut Claimed, ended: Ended, place: &mut Place) -> Result<(), LookError> {
+    async fn tell_end(
+        &self,
+        claimed: &mut Claimed,
+        ended: Ended,
+        place: &mut Place,
+    ) -> Result<(), LookError> {
         let ended = if ended.result == BuildResult::Aborted && self.is_lost() {
             Ended { result: BuildResult::Retry, ..ended }
         } else {
@@ -349,7 +381,8 @@ impl Executor {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
-            // While the session lives, nobody else ends this build. Once it is over, the gate takes it as lost.
+            // While the session lives, nobody else ends this build. Once it is over, the gate takes
+            // it as lost.
             if self.is_over.load(std::sync::atomic::Ordering::Acquire) {
                 return Err(error);
             }
@@ -360,16 +393,26 @@ impl Executor {
     }
 
     /// Writes a build's end, and tells of it whoever has to hear of it now.
-    async fn end(&self, claimed: &mut Claimed, ended: Ended, place: &mut Place) -> Result<(), LookError> {
+    async fn end(
+        &self,
+        claimed: &mut Claimed,
+        ended: Ended,
+        place: &mut Place,
+    ) -> Result<(), LookError> {
         claim::keep_end(&self.ports, claimed, ended).await?;
-        // Its place is left when its end is written, not before: whoever is the last tells of what stands there.
+        // Its place is left when its end is written, not before: whoever is the last tells of what
+        // stands there.
         let others_are_here = place.leave();
-        let queue =
-            if others_are_here && together::may_wait(claimed) { QueueHears::WithAnother } else { QueueHears::Now };
+        let queue = if others_are_here && together::may_wait(claimed) {
+            QueueHears::WithAnother
+        } else {
+            QueueHears::Now
+        };
         claim::tell_end(&self.ports, claimed, queue).await
     }
 
-    /// Whether the builds were stopped for this executor's own sake: then they do not count and are attempted again.
+    /// Whether the builds were stopped for this executor's own sake: then they do not count and are
+    /// attempted again.
     fn is_lost(&self) -> bool {
         self.given_up.load(std::sync::atomic::Ordering::Acquire)
     }
@@ -399,8 +442,9 @@ impl Executor {
         }
     }
 
-    /// Renews the session every [`RENEW_SECONDS`] and learns what is to stop, until the session is gone. One that could not be
-    /// renewed in time is over for its builds: the gate has them run again, so they end here.
+    /// Renews the session every [`RENEW_SECONDS`] and learns what is to stop, until the session is
+    /// gone. One that could not be renewed in time is over for its builds: the gate has them run
+    /// again, so they end here.
     async fn renew(&self, mut record: Record) {
         let started_at = self.ports.clock.now();
         let mut alive_until = started_at.plus_seconds(LIFE_SECONDS);
@@ -422,7 +466,8 @@ impl Executor {
         }
     }
 
-    /// Renews the session once, whose record this is, and learns what is to stop. Returns whether it is still there.
+    /// Renews the session once, whose record this is, and learns what is to stop. Returns whether
+    /// it is still there.
     ///
     /// # Errors
     /// When the store does not answer: it is tried again at the next renewal.
@@ -438,7 +483,8 @@ impl Executor {
         let plan = Commit { head, others: Vec::new(), pokes: Vec::new(), due: None };
         match cell::commit(&self.ports, plan).await? {
             Saved::Yes(renewed) => *record = renewed,
-            // The key is this life's own, so what is stored is its own write, whose answer was lost. The next one follows it.
+            // The key is this life's own, so what is stored is its own write, whose answer was
+            // lost. The next one follows it.
             Saved::Stale => match get(&self.ports, &record.key).await? {
                 Some(stored) => *record = stored,
                 None => return Ok(false),
@@ -495,7 +541,8 @@ impl Executor {
     }
 }
 
-/// Removes a build's directory, which may hold many files: whoever else waits for this thread goes on meanwhile.
+/// Removes a build's directory, which may hold many files: whoever else waits for this thread goes
+/// on meanwhile.
 async fn remove(build: &BuildId, jobdir: PathBuf) {
     let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(jobdir)).await;
     // It may have panicked, or its runtime may end: either way some of the directory may be left.
@@ -510,7 +557,13 @@ async fn remove(build: &BuildId, jobdir: PathBuf) {
 /// Returns the part of an end that always fits into a record.
 fn bare(ended: &Ended) -> Ended {
     let detail = "What the build returned could not be stored and is left out.".to_owned();
-    Ended { data: serde_json::Map::new(), data_object: None, log_url: None, detail: Some(detail), ..ended.clone() }
+    Ended {
+        data: serde_json::Map::new(),
+        data_object: None,
+        log_url: None,
+        detail: Some(detail),
+        ..ended.clone()
+    }
 }
 
 /// Returns the end of an attempt that could not begin and does not count.

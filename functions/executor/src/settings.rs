@@ -10,7 +10,8 @@ pub struct Settings {
     pub prefix: PathBuf,
     /// Where the executor keeps its own plugins and roles; made if it is not there.
     pub content: PathBuf,
-    /// Where sockets and opened secrets lie while a build runs: short (paths of sockets have 107 bytes) and in memory.
+    /// Where sockets and opened secrets lie while a build runs: short (paths of sockets have 107
+    /// bytes) and in memory.
     pub runtime: PathBuf,
     /// The executor's name (`zuul.executor.hostname`).
     pub hostname: String,
@@ -18,8 +19,8 @@ pub struct Settings {
     pub timeout_seconds: u64,
     /// Seconds for each post-run playbook where the job names no time.
     pub post_timeout_seconds: u64,
-    /// Seconds for all playbooks that clean up after a stop together. The launcher takes the nodes of a stopped build away
-    /// after 120 s, so it stays well below that.
+    /// Seconds for all playbooks that clean up after a stop together. The launcher takes the nodes
+    /// of a stopped build away after 120 s, so it stays well below that.
     pub cleanup_timeout_seconds: u64,
     /// What untrusted playbooks reach by network from the executor.
     pub untrusted_network: Network,
@@ -44,13 +45,18 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the settings that suit a machine prepared by `install.sh`, with `state` for what the executor keeps.
+    /// Returns the settings that suit a machine prepared by `install.sh`, with `state` for what the
+    /// executor keeps.
     pub fn new(state: &Path) -> Self {
         let shared_memory = Path::new("/dev/shm");
         Self {
             prefix: PathBuf::from("/opt/sluice/ansible"),
             content: state.join("content"),
-            runtime: if shared_memory.is_dir() { shared_memory.to_owned() } else { std::env::temp_dir() },
+            runtime: if shared_memory.is_dir() {
+                shared_memory.to_owned()
+            } else {
+                std::env::temp_dir()
+            },
             hostname: std::fs::read_to_string("/etc/hostname")
                 .map_or_else(|_| "localhost".to_owned(), |name| name.trim().to_owned()),
             timeout_seconds: 10_800,
@@ -78,9 +84,11 @@ impl Settings {
 /// What a sandbox reaches by network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Network {
-    /// SSH to the build's own nodes, through the executor, and nothing else: no metadata address, no neighbour.
+    /// SSH to the build's own nodes, through the executor, and nothing else: no metadata address,
+    /// no neighbour.
     NodesOnly,
-    /// Whatever the executor reaches. The operator sees to it that no credentials can be had from an address.
+    /// Whatever the executor reaches. The operator sees to it that no credentials can be had from
+    /// an address.
     Shared,
 }
 

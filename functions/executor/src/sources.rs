@@ -10,11 +10,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Packs that lie in object storage, where the merger put them (Z7.2: nodes and executors fetch from no forge).
+/// Packs that lie in object storage, where the merger put them (Z7.2: nodes and executors fetch
+/// from no forge).
 pub struct ObjectSources {
     ports: Ports,
     dir: PathBuf,
-    /// Projects of which a build is looking for packs: the builds of a change begin together and need the same.
+    /// Projects of which a build is looking for packs: the builds of a change begin together and
+    /// need the same.
     turns: Mutex<BTreeMap<ProjectName, Turn>>,
 }
 
@@ -60,15 +62,20 @@ impl ObjectSources {
             }
             let (object, index) = self.stored(key).await?;
             let (project, opened) = (wanted.project.clone(), dir.clone());
-            let add = move || Repository::open(&project, &opened)?.add_stored(&object, index.as_deref()).map(drop);
+            let add = move || {
+                Repository::open(&project, &opened)?.add_stored(&object, index.as_deref()).map(drop)
+            };
             tokio::task::spawn_blocking(add).await??;
         }
         Ok(Packs { directory, names })
     }
 
-    /// Downloads a pack as it is stored: with its index, or with the index of an earlier version that lies beside it.
+    /// Downloads a pack as it is stored: with its index, or with the index of an earlier version
+    /// that lies beside it.
     async fn stored(&self, key: &str) -> Result<(Bytes, Option<Bytes>), Cause> {
-        let Some(index) = keys::index_beside(key) else { return Ok((self.object(key).await?, None)) };
+        let Some(index) = keys::index_beside(key) else {
+            return Ok((self.object(key).await?, None));
+        };
         let (pack, index) = tokio::try_join!(self.object(key), self.object(&index))?;
         Ok((pack, Some(index)))
     }
@@ -81,7 +88,8 @@ impl ObjectSources {
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Says of a key in a tested state that it names nothing that is read here, and what to do: whoever tested it may be newer.
+/// Says of a key in a tested state that it names nothing that is read here, and what to do: whoever
+/// tested it may be newer.
 fn unknown(key: &str) -> String {
     format!(
         "{key} is no key of a pack, or of one in a form that is newer than this executor: update the executors to the \
@@ -92,7 +100,9 @@ fn unknown(key: &str) -> String {
 #[async_trait]
 impl Sources for ObjectSources {
     async fn packs(&self, wanted: &Wanted<'_>) -> Result<Packs, SourceError> {
-        self.hold(wanted).await.map_err(|source| SourceError { project: wanted.project.clone(), source })
+        self.hold(wanted)
+            .await
+            .map_err(|source| SourceError { project: wanted.project.clone(), source })
     }
 }
 
@@ -113,17 +123,30 @@ mod tests {
         let steps: [&[&str]; 4] = [
             &["init", "-q", "-b", "main"],
             &["add", "-A"],
-            &["-c", "user.name=Ann", "-c", "user.email=ann@example.org", "commit", "-q", "-m", "one"],
+            &[
+                "-c",
+                "user.name=Ann",
+                "-c",
+                "user.email=ann@example.org",
+                "commit",
+                "-q",
+                "-m",
+                "one",
+            ],
             &["repack", "-adq"],
         ];
         for arguments in steps {
             let mut git = Command::new("git");
-            git.args(arguments).current_dir(dir).env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
+            git.args(arguments)
+                .current_dir(dir)
+                .env("GIT_CONFIG_NOSYSTEM", "1")
+                .env("GIT_CONFIG_GLOBAL", "/dev/null");
             assert!(git.status().unwrap().success(), "git {arguments:?}");
         }
         let entries = std::fs::read_dir(dir.join(".git/objects/pack")).unwrap();
         let mut files = entries.map(|entry| entry.unwrap().path());
-        let pack = files.find(|path| path.extension().is_some_and(|ending| ending == "pack")).unwrap();
+        let pack =
+            files.find(|path| path.extension().is_some_and(|ending| ending == "pack")).unwrap();
         let name: PackName = pack.file_stem().unwrap().to_str().unwrap().parse().unwrap();
         let size_bytes = std::fs::metadata(&pack).unwrap().len();
         NewPack { name, index: pack.with_extension("idx"), pack, objects: 3, size_bytes }
@@ -136,8 +159,10 @@ mod tests {
         let pack = packed(&folder.path().join("repository"));
         let project = ProjectName::from("forge.example/org/name");
         let ports = World::new(1, 0, Timestamp(1_800_000_000_000)).ports();
-        let (joined, alone) =
-            (keys::pack(&project, &pack.name), format!("{}{}.pack", keys::prefix(&project), pack.name));
+        let (joined, alone) = (
+            keys::pack(&project, &pack.name),
+            format!("{}{}.pack", keys::prefix(&project), pack.name),
+        );
         let beside = keys::index_beside(&alone).unwrap();
         let stored = [
             (&joined, pack.joined(&project).unwrap()),
@@ -145,17 +170,27 @@ mod tests {
             (&beside, std::fs::read(&pack.index).unwrap()),
         ];
         for (key, bytes) in stored {
-            ports.objects.put(key, bytes.into(), PutMode::Always, "application/octet-stream").await.unwrap();
+            ports
+                .objects
+                .put(key, bytes.into(), PutMode::Always, "application/octet-stream")
+                .await
+                .unwrap();
         }
-        let rows = [vec![joined.as_str()], vec![alone.as_str()], vec![joined.as_str(), alone.as_str()]];
+        let rows =
+            [vec![joined.as_str()], vec![alone.as_str()], vec![joined.as_str(), alone.as_str()]];
         for (number, packs) in rows.into_iter().enumerate() {
-            let sources = ObjectSources::new(ports.clone(), folder.path().join(format!("cache-{number}")));
+            let sources =
+                ObjectSources::new(ports.clone(), folder.path().join(format!("cache-{number}")));
             let wanted = Wanted { connection: None, project: &project, packs, commits: Vec::new() };
             let held = sources.packs(&wanted).await.unwrap();
             assert_eq!(held.names, std::slice::from_ref(&pack.name), "{:?}", wanted.packs);
             for (ending, from) in [("pack", &pack.pack), ("idx", &pack.index)] {
                 let file = held.directory.join(format!("{}.{ending}", pack.name));
-                assert!(std::fs::read(file).unwrap() == std::fs::read(from).unwrap(), "{:?}", wanted.packs);
+                assert!(
+                    std::fs::read(file).unwrap() == std::fs::read(from).unwrap(),
+                    "{:?}",
+                    wanted.packs
+                );
             }
         }
     }
@@ -168,7 +203,12 @@ mod tests {
         let ports = World::new(1, 0, Timestamp(1_800_000_000_000)).ports();
         let key = format!("{}pack-{}.later", keys::prefix(&project), "a1".repeat(20));
         let sources = ObjectSources::new(ports, folder.path().join("cache"));
-        let wanted = Wanted { connection: None, project: &project, packs: vec![key.as_str()], commits: Vec::new() };
+        let wanted = Wanted {
+            connection: None,
+            project: &project,
+            packs: vec![key.as_str()],
+            commits: Vec::new(),
+        };
         let error = sources.packs(&wanted).await.unwrap_err().source.to_string();
         assert!(error.contains(&key) && error.contains("update the executors"), "{error}");
     }
@@ -182,9 +222,18 @@ mod tests {
         let key = keys::pack(&project, &pack.name);
         let mut bytes = pack.joined(&project).unwrap();
         bytes.truncate(bytes.len() / 2);
-        ports.objects.put(&key, bytes.into(), PutMode::Always, "application/octet-stream").await.unwrap();
+        ports
+            .objects
+            .put(&key, bytes.into(), PutMode::Always, "application/octet-stream")
+            .await
+            .unwrap();
         let sources = ObjectSources::new(ports, folder.path().join("cache"));
-        let wanted = Wanted { connection: None, project: &project, packs: vec![key.as_str()], commits: Vec::new() };
+        let wanted = Wanted {
+            connection: None,
+            project: &project,
+            packs: vec![key.as_str()],
+            commits: Vec::new(),
+        };
         let error = sources.packs(&wanted).await.unwrap_err();
         assert!(error.source.to_string().contains("download it again"), "{}", error.source);
     }

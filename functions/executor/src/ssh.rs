@@ -1,8 +1,8 @@
-//! SSH to the nodes: the agent that holds the key, the known hosts, and one open connection per node that every
-//! playbook of the build shares (Z7.1).
+//! SSH to the nodes: the agent that holds the key, the known hosts, and one open connection per
+//! node that every playbook of the build shares (Z7.1).
 //!
-//! The key itself never comes into a sandbox. The shared connections stand in a sandbox of their own, since whoever may
-//! use one may also have it forward ports.
+//! The key itself never comes into a sandbox. The shared connections stand in a sandbox of their
+//! own, since whoever may use one may also have it forward ports.
 
 use crate::jobdir::Jobdir;
 use crate::process::Group;
@@ -40,25 +40,46 @@ pub struct Agent {
 impl Agent {
     /// Starts an agent for one build and gives it the key, for its own nodes alone.
     ///
-    /// One key opens the nodes of all builds. Playbooks may use the agent, and may forward it to their node: from there it
-    /// must not sign for anybody else's (`ssh-add -h`, OpenSSH 8.9 or newer on this machine; nodes need nothing).
-    /// It holds the key for as long as this process lives and no longer, even if that is killed.
-    pub async fn start(jobdir: &Jobdir, key: &Path, nodes: &[NodeAccess]) -> Result<Self, AgentError> {
+    /// One key opens the nodes of all builds. Playbooks may use the agent, and may forward it to
+    /// their node: from there it must not sign for anybody else's (`ssh-add -h`, OpenSSH 8.9 or
+    /// newer on this machine; nodes need nothing). It holds the key for as long as this process
+    /// lives and no longer, even if that is killed.
+    pub async fn start(
+        jobdir: &Jobdir,
+        key: &Path,
+        nodes: &[NodeAccess],
+    ) -> Result<Self, AgentError> {
         let socket = jobdir.runtime.root.join("agent.sock");
-        // The sandbox ends it with this process: a group is only killed by somebody who is still there to do it.
+        // The sandbox ends it with this process: a group is only killed by somebody who is still
+        // there to do it.
         let runtime = &jobdir.runtime.root;
         let mut command = plain("bwrap");
-        command.args(["--die-with-parent", "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/"]);
+        command.args([
+            "--die-with-parent",
+            "--unshare-user",
+            "--unshare-pid",
+            "--ro-bind",
+            "/",
+            "/",
+        ]);
         command.args(["--proc", "/proc", "--dev", "/dev", "--bind"]).args([runtime, runtime]);
-        command.args(["--", "ssh-agent", "-D", "-a"]).arg(&socket).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut process = Group::spawn(&mut command).map_err(|error| AgentError { said: error.to_string() })?;
+        command
+            .args(["--", "ssh-agent", "-D", "-a"])
+            .arg(&socket)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut process =
+            Group::spawn(&mut command).map_err(|error| AgentError { said: error.to_string() })?;
         let id = process.id().unwrap_or_default();
-        // It prints its address once it listens. Nothing more comes, so the pipe can stay unread afterwards.
+        // It prints its address once it listens. Nothing more comes, so the pipe can stay unread
+        // afterwards.
         if let Some(stdout) = process.stdout() {
             let mut line = String::new();
-            let _ =
-                tokio::time::timeout(Duration::from_secs(OPEN_SECONDS), BufReader::new(stdout).read_line(&mut line))
-                    .await;
+            let _ = tokio::time::timeout(
+                Duration::from_secs(OPEN_SECONDS),
+                BufReader::new(stdout).read_line(&mut line),
+            )
+            .await;
         }
         let constraints = constraints(nodes);
         if constraints.is_empty() {
@@ -77,7 +98,11 @@ impl Agent {
 }
 
 /// Writes the known hosts and the client configuration that every ssh of the build uses.
-pub fn write_configuration(jobdir: &Jobdir, settings: &Settings, nodes: &[NodeAccess]) -> std::io::Result<()> {
+pub fn write_configuration(
+    jobdir: &Jobdir,
+    settings: &Settings,
+    nodes: &[NodeAccess],
+) -> std::io::Result<()> {
     let mut known = String::new();
     for node in nodes {
         let host = known_host(node);
@@ -127,17 +152,20 @@ fn known_host(node: &NodeAccess) -> String {
 #[derive(Debug)]
 pub struct Shared(#[expect(dead_code, reason = "held for its drop")] Group);
 
-/// Opens a shared connection to each node at once. A node that cannot be reached has none, and says why on the log.
+/// Opens a shared connection to each node at once. A node that cannot be reached has none, and says
+/// why on the log.
 ///
-/// Returns the connections, and the node's Python for each name that was reached: looking for it here, once, saves
-/// every playbook a round trip to each host.
+/// Returns the connections, and the node's Python for each name that was reached: looking for it
+/// here, once, saves every playbook a round trip to each host.
 pub async fn open_shared(
     jobdir: &Jobdir,
     settings: &Settings,
     agent: &Agent,
     nodes: &[NodeAccess],
 ) -> (Vec<Shared>, BTreeMap<String, String>, Vec<String>) {
-    let opened = futures::future::join_all(nodes.iter().map(|node| open(jobdir, settings, agent, node))).await;
+    let opened =
+        futures::future::join_all(nodes.iter().map(|node| open(jobdir, settings, agent, node)))
+            .await;
     let (mut shared, mut interpreters, mut troubles) = (Vec::new(), BTreeMap::new(), Vec::new());
     for (node, result) in nodes.iter().zip(opened) {
         match result {
@@ -147,7 +175,9 @@ pub async fn open_shared(
                     interpreters.extend(python.clone().map(|python| (name.clone(), python)));
                 }
             }
-            Err(said) => troubles.push(format!("{} | No connection yet: {said}", node.names.join(","))),
+            Err(said) => {
+                troubles.push(format!("{} | No connection yet: {said}", node.names.join(",")))
+            }
         }
     }
     (shared, interpreters, troubles)
@@ -167,16 +197,30 @@ async fn open(
     ]);
     let mut command = sandbox.command(Path::new("/usr/bin/ssh"), &environment);
     let seconds = format!("ConnectTimeout={OPEN_SECONDS}");
-    command.args(["-M", "-x", "-a", "-o", "ControlPersist=no", "-o", "BatchMode=yes", "-o", &seconds]);
+    command.args([
+        "-M",
+        "-x",
+        "-a",
+        "-o",
+        "ControlPersist=no",
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        &seconds,
+    ]);
     command.args(["-p", &node.ssh_port.to_string(), "-l", &node.username, &node.interface_ip]);
-    // Runs as long as the connection is wanted: it reads a standard input that nobody closes before.
+    // Runs as long as the connection is wanted: it reads a standard input that nobody closes
+    // before.
     command.arg("command -v python3 || command -v /usr/libexec/platform-python || echo auto; exec cat >/dev/null");
     command.stdin(Stdio::piped());
     let mut process = Group::spawn(&mut command).map_err(|error| error.to_string())?;
-    let (Some(stdout), Some(stderr)) = (process.stdout(), process.stderr()) else { return Err("no pipes".to_owned()) };
+    let (Some(stdout), Some(stderr)) = (process.stdout(), process.stderr()) else {
+        return Err("no pipes".to_owned());
+    };
     let mut line = String::new();
     let mut reader = BufReader::new(stdout);
-    let read = tokio::time::timeout(Duration::from_secs(OPEN_SECONDS), reader.read_line(&mut line)).await;
+    let read =
+        tokio::time::timeout(Duration::from_secs(OPEN_SECONDS), reader.read_line(&mut line)).await;
     match read {
         Ok(Ok(1..)) => {
             // Kept drained, so that whatever ssh says later never blocks it.
@@ -192,6 +236,10 @@ async fn open(
 /// A program with an empty environment: the executor's own credentials stay with the executor.
 fn plain(program: &str) -> Command {
     let mut command = Command::new(program);
-    command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").kill_on_drop(true).stdin(Stdio::null());
+    command
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .kill_on_drop(true)
+        .stdin(Stdio::null());
     command
 }

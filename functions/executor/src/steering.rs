@@ -1,8 +1,9 @@
 //! Which variables say where, as what and through which programs a playbook runs (Z7.5).
 //!
-//! A job's variables come from whoever wrote the job, which may be the change under test. Ansible takes such names from
-//! every variable, so a job could have a trusted playbook's process on the executor run a file of its own. Configuration
-//! refuses the plainest of them; here, before every playbook, none is let through.
+//! A job's variables come from whoever wrote the job, which may be the change under test. Ansible
+//! takes such names from every variable, so a job could have a trusted playbook's process on the
+//! executor run a file of its own. Configuration refuses the plainest of them; here, before every
+//! playbook, none is let through.
 
 use serde_json::{Map, Value};
 
@@ -20,8 +21,8 @@ const OWN: [&str; 10] = [
     "ansible_user",
 ];
 
-/// What a job may say about its own node, also to trusted playbooks: it takes effect there and nowhere else, as long as the
-/// connection is ours. The node is the job's own anyway.
+/// What a job may say about its own node, also to trusted playbooks: it takes effect there and
+/// nowhere else, as long as the connection is ours. The node is the job's own anyway.
 const ON_NODE: [&str; 10] = [
     "ansible_become",
     "ansible_become_exe",
@@ -56,7 +57,8 @@ pub fn is_allowed(name: &str, reach: Reach) -> bool {
     if OWN.contains(&name) {
         return false;
     }
-    // All of Ansible's own names begin so. Which of them matter changes with every plugin, so none passes by default.
+    // All of Ansible's own names begin so. Which of them matter changes with every plugin, so none
+    // passes by default.
     let is_ansible = name.starts_with("ansible_") || name.starts_with("_ansible_");
     match reach {
         Reach::Harmless => true,
@@ -83,12 +85,17 @@ mod tests {
         ];
         for name in steering {
             assert!(
-                is_allowed(name, Harmless) && !is_allowed(name, OneNode) && !is_allowed(name, Everywhere),
+                is_allowed(name, Harmless)
+                    && !is_allowed(name, OneNode)
+                    && !is_allowed(name, Everywhere),
                 "{name}"
             );
         }
         for name in OWN {
-            assert!([Harmless, OneNode, Everywhere].iter().all(|reach| !is_allowed(name, *reach)), "{name}");
+            assert!(
+                [Harmless, OneNode, Everywhere].iter().all(|reach| !is_allowed(name, *reach)),
+                "{name}"
+            );
         }
         assert!(is_allowed("ansible_become", OneNode) && !is_allowed("ansible_become", Everywhere));
         assert!([Harmless, OneNode, Everywhere].iter().all(|reach| is_allowed("greeting", *reach)));

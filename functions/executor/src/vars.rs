@@ -1,4 +1,5 @@
-//! The `zuul` dictionary and the other variables that playbooks get, in Zuul's names and types (Z5.5, Z7.1).
+//! The `zuul` dictionary and the other variables that playbooks get, in Zuul's names and types
+//! (Z5.5, Z7.1).
 
 use crate::job::Job;
 use crate::jobdir::Jobdir;
@@ -82,11 +83,17 @@ pub fn zuul(
         },
         "playbook_context": playbooks,
     }));
-    // What an item does not have is undefined, so that jobs may ask for it (`zuul.change is defined`).
-    zuul.extend(OF_OWN_ITEM.into_iter().filter_map(|key| Some((key.to_owned(), this.get(key).cloned()?))));
+    // What an item does not have is undefined, so that jobs may ask for it
+    // (`zuul.change is defined`).
+    zuul.extend(
+        OF_OWN_ITEM.into_iter().filter_map(|key| Some((key.to_owned(), this.get(key).cloned()?))),
+    );
     if order.change.key.number().is_some() {
         let message = own.map(full_message).unwrap_or_default();
-        zuul.insert("message".to_owned(), json!(base64::engine::general_purpose::STANDARD.encode(message)));
+        zuul.insert(
+            "message".to_owned(),
+            json!(base64::engine::general_purpose::STANDARD.encode(message)),
+        );
     }
     if !job.inherited.artifacts.is_empty() {
         zuul.insert("artifacts".to_owned(), Value::Array(job.inherited.artifacts.clone()));
@@ -114,14 +121,15 @@ fn include_vars(file: &IncludeVars) -> Value {
 
 /// Returns `value` with every text that Ansible would expand marked as not to be expanded.
 ///
-/// What authors of changes wrote, and what is frozen, must stay what it is: a title like `{{ lookup('env', 'HOME') }}`.
+/// What authors of changes wrote, and what is frozen, must stay what it is: a title like
+/// `{{ lookup('env', 'HOME') }}`.
 pub fn unsafe_texts(value: Value) -> Value {
     match value {
         Value::String(text) if is_template(&text) => json!({ "__ansible_unsafe": text }),
         Value::Array(items) => Value::Array(items.into_iter().map(unsafe_texts).collect()),
-        Value::Object(entries) => {
-            Value::Object(entries.into_iter().map(|(key, item)| (key, unsafe_texts(item))).collect())
-        }
+        Value::Object(entries) => Value::Object(
+            entries.into_iter().map(|(key, item)| (key, unsafe_texts(item))).collect(),
+        ),
         other => other,
     }
 }
@@ -165,7 +173,8 @@ fn item(job: &Job<'_>, change: &SpeculativeChange) -> Value {
     Value::Object(item)
 }
 
-/// Returns an item's entry with the commit by which its change landed, where it did before the build was ordered.
+/// Returns an item's entry with the commit by which its change landed, where it did before the
+/// build was ordered.
 fn with_merge_commit(item: &Value, merge_commit: Option<&Oid>) -> Value {
     let mut item = item.clone();
     if let (Some(entry), Some(commit)) = (item.as_object_mut(), merge_commit) {
@@ -196,7 +205,9 @@ fn of_change(change: &SpeculativeChange) -> Map<String, Value> {
                 ("newrev", moved.newrev.as_ref().map(|oid| oid.as_str())),
                 ("tag", moved.tag()),
             ];
-            item.extend(told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?)))));
+            item.extend(
+                told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?)))),
+            );
         }
     }
     item
@@ -205,7 +216,13 @@ fn of_change(change: &SpeculativeChange) -> Map<String, Value> {
 /// What is known of the order's own change where the tested state does not tell of it.
 fn bare_change(job: &Job<'_>) -> SpeculativeChange {
     let change = job.order.change.clone();
-    SpeculativeChange { change, url: String::new(), title: String::new(), message: String::new(), merge_commit: None }
+    SpeculativeChange {
+        change,
+        url: String::new(),
+        title: String::new(),
+        message: String::new(),
+        merge_commit: None,
+    }
 }
 
 /// Zuul's form for a pull request: its title, and its description after an empty line.
@@ -246,14 +263,16 @@ mod tests {
 
     fn told(change: ChangeRef) -> Value {
         let (url, title) = (String::new(), "A title".to_owned());
-        let change = SpeculativeChange { change, url, title, message: String::new(), merge_commit: None };
+        let change =
+            SpeculativeChange { change, url, title, message: String::new(), merge_commit: None };
         Value::Object(of_change(&change))
     }
 
     /// S06, R09, Z7.1: jobs ask whether `zuul.change` or `zuul.newrev` is defined.
     #[test]
     fn of_a_ref_only_that_is_defined_which_it_has() {
-        let of = |moved| told(ChangeRef::of_ref("github".into(), "forge.test/org/one".into(), moved));
+        let of =
+            |moved| told(ChangeRef::of_ref("github".into(), "forge.test/org/one".into(), moved));
         let rows = [
             (
                 RefMove::new("refs/heads/main", "a".into(), "b".into()),
@@ -273,7 +292,8 @@ mod tests {
             assert_eq!(of(moved), expected);
         }
         let key = ChangeKey::change("github".into(), "forge.test/org/one".into(), 7);
-        let change = ChangeRef { key, branch: "main".into(), head: "c".into(), patchset: "c".to_owned() };
+        let change =
+            ChangeRef { key, branch: "main".into(), head: "c".into(), patchset: "c".to_owned() };
         let expected = json!({"branch": "main", "commit_id": "c", "change": "7", "patchset": "c", "change_message": "A title", "topic": null});
         assert_eq!(told(change), expected);
     }

@@ -86,7 +86,8 @@ impl Verdict {
         Next::EndPhase
     }
 
-    /// Takes what the output of a main playbook matched: the job fails, and those who wait were told so by then.
+    /// Takes what the output of a main playbook matched: the job fails, and those who wait were
+    /// told so by then.
     pub fn fails(&mut self, expression: &str) {
         self.foretold = true;
         self.why.get_or_insert_with(|| {
@@ -97,7 +98,9 @@ impl Verdict {
     /// Takes the end of a main playbook.
     pub fn run(&mut self, path: &str, end: &PlaybookEnd) -> Next {
         match end {
-            PlaybookEnd::Finished { code: 0 } if self.foretold => self.result = Some(BuildResult::Failure),
+            PlaybookEnd::Finished { code: 0 } if self.foretold => {
+                self.result = Some(BuildResult::Failure)
+            }
             PlaybookEnd::Finished { code: 0 } => {
                 self.result = Some(BuildResult::Success);
                 return Next::GoOn;
@@ -118,7 +121,8 @@ impl Verdict {
         Next::EndPhase
     }
 
-    /// Takes the end of a post-run playbook. The phase always goes on, unless the build was stopped.
+    /// Takes the end of a post-run playbook. The phase always goes on, unless the build was
+    /// stopped.
     pub fn post(&mut self, path: &str, end: &PlaybookEnd) -> Next {
         if end.went_well() {
             return Next::GoOn;
@@ -149,8 +153,8 @@ impl Verdict {
         !self.pre_failed && !self.aborted
     }
 
-    /// Returns whether the post-run playbook runs: after a failure in pre-run only those whose own level was set up, after
-    /// a stop only those that clean up.
+    /// Returns whether the post-run playbook runs: after a failure in pre-run only those whose own
+    /// level was set up, after a stop only those that clean up.
     pub fn wants_post(&self, level: u32, cleanup: bool) -> bool {
         let set_up = !self.pre_failed || self.reached.is_some_and(|reached| level <= reached);
         set_up && (!(self.aborted || self.disk_full) || cleanup)
@@ -161,7 +165,8 @@ impl Verdict {
         self.result == Some(BuildResult::Success)
     }
 
-    /// Returns whether the attempt would not count if it ended now. `may_retry` is what the job returned itself.
+    /// Returns whether the attempt would not count if it ended now. `may_retry` is what the job
+    /// returned itself.
     pub fn would_retry(&self, may_retry: MayRetry) -> bool {
         !self.aborted && self.result(may_retry) == BuildResult::Retry
     }
@@ -194,7 +199,9 @@ impl Verdict {
 
     fn because(&mut self, phase: &str, path: &str, end: &PlaybookEnd) {
         let what = match end {
-            PlaybookEnd::Finished { code } => format!("failed (ansible-playbook ended with {code})"),
+            PlaybookEnd::Finished { code } => {
+                format!("failed (ansible-playbook ended with {code})")
+            }
             PlaybookEnd::Unreachable => "could not reach a host".to_owned(),
             PlaybookEnd::TimedOut => "ran out of time".to_owned(),
             PlaybookEnd::DiskFull => "filled the disk space of its build".to_owned(),
@@ -286,7 +293,11 @@ mod tests {
         verdict.pre(0, "base", &GOOD);
         verdict.pre(1, "parent", &BAD);
         assert!(!verdict.wants_run());
-        assert!(verdict.wants_post(0, false) && verdict.wants_post(1, false) && !verdict.wants_post(2, false));
+        assert!(
+            verdict.wants_post(0, false)
+                && verdict.wants_post(1, false)
+                && !verdict.wants_post(2, false)
+        );
         verdict.abort("newer patchset");
         assert!(!verdict.wants_post(0, false) && verdict.wants_post(0, true));
     }

@@ -1,4 +1,5 @@
-//! Puts repositories in place: those under test into the workspace, those of playbooks and roles beside it (Z4.6, Z7.2).
+//! Puts repositories in place: those under test into the workspace, those of playbooks and roles
+//! beside it (Z4.6, Z7.2).
 
 use crate::job::{Job, Packs, SourceError, Sources, Wanted};
 use crate::jobdir::Jobdir;
@@ -39,7 +40,8 @@ pub enum WorkspaceError {
     /// The objects could not be had. The attempt does not count.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The job names a repository that the tested state does not hold. Attempting again would not help.
+    /// The job names a repository that the tested state does not hold. Attempting again would not
+    /// help.
     #[error(
         "{project} is not among the repositories of the tested state: name it in the job's required-projects or roles"
     )]
@@ -60,16 +62,29 @@ pub enum WorkspaceError {
 }
 
 /// Places every repository of the job into `work/src` and returns them in order.
-pub async fn place_all(job: &Job<'_>, sources: &dyn Sources, jobdir: &Jobdir) -> Result<Vec<Placed>, WorkspaceError> {
-    let mut wanted: BTreeMap<&ProjectName, (bool, Option<&BranchName>, Option<&ConnectionName>)> = BTreeMap::new();
-    let tested = job.speculation.changes.iter().filter(|change| is_put_in_place(job, &change.change.key.project));
+pub async fn place_all(
+    job: &Job<'_>,
+    sources: &dyn Sources,
+    jobdir: &Jobdir,
+) -> Result<Vec<Placed>, WorkspaceError> {
+    let mut wanted: BTreeMap<&ProjectName, (bool, Option<&BranchName>, Option<&ConnectionName>)> =
+        BTreeMap::new();
+    let tested = job
+        .speculation
+        .changes
+        .iter()
+        .filter(|change| is_put_in_place(job, &change.change.key.project));
     for change in tested {
-        wanted.insert(&change.change.key.project, (false, None, Some(&change.change.key.connection)));
+        wanted
+            .insert(&change.change.key.project, (false, None, Some(&change.change.key.connection)));
     }
     let own = &job.order.change.key;
     wanted.entry(&own.project).or_insert((false, None, Some(&own.connection)));
     for required in &job.job.required_projects {
-        wanted.insert(&required.project, (true, required.override_checkout.as_ref(), Some(&required.connection)));
+        wanted.insert(
+            &required.project,
+            (true, required.override_checkout.as_ref(), Some(&required.connection)),
+        );
     }
     let mut placed = Vec::new();
     for (project, (required, override_checkout, connection)) in wanted {
@@ -80,19 +95,30 @@ pub async fn place_all(job: &Job<'_>, sources: &dyn Sources, jobdir: &Jobdir) ->
         let path = jobdir.work.join(&src_dir);
         let states = states_of(job.speculation, project);
         let packs = packs(sources, connection, project, &states, &state.result.id).await?;
-        let others = states.iter().map(|state| (state.branch.branch.clone(), state.base.id.clone())).collect();
+        let others = states
+            .iter()
+            .map(|state| (state.branch.branch.clone(), state.base.id.clone()))
+            .collect();
         checkout(project, packs, &path, state, others, Objects::Copied).await?;
         let (checkout, commit) = (short(&state.branch.branch), state.result.id.clone());
-        placed.push(Placed { project: project.clone(), src_dir, required, checkout, checkout_description, commit });
+        placed.push(Placed {
+            project: project.clone(),
+            src_dir,
+            required,
+            checkout,
+            checkout_description,
+            commit,
+        });
     }
     Ok(placed)
 }
 
-/// Returns whether a repository that the job does not require is put in place: what is tested with the change is, where the job
-/// says nothing of it (`include-projects`, `exclude-projects`).
+/// Returns whether a repository that the job does not require is put in place: what is tested with
+/// the change is, where the job says nothing of it (`include-projects`, `exclude-projects`).
 fn is_put_in_place(job: &Job<'_>, project: &ProjectName) -> bool {
     let said = &job.job.run_time;
-    let is_included = said.include_projects.as_ref().is_none_or(|projects| projects.contains(project));
+    let is_included =
+        said.include_projects.as_ref().is_none_or(|projects| projects.contains(project));
     is_included && !said.exclude_projects.contains(project)
 }
 
@@ -101,7 +127,8 @@ fn short(name: &BranchName) -> BranchName {
     name.as_str().strip_prefix("refs/tags/").map_or_else(|| name.clone(), BranchName::from)
 }
 
-/// Places one repository for a playbook or role at `path`, where no playbook may write, with `commit` checked out.
+/// Places one repository for a playbook or role at `path`, where no playbook may write, with
+/// `commit` checked out.
 pub async fn place_aside(
     sources: &dyn Sources,
     connection: &ConnectionName,
@@ -111,7 +138,8 @@ pub async fn place_aside(
     path: &Path,
 ) -> Result<(), WorkspaceError> {
     let project = &branch.project;
-    let packs = packs(sources, Some(connection), project, &states_of(speculation, project), commit).await?;
+    let packs =
+        packs(sources, Some(connection), project, &states_of(speculation, project), commit).await?;
     // Its tree is not looked at here.
     let at = Commit { id: commit.clone(), tree: commit.clone() };
     let state = BranchState::untouched(branch.clone(), at, Vec::new());
@@ -141,7 +169,8 @@ pub fn src_dir(scheme: WorkspaceScheme, project: &ProjectName) -> String {
     }
 }
 
-/// Returns the branch or tag of `project` to check out and why: an override that exists, the change's own, the project's default.
+/// Returns the branch or tag of `project` to check out and why: an override that exists, the
+/// change's own, the project's default.
 pub fn choose_branch<'a>(
     job: &Job<'a>,
     project: &ProjectName,
@@ -152,8 +181,9 @@ pub fn choose_branch<'a>(
     chosen(job.speculation, project, overrides, (&job.order.change.branch, own))
 }
 
-/// Returns the first that is there of what is said of the project and of the job, each a branch or, where there is none of that name,
-/// a tag; then of what the change itself is on, which comes with the reason to tell.
+/// Returns the first that is there of what is said of the project and of the job, each a branch or,
+/// where there is none of that name, a tag; then of what the change itself is on, which comes with
+/// the reason to tell.
 fn chosen<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
@@ -172,12 +202,12 @@ fn chosen<'a>(
     first_there(speculation, project, &wanted)
 }
 
-/// Returns the branch of `project` that a playbook's roles are taken from, and why: what the job says of the project, or of all, then
-/// the change's own branch, or for what was pushed the playbook's. No tag is one, since who may tag a commit need not be who may have
-/// it merged.
+/// Returns the branch of `project` that a playbook's roles are taken from, and why: what the job
+/// says of the project, or of all, then the change's own branch, or for what was pushed the
+/// playbook's. No tag is one, since who may tag a commit need not be who may have it merged.
 ///
-/// Roles of a trusted playbook run with its rights: no job says which branch they are of, whatever is put in place for its workspace
-/// (Z2.2).
+/// Roles of a trusted playbook run with its rights: no job says which branch they are of, whatever
+/// is put in place for its workspace (Z2.2).
 pub fn choose_roles<'a>(
     job: &Job<'a>,
     project: &ProjectName,
@@ -186,7 +216,8 @@ pub fn choose_roles<'a>(
 ) -> Option<(&'a BranchState, &'static str)> {
     let required = job.job.required_projects.iter().find(|required| required.project == *project);
     let of_project = required.and_then(|required| required.override_checkout.as_ref());
-    let said = [of_project, job.job.override_checkout.as_ref()].map(|said| said.filter(|_| !is_trusted));
+    let said =
+        [of_project, job.job.override_checkout.as_ref()].map(|said| said.filter(|_| !is_trusted));
     // A branch that was pushed says nothing of other repositories' branches.
     let change = &job.order.change;
     let own = change.on_branch().filter(|_| change.key.moved().is_none());
@@ -208,20 +239,22 @@ fn roles_of<'a>(
     ];
     named(speculation, project, &wanted).or_else(|| {
         let states = states_of(speculation, project);
-        let is_branch = |state: &&BranchState| !state.branch.branch.as_str().starts_with("refs/tags/");
+        let is_branch =
+            |state: &&BranchState| !state.branch.branch.as_str().starts_with("refs/tags/");
         let any = states.into_iter().find(is_branch).filter(|_| !is_trusted);
         any.map(|state| (state, "project default branch"))
     })
 }
 
-/// Returns the first branch of `project` that is there, and why it was wanted: after those given its default, as the configuration
-/// says it, or by custom where the state tells none; at last any.
+/// Returns the first branch of `project` that is there, and why it was wanted: after those given
+/// its default, as the configuration says it, or by custom where the state tells none; at last any.
 fn first_there<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
     wanted: &[(Option<&str>, &'static str)],
 ) -> Option<(&'a BranchState, &'static str)> {
-    let any = || states_of(speculation, project).first().map(|state| (*state, "project default branch"));
+    let any =
+        || states_of(speculation, project).first().map(|state| (*state, "project default branch"));
     named(speculation, project, wanted).or_else(any)
 }
 
@@ -232,9 +265,15 @@ fn named<'a>(
     wanted: &[(Option<&str>, &'static str)],
 ) -> Option<(&'a BranchState, &'static str)> {
     let states = states_of(speculation, project);
-    let find = |branch: &str| states.iter().copied().find(|state| state.branch.branch.as_str() == branch);
-    let said = speculation.defaults.iter().find(|key| key.project == *project).map(|key| key.branch.as_str());
-    let defaults = [said, Some("main"), Some("master")].map(|branch| (branch, "project default branch"));
+    let find =
+        |branch: &str| states.iter().copied().find(|state| state.branch.branch.as_str() == branch);
+    let said = speculation
+        .defaults
+        .iter()
+        .find(|key| key.project == *project)
+        .map(|key| key.branch.as_str());
+    let defaults =
+        [said, Some("main"), Some("master")].map(|branch| (branch, "project default branch"));
     wanted.iter().copied().chain(defaults).find_map(|(branch, why)| Some((find(branch?)?, why)))
 }
 
@@ -243,11 +282,22 @@ pub fn states_of<'a>(speculation: &'a Speculation, project: &ProjectName) -> Vec
     speculation.branches.iter().filter(|state| state.branch.project == *project).collect()
 }
 
-/// Returns the packs of the change's own project, at the commit of it that is tested. They are here as long as its workspace is, which
-/// was made of them.
-pub async fn own_packs(job: &Job<'_>, sources: &dyn Sources, tested: &Oid) -> Result<Packs, SourceError> {
+/// Returns the packs of the change's own project, at the commit of it that is tested. They are here
+/// as long as its workspace is, which was made of them.
+pub async fn own_packs(
+    job: &Job<'_>,
+    sources: &dyn Sources,
+    tested: &Oid,
+) -> Result<Packs, SourceError> {
     let own = &job.order.change.key;
-    packs(sources, Some(&own.connection), &own.project, &states_of(job.speculation, &own.project), tested).await
+    packs(
+        sources,
+        Some(&own.connection),
+        &own.project,
+        &states_of(job.speculation, &own.project),
+        tested,
+    )
+    .await
 }
 
 async fn packs(
@@ -257,10 +307,12 @@ async fn packs(
     states: &[&BranchState],
     commit: &Oid,
 ) -> Result<Packs, SourceError> {
-    let mut packs: Vec<&str> = states.iter().flat_map(|state| state.packs.iter().map(String::as_str)).collect();
+    let mut packs: Vec<&str> =
+        states.iter().flat_map(|state| state.packs.iter().map(String::as_str)).collect();
     packs.sort_unstable();
     packs.dedup();
-    let mut commits: Vec<&Oid> = states.iter().flat_map(|state| [&state.base.id, &state.result.id]).collect();
+    let mut commits: Vec<&Oid> =
+        states.iter().flat_map(|state| [&state.base.id, &state.result.id]).collect();
     commits.push(commit);
     commits.sort();
     commits.dedup();
@@ -342,16 +394,21 @@ mod tests {
         let project = ProjectName::new("github.com", "org/sub/project");
         assert_eq!(src_dir(WorkspaceScheme::Golang, &project), "src/github.com/org/sub/project");
         assert_eq!(src_dir(WorkspaceScheme::Flat, &project), "src/project");
-        assert_eq!(src_dir(WorkspaceScheme::Unique, &project), "src/github.com/org/org%2Fsub%2Fproject");
+        assert_eq!(
+            src_dir(WorkspaceScheme::Unique, &project),
+            "src/github.com/org/org%2Fsub%2Fproject"
+        );
     }
 
-    /// Z4.3: of what is there the first that is wanted is checked out, and else the project's default, whatever it is called.
+    /// Z4.3: of what is there the first that is wanted is checked out, and else the project's
+    /// default, whatever it is called.
     #[test]
     fn the_default_branch_stands_in_for_what_is_not_there() {
         let project = ProjectName::new("github.com", "org/one");
         let chosen = |there: &[&str], default: Option<&str>| {
             let speculation = speculation(&project, there, default);
-            let wanted = [(None, "an override"), (Some("stable"), "another"), (Some("devel"), "its own")];
+            let wanted =
+                [(None, "an override"), (Some("stable"), "another"), (Some("devel"), "its own")];
             let (state, why) = first_there(&speculation, &project, &wanted).unwrap();
             (state.branch.branch.to_string(), why)
         };
@@ -373,7 +430,8 @@ mod tests {
     #[test]
     fn an_override_names_a_branch_or_else_a_tag() {
         let project = ProjectName::new("github.com", "org/one");
-        let (main, one, two) = (BranchName::from("main"), BranchName::from("1.0"), BranchName::from("2.0"));
+        let (main, one, two) =
+            (BranchName::from("main"), BranchName::from("1.0"), BranchName::from("2.0"));
         let both = [Some(&one), Some(&two)];
         let (of_project, of_job, own) = ("project override ref", "job override ref", "zuul branch");
         type Row<'a> = (&'a [&'a str], [Option<&'a BranchName>; 2], &'a str, &'a str);
@@ -388,34 +446,69 @@ mod tests {
         for (there, overrides, branch, why) in rows {
             let speculation = speculation(&project, there, None);
             let (state, said) = chosen(&speculation, &project, overrides, (&main, own)).unwrap();
-            assert_eq!((state.branch.branch.as_str(), said), (branch, why), "{there:?} {overrides:?}");
+            assert_eq!(
+                (state.branch.branch.as_str(), said),
+                (branch, why),
+                "{there:?} {overrides:?}"
+            );
         }
         assert_eq!(short(&"refs/tags/1.0".into()), one, "a job is told a tag's own name");
     }
 
-    /// Z2.2: what a job has put in place for its workspace, and what somebody tagged, are no roles of a trusted playbook.
+    /// Z2.2: what a job has put in place for its workspace, and what somebody tagged, are no roles
+    /// of a trusted playbook.
     #[test]
     fn roles_of_trusted_playbooks_are_of_no_branch_that_a_job_names_and_of_no_tag() {
         let project = ProjectName::new("github.com", "org/roles");
         let chosen = |there: &[&str], wanted: [Option<&str>; 4], is_trusted: bool| {
             let speculation = speculation(&project, there, Some("trunk"));
             let wanted = wanted.map(|branch| branch.map(BranchName::from));
-            let found = roles_of(&speculation, &project, wanted.each_ref().map(Option::as_ref), is_trusted);
+            let found =
+                roles_of(&speculation, &project, wanted.each_ref().map(Option::as_ref), is_trusted);
             found.map(|(state, _)| state.branch.branch.to_string())
         };
         // There is; the job's word of the project and of all, the change's branch, the playbook's.
         type Row<'a> = (&'a [&'a str], [Option<&'a str>; 4], Option<&'a str>, Option<&'a str>);
         let rows: [Row<'_>; 6] = [
-            (&["evil", "trunk"], [None, None, Some("devel"), Some("master")], Some("trunk"), Some("trunk")),
-            (&["evil", "trunk"], [None, Some("evil"), Some("devel"), Some("master")], Some("evil"), Some("evil")),
-            (&["one", "two"], [Some("one"), Some("two"), None, Some("master")], Some("one"), Some("one")),
-            (&["refs/tags/1", "trunk"], [None, None, None, Some("master")], Some("trunk"), Some("trunk")),
-            (&["refs/tags/1", "master"], [None, None, None, Some("master")], Some("master"), Some("master")),
+            (
+                &["evil", "trunk"],
+                [None, None, Some("devel"), Some("master")],
+                Some("trunk"),
+                Some("trunk"),
+            ),
+            (
+                &["evil", "trunk"],
+                [None, Some("evil"), Some("devel"), Some("master")],
+                Some("evil"),
+                Some("evil"),
+            ),
+            (
+                &["one", "two"],
+                [Some("one"), Some("two"), None, Some("master")],
+                Some("one"),
+                Some("one"),
+            ),
+            (
+                &["refs/tags/1", "trunk"],
+                [None, None, None, Some("master")],
+                Some("trunk"),
+                Some("trunk"),
+            ),
+            (
+                &["refs/tags/1", "master"],
+                [None, None, None, Some("master")],
+                Some("master"),
+                Some("master"),
+            ),
             (&["refs/tags/1", "evil"], [None, None, None, Some("master")], Some("evil"), None),
         ];
         for (there, wanted, untrusted, trusted) in rows {
             let found = [false, true].map(|is_trusted| chosen(there, wanted, is_trusted));
-            assert_eq!(found.each_ref().map(Option::as_deref), [untrusted, trusted], "{there:?} {wanted:?}");
+            assert_eq!(
+                found.each_ref().map(Option::as_deref),
+                [untrusted, trusted],
+                "{there:?} {wanted:?}"
+            );
         }
     }
 

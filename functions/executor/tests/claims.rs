@@ -40,7 +40,12 @@ fn ordered(name: &str) -> Order {
         voting: true,
         graph: "jobs/graph".to_owned(),
         speculation: "speculations/state".to_owned(),
-        change: ChangeRef { key, branch: "main".into(), patchset: "abc".to_owned(), head: "abc".into() },
+        change: ChangeRef {
+            key,
+            branch: "main".into(),
+            patchset: "abc".to_owned(),
+            head: "abc".into(),
+        },
         event_id: String::new(),
         post_review: false,
         parents: Vec::new(),
@@ -62,7 +67,11 @@ async fn three() -> (World, Vec<Asked>) {
     for order in &orders {
         world.write_directly(build::put_order(order).unwrap());
     }
-    let asked = orders.iter().map(|order| Asked { build: order.build.clone(), request: None, nodes: Vec::new() });
+    let asked = orders.iter().map(|order| Asked {
+        build: order.build.clone(),
+        request: None,
+        nodes: Vec::new(),
+    });
     (world, asked.collect())
 }
 
@@ -81,17 +90,26 @@ async fn builds_that_come_together_are_claimed_by_one_commit() {
     for (claim, asked) in claimed.into_iter().zip(&asked) {
         let claim = claim.unwrap().unwrap();
         assert_eq!(claim.run.build, asked.build);
-        let stored = world.records().into_iter().find(|record| record.key == build::run_key(&asked.build));
-        assert_eq!(Some(claim.record), stored, "what is held is what is stored, so that later writes can show it");
+        let stored =
+            world.records().into_iter().find(|record| record.key == build::run_key(&asked.build));
+        assert_eq!(
+            Some(claim.record),
+            stored,
+            "what is held is what is stored, so that later writes can show it"
+        );
     }
 }
 
-/// Z7.6: one that is stopped between reading and writing is not claimed, and keeps no other from it.
+/// Z7.6: one that is stopped between reading and writing is not claimed, and keeps no other from
+/// it.
 #[tokio::test]
 async fn a_build_that_is_stopped_meanwhile_keeps_no_other_from_being_claimed() {
     let (world, asked) = three().await;
-    let stop =
-        build::put_stop(&asked[1].build, &Stop { why: "it left".to_owned(), at: Timestamp(2), lost: false }).unwrap();
+    let stop = build::put_stop(
+        &asked[1].build,
+        &Stop { why: "it left".to_owned(), at: Timestamp(2), lost: false },
+    )
+    .unwrap();
     let claims = raced(&world, stop);
     let claimed = claims.claim(&asked).await;
     assert!(matches!(claimed.as_slice(), [Ok(Some(_)), Err(_), Ok(Some(_))]));
@@ -113,7 +131,8 @@ fn cut_off(world: &World) {
     });
 }
 
-/// Claims of a life that claimed the first of three builds, or several, and never learned so; with what is asked of it.
+/// Claims of a life that claimed the first of three builds, or several, and never learned so; with
+/// what is asked of it.
 async fn unheard(count: usize) -> (World, Claims, Vec<Asked>) {
     let (world, mut asked) = three().await;
     asked.truncate(count);
@@ -126,7 +145,8 @@ async fn unheard(count: usize) -> (World, Claims, Vec<Asked>) {
 }
 
 fn phase(world: &World, build: &BuildId) -> Phase {
-    let run = world.records().into_iter().find(|record| record.key == build::run_key(build)).unwrap();
+    let run =
+        world.records().into_iter().find(|record| record.key == build::run_key(build)).unwrap();
     decode::<Run>(&run).unwrap().phase
 }
 
@@ -150,7 +170,8 @@ async fn a_build_that_was_claimed_without_an_answer_goes_on_when_its_message_com
     assert!(matches!(phase(&world, &asked[0].build), Phase::Running));
 }
 
-/// Z7.6: its queue has given it up before its message came again; its run would stay open for as long as its executor lives.
+/// Z7.6: its queue has given it up before its message came again; its run would stay open for as
+/// long as its executor lives.
 #[tokio::test]
 async fn a_stopped_build_that_was_claimed_without_an_answer_ends_when_its_message_comes_again() {
     let (world, claims, asked) = unheard(1).await;
@@ -159,18 +180,25 @@ async fn a_stopped_build_that_was_claimed_without_an_answer_ends_when_its_messag
     assert!(is_aborted(&world, &asked[0].build));
 }
 
-/// Z7.6: another executor leaves it alone; the one that claimed it ends it once it is to stop, unless it is run there by now.
+/// Z7.6: another executor leaves it alone; the one that claimed it ends it once it is to stop,
+/// unless it is run there by now.
 #[tokio::test]
 async fn a_build_that_was_claimed_without_an_answer_ends_though_its_message_went_elsewhere() {
     let (world, claims, asked) = unheard(1).await;
     let other = Claims::new(world.ports(), SessionId::from("other"), None);
     assert!(matches!(other.claim(&asked).await.as_slice(), [Ok(None)]));
     claims.settle(&|_| false).await.unwrap();
-    assert!(matches!(phase(&world, &asked[0].build), Phase::Running), "its message might still come here");
+    assert!(
+        matches!(phase(&world, &asked[0].build), Phase::Running),
+        "its message might still come here"
+    );
     stop(&world, &asked[0].build);
     other.settle(&|_| false).await.unwrap();
     claims.settle(&|build| *build == asked[0].build).await.unwrap();
-    assert!(matches!(phase(&world, &asked[0].build), Phase::Running), "it is somebody else's, or run here");
+    assert!(
+        matches!(phase(&world, &asked[0].build), Phase::Running),
+        "it is somebody else's, or run here"
+    );
     claims.settle(&|_| false).await.unwrap();
     assert!(is_aborted(&world, &asked[0].build));
 }

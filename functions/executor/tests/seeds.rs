@@ -1,5 +1,5 @@
-//! The playbooks of the founding documents, as they are printed, become what Ansible reads (E5): the text is taken out of the
-//! document itself.
+//! The playbooks of the founding documents, as they are printed, become what Ansible reads (E5):
+//! the text is taken out of the document itself.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "../../../shared/config/tests/common/founding.rs"]
@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 /// What is not done without the documents.
 const UNDONE: &str = "the founding documents' playbooks and returned data were not read";
 
-/// Returns the playbooks of the first document with the paths they are said to have: from a line that names a file to the next
-/// line of prose. A play's keys stand at the margin there.
+/// Returns the playbooks of the first document with the paths they are said to have: from a line
+/// that names a file to the next line of prose. A play's keys stand at the margin there.
 fn playbooks(folder: &Path) -> Vec<(String, String)> {
     let text = std::fs::read_to_string(folder.join("seeds/zuul-v3.txt")).unwrap();
     let mut playbooks: Vec<(String, String)> = Vec::new();
@@ -39,7 +39,8 @@ fn playbooks(folder: &Path) -> Vec<(String, String)> {
 
 /// Whether a line begins with a key as plays have them, as no sentence does.
 fn is_key(line: &str) -> bool {
-    line.split_once(':').is_some_and(|(key, _)| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+    line.split_once(':')
+        .is_some_and(|(key, _)| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
 }
 
 /// Returns the hosts of each play of a list.
@@ -47,18 +48,26 @@ fn hosts(plays: &Value) -> Vec<&str> {
     plays.as_sequence().unwrap().iter().map(|play| play["hosts"].as_str().unwrap()).collect()
 }
 
-/// E5: none of the four is a list of plays as it is printed; each becomes one, with all its plays and what they run.
+/// E5: none of the four is a list of plays as it is printed; each becomes one, with all its plays
+/// and what they run.
 #[test]
 fn each_playbook_of_the_first_document_becomes_a_list_of_its_plays() {
     let Some(folder) = founding_material(UNDONE) else { return };
     let printed = playbooks(&folder);
     let files: Vec<&str> = printed.iter().filter_map(|(path, _)| path.rsplit('/').next()).collect();
-    assert_eq!(files, ["random-job.yaml", "python27.yaml", "devstack-multinode.yaml", "archive-logs.yaml"]);
+    assert_eq!(
+        files,
+        ["random-job.yaml", "python27.yaml", "devstack-multinode.yaml", "archive-logs.yaml"]
+    );
     let plays: Vec<Value> = printed
         .iter()
-        .map(|(_, text)| serde_yaml::from_str(&as_list_of_plays(text).unwrap_or_else(|| panic!("{text}"))).unwrap())
+        .map(|(_, text)| {
+            serde_yaml::from_str(&as_list_of_plays(text).unwrap_or_else(|| panic!("{text}")))
+                .unwrap()
+        })
         .collect();
-    let expected: [&[&str]; 4] = [&["controller"], &["controller"], &["controller", "compute"], &["all"]];
+    let expected: [&[&str]; 4] =
+        [&["controller"], &["controller"], &["controller", "compute"], &["all"]];
     for (plays, expected) in plays.iter().zip(expected) {
         assert_eq!(hosts(plays), expected);
     }
@@ -73,7 +82,8 @@ fn each_playbook_of_the_first_document_becomes_a_list_of_its_plays() {
     }
 }
 
-/// E5, Z4.9: a job of the name finds the playbook where the document puts it, below `playbooks/` or at the root.
+/// E5, Z4.9: a job of the name finds the playbook where the document puts it, below `playbooks/` or
+/// at the root.
 #[test]
 fn each_playbook_of_the_first_document_is_found_by_its_name() {
     let Some(folder) = founding_material(UNDONE) else { return };
@@ -88,7 +98,8 @@ fn each_playbook_of_the_first_document_is_found_by_its_name() {
     }
 }
 
-/// E1, L1.3: the artifacts of the second document's image job are read as it is printed, by what reads what a job returns.
+/// E1, L1.3: the artifacts of the second document's image job are read as it is printed, by what
+/// reads what a job returns.
 #[test]
 fn the_returned_artifacts_of_the_second_document_are_read() {
     let Some(folder) = founding_material(UNDONE) else { return };
@@ -115,5 +126,8 @@ fn the_returned_artifacts_of_the_second_document_are_read() {
             "metadata": {"type": "zuul_image", "image_name": "debian-unstable", "format": format},
         })
     };
-    assert_eq!(returned.data["zuul"]["artifacts"], serde_json::json!([image("raw"), image("qcow2")]));
+    assert_eq!(
+        returned.data["zuul"]["artifacts"],
+        serde_json::json!([image("raw"), image("qcow2")])
+    );
 }

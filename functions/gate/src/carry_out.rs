@@ -25,7 +25,8 @@ use sluice_runtime::record::{Due, Expect, Record, Write};
 use sluice_runtime::{Commit, PortError};
 use std::sync::Arc;
 
-/// A commit, what the cell is once it is written, and whether the queue has to be looked at again right away.
+/// A commit, what the cell is once it is written, and whether the queue has to be looked at again
+/// right away.
 pub struct Carried {
     /// What to write.
     pub commit: Commit,
@@ -38,14 +39,20 @@ pub struct Carried {
 }
 
 /// Returns the commit of a plan.
-pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, mut plan: Plan, now: Timestamp) -> Result<Carried, LookError> {
+pub(crate) fn carry_out(
+    key: &QueueKey,
+    loaded: &Loaded,
+    mut plan: Plan,
+    now: Timestamp,
+) -> Result<Carried, LookError> {
     let (live, before) = (&loaded.live, &loaded.queue);
     let head = plan.head.take().or_else(|| before.head.clone());
     let Some(head) = head.or_else(|| super::head(key, live, before)) else {
         return Err(LookError::Again(format!("a plan for {key} without a queue")));
     };
     let was_listed = before.head.as_ref().is_some_and(|head| !head.slots.is_empty());
-    // Not all of what was before is copied: the heads of a long queue, again and again, would cost more than what is decided.
+    // Not all of what was before is copied: the heads of a long queue, again and again, would cost
+    // more than what is decided.
     let mut after = queue::Loaded {
         head_record: None,
         head: None,
@@ -58,7 +65,8 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, mut plan: Plan, now: Ti
     let mut writes = Vec::new();
     let mut pokes = Vec::new();
     for item in plan.items.values() {
-        let record = queue::item_record(key, before.items.get(&item.id).map(|(record, _)| &**record), item)?;
+        let record =
+            queue::item_record(key, before.items.get(&item.id).map(|(record, _)| &**record), item)?;
         after.items.insert(item.id.clone(), (Arc::new(record.clone()), Arc::new(item.clone())));
         // The head's revision guards the whole cell: nobody writes its items without it.
         writes.push(Write::Put { record, expect: Expect::Anything });
@@ -81,11 +89,15 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, mut plan: Plan, now: Ti
         offer.taken_up = true;
         writes.push(again(queue::put_arrival(key, offer)?));
     }
-    let precedence =
-        live.layout.pipeline(key.pipeline.as_str()).map_or(Precedence::Normal, |pipeline| pipeline.precedence);
-    let post_review = live.layout.pipeline(key.pipeline.as_str()).is_some_and(|pipeline| pipeline.post_review);
+    let precedence = live
+        .layout
+        .pipeline(key.pipeline.as_str())
+        .map_or(Precedence::Normal, |pipeline| pipeline.precedence);
+    let post_review =
+        live.layout.pipeline(key.pipeline.as_str()).is_some_and(|pipeline| pipeline.post_review);
     for draft in &plan.orders {
-        let of_pipeline = OfPipeline { precedence, post_review, group: group(live, key, &draft.change) };
+        let of_pipeline =
+            OfPipeline { precedence, post_review, group: group(live, key, &draft.change) };
         order(key, draft, of_pipeline, now, &mut writes, &mut pokes)?;
     }
     for stop in &plan.stops {
@@ -108,7 +120,9 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, mut plan: Plan, now: Ti
     }
     for ended in &plan.withdrawn {
         let Some(seen) = loaded.landing_records.get(&ended.item) else {
-            return Err(LookError::Again(format!("a plan for {key} takes back a landing that nobody has read")));
+            return Err(LookError::Again(format!(
+                "a plan for {key} takes back a landing that nobody has read"
+            )));
         };
         writes.push(landing::put_ended(seen, ended)?);
     }
@@ -159,12 +173,14 @@ pub(crate) fn carry_out(key: &QueueKey, loaded: &Loaded, mut plan: Plan, now: Ti
         writes.push(list(key, is_listed, changes(&after))?);
     }
     let more = plan.due.is_some_and(|due| due <= now);
-    let commit = Commit { head: record, others: deduplicated(writes), pokes, due: due(key, plan.due) };
+    let commit =
+        Commit { head: record, others: deduplicated(writes), pokes, due: due(key, plan.due) };
     Ok(Carried { commit, after, turns, more })
 }
 
-/// Returns the write that lets something arrive at another queue. What is asked for again has the same name and says the same: where it
-/// was not heard yet, since that queue is frozen, say, it is no reason for whoever sends it on to write nothing at all.
+/// Returns the write that lets something arrive at another queue. What is asked for again has the
+/// same name and says the same: where it was not heard yet, since that queue is frozen, say, it is
+/// no reason for whoever sends it on to write nothing at all.
 fn forward(queue: &QueueKey, arrival: &Arrival) -> Result<Write, PortError> {
     let write = queue::put_arrival(queue, arrival)?;
     Ok(if matches!(arrival.kind, ArrivalKind::MakeWay { .. }) { again(write) } else { write })
@@ -179,7 +195,11 @@ fn again(write: Write) -> Write {
 }
 
 /// Returns a head's record as it is written next.
-pub fn head_record(before: &queue::Loaded, head: &sluice_gate::Head, now: Timestamp) -> Result<Record, PortError> {
+pub fn head_record(
+    before: &queue::Loaded,
+    head: &sluice_gate::Head,
+    now: Timestamp,
+) -> Result<Record, PortError> {
     let mut record = match &before.head_record {
         Some(record) => with_body(record.clone(), &head.stored())?,
         None => queue::head_record(head)?,
@@ -203,13 +223,17 @@ fn remove(
     writes: &mut Vec<Write>,
 ) -> Result<(), PortError> {
     if before.items.contains_key(&removed.item.id) {
-        writes.push(Write::Delete { key: queue::item_key(key, &removed.item.id), expect: Expect::Anything });
+        writes.push(Write::Delete {
+            key: queue::item_key(key, &removed.item.id),
+            expect: Expect::Anything,
+        });
     }
     writes.push(buildset(key, removed, now)?);
     Ok(())
 }
 
-/// Returns the write of what is kept of an item that has ended. One that stayed for jobs after its reports ended when it succeeded.
+/// Returns the write of what is kept of an item that has ended. One that stayed for jobs after its
+/// reports ended when it succeeded.
 fn buildset(key: &QueueKey, ended: &Removed, now: Timestamp) -> Result<Write, PortError> {
     report::put_buildset(&Buildset {
         id: ended.item.id.clone(),
@@ -228,12 +252,14 @@ struct OfPipeline {
     group: Option<String>,
 }
 
-/// Returns what a change takes turns with where each change is a queue of its own: all of its project, or of those that share a queue.
+/// Returns what a change takes turns with where each change is a queue of its own: all of its
+/// project, or of those that share a queue.
 fn group(live: &Live, key: &QueueKey, change: &ChangeRef) -> Option<String> {
     let pipeline = live.layout.pipeline(key.pipeline.as_str())?;
     let branch = change.on_branch().map(BranchName::as_str);
     let queue = || live.layout.queue_on(&change.key.project, key.pipeline.as_str(), branch).name;
-    (pipeline.manager == Manager::Independent).then(|| format!("{}/{}/{}", key.tenant, key.pipeline, queue()))
+    (pipeline.manager == Manager::Independent)
+        .then(|| format!("{}/{}/{}", key.tenant, key.pipeline, queue()))
 }
 
 fn order(
@@ -269,10 +295,18 @@ fn order(
         Some(at) => {
             let requestor = format!("{} {} of {}", key.pipeline, draft.job, draft.change);
             let row = Row(at.row.clone());
-            let request =
-                Request::new(row, draft.build.clone(), key.clone(), requestor, precedence, draft.labels.clone(), now);
+            let request = Request::new(
+                row,
+                draft.build.clone(),
+                key.clone(),
+                requestor,
+                precedence,
+                draft.labels.clone(),
+                now,
+            );
             let told = if draft.nodes_first { Told::Queue } else { Told::Executors };
-            writes.push(provider::create_request(&at.provider, &Request { told, group, ..request })?);
+            writes
+                .push(provider::create_request(&at.provider, &Request { told, group, ..request })?);
             pokes.push(Poke::Pool { provider: at.provider.clone() });
         }
         None => pokes.push(Poke::Build {
@@ -316,7 +350,12 @@ fn happened(
     Ok((Write::Put { record, expect: Expect::Absent }, poke))
 }
 
-fn stop_build(stop: &Stop, now: Timestamp, writes: &mut Vec<Write>, pokes: &mut Vec<Poke>) -> Result<(), PortError> {
+fn stop_build(
+    stop: &Stop,
+    now: Timestamp,
+    writes: &mut Vec<Write>,
+    pokes: &mut Vec<Poke>,
+) -> Result<(), PortError> {
     let wish = sluice_records::build::Stop { why: stop.why.clone(), at: now, lost: stop.lost };
     writes.push(put_stop(&stop.build, &wish)?);
     if let Some(request) = &stop.request {
@@ -325,21 +364,32 @@ fn stop_build(stop: &Stop, now: Timestamp, writes: &mut Vec<Write>, pokes: &mut 
     Ok(())
 }
 
-/// Raises the tenant's wanted layout in the same transaction as the intent to land, and tells it which landing's end to wait
-/// for: nothing else lands until what that brings is live.
+/// Raises the tenant's wanted layout in the same transaction as the intent to land, and tells it
+/// which landing's end to wait for: nothing else lands until what that brings is live.
 fn want_layout(live: &Live, landings: &[Landing], now: Timestamp) -> Result<Write, PortError> {
     let mut head = live.tenant.clone();
     head.layout.wanted += 1;
-    let await_end = |item: &ItemId, generation: u64, change: &ChangeRef, first: Option<FirstLanding>| {
-        let project = change.key.project.clone();
-        AwaitedLanding { item: item.clone(), generation, project, ordered_at: now, first, given_up: None }
-    };
+    let await_end =
+        |item: &ItemId, generation: u64, change: &ChangeRef, first: Option<FirstLanding>| {
+            let project = change.key.project.clone();
+            AwaitedLanding {
+                item: item.clone(),
+                generation,
+                project,
+                ordered_at: now,
+                first,
+                given_up: None,
+            }
+        };
     for landing in landings {
         head.landings.push(await_end(&landing.item, landing.generation, &landing.change, None));
-        // Of a bundle the others are ordered one after the other; what they bring is waited for as well.
+        // Of a bundle the others are ordered one after the other; what they bring is waited for as
+        // well.
         let first = FirstLanding { item: landing.item.clone(), generation: landing.generation };
         let others = landing.together.iter().filter(|other| other.configures);
-        let others = others.map(|other| await_end(&other.item, other.generation, &other.change, Some(first.clone())));
+        let others = others.map(|other| {
+            await_end(&other.item, other.generation, &other.change, Some(first.clone()))
+        });
         head.landings.extend(others);
     }
     let seen = live.record.revision;
@@ -355,7 +405,8 @@ fn want_layout(live: &Live, landings: &[Landing], now: Timestamp) -> Result<Writ
 /// Counts the changes of a queue, as the limit of its pipeline does.
 fn changes(queue: &queue::Loaded) -> u32 {
     let Some(head) = &queue.head else { return 0 };
-    let all: u64 = queue.items.values().map(|(_, item)| item.candidate.changes_in(head.manager)).sum();
+    let all: u64 =
+        queue.items.values().map(|(_, item)| item.candidate.changes_in(head.manager)).sum();
     u32::try_from(all).unwrap_or(u32::MAX)
 }
 
@@ -382,21 +433,39 @@ mod tests {
     use sluice_model::change::{ChangeKey, ChangeRef};
     use sluice_model::{ArrivalId, ProjectName};
 
-    /// Z6.5: a queue that sends on what another one asks for again is not held up by a third one that has not heard it yet.
+    /// Z6.5: a queue that sends on what another one asks for again is not held up by a third one
+    /// that has not heard it yet.
     #[test]
     fn what_is_asked_for_again_is_written_though_it_was_not_heard_yet() {
         let key = ChangeKey::change("github".into(), ProjectName::new("forge.test", "org/one"), 2);
-        let change = ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() };
-        let queue = QueueKey { tenant: "t".into(), pipeline: "check".into(), queue: "org/one#1".into() };
+        let change = ChangeRef {
+            key,
+            branch: "main".into(),
+            head: "abc".into(),
+            patchset: "abc".to_owned(),
+        };
+        let queue =
+            QueueKey { tenant: "t".into(), pipeline: "check".into(), queue: "org/one#1".into() };
         let expected = |kind: ArrivalKind| {
             let (id, event_id, by_operator) = (ArrivalId::derive(&["one"]), String::new(), false);
-            let arrival = Arrival { id, at: Timestamp(1), event_id, layout: 1, by_operator, taken_up: false, kind };
-            let Write::Put { expect, .. } = forward(&queue, &arrival).unwrap() else { unreachable!() };
+            let arrival = Arrival {
+                id,
+                at: Timestamp(1),
+                event_id,
+                layout: 1,
+                by_operator,
+                taken_up: false,
+                kind,
+            };
+            let Write::Put { expect, .. } = forward(&queue, &arrival).unwrap() else {
+                unreachable!()
+            };
             expect
         };
         let candidates = vec![Candidate::bare(&change)];
         assert_eq!(expected(ArrivalKind::Enqueue { candidates }), Expect::Absent);
-        let makes_way = ArrivalKind::MakeWay { change, as_of: Timestamp(0), to: "org/one#1".into() };
+        let makes_way =
+            ArrivalKind::MakeWay { change, as_of: Timestamp(0), to: "org/one#1".into() };
         assert_eq!(expected(makes_way), Expect::Anything);
     }
 }

@@ -1,5 +1,5 @@
-//! The own queues of changes that stand, or are to stand, in another one with those that need each other: read before a decision, and
-//! written with it where it has a change come or go.
+//! The own queues of changes that stand, or are to stand, in another one with those that need each
+//! other: read before a decision, and written with it where it has a change come or go.
 
 use crate::load::get_all;
 use sluice_config::pipeline::{Manager, Pipeline};
@@ -31,15 +31,16 @@ pub(crate) struct Known {
     pub(crate) door: Door,
 }
 
-/// Reads the own queues of the guests of a queue, and of what it is told of besides its own change. Of a queue that has only ever heard
-/// of its own change nothing is read.
+/// Reads the own queues of the guests of a queue, and of what it is told of besides its own change.
+/// Of a queue that has only ever heard of its own change nothing is read.
 pub(crate) async fn load(
     ports: &Ports,
     key: &QueueKey,
     loaded: &queue::Loaded,
     pipeline: Option<&Pipeline>,
 ) -> Result<Doors, LookError> {
-    let manager = loaded.head.as_ref().map(|head| head.manager).or(pipeline.map(|pipeline| pipeline.manager));
+    let manager =
+        loaded.head.as_ref().map(|head| head.manager).or(pipeline.map(|pipeline| pipeline.manager));
     let is_sent_on = loaded.head.as_ref().is_some_and(|head| head.stands_in.is_some());
     let is_independent = manager == Some(Manager::Independent);
     if !(is_independent || lends(key, loaded)) || is_sent_on {
@@ -47,7 +48,8 @@ pub(crate) async fn load(
     }
     let standing = loaded.head.iter().flat_map(|head| &head.slots).map(|slot| &slot.change.key);
     let told = loaded.arrivals.iter().filter(|_| is_independent).flat_map(told_of);
-    let others: BTreeSet<&ChangeKey> = standing.chain(told).filter(|change| own_queue(change) != key.queue).collect();
+    let others: BTreeSet<&ChangeKey> =
+        standing.chain(told).filter(|change| own_queue(change) != key.queue).collect();
     if others.is_empty() {
         return Ok(Doors::new());
     }
@@ -67,7 +69,10 @@ pub(crate) async fn load(
         let stands_in = head.as_ref().and_then(|head| head.stands_in.clone());
         let seen = match (&stands_in, &head) {
             (Some(other), _) if *other == key.queue => Ok(Vec::new()),
-            (Some(other), _) => Ok(elsewhere(ports, &QueueKey { queue: other.clone(), ..key.clone() }, change).await?),
+            (Some(other), _) => {
+                Ok(elsewhere(ports, &QueueKey { queue: other.clone(), ..key.clone() }, change)
+                    .await?)
+            }
             (None, Some(head)) => items(ports, &own, head).await?,
             (None, None) => Ok(Vec::new()),
         };
@@ -81,19 +86,24 @@ pub(crate) async fn load(
         }
         let asked = wishes.iter().filter(|(of, _, wish)| *of == change && found.contains_key(wish));
         let asked = asked.map(|(_, id, _)| id.clone()).collect();
-        doors.insert(change.clone(), Known { record, head, door: Door { stands_in, slots, asked, unreadable } });
+        doors.insert(
+            change.clone(),
+            Known { record, head, door: Door { stands_in, slots, asked, unreadable } },
+        );
     }
     Ok(doors)
 }
 
-/// Returns whether a queue is one that may have guests still, though its pipeline is another one by now: the own queue of a change that
-/// stands in it. What its guests' own queues say is taken back when they leave.
+/// Returns whether a queue is one that may have guests still, though its pipeline is another one by
+/// now: the own queue of a change that stands in it. What its guests' own queues say is taken back
+/// when they leave.
 fn lends(key: &QueueKey, loaded: &queue::Loaded) -> bool {
     let mut slots = loaded.head.iter().flat_map(|head| &head.slots);
     is_named_as_own(&key.queue) && slots.any(|slot| own_queue(&slot.change.key) == key.queue)
 }
 
-/// Returns the write of each own queue that says another thing from now on of where its change stands, and of whether it is listed.
+/// Returns the write of each own queue that says another thing from now on of where its change
+/// stands, and of whether it is listed.
 pub(crate) fn writes(
     key: &QueueKey,
     doors: &Doors,
@@ -103,14 +113,20 @@ pub(crate) fn writes(
     let mut writes = Vec::new();
     for (change, to) in &plan.doors {
         let Some(known) = doors.get(change) else {
-            return Err(LookError::Again(format!("a plan for {key} says where {change} stands, of which nobody read")));
+            return Err(LookError::Again(format!(
+                "a plan for {key} says where {change} stands, of which nobody read"
+            )));
         };
         let own = own_key(key, change);
         if let Some(why) = &known.door.unreadable {
-            return Err(LookError::Again(format!("a plan for {key} writes {own}, which cannot be read: {why}")));
+            return Err(LookError::Again(format!(
+                "a plan for {key} writes {own}, which cannot be read: {why}"
+            )));
         }
-        let head =
-            known.head.clone().unwrap_or_else(|| Head::new(own.clone(), Manager::Independent, 0, layout).stored());
+        let head = known
+            .head
+            .clone()
+            .unwrap_or_else(|| Head::new(own.clone(), Manager::Independent, 0, layout).stored());
         let head = StoredHead { stands_in: to.clone(), ..head };
         writes.push(put_head(&own, known.record.as_ref(), &head, now)?);
         writes.push(match to {
@@ -122,8 +138,14 @@ pub(crate) fn writes(
     Ok(writes)
 }
 
-/// Returns the write of another queue's head. What it has still to send, and when it is to be looked at, stays as it is.
-fn put_head(own: &QueueKey, known: Option<&Record>, head: &StoredHead, now: Timestamp) -> Result<Write, PortError> {
+/// Returns the write of another queue's head. What it has still to send, and when it is to be
+/// looked at, stays as it is.
+fn put_head(
+    own: &QueueKey,
+    known: Option<&Record>,
+    head: &StoredHead,
+    now: Timestamp,
+) -> Result<Write, PortError> {
     let (record, expect) = match known {
         Some(record) => (record.clone(), Expect::Revision(record.revision)),
         None => (Record::new(queue::head_key(own), String::new()), Expect::Absent),
@@ -134,13 +156,15 @@ fn put_head(own: &QueueKey, known: Option<&Record>, head: &StoredHead, now: Time
     Ok(Write::Put { record, expect })
 }
 
-/// Returns what a queue may have asked others for, by the change, with the key of what arrives there.
+/// Returns what a queue may have asked others for, by the change, with the key of what arrives
+/// there.
 fn wishes<'a>(key: &QueueKey, loaded: &'a queue::Loaded) -> Vec<(&'a ChangeKey, ArrivalId, Key)> {
     let offered = loaded.arrivals.iter().filter_map(|arrival| match &arrival.kind {
         ArrivalKind::Enqueue { candidates } => Some((arrival, candidates)),
         _ => None,
     });
-    let of_each = offered.flat_map(|(arrival, candidates)| candidates.iter().map(move |one| (arrival, one)));
+    let of_each =
+        offered.flat_map(|(arrival, candidates)| candidates.iter().map(move |one| (arrival, one)));
     let others = of_each.filter(|(_, one)| own_queue(&one.change.key) != key.queue);
     let wish = |(arrival, one)| {
         let wish = make_way(arrival, one, key);
@@ -150,20 +174,26 @@ fn wishes<'a>(key: &QueueKey, loaded: &'a queue::Loaded) -> Vec<(&'a ChangeKey, 
     others.map(wish).collect()
 }
 
-/// Returns what is known of a change where it stands in another queue than its own. It may not enter a third one in any case: what cannot
-/// be read there is that queue's to say.
+/// Returns what is known of a change where it stands in another queue than its own. It may not
+/// enter a third one in any case: what cannot be read there is that queue's to say.
 async fn elsewhere(ports: &Ports, queue: &QueueKey, change: &ChangeKey) -> Result<Seen, PortError> {
     let key = queue::head_key(queue);
     let found = get_all(ports, std::slice::from_ref(&key)).await?;
-    let Some(head) = found.get(&key).and_then(decode_foreign::<StoredHead>) else { return Ok(Vec::new()) };
+    let Some(head) = found.get(&key).and_then(decode_foreign::<StoredHead>) else {
+        return Ok(Vec::new());
+    };
     let mut slots = items(ports, queue, &head).await?.unwrap_or_default();
     slots.retain(|(other, _)| other.key == *change);
     Ok(slots)
 }
 
-/// Returns what stands in a queue, or why that cannot be read. One that somebody writes meanwhile is written on condition that it is as it
-/// was read.
-async fn items(ports: &Ports, queue: &QueueKey, head: &StoredHead) -> Result<Result<Seen, String>, PortError> {
+/// Returns what stands in a queue, or why that cannot be read. One that somebody writes meanwhile
+/// is written on condition that it is as it was read.
+async fn items(
+    ports: &Ports,
+    queue: &QueueKey,
+    head: &StoredHead,
+) -> Result<Result<Seen, String>, PortError> {
     let ids = match head.versions() {
         Ok(ids) => ids,
         Err(why) => return Ok(Err(format!("the queue {queue} cannot be read: {why}"))),

@@ -1,6 +1,8 @@
-//! The gate: one queue cell is loaded, decided on, committed and delivered, until nothing more can be decided.
+//! The gate: one queue cell is loaded, decided on, committed and delivered, until nothing more can
+//! be decided.
 //!
-//! It waits on nothing but the store: what must be asked of forges, clouds or git is somebody else's work, asked for by a poke.
+//! It waits on nothing but the store: what must be asked of forges, clouds or git is somebody
+//! else's work, asked for by a poke.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod aside;
@@ -49,7 +51,8 @@ pub enum Part {
     Answers,
 }
 
-/// The target of lines that people want to see as they happen: which change entered, is to land, left.
+/// The target of lines that people want to see as they happen: which change entered, is to land,
+/// left.
 pub const NEWS: &str = "sluice::news";
 
 /// Looks at queues.
@@ -59,7 +62,8 @@ pub struct Gate {
     web_root: String,
     /// What this instance is called where it measures by its own clock.
     name: String,
-    /// Cells as they were left. One is used only where the store's head is still the one that is kept.
+    /// Cells as they were left. One is used only where the store's head is still the one that is
+    /// kept.
     kept: Mutex<VecDeque<(QueueKey, Kept)>>,
 }
 
@@ -67,12 +71,20 @@ impl Gate {
     /// Makes a gate; `web_root` is the address of the pages, ending in `/`, that reports point to.
     pub fn new(ports: Ports, web_root: impl Into<String>) -> Self {
         let name = ports.entropy.token();
-        Self { ports, layouts: Layouts::default(), web_root: web_root.into(), name, kept: Mutex::default() }
+        Self {
+            ports,
+            layouts: Layouts::default(),
+            web_root: web_root.into(),
+            name,
+            kept: Mutex::default(),
+        }
     }
 
-    /// Moves one queue as far as it can go. Safe to run twice: the second run plans from what the first committed.
+    /// Moves one queue as far as it can go. Safe to run twice: the second run plans from what the
+    /// first committed.
     pub async fn drain(&self, queue: &QueueKey, part: Part, heard: Heard) -> Result<(), LookError> {
-        let reader = Reader { ports: &self.ports, layouts: &self.layouts, key: queue, name: &self.name };
+        let reader =
+            Reader { ports: &self.ports, layouts: &self.layouts, key: queue, name: &self.name };
         let mut loaded = match (self.take(queue), part) {
             (Some(kept), Part::Answers) => reader.answers(kept).await?,
             (kept, _) => reader.whole(kept).await?,
@@ -97,9 +109,15 @@ impl Gate {
             }
             has_taken |= !plan.taken.is_empty();
             // Whom it asks to make way may have heard of it by the next move.
-            let asks = plan.forwards.iter().any(|(_, asked)| matches!(asked.kind, ArrivalKind::MakeWay { .. }));
-            let moves_others =
-                plan.wants_layout || plan.poke_tenant || !plan.semaphores.is_empty() || !plan.doors.is_empty() || asks;
+            let asks = plan
+                .forwards
+                .iter()
+                .any(|(_, asked)| matches!(asked.kind, ArrivalKind::MakeWay { .. }));
+            let moves_others = plan.wants_layout
+                || plan.poke_tenant
+                || !plan.semaphores.is_empty()
+                || !plan.doors.is_empty()
+                || asks;
             let news = news(queue, &loaded, &plan);
             let (counted, now) = (plan.health.take(), self.ports.clock.now());
             let mut carried = carry_out::carry_out(queue, &loaded, plan, now)?;
@@ -123,7 +141,8 @@ impl Gate {
                     for line in &news {
                         tracing::info!(target: NEWS, tenant = %queue.tenant, "{line}");
                     }
-                    // The next move goes on from what is written; what was read besides is as true as it was.
+                    // The next move goes on from what is written; what was read besides is as true
+                    // as it was.
                     loaded.queue = queue::Loaded { head_record: Some(head), ..carried.after };
                     loaded.turns.extend(carried.turns);
                     if !carried.more {
@@ -140,8 +159,14 @@ impl Gate {
         Ok(cell::send(&self.ports, &[Poke::Queue { queue: queue.clone() }]).await?)
     }
 
-    /// Leaves a queue that goes no further, and has it looked at again where more arrived than was looked at.
-    async fn rest(&self, queue: &QueueKey, loaded: Loaded, has_taken: bool) -> Result<(), LookError> {
+    /// Leaves a queue that goes no further, and has it looked at again where more arrived than was
+    /// looked at.
+    async fn rest(
+        &self,
+        queue: &QueueKey,
+        loaded: Loaded,
+        has_taken: bool,
+    ) -> Result<(), LookError> {
         let goes_on = has_taken && loaded.queue.is_cut;
         self.keep(queue, loaded);
         match goes_on {
@@ -150,9 +175,16 @@ impl Gate {
         }
     }
 
-    /// Returns how many changes the pipeline may hold, and how many are in its other queues where something wants to enter.
-    async fn changes(&self, queue: &QueueKey, loaded: &Loaded) -> Result<Option<ChangesLimit>, LookError> {
-        let Some(max) = loaded.live.layout.tenant().max_changes_per_pipeline else { return Ok(None) };
+    /// Returns how many changes the pipeline may hold, and how many are in its other queues where
+    /// something wants to enter.
+    async fn changes(
+        &self,
+        queue: &QueueKey,
+        loaded: &Loaded,
+    ) -> Result<Option<ChangesLimit>, LookError> {
+        let Some(max) = loaded.live.layout.tenant().max_changes_per_pipeline else {
+            return Ok(None);
+        };
         let enters = |arrival: &Arrival| matches!(arrival.kind, ArrivalKind::Enqueue { .. });
         let elsewhere = match loaded.queue.arrivals.iter().any(enters) {
             true => tenant::changes_elsewhere(&self.ports, queue).await?,
@@ -161,9 +193,14 @@ impl Gate {
         Ok(Some(ChangesLimit { max, elsewhere }))
     }
 
-    /// Reads how often items of the pipeline failed, where it is to be disabled after too many. Other queues count too, so it
-    /// is read before each plan. A count that cannot be read keeps no queue of the pipeline from going on.
-    async fn failures(&self, queue: &QueueKey, live: &Live) -> Result<Option<(Option<Record>, Health)>, LookError> {
+    /// Reads how often items of the pipeline failed, where it is to be disabled after too many.
+    /// Other queues count too, so it is read before each plan. A count that cannot be read keeps no
+    /// queue of the pipeline from going on.
+    async fn failures(
+        &self,
+        queue: &QueueKey,
+        live: &Live,
+    ) -> Result<Option<(Option<Record>, Health)>, LookError> {
         let pipeline = live.layout.pipeline(queue.pipeline.as_str());
         if pipeline.is_none_or(|pipeline| pipeline.disable_after_consecutive_failures.is_none()) {
             return Ok(None);
@@ -173,7 +210,9 @@ impl Gate {
             let told = "a pipeline's failures are counted anew, and one that was disabled reports as usual again; nothing is to be done: the next count takes the record's place";
             decode::<Health>(record).inspect_err(|bad| tracing::error!(%queue, %bad, "{told}")).ok()
         });
-        let known = known.unwrap_or_else(|| Health::new(queue.tenant.clone(), queue.pipeline.clone(), live.number()));
+        let known = known.unwrap_or_else(|| {
+            Health::new(queue.tenant.clone(), queue.pipeline.clone(), live.number())
+        });
         Ok(Some((record, known.under(live.number()))))
     }
 
@@ -201,11 +240,23 @@ impl Gate {
             landings: loaded.landings.clone(),
             reports: loaded.reports.clone(),
             provided: loaded.provided.clone(),
-            doors: loaded.doors.iter().map(|(change, known)| (change.clone(), known.door.clone())).collect(),
-            semaphores: loaded.semaphores.iter().map(|(key, (_, known))| (key.clone(), known.clone())).collect(),
+            doors: loaded
+                .doors
+                .iter()
+                .map(|(change, known)| (change.clone(), known.door.clone()))
+                .collect(),
+            semaphores: loaded
+                .semaphores
+                .iter()
+                .map(|(key, (_, known))| (key.clone(), known.clone()))
+                .collect(),
             gone: loaded.gone.clone(),
             idle: loaded.idle.clone(),
-            turns: loaded.turns.iter().map(|(branch, known)| (branch.clone(), known.seen.clone())).collect(),
+            turns: loaded
+                .turns
+                .iter()
+                .map(|(branch, known)| (branch.clone(), known.seen.clone()))
+                .collect(),
             semaphore: &semaphore,
             pipeline: live.layout.pipeline(queue.pipeline.as_str()),
             queue_of: &queue_of,
@@ -234,27 +285,35 @@ impl Gate {
     }
 
     /// Nothing to decide.
-    async fn settle(&self, loaded: &mut Loaded, plan: Plan, queue: &QueueKey) -> Result<(), LookError> {
+    async fn settle(
+        &self,
+        loaded: &mut Loaded,
+        plan: Plan,
+        queue: &QueueKey,
+    ) -> Result<(), LookError> {
         let landings = plan.reminders.iter().filter_map(|item| loaded.landings.get(item));
         let reminders: Vec<Poke> = landings.map(sluice_records::landing::poke).collect();
         cell::send(&self.ports, &reminders).await?;
         let due = carry_out::due(queue, plan.due);
         let head = match &loaded.queue.head_record {
             Some(head) => head.clone(),
-            // What arrived at a queue that was never used, and may not enter yet, is found again by a head that is due alone:
-            // nobody pokes a queue that nothing stands in.
+            // What arrived at a queue that was never used, and may not enter yet, is found again by
+            // a head that is due alone: nobody pokes a queue that nothing stands in.
             None => match head(queue, &loaded.live, &loaded.queue).filter(|_| due.is_some()) {
                 Some(new) => carry_out::head_record(&loaded.queue, &new, self.ports.clock.now())?,
                 None => return Ok(()),
             },
         };
         let late = head.due.as_ref().is_some_and(|due| due.at <= self.ports.clock.now());
-        let sooner = due.as_ref().zip(head.due.as_ref()).is_some_and(|(due, before)| due.at < before.at);
-        // What arrived and may not enter yet is known to whoever read the whole cell. Another instance that keeps the cell learns of
-        // it by the head's new revision alone, or it would let the queue fall asleep on it.
+        let sooner =
+            due.as_ref().zip(head.due.as_ref()).is_some_and(|(due, before)| due.at < before.at);
+        // What arrived and may not enter yet is known to whoever read the whole cell. Another
+        // instance that keeps the cell learns of it by the head's new revision alone, or it would
+        // let the queue fall asleep on it.
         let is_kept_waiting = !loaded.queue.arrivals.is_empty();
         if late || sooner || is_kept_waiting || head.due.is_some() != due.is_some() {
-            // A look that found nothing to do moves the next one on; otherwise each sweep would find this queue again.
+            // A look that found nothing to do moves the next one on; otherwise each sweep would
+            // find this queue again.
             let plan = Commit { head, others: Vec::new(), pokes: Vec::new(), due };
             if let Saved::Yes(head) = cell::commit_and_send(&self.ports, plan).await? {
                 loaded.queue.head_record = Some(head);
@@ -299,8 +358,12 @@ fn news(queue: &QueueKey, loaded: &Loaded, plan: &Plan) -> Vec<String> {
     let name = |change: &ChangeRef| change.key.to_string();
     let is_new = |item: &&Item| !loaded.queue.items.contains_key(&item.id);
     let entered = plan.items.values().filter(is_new);
-    let entered = entered.map(|item| format!("{} entered {}", name(&item.candidate.change), queue.pipeline));
-    let landing = plan.landings.iter().map(|landing| format!("{} passed and is to land", name(&landing.change)));
+    let entered =
+        entered.map(|item| format!("{} entered {}", name(&item.candidate.change), queue.pipeline));
+    let landing = plan
+        .landings
+        .iter()
+        .map(|landing| format!("{} passed and is to land", name(&landing.change)));
     let left = plan.removed.iter().map(|removed| {
         let change = name(&removed.item.candidate.change);
         format!(
@@ -316,8 +379,9 @@ fn news(queue: &QueueKey, loaded: &Loaded, plan: &Plan) -> Vec<String> {
 /// Returns what of that which happens in a pipeline starts changes in some pipeline of the tenant.
 fn tells(layout: &Layout, pipeline: &PipelineName) -> Vec<ZuulEvent> {
     let all = [ZuulEvent::ParentChangeEnqueued, ZuulEvent::ProjectChangeMerged];
-    let starts =
-        |what: &ZuulEvent| layout.pipelines().iter().any(|other| filter::is_triggered_by_zuul(other, *what, pipeline));
+    let starts = |what: &ZuulEvent| {
+        layout.pipelines().iter().any(|other| filter::is_triggered_by_zuul(other, *what, pipeline))
+    };
     all.into_iter().filter(starts).collect()
 }
 
@@ -330,7 +394,8 @@ fn hold(events: &EventsHold) -> Hold {
     }
 }
 
-/// Returns the head as it was read, or a new one when something arrived at a queue that was never used.
+/// Returns the head as it was read, or a new one when something arrived at a queue that was never
+/// used.
 fn head(queue: &QueueKey, live: &Live, loaded: &queue::Loaded) -> Option<Head> {
     if let Some(head) = &loaded.head {
         return Some(head.clone());
@@ -344,15 +409,23 @@ fn head(queue: &QueueKey, live: &Live, loaded: &queue::Loaded) -> Option<Head> {
     Some(Head::new(queue.clone(), manager, window, live.number()))
 }
 
-/// Returns the most preferred provider that offers all labels, by its canonical name, which names its cell (L2.2, L3.4).
+/// Returns the most preferred provider that offers all labels, by its canonical name, which names
+/// its cell (L2.2, L3.4).
 fn provider_for(layout: &Layout, labels: &[LabelName]) -> Option<ProviderName> {
     let offers = |provider: &&ProviderConfig| {
         labels.iter().all(|label| {
             provider.labels.iter().any(|offered| offered.name == *label)
-                || provider.nodes.iter().any(|node| node.labels.iter().any(|offered| offered == label.as_str()))
+                || provider
+                    .nodes
+                    .iter()
+                    .any(|node| node.labels.iter().any(|offered| offered == label.as_str()))
         })
     };
-    layout.providers().iter().find(offers).map(|provider| ProviderName(provider.canonical_name.clone()))
+    layout
+        .providers()
+        .iter()
+        .find(offers)
+        .map(|provider| ProviderName(provider.canonical_name.clone()))
 }
 
 #[async_trait]

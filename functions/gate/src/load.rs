@@ -1,8 +1,10 @@
-//! Reads everything that a decision about one queue may ask: one query for the cell, one read by keys for what it waits for.
+//! Reads everything that a decision about one queue may ask: one query for the cell, one read by
+//! keys for what it waits for.
 //!
-//! What a gate read or wrote of a cell it keeps in memory. Every write to a queue's items shows the head's revision, so while
-//! the head, read by its key, is the one that is kept, so are the items: an answer costs one read by keys, and no query. Of a long
-//! queue those items alone are read that were written since, which the head tells: a thousand that wait cost nothing.
+//! What a gate read or wrote of a cell it keeps in memory. Every write to a queue's items shows the
+//! head's revision, so while the head, read by its key, is the one that is kept, so are the items:
+//! an answer costs one read by keys, and no query. Of a long queue those items alone are read that
+//! were written since, which the head tells: a thousand that wait cost nothing.
 
 use crate::aside::{broken, readable, set_aside};
 use crate::doors::{self, Doors};
@@ -14,7 +16,9 @@ use sluice_config::layout::Layout;
 use sluice_config::pipeline::Manager;
 use sluice_gate::landing::lands_in;
 use sluice_gate::plan::RunSeen;
-use sluice_gate::{Ask, Item, Landing, MergeOutcome, MergeResult, Provided, Report, ReportState, Standing};
+use sluice_gate::{
+    Ask, Item, Landing, MergeOutcome, MergeResult, Provided, Report, ReportState, Standing,
+};
 use sluice_model::build::{RequestRef, Run};
 use sluice_model::change::ChangeRef;
 use sluice_model::git::BranchKey;
@@ -60,7 +64,8 @@ pub(crate) struct Loaded {
     pub(crate) semaphores: Semaphores,
     /// Queues in line for those that cannot come.
     pub(crate) gone: BTreeSet<QueueKey>,
-    /// Builds that hold what its builds wait for with their nodes in hand, and that are not at work, each with since when.
+    /// Builds that hold what its builds wait for with their nodes in hand, and that are not at
+    /// work, each with since when.
     pub(crate) idle: BTreeMap<BuildId, Timestamp>,
     /// Branches that its next landings need, with their records.
     pub(crate) turns: Turns,
@@ -122,7 +127,8 @@ pub(crate) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads the whole cell, of a long one that is known what is new. What is known of executors may come from an earlier look.
+    /// Reads the whole cell, of a long one that is known what is new. What is known of executors
+    /// may come from an earlier look.
     pub(crate) async fn whole(&self, kept: Option<Kept>) -> Result<Loaded, LookError> {
         match kept {
             Some(kept) if kept.queue.items.len() >= LONG_ITEMS => self.news(kept).await,
@@ -144,11 +150,13 @@ impl Reader<'_> {
         self.complete(queue, watch, found).await
     }
 
-    /// Reads what a cell that is known waits for, what arrived, and the items that were written meanwhile.
+    /// Reads what a cell that is known waits for, what arrived, and the items that were written
+    /// meanwhile.
     async fn news(&self, kept: Kept) -> Result<Loaded, LookError> {
         let Kept { queue, layout, watch } = kept;
         let (head, frozen) = (queue::head_key(self.key), frozen_key(&queue::partition(self.key)));
-        let mut found = self.found(&queue, layout, &watch, vec![head.clone(), frozen.clone()]).await?;
+        let mut found =
+            self.found(&queue, layout, &watch, vec![head.clone(), frozen.clone()]).await?;
         if found.records.contains_key(&frozen) {
             return self.all(watch).await;
         }
@@ -162,10 +170,13 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads what the cell waits for, by keys alone where the kept cell is still the cell. Arrivals have pokes of their own.
+    /// Reads what the cell waits for, by keys alone where the kept cell is still the cell. Arrivals
+    /// have pokes of their own.
     pub(crate) async fn answers(&self, kept: Kept) -> Result<Loaded, LookError> {
         let (head, frozen) = (queue::head_key(self.key), frozen_key(&queue::partition(self.key)));
-        let found = self.found(&kept.queue, kept.layout, &kept.watch, vec![head.clone(), frozen.clone()]).await?;
+        let found = self
+            .found(&kept.queue, kept.layout, &kept.watch, vec![head.clone(), frozen.clone()])
+            .await?;
         let is_same = found.records.get(&head).is_some_and(|head| kept.queue.is_at(head));
         if !is_same || found.records.contains_key(&frozen) {
             return self.whole(Some(kept)).await;
@@ -173,14 +184,21 @@ impl Reader<'_> {
         self.complete(kept.queue, kept.watch, found).await
     }
 
-    /// Returns the tenant as it was read of late, for a queue where nothing stands yet. What arrived is admitted and asked
-    /// for, no more; it was routed by that layout or an older one. Should a newer one be live, the next look freezes again
-    /// what this one asked, as it does when the layout changes right after.
+    /// Returns the tenant as it was read of late, for a queue where nothing stands yet. What
+    /// arrived is admitted and asked for, no more; it was routed by that layout or an older one.
+    /// Should a newer one be live, the next look freezes again what this one asked, as it does when
+    /// the layout changes right after.
     fn seen(&self, queue: &queue::Loaded) -> Option<Live> {
         let is_idle = queue.items.is_empty()
-            && queue.head.as_ref().is_none_or(|head| head.slots.is_empty() && head.semaphores.is_empty());
+            && queue
+                .head
+                .as_ref()
+                .is_none_or(|head| head.slots.is_empty() && head.semaphores.is_empty());
         // What is held back is asked anew: whoever lets it go on is obeyed at once.
-        let live = self.layouts.seen(&self.key.tenant).filter(|live| is_idle && !live.tenant.events.holds())?;
+        let live = self
+            .layouts
+            .seen(&self.key.tenant)
+            .filter(|live| is_idle && !live.tenant.events.holds())?;
         let knows = |layout: u64| layout > 0 && layout <= live.number();
         let is_fresh = self.ports.clock.now().since(live.read_at) < TENANT_MILLIS;
         (is_fresh && queue.arrivals.iter().all(|arrival| knows(arrival.layout))).then_some(live)
@@ -209,13 +227,19 @@ impl Reader<'_> {
         Ok(Found { records, asked: keys, at, wanted: Some(((layout, lands), wanted)) })
     }
 
-    /// Puts together what was read; reads on where it was read for another layout than the live one or for an older head, or
-    /// sessions are missing.
-    async fn complete(&self, queue: queue::Loaded, mut watch: Watch, mut found: Found) -> Result<Loaded, LookError> {
+    /// Puts together what was read; reads on where it was read for another layout than the live one
+    /// or for an older head, or sessions are missing.
+    async fn complete(
+        &self,
+        queue: queue::Loaded,
+        mut watch: Watch,
+        mut found: Found,
+    ) -> Result<Loaded, LookError> {
         let name = &self.key.tenant;
         let record = found.records.remove(&tenant::key(name));
         let live = self.layouts.live_of(self.ports, name, record, found.at).await?;
-        let live = live.ok_or_else(|| LookError::Again(format!("tenant {name} has no layout yet")))?;
+        let live =
+            live.ok_or_else(|| LookError::Again(format!("tenant {name} has no layout yet")))?;
         let by = (live.number(), lands(&queue, Some((&live.layout, self.key))));
         let wanted = match found.wanted.take() {
             // A long queue waits for much: what was asked for is not worked out once more.
@@ -223,7 +247,8 @@ impl Reader<'_> {
             _ => {
                 let wanted = wanted(&queue, by.0, by.1);
                 let asked: BTreeSet<&Key> = found.asked.iter().collect();
-                let keys: Vec<Key> = wanted.keys().filter(|key| !asked.contains(key)).cloned().collect();
+                let keys: Vec<Key> =
+                    wanted.keys().filter(|key| !asked.contains(key)).cloned().collect();
                 if !keys.is_empty() {
                     found.records.extend(get_all(self.ports, &keys).await?);
                 }
@@ -243,7 +268,8 @@ impl Reader<'_> {
                     loaded.outcomes.insert(item, outcome);
                 }
                 Wanted::Landing(item) => {
-                    // Whether it is in its branch is nothing to guess: the queue waits for a person.
+                    // Whether it is in its branch is nothing to guess: the queue waits for a
+                    // person.
                     let landing = decode(record).map_err(|bad| broken(self.key, &bad))?;
                     loaded.landing_records.insert(item.clone(), record.clone());
                     loaded.landings.insert(item, landing);
@@ -266,7 +292,9 @@ impl Reader<'_> {
                     let seen = match readable::<Request>(self.ports, record).await? {
                         Ok(request) => match request.state {
                             RequestState::Failed { reason } => Some(RunSeen::NoNodes(reason)),
-                            RequestState::Fulfilled(_) if request.told == Told::Queue => Some(RunSeen::NodesReady),
+                            RequestState::Fulfilled(_) if request.told == Told::Queue => {
+                                Some(RunSeen::NodesReady)
+                            }
                             _ => None,
                         },
                         Err(why) => Some(RunSeen::NoNodes(why)),
@@ -284,14 +312,17 @@ impl Reader<'_> {
         loaded.semaphores = semaphores::load(self.ports, self.key, &loaded).await?;
         loaded.gone = semaphores::gone(self.ports, self.key, &loaded.semaphores).await?;
         loaded.idle = semaphores::idle(self.ports, &loaded).await?;
-        for build in semaphores::leaving(self.ports, self.key, &loaded.semaphores, &mut running).await? {
+        for build in
+            semaphores::leaving(self.ports, self.key, &loaded.semaphores, &mut running).await?
+        {
             loaded.runs.insert(build, RunSeen::NeverBegun);
         }
         let asked = watch.meet(&running, found.at);
         let due = asked.iter().flat_map(sessions::keys);
         let missing = due.filter(|key| !found.records.contains_key(key));
         found.records.extend(get_all(self.ports, &missing.collect::<Vec<_>>()).await?);
-        let judged = watch.judge(self.name, running, &asked, &found.records, self.ports.clock.now());
+        let judged =
+            watch.judge(self.name, running, &asked, &found.records, self.ports.clock.now());
         for bad in &judged.unreadable {
             set_aside(self.ports, bad).await?;
         }
@@ -306,8 +337,14 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the answer for an item whose own answer cannot be read: it was written once and is not written again.
-fn unmergeable(queue: &queue::Loaded, item: &ItemId, layout: u64, detail: String) -> Result<MergeOutcome, LookError> {
+/// Returns the answer for an item whose own answer cannot be read: it was written once and is not
+/// written again.
+fn unmergeable(
+    queue: &queue::Loaded,
+    item: &ItemId,
+    layout: u64,
+    detail: String,
+) -> Result<MergeOutcome, LookError> {
     let Some((_, of)) = queue.items.get(item) else {
         return Err(LookError::Again(format!("{item} is not in its queue: {detail}")));
     };
@@ -321,7 +358,8 @@ struct Found {
     asked: Vec<Key>,
     /// When the reading began.
     at: Timestamp,
-    /// What the queue waits for, by the number of the layout and whether it lands changes; `None` where the queue is another one by now.
+    /// What the queue waits for, by the number of the layout and whether it lands changes; `None`
+    /// where the queue is another one by now.
     wanted: Option<((u64, bool), BTreeMap<Key, Wanted>)>,
 }
 
@@ -334,29 +372,44 @@ enum Wanted {
     Request(BuildId),
 }
 
-/// Returns whether a queue may put changes into their branches, by its pipeline where that is known.
+/// Returns whether a queue may put changes into their branches, by its pipeline where that is
+/// known.
 fn lands(queue: &queue::Loaded, live: Option<(&Layout, &QueueKey)>) -> bool {
     let Some(head) = &queue.head else { return false };
     let is_dependent = head.manager == Manager::Dependent;
     let pipeline = live.and_then(|(layout, key)| layout.pipeline(key.pipeline.as_str()));
-    is_dependent || head.slots.iter().any(|slot| slot.standing.is_landing()) || pipeline.is_some_and(lands_in)
+    is_dependent
+        || head.slots.iter().any(|slot| slot.standing.is_landing())
+        || pipeline.is_some_and(lands_in)
 }
 
 fn wanted(queue: &queue::Loaded, layout: u64, lands: bool) -> BTreeMap<Key, Wanted> {
     let mut wanted = BTreeMap::new();
     if lands {
-        wanted.extend(turns::needed(queue).into_iter().map(|branch| (turn::key(&branch), Wanted::Turn(branch))));
+        wanted.extend(
+            turns::needed(queue)
+                .into_iter()
+                .map(|branch| (turn::key(&branch), Wanted::Turn(branch))),
+        );
     }
-    let landing_slots =
-        queue.head.iter().flat_map(|head| &head.slots).filter(|slot| slot.standing == Standing::Landing);
+    let landing_slots = queue
+        .head
+        .iter()
+        .flat_map(|head| &head.slots)
+        .filter(|slot| slot.standing == Standing::Landing);
     for slot in landing_slots {
         wanted.insert(landing::key(&slot.id, slot.generation), Wanted::Landing(slot.id.clone()));
     }
     for (_, item) in queue.items.values() {
         if matches!(item.ask, Ask::Asked { .. }) {
-            wanted.insert(merge::key(&item.id, item.generation, layout), Wanted::Outcome(item.id.clone()));
+            wanted.insert(
+                merge::key(&item.id, item.generation, layout),
+                Wanted::Outcome(item.id.clone()),
+            );
         }
-        if let Some(awaited) = item.reporting.as_ref().and_then(|reporting| reporting.awaits.as_ref()) {
+        if let Some(awaited) =
+            item.reporting.as_ref().and_then(|reporting| reporting.awaits.as_ref())
+        {
             wanted.insert(report::key(awaited), Wanted::Report(item.id.clone()));
         }
         wanted_of_jobs(item, &mut wanted);
@@ -369,12 +422,18 @@ fn wanted_of_jobs(item: &Item, wanted: &mut BTreeMap<Key, Wanted>) {
         let Some(build) = &job.build else { continue };
         wanted.insert(build::run_key(build), Wanted::Run(build.clone()));
         if let Some(RequestRef { provider, row }) = &job.request {
-            wanted.insert(provider::request_key(provider, &Row(row.clone())), Wanted::Request(build.clone()));
+            wanted.insert(
+                provider::request_key(provider, &Row(row.clone())),
+                Wanted::Request(build.clone()),
+            );
         }
     }
 }
 
-pub(crate) async fn get_all(ports: &Ports, keys: &[Key]) -> Result<BTreeMap<Key, Record>, PortError> {
+pub(crate) async fn get_all(
+    ports: &Ports,
+    keys: &[Key],
+) -> Result<BTreeMap<Key, Record>, PortError> {
     let mut found = BTreeMap::new();
     for page in keys.chunks(KEYS_MAX) {
         for record in ports.records.get(page).await?.into_iter().flatten() {

@@ -1,4 +1,5 @@
-//! What changes provide to each other across queues of an independent pipeline: read before a decision, written with it.
+//! What changes provide to each other across queues of an independent pipeline: read before a
+//! decision, written with it.
 
 use crate::aside::broken;
 use crate::load::{Loaded, get_all};
@@ -15,7 +16,8 @@ use sluice_runtime::record::{Key, Write};
 use sluice_runtime::{PortError, Ports};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Reads what the changes provide that items of a queue need, where a job of theirs requires something.
+/// Reads what the changes provide that items of a queue need, where a job of theirs requires
+/// something.
 pub(crate) async fn load(
     ports: &Ports,
     key: &QueueKey,
@@ -23,11 +25,13 @@ pub(crate) async fn load(
 ) -> Result<BTreeMap<ChangeRef, Provided>, LookError> {
     let mut needs: BTreeSet<&ChangeRef> = BTreeSet::new();
     for (_, item) in loaded.queue.items.values() {
-        let just_frozen: &[JobSummary] = match loaded.outcomes.get(&item.id).map(|outcome| &outcome.result) {
-            Some(MergeResult::Merged(merged)) => &merged.jobs,
-            _ => &[],
-        };
-        // A build that ends may have to be attempted again, and a further attempt is given the same as the first.
+        let just_frozen: &[JobSummary] =
+            match loaded.outcomes.get(&item.id).map(|outcome| &outcome.result) {
+                Some(MergeResult::Merged(merged)) => &merged.jobs,
+                _ => &[],
+            };
+        // A build that ends may have to be attempted again, and a further attempt is given the same
+        // as the first.
         let open = item.jobs.iter().filter(|job| job.result().is_none());
         if open.map(|job| &job.summary).chain(just_frozen).any(|job| !job.requires.is_empty()) {
             // Nobody is given what those make that need him in turn.
@@ -47,7 +51,12 @@ pub(crate) async fn load(
 }
 
 /// Returns the writes of what the items of a plan provide once it is carried out.
-pub(crate) fn writes(key: &QueueKey, loaded: &Loaded, plan: &Plan, now: Timestamp) -> Result<Vec<Write>, PortError> {
+pub(crate) fn writes(
+    key: &QueueKey,
+    loaded: &Loaded,
+    plan: &Plan,
+    now: Timestamp,
+) -> Result<Vec<Write>, PortError> {
     if !is_independent(&loaded.queue) {
         return Ok(Vec::new());
     }

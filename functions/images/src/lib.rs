@@ -1,7 +1,9 @@
-//! Images: one image's cell is loaded with the wish that may wait beside it, decided on, committed and delivered.
+//! Images: one image's cell is loaded with the wish that may wait beside it, decided on, committed
+//! and delivered.
 //!
-//! What is here is the first cell: heads come to be, and a wish for a build (`request-build`, N5) is taken in and stays due.
-//! Nothing begins image builds or uploads yet; [`sluice_records::image`] says what their records are.
+//! What is here is the first cell: heads come to be, and a wish for a build (`request-build`, N5)
+//! is taken in and stays due. Nothing begins image builds or uploads yet; [`sluice_records::image`]
+//! says what their records are.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod plan;
@@ -49,7 +51,8 @@ impl Images {
         let is_late = record.due.as_ref().is_some_and(|due| due.at <= self.ports.clock.now());
         let head = match plan.head {
             Some(head) => with_body(record, &head)?,
-            // A look that found nothing to do moves the next one on; otherwise each sweep would find this image again.
+            // A look that found nothing to do moves the next one on; otherwise each sweep would
+            // find this image again.
             None if is_late || record.due.is_some() != due.is_some() => record,
             None => return Ok(cell::deliver(&self.ports, &mut record).await?),
         };
@@ -58,7 +61,9 @@ impl Images {
         let commit = Commit { head, others: taken.into_iter().collect(), pokes: Vec::new(), due };
         match cell::commit_and_deliver(&self.ports, commit).await? {
             Saved::Yes(_) => Ok(()),
-            Saved::Stale => Err(LookError::Again(format!("somebody else looks at the image {tenant}/{name}"))),
+            Saved::Stale => {
+                Err(LookError::Again(format!("somebody else looks at the image {tenant}/{name}")))
+            }
         }
     }
 }
@@ -89,7 +94,8 @@ mod tests {
         (record.revision, decode(record).unwrap(), record.look_at)
     }
 
-    /// N1, N5: a head comes to be with the first poke, a wish is taken in once, and the image is due from then on.
+    /// N1, N5: a head comes to be with the first poke, a wish is taken in once, and the image is
+    /// due from then on.
     #[test]
     fn a_wish_for_a_build_is_taken_into_the_head_once() {
         let world = World::new(1, 0, Timestamp(1_000_000));

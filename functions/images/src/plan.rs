@@ -1,4 +1,5 @@
-//! The decision about one image: a wish becomes part of its head, and an image with an open wish is due.
+//! The decision about one image: a wish becomes part of its head, and an image with an open wish is
+//! due.
 
 use sluice_model::Timestamp;
 use sluice_records::image::Image;
@@ -15,7 +16,8 @@ pub struct Plan {
     pub due: Option<Timestamp>,
 }
 
-/// Decides from the head (`fresh` when nothing is stored yet) and the wish that waits beside it, if any.
+/// Decides from the head (`fresh` when nothing is stored yet) and the wish that waits beside it, if
+/// any.
 ///
 /// An open wish is kept as it was first made: wishes are one until a build begins (N5, L1.2).
 pub fn plan(image: &Image, stored: Stored, wish: Option<Timestamp>, now: Timestamp) -> Plan {

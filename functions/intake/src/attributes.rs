@@ -1,7 +1,8 @@
-//! What a change shows that bears no time of its own: title, description, draft, topic, labels, votes, statuses.
+//! What a change shows that bears no time of its own: title, description, draft, topic, labels,
+//! votes, statuses.
 //!
-//! Kept as it was when it was told of last, so that a sweep finds what was changed without a word. What a sweep made up for is no
-//! news when it is told after all.
+//! Kept as it was when it was told of last, so that a sweep finds what was changed without a word.
+//! What a sweep made up for is no news when it is told after all.
 
 use crate::own;
 use serde::{Deserialize, Serialize};
@@ -13,13 +14,15 @@ use sluice_model::id::digest;
 use sluice_records::connection::Connection;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Attributes of one change that are remembered; what there is no room for is neither compared nor missed.
+/// Attributes of one change that are remembered; what there is no room for is neither compared nor
+/// missed.
 const NAMES_MAX: usize = 400;
 
 /// Things that a sweep made up for and that are remembered at once.
 const MADE_UP_MAX: usize = 64;
 
-/// Milliseconds for which what a sweep made up for is remembered: what comes later in the same words is another thing.
+/// Milliseconds for which what a sweep made up for is remembered: what comes later in the same
+/// words is another thing.
 const MADE_UP_MILLIS: u64 = 3_600_000;
 
 /// Letters of a name that are as good as all of them.
@@ -29,7 +32,8 @@ const SHORT: usize = 16;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Attributes {
     told: BTreeMap<String, String>,
-    /// What a sweep made up for, and when. Older records say it without a time, as `made_up`, which is not heeded.
+    /// What a sweep made up for, and when. Older records say it without a time, as `made_up`, which
+    /// is not heeded.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     made_up_at: BTreeMap<String, Timestamp>,
 }
@@ -47,7 +51,8 @@ pub(crate) enum Said {
 
 /// What a sweep asks for.
 pub(crate) struct Asks {
-    /// The connection that it asks by: of what its own account did that alone is told which a trigger is for.
+    /// The connection that it asks by: of what its own account did that alone is told which a
+    /// trigger is for.
     pub(crate) connection: Option<Connection>,
     /// Whether any pipeline heeds statuses.
     pub(crate) statuses: bool,
@@ -88,11 +93,14 @@ pub(crate) enum Lost {
 impl Attributes {
     /// Returns the attributes of a change of which nothing was told before.
     pub(crate) fn of(facts: &ChangeFacts) -> Self {
-        Self { told: shown(facts).into_iter().take(NAMES_MAX).collect(), made_up_at: BTreeMap::new() }
+        Self {
+            told: shown(facts).into_iter().take(NAMES_MAX).collect(),
+            made_up_at: BTreeMap::new(),
+        }
     }
 
-    /// Returns the attributes of a change of which this is told first. Where that is a revision, what is on it has words of its own,
-    /// which may be lost.
+    /// Returns the attributes of a change of which this is told first. Where that is a revision,
+    /// what is on it has words of its own, which may be lost.
     pub(crate) fn first(event: &ForgeEvent, facts: &ChangeFacts) -> Self {
         let mut first = Self::of(facts);
         if takes_away(event) || is_opened(event) {
@@ -106,8 +114,14 @@ impl Attributes {
         self.made_up_at.clear();
     }
 
-    /// Takes in what an event tells of them, and returns whether that is news. `changed` says whether anything is another than before.
-    pub(crate) fn hear(&mut self, event: &ForgeEvent, facts: &ChangeFacts, is_made_up: bool) -> (Said, bool) {
+    /// Takes in what an event tells of them, and returns whether that is news. `changed` says
+    /// whether anything is another than before.
+    pub(crate) fn hear(
+        &mut self,
+        event: &ForgeEvent,
+        facts: &ChangeFacts,
+        is_made_up: bool,
+    ) -> (Said, bool) {
         self.made_up_at.retain(|_, at| facts.seen_at.since(*at) < MADE_UP_MILLIS);
         let now = shown(facts);
         let names: BTreeSet<String> =
@@ -120,11 +134,13 @@ impl Attributes {
             }
             let is_other = !is_same(&name, told, value);
             match value {
-                // What was told of it may have been read before the forge showed it: only its own words say that it was not.
+                // What was told of it may have been read before the forge showed it: only its own
+                // words say that it was not.
                 Some(_) if takes_away(event) && is_of_revision(&name) => continue,
                 // An older answer of the forge: what was told is newer.
                 Some(_) if is_behind(&name, told, value) => continue,
-                // Another one has words of its own, which may be lost; or the forge does not show yet what this tells.
+                // Another one has words of its own, which may be lost; or the forge does not show
+                // yet what this tells.
                 _ if is_of_another(event, value) => continue,
                 Some(value) if self.has_room(&name) => drop(self.told.insert(name, value.clone())),
                 Some(_) => continue,
@@ -142,7 +158,8 @@ impl Attributes {
             }
             return (if differs { Said::News } else { Said::Known }, differs);
         }
-        // Nothing is other than it was told, and all of it was told by a sweep: its own webhook comes late.
+        // Nothing is other than it was told, and all of it was told by a sweep: its own webhook
+        // comes late.
         let known = words.iter().filter(|words| self.made_up_at.remove(*words).is_some()).count();
         let is_late = known == words.len() && !differs;
         let heard = match (is_late, &event.kind) {
@@ -161,13 +178,16 @@ impl Attributes {
         let moves = |name: &&String| !name.starts_with(STATUS);
         let now = shown(facts);
         let names: BTreeSet<&String> = self.told.keys().chain(now.keys()).filter(moves).collect();
-        names.into_iter().all(|name| is_same(name, self.told.get(name), now.get(name)) || !self.has_room(name))
+        names
+            .into_iter()
+            .all(|name| is_same(name, self.told.get(name), now.get(name)) || !self.has_room(name))
     }
 
     /// Returns what was changed and not told. A label that was put on has a mark of its own.
     pub(crate) fn lost(&self, facts: &ChangeFacts, asks: &Asks) -> Vec<Lost> {
         let now = shown(facts);
-        let differs = |name: &str| !is_same(name, self.told.get(name), now.get(name)) && self.has_room(name);
+        let differs =
+            |name: &str| !is_same(name, self.told.get(name), now.get(name)) && self.has_room(name);
         let mut lost = Vec::new();
         let texts = differs(TITLE) || differs(MESSAGE);
         if asks.is_gerrit {
@@ -197,7 +217,10 @@ impl Attributes {
         let is_told = |status: &&CommitStatus| !(status.is_check && status.state == "pending");
         let statuses = facts.statuses.iter().filter(is_told).filter(|_| asks.statuses);
         lost.extend(
-            statuses.filter(|status| differs(&status_name(&status.by, &status.context))).cloned().map(Lost::Status),
+            statuses
+                .filter(|status| differs(&status_name(&status.by, &status.context)))
+                .cloned()
+                .map(Lost::Status),
         );
         lost
     }
@@ -208,13 +231,19 @@ impl Attributes {
 }
 
 impl Lost {
-    /// Returns what tells one of these from others of the same change, with the value that it has by now.
+    /// Returns what tells one of these from others of the same change, with the value that it has
+    /// by now.
     pub(crate) fn mark(&self, facts: &ChangeFacts) -> String {
         let now = shown(facts);
         let value = |name: &str| now.get(name).map_or("", String::as_str).to_owned();
         match self {
             Self::Edited => {
-                format!("edited {}", short(&[TITLE, MESSAGE, DRAFT, TOPIC].map(value).each_ref().map(String::as_str)))
+                format!(
+                    "edited {}",
+                    short(
+                        &[TITLE, MESSAGE, DRAFT, TOPIC].map(value).each_ref().map(String::as_str)
+                    )
+                )
             }
             Self::Draft => format!("draft {}", value(DRAFT)),
             Self::Topic => format!("topic {}", value(TOPIC)),
@@ -258,7 +287,11 @@ impl Lost {
             }
             Self::LabelOff(label) => change("pull_request", "unlabeled", Some(label.clone()), None),
             Self::Vote(vote, before) => {
-                let cast = CastVote { label: vote.label.clone(), value: vote.value, before: Some(*before) };
+                let cast = CastVote {
+                    label: vote.label.clone(),
+                    value: vote.value,
+                    before: Some(*before),
+                };
                 let email = vote.email.clone();
                 gerrit("comment-added", GerritEvent { votes: vec![cast], email, ..none() })
             }
@@ -267,8 +300,11 @@ impl Lost {
                 gerrit("vote-deleted", GerritEvent { votes: vec![cast], ..none() })
             }
             Self::Status(status) => {
-                let (event, action) =
-                    if status.is_check { ("check_run", "completed") } else { ("pull_request", "status") };
+                let (event, action) = if status.is_check {
+                    ("check_run", "completed")
+                } else {
+                    ("pull_request", "status")
+                };
                 change(event, action, None, Some(status_text(status)))
             }
         }
@@ -283,12 +319,14 @@ const TOPIC: &str = "topic";
 const LABEL: &str = "label ";
 const VOTE: &str = "vote ";
 const STATUS: &str = "status ";
-/// An event in Gerrit's way for what its stream has no word for: a description that is another one on the same patchset.
+/// An event in Gerrit's way for what its stream has no word for: a description that is another one
+/// on the same patchset.
 const TEXTS_EDITED: &str = "edited";
 /// What separates a vote's label from who cast it; no label's name holds a space.
 const BY: &str = " by ";
-/// What separates its value from when it was cast: one that was taken back and cast again is another, and may be what a change that
-/// left without it waits for. So with a status, which bears a number: one that is set again says the same, and is another report.
+/// What separates its value from when it was cast: one that was taken back and cast again is
+/// another, and may be what a change that left without it waits for. So with a status, which bears
+/// a number: one that is set again says the same, and is another report.
 const AT: &str = " at ";
 
 /// Returns the attributes that a change shows, by name.
@@ -300,11 +338,16 @@ fn shown(facts: &ChangeFacts) -> BTreeMap<String, String> {
     ]);
     shown.extend(facts.topic.iter().map(|topic| (TOPIC.to_owned(), topic.clone())));
     shown.extend(facts.labels.iter().map(|label| (format!("{LABEL}{label}"), String::new())));
-    shown.extend(facts.votes.iter().map(|vote| (vote_name(vote), format!("{}{AT}{}", vote.value, vote.cast_at.0))));
-    let statuses = facts.statuses.iter();
     shown.extend(
-        statuses.map(|status| (status_name(&status.by, &status.context), status_named(status.state.clone(), status))),
+        facts
+            .votes
+            .iter()
+            .map(|vote| (vote_name(vote), format!("{}{AT}{}", vote.value, vote.cast_at.0))),
     );
+    let statuses = facts.statuses.iter();
+    shown.extend(statuses.map(|status| {
+        (status_name(&status.by, &status.context), status_named(status.state.clone(), status))
+    }));
     shown
 }
 
@@ -314,7 +357,9 @@ fn tells(event: &ForgeEvent, name: &str) -> bool {
         EventKind::Gerrit(told) => match told.r#type.as_str() {
             // The description is the commit's, and votes are on a patchset.
             "patchset-created" => name == TITLE || name == MESSAGE || is_of_revision(name),
-            "comment-added" | "vote-deleted" => told.votes.iter().any(|vote| is_named(told, vote, name)),
+            "comment-added" | "vote-deleted" => {
+                told.votes.iter().any(|vote| is_named(told, vote, name))
+            }
             "hashtags-changed" => {
                 let mut tags = told.added.iter().chain(&told.removed);
                 name.strip_prefix(LABEL).is_some_and(|label| tags.any(|tag| tag == label))
@@ -328,7 +373,9 @@ fn tells(event: &ForgeEvent, name: &str) -> bool {
             // Statuses are on a head.
             "changed" => is_of_revision(name),
             "edited" => [TITLE, MESSAGE, DRAFT, TOPIC].contains(&name),
-            "labeled" | "unlabeled" => label.is_some() && name.strip_prefix(LABEL) == label.as_deref(),
+            "labeled" | "unlabeled" => {
+                label.is_some() && name.strip_prefix(LABEL) == label.as_deref()
+            }
             "status" | "completed" => status.as_deref().and_then(named_by) == Some(name.to_owned()),
             _ => false,
         },
@@ -336,7 +383,8 @@ fn tells(event: &ForgeEvent, name: &str) -> bool {
     }
 }
 
-/// Whether an event tells of another revision, with which votes and statuses of the one before are gone.
+/// Whether an event tells of another revision, with which votes and statuses of the one before are
+/// gone.
 fn takes_away(event: &ForgeEvent) -> bool {
     match &event.kind {
         EventKind::Gerrit(told) => told.r#type == "patchset-created",
@@ -354,34 +402,48 @@ fn is_of_revision(name: &str) -> bool {
     name.starts_with(VOTE) || name.starts_with(STATUS)
 }
 
-/// Whether an event tells of a vote in the attribute of this name. Of votes that were taken back older deliveries of ours name no
-/// voter: they tell of everybody's.
+/// Whether an event tells of a vote in the attribute of this name. Of votes that were taken back
+/// older deliveries of ours name no voter: they tell of everybody's.
 fn is_named(told: &GerritEvent, vote: &CastVote, name: &str) -> bool {
     let named = name.strip_prefix(VOTE).and_then(|named| named.split_once(BY));
-    let is_by = |by: &str| by == told.username || (told.username.is_empty() && told.r#type == "vote-deleted");
+    let is_by = |by: &str| {
+        by == told.username || (told.username.is_empty() && told.r#type == "vote-deleted")
+    };
     named.is_some_and(|(label, by)| label == vote.label && is_by(by))
 }
 
-/// Returns what tells an event from others of the same change, where its being told twice can be seen: of several votes each by
-/// itself, as a sweep tells of them.
+/// Returns what tells an event from others of the same change, where its being told twice can be
+/// seen: of several votes each by itself, as a sweep tells of them.
 fn words(event: &ForgeEvent) -> Vec<String> {
     match &event.kind {
         EventKind::Gerrit(told) => match told.r#type.as_str() {
             "comment-added" => {
-                let cast = told.votes.iter().filter(|vote| vote.before.is_some_and(|before| before != vote.value));
-                cast.map(|vote| short(&["votes", &told.username, &format!("{}{:+}", vote.label, vote.value)])).collect()
+                let cast = told
+                    .votes
+                    .iter()
+                    .filter(|vote| vote.before.is_some_and(|before| before != vote.value));
+                cast.map(|vote| {
+                    short(&["votes", &told.username, &format!("{}{:+}", vote.label, vote.value)])
+                })
+                .collect()
             }
-            "vote-deleted" => {
-                told.votes.iter().map(|vote| short(&["vote-deleted", &told.username, &vote.label])).collect()
+            "vote-deleted" => told
+                .votes
+                .iter()
+                .map(|vote| short(&["vote-deleted", &told.username, &vote.label]))
+                .collect(),
+            "hashtags-changed" => {
+                vec![short(&["hashtags", &told.added.join(" "), &told.removed.join(" ")])]
             }
-            "hashtags-changed" => vec![short(&["hashtags", &told.added.join(" "), &told.removed.join(" ")])],
             word @ ("topic-changed" | "wip-state-changed" | TEXTS_EDITED) => vec![word.to_owned()],
             _ => Vec::new(),
         },
         EventKind::Change { action, label, status, .. } => match action.as_str() {
             "edited" => vec!["edited".to_owned()],
             "unlabeled" => vec![short(&["unlabeled", label.as_deref().unwrap_or_default()])],
-            "status" | "completed" => vec![short(&["status", status.as_deref().unwrap_or_default()])],
+            "status" | "completed" => {
+                vec![short(&["status", status.as_deref().unwrap_or_default()])]
+            }
             _ => Vec::new(),
         },
         _ => Vec::new(),
@@ -390,7 +452,10 @@ fn words(event: &ForgeEvent) -> Vec<String> {
 
 /// Whether a comment says more than which votes were cast, which stands in its first line.
 fn has_words(told: &GerritEvent) -> bool {
-    told.comment.iter().flat_map(|comment| comment.lines().skip(1)).any(|line| !line.trim().is_empty())
+    told.comment
+        .iter()
+        .flat_map(|comment| comment.lines().skip(1))
+        .any(|line| !line.trim().is_empty())
 }
 
 fn vote_name(vote: &Vote) -> String {
@@ -407,8 +472,8 @@ fn parted(kept: &str) -> (&str, Option<u64>) {
     kept.split_once(AT).map_or((kept, None), |(value, at)| (value, at.parse().ok()))
 }
 
-/// Whether an attribute is as it was told. Older records hold neither times of votes nor numbers of statuses: those that have their
-/// value are the same.
+/// Whether an attribute is as it was told. Older records hold neither times of votes nor numbers of
+/// statuses: those that have their value are the same.
 fn is_same(name: &str, told: Option<&String>, now: Option<&String>) -> bool {
     let is_parted = name.starts_with(VOTE) || name.starts_with(STATUS);
     let is_old = |told: &String| is_parted && !told.contains(AT);
@@ -425,8 +490,9 @@ fn is_of_another(event: &ForgeEvent, shown: Option<&String>) -> bool {
     matches!(action.as_str(), "status" | "completed") && state != shown.map(|shown| parted(shown).0)
 }
 
-/// Whether a status is one from before the one that was told, whatever it says: numbers of statuses grow, and a forge may answer with
-/// what it showed a while ago. Of one without a number only what says the same is taken for older.
+/// Whether a status is one from before the one that was told, whatever it says: numbers of statuses
+/// grow, and a forge may answer with what it showed a while ago. Of one without a number only what
+/// says the same is taken for older.
 fn is_behind(name: &str, told: Option<&String>, now: Option<&String>) -> bool {
     let (Some(told), Some(now), true) = (told, now, name.starts_with(STATUS)) else { return false };
     match (parted(told), parted(now)) {
@@ -445,7 +511,8 @@ fn status_text(status: &CommitStatus) -> String {
     format!("{}:{}:{}", status.by, status.context, status.state)
 }
 
-/// Returns a word for a status with what tells it from others that say the same, where its forge has a number for it.
+/// Returns a word for a status with what tells it from others that say the same, where its forge
+/// has a number for it.
 fn status_named(word: String, status: &CommitStatus) -> String {
     status.number.map_or(word.clone(), |number| format!("{word}{AT}{number}"))
 }

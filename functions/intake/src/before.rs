@@ -1,11 +1,13 @@
-//! What was known before an event: what was told of the change, and the tenants with the queues it may stand in.
+//! What was known before an event: what was told of the change, and the tenants with the queues it
+//! may stand in.
 //!
-//! All of it is read by keys in one call. Which keys those are follows from what is remembered: the list of tenants, as long
-//! as its mark is the same, and each tenant's layout as it was read last. Where the remembered turns out to be old, the
-//! rest is read by a second call, so an old memory costs a call and no more.
+//! All of it is read by keys in one call. Which keys those are follows from what is remembered: the
+//! list of tenants, as long as its mark is the same, and each tenant's layout as it was read last.
+//! Where the remembered turns out to be old, the rest is read by a second call, so an old memory
+//! costs a call and no more.
 //!
-//! A tenant that cannot be read is told later ([`crate::early`]), and so is one whose configuration is on its way, or for which
-//! something of the same project is kept.
+//! A tenant that cannot be read is told later ([`crate::early`]), and so is one whose configuration
+//! is on its way, or for which something of the same project is kept.
 
 use crate::Intake;
 use crate::early::WAIT_MILLIS;
@@ -30,17 +32,20 @@ use std::sync::{Mutex, PoisonError};
 /// Keys that one call may name (the limit of DynamoDB's BatchGetItem).
 const KEYS_MAX: usize = 100;
 
-/// Milliseconds for which the list of tenants is used even though its mark is the same: a transaction's writes are not seen
-/// all at once, so that a reader may see the mark a moment before the tenant.
+/// Milliseconds for which the list of tenants is used even though its mark is the same: a
+/// transaction's writes are not seen all at once, so that a reader may see the mark a moment before
+/// the tenant.
 const LISTED_MILLIS: u64 = 60_000;
 
-/// Readings of tenants that one event may take: a mark that was there a moment ago and is gone says that the head is old.
+/// Readings of tenants that one event may take: a mark that was there a moment ago and is gone says
+/// that the head is old.
 const READINGS_MAX: usize = 3;
 
 /// Central projects of a tenant whose pushes an event of another project waits for.
 const CENTRAL_MAX: usize = 10;
 
-/// Further projects that say which pipelines a project takes part in, and whose pushes an event of it waits for as well.
+/// Further projects that say which pipelines a project takes part in, and whose pushes an event of
+/// it waits for as well.
 const CONFIGURING_MAX: usize = 10;
 
 /// Marks that are remembered to be gone.
@@ -69,20 +74,22 @@ pub(crate) struct Before {
 /// A tenant that an event concerns.
 pub(crate) struct Concerned {
     pub(crate) live: Live,
-    /// What the event has to wait for: what of its configuration is on its way, and what was kept for it before; `None` where it
-    /// is the event's turn.
+    /// What the event has to wait for: what of its configuration is on its way, and what was kept
+    /// for it before; `None` where it is the event's turn.
     pub(crate) awaited: Option<Awaited>,
     /// Those queues that the event's change may stand in and that are not empty.
     pub(crate) listed: Vec<QueueKey>,
 }
 
-/// Tenants that cannot be read, each with what was kept of the project for it, if anything was: what comes waits behind that.
+/// Tenants that cannot be read, each with what was kept of the project for it, if anything was:
+/// what comes waits behind that.
 pub(crate) type Damaged = BTreeMap<TenantName, Option<Behind>>;
 
 /// The tenants that have a project.
 pub(crate) struct Known {
     pub(crate) tenants: Vec<Concerned>,
-    /// Tenants that have it, or may have it, and cannot be read: the record of the tenant, or what is stored of its layout.
+    /// Tenants that have it, or may have it, and cannot be read: the record of the tenant, or what
+    /// is stored of its layout.
     pub(crate) damaged: Damaged,
     /// Records that were found, by key.
     pub(crate) found: Found,
@@ -96,13 +103,17 @@ impl Known {
 }
 
 impl Before {
-    /// Returns why it is too early to tell anybody of facts, if so: the forge's answer may be of before what is known of the change.
+    /// Returns why it is too early to tell anybody of facts, if so: the forge's answer may be of
+    /// before what is known of the change.
     pub(crate) fn too_early(&self, event: &ForgeEvent, facts: &ChangeFacts) -> Option<String> {
         let is_ahead = self.told.as_ref().is_some_and(|told| told.is_ahead_of(event, facts));
-        is_ahead.then(|| format!("the forge shows {} as it was before what is known of it", facts.change))
+        is_ahead.then(|| {
+            format!("the forge shows {} as it was before what is known of it", facts.change)
+        })
     }
 
-    /// Returns as of which moment of their forge's clock facts are known that no news of the change brought.
+    /// Returns as of which moment of their forge's clock facts are known that no news of the change
+    /// brought.
     pub(crate) fn moment(&self, facts: &ChangeFacts) -> Timestamp {
         self.told.as_ref().map_or(facts.updated_at, |told| told.moment(facts))
     }
@@ -125,13 +136,18 @@ struct List {
     names: Vec<TenantName>,
 }
 
-/// Marks of pushes that were found gone, by the record that names them: a mark never comes back under its name.
+/// Marks of pushes that were found gone, by the record that names them: a mark never comes back
+/// under its name.
 #[derive(Debug, Default)]
 pub(crate) struct Gone(Mutex<BTreeMap<Key, String>>);
 
 impl Gone {
     fn is_known(&self, pushed: &Key, mark: &str) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(pushed).is_some_and(|gone| gone == mark)
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(pushed)
+            .is_some_and(|gone| gone == mark)
     }
 
     fn remember(&self, pushed: Key, mark: String) {
@@ -160,8 +176,13 @@ impl Intake {
         self.before_of(facts, &[]).await
     }
 
-    /// Reads the same of a change that was for these branches before, besides those that what was told of it says.
-    pub(crate) async fn before_of(&self, facts: &ChangeFacts, more: &[BranchName]) -> Result<Before, LookError> {
+    /// Reads the same of a change that was for these branches before, besides those that what was
+    /// told of it says.
+    pub(crate) async fn before_of(
+        &self,
+        facts: &ChangeFacts,
+        more: &[BranchName],
+    ) -> Result<Before, LookError> {
         let told_key = change::told_key(&facts.change.key);
         // One that cannot be read is written anew: then everything is news once more.
         let told = |found: &Found| found.get(&told_key).and_then(decode_foreign::<Told>);
@@ -188,7 +209,8 @@ impl Intake {
         Ok(Before { tenants, told, told_revision, formerly, is_needed, open, verdicts, damaged })
     }
 
-    /// Returns the tenants whose live layout has the project, and the further records that are named, where they are there.
+    /// Returns the tenants whose live layout has the project, and the further records that are
+    /// named, where they are there.
     pub(crate) async fn tenants_with(
         &self,
         project: &ProjectName,
@@ -198,7 +220,8 @@ impl Intake {
         self.known(project, order, more, |_, _| Vec::new()).await
     }
 
-    /// Reads the tenants that have a project, with further records and the lists' entries of queues.
+    /// Reads the tenants that have a project, with further records and the lists' entries of
+    /// queues.
     async fn known(
         &self,
         project: &ProjectName,
@@ -226,7 +249,10 @@ impl Intake {
         let now = self.ports.clock.now();
         let remembered = self.tenants.recent(now);
         let names = remembered.as_ref().map(|list| list.names.clone()).unwrap_or_default();
-        let seen = names.iter().filter_map(|name| self.layouts.seen(name)).filter(|live| has(live, project));
+        let seen = names
+            .iter()
+            .filter_map(|name| self.layouts.seen(name))
+            .filter(|live| has(live, project));
         let mut keys = vec![tenant::listing_key()];
         keys.extend(more.iter().cloned());
         keys.extend(names.iter().map(tenant::key));
@@ -252,7 +278,8 @@ impl Intake {
             let Some(record) = read.found.get(&tenant::key(name)).cloned() else { continue };
             match self.live_with(record, project, now).await? {
                 Ok(live) => lives.extend(live),
-                // A person has to mend it, or the tenant itself; the other tenants' events go on meanwhile.
+                // A person has to mend it, or the tenant itself; the other tenants' events go on
+                // meanwhile.
                 Err(why) => {
                     tracing::error!(tenant = %name, why, "a tenant cannot be read: it is told later");
                     damaged.insert(name.clone(), None);
@@ -305,8 +332,8 @@ impl Intake {
         Ok(live.map(|live| Some(live).filter(|live| has(live, project))))
     }
 
-    /// Returns the marks of pushes to a project, and to the others that say where its events lead, that a tenant has still to read, and
-    /// whether one went away since the tenant's head was read.
+    /// Returns the marks of pushes to a project, and to the others that say where its events lead,
+    /// that a tenant has still to read, and whether one went away since the tenant's head was read.
     async fn marks(
         &self,
         live: &Live,
@@ -334,12 +361,19 @@ impl Intake {
     }
 }
 
-/// Returns what of a tenant's configuration is on its way, if anything is. What has been on its way for as long as any event waits
-/// is waited for no more: one forge that is silent, or one landing that does not end, must not hold up all that comes.
-fn awaited(live: &Live, marks: Vec<String>, behind: Option<Behind>, now: Timestamp) -> Option<Awaited> {
+/// Returns what of a tenant's configuration is on its way, if anything is. What has been on its way
+/// for as long as any event waits is waited for no more: one forge that is silent, or one landing
+/// that does not end, must not hold up all that comes.
+fn awaited(
+    live: &Live,
+    marks: Vec<String>,
+    behind: Option<Behind>,
+    now: Timestamp,
+) -> Option<Awaited> {
     let head = &live.tenant;
     let is_recent = |since: Timestamp| now.since(since) < WAIT_MILLIS;
-    let lands = head.landings.is_empty() || head.landings.iter().any(|landing| is_recent(landing.ordered_at));
+    let lands = head.landings.is_empty()
+        || head.landings.iter().any(|landing| is_recent(landing.ordered_at));
     let is_wanted = head.layout.wanted > head.layout.live && lands;
     let reads_on = head.is_reading && head.reading_since.is_none_or(is_recent);
     let layout = if is_wanted { head.layout.wanted } else { 0 };
@@ -347,7 +381,8 @@ fn awaited(live: &Live, marks: Vec<String>, behind: Option<Behind>, now: Timesta
     is_any.then_some(Awaited { layout, marks, behind })
 }
 
-/// Returns, by tenant, what was kept of the same project and has not ended: whatever made it wait may be over while it has still to be told.
+/// Returns, by tenant, what was kept of the same project and has not ended: whatever made it wait
+/// may be over while it has still to be told.
 async fn behind(
     ports: &Ports,
     names: impl Iterator<Item = &TenantName>,
@@ -363,7 +398,8 @@ async fn behind(
     read.get(ports, named.values().map(|kept| delivery::key(&kept.delivery)).collect()).await?;
     // One that cannot be read ends as nobody knows what: nothing waits for it.
     let is_open = |kept: &Behind| {
-        let kept = read.found.get(&delivery::key(&kept.delivery)).and_then(decode_foreign::<Delivery>);
+        let kept =
+            read.found.get(&delivery::key(&kept.delivery)).and_then(decode_foreign::<Delivery>);
         kept.is_some_and(|kept| !kept.state.is_final())
     };
     named.retain(|_, kept| is_open(kept));
@@ -376,15 +412,22 @@ fn is_awaited(mark: &Record, now: Timestamp) -> bool {
     since.is_none_or(|since| now.since(since) < WAIT_MILLIS)
 }
 
-/// Returns the keys of what names the newest pushes to a project, to the projects that pipelines come from, and to those that say
-/// which of them the project takes part in. What other projects say changes nothing of where its events lead.
+/// Returns the keys of what names the newest pushes to a project, to the projects that pipelines
+/// come from, and to those that say which of them the project takes part in. What other projects
+/// say changes nothing of where its events lead.
 fn pushed_keys(live: &Live, project: &ProjectName) -> Vec<Key> {
     let name = &live.tenant.name;
     let central = live.layout.tenant().projects.iter().filter(|central| central.trust.is_trusted());
-    let central = central.map(|central| &central.name).filter(|central| *central != project).take(CENTRAL_MAX);
+    let central = central
+        .map(|central| &central.name)
+        .filter(|central| *central != project)
+        .take(CENTRAL_MAX);
     let configuring = live.layout.configured_by(project).into_iter().take(CONFIGURING_MAX);
     let others: BTreeSet<&ProjectName> = central.chain(configuring).collect();
-    std::iter::once(project).chain(others).map(|project| tenant::pushed_key(name, project)).collect()
+    std::iter::once(project)
+        .chain(others)
+        .map(|project| tenant::pushed_key(name, project))
+        .collect()
 }
 
 /// Whether an event has to wait for what came before it.

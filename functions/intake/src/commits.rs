@@ -1,4 +1,5 @@
-//! Statuses and check runs: what is told of a commit concerns the open changes whose head it is, each by itself.
+//! Statuses and check runs: what is told of a commit concerns the open changes whose head it is,
+//! each by itself.
 
 use crate::Intake;
 use crate::before::{Concerned, Known, Order};
@@ -41,8 +42,9 @@ impl OnCommit<'_> {
 }
 
 impl Intake {
-    /// Tells each open change at a commit of a status or check run; of several each has a delivery of its own. Where no pipeline
-    /// says a word of such things nobody is asked which changes those are.
+    /// Tells each open change at a commit of a status or check run; of several each has a delivery
+    /// of its own. Where no pipeline says a word of such things nobody is asked which changes those
+    /// are.
     pub(crate) async fn on_commit(
         &self,
         id: &DeliveryId,
@@ -53,7 +55,10 @@ impl Intake {
     ) -> Result<Outcome, LookError> {
         let known = self.tenants_with(&event.project, Order::AtOnce, &[]).await?;
         if !is_heeded(&known, &told.of(event, 0)) {
-            effects.tell(format!("no pipeline heeds {} {} ({})", told.event, told.action, told.status));
+            effects.tell(format!(
+                "no pipeline heeds {} {} ({})",
+                told.event, told.action, told.status
+            ));
             return Ok(Outcome::Leads(effects));
         }
         let forge = match self.forge_if_any(&event.connection).await? {
@@ -69,7 +74,9 @@ impl Intake {
         if let ([number], 0) = (numbers.as_slice(), told.after) {
             let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
             let event = told.of(event, *number);
-            return self.about_change(id, Told { event: &event, is_made_up: false }, &key, at, effects).await;
+            return self
+                .about_change(id, Told { event: &event, is_made_up: false }, &key, at, effects)
+                .await;
         }
         let delivery = |forge_id: String, event: ForgeEvent| Delivery {
             connection: event.connection.clone(),
@@ -90,15 +97,22 @@ impl Intake {
                 status: told.status.to_owned(),
                 after: *after,
             };
-            effects.deliver(&delivery(format!("commit:{id}:after:{after}"), ForgeEvent { kind, ..event.clone() }))?;
+            effects.deliver(&delivery(
+                format!("commit:{id}:after:{after}"),
+                ForgeEvent { kind, ..event.clone() },
+            ))?;
         }
-        effects.tell(format!("{} changes are at {}", numbers.len().min(TOLD_MAX), told.head.short()));
+        effects.tell(format!(
+            "{} changes are at {}",
+            numbers.len().min(TOLD_MAX),
+            told.head.short()
+        ));
         Ok(Outcome::Leads(effects))
     }
 }
 
-/// Whether a status or check run may be anything to some tenant: one whose configuration is on its way, or that cannot be read, may
-/// have a word for it.
+/// Whether a status or check run may be anything to some tenant: one whose configuration is on its
+/// way, or that cannot be read, may have a word for it.
 fn is_heeded(known: &Known, event: &ForgeEvent) -> bool {
     let is_awaited = known.tenants.iter().any(|concerned| concerned.awaited.is_some());
     !known.damaged.is_empty() || is_awaited || heeds(known, event)
@@ -106,14 +120,16 @@ fn is_heeded(known: &Known, event: &ForgeEvent) -> bool {
 
 /// Returns whether some pipeline that is live has a word for a status or check run.
 pub(crate) fn heeds(known: &Known, event: &ForgeEvent) -> bool {
-    let mut pipelines = known.tenants.iter().flat_map(|concerned| concerned.live.layout.pipelines());
+    let mut pipelines =
+        known.tenants.iter().flat_map(|concerned| concerned.live.layout.pipelines());
     pipelines.any(|pipeline| filter::heeds_status(pipeline, event))
 }
 
 /// Returns whether something that we said ourselves may start some pipeline that is live.
 pub(crate) fn is_awaited_of_us(known: &Known, event: &ForgeEvent) -> bool {
     known.tenants.iter().any(|Concerned { live, .. }| {
-        let may = |pipeline| filter::may_start(&live.tenant.name, pipeline, event, Speaker::Ourselves);
+        let may =
+            |pipeline| filter::may_start(&live.tenant.name, pipeline, event, Speaker::Ourselves);
         live.layout.pipelines().iter().any(may)
     })
 }

@@ -28,11 +28,12 @@ use sluice_runtime::record::{Due, Expect, Key, Record, Write};
 use sluice_runtime::{Commit, Saved, cell};
 use std::collections::BTreeMap;
 
-/// Writes that fit into one commit beside the head (the limit of DynamoDB's TransactWriteItems is 100).
+/// Writes that fit into one commit beside the head (the limit of DynamoDB's TransactWriteItems is
+/// 100).
 const OTHERS_MAX: usize = 99;
 
-/// Writes after which further tenants are told by another commit: a tenant has some for each of its pipelines, and what is known
-/// of a change has its own.
+/// Writes after which further tenants are told by another commit: a tenant has some for each of its
+/// pipelines, and what is known of a change has its own.
 const FULL: usize = 60;
 
 /// Commits that tell tenants of one event.
@@ -64,7 +65,8 @@ pub(crate) enum Outcome {
     Waits {
         /// Why.
         why: String,
-        /// The tenant, which pokes it when its next layout is live; none for what the sweep of what is due brings again.
+        /// The tenant, which pokes it when its next layout is live; none for what the sweep of what
+        /// is due brings again.
         tenant: Option<TenantName>,
     },
 }
@@ -134,9 +136,11 @@ impl Effects {
         Ok(())
     }
 
-    /// Stores a delivery of ours, due by itself, with the poke that has it handled; once, whoever else stores it.
+    /// Stores a delivery of ours, due by itself, with the poke that has it handled; once, whoever
+    /// else stores it.
     pub(crate) fn deliver(&mut self, delivery: &Delivery) -> Result<DeliveryId, LookError> {
-        let (id, record, poke) = delivery::pending(delivery, delivery.received_at.plus_seconds(60))?;
+        let (id, record, poke) =
+            delivery::pending(delivery, delivery.received_at.plus_seconds(60))?;
         self.write(Write::Put { record, expect: Expect::Absent });
         self.pokes.push(poke);
         Ok(id)
@@ -161,8 +165,9 @@ impl Effects {
 }
 
 impl Intake {
-    /// Handles one delivery. Safe to run twice: it ends in one commit on the delivery's own record. Where that has no place for all
-    /// tenants that it concerns there are several, each on that record, which says who was told; only the last one ends it.
+    /// Handles one delivery. Safe to run twice: it ends in one commit on the delivery's own record.
+    /// Where that has no place for all tenants that it concerns there are several, each on that
+    /// record, which says who was told; only the last one ends it.
     pub(crate) async fn handle(&self, id: &DeliveryId, heard: Heard) -> Result<(), LookError> {
         let Some(mut record) = get(&self.ports, &delivery::key(id)).await? else {
             // Its record is gone, so it ended more than a month ago.
@@ -181,7 +186,8 @@ impl Intake {
                 // Nor what it led to so far.
                 cell::send(&self.ports, &record.outbox).await?;
             }
-            // It holds the poke that led here, and the commit that ends the delivery is what that poke asks for.
+            // It holds the poke that led here, and the commit that ends the delivery is what that
+            // poke asks for.
             record.outbox.clear();
             let at = self.ports.clock.now();
             let (effects, state) = match self.effects(id, &delivery).await? {
@@ -221,7 +227,8 @@ impl Intake {
         }
         match &event.kind {
             EventKind::Change { number, .. } | EventKind::Gerrit(GerritEvent { number, .. }) => {
-                let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
+                let key =
+                    ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
                 let event = Told { event, is_made_up: delivery.event_name == MADE_UP };
                 return self.about_change(id, event, &key, delivery.received_at, effects).await;
             }
@@ -231,7 +238,10 @@ impl Intake {
             }
             EventKind::Push { git_ref, oldrev, newrev } => {
                 let moved = RefMove::new(git_ref, oldrev.clone(), newrev.clone());
-                if let Some(why) = self.pushed(id, event, (&moved, delivery.received_at), None, &mut effects).await? {
+                if let Some(why) = self
+                    .pushed(id, event, (&moved, delivery.received_at), None, &mut effects)
+                    .await?
+                {
                     return Ok(Outcome::Waits { why, tenant: None });
                 }
             }
@@ -251,11 +261,13 @@ impl Intake {
                 return self.happened(id, event, what, delivery.received_at, effects).await;
             }
             EventKind::Zuul { tenant, what, pipeline, number } => {
-                let what = What { tenant, what: *what, pipeline, number: *number, after: (0, None) };
+                let what =
+                    What { tenant, what: *what, pipeline, number: *number, after: (0, None) };
                 return self.started(id, event, what, delivery.received_at, effects).await;
             }
             EventKind::Enqueue { tenant, pipeline, number, head } => {
-                let key = ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
+                let key =
+                    ChangeKey::change(event.connection.clone(), event.project.clone(), *number);
                 let forge = match self.forge_if_any(&event.connection).await? {
                     Ok(forge) => forge,
                     Err(why) => return Ok(Outcome::Fails(why)),
@@ -274,15 +286,23 @@ impl Intake {
             }
             EventKind::Timer { tenant, pipeline, branches, dereference, debug } => {
                 let of = (tenant, pipeline, delivery.received_at);
-                return self.ticked(id, event, of, branches, (*dereference, Detail::of(*debug)), effects).await;
+                return self
+                    .ticked(id, event, of, branches, (*dereference, Detail::of(*debug)), effects)
+                    .await;
             }
             EventKind::Image { tenant, what, branch, images } => {
                 let asked = Asked { what: *what, branch, images };
-                return self.asked_of_images(id, event, (tenant, delivery.received_at), asked, effects).await;
+                return self
+                    .asked_of_images(id, event, (tenant, delivery.received_at), asked, effects)
+                    .await;
             }
-            // It was removed, or lost its token, since it was to be asked: the next sweep leaves it out.
+            // It was removed, or lost its token, since it was to be asked: the next sweep leaves it
+            // out.
             EventKind::Sweep if !self.forges.contains_key(&event.connection) => {
-                return Ok(Outcome::Fails(format!("{} has no forge that could be asked", event.connection)));
+                return Ok(Outcome::Fails(format!(
+                    "{} has no forge that could be asked",
+                    event.connection
+                )));
             }
             EventKind::Sweep => {
                 if let Err(why) = self.swept(event, delivery.received_at, &mut effects).await? {
@@ -293,8 +313,8 @@ impl Intake {
         Ok(Outcome::Leads(effects))
     }
 
-    /// Something came about a change, at this time: it is read, and told. One that its forge does not show yet is looked at again by
-    /// the sweep of what is due.
+    /// Something came about a change, at this time: it is read, and told. One that its forge does
+    /// not show yet is looked at again by the sweep of what is due.
     pub(crate) async fn about_change(
         &self,
         id: &DeliveryId,
@@ -308,8 +328,14 @@ impl Intake {
             Err(why) => return Ok(Outcome::Fails(why)),
         };
         match forge.read_change(key).await {
-            Ok(facts) if is_unshown(told.event, &facts) && self.ports.clock.now().since(came_at) < SHOWN_MILLIS => {
-                let why = format!("its forge shows {} as it was before it was closed or opened again", facts.change);
+            Ok(facts)
+                if is_unshown(told.event, &facts)
+                    && self.ports.clock.now().since(came_at) < SHOWN_MILLIS =>
+            {
+                let why = format!(
+                    "its forge shows {} as it was before it was closed or opened again",
+                    facts.change
+                );
                 Ok(Outcome::Waits { why, tenant: None })
             }
             Ok(facts) => Ok(match self.changed(id, told, &facts, &mut effects).await? {
@@ -325,11 +351,12 @@ impl Intake {
         }
     }
 
-    /// A change moved: its facts are kept, and every queue that is concerned is told. Returns why it is too early for that, if so:
-    /// the forge's answer may be of before what is known, and is asked for again by the next sweep of what is due.
+    /// A change moved: its facts are kept, and every queue that is concerned is told. Returns why
+    /// it is too early for that, if so: the forge's answer may be of before what is known, and is
+    /// asked for again by the next sweep of what is due.
     ///
-    /// A first word that was lost is made up for: news of a revision nobody told of brings the word that it came. Told late,
-    /// or twice, it is no news any more.
+    /// A first word that was lost is made up for: news of a revision nobody told of brings the word
+    /// that it came. Told late, or twice, it is no news any more.
     async fn changed(
         &self,
         id: &DeliveryId,
@@ -346,7 +373,10 @@ impl Intake {
         let event = if let Said::Words(words) = &heard { words } else { event };
         let marks = told::marks(event, facts);
         let revision = told::revision(facts);
-        if !told.contains(&revision) && !marks.contains(&revision) && facts.status == ChangeStatus::Open {
+        if !told.contains(&revision)
+            && !marks.contains(&revision)
+            && facts.status == ChangeStatus::Open
+        {
             let action = if before.told.is_some() { "changed" } else { "opened" };
             let gap = Gap::revision(&facts.change, action);
             self.mend(event, &facts.change, gap, told.taken_back(), facts.seen_at, effects).await?;
@@ -411,16 +441,20 @@ impl Intake {
         let mut head = with_body(record, &delivery)?;
         head.expires_at = due.is_none().then(|| expiry(now));
         delivery::listed(&mut head, id, &delivery);
-        // An arrival that is there already came by an earlier delivery of the same fact; it must not fail the commit. A delivery of
-        // ours that is there may have ended, and stays as it is. Who read a change while somebody else told of it reads it again.
+        // An arrival that is there already came by an earlier delivery of the same fact; it must
+        // not fail the commit. A delivery of ours that is there may have ended, and stays as it is.
+        // Who read a change while somebody else told of it reads it again.
         let is_proven = |key: &Key| is_delivery(key) || change::is_told(key);
         let others = effects.writes.into_values().map(|write| match write {
-            Write::Put { record, .. } if !is_proven(&record.key) => Write::Put { record, expect: Expect::Anything },
+            Write::Put { record, .. } if !is_proven(&record.key) => {
+                Write::Put { record, expect: Expect::Anything }
+            }
             other => other,
         });
         let mut others: Vec<Write> = others.collect();
         if others.len() > OTHERS_MAX {
-            // Who needs whom is remembered first: it leads to nothing by itself, and a delivery that comes again writes it again.
+            // Who needs whom is remembered first: it leads to nothing by itself, and a delivery
+            // that comes again writes it again.
             let (needs, rest): (Vec<Write>, Vec<Write>) =
                 others.into_iter().partition(|write| change::is_need(write.key()));
             for some in needs.chunks(OTHERS_MAX) {
@@ -431,23 +465,26 @@ impl Intake {
         let mut without = others.clone();
         without.retain(|write| !is_delivery(write.key()));
         let stores_any = without.len() < others.len();
-        let plan = Commit { head: head.clone(), others, pokes: effects.pokes.clone(), due: due.clone() };
+        let plan =
+            Commit { head: head.clone(), others, pokes: effects.pokes.clone(), due: due.clone() };
         let mut saved = cell::commit_and_send(&self.ports, plan).await?;
         if saved == Saved::Stale && stores_any {
-            // Somebody else may have stored one of them since it was looked for; they are poked all the same.
+            // Somebody else may have stored one of them since it was looked for; they are poked all
+            // the same.
             let plan = Commit { head, others: without, pokes: effects.pokes, due };
             saved = cell::commit_and_send(&self.ports, plan).await?;
         }
         match saved {
             Saved::Yes(record) => Ok(record),
-            Saved::Stale => {
-                Err(LookError::Again("somebody else handles the same delivery, or news of the same change".to_owned()))
-            }
+            Saved::Stale => Err(LookError::Again(
+                "somebody else handles the same delivery, or news of the same change".to_owned(),
+            )),
         }
     }
 }
 
-/// Remembers a change while it is open, so that its end is looked for where nobody tells of it, and until that was told.
+/// Remembers a change while it is open, so that its end is looked for where nobody tells of it, and
+/// until that was told.
 fn remember_open(
     known: &open::Open,
     facts: &ChangeFacts,

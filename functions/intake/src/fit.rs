@@ -1,5 +1,6 @@
-//! Has what arrives at a queue fit into records: changes that need each other arrive together, all others may come one after the
-//! other; what is said of changes is shortened before anything is refused.
+//! Has what arrives at a queue fit into records: changes that need each other arrive together, all
+//! others may come one after the other; what is said of changes is shortened before anything is
+//! refused.
 
 use sluice_gate::item::cut;
 use sluice_gate::{Arrival, ArrivalKind, Candidate};
@@ -14,8 +15,7 @@ const TITLE_BYTES: usize = 80;
 const MESSAGE_BYTES: usize = 400;
 
 /// Why changes are refused that nothing makes fit.
-const TOO_LARGE: &str =
-    "it needs so many changes that need it in turn that a record cannot hold all of them; part them, or need fewer";
+const TOO_LARGE: &str = "it needs so many changes that need it in turn that a record cannot hold all of them; part them, or need fewer";
 
 /// Returns an arrival as records can hold it, in the order in which it is to be taken in.
 pub(crate) fn fit(arrival: &Arrival) -> Vec<Arrival> {
@@ -32,7 +32,11 @@ pub(crate) fn fit(arrival: &Arrival) -> Vec<Arrival> {
         }
     }
     let part = |(at, candidates): (usize, Vec<Candidate>)| Arrival {
-        id: if at == 0 { arrival.id.clone() } else { ArrivalId::derive(&[arrival.id.as_str(), &at.to_string()]) },
+        id: if at == 0 {
+            arrival.id.clone()
+        } else {
+            ArrivalId::derive(&[arrival.id.as_str(), &at.to_string()])
+        },
         // Arrivals are taken in by their time.
         at: arrival.at.plus_millis(at as u64),
         kind: ArrivalKind::Enqueue { candidates },
@@ -43,8 +47,9 @@ pub(crate) fn fit(arrival: &Arrival) -> Vec<Arrival> {
 
 /// Returns the shortest runs of candidates that no cycle crosses.
 fn blocks(candidates: &[Candidate]) -> Vec<Range<usize>> {
-    let last_of =
-        |candidate: &Candidate| candidates.iter().rposition(|other| candidate.cycle.contains(&other.change.key));
+    let last_of = |candidate: &Candidate| {
+        candidates.iter().rposition(|other| candidate.cycle.contains(&other.change.key))
+    };
     let (mut blocks, mut start, mut last) = (Vec::new(), 0, 0);
     for (at, candidate) in candidates.iter().enumerate() {
         last = last.max(last_of(candidate).unwrap_or(at));
@@ -56,8 +61,8 @@ fn blocks(candidates: &[Candidate]) -> Vec<Range<usize>> {
     blocks
 }
 
-/// Returns candidates with less said of them as far as they do not fit: first of what they need, then of themselves; those of
-/// which that is not enough are refused.
+/// Returns candidates with less said of them as far as they do not fit: first of what they need,
+/// then of themselves; those of which that is not enough are refused.
 fn shortened(candidates: &[Candidate]) -> Vec<Candidate> {
     let mut block = candidates.to_vec();
     if bytes(&block) <= ARRIVAL_BYTES_MAX {
@@ -94,7 +99,11 @@ mod tests {
     use sluice_model::{ProjectName, Timestamp};
 
     fn change(number: u64) -> ChangeRef {
-        let key = ChangeKey::change("github".into(), ProjectName::new("forge.test", "org/a-project"), number);
+        let key = ChangeKey::change(
+            "github".into(),
+            ProjectName::new("forge.test", "org/a-project"),
+            number,
+        );
         let head = "0123456789abcdef0123456789abcdef01234567";
         ChangeRef { key, branch: "main".into(), head: head.into(), patchset: head.to_owned() }
     }
@@ -117,7 +126,15 @@ mod tests {
     fn arrival(candidates: Vec<Candidate>) -> Arrival {
         let (id, event_id) = (ArrivalId::derive(&["one"]), "event".to_owned());
         let kind = ArrivalKind::Enqueue { candidates };
-        Arrival { id, at: Timestamp(1_000), event_id, layout: 1, by_operator: false, taken_up: false, kind }
+        Arrival {
+            id,
+            at: Timestamp(1_000),
+            event_id,
+            layout: 1,
+            by_operator: false,
+            taken_up: false,
+            kind,
+        }
     }
 
     fn candidates(arrival: &Arrival) -> &[Candidate] {
@@ -126,10 +143,15 @@ mod tests {
     }
 
     fn numbers(arrivals: &[Arrival]) -> Vec<u64> {
-        arrivals.iter().flat_map(candidates).filter_map(|candidate| candidate.change.key.number()).collect()
+        arrivals
+            .iter()
+            .flat_map(candidates)
+            .filter_map(|candidate| candidate.change.key.number())
+            .collect()
     }
 
-    /// Z6.5, Z6.7: what is said of ten changes that need each other is shortened, and nothing else of them is lost.
+    /// Z6.5, Z6.7: what is said of ten changes that need each other is shortened, and nothing else
+    /// of them is lost.
     #[test]
     fn a_cycle_with_long_descriptions_fits_into_one_arrival() {
         let whole = arrival((0..10).map(|number| candidate(number, 0..10, 0..10)).collect());
@@ -137,14 +159,19 @@ mod tests {
         assert_eq!((parts.len(), numbers(&parts)), (1, (0..10).collect::<Vec<_>>()));
         assert!(serde_json::to_string(&parts[0]).unwrap().len() < 60 << 10);
         let offered = candidates(&parts[0]);
-        assert!(offered.iter().all(|one| one.refused.is_none() && one.needs.len() == 9 && one.cycle.len() == 10));
+        assert!(
+            offered
+                .iter()
+                .all(|one| one.refused.is_none() && one.needs.len() == 9 && one.cycle.len() == 10)
+        );
         assert!(offered.iter().all(|one| !one.message.is_empty()));
     }
 
     /// Z6.5, Z6.7: a long chain comes in several arrivals, in its order, and no cycle is cut.
     #[test]
     fn a_chain_with_long_descriptions_comes_one_after_the_other() {
-        let mut all: Vec<Candidate> = (0..20).map(|number| candidate(number, 0..number, 0..0)).collect();
+        let mut all: Vec<Candidate> =
+            (0..20).map(|number| candidate(number, 0..number, 0..0)).collect();
         all.insert(12, candidate(30, 0..12, 30..32));
         all.insert(14, candidate(31, 0..12, 30..32));
         let before: Vec<u64> = all.iter().filter_map(|one| one.change.key.number()).collect();
@@ -153,7 +180,9 @@ mod tests {
         assert_eq!(numbers(&parts), before);
         assert!(parts.iter().all(|part| serde_json::to_string(part).unwrap().len() < 60 << 10));
         assert!(parts.windows(2).all(|two| two[0].at < two[1].at && two[0].id != two[1].id));
-        let of_cycle = |part: &&Arrival| numbers(std::slice::from_ref(*part)).iter().any(|number| *number >= 30);
+        let of_cycle = |part: &&Arrival| {
+            numbers(std::slice::from_ref(*part)).iter().any(|number| *number >= 30)
+        };
         assert_eq!(parts.iter().filter(of_cycle).count(), 1, "a cycle arrives as a whole");
     }
 
@@ -163,6 +192,9 @@ mod tests {
         let whole = arrival((0..10).map(|number| candidate(number, 0..40, 0..10)).collect());
         let parts = fit(&whole);
         let offered = candidates(&parts[0]);
-        assert!(offered.len() == 10 && offered.iter().all(|one| one.refused.as_deref() == Some(TOO_LARGE)));
+        assert!(
+            offered.len() == 10
+                && offered.iter().all(|one| one.refused.as_deref() == Some(TOO_LARGE))
+        );
     }
 }

@@ -1,7 +1,8 @@
-//! What is asked of images: an item for the branch that defines them, in each pipeline that such an event starts.
+//! What is asked of images: an item for the branch that defines them, in each pipeline that such an
+//! event starts.
 //!
-//! Whoever asks says which images; only their jobs run (L1.1). The same that is asked for again while its item stands in a queue is
-//! that item.
+//! Whoever asks says which images; only their jobs run (L1.1). The same that is asked for again
+//! while its item stands in a queue is that item.
 
 use crate::Intake;
 use crate::before::Order;
@@ -28,7 +29,8 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Intake {
-    /// Offers the branch that defines images to the pipelines that are started by what is asked of them.
+    /// Offers the branch that defines images to the pipelines that are started by what is asked of
+    /// them.
     pub(crate) async fn asked_of_images(
         &self,
         id: &DeliveryId,
@@ -39,7 +41,9 @@ impl Intake {
     ) -> Result<Outcome, LookError> {
         let (what_word, count) = (what.as_str(), images.names.len());
         if !(1..=IMAGES_MAX).contains(&count) {
-            let why = format!("{what_word} of {count} images: an event names at least one, and {IMAGES_MAX} at most");
+            let why = format!(
+                "{what_word} of {count} images: an event names at least one, and {IMAGES_MAX} at most"
+            );
             return Ok(Outcome::Fails(why));
         }
         let known = self.tenants_with(&event.project, Order::InTurn, &[]).await?;
@@ -74,6 +78,9 @@ impl Intake {
                 "of the pipelines of tenant {tenant} that {project} takes part in none has {what_word} among its triggers (`zuul: [{{event: {what_word}}}]`)"
             ));
         }
-        Ok(Outcome::Fails(format!("{images} of {project} starts nothing by {what_word}: {}", refused.join("; "))))
+        Ok(Outcome::Fails(format!(
+            "{images} of {project} starts nothing by {what_word}: {}",
+            refused.join("; ")
+        )))
     }
 }

@@ -1,7 +1,14 @@
-//! Intake: a delivery becomes the change as it is now, and the change reaches the queues that it concerns.
+//! Intake: a delivery becomes the change as it is now, and the change reaches the queues that it
+//! concerns.
 //!
-//! [`deliver`] is the story; [`before`] reads what was known before, in one call where it can; [`route`] says which pipelines of which tenants are concerned; [`needs`] resolves what a change
-//! depends on, [`mates`] brings in what needs it in turn, [`fit`] has it fit into records; [`commits`] finds the changes that a status is about; [`refs`] is the same for branches and tags that moved; [`early`] keeps what came before the configuration that it belongs to; [`schedule`] looks at timers; [`operators`] and [`zuul`] bring what people and other queues started, [`images`] what is asked of images; [`own`] knows what we said ourselves; [`sweep`], [`lost`] and [`over`] mend what no webhook told, [`attributes`] knows what of a change was told.
+//! [`deliver`] is the story; [`before`] reads what was known before, in one call where it can;
+//! [`route`] says which pipelines of which tenants are concerned; [`needs`] resolves what a change
+//! depends on, [`mates`] brings in what needs it in turn, [`fit`] has it fit into records;
+//! [`commits`] finds the changes that a status is about; [`refs`] is the same for branches and tags
+//! that moved; [`early`] keeps what came before the configuration that it belongs to; [`schedule`]
+//! looks at timers; [`operators`] and [`zuul`] bring what people and other queues started,
+//! [`images`] what is asked of images; [`own`] knows what we said ourselves; [`sweep`], [`lost`]
+//! and [`over`] mend what no webhook told, [`attributes`] knows what of a change was told.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod attributes;
@@ -49,7 +56,13 @@ pub struct Intake {
 impl Intake {
     /// Makes an intake that reads these forges.
     pub fn new(ports: Ports, forges: BTreeMap<ConnectionName, Arc<dyn Forge>>) -> Self {
-        Self { ports, layouts: Layouts::default(), tenants: Tenants::default(), gone: Gone::default(), forges }
+        Self {
+            ports,
+            layouts: Layouts::default(),
+            tenants: Tenants::default(),
+            gone: Gone::default(),
+            forges,
+        }
     }
 
     fn forge(&self, connection: &ConnectionName) -> Result<&Arc<dyn Forge>, LookError> {
@@ -60,17 +73,25 @@ impl Intake {
         })
     }
 
-    /// Returns the forge of a connection; the inner error says that there is none any more, which is final. A connection that is
-    /// stored and not known here yet comes again, and so does one of which nobody can tell.
-    async fn forge_if_any(&self, connection: &ConnectionName) -> Result<Result<&Arc<dyn Forge>, String>, LookError> {
+    /// Returns the forge of a connection; the inner error says that there is none any more, which
+    /// is final. A connection that is stored and not known here yet comes again, and so does one of
+    /// which nobody can tell.
+    async fn forge_if_any(
+        &self,
+        connection: &ConnectionName,
+    ) -> Result<Result<&Arc<dyn Forge>, String>, LookError> {
         if let Some(forge) = self.forges.get(connection) {
             return Ok(Ok(forge));
         }
         let stored = connection::load(&self.ports).await?;
         match stored.0.get(connection) {
             Some(stored) if stored.is_asked() => self.forge(connection).map(Ok),
-            Some(_) => Ok(Err(format!("the connection {connection} leads to no forge that could be asked"))),
-            None => Ok(Err(format!("the connection {connection} was removed; nobody can be asked any more"))),
+            Some(_) => Ok(Err(format!(
+                "the connection {connection} leads to no forge that could be asked"
+            ))),
+            None => Ok(Err(format!(
+                "the connection {connection} was removed; nobody can be asked any more"
+            ))),
         }
     }
 }

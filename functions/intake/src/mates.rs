@@ -1,5 +1,6 @@
-//! Changes that need each other in pipelines where each change has a queue of its own: the event of one has all of them tested, as one
-//! where all of them may enter, and otherwise each that may by itself.
+//! Changes that need each other in pipelines where each change has a queue of its own: the event of
+//! one has all of them tested, as one where all of them may enter, and otherwise each that may by
+//! itself.
 
 use crate::Intake;
 use crate::deliver::Effects;
@@ -18,8 +19,9 @@ use sluice_runtime::batch::LookError;
 use std::collections::BTreeSet;
 
 impl Intake {
-    /// Returns a change with those that it needs and that need it in turn, in the order in which they land, where a pipeline tests them as
-    /// one (Z6.5); `None` where there are none, and where one of them may not enter.
+    /// Returns a change with those that it needs and that need it in turn, in the order in which
+    /// they land, where a pipeline tests them as one (Z6.5); `None` where there are none, and where
+    /// one of them may not enter.
     pub(crate) async fn together(
         &self,
         own: &Candidate,
@@ -38,7 +40,9 @@ impl Intake {
                 all.push(own.clone());
                 continue;
             }
-            let Some((_, mate)) = self.mate(key, (live, pipeline), seen).await? else { return Ok(None) };
+            let Some((_, mate)) = self.mate(key, (live, pipeline), seen).await? else {
+                return Ok(None);
+            };
             // What one delivery reads is bounded, so that of one less may be known.
             let tied: BTreeSet<&ChangeKey> = mate.mates.iter().chain([key]).collect();
             if tied != cycle.iter().collect() {
@@ -53,12 +57,13 @@ impl Intake {
         Ok(Some(all))
     }
 
-    /// Offers those that a change needs, and that need it, to a pipeline that it was offered to by `arrival`, each to its own queue, where
-    /// they do not arrive with it. What of them stands there already, tested on the same, stays as it is. As much is told of them as of
-    /// the one whose event it is.
+    /// Offers those that a change needs, and that need it, to a pipeline that it was offered to by
+    /// `arrival`, each to its own queue, where they do not arrive with it. What of them stands
+    /// there already, tested on the same, stays as it is. As much is told of them as of the one
+    /// whose event it is.
     ///
-    /// Where changes land none enters by the event of another one: what lands was asked for itself. In a dependent pipeline they
-    /// arrive together ([`Intake::candidates`]).
+    /// Where changes land none enters by the event of another one: what lands was asked for itself.
+    /// In a dependent pipeline they arrive together ([`Intake::candidates`]).
     pub(crate) async fn offer_mates(
         &self,
         (id, asker, arrival): (&DeliveryId, Asker, &Arrival),
@@ -82,10 +87,15 @@ impl Intake {
             let place = |mate: &Candidate| in_words(live, pipeline, &mate.change);
             if let Some(mate) = arrived.iter().find(|mate| mate.change.key == key) {
                 let place = place(mate);
-                effects.tell(format!("{} may enter {place}: as one with {}", mate.change, facts.change));
+                effects.tell(format!(
+                    "{} may enter {place}: as one with {}",
+                    mate.change, facts.change
+                ));
                 continue;
             }
-            let Some((mate, candidate)) = self.mate(&key, (live, pipeline), seen).await? else { continue };
+            let Some((mate, candidate)) = self.mate(&key, (live, pipeline), seen).await? else {
+                continue;
+            };
             if effects.is_full() {
                 // Its own events have it tested.
                 tracing::warn!(change = %mate.change, pipeline = %pipeline.name, "not offered: one commit has no place for it");
@@ -96,13 +106,18 @@ impl Intake {
             let candidates = told_of(vec![candidate], &mate.change, asker.detail());
             let kind = ArrivalKind::Enqueue { candidates };
             let arrival = self.arrival(id, live, &queue, &mate.change, kind);
-            effects.arrive(&queue, &Arrival { by_operator: asker == Asker::Operator, ..arrival })?;
-            effects.tell(format!("{} may enter {place}: it and {} need each other", mate.change, facts.change));
+            effects
+                .arrive(&queue, &Arrival { by_operator: asker == Asker::Operator, ..arrival })?;
+            effects.tell(format!(
+                "{} may enter {place}: it and {} need each other",
+                mate.change, facts.change
+            ));
         }
         Ok(())
     }
 
-    /// Returns one of those that a change needs and that need it, as it is offered with that, where it may enter the pipeline.
+    /// Returns one of those that a change needs and that need it, as it is offered with that, where
+    /// it may enter the pipeline.
     async fn mate(
         &self,
         key: &ChangeKey,
@@ -121,7 +136,9 @@ impl Intake {
         }
         let candidate = self.offered(&mate, live, pipeline, seen).await?;
         // Of a refusal those are told that were asked for.
-        Ok(candidate.filter(|candidate| candidate.refused.is_none()).map(|candidate| (mate, candidate)))
+        Ok(candidate
+            .filter(|candidate| candidate.refused.is_none())
+            .map(|candidate| (mate, candidate)))
     }
 }
 
@@ -130,11 +147,14 @@ fn is_each_alone(pipeline: &Pipeline) -> bool {
     pipeline.manager == Manager::Independent && !lands_in(pipeline)
 }
 
-/// Returns where an arrival of a change is to go: to the change's `own` queue, or, of those that need each other where each has one, to
-/// that of the first of them by its key, whichever was asked for.
+/// Returns where an arrival of a change is to go: to the change's `own` queue, or, of those that
+/// need each other where each has one, to that of the first of them by its key, whichever was asked
+/// for.
 pub(crate) fn home_of(arrival: &Arrival, pipeline: &Pipeline, own: &QueueKey) -> QueueKey {
     let first = match &arrival.kind {
-        ArrivalKind::Enqueue { candidates } if is_each_alone(pipeline) => candidates.last().and_then(Candidate::host),
+        ArrivalKind::Enqueue { candidates } if is_each_alone(pipeline) => {
+            candidates.last().and_then(Candidate::host)
+        }
         _ => None,
     };
     first.map_or_else(|| own.clone(), |first| QueueKey { queue: own_queue(first), ..own.clone() })

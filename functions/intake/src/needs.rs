@@ -1,9 +1,12 @@
-//! What a change depends on, all the way down: open changes in the order they have to stand, or why that cannot be had (Z6.5).
+//! What a change depends on, all the way down: open changes in the order they have to stand, or why
+//! that cannot be had (Z6.5).
 //!
-//! Changes may need each other; whether they may do so where they are to be queued is asked for each pipeline ([`Needs::refusal`]).
+//! Changes may need each other; whether they may do so where they are to be queued is asked for
+//! each pipeline ([`Needs::refusal`]).
 //!
-//! A tenant's changes depend on its own projects only. What lies outside of it is never tested, shown or followed further:
-//! the forge's token may read repositories that whoever wrote the `Depends-On` may not (Z2.1, D05).
+//! A tenant's changes depend on its own projects only. What lies outside of it is never tested,
+//! shown or followed further: the forge's token may read repositories that whoever wrote the
+//! `Depends-On` may not (Z2.1, D05).
 
 use crate::{Intake, again};
 use sluice_config::layout::Layout;
@@ -27,7 +30,8 @@ pub(crate) const NEEDS_MAX: usize = 20;
 /// The most changes that one delivery reads from forges besides its own; a look has 30 seconds.
 const READS_MAX: usize = 30;
 
-/// Bytes of the paths of a merged change that go along with it; jobs of one with more run whatever they match.
+/// Bytes of the paths of a merged change that go along with it; jobs of one with more run whatever
+/// they match.
 const FILES_BYTES_MAX: usize = 8_000;
 
 /// Characters of the description of a change that another one needs.
@@ -48,7 +52,8 @@ pub(crate) struct Needs {
     pub(crate) refused: Option<String>,
     /// Whether nobody is told of a refusal: more changes are needed than the tenant looks at.
     pub(crate) is_ignored: bool,
-    /// Some of the addresses that the change itself names and that no connection leads to: as in Zuul they are not waited for.
+    /// Some of the addresses that the change itself names and that no connection leads to: as in
+    /// Zuul they are not waited for.
     unfollowed: Vec<String>,
     direct: Vec<ChangeKey>,
     /// Which change names which, as far as both are open.
@@ -63,17 +68,24 @@ impl Needs {
         &self.direct
     }
 
-    /// Returns the changes that `key` needs and that need it, itself among them, in the order in which they land, which is the same
-    /// whichever of them is asked for; none where it is in no cycle.
+    /// Returns the changes that `key` needs and that need it, itself among them, in the order in
+    /// which they land, which is the same whichever of them is asked for; none where it is in no
+    /// cycle.
     pub(crate) fn cycle_of(&self, key: &ChangeKey) -> Vec<ChangeKey> {
         let forth = reached(key, &self.named, |(from, to)| (from, to));
         let back = reached(key, &self.named, |(from, to)| (to, from));
         landing_order(forth.intersection(&back).cloned().collect(), &self.parents)
     }
 
-    /// Returns why the change may not be tested in a pipeline, if so: for what it needs itself, because that is of a connection of
-    /// which the pipeline takes nothing, or because a queue there forbids a cycle that is met (D04, D11). That text is Zuul's.
-    pub(crate) fn refusal(&self, own: &ChangeRef, layout: &Layout, pipeline: &Pipeline) -> Option<String> {
+    /// Returns why the change may not be tested in a pipeline, if so: for what it needs itself,
+    /// because that is of a connection of which the pipeline takes nothing, or because a queue
+    /// there forbids a cycle that is met (D04, D11). That text is Zuul's.
+    pub(crate) fn refusal(
+        &self,
+        own: &ChangeRef,
+        layout: &Layout,
+        pipeline: &Pipeline,
+    ) -> Option<String> {
         if self.refused.is_some() {
             return self.refused.clone();
         }
@@ -157,7 +169,8 @@ impl Seen {
 }
 
 impl Intake {
-    /// Follows `Depends-On` from `facts` within a tenant. Asks the forges; refusals are part of the answer.
+    /// Follows `Depends-On` from `facts` within a tenant. Asks the forges; refusals are part of the
+    /// answer.
     pub(crate) async fn needs_of(
         &self,
         facts: &ChangeFacts,
@@ -171,7 +184,11 @@ impl Intake {
     }
 
     /// Returns what the event's sender may do in its repository.
-    pub(crate) async fn may(&self, event: &ForgeEvent, seen: &mut Seen) -> Result<Permission, LookError> {
+    pub(crate) async fn may(
+        &self,
+        event: &ForgeEvent,
+        seen: &mut Seen,
+    ) -> Result<Permission, LookError> {
         if let Some(may) = seen.may {
             return Ok(may);
         }
@@ -192,7 +209,11 @@ impl Intake {
     }
 
     /// Returns a change as its forge has it; `None` where the forge does not know it.
-    pub(crate) async fn read(&self, key: &ChangeKey, seen: &mut Seen) -> Result<Option<ChangeFacts>, LookError> {
+    pub(crate) async fn read(
+        &self,
+        key: &ChangeKey,
+        seen: &mut Seen,
+    ) -> Result<Option<ChangeFacts>, LookError> {
         if let Some(known) = seen.changes.get(key) {
             return Ok(known.clone());
         }
@@ -209,8 +230,9 @@ impl Intake {
         Ok(facts)
     }
 
-    /// Returns what a change needs by its commits, its message, and its topic where a queue of its project wants that, in this
-    /// order; where that cannot be told of one of them, why. What of its message is `strange` is left out.
+    /// Returns what a change needs by its commits, its message, and its topic where a queue of its
+    /// project wants that, in this order; where that cannot be told of one of them, why. What of
+    /// its message is `strange` is left out.
     async fn named_by(
         &self,
         facts: &ChangeFacts,
@@ -220,7 +242,10 @@ impl Intake {
     ) -> Result<Vec<Result<ChangeKey, String>>, LookError> {
         let at = |url: &String| {
             self.change_at(url, layout).ok_or_else(|| {
-                format!("it depends on {}, which is no change of a forge that is configured here", cut_address(url))
+                format!(
+                    "it depends on {}, which is no change of a forge that is configured here",
+                    cut_address(url)
+                )
             })
         };
         let mut named: Vec<_> = facts.parents.iter().cloned().map(Ok).collect();
@@ -242,8 +267,8 @@ impl Intake {
         Ok(named)
     }
 
-    /// Returns the open changes of a topic, which are asked for once; the inner error says why nobody can tell. A forge that cannot be
-    /// asked now is asked again.
+    /// Returns the open changes of a topic, which are asked for once; the inner error says why
+    /// nobody can tell. A forge that cannot be asked now is asked again.
     async fn of_topic(
         &self,
         connection: &ConnectionName,
@@ -259,15 +284,15 @@ impl Intake {
                 seen.topics.insert(of, mates.clone());
                 Ok(Ok(mates))
             }
-            Err(error) if error.verdict() == Verdict::Final => {
-                Ok(Err(format!("it depends on the changes of its topic, and those are not known: {error}")))
-            }
+            Err(error) if error.verdict() == Verdict::Final => Ok(Err(format!(
+                "it depends on the changes of its topic, and those are not known: {error}"
+            ))),
             Err(error) => Err(again(error)),
         }
     }
 
-    /// Returns the change that an address is the page of. Where several connections lead to its host, it is the one by which the
-    /// tenant has the project, if it has it at all.
+    /// Returns the change that an address is the page of. Where several connections lead to its
+    /// host, it is the one by which the tenant has the project, if it has it at all.
     fn change_at(&self, url: &str, layout: &Layout) -> Option<ChangeKey> {
         let mut fitting = self.forges.values().filter_map(|forge| forge.change_at(url));
         let first = fitting.next()?;
@@ -287,16 +312,27 @@ impl Intake {
     ) -> Result<(), LookError> {
         if names_too_many(&facts.depends_on) {
             let is_own = path.is_empty();
-            let who = if is_own { "it".to_owned() } else { format!("it depends on {}, which", facts.change.key) };
-            needs.refused = Some(format!("{who} names more than {DEPENDENCIES_MAX} addresses in lines Depends-On"));
+            let who = if is_own {
+                "it".to_owned()
+            } else {
+                format!("it depends on {}, which", facts.change.key)
+            };
+            needs.refused = Some(format!(
+                "{who} names more than {DEPENDENCIES_MAX} addresses in lines Depends-On"
+            ));
             return Ok(());
         }
         path.push(facts.change.key.clone());
-        needs.parents.extend(facts.parents.iter().map(|below| (facts.change.key.clone(), below.clone())));
-        // Nobody can be asked about what is on a host that no connection leads to: it is not waited for.
-        let strange = connection::strange(&self.ports, no_changes(&self.forges, &facts.depends_on)).await?;
+        needs
+            .parents
+            .extend(facts.parents.iter().map(|below| (facts.change.key.clone(), below.clone())));
+        // Nobody can be asked about what is on a host that no connection leads to: it is not waited
+        // for.
+        let strange =
+            connection::strange(&self.ports, no_changes(&self.forges, &facts.depends_on)).await?;
         if path.len() == 1 {
-            needs.unfollowed = strange.iter().take(UNFOLLOWED_MAX).map(|url| cut_address(url)).collect();
+            needs.unfollowed =
+                strange.iter().take(UNFOLLOWED_MAX).map(|url| cut_address(url)).collect();
         }
         for key in self.named_by(facts, &strange, layout, seen).await? {
             let key = match key {
@@ -316,14 +352,17 @@ impl Intake {
                 continue;
             }
             if seen.is_full() && !seen.changes.contains_key(&key) {
-                needs.refused = Some(format!("finding out what it depends on takes reading over {READS_MAX} changes"));
+                needs.refused = Some(format!(
+                    "finding out what it depends on takes reading over {READS_MAX} changes"
+                ));
                 break;
             }
             let needed = self.read(&key, seen).await?;
             if needed.as_ref().is_some_and(|needed| needed.status == ChangeStatus::Merged) {
                 continue;
             }
-            // Said before anything else: whether there is such a change is the business of those who may see its project.
+            // Said before anything else: whether there is such a change is the business of those
+            // who may see its project.
             if !is_inside(layout, &key) {
                 needs.refused = Some(format!(
                     "it depends on {key}, a change of a project outside of this tenant, and waits until that is merged"
@@ -335,14 +374,17 @@ impl Intake {
                 break;
             };
             if needed.status == ChangeStatus::Closed {
-                needs.refused = Some(format!("it depends on {key}, which was closed without being merged"));
+                needs.refused =
+                    Some(format!("it depends on {key}, which was closed without being merged"));
                 break;
             }
             needs.named.push((facts.change.key.clone(), key.clone()));
             needs.direct.extend((path.len() == 1).then_some(key));
             let together = needs.open.len() + path.len();
             if layout.tenant().max_dependencies.is_some_and(|most| together > most as usize) {
-                needs.refused = Some("it depends on more open changes than the tenant's max-dependencies".to_owned());
+                needs.refused = Some(
+                    "it depends on more open changes than the tenant's max-dependencies".to_owned(),
+                );
                 needs.is_ignored = true;
                 break;
             }
@@ -366,24 +408,41 @@ fn cut_address(url: &str) -> String {
     url.chars().take(URL_CHARS_MAX).collect()
 }
 
-/// Returns why no pipeline of a tenant takes a change or ref that a connection tells of, if so: the tenant has the project by another
-/// one to the same host. Nothing that the tenant asks of changes is asked of those that are known by this one.
-pub(crate) fn stranger(live: &Live, (connection, project): (&ConnectionName, &ProjectName)) -> Option<String> {
+/// Returns why no pipeline of a tenant takes a change or ref that a connection tells of, if so: the
+/// tenant has the project by another one to the same host. Nothing that the tenant asks of changes
+/// is asked of those that are known by this one.
+pub(crate) fn stranger(
+    live: &Live,
+    (connection, project): (&ConnectionName, &ProjectName),
+) -> Option<String> {
     let by = &live.layout.tenant().project(project)?.connection;
     let tenant = &live.tenant.name;
-    (by != connection)
-        .then(|| format!("tenant {tenant} has {project} by the connection {by}, and {connection} tells of it"))
+    (by != connection).then(|| {
+        format!(
+            "tenant {tenant} has {project} by the connection {by}, and {connection} tells of it"
+        )
+    })
 }
 
-/// Returns whether a change is one of a tenant's project, by the connection that the tenant has the project from.
+/// Returns whether a change is one of a tenant's project, by the connection that the tenant has the
+/// project from.
 pub(crate) fn is_inside(layout: &Layout, change: &ChangeKey) -> bool {
-    layout.tenant().project(&change.project).is_some_and(|project| project.connection == change.connection)
+    layout
+        .tenant()
+        .project(&change.project)
+        .is_some_and(|project| project.connection == change.connection)
 }
 
-/// Returns a change as it is offered to a queue. One that is refused is shown without what it needs. In a dependent pipeline it says
-/// which changes are tested and landed together with it; elsewhere it says which of what it needs need it in turn, and whether they
-/// are tested as one is decided with all of them at hand ([`crate::mates`]).
-pub(crate) fn candidate(facts: &ChangeFacts, needs: &Needs, refused: Option<String>, pipeline: &Pipeline) -> Candidate {
+/// Returns a change as it is offered to a queue. One that is refused is shown without what it
+/// needs. In a dependent pipeline it says which changes are tested and landed together with it;
+/// elsewhere it says which of what it needs need it in turn, and whether they are tested as one is
+/// decided with all of them at hand ([`crate::mates`]).
+pub(crate) fn candidate(
+    facts: &ChangeFacts,
+    needs: &Needs,
+    refused: Option<String>,
+    pipeline: &Pipeline,
+) -> Candidate {
     let below = if refused.is_some() { &[] } else { needs.open.as_slice() };
     let own = &facts.change.key;
     let tied = if refused.is_some() { Vec::new() } else { needs.cycle_of(own) };
@@ -391,10 +450,16 @@ pub(crate) fn candidate(facts: &ChangeFacts, needs: &Needs, refused: Option<Stri
         Manager::Dependent => (tied, Vec::new()),
         _ => (Vec::new(), tied.into_iter().filter(|key| key != own).collect()),
     };
-    // What stands ahead in the queue says of itself what is to be said; jobs are told of all changes of a cycle by its first.
-    let is_told = |need: &ChangeFacts| pipeline.manager != Manager::Dependent || cycle.contains(&need.change.key);
+    // What stands ahead in the queue says of itself what is to be said; jobs are told of all
+    // changes of a cycle by its first.
+    let is_told = |need: &ChangeFacts| {
+        pipeline.manager != Manager::Dependent || cycle.contains(&need.change.key)
+    };
     Candidate {
-        needs: below.iter().map(|need| alone(need, if is_told(need) { NEED_MESSAGE_CHARS } else { 0 })).collect(),
+        needs: below
+            .iter()
+            .map(|need| alone(need, if is_told(need) { NEED_MESSAGE_CHARS } else { 0 }))
+            .collect(),
         cycle,
         mates,
         unfollowed: needs.unfollowed.clone(),
@@ -405,7 +470,10 @@ pub(crate) fn candidate(facts: &ChangeFacts, needs: &Needs, refused: Option<Stri
 
 /// Returns the paths that a change touches, unless they are too many to carry along.
 fn few_files(facts: &ChangeFacts) -> Option<Vec<String>> {
-    facts.files.clone().filter(|files| files.iter().map(String::len).sum::<usize>() <= FILES_BYTES_MAX)
+    facts
+        .files
+        .clone()
+        .filter(|files| files.iter().map(String::len).sum::<usize>() <= FILES_BYTES_MAX)
 }
 
 fn alone(facts: &ChangeFacts, message_chars: usize) -> Candidate {
@@ -421,7 +489,8 @@ fn alone(facts: &ChangeFacts, message_chars: usize) -> Candidate {
         mates: Vec::new(),
         unfollowed: Vec::new(),
         refused: None,
-        merged: (facts.status == ChangeStatus::Merged).then(|| InBranch { files: few_files(facts) }),
+        merged: (facts.status == ChangeStatus::Merged)
+            .then(|| InBranch { files: few_files(facts) }),
         moved_from: None,
         as_of: facts.updated_at,
         moved_on: None,

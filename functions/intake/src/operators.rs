@@ -1,6 +1,8 @@
-//! Operators' words that need a forge: a change or a ref goes into a pipeline, as if an event had put it there.
+//! Operators' words that need a forge: a change or a ref goes into a pipeline, as if an event had
+//! put it there.
 //!
-//! Triggers are not asked, and what is held back of events does not hold it back; what the pipeline requires counts as always.
+//! Triggers are not asked, and what is held back of events does not hold it back; what the pipeline
+//! requires counts as always.
 
 use crate::Intake;
 use crate::before::Order;
@@ -26,7 +28,8 @@ use sluice_runtime::batch::LookError;
 pub(crate) enum Asker {
     /// An operator: it enters also while events are paused or discarded.
     Operator,
-    /// What a trigger takes, an event or something that happened in another queue, and so much is told of what enters by it.
+    /// What a trigger takes, an event or something that happened in another queue, and so much is
+    /// told of what enters by it.
     Event(Detail),
 }
 
@@ -52,7 +55,11 @@ impl Intake {
     ) -> Result<Outcome, LookError> {
         let change = &facts.change;
         if head.is_some_and(|head| !change.head.as_str().starts_with(head.as_str())) {
-            return Ok(Outcome::Fails(format!("{} is at {} by now", change.key, change.head.short())));
+            return Ok(Outcome::Fails(format!(
+                "{} is at {} by now",
+                change.key,
+                change.head.short()
+            )));
         }
         let before = self.before(facts).await?;
         match self.turn(&before.tenants, &before.damaged, tenant, &change.key.project, since) {
@@ -66,13 +73,17 @@ impl Intake {
             Err(why) => return Ok(Outcome::Fails(why)),
         };
         let mut seen = Seen::knowing(facts, before.is_needed, before.moment(facts));
-        match self.offer((id, Asker::Operator), facts, live, pipeline, &mut seen, &mut effects).await? {
+        match self
+            .offer((id, Asker::Operator), facts, live, pipeline, &mut seen, &mut effects)
+            .await?
+        {
             Some(why) => Ok(Outcome::Fails(why)),
             None => Ok(Outcome::Leads(effects)),
         }
     }
 
-    /// Offers a change to a pipeline whatever its triggers say. Returns why it does not take it, if so.
+    /// Offers a change to a pipeline whatever its triggers say. Returns why it does not take it, if
+    /// so.
     pub(crate) async fn offer(
         &self,
         (id, asker): (&DeliveryId, Asker),
@@ -85,18 +96,30 @@ impl Intake {
         let change = &facts.change;
         let is_open = facts.status == ChangeStatus::Open;
         let refusal =
-            stranger(live, (&change.key.connection, &change.key.project)).or_else(|| match pipeline.manager {
-                Manager::Dependent if !is_open => Some("the change is no longer open".to_owned()),
-                // Whatever entered is asked the same before it lands.
-                Manager::Dependent if facts.submittable == Some(false) => Some(filter::NOT_SUBMITTABLE.to_owned()),
-                _ => filter::refusal(pipeline, facts, self.ports.clock.now()),
-            });
+            stranger(live, (&change.key.connection, &change.key.project)).or_else(
+                || match pipeline.manager {
+                    Manager::Dependent if !is_open => {
+                        Some("the change is no longer open".to_owned())
+                    }
+                    // Whatever entered is asked the same before it lands.
+                    Manager::Dependent if facts.submittable == Some(false) => {
+                        Some(filter::NOT_SUBMITTABLE.to_owned())
+                    }
+                    _ => filter::refusal(pipeline, facts, self.ports.clock.now()),
+                },
+            );
         if let Some(why) = refusal {
             return Ok(Some(format!("{change} is not enqueued: {why}")));
         }
-        let needs = if is_open { self.needs_of(facts, &live.layout, seen).await? } else { Needs::default() };
+        let needs = if is_open {
+            self.needs_of(facts, &live.layout, seen).await?
+        } else {
+            Needs::default()
+        };
         // Who asked is told, unlike whoever sent an event.
-        if let Some(why) = needs.refused.as_ref().filter(|_| needs.is_ignored && !ignores_dependencies(pipeline)) {
+        if let Some(why) =
+            needs.refused.as_ref().filter(|_| needs.is_ignored && !ignores_dependencies(pipeline))
+        {
             return Ok(Some(format!("{change} is not enqueued: {why}")));
         }
         let queue = queue_key(live, pipeline, change);
@@ -135,7 +158,8 @@ impl Intake {
             Err(why) => return Ok(Outcome::Fails(why)),
         };
         let refusal = stranger(live, (&event.connection, &event.project));
-        if let Some(why) = refusal.or_else(|| filter::refusal_of_refs(pipeline, &event.connection)) {
+        if let Some(why) = refusal.or_else(|| filter::refusal_of_refs(pipeline, &event.connection))
+        {
             return Ok(Outcome::Fails(format!("{} is not enqueued: {why}", moved.git_ref)));
         }
         if let Some(forge) = self.forges.get(&event.connection).filter(|_| !moved.is_deleted()) {
@@ -145,13 +169,18 @@ impl Intake {
                 Err(error) => return final_or_again(error),
             }
         }
-        // Without any commit it is tested where it is when its turn comes; nobody can tell that of a tag.
+        // Without any commit it is tested where it is when its turn comes; nobody can tell that of
+        // a tag.
         let read = match (&moved.newrev, &moved.oldrev, moved.branch()) {
-            (None, None, Some(_)) => {
-                Read::Confirmed(ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved.clone()), None)
-            }
+            (None, None, Some(_)) => Read::Confirmed(
+                ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved.clone()),
+                None,
+            ),
             (None, None, None) => {
-                return Ok(Outcome::Fails(format!("say by --newrev which commit {} is at", moved.git_ref)));
+                return Ok(Outcome::Fails(format!(
+                    "say by --newrev which commit {} is at",
+                    moved.git_ref
+                )));
             }
             _ => self.read_ref(event, moved).await?,
         };
@@ -173,7 +202,10 @@ fn no_such_ref(project: &ProjectName, moved: &RefMove) -> String {
         (None, Some(tag)) => (format!("tag {tag}"), "git ls-remote --tags"),
         (None, None) => (format!("ref {}", moved.git_ref), "git ls-remote"),
     };
-    format!("{} has no {what}; `{list}` lists what is there (a tag is written refs/tags/NAME)", project.name())
+    format!(
+        "{} has no {what}; `{list}` lists what is there (a tag is written refs/tags/NAME)",
+        project.name()
+    )
 }
 
 /// Returns the pipeline that is named, if the tenant has it and knows the project.
@@ -184,7 +216,19 @@ fn found<'a>(
     project: &ProjectName,
 ) -> Result<(&'a Live, &'a Pipeline), String> {
     let live = live.ok_or_else(|| format!("tenant {tenant} does not know {project}"))?;
-    let known = || live.layout.pipelines().iter().map(|pipeline| pipeline.name.as_str()).collect::<Vec<_>>().join(", ");
+    let known = || {
+        live.layout
+            .pipelines()
+            .iter()
+            .map(|pipeline| pipeline.name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     let pipeline = live.layout.pipeline(name.as_str());
-    Ok((live, pipeline.ok_or_else(|| format!("tenant {tenant} has no pipeline {name}; it has: {}", known()))?))
+    Ok((
+        live,
+        pipeline.ok_or_else(|| {
+            format!("tenant {tenant} has no pipeline {name}; it has: {}", known())
+        })?,
+    ))
 }

@@ -1,7 +1,9 @@
-//! Changes that are over, or open again: what their events say of it, and those of which nobody said so.
+//! Changes that are over, or open again: what their events say of it, and those of which nobody
+//! said so.
 //!
-//! A forge lists open changes only. What is known here as open ([`Open`]) and is not listed was closed or merged, or the listing is
-//! late, or has no place for it: the change itself says which. Whatever tests or awaits such a change would do so for ever.
+//! A forge lists open changes only. What is known here as open ([`Open`]) and is not listed was
+//! closed or merged, or the listing is late, or has no place for it: the change itself says which.
+//! Whatever tests or awaits such a change would do so for ever.
 
 use crate::attributes::Asks;
 use crate::deliver::Effects;
@@ -37,8 +39,9 @@ pub(crate) enum Says {
 }
 
 impl Intake {
-    /// Makes up for each change that is known to be open, and is over, and of which nobody told that. `listed` are the open changes of
-    /// the project, each with what was told of it, and `known` those that are known to be open.
+    /// Makes up for each change that is known to be open, and is over, and of which nobody told
+    /// that. `listed` are the open changes of the project, each with what was told of it, and
+    /// `known` those that are known to be open.
     pub(crate) async fn find_over(
         &self,
         event: &ForgeEvent,
@@ -49,10 +52,14 @@ impl Intake {
     ) -> Result<(), LookError> {
         let mut open = known.clone();
         // Those that were told of before this was remembered.
-        let told_open = listed.iter().filter(|(_, told)| told.as_ref().is_some_and(|(told, _)| !told.is_over()));
+        let told_open = listed
+            .iter()
+            .filter(|(_, told)| told.as_ref().is_some_and(|(told, _)| !told.is_over()));
         told_open.for_each(|(listed, _)| open.note(&listed.change.key));
-        let numbers: BTreeSet<u64> = listed.iter().filter_map(|(listed, _)| listed.change.key.number()).collect();
-        let mut missing: Vec<u64> = known.of(&event.connection).filter(|number| !numbers.contains(number)).collect();
+        let numbers: BTreeSet<u64> =
+            listed.iter().filter_map(|(listed, _)| listed.change.key.number()).collect();
+        let mut missing: Vec<u64> =
+            known.of(&event.connection).filter(|number| !numbers.contains(number)).collect();
         let first = first_of(missing.len(), at);
         missing.rotate_left(first);
         let mut over = Vec::new();
@@ -61,13 +68,15 @@ impl Intake {
             match self.forge(&event.connection)?.read_change(&key).await {
                 Ok(facts) if facts.status == ChangeStatus::Open => {}
                 Ok(facts) => over.push(facts),
-                // A forge may show for a moment nothing of what is there; others are read in its place the next time.
+                // A forge may show for a moment nothing of what is there; others are read in its
+                // place the next time.
                 Err(error) if error.verdict() == Verdict::Final => {}
                 Err(error) => return Err(again(error)),
             }
         }
         let keys: Vec<Key> = over.iter().map(|facts| change::told_key(&facts.change.key)).collect();
-        let records = if keys.is_empty() { Vec::new() } else { self.ports.records.get(&keys).await? };
+        let records =
+            if keys.is_empty() { Vec::new() } else { self.ports.records.get(&keys).await? };
         for (facts, record) in over.iter().zip(records) {
             let told: Told = record.as_ref().and_then(decode_foreign).unwrap_or_default();
             if let Some(end) = end_of(facts) {
@@ -106,7 +115,8 @@ pub(crate) fn says(event: &ForgeEvent) -> Option<Says> {
     }
 }
 
-/// Returns whether an event says of its change what the forge does not show yet, or no more: that it is over, or open again.
+/// Returns whether an event says of its change what the forge does not show yet, or no more: that
+/// it is over, or open again.
 pub(crate) fn is_unshown(event: &ForgeEvent, facts: &ChangeFacts) -> bool {
     match says(event) {
         Some(Says::Over) => facts.status == ChangeStatus::Open,

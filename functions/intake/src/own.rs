@@ -1,7 +1,8 @@
 //! What we said ourselves on a forge, which starts nothing that does not wait for it.
 //!
-//! A connection says which account its token acts as, or the forge does. An application's token has no answer to that: there statuses
-//! are known by what we call them, by a tenant and a pipeline, and what applications review is not made up for.
+//! A connection says which account its token acts as, or the forge does. An application's token has
+//! no answer to that: there statuses are known by what we call them, by a tenant and a pipeline,
+//! and what applications review is not made up for.
 
 use crate::{Intake, again};
 use sluice_forge::Verdict;
@@ -15,7 +16,8 @@ use sluice_runtime::batch::LookError;
 /// How the accounts of applications end.
 const APPLICATION: &str = "[bot]";
 
-/// Returns whether somebody may be the account that we act as: where nobody knows that, any application.
+/// Returns whether somebody may be the account that we act as: where nobody knows that, any
+/// application.
 pub(crate) fn may_be_own(connection: &Connection, by: &str) -> bool {
     match connection.login {
         Some(_) => connection.is_own(by),
@@ -24,7 +26,8 @@ pub(crate) fn may_be_own(connection: &Connection, by: &str) -> bool {
 }
 
 impl Intake {
-    /// Returns who says what an event tells: of a status, a check run or votes it may be this service.
+    /// Returns who says what an event tells: of a status, a check run or votes it may be this
+    /// service.
     pub(crate) async fn who_says(&self, event: &ForgeEvent) -> Result<Speaker, LookError> {
         let by: &str = match &event.kind {
             EventKind::Change { status: Some(_), .. } => &event.sender,
@@ -41,10 +44,15 @@ impl Intake {
         Ok(if is_ours { Speaker::Ourselves } else { Speaker::Others })
     }
 
-    /// Returns a connection that is stored, with the account that its token acts as: its forge says whose it is where an operator has
-    /// not. No account where neither does.
-    pub(crate) async fn account(&self, name: &ConnectionName) -> Result<Option<Connection>, LookError> {
-        let Some(mut known) = connection::load(&self.ports).await?.0.remove(name) else { return Ok(None) };
+    /// Returns a connection that is stored, with the account that its token acts as: its forge says
+    /// whose it is where an operator has not. No account where neither does.
+    pub(crate) async fn account(
+        &self,
+        name: &ConnectionName,
+    ) -> Result<Option<Connection>, LookError> {
+        let Some(mut known) = connection::load(&self.ports).await?.0.remove(name) else {
+            return Ok(None);
+        };
         if let Some(forge) = self.forges.get(name).filter(|_| known.login.is_none()) {
             known.login = match forge.own_account().await {
                 Ok(login) => login,
@@ -65,7 +73,9 @@ fn name_of(event: &ForgeEvent) -> Option<&str> {
 
 /// Whether a status is called as we call ours: by a tenant, and what follows its name.
 fn is_ours_by_name(name: &str, tenants: &[TenantName]) -> bool {
-    let rest = |tenant: &TenantName| name.strip_prefix(tenant.as_str()).and_then(|rest| rest.strip_prefix('/'));
+    let rest = |tenant: &TenantName| {
+        name.strip_prefix(tenant.as_str()).and_then(|rest| rest.strip_prefix('/'))
+    };
     tenants.iter().filter_map(rest).any(|pipeline| !pipeline.is_empty())
 }
 

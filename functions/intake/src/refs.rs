@@ -1,7 +1,9 @@
-//! Pushes: a branch or tag that moved has configuration read again, and reaches the queues of pipelines that ask for it.
+//! Pushes: a branch or tag that moved has configuration read again, and reaches the queues of
+//! pipelines that ask for it.
 //!
-//! A tenant that reads its configuration again is asked afterwards, by a delivery of ours that waits for the reading: what a
-//! push brings counts for its own jobs. So is one whose configuration is on its way for another reason, of a tag as well.
+//! A tenant that reads its configuration again is asked afterwards, by a delivery of ours that
+//! waits for the reading: what a push brings counts for its own jobs. So is one whose configuration
+//! is on its way for another reason, of a tag as well.
 
 use crate::Intake;
 use crate::again;
@@ -41,9 +43,10 @@ pub(crate) enum Read {
 }
 
 impl Intake {
-    /// A branch or tag moved: tenants that read their configuration there look again, unless it moved as a landing of theirs
-    /// said it would, from that commit to that tree, and that landing touches no configuration. Told are all of them, or those
-    /// after one. Returns why it is too early for that, if so: it came at this time, and the forge may not show it yet.
+    /// A branch or tag moved: tenants that read their configuration there look again, unless it
+    /// moved as a landing of theirs said it would, from that commit to that tree, and that landing
+    /// touches no configuration. Told are all of them, or those after one. Returns why it is too
+    /// early for that, if so: it came at this time, and the forge may not show it yet.
     pub(crate) async fn pushed(
         &self,
         id: &DeliveryId,
@@ -53,8 +56,11 @@ impl Intake {
         effects: &mut Effects,
     ) -> Result<Option<String>, LookError> {
         let (at, git_ref) = (moved.newrev.as_ref().map_or("nothing", Oid::short), &moved.git_ref);
-        let branch = moved.branch().map(|branch| BranchKey { project: event.project.clone(), branch });
-        let name = |branch: &BranchKey| landing::harmless_key(branch, moved.oldrev.as_ref().unwrap_or(&Oid::zero()));
+        let branch =
+            moved.branch().map(|branch| BranchKey { project: event.project.clone(), branch });
+        let name = |branch: &BranchKey| {
+            landing::harmless_key(branch, moved.oldrev.as_ref().unwrap_or(&Oid::zero()))
+        };
         let harmless = branch.as_ref().map(name);
         let seen = refs::key(&event.project);
         let keys: Vec<Key> = harmless.iter().chain([&seen]).cloned().collect();
@@ -83,7 +89,8 @@ impl Intake {
                 return Ok(None);
             }
         }
-        let harmless: Option<Harmless> = harmless.and_then(|key| found.get(&key).and_then(decode_foreign));
+        let harmless: Option<Harmless> =
+            harmless.and_then(|key| found.get(&key).and_then(decode_foreign));
         let landed = match (harmless, &moved.newrev) {
             (Some(harmless), Some(newrev)) => {
                 self.is_tree(event, newrev, &harmless.tree).await.then_some(harmless.tenant)
@@ -103,9 +110,15 @@ impl Intake {
                     let after = self.after(id, event, name, moved, awaited);
                     let delivery = self.keep(&after, name, effects)?;
                     if branch.is_some() {
-                        effects.read_then(name, &event.project, Waiting { since: after.received_at, delivery })?;
+                        effects.read_then(
+                            name,
+                            &event.project,
+                            Waiting { since: after.received_at, delivery },
+                        )?;
                     }
-                    effects.tell(format!("tenant {name} cannot be read; it is told later that {git_ref} is at {at}"));
+                    effects.tell(format!(
+                        "tenant {name} cannot be read; it is told later that {git_ref} is at {at}"
+                    ));
                     continue;
                 }
             };
@@ -113,16 +126,23 @@ impl Intake {
             match (reads, awaited) {
                 // What it brings counts for its own jobs, and for the pipelines that it enters.
                 (true, _) => {
-                    let after = self.after(id, event, name, moved, awaited.clone().unwrap_or_default());
+                    let after =
+                        self.after(id, event, name, moved, awaited.clone().unwrap_or_default());
                     let delivery = self.keep(&after, name, effects)?;
-                    effects.read_then(name, &event.project, Waiting { since: after.received_at, delivery })?;
+                    effects.read_then(
+                        name,
+                        &event.project,
+                        Waiting { since: after.received_at, delivery },
+                    )?;
                 }
                 (false, Some(awaited)) => {
                     let after = self.after(id, event, name, moved, awaited.clone());
                     self.keep(&after, name, effects)?;
                 }
                 (false, None) => {
-                    if let Some(why) = self.route_ref(id, event, live, (moved, came_at), effects).await? {
+                    if let Some(why) =
+                        self.route_ref(id, event, live, (moved, came_at), effects).await?
+                    {
                         return Ok(Some(why));
                     }
                 }
@@ -195,14 +215,17 @@ impl Intake {
                 newrev: moved.newrev.clone().unwrap_or_else(Oid::zero),
             };
             let event = ForgeEvent { kind, ..event.clone() };
-            if let Some(why) = self.route_ref(id, &event, &concerned.live, (moved, since), &mut effects).await? {
+            if let Some(why) =
+                self.route_ref(id, &event, &concerned.live, (moved, since), &mut effects).await?
+            {
                 return Ok(Outcome::Waits { why, tenant: Some(tenant.clone()) });
             }
         }
         Ok(Outcome::Leads(effects))
     }
 
-    /// Offers a ref to the pipelines of one tenant whose triggers take its push. Returns why it is too early for that, if so.
+    /// Offers a ref to the pipelines of one tenant whose triggers take its push. Returns why it is
+    /// too early for that, if so.
     async fn route_ref(
         &self,
         id: &DeliveryId,
@@ -214,10 +237,16 @@ impl Intake {
         let mut seen = Seen::default();
         let takes_part = live.layout.project_pipelines(&event.project);
         let mut read: Option<(ChangeRef, Option<Oid>)> = None;
-        for pipeline in live.layout.pipelines().iter().filter(|pipeline| takes_part.contains(&pipeline.name)) {
-            let Some(detail) = self.detail_of(pipeline, event, None, &mut seen).await? else { continue };
+        for pipeline in
+            live.layout.pipelines().iter().filter(|pipeline| takes_part.contains(&pipeline.name))
+        {
+            let Some(detail) = self.detail_of(pipeline, event, None, &mut seen).await? else {
+                continue;
+            };
             let refusal = stranger(live, (&event.connection, &event.project));
-            if let Some(why) = refusal.or_else(|| filter::refusal_of_refs(pipeline, &event.connection)) {
+            if let Some(why) =
+                refusal.or_else(|| filter::refusal_of_refs(pipeline, &event.connection))
+            {
                 effects.tell(format!("{} is not enqueued: {why}", moved.git_ref));
                 continue;
             }
@@ -225,7 +254,9 @@ impl Intake {
                 Some(known) => known.clone(),
                 None => match self.read_ref(event, moved).await? {
                     Read::Confirmed(change, moved_on) => read.insert((change, moved_on)).clone(),
-                    Read::Unshown(why) if self.ports.clock.now().since(came_at) < SHOWN_MILLIS => return Ok(Some(why)),
+                    Read::Unshown(why) if self.ports.clock.now().since(came_at) < SHOWN_MILLIS => {
+                        return Ok(Some(why));
+                    }
                     Read::Unshown(why) | Read::Denied(why) => {
                         effects.tell(why);
                         return Ok(None);
@@ -239,38 +270,58 @@ impl Intake {
     }
 
     /// Reads a ref that is said to have moved, for a webhook is a hint only.
-    pub(crate) async fn read_ref(&self, event: &ForgeEvent, moved: &RefMove) -> Result<Read, LookError> {
+    pub(crate) async fn read_ref(
+        &self,
+        event: &ForgeEvent,
+        moved: &RefMove,
+    ) -> Result<Read, LookError> {
         let forge = match self.forge_if_any(&event.connection).await? {
             Ok(forge) => forge,
-            Err(why) => return Ok(Read::Denied(format!("{} is not enqueued: {why}", moved.git_ref))),
+            Err(why) => {
+                return Ok(Read::Denied(format!("{} is not enqueued: {why}", moved.git_ref)));
+            }
         };
         let tip = match forge.ref_tip(&event.project, &moved.git_ref).await {
             Ok(tip) => tip,
-            // A tag of something else than a commit, for one: it would be told the same for ever, with all that came behind it.
+            // A tag of something else than a commit, for one: it would be told the same for ever,
+            // with all that came behind it.
             Err(error) if error.verdict() == Verdict::Final => {
                 return Ok(Read::Denied(format!("{} is not enqueued: {error}", moved.git_ref)));
             }
             Err(error) => return Err(again(error)),
         };
-        let mut change = ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved.clone());
+        let mut change =
+            ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved.clone());
         let (git_ref, mut moved_on) = (&moved.git_ref, None);
         match (&moved.newrev, tip) {
-            (Some(_), None) => return Ok(Read::Unshown(format!("{git_ref} was pushed and is gone by now"))),
-            (None, Some(_)) => return Ok(Read::Unshown(format!("{git_ref} was deleted and is there again by now"))),
+            (Some(_), None) => {
+                return Ok(Read::Unshown(format!("{git_ref} was pushed and is gone by now")));
+            }
+            (None, Some(_)) => {
+                return Ok(Read::Unshown(format!(
+                    "{git_ref} was deleted and is there again by now"
+                )));
+            }
             (None, None) => {}
             (Some(newrev), Some(tip)) if tip.id == *newrev => {}
-            // It moved on, which is a push of its own; or it is an annotated tag, which leads to a commit.
+            // It moved on, which is a push of its own; or it is an annotated tag, which leads to a
+            // commit.
             (Some(newrev), Some(tip)) => match forge.read_commit(&event.project, newrev).await {
                 Ok(_) => moved_on = Some(tip.id),
-                Err(error) if error.verdict() == Verdict::Final && moved.tag().is_some() => change.head = tip.id,
-                Err(error) if error.verdict() == Verdict::Final => return Ok(Read::Unshown(error.to_string())),
+                Err(error) if error.verdict() == Verdict::Final && moved.tag().is_some() => {
+                    change.head = tip.id
+                }
+                Err(error) if error.verdict() == Verdict::Final => {
+                    return Ok(Read::Unshown(error.to_string()));
+                }
                 Err(error) => return Err(again(error)),
             },
         }
         Ok(Read::Confirmed(change, moved_on))
     }
 
-    /// Offers a ref to a pipeline by whoever moved it or asks for it, with the commit that it has moved on to since, if so.
+    /// Offers a ref to a pipeline by whoever moved it or asks for it, with the commit that it has
+    /// moved on to since, if so.
     pub(crate) fn offer_ref(
         &self,
         (id, asker): (&DeliveryId, Asker),
@@ -279,9 +330,14 @@ impl Intake {
         effects: &mut Effects,
     ) -> Result<(), LookError> {
         let commit = Some(&change.head).filter(|head| !head.is_zero());
-        let page = self.forges.get(&change.key.connection).map(|forge| forge.page_of(&change.key.project, commit));
-        let (url, author, debug) = (page.unwrap_or_default(), author.to_owned(), asker.detail() == Detail::Debug);
-        let candidates = vec![Candidate { url, author, moved_on, debug, ..Candidate::bare(change) }];
+        let page = self
+            .forges
+            .get(&change.key.connection)
+            .map(|forge| forge.page_of(&change.key.project, commit));
+        let (url, author, debug) =
+            (page.unwrap_or_default(), author.to_owned(), asker.detail() == Detail::Debug);
+        let candidates =
+            vec![Candidate { url, author, moved_on, debug, ..Candidate::bare(change) }];
         let queue = queue_key(live, pipeline, change);
         let arrival = self.arrival(id, live, &queue, change, ArrivalKind::Enqueue { candidates });
         effects.arrive(&queue, &Arrival { by_operator: asker == Asker::Operator, ..arrival })?;

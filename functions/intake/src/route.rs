@@ -54,13 +54,15 @@ pub(crate) struct Routed {
     pub(crate) is_all: bool,
 }
 
-/// Returns tenants by their names, with what is known of those that can be read, and what an event waits for at the others.
+/// Returns tenants by their names, with what is known of those that can be read, and what an event
+/// waits for at the others.
 pub(crate) fn by_name<'a>(
     tenants: &'a [Concerned],
     damaged: &'a Damaged,
 ) -> BTreeMap<&'a TenantName, Result<&'a Concerned, Awaited>> {
     let known = tenants.iter().map(|concerned| (&concerned.live.tenant.name, Ok(concerned)));
-    let awaited = |behind: &Option<Behind>| Awaited { behind: behind.clone(), ..Awaited::default() };
+    let awaited =
+        |behind: &Option<Behind>| Awaited { behind: behind.clone(), ..Awaited::default() };
     damaged.iter().map(|(name, behind)| (name, Err(awaited(behind)))).chain(known).collect()
 }
 
@@ -74,9 +76,10 @@ pub(crate) struct Place<'a> {
 }
 
 impl Intake {
-    /// Tells every queue that is concerned: the change may enter, or it may have to leave. A queue of a branch that the change
-    /// was for formerly is told as well. For a tenant whose configuration is on its way, and one that cannot be read, news are kept.
-    /// Tenants for which the commit has no place are told by the next one.
+    /// Tells every queue that is concerned: the change may enter, or it may have to leave. A queue
+    /// of a branch that the change was for formerly is told as well. For a tenant whose
+    /// configuration is on its way, and one that cannot be read, news are kept. Tenants for which
+    /// the commit has no place are told by the next one.
     pub(crate) async fn route(
         &self,
         news: News<'_>,
@@ -94,7 +97,8 @@ impl Intake {
         let mut last = None;
         for (name, concerned) in by_name(&before.tenants, &before.damaged) {
             if let Some(last) = last.replace(name).filter(|_| effects.is_full()) {
-                let (after, kind, formerly) = (last.clone(), event.kind.clone(), before.formerly.clone());
+                let (after, kind, formerly) =
+                    (last.clone(), event.kind.clone(), before.formerly.clone());
                 effects.rest = Some(Rest { after, kind, is_news, formerly });
                 return Ok(routed);
             }
@@ -112,7 +116,8 @@ impl Intake {
             if let Some(awaited) = awaited.as_ref().filter(|_| is_news) {
                 self.keep_for(id, event, &live.tenant.name, awaited.clone(), effects)?;
             }
-            // Where it stands already that is heard at once: nothing of it depends on what triggers ask for.
+            // Where it stands already that is heard at once: nothing of it depends on what triggers
+            // ask for.
             let news = News { is_news: is_news && awaited.is_none(), ..news };
             let needs = match facts.status {
                 ChangeStatus::Open => self.needs_of(facts, &live.layout, seen).await?,
@@ -120,7 +125,8 @@ impl Intake {
             };
             routed.needs.extend(needs.direct().iter().cloned());
             for pipeline in live.layout.pipelines() {
-                let takes_part = live.layout.project_pipelines(&event.project).contains(&pipeline.name);
+                let takes_part =
+                    live.layout.project_pipelines(&event.project).contains(&pipeline.name);
                 if !takes_part && !may_configure(live, facts) {
                     continue;
                 }
@@ -131,9 +137,12 @@ impl Intake {
                     effects.arrive(&home_of(&arrival, pipeline, &queue), &arrival)?;
                     effects.tell(effect);
                     if let ArrivalKind::Enqueue { candidates } = &arrival.kind {
-                        let asker = Asker::Event(Detail::of(candidates.iter().any(|candidate| candidate.debug)));
+                        let asker = Asker::Event(Detail::of(
+                            candidates.iter().any(|candidate| candidate.debug),
+                        ));
                         let asked = (id, asker, &arrival);
-                        self.offer_mates(asked, facts, &needs, (live, pipeline), seen, effects).await?;
+                        self.offer_mates(asked, facts, &needs, (live, pipeline), seen, effects)
+                            .await?;
                     }
                 }
                 for old in former_queues(live, pipeline, &facts.change, &before.formerly) {
@@ -148,7 +157,9 @@ impl Intake {
                         effects.arrive(&old, &self.arrival(id, live, &old, &facts.change, kind))?;
                         let pipeline = &pipeline.name;
                         let (change, branch) = (&facts.change, &facts.change.branch);
-                        effects.tell(format!("a queue of {pipeline} is told that {change} is for {branch} now"));
+                        effects.tell(format!(
+                            "a queue of {pipeline} is told that {change} is for {branch} now"
+                        ));
                     }
                 }
             }
@@ -157,8 +168,8 @@ impl Intake {
         Ok(routed)
     }
 
-    /// Returns what a queue is told, if anything. `is_known_over` is of a change that left it when it was told to be over: what is there
-    /// came in since, and was let in as it is.
+    /// Returns what a queue is told, if anything. `is_known_over` is of a change that left it when
+    /// it was told to be over: what is there came in since, and was let in as it is.
     async fn tell_queue(
         &self,
         (news, is_known_over): (News<'_>, bool),
@@ -174,14 +185,24 @@ impl Intake {
         let open = facts.status == ChangeStatus::Open;
         // Only what lands has to be open; other pipelines say themselves what they require.
         let key = &facts.change.key;
-        let refusal = stranger(live, (&key.connection, &key.project)).or_else(|| match pipeline.manager {
-            Manager::Dependent if !open => Some("the change is no longer open".to_owned()),
-            Manager::Dependent if facts.submittable == Some(false) => Some(filter::NOT_SUBMITTABLE.to_owned()),
-            _ => filter::refusal(pipeline, facts, now),
-        });
-        let may_start =
-            is_news && filter::may_start(&live.tenant.name, pipeline, event, self.speaker(event, seen).await?);
-        if may_start && let Some(detail) = self.detail_of(pipeline, event, Some(facts), seen).await? {
+        let refusal =
+            stranger(live, (&key.connection, &key.project)).or_else(|| match pipeline.manager {
+                Manager::Dependent if !open => Some("the change is no longer open".to_owned()),
+                Manager::Dependent if facts.submittable == Some(false) => {
+                    Some(filter::NOT_SUBMITTABLE.to_owned())
+                }
+                _ => filter::refusal(pipeline, facts, now),
+            });
+        let may_start = is_news
+            && filter::may_start(
+                &live.tenant.name,
+                pipeline,
+                event,
+                self.speaker(event, seen).await?,
+            );
+        if may_start
+            && let Some(detail) = self.detail_of(pipeline, event, Some(facts), seen).await?
+        {
             if let Some(why) = &refusal {
                 if !listed.contains(queue) {
                     tracing::info!(change = %facts.change, pipeline = %pipeline.name, why, "not enqueued");
@@ -193,7 +214,11 @@ impl Intake {
             } else {
                 let candidates = self.candidates(facts, needs, refused, place, seen).await?;
                 let candidates = told_of(candidates, &facts.change, detail);
-                let effect = format!("{} may enter {}", facts.change, in_words(live, pipeline, &facts.change));
+                let effect = format!(
+                    "{} may enter {}",
+                    facts.change,
+                    in_words(live, pipeline, &facts.change)
+                );
                 return Ok(Some((arrival(ArrivalKind::Enqueue { candidates }), effect)));
             }
         }
@@ -205,18 +230,31 @@ impl Intake {
                 Some("the change was closed".to_owned())
             }
             (ChangeStatus::Merged, Manager::Dependent) => Some(MERGED_ELSEWHERE.to_owned()),
-            (ChangeStatus::Open, Manager::Dependent) => refusal.map(|why| filter::unable_to_merge(&why)).or(refused),
+            (ChangeStatus::Open, Manager::Dependent) => {
+                refusal.map(|why| filter::unable_to_merge(&why)).or(refused)
+            }
             _ => None,
         };
         let told = in_words(live, pipeline, &facts.change);
-        let effect = format!("{told} is told that {} is {}", facts.change, gone.as_deref().unwrap_or("as it is now"));
+        let effect = format!(
+            "{told} is told that {} is {}",
+            facts.change,
+            gone.as_deref().unwrap_or("as it is now")
+        );
         let needs = open.then(|| needs.open.iter().map(|need| need.change.clone()).collect());
         let merged = facts.status == ChangeStatus::Merged;
-        let kind = ArrivalKind::Seen { change: facts.change.clone(), gone, merged, needs, as_of: seen.as_of() };
+        let kind = ArrivalKind::Seen {
+            change: facts.change.clone(),
+            gone,
+            merged,
+            needs,
+            as_of: seen.as_of(),
+        };
         Ok(Some((arrival(kind), effect)))
     }
 
-    /// Returns who says what an event tells. Once one pipeline waits for what we say, all of them hear of it.
+    /// Returns who says what an event tells. Once one pipeline waits for what we say, all of them
+    /// hear of it.
     async fn speaker(&self, event: &ForgeEvent, seen: &mut Seen) -> Result<Speaker, LookError> {
         if let Some(known) = seen.speaker {
             return Ok(known);
@@ -225,8 +263,8 @@ impl Intake {
         Ok(*seen.speaker.insert(says))
     }
 
-    /// Returns how much is told of what the event lets into the pipeline; `None` where no trigger takes it. What its sender may do is
-    /// asked only where that decides.
+    /// Returns how much is told of what the event lets into the pipeline; `None` where no trigger
+    /// takes it. What its sender may do is asked only where that decides.
     pub(crate) async fn detail_of(
         &self,
         pipeline: &Pipeline,
@@ -260,7 +298,8 @@ impl Intake {
         }
     }
 
-    /// Returns what is to be enqueued: in a dependent pipeline with what it needs before it, and what needs it behind (D01, D02).
+    /// Returns what is to be enqueued: in a dependent pipeline with what it needs before it, and
+    /// what needs it behind (D01, D02).
     pub(crate) async fn candidates(
         &self,
         facts: &ChangeFacts,
@@ -296,7 +335,8 @@ impl Intake {
             candidates.extend(self.offered(need, live, pipeline, seen).await?);
         }
         // Whoever needs one of a cycle comes in behind all of it.
-        let mut ahead = if own.cycle.is_empty() { vec![facts.change.key.clone()] } else { own.cycle.clone() };
+        let mut ahead =
+            if own.cycle.is_empty() { vec![facts.change.key.clone()] } else { own.cycle.clone() };
         candidates.push(own);
         if !seen.is_needed() {
             return Ok(candidates);
@@ -322,7 +362,9 @@ impl Intake {
                 continue;
             }
             followers += 1;
-            let Some(follower) = self.offered(&behind, live, pipeline, seen).await? else { continue };
+            let Some(follower) = self.offered(&behind, live, pipeline, seen).await? else {
+                continue;
+            };
             // It comes in with those that need it as much as it needs them, or not at all.
             for mate in follower.cycle.iter().filter(|mate| **mate != follower.change.key) {
                 let Some(mate) = self.read(mate, seen).await? else { continue };
@@ -340,7 +382,8 @@ impl Intake {
         Ok(candidates)
     }
 
-    /// Returns another change than the event's as it is offered to a queue; `None` for one that nobody is told of.
+    /// Returns another change than the event's as it is offered to a queue; `None` for one that
+    /// nobody is told of.
     pub(crate) async fn offered(
         &self,
         facts: &ChangeFacts,
@@ -353,8 +396,8 @@ impl Intake {
         Ok((!needs.is_ignored).then(|| candidate(facts, &needs, refused, pipeline)))
     }
 
-    /// Returns the changes that need a change and may follow it by what was known of them last, so that no forge is asked about
-    /// the many that anybody may have opened.
+    /// Returns the changes that need a change and may follow it by what was known of them last, so
+    /// that no forge is asked about the many that anybody may have opened.
     pub(crate) async fn needed_by(
         &self,
         key: &ChangeKey,
@@ -377,14 +420,20 @@ impl Intake {
     /// Returns whether a change names another one as what it depends on.
     pub(crate) fn names(&self, facts: &ChangeFacts, key: &ChangeKey) -> bool {
         // By whichever of the connections to its host: which one it is a tenant says.
-        let names = |url: &String| self.forges.values().any(|forge| forge.change_at(url).as_ref() == Some(key));
+        let names = |url: &String| {
+            self.forges.values().any(|forge| forge.change_at(url).as_ref() == Some(key))
+        };
         facts.parents.contains(key) || facts.depends_on.iter().any(names)
     }
 }
 
-/// Returns what is offered with a change, where so much is to be told of it and of those that come in only together with it: what
-/// else comes with it no trigger let in.
-pub(crate) fn told_of(mut candidates: Vec<Candidate>, change: &ChangeRef, detail: Detail) -> Vec<Candidate> {
+/// Returns what is offered with a change, where so much is to be told of it and of those that come
+/// in only together with it: what else comes with it no trigger let in.
+pub(crate) fn told_of(
+    mut candidates: Vec<Candidate>,
+    change: &ChangeRef,
+    detail: Detail,
+) -> Vec<Candidate> {
     let own = candidates.iter().find(|candidate| candidate.change.key == change.key);
     let cycle = own.map(|own| own.cycle.clone()).unwrap_or_default();
     for candidate in &mut candidates {
@@ -399,12 +448,15 @@ pub(crate) fn ignores_dependencies(pipeline: &Pipeline) -> bool {
     pipeline.ignore_dependencies && pipeline.manager == Manager::Independent
 }
 
-/// Whether a change may edit its project's configuration: then it may bring its project into a pipeline (C14), and its own
-/// frozen jobs say whether it does.
+/// Whether a change may edit its project's configuration: then it may bring its project into a
+/// pipeline (C14), and its own frozen jobs say whether it does.
 pub(crate) fn may_configure(live: &Live, facts: &ChangeFacts) -> bool {
     let project = live.layout.project(facts.change.key.project.as_str());
     let extra = project.map(|project| project.extra_config_paths.clone()).unwrap_or_default();
-    facts.files.as_ref().is_none_or(|files| !config_paths(files.iter().map(String::as_str), &extra).is_empty())
+    facts
+        .files
+        .as_ref()
+        .is_none_or(|files| !config_paths(files.iter().map(String::as_str), &extra).is_empty())
 }
 
 /// Returns the queues that a change belonged to while it was for other branches.
@@ -414,7 +466,9 @@ pub(crate) fn former_queues(
     change: &ChangeRef,
     formerly: &[BranchName],
 ) -> Vec<QueueKey> {
-    let of = |branch: &BranchName| queue_key(live, pipeline, &ChangeRef { branch: branch.clone(), ..change.clone() });
+    let of = |branch: &BranchName| {
+        queue_key(live, pipeline, &ChangeRef { branch: branch.clone(), ..change.clone() })
+    };
     formerly.iter().map(of).collect()
 }
 
@@ -423,14 +477,16 @@ pub(crate) fn queue_key(live: &Live, pipeline: &Pipeline, change: &ChangeRef) ->
     queue_of(&live.layout, &live.tenant.name, pipeline, change)
 }
 
-/// Returns the queue of [`queue_key`] as people know it: its pipeline and tenant, and its name and branch where it has any.
+/// Returns the queue of [`queue_key`] as people know it: its pipeline and tenant, and its name and
+/// branch where it has any.
 pub(crate) fn in_words(live: &Live, pipeline: &Pipeline, change: &ChangeRef) -> String {
     let branch = change.on_branch().map(|branch| branch.as_str());
     let (name, branch) = match pipeline.manager {
         Manager::Independent => (None, None),
         Manager::Supercedent => (None, Some(change.branch.as_str())),
         Manager::Dependent | Manager::Serial => {
-            let settings = live.layout.queue_on(&change.key.project, pipeline.name.as_str(), branch);
+            let settings =
+                live.layout.queue_on(&change.key.project, pipeline.name.as_str(), branch);
             (Some(settings.name), branch.filter(|_| settings.per_branch))
         }
     };
@@ -446,17 +502,20 @@ mod tests {
     use sluice_model::ProjectName;
 
     fn change(number: u64) -> ChangeRef {
-        let key = ChangeKey::change("github".into(), ProjectName::new("forge.test", "org/one"), number);
+        let key =
+            ChangeKey::change("github".into(), ProjectName::new("forge.test", "org/one"), number);
         ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() }
     }
 
-    /// Z6.1, Z6.5: of what comes with a change only those are told of in the same way that need it as much as it needs them.
+    /// Z6.1, Z6.5: of what comes with a change only those are told of in the same way that need it
+    /// as much as it needs them.
     #[test]
     fn how_jobs_were_decided_is_told_of_what_the_trigger_let_in() {
         let offered = |cycle: &[u64]| -> Vec<Candidate> {
             let cycle: Vec<ChangeKey> = cycle.iter().map(|number| change(*number).key).collect();
             let of = |number: u64| {
-                let cycle = if cycle.contains(&change(number).key) { cycle.clone() } else { Vec::new() };
+                let cycle =
+                    if cycle.contains(&change(number).key) { cycle.clone() } else { Vec::new() };
                 Candidate { cycle, ..Candidate::bare(&change(number)) }
             };
             (1..=4).map(of).collect()

@@ -1,6 +1,8 @@
-//! Timers: a tick becomes a delivery of ours for each project of the pipeline, and that an item for each of its branches.
+//! Timers: a tick becomes a delivery of ours for each project of the pipeline, and that an item for
+//! each of its branches.
 //!
-//! A delivery's id holds the tick, so that two looks make one; the schedule moves on when all of them are stored.
+//! A delivery's id holds the tick, so that two looks make one; the schedule moves on when all of
+//! them are stored.
 
 use crate::Intake;
 use crate::again;
@@ -31,7 +33,8 @@ const BRANCHES_MAX: usize = 40;
 const STORED_MAX: usize = 90;
 
 impl Intake {
-    /// Looks at a tenant's timers. Safe to run twice: what fired is stored once, then the schedule moves on.
+    /// Looks at a tenant's timers. Safe to run twice: what fired is stored once, then the schedule
+    /// moves on.
     pub(crate) async fn tick(&self, tenant: &TenantName) -> Result<(), LookError> {
         let record = get(&self.ports, &schedule::key(tenant)).await?;
         let before: Schedule = match &record {
@@ -51,15 +54,18 @@ impl Intake {
         }
         match cell::commit(&self.ports, schedule::commit(record, &after)?).await? {
             Saved::Yes(_) => Ok(()),
-            Saved::Stale => Err(LookError::Again(format!("somebody else looks at the timers of {tenant}"))),
+            Saved::Stale => {
+                Err(LookError::Again(format!("somebody else looks at the timers of {tenant}")))
+            }
         }
     }
 
     /// Stores the deliveries of one tick, each once, and has them handled.
     async fn fire(&self, live: &Live, fired: &Fired) -> Result<(), LookError> {
         let projects = &live.layout.tenant().projects;
-        let takes_part =
-            |project: &&TenantProject| live.layout.project_pipelines(&project.name).contains(&fired.pipeline);
+        let takes_part = |project: &&TenantProject| {
+            live.layout.project_pipelines(&project.name).contains(&fired.pipeline)
+        };
         let mut told = Vec::new();
         for project in projects.iter().filter(takes_part) {
             let branches = live.layout.branches(&project.name);
@@ -74,13 +80,23 @@ impl Intake {
             let keys: Vec<Key> = some.iter().map(|(record, _)| record.key.clone()).collect();
             let known = self.ports.records.get(&keys).await?;
             let new = some.iter().zip(known).filter(|(_, known)| known.is_none());
-            let writes: Vec<Write> =
-                new.map(|((record, _), _)| Write::Put { record: record.clone(), expect: Expect::Absent }).collect();
+            let writes: Vec<Write> = new
+                .map(|((record, _), _)| Write::Put {
+                    record: record.clone(),
+                    expect: Expect::Absent,
+                })
+                .collect();
             if !writes.is_empty() {
-                // Lost means that somebody else stores them too; what is not there is due by nobody, so it is looked at again.
+                // Lost means that somebody else stores them too; what is not there is due by
+                // nobody, so it is looked at again.
                 let token = self.ports.entropy.token();
-                if let sluice_runtime::record::Committed::Lost(_) = self.ports.records.commit(writes, &token).await? {
-                    return Err(LookError::Again(format!("somebody else stores a tick of {}", fired.pipeline)));
+                if let sluice_runtime::record::Committed::Lost(_) =
+                    self.ports.records.commit(writes, &token).await?
+                {
+                    return Err(LookError::Again(format!(
+                        "somebody else stores a tick of {}",
+                        fired.pipeline
+                    )));
                 }
             }
             let pokes: Vec<Poke> = some.iter().filter_map(|(_, poke)| poke.clone()).collect();
@@ -89,7 +105,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Returns the delivery of a tick for some branches, and the poke that has it handled now unless it is to be late.
+    /// Returns the delivery of a tick for some branches, and the poke that has it handled now
+    /// unless it is to be late.
     fn tick_of(
         &self,
         live: &Live,
@@ -99,10 +116,14 @@ impl Intake {
     ) -> Result<(Record, Option<Poke>), LookError> {
         let first = branches.first().map(BranchName::as_str).unwrap_or_default();
         let (tenant, pipeline) = (&live.tenant.name, &fired.pipeline);
-        let delay_seconds = branches.first().map_or(0, |branch| fired.delay_seconds(&project.name, branch));
+        let delay_seconds =
+            branches.first().map_or(0, |branch| fired.delay_seconds(&project.name, branch));
         let told = Delivery {
             connection: project.connection.clone(),
-            forge_id: format!("timer:{tenant}:{pipeline}:{}:{}:{}:{first}", fired.time, fired.at.0, project.name),
+            forge_id: format!(
+                "timer:{tenant}:{pipeline}:{}:{}:{}:{first}",
+                fired.time, fired.at.0, project.name
+            ),
             event_name: "timer".to_owned(),
             // It counts as late from then on.
             received_at: self.ports.clock.now().max(fired.at.plus_seconds(delay_seconds)),
@@ -142,7 +163,8 @@ impl Intake {
         {
             return Ok(Outcome::Waits { why, tenant: Some(tenant.clone()) });
         }
-        // While configuration is on its way it is the tick of what was live; the queue takes it in under what will be.
+        // While configuration is on its way it is the tick of what was live; the queue takes it in
+        // under what will be.
         let Some(live) = known.tenant(tenant).map(|concerned| &concerned.live) else {
             effects.tell(format!("tenant {tenant} does not know {} any more", event.project));
             return Ok(Outcome::Leads(effects));
@@ -172,7 +194,12 @@ impl Intake {
                 }
             }
             let change = ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved);
-            self.offer_ref((id, Asker::Event(detail)), (&change, "", None), (live, pipeline), &mut effects)?;
+            self.offer_ref(
+                (id, Asker::Event(detail)),
+                (&change, "", None),
+                (live, pipeline),
+                &mut effects,
+            )?;
         }
         Ok(Outcome::Leads(effects))
     }

@@ -1,5 +1,6 @@
-//! The sweep: open changes that no webhook told of, or told of too early, become deliveries of ours. What else a forge may have
-//! failed to tell is in [`crate::lost`], and what is listed no more in [`crate::over`].
+//! The sweep: open changes that no webhook told of, or told of too early, become deliveries of
+//! ours. What else a forge may have failed to tell is in [`crate::lost`], and what is listed no
+//! more in [`crate::over`].
 
 use crate::attributes::{Asks, Lost};
 use crate::before::{Concerned, Known, Order};
@@ -25,21 +26,24 @@ use sluice_runtime::record::Key;
 /// How deliveries are called that tell what a forge did not.
 pub(crate) const MADE_UP: &str = "sweep";
 
-/// Changes that one sweep reads from the forge; the next one reads others, since those are compared by then.
+/// Changes that one sweep reads from the forge; the next one reads others, since those are compared
+/// by then.
 const READS_MAX: usize = 20;
 
-/// Of those that did not move, changes that one sweep reads for their statuses, which move none; the next one reads others.
+/// Of those that did not move, changes that one sweep reads for their statuses, which move none;
+/// the next one reads others.
 const STATUS_READS_MAX: usize = 10;
 
 /// Gaps that one sweep mends; the next one goes on.
 const GAPS_MAX: usize = 40;
 
-/// How often one thing is made up for that stays untold, since its forge does not show it to whoever is to tell it, or answers that
-/// nothing is there.
+/// How often one thing is made up for that stays untold, since its forge does not show it to
+/// whoever is to tell it, or answers that nothing is there.
 const TIMES_MAX: usize = 8;
 
 impl Intake {
-    /// Compares a project's branches and open changes with what is known here. The inner error is final.
+    /// Compares a project's branches and open changes with what is known here. The inner error is
+    /// final.
     pub(crate) async fn swept(
         &self,
         event: &ForgeEvent,
@@ -47,9 +51,14 @@ impl Intake {
         effects: &mut Effects,
     ) -> Result<Result<(), String>, LookError> {
         let open_key = open::key(&event.project);
-        let tenants = self.tenants_with(&event.project, Order::AtOnce, std::slice::from_ref(&open_key)).await?;
+        let tenants = self
+            .tenants_with(&event.project, Order::AtOnce, std::slice::from_ref(&open_key))
+            .await?;
         if !may_be_known_by(&tenants, event) {
-            effects.tell(format!("no tenant has {} by the connection {}", event.project, event.connection));
+            effects.tell(format!(
+                "no tenant has {} by the connection {}",
+                event.project, event.connection
+            ));
             return Ok(Ok(()));
         }
         self.find_webhooks(event, self.ports.clock.now(), effects).await?;
@@ -59,7 +68,8 @@ impl Intake {
             Err(error) if error.verdict() == Verdict::Final => return Ok(Err(error.to_string())),
             Err(error) => return Err(again(error)),
         };
-        // Each sweep begins elsewhere: what is read again and again, for whatever reason, keeps no other from being read.
+        // Each sweep begins elsewhere: what is read again and again, for whatever reason, keeps no
+        // other from being read.
         let first = first_of(open.len(), at);
         open.rotate_left(first);
         let keys: Vec<Key> = open.iter().map(|open| change::told_key(&open.change.key)).collect();
@@ -101,20 +111,26 @@ impl Intake {
         Ok(Ok(()))
     }
 
-    /// Returns what is to be looked for at a forge. Statuses only where a pipeline that is live heeds any: what a configuration that
-    /// is on its way has a word for is found by the sweep after it.
+    /// Returns what is to be looked for at a forge. Statuses only where a pipeline that is live
+    /// heeds any: what a configuration that is on its way has a word for is found by the sweep
+    /// after it.
     async fn asks(&self, event: &ForgeEvent, known: &Known) -> Result<Asks, LookError> {
-        let mut pipelines = known.tenants.iter().flat_map(|concerned| concerned.live.layout.pipelines());
-        let statuses = pipelines.any(|pipeline| filter::heeds_statuses(pipeline, &event.connection));
+        let mut pipelines =
+            known.tenants.iter().flat_map(|concerned| concerned.live.layout.pipelines());
+        let statuses =
+            pipelines.any(|pipeline| filter::heeds_statuses(pipeline, &event.connection));
         let connection = self.account(&event.connection).await?;
-        let is_gerrit = connection.as_ref().is_some_and(|connection| connection.driver == Driver::Gerrit);
+        let is_gerrit =
+            connection.as_ref().is_some_and(|connection| connection.driver == Driver::Gerrit);
         Ok(Asks { connection, is_gerrit, statuses })
     }
 
-    /// Returns what was never told of a change: its revision, or reviews, labels and attributes of the known one.
+    /// Returns what was never told of a change: its revision, or reviews, labels and attributes of
+    /// the known one.
     ///
-    /// The listing alone tells of a new revision, and that a change did not move since all of it was told; only another one is
-    /// read, and some for their statuses. That it was, and is whole, is noted; `told` is with the revision of its record.
+    /// The listing alone tells of a new revision, and that a change did not move since all of it
+    /// was told; only another one is read, and some for their statuses. That it was, and is whole,
+    /// is noted; `told` is with the revision of its record.
     async fn gaps(
         &self,
         open: &OpenChange,
@@ -124,7 +140,9 @@ impl Intake {
         effects: &mut Effects,
     ) -> Result<Vec<Gap>, LookError> {
         let change = &open.change;
-        let Some((mut told, revision)) = told else { return Ok(vec![Gap::revision(change, "opened")]) };
+        let Some((mut told, revision)) = told else {
+            return Ok(vec![Gap::revision(change, "opened")]);
+        };
         if !told.contains(&told::revision_of(change)) {
             return Ok(vec![Gap::revision(change, "changed")]);
         }
@@ -139,8 +157,10 @@ impl Intake {
         if !told.contains(&told::revision(&now)) {
             return Ok(vec![Gap::revision(change, "changed")]);
         }
-        // A review of ours is told of by nobody, since its webhook ends as an echo; made up for, it would start what reports it again.
-        let others = now.reviews.iter().filter(|review| !asks.may_be_own(&review.by)).cloned().collect();
+        // A review of ours is told of by nobody, since its webhook ends as an echo; made up for, it
+        // would start what reports it again.
+        let others =
+            now.reviews.iter().filter(|review| !asks.may_be_own(&review.by)).cloned().collect();
         let now = ChangeFacts { reviews: others, ..now };
         let before = told.clone();
         let lost = told.lost(&now, asks);
@@ -158,8 +178,9 @@ impl Intake {
         Ok(gaps)
     }
 
-    /// Stores a delivery of ours for what a forge never told. One is under way at a time; that one has ended and the thing is missing
-    /// still says that whoever was to tell it was not shown it, so that it is told once more. What is told and shown is missing no more.
+    /// Stores a delivery of ours for what a forge never told. One is under way at a time; that one
+    /// has ended and the thing is missing still says that whoever was to tell it was not shown it,
+    /// so that it is told once more. What is told and shown is missing no more.
     pub(crate) async fn mend(
         &self,
         event: &ForgeEvent,
@@ -169,7 +190,10 @@ impl Intake {
         at: Timestamp,
         effects: &mut Effects,
     ) -> Result<(), LookError> {
-        let name = format!("sweep:{}:{}:{}:{}:{taken_back}", change.key, change.branch, change.head, gap.mark);
+        let name = format!(
+            "sweep:{}:{}:{}:{}:{taken_back}",
+            change.key, change.branch, change.head, gap.mark
+        );
         for time in 1..=TIMES_MAX {
             let found = Delivery {
                 connection: event.connection.clone(),
@@ -179,10 +203,16 @@ impl Intake {
                 event: Some(gap.event(event)),
                 state: DeliveryState::Accepted,
             };
-            // Events of one project are handled one at a time, so nobody stores it between this look and the commit.
-            let stored = get(&self.ports, &delivery::key(&delivery::id(&found.connection, &found.forge_id))).await?;
+            // Events of one project are handled one at a time, so nobody stores it between this
+            // look and the commit.
+            let stored =
+                get(&self.ports, &delivery::key(&delivery::id(&found.connection, &found.forge_id)))
+                    .await?;
             let Some(stored) = stored else {
-                effects.tell(format!("{change}: its forge never told of \u{201c}{}\u{201d}", gap.mark));
+                effects.tell(format!(
+                    "{change}: its forge never told of \u{201c}{}\u{201d}",
+                    gap.mark
+                ));
                 effects.deliver(&found)?;
                 return Ok(());
             };
@@ -198,7 +228,8 @@ impl Intake {
 /// Returns with which of so many changes a sweep of this time begins.
 pub(crate) fn first_of(count: usize, at: Timestamp) -> usize {
     let name = digest(&["sweep", &at.0.to_string()]);
-    let number = name.get(..8).and_then(|digits| usize::from_str_radix(digits, 16).ok()).unwrap_or_default();
+    let number =
+        name.get(..8).and_then(|digits| usize::from_str_radix(digits, 16).ok()).unwrap_or_default();
     number.checked_rem(count).unwrap_or_default()
 }
 
@@ -210,7 +241,8 @@ struct Reads {
 }
 
 impl Reads {
-    /// Returns whether one more may be read, and counts it. One that is whole is read for its statuses alone.
+    /// Returns whether one more may be read, and counts it. One that is whole is read for its
+    /// statuses alone.
     fn may_read(&mut self, is_whole: bool, asks: &Asks) -> bool {
         let (count, most) = match is_whole {
             true => (&mut self.for_statuses, if asks.statuses { STATUS_READS_MAX } else { 0 }),
@@ -262,9 +294,12 @@ impl Gap {
 
     fn label(change: &ChangeRef, label: &str, asks: &Asks) -> Self {
         let added = vec![label.to_owned()];
-        let (number, r#type) = (change.key.number().unwrap_or_default(), "hashtags-changed".to_owned());
+        let (number, r#type) =
+            (change.key.number().unwrap_or_default(), "hashtags-changed".to_owned());
         let kind = match asks.is_gerrit {
-            true => EventKind::Gerrit(GerritEvent { number, r#type, added, ..GerritEvent::default() }),
+            true => {
+                EventKind::Gerrit(GerritEvent { number, r#type, added, ..GerritEvent::default() })
+            }
             false => kind(change, "pull_request", "labeled", None, Some(label.to_owned())),
         };
         Self { kind, sender: String::new(), mark: told::label(label), heeded: Heeded::Always }
@@ -272,7 +307,8 @@ impl Gap {
 
     /// It was closed or merged, as this mark says.
     pub(crate) fn over(facts: &ChangeFacts, end: &'static str, asks: &Asks) -> Self {
-        let word = if facts.status == ChangeStatus::Merged { "change-merged" } else { "change-abandoned" };
+        let word =
+            if facts.status == ChangeStatus::Merged { "change-merged" } else { "change-abandoned" };
         Self::turned(&facts.change, ("closed", word), end, asks)
     }
 
@@ -285,7 +321,11 @@ impl Gap {
     fn turned(change: &ChangeRef, (action, word): (&str, &str), mark: &str, asks: &Asks) -> Self {
         let number = change.key.number().unwrap_or_default();
         let kind = match asks.is_gerrit {
-            true => EventKind::Gerrit(GerritEvent { number, r#type: word.to_owned(), ..GerritEvent::default() }),
+            true => EventKind::Gerrit(GerritEvent {
+                number,
+                r#type: word.to_owned(),
+                ..GerritEvent::default()
+            }),
             false => kind(change, "pull_request", action, None, None),
         };
         Self { kind, sender: String::new(), mark: mark.to_owned(), heeded: Heeded::Always }
@@ -298,25 +338,38 @@ impl Gap {
             Lost::Status(_) => Heeded::WithAWord,
             _ => Heeded::Always,
         };
-        Self { kind: lost.kind(number, asks.is_gerrit), sender: lost.by().to_owned(), mark: lost.mark(facts), heeded }
+        Self {
+            kind: lost.kind(number, asks.is_gerrit),
+            sender: lost.by().to_owned(),
+            mark: lost.mark(facts),
+            heeded,
+        }
     }
 }
 
-/// Returns whether a tenant may have the project by the connection that is to be asked, or that tells of it. Several may lead to its
-/// host: what is found by one that nobody has it by would be for nobody.
+/// Returns whether a tenant may have the project by the connection that is to be asked, or that
+/// tells of it. Several may lead to its host: what is found by one that nobody has it by would be
+/// for nobody.
 pub(crate) fn may_be_known_by(known: &Known, event: &ForgeEvent) -> bool {
     known.tenants.is_empty()
         || !known.damaged.is_empty()
         || known.tenants.iter().any(|concerned| is_by(concerned, event))
 }
 
-/// Returns whether a tenant has the project by the connection that an event came by; one whose live layout has none may be about to.
+/// Returns whether a tenant has the project by the connection that an event came by; one whose live
+/// layout has none may be about to.
 pub(crate) fn is_by(concerned: &Concerned, event: &ForgeEvent) -> bool {
     let project = concerned.live.layout.tenant().project(&event.project);
     project.is_none_or(|project| project.connection == event.connection)
 }
 
-fn kind(change: &ChangeRef, event: &str, action: &str, state: Option<String>, label: Option<String>) -> EventKind {
+fn kind(
+    change: &ChangeRef,
+    event: &str,
+    action: &str,
+    state: Option<String>,
+    label: Option<String>,
+) -> EventKind {
     let number = change.key.number().unwrap_or_default();
     let (event, action) = (event.to_owned(), action.to_owned());
     EventKind::Change { number, event, action, comment: None, label, state, status: None }

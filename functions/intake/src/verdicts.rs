@@ -1,4 +1,5 @@
-//! What became of an event in each pipeline, kept with the change: so that a change that was never enqueued can be explained.
+//! What became of an event in each pipeline, kept with the change: so that a change that was never
+//! enqueued can be explained.
 
 use crate::Intake;
 use crate::before::Concerned;
@@ -14,8 +15,9 @@ use sluice_records::change;
 use sluice_runtime::batch::LookError;
 
 impl Intake {
-    /// Notes what became of an event that was news, once it is known which queues are told of it and who said what it tells. Nobody
-    /// is asked anything. `is_somewhere` is whether another tenant than these has a pipeline for it.
+    /// Notes what became of an event that was news, once it is known which queues are told of it
+    /// and who said what it tells. Nobody is asked anything. `is_somewhere` is whether another
+    /// tenant than these has a pipeline for it.
     pub(crate) fn judge(
         &self,
         (event, by): (&ForgeEvent, Speaker),
@@ -30,7 +32,9 @@ impl Intake {
         let project = &facts.change.key.project;
         let mut nowhere = match tenants {
             [] => Some(format!("no tenant has the project {project}")),
-            _ => Some(format!("{project} takes part in no pipeline, and the change edits no configuration")),
+            _ => Some(format!(
+                "{project} takes part in no pipeline, and the change edits no configuration"
+            )),
         };
         for Concerned { live, awaited, .. } in tenants {
             if awaited.is_some() {

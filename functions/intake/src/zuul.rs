@@ -1,7 +1,7 @@
 //! Zuul's own events: what happened to a change in one queue starts others elsewhere.
 //!
-//! A queue tells once (`Happened`); here that becomes a delivery for each change that it may start, in the order of that
-//! change's own project.
+//! A queue tells once (`Happened`); here that becomes a delivery for each change that it may start,
+//! in the order of that change's own project.
 
 use crate::before::Concerned;
 use crate::deliver::{Effects, Outcome, SHOWN_MILLIS, final_or_again};
@@ -27,7 +27,8 @@ pub(crate) struct What<'a> {
     pub(crate) pipeline: &'a PipelineName,
     /// The change that it happened to.
     pub(crate) number: u64,
-    /// Changes up to this number were told already, and where a change is named those up to that one of it.
+    /// Changes up to this number were told already, and where a change is named those up to that
+    /// one of it.
     pub(crate) after: (u64, Option<&'a ChangeKey>),
 }
 
@@ -51,10 +52,13 @@ impl Intake {
         at: Timestamp,
         mut effects: Effects,
     ) -> Result<Outcome, LookError> {
-        let parent = ChangeKey::change(event.connection.clone(), event.project.clone(), happened.number);
+        let parent =
+            ChangeKey::change(event.connection.clone(), event.project.clone(), happened.number);
         let mut keys = match happened.what {
             ZuulEvent::ParentChangeEnqueued => {
-                let depends = |facts: &ChangeFacts| facts.status == ChangeStatus::Open && self.names(facts, &parent);
+                let depends = |facts: &ChangeFacts| {
+                    facts.status == ChangeStatus::Open && self.names(facts, &parent)
+                };
                 self.needed_by(&parent, &depends).await?
             }
             ZuulEvent::ProjectChangeMerged => {
@@ -89,7 +93,11 @@ impl Intake {
             };
             effects.deliver(&told(&parent, forge_id, happened.what, kind, at))?;
         }
-        effects.tell(format!("{} changes are told of {}", keys.len().min(TOLD_MAX), happened.what.as_str()));
+        effects.tell(format!(
+            "{} changes are told of {}",
+            keys.len().min(TOLD_MAX),
+            happened.what.as_str()
+        ));
         Ok(Outcome::Leads(effects))
     }
 
@@ -102,7 +110,8 @@ impl Intake {
         since: Timestamp,
         mut effects: Effects,
     ) -> Result<Outcome, LookError> {
-        let key = ChangeKey::change(event.connection.clone(), event.project.clone(), happened.number);
+        let key =
+            ChangeKey::change(event.connection.clone(), event.project.clone(), happened.number);
         let forge = match self.forge_if_any(&event.connection).await? {
             Ok(forge) => forge,
             Err(why) => return Ok(Outcome::Fails(why)),
@@ -125,7 +134,9 @@ impl Intake {
         }
         match self.turn(&before.tenants, &before.damaged, happened.tenant, &event.project, since) {
             Turn::Now => {}
-            Turn::Later(why) => return Ok(Outcome::Waits { why, tenant: Some(happened.tenant.clone()) }),
+            Turn::Later(why) => {
+                return Ok(Outcome::Waits { why, tenant: Some(happened.tenant.clone()) });
+            }
             Turn::Never(why) => {
                 effects.tell(why);
                 return Ok(Outcome::Leads(effects));
@@ -136,11 +147,22 @@ impl Intake {
         };
         let mut seen = Seen::knowing(&facts, before.is_needed, before.moment(&facts));
         let takes_part = live.layout.project_pipelines(&event.project);
-        for pipeline in live.layout.pipelines().iter().filter(|pipeline| takes_part.contains(&pipeline.name)) {
+        for pipeline in
+            live.layout.pipelines().iter().filter(|pipeline| takes_part.contains(&pipeline.name))
+        {
             if facts.status == ChangeStatus::Open
-                && let Some(detail) = filter::detail_by_zuul(pipeline, happened.what, happened.pipeline)
-                && let Some(why) =
-                    self.offer((id, Asker::Event(detail)), &facts, live, pipeline, &mut seen, &mut effects).await?
+                && let Some(detail) =
+                    filter::detail_by_zuul(pipeline, happened.what, happened.pipeline)
+                && let Some(why) = self
+                    .offer(
+                        (id, Asker::Event(detail)),
+                        &facts,
+                        live,
+                        pipeline,
+                        &mut seen,
+                        &mut effects,
+                    )
+                    .await?
             {
                 effects.tell(why);
             }
@@ -149,7 +171,13 @@ impl Intake {
     }
 }
 
-fn told(key: &ChangeKey, forge_id: String, what: ZuulEvent, kind: EventKind, at: Timestamp) -> Delivery {
+fn told(
+    key: &ChangeKey,
+    forge_id: String,
+    what: ZuulEvent,
+    kind: EventKind,
+    at: Timestamp,
+) -> Delivery {
     let (connection, project) = (key.connection.clone(), key.project.clone());
     Delivery {
         connection: connection.clone(),

@@ -1,4 +1,5 @@
-//! Autoholds: nodes of a failed build that somebody asked for are kept instead of let go, and counted in the same commit.
+//! Autoholds: nodes of a failed build that somebody asked for are kept instead of let go, and
+//! counted in the same commit.
 
 use crate::{KEYS_MAX, Launcher};
 use sluice_gate::autohold::{self, Autohold, Held};
@@ -14,7 +15,8 @@ use sluice_runtime::batch::LookError;
 use sluice_runtime::record::{Key, Record, Write};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Requests of operators that one look may count builds for: a transaction holds the cell's records and these.
+/// Requests of operators that one look may count builds for: a transaction holds the cell's records
+/// and these.
 const COUNTED_MAX: usize = 4;
 
 /// Failed builds that one look asks about.
@@ -35,10 +37,20 @@ pub(crate) struct Holds {
 
 impl Launcher {
     /// Reads what operators asked for; nothing where no build has failed and no node is held.
-    pub(crate) async fn holds(&self, provider: &ProviderName, loaded: &Loaded) -> Result<Holds, LookError> {
-        let failed: Vec<&Request> =
-            loaded.requests.values().map(|(_, request)| request).filter(|r| has_failed(r)).take(FAILED_MAX).collect();
-        let held: Vec<(&NodeId, Key)> = loaded.nodes.values().filter_map(|(_, node)| held_for(node)).collect();
+    pub(crate) async fn holds(
+        &self,
+        provider: &ProviderName,
+        loaded: &Loaded,
+    ) -> Result<Holds, LookError> {
+        let failed: Vec<&Request> = loaded
+            .requests
+            .values()
+            .map(|(_, request)| request)
+            .filter(|r| has_failed(r))
+            .take(FAILED_MAX)
+            .collect();
+        let held: Vec<(&NodeId, Key)> =
+            loaded.nodes.values().filter_map(|(_, node)| held_for(node)).collect();
         let mut holds = Holds::default();
         if failed.is_empty() && held.is_empty() {
             return Ok(holds);
@@ -51,32 +63,52 @@ impl Launcher {
             let records = self.ports.records.get(page).await?;
             found.extend(records.into_iter().flatten().map(|record| (record.key.clone(), record)));
         }
-        holds.released =
-            held.into_iter().filter(|(_, key)| !found.contains_key(key)).map(|(id, _)| id.clone()).collect();
-        let tenants: BTreeSet<&TenantName> = failed.iter().map(|request| &request.queue.tenant).collect();
+        holds.released = held
+            .into_iter()
+            .filter(|(_, key)| !found.contains_key(key))
+            .map(|(id, _)| id.clone())
+            .collect();
+        let tenants: BTreeSet<&TenantName> =
+            failed.iter().map(|request| &request.queue.tenant).collect();
         for tenant in tenants {
             let known = records::of_tenant(&self.ports, tenant).await?;
-            holds.requests.extend(known.into_iter().map(|(record, request)| (record.key.clone(), (record, request))));
+            holds.requests.extend(
+                known.into_iter().map(|(record, request)| (record.key.clone(), (record, request))),
+            );
         }
         let now = self.ports.clock.now();
         for request in failed {
-            let order = found.get(&build::order_key(&request.build)).and_then(decode_foreign::<Order>);
+            let order =
+                found.get(&build::order_key(&request.build)).and_then(decode_foreign::<Order>);
             let Some(order) = order else { continue };
             let tenant = &request.queue.tenant;
-            let of_tenant = holds.requests.values().map(|(_, known)| known).filter(|known| known.tenant == *tenant);
-            let met = autohold::choose(of_tenant, &order.change.key.project, &order.job, &order.change.git_ref());
+            let of_tenant = holds
+                .requests
+                .values()
+                .map(|(_, known)| known)
+                .filter(|known| known.tenant == *tenant);
+            let met = autohold::choose(
+                of_tenant,
+                &order.change.key.project,
+                &order.job,
+                &order.change.git_ref(),
+            );
             let Some(met) = met else { continue };
             let key = records::key(tenant, &met.id);
-            let counted: BTreeSet<&Key> = holds.rows.values().map(|(key, _)| key).chain([&key]).collect();
+            let counted: BTreeSet<&Key> =
+                holds.rows.values().map(|(key, _)| key).chain([&key]).collect();
             if counted.len() > COUNTED_MAX {
                 continue;
             }
             let until = met.until(now);
             let nodes = request.nodes().to_vec();
-            let taken = Held { build: request.build.clone(), provider: provider.clone(), nodes, until };
+            let taken =
+                Held { build: request.build.clone(), provider: provider.clone(), nodes, until };
             let hold = Some(HoldRef { tenant: tenant.clone(), id: met.id.clone() });
             let reason = format!("autohold {}: {}", met.id, met.reason);
-            holds.builds.insert(request.build.clone(), BuildFact::EndedHeld { reason, until, hold });
+            holds
+                .builds
+                .insert(request.build.clone(), BuildFact::EndedHeld { reason, until, hold });
             // Counted at once, so that the next failed build sees that one fewer is wanted.
             if let Some((_, counted)) = holds.requests.get_mut(&key) {
                 counted.held.push(taken.clone());
@@ -88,7 +120,8 @@ impl Launcher {
 }
 
 impl Holds {
-    /// Returns the writes that count what a plan keeps, each on condition that nobody counted or deleted it meanwhile.
+    /// Returns the writes that count what a plan keeps, each on condition that nobody counted or
+    /// deleted it meanwhile.
     pub(crate) fn writes(&mut self, changes: &[Change]) -> Result<Vec<Write>, PortError> {
         let removed = changes.iter().filter_map(|change| match change {
             Change::RemoveRequest(row) => self.rows.get(row),
@@ -126,12 +159,15 @@ impl Holds {
 }
 
 fn has_failed(request: &Request) -> bool {
-    matches!(request.state, RequestState::Ended(_)) && request.result.is_some_and(autohold::is_held_for)
+    matches!(request.state, RequestState::Ended(_))
+        && request.result.is_some_and(autohold::is_held_for)
 }
 
 fn held_for(node: &Node) -> Option<(&NodeId, Key)> {
     match &node.state {
-        NodeState::Hold { hold: Some(hold), .. } => Some((&node.id, records::key(&hold.tenant, &hold.id))),
+        NodeState::Hold { hold: Some(hold), .. } => {
+            Some((&node.id, records::key(&hold.tenant, &hold.id)))
+        }
         _ => None,
     }
 }

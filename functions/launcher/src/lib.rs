@@ -1,7 +1,8 @@
-//! The launcher: one provider cell is loaded with what was seen outside, decided on, committed, and then acted on.
+//! The launcher: one provider cell is loaded with what was seen outside, decided on, committed, and
+//! then acted on.
 //!
-//! What is done outside (launch, terminate) happens after the commit that intends it; each answer is a fact for the next plan.
-//! A check changes nothing outside, so it may go before.
+//! What is done outside (launch, terminate) happens after the commit that intends it; each answer
+//! is a fact for the next plan. A check changes nothing outside, so it may go before.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod holds;
@@ -19,8 +20,8 @@ use sluice_model::build::{Phase, Run};
 use sluice_model::poke::Poke;
 use sluice_model::{BuildId, ConnectionName, ProviderName, Timestamp};
 use sluice_pool::{
-    Action, BuildFact, Change, Facts, Listing, Plan, ProviderHead, ProviderLimits, Request, RequestState, Row,
-    Snapshot, builds_to_look_at, plan,
+    Action, BuildFact, Change, Facts, Listing, Plan, ProviderHead, ProviderLimits, Request,
+    RequestState, Row, Snapshot, builds_to_look_at, plan,
 };
 use sluice_records::build;
 use sluice_records::codec::{decode_foreign, encode, encode_first, with_body};
@@ -34,7 +35,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Rounds of plan and action in one look; more are left to the next message.
 const ROUNDS_MAX: u32 = 12;
 
-/// Waits of this and more are left to the sweep of what is due; shorter ones go through the queue of wakes.
+/// Waits of this and more are left to the sweep of what is due; shorter ones go through the queue
+/// of wakes.
 const SWEEP_SECONDS: u64 = 60;
 
 /// Keys that one call may name (the limit of DynamoDB's BatchGetItem).
@@ -65,15 +67,17 @@ pub struct Launcher {
     warned: Mutex<VecDeque<Row>>,
 }
 
-/// A provider in hand during one look: as it was read, then as this look's own commits left it. Whoever else wrote it meanwhile
-/// raised the head's revision, or a request's, and the next commit is lost.
+/// A provider in hand during one look: as it was read, then as this look's own commits left it.
+/// Whoever else wrote it meanwhile raised the head's revision, or a request's, and the next commit
+/// is lost.
 struct Held {
     name: ProviderName,
     found: Found,
     loaded: Loaded,
     /// Where builds stood when the look began.
     builds: BTreeMap<BuildId, BuildFact>,
-    /// How many changes stood before those of requests that wait, in their shared queues, when the look began.
+    /// How many changes stood before those of requests that wait, in their shared queues, when the
+    /// look began.
     places: BTreeMap<Row, usize>,
     /// What operators want kept.
     holds: Holds,
@@ -92,11 +96,16 @@ struct Seen {
 
 impl Launcher {
     /// Makes a launcher that reaches these clouds.
-    pub fn new(ports: Ports, clouds: BTreeMap<ConnectionName, Cloud>, checks: Arc<dyn Checks>) -> Self {
+    pub fn new(
+        ports: Ports,
+        clouds: BTreeMap<ConnectionName, Cloud>,
+        checks: Arc<dyn Checks>,
+    ) -> Self {
         Self { ports, configured: Configured::default(), clouds, checks, warned: Mutex::default() }
     }
 
-    /// Moves one provider as far as it can go. Safe to run twice: launches carry tokens, terminations are asked again.
+    /// Moves one provider as far as it can go. Safe to run twice: launches carry tokens,
+    /// terminations are asked again.
     ///
     /// The cell is read once; after a commit the look goes on with what it wrote.
     pub async fn drain(&self, name: &ProviderName, heard: Heard) -> Result<(), LookError> {
@@ -109,7 +118,8 @@ impl Launcher {
                     None => return Ok(()),
                 },
             };
-            let cloud = held.found.connection.as_ref().and_then(|connection| self.clouds.get(connection));
+            let cloud =
+                held.found.connection.as_ref().and_then(|connection| self.clouds.get(connection));
             let plan = self.plan(&held, std::mem::take(&mut facts), cloud).await;
             for reason in &plan.reasons {
                 tracing::info!(provider = %name, "{reason}");
@@ -127,7 +137,8 @@ impl Launcher {
         Ok(cell::send(&self.ports, &[Poke::Pool { provider: name.clone() }]).await?)
     }
 
-    /// Reads a provider, what it may do, and the builds that its plan wants to know of. `None` when there is nothing to plan.
+    /// Reads a provider, what it may do, and the builds that its plan wants to know of. `None` when
+    /// there is nothing to plan.
     async fn load(&self, name: &ProviderName, heard: Heard) -> Result<Option<Held>, LookError> {
         let mut loaded = provider::load(&self.ports, name).await?;
         if loaded.is_frozen {
@@ -136,20 +147,32 @@ impl Launcher {
         }
         let now = self.ports.clock.now();
         let head = loaded.head.clone().unwrap_or_else(|| ProviderHead::new(name.clone()));
-        let (requests, nodes) = (loaded.requests.values().map(|(_, r)| r), loaded.nodes.values().map(|(_, n)| n));
+        let (requests, nodes) =
+            (loaded.requests.values().map(|(_, r)| r), loaded.nodes.values().map(|(_, n)| n));
         let waiting = places::may_have_moved(requests.clone(), now);
-        let wanted: Vec<BuildId> = builds_to_look_at(&head, requests, nodes, now).into_iter().collect();
-        let (found, Seen { builds, places, .. }) = match self.configured.recent(name, now).filter(|_| wanted.is_empty())
+        let wanted: Vec<BuildId> =
+            builds_to_look_at(&head, requests, nodes, now).into_iter().collect();
+        let (found, Seen { builds, places, .. }) = match self
+            .configured
+            .recent(name, now)
+            .filter(|_| wanted.is_empty())
         {
             Some(found) => (found, Seen::default()),
             None => {
                 let seen = self.read(name, &wanted, &waiting).await?;
-                let found = match self.configured.find(&self.ports, name, seen.tenant.as_ref(), now).await? {
+                let found = match self
+                    .configured
+                    .find(&self.ports, name, seen.tenant.as_ref(), now)
+                    .await?
+                {
                     Some(found) => found,
                     None if is_unused(&loaded) => return Ok(None),
                     None => {
                         tracing::warn!(provider = %name, "no tenant's layout has this provider any more: it lets go of what it has");
-                        Found { connection: head.connection.clone(), limits: ProviderLimits::none(name.clone()) }
+                        Found {
+                            connection: head.connection.clone(),
+                            limits: ProviderLimits::none(name.clone()),
+                        }
                     }
                 };
                 (found, seen)
@@ -163,15 +186,31 @@ impl Launcher {
             head.outbox.clear();
         }
         let holds = self.holds(name, &loaded).await?;
-        Ok(Some(Held { name: name.clone(), found, loaded, builds, places, holds, is_due_moved: false }))
+        Ok(Some(Held {
+            name: name.clone(),
+            found,
+            loaded,
+            builds,
+            places,
+            holds,
+            is_due_moved: false,
+        }))
     }
 
-    /// Reads where builds stand, and with the same call the tenant that had the provider last, and where the changes of requests that
-    /// wait stand in their queues.
-    async fn read(&self, name: &ProviderName, wanted: &[BuildId], waiting: &[&Request]) -> Result<Seen, LookError> {
+    /// Reads where builds stand, and with the same call the tenant that had the provider last, and
+    /// where the changes of requests that wait stand in their queues.
+    async fn read(
+        &self,
+        name: &ProviderName,
+        wanted: &[BuildId],
+        waiting: &[&Request],
+    ) -> Result<Seen, LookError> {
         let tenant = self.configured.key(name);
-        let of_builds = wanted.iter().flat_map(|id| [build::order_key(id), build::stop_key(id), build::run_key(id)]);
-        let keys: Vec<Key> = of_builds.chain(tenant.clone()).chain(places::heads(waiting)).collect();
+        let of_builds = wanted
+            .iter()
+            .flat_map(|id| [build::order_key(id), build::stop_key(id), build::run_key(id)]);
+        let keys: Vec<Key> =
+            of_builds.chain(tenant.clone()).chain(places::heads(waiting)).collect();
         let mut found: BTreeMap<Key, Record> = BTreeMap::new();
         for page in keys.chunks(KEYS_MAX) {
             let records = self.ports.records.get(page).await?;
@@ -180,7 +219,12 @@ impl Launcher {
         let now = self.ports.clock.now();
         let fact = |id: &BuildId| {
             let at = |key: Key| found.get(&key);
-            build_fact(at(build::order_key(id)), at(build::stop_key(id)), at(build::run_key(id)), now)
+            build_fact(
+                at(build::order_key(id)),
+                at(build::stop_key(id)),
+                at(build::run_key(id)),
+                now,
+            )
         };
         let builds = wanted.iter().map(|id| (id.clone(), fact(id))).collect();
         let places = places::by_now(waiting, &found);
@@ -199,7 +243,9 @@ impl Launcher {
                     let instances = instances.iter().map(sluice_cloud::Instance::fact).collect();
                     snapshot.facts.listing = Some(Listing { taken_at, instances });
                 }
-                Err(error) => tracing::warn!(provider = %held.name, %error, "the machines could not be listed"),
+                Err(error) => {
+                    tracing::warn!(provider = %held.name, %error, "the machines could not be listed")
+                }
             }
         }
         let now = self.ports.clock.now();
@@ -208,7 +254,8 @@ impl Launcher {
         if decided.actions.is_empty() || !decided.actions.iter().all(is_check) {
             return decided;
         }
-        // Looking at machines changes nothing there: what they answer goes into the same commit as what made us look.
+        // Looking at machines changes nothing there: what they answer goes into the same commit as
+        // what made us look.
         let answers = outside::act(decided.actions, cloud, &*self.checks).await;
         snapshot.facts.checks.extend(answers.checks);
         plan(&snapshot, now)
@@ -221,7 +268,11 @@ impl Launcher {
             None => encode(provider::head_key(name), &plan.head)?,
         };
         let known = head.due.as_ref().map(|due| due.at);
-        let writes = plan.changes.iter().map(|change| write(name, loaded, change)).collect::<Result<Vec<_>, _>>()?;
+        let writes = plan
+            .changes
+            .iter()
+            .map(|change| write(name, loaded, change))
+            .collect::<Result<Vec<_>, _>>()?;
         let counted = held.holds.writes(&plan.changes)?;
         let Held { name, .. } = &*held;
         for change in &plan.changes {
@@ -230,7 +281,9 @@ impl Launcher {
         let due = plan.due.map(|at| Due { at, poke: Poke::Pool { provider: name.clone() } });
         let others = writes.iter().cloned().chain(counted).collect();
         let commit = Commit { head, others, pokes: plan.pokes, due };
-        let Saved::Yes(record) = cell::commit_and_send(&self.ports, commit).await? else { return Ok(Committed::Stale) };
+        let Saved::Yes(record) = cell::commit_and_send(&self.ports, commit).await? else {
+            return Ok(Committed::Stale);
+        };
         held.is_due_moved |= plan.due != known;
         held.holds.written(&plan.changes);
         held.loaded.head = Some(plan.head);
@@ -241,7 +294,8 @@ impl Launcher {
         Ok(Committed::Yes)
     }
 
-    /// Says once of each request that its nodes could not be had: whoever looks at a terminal has to know why nothing happens.
+    /// Says once of each request that its nodes could not be had: whoever looks at a terminal has
+    /// to know why nothing happens.
     fn warn_of_waiting(&self, name: &ProviderName, change: &Change) {
         let Change::PutRequest(request) = change else { return };
         // Waiting for room is how a busy pool works; a placement that was given up is not.
@@ -278,7 +332,8 @@ impl Launcher {
                 return Ok(());
             }
         }
-        // One wake for each time that is due: more would beget more for ever. A lost one is made up for by the sweep.
+        // One wake for each time that is due: more would beget more for ever. A lost one is made up
+        // for by the sweep.
         match self.wake(&held.name, next).filter(|_| is_late || held.is_due_moved) {
             Some(wake) => Ok(cell::send(&self.ports, &[wake]).await?),
             None => Ok(()),
@@ -304,7 +359,8 @@ enum Committed {
 
 /// Adds what was read when the look began to what was seen since.
 fn known(held: &Held, facts: Facts) -> Facts {
-    let builds = held.builds.iter().chain(&held.holds.builds).map(|(id, fact)| (id.clone(), fact.clone()));
+    let builds =
+        held.builds.iter().chain(&held.holds.builds).map(|(id, fact)| (id.clone(), fact.clone()));
     let (released, places) = (held.holds.released.clone(), held.places.clone());
     Facts { builds: builds.collect(), released, places, ..facts }
 }
@@ -324,7 +380,10 @@ fn snapshot_of(held: &Held, facts: Facts) -> Snapshot {
 
 /// Returns whether a provider has nothing, and is not waited for.
 fn is_unused(loaded: &Loaded) -> bool {
-    let waits = loaded.head_record.as_ref().is_some_and(|head| head.due.is_some() || !head.outbox.is_empty());
+    let waits = loaded
+        .head_record
+        .as_ref()
+        .is_some_and(|head| head.due.is_some() || !head.outbox.is_empty());
     loaded.requests.is_empty() && loaded.nodes.is_empty() && !waits
 }
 
@@ -343,27 +402,34 @@ fn take_in(loaded: &mut Loaded, change: Change, write: Write) {
     }
 }
 
-fn build_fact(order: Option<&Record>, stop: Option<&Record>, run: Option<&Record>, now: Timestamp) -> BuildFact {
+fn build_fact(
+    order: Option<&Record>,
+    stop: Option<&Record>,
+    run: Option<&Record>,
+    now: Timestamp,
+) -> BuildFact {
     match (order, stop, run) {
         (None, _, _) => BuildFact::Gone,
         (Some(_), None, None) => BuildFact::Waiting,
         (Some(_), Some(_), None) => BuildFact::Withdrawn,
         (Some(_), stop, Some(run)) => match decode_foreign::<Run>(run).map(|run| run.phase) {
             Some(Phase::Ended(_)) => BuildFact::Ended,
-            // A run that cannot be read is its queue's to give up; no other build of the provider waits for that.
+            // A run that cannot be read is its queue's to give up; no other build of the provider
+            // waits for that.
             phase => {
-                // The gate has given it up, and its executor is known to be gone or had time to end: nobody waits for its nodes.
-                let is_over = stop
-                    .map(build::stop_of)
-                    .is_some_and(|stop| (stop.lost && phase.is_some()) || now.since(stop.at) > STOPPED_SECONDS * 1_000);
+                // The gate has given it up, and its executor is known to be gone or had time to
+                // end: nobody waits for its nodes.
+                let is_over = stop.map(build::stop_of).is_some_and(|stop| {
+                    (stop.lost && phase.is_some()) || now.since(stop.at) > STOPPED_SECONDS * 1_000
+                });
                 if is_over { BuildFact::Ended } else { BuildFact::Claimed }
             }
         },
     }
 }
 
-/// Returns the write of one change. Records of a cell are guarded by the head's revision; a request also shows that it was
-/// not claimed meanwhile, since a claim checks its revision.
+/// Returns the write of one change. Records of a cell are guarded by the head's revision; a request
+/// also shows that it was not claimed meanwhile, since a claim checks its revision.
 fn write(name: &ProviderName, loaded: &Loaded, change: &Change) -> Result<Write, LookError> {
     let put = |found: Option<&Record>, record: Record| {
         let revision = found.map_or(0, |found| found.revision);
@@ -377,11 +443,15 @@ fn write(name: &ProviderName, loaded: &Loaded, change: &Change) -> Result<Write,
         }
         Change::RemoveRequest(row) => {
             let revision = loaded.requests.get(row).map_or(0, |(record, _)| record.revision);
-            Write::Delete { key: provider::request_key(name, row), expect: Expect::Revision(revision) }
+            Write::Delete {
+                key: provider::request_key(name, row),
+                expect: Expect::Revision(revision),
+            }
         }
-        Change::CreateNode(node) => {
-            Write::Put { record: encode_first(provider::node_key(name, &node.id), node)?, expect: Expect::Absent }
-        }
+        Change::CreateNode(node) => Write::Put {
+            record: encode_first(provider::node_key(name, &node.id), node)?,
+            expect: Expect::Absent,
+        },
         Change::PutNode(node) => {
             let found = loaded.nodes.get(&node.id).map(|(record, _)| record);
             put(found, encode(provider::node_key(name, &node.id), node)?)

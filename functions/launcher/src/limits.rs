@@ -25,7 +25,8 @@ pub(crate) struct Found {
     pub(crate) limits: ProviderLimits,
 }
 
-/// Knows which tenant's layout has each provider, so that one read by key tells what a provider may do now.
+/// Knows which tenant's layout has each provider, so that one read by key tells what a provider may
+/// do now.
 #[derive(Default)]
 pub(crate) struct Configured {
     layouts: Layouts,
@@ -39,21 +40,24 @@ struct Known {
 }
 
 impl Configured {
-    /// Returns the key of the tenant that had the provider last, to be read with whatever else is read. What is read decides.
+    /// Returns the key of the tenant that had the provider last, to be read with whatever else is
+    /// read. What is read decides.
     pub(crate) fn key(&self, provider: &ProviderName) -> Option<Key> {
         self.known().get(provider).map(|known| tenant::key(&known.tenant))
     }
 
-    /// Returns a provider as it was found a moment ago. It does for looks that place nothing: a machine kept ready by it is one
-    /// that an earlier look might have launched, and the next reading lets it go.
+    /// Returns a provider as it was found a moment ago. It does for looks that place nothing: a
+    /// machine kept ready by it is one that an earlier look might have launched, and the next
+    /// reading lets it go.
     pub(crate) fn recent(&self, provider: &ProviderName, now: Timestamp) -> Option<Found> {
         let known = self.known();
-        let known = known.get(provider).filter(|known| now < known.at.plus_seconds(RECENT_SECONDS))?;
+        let known =
+            known.get(provider).filter(|known| now < known.at.plus_seconds(RECENT_SECONDS))?;
         Some(known.found.clone())
     }
 
-    /// Returns a provider by its canonical name as the tenant's record that was just read has it; looks through all tenants
-    /// when that one does not have it, or was not read.
+    /// Returns a provider by its canonical name as the tenant's record that was just read has it;
+    /// looks through all tenants when that one does not have it, or was not read.
     pub(crate) async fn find(
         &self,
         ports: &Ports,
@@ -81,7 +85,8 @@ impl Configured {
             }
         }
         if let Some(tenant) = unreadable.first() {
-            // It may be the one that has the provider: what is not known to be gone is not taken down.
+            // It may be the one that has the provider: what is not known to be gone is not taken
+            // down.
             return Err(LookError::Again(format!(
                 "nobody can tell whether a tenant has the provider {name}: the record of tenant {tenant} cannot be read"
             )));
@@ -90,11 +95,20 @@ impl Configured {
         Ok(None)
     }
 
-    async fn found_in(&self, ports: &Ports, tenant: &Tenant, name: &ProviderName) -> Result<Option<Found>, LookError> {
+    async fn found_in(
+        &self,
+        ports: &Ports,
+        tenant: &Tenant,
+        name: &ProviderName,
+    ) -> Result<Option<Found>, LookError> {
         let Some(object) = &tenant.layout_object else { return Ok(None) };
         let layout = self.layouts.open(ports, object).await?;
-        let provider = layout.providers().iter().find(|provider| provider.canonical_name == name.as_str());
-        Ok(provider.map(|provider| Found { connection: provider.connection.clone(), limits: limits(provider) }))
+        let provider =
+            layout.providers().iter().find(|provider| provider.canonical_name == name.as_str());
+        Ok(provider.map(|provider| Found {
+            connection: provider.connection.clone(),
+            limits: limits(provider),
+        }))
     }
 
     fn keep(&self, name: &ProviderName, tenant: TenantName, found: &Found, at: Timestamp) {
@@ -130,14 +144,20 @@ fn limits(provider: &ProviderConfig) -> ProviderLimits {
             .map(|label| (label.name.clone(), limits_of(label)))
             .collect(),
         statics: provider.nodes.iter().map(static_host).collect(),
-        pace: Pace { poll_millis: 1_000, max_attempts: provider.launch_attempts.max(1), ..Pace::default() },
+        pace: Pace {
+            poll_millis: 1_000,
+            max_attempts: provider.launch_attempts.max(1),
+            ..Pace::default()
+        },
     }
 }
 
 fn limits_of(label: &LabelConfig) -> Label {
     let image = match &label.image_id {
         Some(id) => Image::Available { id: id.clone() },
-        None if label.image_is_built => Image::Missing { why: "no upload of its image is validated yet".to_owned() },
+        None if label.image_is_built => {
+            Image::Missing { why: "no upload of its image is validated yet".to_owned() }
+        }
         None => Image::Missing { why: "its image names no image-id".to_owned() },
     };
     let ready_age = (label.max_ready_age_seconds > 0).then_some(label.max_ready_age_seconds);

@@ -44,7 +44,10 @@ impl Checks for SshChecks {
 /// Carries out what a plan decided. Nothing here is decided; a failure is a fact too.
 pub(crate) async fn act(actions: Vec<Action>, cloud: Option<&Cloud>, checks: &dyn Checks) -> Facts {
     let mut facts = Facts::default();
-    for answer in join_all(actions.into_iter().map(|action| act_one(action, cloud, checks))).await.into_iter().flatten()
+    for answer in join_all(actions.into_iter().map(|action| act_one(action, cloud, checks)))
+        .await
+        .into_iter()
+        .flatten()
     {
         match answer {
             Answer::Launch(node, fact) => {
@@ -67,11 +70,15 @@ async fn act_one(action: Action, cloud: Option<&Cloud>, checks: &dyn Checks) -> 
     match action {
         Action::Launch(node) => {
             let fact = match (cloud, &node.origin) {
-                (Some(cloud), Origin::Cloud { .. }) => match LaunchSpec::for_node(&node, &cloud.site) {
-                    Some(spec) => driver::launch_fact(&cloud.driver.launch(&spec).await),
-                    None => LaunchFact::Permanent("a static host is not launched".to_owned()),
-                },
-                _ => LaunchFact::Permanent("the provider's connection to its cloud is not configured here".to_owned()),
+                (Some(cloud), Origin::Cloud { .. }) => {
+                    match LaunchSpec::for_node(&node, &cloud.site) {
+                        Some(spec) => driver::launch_fact(&cloud.driver.launch(&spec).await),
+                        None => LaunchFact::Permanent("a static host is not launched".to_owned()),
+                    }
+                }
+                _ => LaunchFact::Permanent(
+                    "the provider's connection to its cloud is not configured here".to_owned(),
+                ),
             };
             if let LaunchFact::Transient { why, .. } = &fact {
                 tracing::warn!(node = %node.id, why, "a launch has no answer yet");

@@ -1,4 +1,5 @@
-//! The configuration an item runs under, its jobs frozen, and every branch that those jobs need besides.
+//! The configuration an item runs under, its jobs frozen, and every branch that those jobs need
+//! besides.
 
 use crate::state::State;
 use crate::{Merger, Unmade, unmade};
@@ -33,16 +34,20 @@ impl Merger {
         live: &Live,
     ) -> Result<MergeResult, Unmade> {
         let change = &item.candidate.change;
-        let branch = BranchKey { project: change.key.project.clone(), branch: change.branch.clone() };
+        let branch =
+            BranchKey { project: change.key.project.clone(), branch: change.branch.clone() };
         let proposed = self.proposed(state, live, None).await?;
-        let overlay = (!proposed.is_empty()).then(|| live.layout.overlay(&proposed, Scope::UntrustedOnly));
+        let overlay =
+            (!proposed.is_empty()).then(|| live.layout.overlay(&proposed, Scope::UntrustedOnly));
         if let Some(result) = self.below(state, item, &proposed, live).await? {
             return Ok(result);
         }
         if state.touches_configuration {
             let checked = live.layout.overlay(&proposed, Scope::ToValidate);
             let mut errors = checked.errors_since(&live.layout);
-            errors.extend(self.lost_playbooks(state, &branch, &proposed, &checked, &live.layout).await?);
+            errors.extend(
+                self.lost_playbooks(state, &branch, &proposed, &checked, &live.layout).await?,
+            );
             if !errors.is_empty() {
                 return Ok(misconfigured(&errors, &branch));
             }
@@ -72,7 +77,9 @@ impl Merger {
         };
         let mut graph = match frozen {
             Ok(graph) => graph,
-            Err(errors) if waits => return Ok(not_before_it_is_merged(misconfigured(&errors, &branch))),
+            Err(errors) if waits => {
+                return Ok(not_before_it_is_merged(misconfigured(&errors, &branch)));
+            }
             Err(errors) => return Ok(misconfigured(&errors, &branch)),
         };
         let errors = self.place_included(state, &mut graph, layout).await?;
@@ -88,8 +95,10 @@ impl Merger {
             return Err(Unmade::Failed(format!("{change} has no merged state")));
         };
         // Side by side: nobody looks for either before the outcome names both.
-        let (speculation, graph_object) =
-            futures::try_join!(self.store("speculations", &state.speculation), self.store("jobs", &graph))?;
+        let (speculation, graph_object) = futures::try_join!(
+            self.store("speculations", &state.speculation),
+            self.store("jobs", &graph)
+        )?;
         Ok(MergeResult::Merged(Merged {
             speculation,
             jobs: graph.summaries(),
@@ -103,7 +112,8 @@ impl Merger {
         }))
     }
 
-    /// Returns the answer for an item that needs changes whose configuration is wrong (C12): what is the matter is not its own.
+    /// Returns the answer for an item that needs changes whose configuration is wrong (C12): what
+    /// is the matter is not its own.
     async fn below(
         &self,
         state: &State,
@@ -113,28 +123,35 @@ impl Merger {
     ) -> Result<Option<MergeResult>, Unmade> {
         let Candidate { change, needs, cycle, mates, .. } = &item.candidate;
         let own = BranchKey { project: change.key.project.clone(), branch: change.branch.clone() };
-        // What needs each other is judged together: a part of it may make no sense by itself. Who brings some of that himself is told
-        // of all of it as of his own.
+        // What needs each other is judged together: a part of it may make no sense by itself. Who
+        // brings some of that himself is told of all of it as of his own.
         let is_one = !cycle.is_empty() || (!mates.is_empty() && state.touches_configuration);
         let is_plain = needs.is_empty() || is_one || state.speculation.configured.is_empty();
         let (false, Some(base)) = (is_plain, &state.base) else {
             return Ok(None);
         };
         let of_own = mates.is_empty() && state.speculation.configured.contains(&own);
-        let below = if of_own { self.proposed(state, live, Some((&own, base))).await? } else { proposed.to_vec() };
+        let below = if of_own {
+            self.proposed(state, live, Some((&own, base))).await?
+        } else {
+            proposed.to_vec()
+        };
         let wrong = live.layout.overlay(&below, Scope::ToValidate).errors_since(&live.layout);
         if wrong.is_empty() {
             return Ok(None);
         }
-        // Its own mistakes are told as well, so that none of them waits for the others' to be mended.
+        // Its own mistakes are told as well, so that none of them waits for the others' to be
+        // mended.
         let all = live.layout.overlay(proposed, Scope::ToValidate).errors_since(&live.layout);
-        let (_, fresh): (Vec<ConfigError>, _) = all.iter().cloned().partition(|error| wrong.contains(error));
+        let (_, fresh): (Vec<ConfigError>, _) =
+            all.iter().cloned().partition(|error| wrong.contains(error));
         let sentence = "This change depends on a change with an invalid configuration.".to_owned();
         let errors = std::iter::once(sentence).chain(texts(&all)).collect();
         Ok(Some(MergeResult::Misconfigured { errors, notes: notes(&fresh, &own) }))
     }
 
-    /// Returns whether something of a config project is below the item, which counts for nothing before it is merged (X07).
+    /// Returns whether something of a config project is below the item, which counts for nothing
+    /// before it is merged (X07).
     fn waits_for_config_project(&self, state: &State, own: &BranchKey, live: &Live) -> bool {
         let is_trusted = |key: &BranchKey| {
             let project = live.layout.tenant().project(&key.project);
@@ -143,8 +160,8 @@ impl Merger {
         state.speculation.configured.iter().any(|key| key != own && is_trusted(key))
     }
 
-    /// Returns the configuration as the changes of the state would have it (Z6.6); `instead` names a branch and the commit that it is
-    /// taken to be at instead.
+    /// Returns the configuration as the changes of the state would have it (Z6.6); `instead` names
+    /// a branch and the commit that it is taken to be at instead.
     async fn proposed(
         &self,
         state: &State,
@@ -153,11 +170,16 @@ impl Merger {
     ) -> Result<Vec<BranchConfig>, Unmade> {
         let mut proposed = Vec::new();
         for key in &state.speculation.configured {
-            let known = live.layout.project(key.project.as_str()).filter(|project| !project.reads_nothing());
+            let known = live
+                .layout
+                .project(key.project.as_str())
+                .filter(|project| !project.reads_nothing());
             let Some(project) = known.cloned() else { continue };
             let Some(branch) = state.branch(key) else { continue };
-            let commit = instead.filter(|(of, _)| *of == key).map_or(&branch.result, |(_, commit)| commit);
-            let at = ProjectAt { connection: project.connection.clone(), project: key.project.clone() };
+            let commit =
+                instead.filter(|(of, _)| *of == key).map_or(&branch.result, |(_, commit)| commit);
+            let at =
+                ProjectAt { connection: project.connection.clone(), project: key.project.clone() };
             let files = self
                 .repos
                 .configuration(&at, &commit.id, Some(branch), &project.extra_config_paths)
@@ -168,7 +190,8 @@ impl Merger {
         Ok(proposed)
     }
 
-    /// Puts the branches in place that jobs need: required projects, playbooks, roles, files of variables.
+    /// Puts the branches in place that jobs need: required projects, playbooks, roles, files of
+    /// variables.
     async fn put_needed(
         &self,
         state: &mut State,
@@ -177,68 +200,92 @@ impl Merger {
         change: &ChangeRef,
     ) -> Result<(), Unmade> {
         let mut wanted: BTreeSet<(ConnectionName, ProjectName, Asked)> = BTreeSet::new();
-        // What a job checks out of all its projects. Not of a config project: who pushes a branch there is not who is trusted, and
-        // roles of trusted playbooks are taken from what is put in place.
+        // What a job checks out of all its projects. Not of a config project: who pushes a branch
+        // there is not who is trusted, and roles of trusted playbooks are taken from what is put in
+        // place.
         let of_all = |job: &FrozenJob, project: &ProjectName| {
-            let is_trusted = layout.tenant().project(project).is_none_or(|known| known.trust.is_trusted());
+            let is_trusted =
+                layout.tenant().project(project).is_none_or(|known| known.trust.is_trusted());
             job.override_checkout.clone().filter(|_| !is_trusted).map(Asked::Checkout)
         };
-        // As executors choose: of what was pushed the name says nothing of roles, neither a branch's nor a tag's.
+        // As executors choose: of what was pushed the name says nothing of roles, neither a
+        // branch's nor a tag's.
         let of_roles = |playbook: &Playbook, project: &ProjectName| match change.key.moved() {
             None => vec![Asked::Nothing],
-            Some(_) => Vec::from([playbook.branch.clone(), layout.default_branch(project)].map(Asked::Branch)),
+            Some(_) => Vec::from(
+                [playbook.branch.clone(), layout.default_branch(project)].map(Asked::Branch),
+            ),
         };
         for job in &graph.jobs {
             if let Some(checkout) = of_all(job, &change.key.project) {
-                wanted.insert((change.key.connection.clone(), change.key.project.clone(), checkout));
+                wanted.insert((
+                    change.key.connection.clone(),
+                    change.key.project.clone(),
+                    checkout,
+                ));
             }
             for required in &job.required_projects {
                 // Where the first one is not there, the second may be.
                 let own = required.override_checkout.clone().map(Asked::Checkout);
-                let mut asked: Vec<Asked> = [own, of_all(job, &required.project)].into_iter().flatten().collect();
+                let mut asked: Vec<Asked> =
+                    [own, of_all(job, &required.project)].into_iter().flatten().collect();
                 if asked.is_empty() {
                     asked.push(Asked::Nothing);
                 }
                 let (connection, project) = (&required.connection, &required.project);
-                wanted.extend(asked.into_iter().map(|asked| (connection.clone(), project.clone(), asked)));
+                wanted.extend(
+                    asked.into_iter().map(|asked| (connection.clone(), project.clone(), asked)),
+                );
             }
             for playbook in playbooks(job) {
                 let asked = Asked::Branch(playbook.branch.clone());
                 wanted.insert((playbook.connection.clone(), playbook.project.clone(), asked));
                 for role in &playbook.roles {
                     let of_role = of_roles(playbook, &role.project).into_iter();
-                    wanted.extend(of_role.map(|asked| (role.connection.clone(), role.project.clone(), asked)));
+                    wanted.extend(
+                        of_role.map(|asked| (role.connection.clone(), role.project.clone(), asked)),
+                    );
                 }
             }
             for file in &job.run_time.include_vars {
                 let (connection, project) = file.source.project(&change.key);
                 // Of a tag it is read as the tag has it, or as a branch has it.
                 let is_of_tag = change.on_branch().is_none() && *project == change.key.project;
-                let fallback = || (is_of_tag && !file.use_ref).then(|| layout.default_branch(project));
+                let fallback =
+                    || (is_of_tag && !file.use_ref).then(|| layout.default_branch(project));
                 let branch = file.source.branch().cloned().or_else(fallback);
-                // Without a branch of its own it is read of what the job checks out, as executors choose.
-                let asked = branch.map(Asked::Branch).or_else(|| of_all(job, project)).unwrap_or(Asked::Nothing);
+                // Without a branch of its own it is read of what the job checks out, as executors
+                // choose.
+                let asked = branch
+                    .map(Asked::Branch)
+                    .or_else(|| of_all(job, project))
+                    .unwrap_or(Asked::Nothing);
                 wanted.insert((connection.clone(), project.clone(), asked));
             }
         }
-        // What lies beside included files is in no repository that could be asked: it is in place, or nowhere.
+        // What lies beside included files is in no repository that could be asked: it is in place,
+        // or nowhere.
         let beside = layout.tenant().included.as_ref().map(|included| &included.name);
         wanted.retain(|(_, project, _)| Some(project) != beside);
         let mut projects: BTreeMap<ProjectName, Vec<(ConnectionName, Asked)>> = BTreeMap::new();
         for (connection, project, asked) in wanted {
             projects.entry(project).or_default().push((connection, asked));
         }
-        let projects: Vec<(ProjectName, Vec<(ConnectionName, Asked)>)> = projects.into_iter().collect();
+        let projects: Vec<(ProjectName, Vec<(ConnectionName, Asked)>)> =
+            projects.into_iter().collect();
         for some in projects.chunks(PROJECTS_AT_ONCE) {
-            // What is put in place of one project says nothing of another's, so none waits for another's forge.
+            // What is put in place of one project says nothing of another's, so none waits for
+            // another's forge.
             let before: &State = state;
-            let found = try_join_all(
-                some.iter().map(|(project, asked)| self.needed_of(before, project, asked, layout, change)),
-            )
-            .await?;
+            let found =
+                try_join_all(some.iter().map(|(project, asked)| {
+                    self.needed_of(before, project, asked, layout, change)
+                }))
+                .await?;
             for ((project, _), branches) in some.iter().zip(found) {
                 state.speculation.branches.extend(branches);
-                let default = BranchKey { project: project.clone(), branch: layout.default_branch(project) };
+                let default =
+                    BranchKey { project: project.clone(), branch: layout.default_branch(project) };
                 if state.branch(&default).is_some() {
                     state.speculation.defaults.retain(|known| known.project != default.project);
                     state.speculation.defaults.push(default);
@@ -256,7 +303,8 @@ impl Merger {
         Ok(())
     }
 
-    /// Returns the branches that one project lacks for what is asked of it, in the order in which it is asked.
+    /// Returns the branches that one project lacks for what is asked of it, in the order in which
+    /// it is asked.
     async fn needed_of(
         &self,
         state: &State,
@@ -272,11 +320,16 @@ impl Merger {
             let (branch, tag) = match asked {
                 Asked::Nothing => (None, None),
                 Asked::Branch(branch) => (Some(branch), None),
-                Asked::Checkout(name) => (Some(name), Some(BranchName(format!("refs/tags/{name}")))),
+                Asked::Checkout(name) => {
+                    (Some(name), Some(BranchName(format!("refs/tags/{name}"))))
+                }
             };
-            // As Zuul: the branch asked for, or the tag, else the change's own branch, else the project's default.
+            // As Zuul: the branch asked for, or the tag, else the change's own branch, else the
+            // project's default.
             for candidate in
-                [branch, tag.as_ref(), Some(&change.branch), Some(&fallback), Some(&main)].into_iter().flatten()
+                [branch, tag.as_ref(), Some(&change.branch), Some(&fallback), Some(&main)]
+                    .into_iter()
+                    .flatten()
             {
                 let key = BranchKey { project: project.clone(), branch: candidate.clone() };
                 if state.branch(&key).is_some() || put.iter().any(|known| known.branch == key) {
@@ -311,22 +364,29 @@ enum Asked {
     Checkout(BranchName),
 }
 
-/// Pins a trusted playbook to what is merged: proposed content of a config project is never executed (Z2.2, X07).
+/// Pins a trusted playbook to what is merged: proposed content of a config project is never
+/// executed (Z2.2, X07).
 ///
-/// Where its own branch is gone it is taken from the project's default, not from what some job had put in place.
+/// Where its own branch is gone it is taken from the project's default, not from what some job had
+/// put in place.
 fn pin(playbook: &mut Playbook, branches: &[BranchState], defaults: &[BranchKey]) {
     if !playbook.trusted {
         return;
     }
     let of_project = |state: &&BranchState| state.branch.project == playbook.project;
-    let exact = branches.iter().filter(of_project).find(|state| state.branch.branch == playbook.branch);
-    let default =
-        || branches.iter().find(|state| state.branch.project == playbook.project && defaults.contains(&state.branch));
+    let exact =
+        branches.iter().filter(of_project).find(|state| state.branch.branch == playbook.branch);
+    let default = || {
+        branches.iter().find(|state| {
+            state.branch.project == playbook.project && defaults.contains(&state.branch)
+        })
+    };
     let state = exact.or_else(default).or_else(|| branches.iter().find(of_project));
     playbook.commit = state.map(|state| state.base.id.clone());
 }
 
-/// Pins a file of variables of a config project to what is merged: trusted playbooks see what it says.
+/// Pins a file of variables of a config project to what is merged: trusted playbooks see what it
+/// says.
 fn pin_vars(file: &mut IncludeVars, change: &ChangeRef, layout: &Layout, branches: &[BranchState]) {
     let (_, project) = file.source.project(&change.key);
     if !layout.tenant().source_project(project).is_some_and(|known| known.trust.is_trusted()) {
@@ -335,7 +395,8 @@ fn pin_vars(file: &mut IncludeVars, change: &ChangeRef, layout: &Layout, branche
     let default = layout.default_branch(project);
     let wanted = [file.source.branch(), Some(&default)].into_iter().flatten();
     let of_project = || branches.iter().filter(|state| state.branch.project == *project);
-    let mut named = wanted.filter_map(|branch| of_project().find(|state| state.branch.branch == *branch));
+    let mut named =
+        wanted.filter_map(|branch| of_project().find(|state| state.branch.branch == *branch));
     let state = named.next().or_else(|| of_project().next());
     file.commit = state.map(|state| state.base.id.clone());
 }
@@ -344,7 +405,8 @@ fn playbooks(job: &FrozenJob) -> impl Iterator<Item = &Playbook> {
     job.pre_run.iter().chain(&job.run).chain(&job.post_run)
 }
 
-/// Returns the files of one branch, parsed; those that the layout has as they are need not be parsed again.
+/// Returns the files of one branch, parsed; those that the layout has as they are need not be
+/// parsed again.
 fn configuration(
     layout: &Layout,
     project: &TenantProject,
@@ -379,16 +441,17 @@ fn lines_of(trace: &[JobTrace]) -> Vec<String> {
     kept
 }
 
-/// Returns the answer for a change that is right only with what a change to a config project brings.
+/// Returns the answer for a change that is right only with what a change to a config project
+/// brings.
 fn not_before_it_is_merged(answer: MergeResult) -> MergeResult {
     let MergeResult::Misconfigured { mut errors, notes } = answer else { return answer };
-    let sentence =
-        "This change depends on a change to a config project, whose configuration is used only once it is merged.";
+    let sentence = "This change depends on a change to a config project, whose configuration is used only once it is merged.";
     errors.insert(0, sentence.to_owned());
     MergeResult::Misconfigured { errors, notes }
 }
 
-/// Returns the answer for errors: all for a comment, and those of the change's own files for its lines.
+/// Returns the answer for errors: all for a comment, and those of the change's own files for its
+/// lines.
 fn misconfigured(errors: &[ConfigError], own: &BranchKey) -> MergeResult {
     MergeResult::Misconfigured { errors: texts(errors), notes: notes(errors, own) }
 }
@@ -405,7 +468,12 @@ fn notes(errors: &[ConfigError], own: &BranchKey) -> Vec<LineNote> {
     let is_own = |error: &&ConfigError| error.project == own.project && error.branch == own.branch;
     let note = |error: &ConfigError| {
         let ReviewComment { path, line, start_line, message, .. } = error.review_comment();
-        LineNote { path, line, start_line: Some(start_line).filter(|start| *start < line), text: message }
+        LineNote {
+            path,
+            line,
+            start_line: Some(start_line).filter(|start| *start < line),
+            text: message,
+        }
     };
     errors.iter().filter(is_own).take(LINE_NOTES_MAX).map(note).collect()
 }

@@ -1,9 +1,12 @@
-//! Playbooks of jobs that included files define (Z2.5): looked for beside those, then in the tenant's config projects (Z4.9).
+//! Playbooks of jobs that included files define (Z2.5): looked for beside those, then in the
+//! tenant's config projects (Z4.9).
 //!
-//! The files lie beside the main configuration, in no repository that could be fetched. So before a job's branches are put in place,
-//! whatever it would have from there (playbooks, roles beside them, files of variables) is given what has it first: the commit that
-//! was stored with the files, then each config project, in the tenant's order, as it is merged. What none of them has is given the
-//! first of them, where its absence is told. The commit is the layout's: what the item ahead was tested with may be an older one.
+//! The files lie beside the main configuration, in no repository that could be fetched. So before a
+//! job's branches are put in place, whatever it would have from there (playbooks, roles beside
+//! them, files of variables) is given what has it first: the commit that was stored with the files,
+//! then each config project, in the tenant's order, as it is merged. What none of them has is given
+//! the first of them, where its absence is told. The commit is the layout's: what the item ahead
+//! was tested with may be an older one.
 
 use crate::state::State;
 use crate::{Merger, Unmade, unmade};
@@ -26,26 +29,32 @@ struct Home {
 /// Where what jobs have of included files lies: by the paths that it may have.
 struct Homes {
     included: ProjectName,
-    /// Whether anything lies beside the files, so that roles may be there whatever else has the playbook.
+    /// Whether anything lies beside the files, so that roles may be there whatever else has the
+    /// playbook.
     has_own: bool,
     by_paths: BTreeMap<Vec<String>, Home>,
     first: Home,
 }
 
 impl Merger {
-    /// Gives what jobs have of included files a place: beside those, or in config projects. Returns what is wrong where there is none.
+    /// Gives what jobs have of included files a place: beside those, or in config projects. Returns
+    /// what is wrong where there is none.
     pub(crate) async fn place_included(
         &self,
         state: &mut State,
         graph: &mut JobGraph,
         layout: &Layout,
     ) -> Result<Vec<ConfigError>, Unmade> {
-        let Some(included) = layout.tenant().included.as_ref().map(|included| included.name.clone()) else {
+        let Some(included) =
+            layout.tenant().included.as_ref().map(|included| included.name.clone())
+        else {
             return Ok(Vec::new());
         };
-        let wanted: BTreeSet<Vec<String>> = graph.jobs.iter().flat_map(|job| paths(job, &included)).collect();
+        let wanted: BTreeSet<Vec<String>> =
+            graph.jobs.iter().flat_map(|job| paths(job, &included)).collect();
         let is_concerned = |job: &&FrozenJob| {
-            let has_role = |playbook: &Playbook| playbook.roles.iter().any(|role| role.project == included);
+            let has_role =
+                |playbook: &Playbook| playbook.roles.iter().any(|role| role.project == included);
             paths(job, &included).next().is_some() || playbooks(job).any(has_role)
         };
         if !graph.jobs.iter().any(|job| is_concerned(&job)) {
@@ -63,8 +72,9 @@ impl Merger {
         Ok(Vec::new())
     }
 
-    /// Looks for each of some things beside the included files, then in the tenant's config projects. `None` where nothing lies beside
-    /// them, and there is no config project that can be read.
+    /// Looks for each of some things beside the included files, then in the tenant's config
+    /// projects. `None` where nothing lies beside them, and there is no config project that can be
+    /// read.
     async fn homes(
         &self,
         state: &mut State,
@@ -83,7 +93,8 @@ impl Merger {
             if wanted.is_empty() && first.is_some() {
                 break;
             }
-            let at = ProjectAt { connection: project.connection.clone(), project: project.name.clone() };
+            let at =
+                ProjectAt { connection: project.connection.clone(), project: project.name.clone() };
             let known = match beside {
                 Some(beside) => Some(beside.clone()),
                 None => self.merged(state, &at, layout.default_branch(&project.name)).await?,
@@ -99,7 +110,11 @@ impl Merger {
             let asked: Vec<String> = wanted.iter().flatten().cloned().collect();
             let there = match asked.is_empty() {
                 true => Vec::new(),
-                false => self.repos.present(&at, &known.base.id, Some(&known), &asked).await.map_err(unmade)?,
+                false => self
+                    .repos
+                    .present(&at, &known.base.id, Some(&known), &asked)
+                    .await
+                    .map_err(unmade)?,
             };
             let is_here = |paths: &Vec<String>| paths.iter().any(|path| there.contains(path));
             let (found, left): (BTreeSet<_>, BTreeSet<_>) = wanted.into_iter().partition(is_here);
@@ -112,9 +127,14 @@ impl Merger {
         Ok(first.map(|first| Homes { included, has_own, by_paths, first }))
     }
 
-    /// Returns a branch of a config project, of which only what is merged counts; `None` where it is not there, or nobody can read
-    /// it.
-    async fn merged(&self, state: &State, at: &ProjectAt, branch: BranchName) -> Result<Option<BranchState>, Unmade> {
+    /// Returns a branch of a config project, of which only what is merged counts; `None` where it
+    /// is not there, or nobody can read it.
+    async fn merged(
+        &self,
+        state: &State,
+        at: &ProjectAt,
+        branch: BranchName,
+    ) -> Result<Option<BranchState>, Unmade> {
         let key = BranchKey { project: at.project.clone(), branch };
         if let Some(known) = state.branch(&key) {
             return Ok(Some(known.clone()));
@@ -144,21 +164,24 @@ impl Homes {
             playbook.roles = self.roles(std::mem::take(&mut playbook.roles), home);
             if is_included {
                 let Home { connection, project, branch } = home.clone();
-                (playbook.connection, playbook.project, playbook.branch) = (connection, project, branch);
+                (playbook.connection, playbook.project, playbook.branch) =
+                    (connection, project, branch);
             }
         }
         for file in &mut job.run_time.include_vars {
             if let VarsSource::Project(from) = &mut file.source
                 && from.project == self.included
             {
-                let Home { connection, project, branch } = self.of(std::slice::from_ref(&file.name)).clone();
-                (from.connection, from.project, from.override_checkout) = (connection, project, Some(branch));
+                let Home { connection, project, branch } =
+                    self.of(std::slice::from_ref(&file.name)).clone();
+                (from.connection, from.project, from.override_checkout) =
+                    (connection, project, Some(branch));
             }
         }
     }
 
-    /// Returns roles with those of included files at home; once where that project's are offered anyway. What lies beside the files
-    /// is offered after them, wherever the playbook is.
+    /// Returns roles with those of included files at home; once where that project's are offered
+    /// anyway. What lies beside the files is offered after them, wherever the playbook is.
     fn roles(&self, roles: Vec<Role>, home: &Home) -> Vec<Role> {
         let is_own = home.project == self.included;
         let is_known = roles.iter().any(|role| role.project == home.project);
@@ -184,15 +207,18 @@ impl Homes {
     }
 }
 
-/// Returns the paths that each thing may have which a job has of included files: playbooks, files of variables.
-fn paths<'a>(job: &'a FrozenJob, included: &'a ProjectName) -> impl Iterator<Item = Vec<String>> + 'a {
+/// Returns the paths that each thing may have which a job has of included files: playbooks, files
+/// of variables.
+fn paths<'a>(
+    job: &'a FrozenJob,
+    included: &'a ProjectName,
+) -> impl Iterator<Item = Vec<String>> + 'a {
     let own = playbooks(job).filter(move |playbook| playbook.project == *included);
-    let files = job
-        .run_time
-        .include_vars
-        .iter()
-        .filter(move |file| matches!(&file.source, VarsSource::Project(from) if from.project == *included));
-    own.map(|playbook| playbook_files(&playbook.path)).chain(files.map(|file| vec![file.name.clone()]))
+    let files = job.run_time.include_vars.iter().filter(
+        move |file| matches!(&file.source, VarsSource::Project(from) if from.project == *included),
+    );
+    own.map(|playbook| playbook_files(&playbook.path))
+        .chain(files.map(|file| vec![file.name.clone()]))
 }
 
 fn playbooks(job: &FrozenJob) -> impl Iterator<Item = &Playbook> {

@@ -1,5 +1,6 @@
-//! The merger: git in a function. Given the state ahead and a change, it answers the tested tree, the configuration it runs
-//! under, and the frozen jobs; or that the change does not merge, or that its configuration is wrong.
+//! The merger: git in a function. Given the state ahead and a change, it answers the tested tree,
+//! the configuration it runs under, and the frozen jobs; or that the change does not merge, or that
+//! its configuration is wrong.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod freeze;
@@ -29,7 +30,8 @@ const STORED_MAX: usize = 512;
 /// Milliseconds for which they are: should somebody remove one, it is stored again after that.
 const STORED_MILLIS: u64 = 3_600_000;
 
-/// Seconds after which a state that fails each time it is tried is given up. A forge that does not answer is waited for.
+/// Seconds after which a state that fails each time it is tried is given up. A forge that does not
+/// answer is waited for.
 const GIVE_UP_SECONDS: u64 = 600;
 
 /// Why there is no answer.
@@ -57,8 +59,8 @@ pub struct Merger {
     ports: Ports,
     layouts: Layouts,
     repos: Arc<dyn Repos>,
-    /// What was stored of late, the newest last: changes of one project have the same jobs, and a tested state is often asked
-    /// for twice. An object never changes under its key.
+    /// What was stored of late, the newest last: changes of one project have the same jobs, and a
+    /// tested state is often asked for twice. An object never changes under its key.
     stored: Mutex<VecDeque<(String, Timestamp)>>,
 }
 
@@ -69,8 +71,15 @@ impl Merger {
     }
 
     /// Answers for one item in one speculative state, once; a repeat tells the gate again.
-    pub async fn answer(&self, key: &QueueKey, id: &ItemId, generation: u64, heard: Heard) -> Result<(), LookError> {
-        // All in one call; which layout the answer would be for is a guess, and read again where it was wrong.
+    pub async fn answer(
+        &self,
+        key: &QueueKey,
+        id: &ItemId,
+        generation: u64,
+        heard: Heard,
+    ) -> Result<(), LookError> {
+        // All in one call; which layout the answer would be for is a guess, and read again where it
+        // was wrong.
         let read_at = self.ports.clock.now();
         let guess = self.layouts.seen(&key.tenant).map(|live| live.number());
         let mut keys = vec![queue::item_key(key, id), tenant::key(&key.tenant)];
@@ -83,7 +92,8 @@ impl Merger {
             return Ok(()); // A newer state was asked for by a poke of its own.
         }
         let tenant = found.next().flatten();
-        let Some(live) = self.layouts.live_of(&self.ports, &key.tenant, tenant, read_at).await? else {
+        let Some(live) = self.layouts.live_of(&self.ports, &key.tenant, tenant, read_at).await?
+        else {
             return Err(LookError::Again(format!("tenant {} has no layout yet", key.tenant)));
         };
         let layout = live.number();
@@ -107,7 +117,12 @@ impl Merger {
         Ok(cell::send(&self.ports, &[Poke::Answer { queue: key.clone() }]).await?)
     }
 
-    async fn result(&self, key: &QueueKey, item: &Item, live: &Live) -> Result<MergeResult, Unmade> {
+    async fn result(
+        &self,
+        key: &QueueKey,
+        item: &Item,
+        live: &Live,
+    ) -> Result<MergeResult, Unmade> {
         let mut state = self.start(item).await?;
         if let Err(result) = self.put_changes(&mut state, item, live).await? {
             return Ok(result);
@@ -115,8 +130,8 @@ impl Merger {
         self.freeze(key, &mut state, item, live).await
     }
 
-    /// Returns the answer for a state that fails each time it is tried, once that has been so for long enough: then the gate and
-    /// the author are told, rather than that everybody behind waits.
+    /// Returns the answer for a state that fails each time it is tried, once that has been so for
+    /// long enough: then the gate and the author are told, rather than that everybody behind waits.
     fn given_up(&self, item: &Item, why: String) -> Result<MergeResult, LookError> {
         let Ask::Asked { at, since, .. } = &item.ask else { return Err(LookError::Again(why)) };
         let since = since.unwrap_or(*at);
@@ -125,20 +140,26 @@ impl Merger {
         }
         let change = item.candidate.change.clone();
         tracing::error!(%change, why, "a state could not be made for long and is given up");
-        let detail = format!("its state could not be made for {} minutes: {why}", GIVE_UP_SECONDS / 60);
+        let detail =
+            format!("its state could not be made for {} minutes: {why}", GIVE_UP_SECONDS / 60);
         Ok(MergeResult::Conflict { change, detail })
     }
 
-    /// Stores a value under the hash of its content, unless that was done of late, and returns its key.
+    /// Stores a value under the hash of its content, unless that was done of late, and returns its
+    /// key.
     async fn store<T: Serialize>(&self, prefix: &str, value: &T) -> Result<String, LookError> {
-        let text = serde_json::to_string(value).map_err(|error| LookError::Again(error.to_string()))?;
+        let text =
+            serde_json::to_string(value).map_err(|error| LookError::Again(error.to_string()))?;
         let key = format!("{prefix}/{}", digest(&[prefix, &text]));
         let now = self.ports.clock.now();
         let is_fresh = |at: Timestamp| now.since(at) < STORED_MILLIS;
         if self.stored().iter().any(|(stored, at)| *stored == key && is_fresh(*at)) {
             return Ok(key);
         }
-        self.ports.objects.put(&key, Bytes::from(text), PutMode::Always, "application/json").await?;
+        self.ports
+            .objects
+            .put(&key, Bytes::from(text), PutMode::Always, "application/json")
+            .await?;
         let mut stored = self.stored();
         stored.retain(|(known, _)| *known != key);
         stored.push_back((key.clone(), now));
@@ -157,7 +178,9 @@ impl Merger {
 impl Look for Merger {
     async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError> {
         match poke {
-            Poke::Merge { queue, item, generation } => self.answer(queue, item, *generation, heard).await,
+            Poke::Merge { queue, item, generation } => {
+                self.answer(queue, item, *generation, heard).await
+            }
             other => Err(LookError::Again(format!("the merger was poked with {other:?}"))),
         }
     }
@@ -170,6 +193,8 @@ impl Look for Merger {
 fn unmade(error: ReposError) -> Unmade {
     match error {
         ReposError::Unreachable(why) => Unmade::Again(LookError::Again(why)),
-        ReposError::Gone(why) | ReposError::Unreadable(why) | ReposError::Unknown(why) => Unmade::Failed(why),
+        ReposError::Gone(why) | ReposError::Unreadable(why) | ReposError::Unknown(why) => {
+            Unmade::Failed(why)
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! The tested state: what is ahead, then the changes below the item's own, then its own.
 //!
-//! Changes that need each other are put on it together, in the order they land, when the first of them is asked for. The others
-//! start from that state and find there what they made of their branches, so that all are tested on one state.
+//! Changes that need each other are put on it together, in the order they land, when the first of
+//! them is asked for. The others start from that state and find there what they made of their
+//! branches, so that all are tested on one state.
 
 use crate::{Merger, Unmade, unmade};
 use sluice_gate::{Ask, Candidate, InBranch, Item, MergeResult};
@@ -61,18 +62,32 @@ impl Merger {
                 Speculation { changes, branches, configured, placed, containing: None, defaults }
             }
             Some(onto) => {
-                let lost = |why: String| Unmade::Failed(format!("could not read {}: {why}", onto.speculation));
-                let object =
-                    self.ports.objects.get(&onto.speculation).await?.ok_or_else(|| lost("there is none".to_owned()))?;
+                let lost = |why: String| {
+                    Unmade::Failed(format!("could not read {}: {why}", onto.speculation))
+                };
+                let object = self
+                    .ports
+                    .objects
+                    .get(&onto.speculation)
+                    .await?
+                    .ok_or_else(|| lost("there is none".to_owned()))?;
                 serde_json::from_slice(&object.bytes).map_err(|error| lost(error.to_string()))?
             }
         };
         // Which branches have its own commit each item asks for itself.
         let speculation = Speculation { containing: None, ..speculation };
-        Ok(State { speculation, base: None, tested: None, kept: false, files: None, touches_configuration: false })
+        Ok(State {
+            speculation,
+            base: None,
+            tested: None,
+            kept: false,
+            files: None,
+            touches_configuration: false,
+        })
     }
 
-    /// Puts what the item needs and its own change on the state. The inner error is the item's outcome.
+    /// Puts what the item needs and its own change on the state. The inner error is the item's
+    /// outcome.
     pub(crate) async fn put_changes(
         &self,
         state: &mut State,
@@ -85,9 +100,11 @@ impl Merger {
             state.take(placed);
             return Ok(Ok(()));
         }
-        let landed = if let Ask::Asked { landed, .. } = &item.ask { landed.as_slice() } else { &[] };
+        let landed =
+            if let Ask::Asked { landed, .. } = &item.ask { landed.as_slice() } else { &[] };
         let is_missing = |need: &&Candidate| {
-            let is_below = state.speculation.changes.iter().any(|known| known.change == need.change);
+            let is_below =
+                state.speculation.changes.iter().any(|known| known.change == need.change);
             !is_below && !landed.contains(&need.change.key)
         };
         let below = own.needs_besides_mates().filter(is_missing);
@@ -97,8 +114,12 @@ impl Merger {
                 return Ok(Err(result));
             }
         }
-        let mates = own.cycle.iter().filter_map(|key| own.needs.iter().chain([own]).find(|one| one.change.key == *key));
-        let together: Vec<&Candidate> = if own.cycle.is_empty() { vec![own] } else { mates.collect() };
+        let mates = own
+            .cycle
+            .iter()
+            .filter_map(|key| own.needs.iter().chain([own]).find(|one| one.change.key == *key));
+        let together: Vec<&Candidate> =
+            if own.cycle.is_empty() { vec![own] } else { mates.collect() };
         let mut placed = Vec::with_capacity(together.len());
         for candidate in together {
             match self.put_change(state, candidate, live).await? {
@@ -122,11 +143,17 @@ impl Merger {
         live: &Live,
     ) -> Result<Result<PlacedChange, MergeResult>, Unmade> {
         let change = &candidate.change;
-        let conflict = |detail: String| Ok(Err(MergeResult::Conflict { change: change.clone(), detail }));
-        // Whoever enqueued it made sure of that already; what nobody may see here is not even fetched.
+        let conflict =
+            |detail: String| Ok(Err(MergeResult::Conflict { change: change.clone(), detail }));
+        // Whoever enqueued it made sure of that already; what nobody may see here is not even
+        // fetched.
         let project = live.layout.tenant().project(&change.key.project);
-        let Some(project) = project.filter(|project| project.connection == change.key.connection) else {
-            return conflict(format!("{} is no project of tenant {}", change.key.project, live.tenant.name));
+        let Some(project) = project.filter(|project| project.connection == change.key.connection)
+        else {
+            return conflict(format!(
+                "{} is no project of tenant {}",
+                change.key.project, live.tenant.name
+            ));
         };
         if let Some(moved) = change.key.moved() {
             return self.put_ref(state, candidate, moved, live).await;
@@ -151,7 +178,9 @@ impl Merger {
             Err(error) => return Err(unmade(error)),
         };
         let extra = &project.extra_config_paths;
-        let configures = files.as_ref().is_none_or(|files| files.iter().any(|path| is_configuration(path, extra)));
+        let configures = files
+            .as_ref()
+            .is_none_or(|files| files.iter().any(|path| is_configuration(path, extra)));
         // Of such a branch nothing is configured but by its changes, whatever they touch.
         let proposes = configures || project.is_always_dynamic(key.branch.as_str());
         if proposes && !state.speculation.configured.contains(&key) {
@@ -178,7 +207,10 @@ impl Merger {
         merged: &InBranch,
     ) -> Result<Result<PlacedChange, MergeResult>, Unmade> {
         let change = &candidate.change;
-        let at = ProjectAt { connection: change.key.connection.clone(), project: change.key.project.clone() };
+        let at = ProjectAt {
+            connection: change.key.connection.clone(),
+            project: change.key.project.clone(),
+        };
         let tip = match self.repos.tip(&at, &change.branch).await {
             Ok(tip) => tip,
             Err(ReposError::Gone(detail)) => {
@@ -192,8 +224,9 @@ impl Merger {
         Ok(Ok(placed))
     }
 
-    /// Puts a ref on the state as it was pushed: nothing is merged. One that nobody pushed, a timer's, is where its branch is now;
-    /// of one that was deleted there is nothing, and its jobs find the project's default branch.
+    /// Puts a ref on the state as it was pushed: nothing is merged. One that nobody pushed, a
+    /// timer's, is where its branch is now; of one that was deleted there is nothing, and its jobs
+    /// find the project's default branch.
     async fn put_ref(
         &self,
         state: &mut State,
@@ -209,7 +242,9 @@ impl Merger {
                 let since = moved.oldrev.as_ref().filter(|_| branch.is_some());
                 self.repos.at(&at, &change.branch, &change.head, since).await
             }
-            (None, Some(branch)) if !moved.is_deleted() => self.repos.tip(&at, &branch).await.map(|tip| (tip, None)),
+            (None, Some(branch)) if !moved.is_deleted() => {
+                self.repos.tip(&at, &branch).await.map(|tip| (tip, None))
+            }
             (None, _) => {
                 let default = live.layout.default_branch(&at.project);
                 self.repos.tip(&at, &default).await.map(|tip| (tip, None))
@@ -225,7 +260,9 @@ impl Merger {
         if moved.tag().is_some() && moved.newrev.is_some() {
             state.speculation.containing = match self.containing(&at, &change.head, live).await? {
                 Ok(branches) => branches,
-                Err(detail) => return Ok(Err(MergeResult::Conflict { change: change.clone(), detail })),
+                Err(detail) => {
+                    return Ok(Err(MergeResult::Conflict { change: change.clone(), detail }));
+                }
             };
         }
         let placed = placed_as_it_is(candidate, &found, files);
@@ -234,8 +271,9 @@ impl Merger {
         Ok(Ok(placed))
     }
 
-    /// Returns the branches whose history has a tag's commit, by which its jobs are chosen; `None` where the repository is too
-    /// large to tell. The inner error says that the commit is gone. Of very many the default branch counts, and the first by name.
+    /// Returns the branches whose history has a tag's commit, by which its jobs are chosen; `None`
+    /// where the repository is too large to tell. The inner error says that the commit is gone. Of
+    /// very many the default branch counts, and the first by name.
     async fn containing(
         &self,
         at: &ProjectAt,
@@ -245,7 +283,8 @@ impl Merger {
         let mut branches = match self.repos.containing(at, commit).await {
             Ok(branches) => branches,
             Err(ReposError::Gone(why)) => return Ok(Err(why)),
-            // It is the same at each attempt; the tag is tested by what is said for any branch, as if nobody had asked.
+            // It is the same at each attempt; the tag is tested by what is said for any branch, as
+            // if nobody had asked.
             Err(ReposError::Unreadable(why)) => {
                 tracing::warn!(project = %at.project, %commit, why, "which branches have a tag's commit cannot be told");
                 return Ok(Ok(None));
@@ -264,9 +303,20 @@ impl Merger {
 }
 
 /// Returns what is tested of something that is not merged with anything.
-fn placed_as_it_is(candidate: &Candidate, state: &BranchState, files: Option<Vec<String>>) -> PlacedChange {
+fn placed_as_it_is(
+    candidate: &Candidate,
+    state: &BranchState,
+    files: Option<Vec<String>>,
+) -> PlacedChange {
     let (base, result) = (state.base.clone(), state.result.clone());
-    PlacedChange { change: candidate.change.clone(), base, result, files, configures: false, kept: false }
+    PlacedChange {
+        change: candidate.change.clone(),
+        base,
+        result,
+        files,
+        configures: false,
+        kept: false,
+    }
 }
 
 /// Returns what jobs are told of a change of the state.

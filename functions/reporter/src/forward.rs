@@ -1,7 +1,9 @@
-//! A landing by moving its branch to the very commit that was tested, with those behind it that one move may land as well.
+//! A landing by moving its branch to the very commit that was tested, with those behind it that one
+//! move may land as well.
 //!
-//! The move is a push that names the commit where the branch is, so that it is made as a whole or not at all. Whether it was made the
-//! branch tells, of each commit by itself: who comes after a crash looks there, and only then tries again.
+//! The move is a push that names the commit where the branch is, so that it is made as a whole or
+//! not at all. Whether it was made the branch tells, of each commit by itself: who comes after a
+//! crash looks there, and only then tries again.
 
 use crate::Reporter;
 use crate::land::again;
@@ -39,7 +41,8 @@ impl Move {
         self.behind.last().map_or(first, |(_, last)| last)
     }
 
-    /// Returns the intents of those behind the first, each on condition that its landing is as it was read.
+    /// Returns the intents of those behind the first, each on condition that its landing is as it
+    /// was read.
     pub(crate) fn intents(
         &self,
         tip: &Commit,
@@ -55,8 +58,9 @@ impl Move {
         self.behind.iter().map(intent).collect()
     }
 
-    /// Returns the same landings as they were before their intents: a move that was refused was not begun, and none is tried again. One
-    /// that an earlier move was to land may be in its branch all the same.
+    /// Returns the same landings as they were before their intents: a move that was refused was not
+    /// begun, and none is tried again. One that an earlier move was to land may be in its branch
+    /// all the same.
     pub(crate) fn withdrawn(&self) -> Result<Vec<Write>, PortError> {
         let withdrawn = |(seen, order): &(Record, Landing)| {
             let pushed = order.pushed || order.is_moving();
@@ -67,8 +71,9 @@ impl Move {
         self.behind.iter().map(withdrawn).collect()
     }
 
-    /// Returns the same landings as those that nobody moves any more, and that a move of before may land still: each asks its branch, and
-    /// says of nothing that it did not land while that may be so.
+    /// Returns the same landings as those that nobody moves any more, and that a move of before may
+    /// land still: each asks its branch, and says of nothing that it did not land while that may be
+    /// so.
     pub(crate) fn unanswered(
         &self,
         tip: &Commit,
@@ -78,7 +83,15 @@ impl Move {
         let unanswered = |(seen, order): &(Record, Landing)| {
             let (way, state) = (LandingWay::Merge, LandingState::Attempting { tip: tip.clone() });
             let trouble = known_again(order);
-            let order = Landing { way, state, tried: true, pushed: true, asked_until, trouble, ..order.clone() };
+            let order = Landing {
+                way,
+                state,
+                tried: true,
+                pushed: true,
+                asked_until,
+                trouble,
+                ..order.clone()
+            };
             under_way(seen, &order, seen.revision + 1, now)
         };
         self.behind.iter().map(unanswered).collect()
@@ -95,14 +108,20 @@ pub(crate) enum Pushed {
     Unanswered,
 }
 
-/// Returns what keeps a landing whose forge is asked for it: its connection is there, so that what becomes of it is known in the end.
+/// Returns what keeps a landing whose forge is asked for it: its connection is there, so that what
+/// becomes of it is known in the end.
 fn known_again(order: &Landing) -> Option<Trouble> {
     order.trouble.clone().map(|trouble| Trouble { is_gone: false, ..trouble })
 }
 
-/// Returns the write of a landing that a move may carry out, on condition that it is at this revision: it is due when the move must have
-/// come to an end.
-fn under_way(seen: &Record, order: &Landing, revision: u64, now: Timestamp) -> Result<Write, PortError> {
+/// Returns the write of a landing that a move may carry out, on condition that it is at this
+/// revision: it is due when the move must have come to an end.
+fn under_way(
+    seen: &Record,
+    order: &Landing,
+    revision: u64,
+    now: Timestamp,
+) -> Result<Write, PortError> {
     let mut record = with_body(seen.clone(), order)?;
     let at = now.plus_seconds(MOVE_SECONDS);
     record.due = Some(Due { at, poke: landing::poke(order) });
@@ -112,27 +131,42 @@ fn under_way(seen: &Record, order: &Landing, revision: u64, now: Timestamp) -> R
 
 /// Returns the write of a record on condition that it is at this revision.
 fn after(record: Record, revision: u64) -> Write {
-    Write::Put { record: Record { revision: revision + 1, ..record }, expect: Expect::Revision(revision) }
+    Write::Put {
+        record: Record { revision: revision + 1, ..record },
+        expect: Expect::Revision(revision),
+    }
 }
 
 impl Reporter {
-    /// Returns how the branch, which is at `tip`, is moved so that a landing is carried out; `None` where its forge has to merge:
-    /// it was ordered so, the branch is not at the very commit that was tested on, or the tested commit is not kept.
-    pub(crate) async fn move_of(&self, order: &Landing, tip: &Commit) -> Result<Option<Move>, LookError> {
+    /// Returns how the branch, which is at `tip`, is moved so that a landing is carried out; `None`
+    /// where its forge has to merge: it was ordered so, the branch is not at the very commit that
+    /// was tested on, or the tested commit is not kept.
+    pub(crate) async fn move_of(
+        &self,
+        order: &Landing,
+        tip: &Commit,
+    ) -> Result<Option<Move>, LookError> {
         if order.way != LandingWay::FastForward || tip.id != order.base.id {
             return Ok(None);
         }
         let Some(mut kept) = self.kept(order).await? else { return Ok(None) };
         let mut behind: Vec<(Record, Landing)> = Vec::new();
         for next in order.behind.iter().take(RUN_MAX) {
-            // One whose record nobody can read keeps nobody ahead from landing either: its own message says what is wrong with it.
-            let Ok(Some(record)) = get(&self.ports, &landing::key(&next.item, next.generation)).await else { break };
+            // One whose record nobody can read keeps nobody ahead from landing either: its own
+            // message says what is wrong with it.
+            let Ok(Some(record)) =
+                get(&self.ports, &landing::key(&next.item, next.generation)).await
+            else {
+                break;
+            };
             let Some(next) = decode_foreign::<Landing>(&record) else { break };
             let before = behind.last().map_or(order, |(_, before)| before);
             let ahead = std::iter::once(order).chain(behind.iter().map(|(_, order)| order));
             let ahead: Vec<ChangeKey> = ahead.map(|order| order.change.key.clone()).collect();
-            // One of which nobody can tell waits for its own turn, and its own message asks again: it keeps nobody ahead from landing.
-            let may_land = before.may_move_with(&next) && matches!(self.may_land_now(&next, &ahead).await, Ok(true));
+            // One of which nobody can tell waits for its own turn, and its own message asks again:
+            // it keeps nobody ahead from landing.
+            let may_land = before.may_move_with(&next)
+                && matches!(self.may_land_now(&next, &ahead).await, Ok(true));
             if !may_land {
                 break;
             }
@@ -155,11 +189,18 @@ impl Reporter {
 
     /// Returns what the tested commit adds to the one below it.
     async fn kept(&self, order: &Landing) -> Result<Option<Kept>, LookError> {
-        Ok(sluice_repos::kept(&self.ports, &order.change.key.project, &order.base.id, &order.tested.id).await?)
+        Ok(sluice_repos::kept(
+            &self.ports,
+            &order.change.key.project,
+            &order.base.id,
+            &order.tested.id,
+        )
+        .await?)
     }
 
-    /// Returns whether a landing behind another one may be carried out with it. Where it may not, or nobody can tell, it waits for its
-    /// own turn, and what is to be said of it is said then. It may need those that `ahead` names, which the same move lands.
+    /// Returns whether a landing behind another one may be carried out with it. Where it may not,
+    /// or nobody can tell, it waits for its own turn, and what is to be said of it is said then. It
+    /// may need those that `ahead` names, which the same move lands.
     async fn may_land_now(&self, order: &Landing, ahead: &[ChangeKey]) -> Result<bool, LookError> {
         if matches!(order.state, LandingState::Ended { .. }) {
             return Ok(false);

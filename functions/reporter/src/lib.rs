@@ -1,4 +1,5 @@
-//! The reporter: carries out landings and reports that the gate wrote down, each with its effect once.
+//! The reporter: carries out landings and reports that the gate wrote down, each with its effect
+//! once.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod asked;

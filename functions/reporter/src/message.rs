@@ -18,16 +18,24 @@ use sluice_runtime::{Commit, PortError, Saved, cell};
 const KEYS_MAX: usize = 100;
 
 impl Reporter {
-    /// Passes the messages of a report on. One that could not be passed on keeps no other one back, and what was passed on is
-    /// struck off, so that it is repeated only where somebody died over it.
-    pub(crate) async fn messages(&self, record: Record, mut wanted: Report) -> Result<(), LookError> {
-        let is_published = wanted.actions.iter().any(|action| matches!(action, Action::Publish { .. }));
+    /// Passes the messages of a report on. One that could not be passed on keeps no other one back,
+    /// and what was passed on is struck off, so that it is repeated only where somebody died over
+    /// it.
+    pub(crate) async fn messages(
+        &self,
+        record: Record,
+        mut wanted: Report,
+    ) -> Result<(), LookError> {
+        let is_published =
+            wanted.actions.iter().any(|action| matches!(action, Action::Publish { .. }));
         let known = if is_published { self.known(&wanted).await? } else { Known::default() };
         let (mut left, mut refused, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
         for action in &wanted.actions {
             match self.pass_on(&wanted, action, &known).await {
                 Ok(()) => {}
-                Err(NotifyError::Refused { attempted, why }) => refused.push(format!("failed to {attempted}: {why}")),
+                Err(NotifyError::Refused { attempted, why }) => {
+                    refused.push(format!("failed to {attempted}: {why}"))
+                }
                 Err(error @ NotifyError::Unknown { .. }) => {
                     left.push(action.clone());
                     unknown.push(error.to_string());
@@ -51,14 +59,20 @@ impl Reporter {
         Err(LookError::Again(unknown.join("; ")))
     }
 
-    async fn pass_on(&self, report: &Report, action: &Action, known: &Known) -> Result<(), NotifyError> {
+    async fn pass_on(
+        &self,
+        report: &Report,
+        action: &Action,
+        known: &Known,
+    ) -> Result<(), NotifyError> {
         let name = connection(action);
         let Some(notifier) = self.notifiers.get(name) else {
             let attempted = format!("use the connection {name}");
             if self.is_gone(name).await {
                 return Err(NotifyError::Refused { attempted, why: "it was removed".to_owned() });
             }
-            let why = "it is not configured here; store it and deploy the function again".to_owned();
+            let why =
+                "it is not configured here; store it and deploy the function again".to_owned();
             return Err(NotifyError::Unknown { attempted, why });
         };
         let message = match action {
@@ -72,7 +86,12 @@ impl Reporter {
             Action::Publish { id, topic, qos, returned, occasion, web_root, text, .. } => {
                 let saying = Saying { id, occasion, text, web_root, returned: *returned };
                 let payload = payload(report, saying, known).to_string();
-                Message::Publication(Publication { id: id.clone(), topic: topic.clone(), qos: *qos, payload })
+                Message::Publication(Publication {
+                    id: id.clone(),
+                    topic: topic.clone(),
+                    qos: *qos,
+                    payload,
+                })
             }
             _ => return Ok(()),
         };
@@ -88,10 +107,13 @@ impl Reporter {
                 let left: Buildset = decode(left)?;
                 Known { item: Some(left.item), result: Some(left.result), ..Known::default() }
             }
-            [None, Some(queued)] => Known { item: Some(decode::<Item>(queued)?), ..Known::default() },
+            [None, Some(queued)] => {
+                Known { item: Some(decode::<Item>(queued)?), ..Known::default() }
+            }
             _ => return Ok(Known::default()),
         };
-        let builds = known.item.iter().flat_map(|item| &item.jobs).filter_map(|job| job.build.as_ref());
+        let builds =
+            known.item.iter().flat_map(|item| &item.jobs).filter_map(|job| job.build.as_ref());
         let keys: Vec<Key> = builds.map(build::run_key).collect();
         for page in keys.chunks(KEYS_MAX) {
             for record in self.ports.records.get(page).await?.iter().flatten() {
@@ -99,7 +121,10 @@ impl Reporter {
                 known.runs.insert(run.build.clone(), run);
             }
         }
-        let wants_all = report.actions.iter().any(|action| matches!(action, Action::Publish { returned: true, .. }));
+        let wants_all = report
+            .actions
+            .iter()
+            .any(|action| matches!(action, Action::Publish { returned: true, .. }));
         if wants_all {
             self.read_returned(&mut known).await?;
         }

@@ -1,7 +1,9 @@
-//! The configuration files of branches: kept as objects by their content, and parsed once for each content.
+//! The configuration files of branches: kept as objects by their content, and parsed once for each
+//! content.
 //!
-//! What the live layout has parsed already is taken from it, neither fetched nor parsed: a landing costs the files that it
-//! touched, however large the tenant is. And what one tenant had read of a commit others are given, while this instance lives.
+//! What the live layout has parsed already is taken from it, neither fetched nor parsed: a landing
+//! costs the files that it touched, however large the tenant is. And what one tenant had read of a
+//! commit others are given, while this instance lives.
 
 use crate::Tenants;
 use bytes::Bytes;
@@ -36,7 +38,8 @@ pub(crate) enum Origin {
     Forge,
 }
 
-/// What forges gave of late, by what they were asked, so that tenants that share a repository have each commit of it read once.
+/// What forges gave of late, by what they were asked, so that tenants that share a repository have
+/// each commit of it read once.
 #[derive(Default)]
 pub(crate) struct Seen(Mutex<VecDeque<(String, Texts)>>);
 
@@ -47,7 +50,8 @@ impl Seen {
     }
 
     fn keep(&self, asked: String, files: &[(String, String)]) {
-        if files.iter().map(|(path, text)| path.len() + text.len()).sum::<usize>() > SEEN_BYTES_MAX {
+        if files.iter().map(|(path, text)| path.len() + text.len()).sum::<usize>() > SEEN_BYTES_MAX
+        {
             return;
         }
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,8 +79,8 @@ pub(crate) struct Work {
 }
 
 impl Tenants {
-    /// Returns the live layout, if its files were parsed as this program parses them. Without it everything is parsed anew, so
-    /// one that cannot be opened is no reason to stop.
+    /// Returns the live layout, if its files were parsed as this program parses them. Without it
+    /// everything is parsed anew, so one that cannot be opened is no reason to stop.
     pub(crate) async fn taken_over(&self, head: &Tenant) -> Option<Arc<Layout>> {
         let object = head.layout_object.as_ref().filter(|_| !head.is_removed)?;
         match self.layouts.open(&self.ports, object).await {
@@ -88,8 +92,8 @@ impl Tenants {
         }
     }
 
-    /// Reads the configuration files of a branch at a commit. Returns the object that they are kept as and the name of what they
-    /// come to, `None` for a branch without any.
+    /// Reads the configuration files of a branch at a commit. Returns the object that they are kept
+    /// as and the name of what they come to, `None` for a branch without any.
     pub(crate) async fn read_branch(
         &self,
         at: &ProjectAt,
@@ -102,8 +106,10 @@ impl Tenants {
         if files.is_empty() {
             return Ok(None);
         }
-        let text = serde_json::to_string(&files).map_err(|error| Unread::Port(LookError::Again(error.to_string())))?;
-        let mut hashes: Vec<String> = passed_over(project, branch, &files).iter().map(|one| one.hash.clone()).collect();
+        let text = serde_json::to_string(&files)
+            .map_err(|error| Unread::Port(LookError::Again(error.to_string())))?;
+        let mut hashes: Vec<String> =
+            passed_over(project, branch, &files).iter().map(|one| one.hash.clone()).collect();
         hashes.extend(source_files(project, branch, files).iter().map(fragment::hash));
         let content = fragment::content(hashes.iter().map(String::as_str));
         Ok(Some((self.put_files(text).await.map_err(Unread::Port)?, content)))
@@ -118,14 +124,17 @@ impl Tenants {
         origin: Origin,
     ) -> Result<Texts, Unread> {
         let paths = &project.extra_config_paths;
-        let extra = serde_json::to_string(paths).map_err(|error| Unread::Port(LookError::Again(error.to_string())))?;
-        let asked = digest(&["seen", at.connection.as_str(), at.project.as_str(), commit.as_str(), &extra]);
+        let extra = serde_json::to_string(paths)
+            .map_err(|error| Unread::Port(LookError::Again(error.to_string())))?;
+        let asked =
+            digest(&["seen", at.connection.as_str(), at.project.as_str(), commit.as_str(), &extra]);
         if let Some(files) = self.seen.get(&asked).filter(|_| origin == Origin::Anywhere) {
             return Ok(files);
         }
         let found = match self.repos.configuration(at, commit, None, paths).await {
             Ok(found) => found,
-            // The branch moved on between the two questions, which is told of as well; until it is read, the older files count.
+            // The branch moved on between the two questions, which is told of as well; until it is
+            // read, the older files count.
             Err(ReposError::Gone(why)) => return Err(Unread::Repos(ReposError::Unknown(why))),
             Err(error) => return Err(Unread::Repos(error)),
         };
@@ -137,7 +146,10 @@ impl Tenants {
     /// Stores a text under the name of its content.
     pub(crate) async fn put_files(&self, text: String) -> Result<String, LookError> {
         let key = format!("layouts/files/{}", digest(&["files", &text]));
-        self.ports.objects.put(&key, Bytes::from(text), PutMode::Always, "application/json").await?;
+        self.ports
+            .objects
+            .put(&key, Bytes::from(text), PutMode::Always, "application/json")
+            .await?;
         Ok(key)
     }
 
@@ -152,9 +164,11 @@ impl Tenants {
         let Some(key) = &read.files else { return Ok(Vec::new()) };
         let kept = live.zip(read.content.as_ref());
         let kept = kept.and_then(|(live, content)| live.kept(&project.name, &read.branch, content));
-        // What could not be read since is named as it was read then: a project that was trusted may be so no more.
-        let is_as_now =
-            |file: &Arc<Fragment>| file.source.trust == project.trust && file.source.connection == project.connection;
+        // What could not be read since is named as it was read then: a project that was trusted may
+        // be so no more.
+        let is_as_now = |file: &Arc<Fragment>| {
+            file.source.trust == project.trust && file.source.connection == project.connection
+        };
         if let Some(kept) = kept.filter(|files| files.iter().all(is_as_now)) {
             work.kept += 1;
             return Ok(kept);
@@ -167,12 +181,21 @@ impl Tenants {
             None => Arc::new(fragment::parse(file)),
         };
         let passed_over = passed_over(project, &read.branch, &files);
-        Ok(source_files(project, &read.branch, files).iter().map(parse).chain(passed_over).collect())
+        Ok(source_files(project, &read.branch, files)
+            .iter()
+            .map(parse)
+            .chain(passed_over)
+            .collect())
     }
 
     async fn object<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<T, LookError> {
         let again = |why: String| LookError::Again(format!("could not read {key}: {why}"));
-        let object = self.ports.objects.get(key).await?.ok_or_else(|| again("there is no such object".to_owned()))?;
+        let object = self
+            .ports
+            .objects
+            .get(key)
+            .await?
+            .ok_or_else(|| again("there is no such object".to_owned()))?;
         serde_json::from_slice(&object.bytes).map_err(|error| again(error.to_string()))
     }
 }

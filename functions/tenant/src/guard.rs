@@ -1,6 +1,8 @@
-//! What a forge says of branches beside where they are: which it guards, and for which it takes nothing any more (Z2.2).
+//! What a forge says of branches beside where they are: which it guards, and for which it takes
+//! nothing any more (Z2.2).
 //!
-//! It is asked only where the tenant leaves branches out by it. A plain git server has no such words, so there nothing is left out.
+//! It is asked only where the tenant leaves branches out by it. A plain git server has no such
+//! words, so there nothing is left out.
 
 use crate::Tenants;
 use sluice_config::connection::{Connections, Driver};
@@ -14,7 +16,8 @@ use std::collections::BTreeMap;
 /// Branches of one project whose lock is asked for, one by one; nothing is said of the others.
 const LOCKS_MAX: usize = 50;
 
-/// Seconds after which a forge is asked again: nobody tells when a branch comes to be guarded, or ceases to be.
+/// Seconds after which a forge is asked again: nobody tells when a branch comes to be guarded, or
+/// ceases to be.
 const ASK_AGAIN_SECONDS: u64 = 3_600;
 
 /// What a forge said of a project's branches.
@@ -31,7 +34,8 @@ struct Guard {
 }
 
 impl Guards {
-    /// Returns what is known of a branch. Which one is the default, the forge says: whoever may push a branch may give it any name.
+    /// Returns what is known of a branch. Which one is the default, the forge says: whoever may
+    /// push a branch may give it any name.
     pub(crate) fn facts<'b>(&self, branch: &'b BranchName, all: &Branches) -> BranchFacts<'b> {
         let Guard { is_protected, is_locked } = self.said.get(branch).copied().unwrap_or_default();
         let is_default = Some(all.default.as_ref() == Some(branch));

@@ -1,8 +1,9 @@
 //! The tenant: reads configuration from repositories, makes the layout live, and tells every queue.
 //!
-//! The head's `wanted` is raised by whoever makes the live layout old; this function raises `live` to it, once the landings
-//! that will make it old are over and what they brought is read ([`settle`]). [`read`] keeps what was read from each project,
-//! so that a landing costs one project's reading. What the main configuration leaves out goes ([`remove`]); one that cannot be
+//! The head's `wanted` is raised by whoever makes the live layout old; this function raises `live`
+//! to it, once the landings that will make it old are over and what they brought is read
+//! ([`settle`]). [`read`] keeps what was read from each project, so that a landing costs one
+//! project's reading. What the main configuration leaves out goes ([`remove`]); one that cannot be
 //! read changes nothing.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
@@ -93,8 +94,13 @@ pub struct Tenants {
 }
 
 impl Tenants {
-    /// Makes the function. A connection without a forge is a plain git server, or one that nobody can ask.
-    pub fn new(ports: Ports, repos: Arc<dyn Repos>, forges: BTreeMap<ConnectionName, Arc<dyn Forge>>) -> Self {
+    /// Makes the function. A connection without a forge is a plain git server, or one that nobody
+    /// can ask.
+    pub fn new(
+        ports: Ports,
+        repos: Arc<dyn Repos>,
+        forges: BTreeMap<ConnectionName, Arc<dyn Forge>>,
+    ) -> Self {
         Self { ports, repos, forges, layouts: Layouts::default(), seen: Seen::default() }
     }
 
@@ -122,19 +128,27 @@ impl Tenants {
             return self.look_later(record, &head).await;
         };
         let marks = self.marks(name).await?;
-        let head = Tenant { is_reloading: head.is_reloading || marks.iter().any(|(mark, _)| mark.is_asked), ..head };
-        let moved = marks.iter().map(|(mark, _)| &mark.project).chain(waited_for.all()).cloned().collect();
-        let sources = self.read(config, &connections, &head, &moved, waited_for.patiently()).await?;
+        let head = Tenant {
+            is_reloading: head.is_reloading || marks.iter().any(|(mark, _)| mark.is_asked),
+            ..head
+        };
+        let moved =
+            marks.iter().map(|(mark, _)| &mark.project).chain(waited_for.all()).cloned().collect();
+        let sources =
+            self.read(config, &connections, &head, &moved, waited_for.patiently()).await?;
         let mut writes = sources.writes;
         let done = || marks.iter().filter(|(mark, _)| !sources.unread.contains(&mark.project));
-        writes.extend(done().map(|(_, key)| Write::Delete { key: key.clone(), expect: Expect::Anything }));
+        writes.extend(
+            done().map(|(_, key)| Write::Delete { key: key.clone(), expect: Expect::Anything }),
+        );
         if !sources.unread.is_empty() || marks.len() == MARKS_MAX {
             // What was read is kept; the next look goes on from there.
             return self.go_on(record, head, writes).await;
         }
         let before = self.taken_over(&head).await;
         let included = beside.fragments(config, before.as_deref());
-        let (layout, work) = self.layout(config, &connections, included, &sources.kept, before.as_deref()).await?;
+        let (layout, work) =
+            self.layout(config, &connections, included, &sources.kept, before.as_deref()).await?;
         let object = format!("layouts/{}", layout.id());
         let has_timers = has_timers(&layout);
         let status_triggers = status_triggers(&layout);
@@ -156,7 +170,8 @@ impl Tenants {
             is_reloading: false,
             ..head.clone()
         };
-        // One that cannot be opened any more, or was parsed by another version, is stored again under its name.
+        // One that cannot be opened any more, or was parsed by another version, is stored again
+        // under its name.
         if is_new || before.is_none() {
             self.ports
                 .objects
@@ -172,11 +187,14 @@ impl Tenants {
             if head.layout.live == 0 || head.is_removed {
                 writes.push(tenant::put_listing(name, self.ports.clock.now())?);
             }
-            next.layout.wanted =
-                head.layout.wanted.max(if head.layout.live == head.layout.wanted { head.layout.live + 1 } else { 1 });
+            next.layout.wanted = head
+                .layout
+                .wanted
+                .max(if head.layout.live == head.layout.wanted { head.layout.live + 1 } else { 1 });
             next.layout.live = next.layout.wanted;
             next.live_since = self.ports.clock.now();
-            // Most tenants have none, and most layouts those of the one before: then nobody reads what is said of all.
+            // Most tenants have none, and most layouts those of the one before: then nobody reads
+            // what is said of all.
             let had = before.as_deref().map(crate::status_triggers).unwrap_or_default();
             if status_triggers != had || (head.is_reloading && !had.is_empty()) {
                 writes.extend(status::put(&self.ports, name, &status_triggers).await?);
@@ -186,7 +204,8 @@ impl Tenants {
                 None => Before::Unknown,
                 Some(before) => Before::Layout(before),
             };
-            let told = news::of(&layout, &before, head.is_reloading, (next.layout.live, next.live_since));
+            let told =
+                news::of(&layout, &before, head.is_reloading, (next.layout.live, next.live_since));
             writes.extend(told.map(|event| system_event::put(name, &event)).transpose()?);
             self.layouts.keep(&object, Arc::new(layout));
             next.layout_object = Some(object);
@@ -200,10 +219,17 @@ impl Tenants {
         let record = record_of(record, &next)?;
         let schedule = Poke::Schedule { tenant: name.clone() };
         let pokes = if is_new && has_timers { vec![schedule] } else { Vec::new() };
-        match cell::commit_and_deliver(&self.ports, Commit { head: record, others: writes, pokes, due }).await? {
+        match cell::commit_and_deliver(
+            &self.ports,
+            Commit { head: record, others: writes, pokes, due },
+        )
+        .await?
+        {
             Saved::Yes(record) if next.telling => drop(self.tell(record, next).await?),
             Saved::Yes(_) => {}
-            Saved::Stale => return Err(LookError::Again(format!("tenant {name} moved while it was read"))),
+            Saved::Stale => {
+                return Err(LookError::Again(format!("tenant {name} moved while it was read")));
+            }
         }
         self.wake(name).await
     }
@@ -217,7 +243,8 @@ impl Tenants {
         Some(Due { at, poke: Poke::Tenant { tenant: head.name.clone() } })
     }
 
-    /// Nothing to decide yet: moves the next look on if it is late, so that not each sweep finds this tenant again.
+    /// Nothing to decide yet: moves the next look on if it is late, so that not each sweep finds
+    /// this tenant again.
     async fn look_later(&self, record: Option<Record>, head: &Tenant) -> Result<(), LookError> {
         let Some(record) = record else { return Ok(()) };
         if record.due.as_ref().is_none_or(|due| due.at > self.ports.clock.now()) {
@@ -225,19 +252,34 @@ impl Tenants {
         }
         let due = self.due(head);
         // Losing means that somebody else has decided something, and said when to look.
-        cell::commit(&self.ports, Commit { head: record, others: Vec::new(), pokes: Vec::new(), due }).await?;
+        cell::commit(
+            &self.ports,
+            Commit { head: record, others: Vec::new(), pokes: Vec::new(), due },
+        )
+        .await?;
         Ok(())
     }
 
     /// Keeps what was read so far and has the tenant looked at again at once.
-    async fn go_on(&self, record: Option<Record>, head: Tenant, writes: Vec<Write>) -> Result<(), LookError> {
+    async fn go_on(
+        &self,
+        record: Option<Record>,
+        head: Tenant,
+        writes: Vec<Write>,
+    ) -> Result<(), LookError> {
         let poke = Poke::Tenant { tenant: head.name.clone() };
-        let due = Some(Due { at: self.ports.clock.now().plus_seconds(LOOK_SECONDS), poke: poke.clone() });
+        let due =
+            Some(Due { at: self.ports.clock.now().plus_seconds(LOOK_SECONDS), poke: poke.clone() });
         let name = head.name.clone();
         // Who waits for a reading that is done waits for the whole.
         let reading_since = head.reading_since.or(Some(self.ports.clock.now()));
         let head = record_of(record, &Tenant { is_reading: true, reading_since, ..head })?;
-        match cell::commit_and_deliver(&self.ports, Commit { head, others: writes, pokes: vec![poke], due }).await? {
+        match cell::commit_and_deliver(
+            &self.ports,
+            Commit { head, others: writes, pokes: vec![poke], due },
+        )
+        .await?
+        {
             Saved::Yes(_) => Ok(()),
             Saved::Stale => Err(LookError::Again(format!("tenant {name} moved while it was read"))),
         }
@@ -248,14 +290,19 @@ impl Tenants {
         let mut after = None;
         // A page at a time; 100 pages are 100,000 queues.
         for _ in 0..100 {
-            let query = Query { after: after.take(), ..Query::prefix(tenant::partition(&head.name), QUEUES, 1_000) };
+            let query = Query {
+                after: after.take(),
+                ..Query::prefix(tenant::partition(&head.name), QUEUES, 1_000)
+            };
             let records = self.ports.records.query(&query).await?;
             let mut pokes = Vec::new();
             for record in &records {
                 match decode::<QueueKey>(record) {
                     Ok(queue) => pokes.push(Poke::Queue { queue }),
                     // The other queues are told all the same.
-                    Err(bad) => tracing::error!(tenant = %head.name, %bad, "a queue is not told of the live layout"),
+                    Err(bad) => {
+                        tracing::error!(tenant = %head.name, %bad, "a queue is not told of the live layout")
+                    }
                 }
             }
             cell::send(&self.ports, &pokes).await?;
@@ -266,15 +313,20 @@ impl Tenants {
         }
         head.telling = false;
         let due = self.due(&head);
-        let plan = Commit { head: with_body(record, &head)?, others: Vec::new(), pokes: Vec::new(), due };
+        let plan =
+            Commit { head: with_body(record, &head)?, others: Vec::new(), pokes: Vec::new(), due };
         match cell::commit(&self.ports, plan).await? {
             Saved::Yes(record) => Ok(record),
-            Saved::Stale => Err(LookError::Again(format!("tenant {} moved while its queues were told", head.name))),
+            Saved::Stale => Err(LookError::Again(format!(
+                "tenant {} moved while its queues were told",
+                head.name
+            ))),
         }
     }
 
-    /// Returns what the main configuration says of a tenant. One with mistakes says nothing of what is live already: a tenant
-    /// that was read goes on as it was read, or a slip in one place would take the others' projects away.
+    /// Returns what the main configuration says of a tenant. One with mistakes says nothing of what
+    /// is live already: a tenant that was read goes on as it was read, or a slip in one place would
+    /// take the others' projects away.
     async fn wanted(&self, name: &TenantName, head: Option<&Tenant>) -> Result<Wanted, LookError> {
         let Main { config, connections, mistakes, text } = self.main().await?;
         let named = config.tenants.into_iter().find(|tenant| tenant.name == *name);
@@ -286,7 +338,11 @@ impl Tenants {
                 tracing::error!(tenant = %name, mistakes, "the main configuration is wrong; the tenant goes on as it was");
                 let layout = self.live(object).await?;
                 let (config, connections) = (layout.tenant().clone(), layout.connections().clone());
-                Ok(Wanted::Named(Box::new(Named { config, connections, beside: Beside::of_layout(&layout) })))
+                Ok(Wanted::Named(Box::new(Named {
+                    config,
+                    connections,
+                    beside: Beside::of_layout(&layout),
+                })))
             }
             (_, Some(config), None) => self.named(config, connections, &text).await,
             (_, _, _) => {
@@ -296,8 +352,14 @@ impl Tenants {
         }
     }
 
-    /// Returns what the main configuration of a text says of a tenant, with the files that it includes.
-    async fn named(&self, config: TenantConfig, connections: Connections, main: &str) -> Result<Wanted, LookError> {
+    /// Returns what the main configuration of a text says of a tenant, with the files that it
+    /// includes.
+    async fn named(
+        &self,
+        config: TenantConfig,
+        connections: Connections,
+        main: &str,
+    ) -> Result<Wanted, LookError> {
         let (files, beside) = self.beside(&config, main).await?;
         let config = TenantConfig { beside, ..config };
         Ok(Wanted::Named(Box::new(Named { config, connections, beside: files })))
@@ -307,19 +369,27 @@ impl Tenants {
     async fn live(&self, object: &str) -> Result<Layout, LookError> {
         let attempt = || format!("open the layout {object}");
         let stored = self.ports.objects.get(object).await?;
-        let stored = stored.ok_or_else(|| PortError::unknown(attempt(), "there is no such object"))?;
-        Ok(Layout::from_bytes(&stored.bytes).map_err(|error| PortError::unknown(attempt(), error))?)
+        let stored =
+            stored.ok_or_else(|| PortError::unknown(attempt(), "there is no such object"))?;
+        Ok(Layout::from_bytes(&stored.bytes)
+            .map_err(|error| PortError::unknown(attempt(), error))?)
     }
 
     /// Reads the main configuration, as far as it can be understood, and counts its mistakes.
     async fn main(&self) -> Result<Main, LookError> {
         let connections = connection::load(&self.ports).await?.vocabulary();
         let object = self.ports.objects.get(connection::MAIN).await?;
-        let Some(text) = object.as_ref().and_then(|object| std::str::from_utf8(&object.bytes).ok()) else {
+        let Some(text) = object.as_ref().and_then(|object| std::str::from_utf8(&object.bytes).ok())
+        else {
             tracing::error!(
                 "there is no main configuration, or it is no text: store one with `sluice tenant load FILE`"
             );
-            return Ok(Main { config: MainConfig::default(), connections, mistakes: 1, text: String::new() });
+            return Ok(Main {
+                config: MainConfig::default(),
+                connections,
+                mistakes: 1,
+                text: String::new(),
+            });
         };
         let (config, errors) = parse_main("main.yaml", text, &connections);
         for error in &errors {
@@ -328,9 +398,12 @@ impl Tenants {
                 Severity::Warning => tracing::warn!("{error}"),
             }
         }
-        let mut mistakes = errors.iter().filter(|error| error.problem.severity == Severity::Error).count();
+        let mut mistakes =
+            errors.iter().filter(|error| error.problem.severity == Severity::Error).count();
         if mistakes == 0 && config.tenants.is_empty() {
-            tracing::error!("the main configuration names no tenant at all, which counts as a mistake");
+            tracing::error!(
+                "the main configuration names no tenant at all, which counts as a mistake"
+            );
             mistakes = 1;
         }
         Ok(Main { config, connections, mistakes, text: text.to_owned() })
@@ -340,7 +413,10 @@ impl Tenants {
     async fn marks(&self, name: &TenantName) -> Result<Vec<(Dirty, Key)>, LookError> {
         let query = Query::prefix(tenant::partition(name), tenant::DIRTY, MARKS_MAX);
         let records = self.ports.records.query(&query).await?;
-        Ok(records.into_iter().filter_map(|record| Some((tenant::dirty(&record)?, record.key))).collect())
+        Ok(records
+            .into_iter()
+            .filter_map(|record| Some((tenant::dirty(&record)?, record.key)))
+            .collect())
     }
 
     async fn layout(
@@ -354,9 +430,14 @@ impl Tenants {
         let (mut fragments, mut branches, mut work) = (included, BTreeMap::new(), Work::default());
         for source in sources {
             let Some(project) = config.project(&source.project) else { continue };
-            // A branch that the tenant leaves out is none of the layout's: what is pushed there changes nothing.
-            let counted = source.branches.iter().filter(|read| config.counts_branch(project, &facts_of(read)));
-            branches.insert(source.project.clone(), counted.map(|read| read.branch.clone()).collect());
+            // A branch that the tenant leaves out is none of the layout's: what is pushed there
+            // changes nothing.
+            let counted = source
+                .branches
+                .iter()
+                .filter(|read| config.counts_branch(project, &facts_of(read)));
+            branches
+                .insert(source.project.clone(), counted.map(|read| read.branch.clone()).collect());
             for read in &source.branches {
                 fragments.extend(self.fragments(live, project, read, &mut work).await?);
             }
@@ -366,7 +447,8 @@ impl Tenants {
     }
 }
 
-/// Returns whether a pipeline is started by the clock. Where none is any more, the next tick of what there was finds that.
+/// Returns whether a pipeline is started by the clock. Where none is any more, the next tick of
+/// what there was finds that.
 fn status_triggers(layout: &Layout) -> Vec<StatusTrigger> {
     layout.pipelines().iter().flat_map(filter::status_triggers).collect()
 }
@@ -387,7 +469,9 @@ fn record_of(record: Option<Record>, head: &Tenant) -> Result<Record, PortError>
 fn problems(sources: &[ProjectSource], given_up: &[AwaitedLanding]) -> Vec<Problem> {
     let of_landing = |awaited: &AwaitedLanding| {
         let why = awaited.given_up.as_ref()?;
-        let why = format!("a landing of its configuration does not end, so that it is known as it was before: {why}");
+        let why = format!(
+            "a landing of its configuration does not end, so that it is known as it was before: {why}"
+        );
         Some(Problem { project: awaited.project.clone(), why: why.chars().take(WHY_MAX).collect() })
     };
     let of = |source: &ProjectSource| {

@@ -21,8 +21,8 @@ pub(crate) enum Before<'l> {
     Layout(&'l Layout),
 }
 
-/// Returns what is told of `layout`, which is live as the number and since the time given; `None` where it says what was live
-/// before and no operator asked for it.
+/// Returns what is told of `layout`, which is live as the number and since the time given; `None`
+/// where it says what was live before and no operator asked for it.
 pub(crate) fn of(
     layout: &Layout,
     before: &Before<'_>,
@@ -33,7 +33,8 @@ pub(crate) fn of(
         Before::Nothing => (LOADED, "Tenant loaded".to_owned()),
         Before::Unknown => (
             RECONFIGURATION,
-            "Tenant reconfiguration: every file was parsed again by this version of Sluice".to_owned(),
+            "Tenant reconfiguration: every file was parsed again by this version of Sluice"
+                .to_owned(),
         ),
         Before::Layout(before) => {
             let moved = layout.moved_since(before);
@@ -48,11 +49,15 @@ pub(crate) fn of(
     Some(SystemEvent { number, at, event_type: event_type.to_owned(), description })
 }
 
-/// Returns what moved, each branch as `project@branch`; of many the first ones, and how many more there are.
+/// Returns what moved, each branch as `project@branch`; of many the first ones, and how many more
+/// there are.
 fn causes(moved: &Moved) -> Vec<String> {
     let main = moved.is_main.then(|| "the main configuration".to_owned());
-    let named =
-        moved.branches.iter().take(BRANCHES_MAX).map(|(project, branch)| format!("{}@{branch}", project.name()));
+    let named = moved
+        .branches
+        .iter()
+        .take(BRANCHES_MAX)
+        .map(|(project, branch)| format!("{}@{branch}", project.name()));
     let more = moved.branches.len().saturating_sub(BRANCHES_MAX);
     let more = (more > 0).then(|| format!("{more} more branches"));
     main.into_iter().chain(named).chain(more).collect()
@@ -65,8 +70,9 @@ mod tests {
     /// C01: the line stays short however much moved at once.
     #[test]
     fn a_few_branches_are_named_and_the_rest_is_counted() {
-        let branches =
-            (10..30).map(|number| ("forge.test/org/one".into(), format!("b{number}").as_str().into())).collect();
+        let branches = (10..30)
+            .map(|number| ("forge.test/org/one".into(), format!("b{number}").as_str().into()))
+            .collect();
         let told = causes(&Moved { branches, is_main: true });
         assert_eq!(told[..3], ["the main configuration", "org/one@b10", "org/one@b11"]);
         assert_eq!((told.len(), told[11].as_str()), (12, "10 more branches"));

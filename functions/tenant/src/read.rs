@@ -1,7 +1,9 @@
-//! Reads configuration files of projects at their branches' tips, and keeps them so that only what moved is read again.
+//! Reads configuration files of projects at their branches' tips, and keeps them so that only what
+//! moved is read again.
 //!
-//! A project that cannot be read is a problem of its own: the tenant goes on with what was read of it last, and tries again
-//! after a while (C16). A look reads so much and no more; what is left is read by the next.
+//! A project that cannot be read is a problem of its own: the tenant goes on with what was read of
+//! it last, and tries again after a while (C16). A look reads so much and no more; what is left is
+//! read by the next.
 
 use crate::Tenants;
 use crate::files::{Origin, Unread};
@@ -85,8 +87,9 @@ struct Known {
 }
 
 impl Tenants {
-    /// Reads projects that `moved`, were never read, of which the tenant says something else now, or which are to be tried again;
-    /// the others are as they were kept. Those that are `waited_for` are not given up while their forge is silent.
+    /// Reads projects that `moved`, were never read, of which the tenant says something else now,
+    /// or which are to be tried again; the others are as they were kept. Those that are
+    /// `waited_for` are not given up while their forge is silent.
     pub(crate) async fn read(
         &self,
         config: &TenantConfig,
@@ -103,10 +106,12 @@ impl Tenants {
         let mut budget = Budget(READ_MAX);
         for project in &config.projects {
             let before = known.sources.remove(&project.name);
-            let is_moved = moved.contains(&project.name) || before.as_ref().is_some_and(|before| before.is_unfinished);
+            let is_moved = moved.contains(&project.name)
+                || before.as_ref().is_some_and(|before| before.is_unfinished);
             let rules = rules(config, project);
-            let is_due =
-                |before: &ProjectSource| is_moved || before.retry_at.map_or(before.rules != rules, |at| at <= now);
+            let is_due = |before: &ProjectSource| {
+                is_moved || before.retry_at.map_or(before.rules != rules, |at| at <= now)
+            };
             if let Some(before) = before.as_ref().filter(|before| !is_due(before)) {
                 sources.kept.push(before.clone());
                 continue;
@@ -126,7 +131,11 @@ impl Tenants {
                 before: before.as_ref(),
                 is_waited_for,
                 is_lost,
-                origin: if damaged.contains(&project.name) { Origin::Forge } else { Origin::Anywhere },
+                origin: if damaged.contains(&project.name) {
+                    Origin::Forge
+                } else {
+                    Origin::Anywhere
+                },
             };
             let source = self.read_project(wanted, &mut budget).await?;
             if source.is_unfinished {
@@ -145,10 +154,14 @@ impl Tenants {
         let mut after = None;
         // A page at a time, at most 20,000 projects.
         for _ in 0..20 {
-            let query = Query { after: after.take(), ..Query::prefix(tenant::partition(&config.name), SOURCES, 1_000) };
+            let query = Query {
+                after: after.take(),
+                ..Query::prefix(tenant::partition(&config.name), SOURCES, 1_000)
+            };
             let records = self.ports.records.query(&query).await?;
             for record in &records {
-                // Whatever cannot be read any more is read anew from the project's forge; until then the live layout stands in.
+                // Whatever cannot be read any more is read anew from the project's forge; until
+                // then the live layout stands in.
                 let Some(mut source) = decode_foreign::<ProjectSource>(record) else {
                     known.damaged.extend(tenant::source_project(&record.key));
                     continue;
@@ -170,10 +183,16 @@ impl Tenants {
         Ok(known)
     }
 
-    /// Returns the write that keeps a source; branches that are too many for a record are stored beside it.
-    async fn store(&self, config: &TenantConfig, source: &ProjectSource) -> Result<Write, LookError> {
+    /// Returns the write that keeps a source; branches that are too many for a record are stored
+    /// beside it.
+    async fn store(
+        &self,
+        config: &TenantConfig,
+        source: &ProjectSource,
+    ) -> Result<Write, LookError> {
         let mut stored = source.clone();
-        let text = serde_json::to_string(&source.branches).map_err(|error| LookError::Again(error.to_string()))?;
+        let text = serde_json::to_string(&source.branches)
+            .map_err(|error| LookError::Again(error.to_string()))?;
         if text.len() > BRANCHES_BYTES_MAX {
             stored.branches_object = Some(self.put_files(text).await?);
             stored.branches.clear();
@@ -182,17 +201,24 @@ impl Tenants {
         Ok(Write::Put { record, expect: Expect::Anything })
     }
 
-    /// Reads one project; what cannot be read of it does not stop the tenant. While the budget is spent some of its branches are
-    /// as they were, and it is unfinished.
-    async fn read_project(&self, wanted: Wanted<'_>, budget: &mut Budget) -> Result<ProjectSource, LookError> {
+    /// Reads one project; what cannot be read of it does not stop the tenant. While the budget is
+    /// spent some of its branches are as they were, and it is unfinished.
+    async fn read_project(
+        &self,
+        wanted: Wanted<'_>,
+        budget: &mut Budget,
+    ) -> Result<ProjectSource, LookError> {
         let Wanted { config, project, before, rules, .. } = wanted;
-        let at = ProjectAt { connection: project.connection.clone(), project: project.name.clone() };
+        let at =
+            ProjectAt { connection: project.connection.clone(), project: project.name.clone() };
         let branches = match self.repos.branches(&at).await {
             Ok(branches) => branches,
             Err(error) => return self.unreadable(wanted, before_or_none(wanted), error),
         };
-        if project.trust.is_trusted() && project.load_branch.is_none() && branches.default.is_none() {
-            let why = "its forge does not say which branch is the default; name one by load-branch".to_owned();
+        if project.trust.is_trusted() && project.load_branch.is_none() && branches.default.is_none()
+        {
+            let why = "its forge does not say which branch is the default; name one by load-branch"
+                .to_owned();
             return self.unreadable(wanted, before_or_none(wanted), ReposError::Unreadable(why));
         }
         let guards = match self.guards(config, wanted.connections, project, &branches).await {
@@ -204,8 +230,10 @@ impl Tenants {
         let mut source = ProjectSource { rules: rules.to_owned(), ..nothing(project) };
         source.retry_at = guards.ask_again_at(self.ports.clock.now());
         let mut problem = None;
-        for (branch, commit) in in_order(wanted, &branches, &guards).into_iter().take(BRANCHES_MAX) {
-            let known = before_by_these.and_then(|before| before.branches.iter().find(|known| known.branch == *branch));
+        for (branch, commit) in in_order(wanted, &branches, &guards).into_iter().take(BRANCHES_MAX)
+        {
+            let known = before_by_these
+                .and_then(|before| before.branches.iter().find(|known| known.branch == *branch));
             let facts = guards.facts(branch, &branches);
             let entry = BranchSource {
                 branch: branch.clone(),
@@ -220,7 +248,8 @@ impl Tenants {
                 source.branches.push(BranchSource { read: false, ..entry });
             } else if project.reads_nothing() {
                 source.branches.push(entry);
-            } else if let Some(known) = known.filter(|known| known.read && known.commit == *commit) {
+            } else if let Some(known) = known.filter(|known| known.read && known.commit == *commit)
+            {
                 source.branches.push(BranchSource {
                     files: known.files.clone(),
                     content: known.content.clone(),
@@ -232,7 +261,11 @@ impl Tenants {
             } else {
                 match self.read_branch(&at, project, branch, commit, wanted.origin).await {
                     Ok(Some((files, content))) => {
-                        source.branches.push(BranchSource { files: Some(files), content: Some(content), ..entry });
+                        source.branches.push(BranchSource {
+                            files: Some(files),
+                            content: Some(content),
+                            ..entry
+                        });
                     }
                     Ok(None) => source.branches.push(entry),
                     Err(Unread::Port(error)) => return Err(error),
@@ -245,7 +278,8 @@ impl Tenants {
         }
         match problem {
             None => Ok(source),
-            // Of a branch that cannot be read nothing is known by these words, so all stays as it was by the others.
+            // Of a branch that cannot be read nothing is known by these words, so all stays as it
+            // was by the others.
             Some(error) if before.is_some() && before_by_these.is_none() => {
                 self.unreadable(wanted, before_or_none(wanted), error)
             }
@@ -253,9 +287,9 @@ impl Tenants {
         }
     }
 
-    /// Returns what a project is taken for that cannot be read. Where its forge is only silent, nothing was ever read of the
-    /// project, or the tenant waits for it, an answer is waited for instead; also where what was read is lost, for then nobody
-    /// could say what stays.
+    /// Returns what a project is taken for that cannot be read. Where its forge is only silent,
+    /// nothing was ever read of the project, or the tenant waits for it, an answer is waited for
+    /// instead; also where what was read is lost, for then nobody could say what stays.
     fn unreadable(
         &self,
         wanted: Wanted<'_>,
@@ -272,7 +306,9 @@ impl Tenants {
                 )));
             }
             ReposError::Gone(why) | ReposError::Unreadable(why) => (why, GONE_RETRY_SECONDS),
-            ReposError::Unreachable(why) | ReposError::Unknown(why) if is_waited_for || before.is_none() => {
+            ReposError::Unreachable(why) | ReposError::Unknown(why)
+                if is_waited_for || before.is_none() =>
+            {
                 return Err(LookError::Again(why));
             }
             ReposError::Unreachable(why) | ReposError::Unknown(why) => (why, SILENT_RETRY_SECONDS),
@@ -281,7 +317,8 @@ impl Tenants {
         Ok(ProjectSource {
             problem: Some(why.chars().take(PROBLEM_CHARS_MAX).collect()),
             retry_at: Some(self.ports.clock.now().plus_seconds(seconds)),
-            // Begun or not, it goes on then: a look that went on at once would find the same, for ever.
+            // Begun or not, it goes on then: a look that went on at once would find the same, for
+            // ever.
             is_unfinished: false,
             ..source
         })
@@ -292,7 +329,10 @@ impl Tenants {
         let object = self.ports.objects.get(key).await?;
         let branches = object.and_then(|object| serde_json::from_slice(&object.bytes).ok());
         if branches.is_none() {
-            tracing::error!(key, "branches that were kept cannot be read; they are asked for again");
+            tracing::error!(
+                key,
+                "branches that were kept cannot be read; they are asked for again"
+            );
         }
         Ok(branches)
     }
@@ -315,7 +355,8 @@ pub(crate) fn nothing(project: &TenantProject) -> ProjectSource {
     }
 }
 
-/// Returns the name of what a tenant says of a project that decides which of its branches and files are read, and how.
+/// Returns the name of what a tenant says of a project that decides which of its branches and files
+/// are read, and how.
 fn rules(config: &TenantConfig, project: &TenantProject) -> String {
     let TenantProject {
         connection,
@@ -329,7 +370,8 @@ fn rules(config: &TenantConfig, project: &TenantProject) -> String {
     } = project;
     let of_guards = (config.leaves_out_unprotected(project), config.leaves_out_locked(project));
     let named = (load_branch, include_branches, exclude_branches, always_dynamic_branches);
-    let said = serde_json::to_string(&(connection, trust, extra_config_paths, named, of_guards)).unwrap_or_default();
+    let said = serde_json::to_string(&(connection, trust, extra_config_paths, named, of_guards))
+        .unwrap_or_default();
     let mut parts = vec!["rules-1", said.as_str()];
     // Beside the rest, so that other projects keep the name that they had.
     parts.extend(project.reads_nothing().then_some("reads nothing"));
@@ -340,13 +382,19 @@ fn before_or_none(wanted: Wanted<'_>) -> ProjectSource {
     wanted.before.cloned().unwrap_or_else(|| nothing(wanted.project))
 }
 
-/// Returns the branches, those that count most first: the default one, those that are read for configuration and had some
-/// already, the others that are read, the rest. So nobody crowds out what counts by pushing many branches.
-fn in_order<'a>(wanted: Wanted<'_>, branches: &'a Branches, guards: &Guards) -> Vec<(&'a BranchName, &'a Oid)> {
+/// Returns the branches, those that count most first: the default one, those that are read for
+/// configuration and had some already, the others that are read, the rest. So nobody crowds out
+/// what counts by pushing many branches.
+fn in_order<'a>(
+    wanted: Wanted<'_>,
+    branches: &'a Branches,
+    guards: &Guards,
+) -> Vec<(&'a BranchName, &'a Oid)> {
     let Wanted { config, project, before, .. } = wanted;
     let had_files = |branch: &BranchName| {
-        before
-            .is_some_and(|before| before.branches.iter().any(|known| known.branch == *branch && known.files.is_some()))
+        before.is_some_and(|before| {
+            before.branches.iter().any(|known| known.branch == *branch && known.files.is_some())
+        })
     };
     let rank = |branch: &BranchName| match () {
         () if branches.default.as_ref() == Some(branch) => 0,
@@ -354,7 +402,8 @@ fn in_order<'a>(wanted: Wanted<'_>, branches: &'a Branches, guards: &Guards) -> 
         () if had_files(branch) => 1,
         () => 2,
     };
-    let mut ordered: Vec<_> = branches.tips.iter().map(|(branch, commit)| (rank(branch), branch, commit)).collect();
+    let mut ordered: Vec<_> =
+        branches.tips.iter().map(|(branch, commit)| (rank(branch), branch, commit)).collect();
     ordered.sort();
     ordered.into_iter().map(|(_, branch, commit)| (branch, commit)).collect()
 }
@@ -362,5 +411,9 @@ fn in_order<'a>(wanted: Wanted<'_>, branches: &'a Branches, guards: &Guards) -> 
 /// Returns what was kept of a branch.
 pub(crate) fn facts_of(read: &BranchSource) -> BranchFacts<'_> {
     let BranchSource { is_protected, is_locked, .. } = read;
-    BranchFacts { is_protected: *is_protected, is_locked: *is_locked, ..BranchFacts::named(read.branch.as_str()) }
+    BranchFacts {
+        is_protected: *is_protected,
+        is_locked: *is_locked,
+        ..BranchFacts::named(read.branch.as_str())
+    }
 }

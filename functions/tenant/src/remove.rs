@@ -1,7 +1,8 @@
 //! A tenant that the main configuration left out: its queues are emptied, and it is listed no more.
 //!
-//! It gets a layout without pipelines, under which the gate lets everything leave its queues. Its head stays, so that the numbers
-//! of its layouts go on when it comes back; what was read of its projects goes. Buildsets, builds and logs stay as long as others.
+//! It gets a layout without pipelines, under which the gate lets everything leave its queues. Its
+//! head stays, so that the numbers of its layouts go on when it comes back; what was read of its
+//! projects goes. Buildsets, builds and logs stay as long as others.
 
 use crate::Tenants;
 use bytes::Bytes;
@@ -17,7 +18,8 @@ use sluice_runtime::object::PutMode;
 use sluice_runtime::record::{Expect, Query, Record, Write};
 use sluice_runtime::{Commit, Saved, cell};
 
-/// Seconds after which a second look at the main configuration has to find the tenant left out as well.
+/// Seconds after which a second look at the main configuration has to find the tenant left out as
+/// well.
 const SURE_SECONDS: u64 = 30;
 /// Records that are forgotten in one write.
 const FORGOTTEN_AT_ONCE: usize = 50;
@@ -30,7 +32,8 @@ pub(crate) fn sure_at(left_out_at: Timestamp) -> Timestamp {
 }
 
 impl Tenants {
-    /// Removes a tenant that the main configuration does not name, step by step; each is safe to run twice.
+    /// Removes a tenant that the main configuration does not name, step by step; each is safe to
+    /// run twice.
     pub(crate) async fn left_out(
         &self,
         name: &TenantName,
@@ -47,7 +50,8 @@ impl Tenants {
         }
         // An operator who removes tenants says so beside: then it cannot be a slip.
         let word = get(&self.ports, &tenant::leaving_key(name)).await?;
-        let is_meant = word.as_ref().and_then(decode_foreign::<String>).is_some_and(|of| of == main);
+        let is_meant =
+            word.as_ref().and_then(decode_foreign::<String>).is_some_and(|of| of == main);
         match head.left_out_at {
             _ if is_meant => self.remove(record, head).await,
             Some(at) if sure_at(at) <= self.ports.clock.now() => self.remove(record, head).await,
@@ -65,7 +69,10 @@ impl Tenants {
         let name = &head.name;
         let layout = Layout::empty(TenantConfig::new(name.as_str()));
         let object = format!("layouts/{}", layout.id());
-        self.ports.objects.put(&object, Bytes::from(layout.to_bytes()), PutMode::Always, "application/json").await?;
+        self.ports
+            .objects
+            .put(&object, Bytes::from(layout.to_bytes()), PutMode::Always, "application/json")
+            .await?;
         let now = self.ports.clock.now();
         let mut next = Tenant {
             layout_object: Some(object),
@@ -87,7 +94,8 @@ impl Tenants {
         self.clear(record, next).await
     }
 
-    /// Does what is left to do of a removed tenant: forgets what was read for it, tells its queues, waits for its last landings.
+    /// Does what is left to do of a removed tenant: forgets what was read for it, tells its queues,
+    /// waits for its last landings.
     async fn clear(&self, record: Record, head: Tenant) -> Result<(), LookError> {
         self.forget_all(&head.name).await?;
         if head.telling {
@@ -100,15 +108,28 @@ impl Tenants {
         self.write(record, &next, Vec::new()).await.map(drop)
     }
 
-    async fn write(&self, record: Record, next: &Tenant, others: Vec<Write>) -> Result<Record, LookError> {
-        let commit = Commit { head: with_body(record, next)?, others, pokes: Vec::new(), due: self.due(next) };
+    async fn write(
+        &self,
+        record: Record,
+        next: &Tenant,
+        others: Vec<Write>,
+    ) -> Result<Record, LookError> {
+        let commit = Commit {
+            head: with_body(record, next)?,
+            others,
+            pokes: Vec::new(),
+            due: self.due(next),
+        };
         match cell::commit_and_deliver(&self.ports, commit).await? {
             Saved::Yes(record) => Ok(record),
-            Saved::Stale => Err(LookError::Again(format!("tenant {} moved while it was removed", next.name))),
+            Saved::Stale => {
+                Err(LookError::Again(format!("tenant {} moved while it was removed", next.name)))
+            }
         }
     }
 
-    /// Deletes what was read of its projects, the marks of those to read again, and who waits for that.
+    /// Deletes what was read of its projects, the marks of those to read again, and who waits for
+    /// that.
     async fn forget_all(&self, name: &TenantName) -> Result<(), LookError> {
         for kind in [tenant::DIRTY, tenant::PUSHED, tenant::WAITING, tenant::SOURCES] {
             if !self.forget(name, kind).await? {
@@ -125,7 +146,9 @@ impl Tenants {
             let query = Query::prefix(tenant::partition(name), kind, FORGOTTEN_AT_ONCE);
             let records = self.ports.records.query(&query).await?;
             let is_last = records.len() < FORGOTTEN_AT_ONCE;
-            let delete = records.into_iter().map(|record| Write::Delete { key: record.key, expect: Expect::Anything });
+            let delete = records
+                .into_iter()
+                .map(|record| Write::Delete { key: record.key, expect: Expect::Anything });
             let delete: Vec<Write> = delete.collect();
             if !delete.is_empty() {
                 self.ports.records.commit(delete, &self.ports.entropy.token()).await?;

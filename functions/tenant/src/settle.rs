@@ -1,11 +1,13 @@
 //! Settling: configuration that is about to land is waited for, whatever else moves meanwhile.
 //!
-//! From the intent to land until its end nobody knows which configuration is right, so nothing else lands, and `live` is not
-//! raised: not by a push to another branch or repository either. The landing's own record says when it is over.
+//! From the intent to land until its end nobody knows which configuration is right, so nothing else
+//! lands, and `live` is not raised: not by a push to another branch or repository either. The
+//! landing's own record says when it is over.
 //!
-//! A landing that nobody can carry out would stop its whole tenant. Its record says since when that is so, as whoever tried wrote; after
-//! a while the tenant goes on with the configuration that it has, tells so among its problems, and keeps the landing in mind: what it
-//! brings is read when it ends, whenever that is.
+//! A landing that nobody can carry out would stop its whole tenant. Its record says since when that
+//! is so, as whoever tried wrote; after a while the tenant goes on with the configuration that it
+//! has, tells so among its problems, and keeps the landing in mind: what it brings is read when it
+//! ends, whenever that is.
 
 use crate::Tenants;
 use sluice_gate::{Landing, LandingEnd, LandingState};
@@ -17,11 +19,13 @@ use sluice_runtime::batch::LookError;
 use sluice_runtime::record::Key;
 use std::collections::BTreeSet;
 
-/// Seconds for which a project that configuration landed in is waited for while its forge is silent. After that the tenant goes
-/// on with what it has, or one forge would hold up the others for good.
+/// Seconds for which a project that configuration landed in is waited for while its forge is
+/// silent. After that the tenant goes on with what it has, or one forge would hold up the others
+/// for good.
 const PATIENCE_SECONDS: u64 = 600;
 
-/// Seconds after which the same is done of a landing of which nobody says anything: whoever would say so is not there himself.
+/// Seconds after which the same is done of a landing of which nobody says anything: whoever would
+/// say so is not there himself.
 const SILENCE_SECONDS: u64 = 1_800;
 
 /// Records that one call reads.
@@ -53,12 +57,16 @@ impl WaitedFor {
 }
 
 impl Tenants {
-    /// Returns the projects to read after the landings that were waited for, or `None` while one of them is under way.
+    /// Returns the projects to read after the landings that were waited for, or `None` while one of
+    /// them is under way.
     pub(crate) async fn settled(&self, head: &Tenant) -> Result<Option<WaitedFor>, LookError> {
         let mut waited_for = WaitedFor::default();
         let now = self.ports.clock.now();
         for some in head.landings.chunks(KEYS_MAX) {
-            let keys: Vec<Key> = some.iter().map(|awaited| landing::key(&awaited.item, awaited.generation)).collect();
+            let keys: Vec<Key> = some
+                .iter()
+                .map(|awaited| landing::key(&awaited.item, awaited.generation))
+                .collect();
             for (awaited, record) in some.iter().zip(self.ports.records.get(&keys).await?) {
                 let seen = match (&record, &awaited.first) {
                     (Some(record), _) => seen(decode_foreign(record)),
@@ -71,7 +79,9 @@ impl Tenants {
                         let project = &awaited.project;
                         tracing::error!(tenant = %head.name, item = %awaited.item, %project, why, "a landing of configuration does not end, and its tenant goes on");
                     }
-                    waited_for.given_up.push(AwaitedLanding { given_up: Some(why), ..awaited.clone() });
+                    waited_for
+                        .given_up
+                        .push(AwaitedLanding { given_up: Some(why), ..awaited.clone() });
                     continue;
                 };
                 waited_for.projects.insert(awaited.project.clone());
@@ -98,19 +108,29 @@ enum Seen {
 }
 
 impl Tenants {
-    /// Returns what is known of a change of a bundle whose own landing was not ordered yet, by those that are before it. Until the
-    /// bundle has landed as a whole, or one of it has not, what it brings may still come.
-    async fn seen_before(&self, awaited: &AwaitedLanding, first: &FirstLanding) -> Result<Seen, LookError> {
+    /// Returns what is known of a change of a bundle whose own landing was not ordered yet, by
+    /// those that are before it. Until the bundle has landed as a whole, or one of it has not, what
+    /// it brings may still come.
+    async fn seen_before(
+        &self,
+        awaited: &AwaitedLanding,
+        first: &FirstLanding,
+    ) -> Result<Seen, LookError> {
         let key = landing::key(&first.item, first.generation);
-        let Some(first) = get(&self.ports, &key).await?.as_ref().and_then(decode_foreign::<Landing>) else {
+        let Some(first) =
+            get(&self.ports, &key).await?.as_ref().and_then(decode_foreign::<Landing>)
+        else {
             return Ok(Seen::Nothing);
         };
         let before = first.together.iter().take_while(|other| other.item != awaited.item);
-        let keys: Vec<Key> = before.map(|other| landing::key(&other.item, other.generation)).collect();
+        let keys: Vec<Key> =
+            before.map(|other| landing::key(&other.item, other.generation)).collect();
         let mut orders = vec![Some(first)];
         if !keys.is_empty() {
             let records = self.ports.records.get(&keys).await?;
-            orders.extend(records.iter().map(|record| record.as_ref().and_then(decode_foreign::<Landing>)));
+            orders.extend(
+                records.iter().map(|record| record.as_ref().and_then(decode_foreign::<Landing>)),
+            );
         }
         Ok(by_those_before(orders))
     }
@@ -125,15 +145,18 @@ fn seen(order: Option<Landing>) -> Seen {
     }
 }
 
-/// Returns what is known of a change of a bundle by the landings of those before it, in their order; each is ordered when the one
-/// before it has landed.
+/// Returns what is known of a change of a bundle by the landings of those before it, in their
+/// order; each is ordered when the one before it has landed.
 fn by_those_before(orders: Vec<Option<Landing>>) -> Seen {
     let mut seen = Seen::Nothing;
     for order in orders {
         seen = match order {
             // It is ordered next, or cannot be read: then nothing is known of those behind it.
             None => return seen,
-            Some(Landing { state: LandingState::Ended { end: LandingEnd::Landed { .. }, at }, .. }) => Seen::Next(at),
+            Some(Landing {
+                state: LandingState::Ended { end: LandingEnd::Landed { .. }, at },
+                ..
+            }) => Seen::Next(at),
             Some(Landing { state: LandingState::Ended { at, .. }, .. }) => return Seen::Over(at),
             Some(order) => return Seen::UnderWay(Box::new(order)),
         };
@@ -141,21 +164,29 @@ fn by_those_before(orders: Vec<Option<Landing>>) -> Seen {
     seen
 }
 
-/// Returns why a landing that is not over is waited for no more, if so: the record of what is under way says for long that it cannot be
-/// carried out, or for very long nothing at all; or nobody orders it. Once given up it stays so, lest the tenant stop again with each
-/// sign of life.
+/// Returns why a landing that is not over is waited for no more, if so: the record of what is under
+/// way says for long that it cannot be carried out, or for very long nothing at all; or nobody
+/// orders it. Once given up it stays so, lest the tenant stop again with each sign of life.
 fn given_up(awaited: &AwaitedLanding, seen: &Seen, now: Timestamp) -> Option<String> {
     let lasts = |since: Timestamp| since.plus_seconds(PATIENCE_SECONDS) <= now;
     let told = || match seen {
         Seen::UnderWay(order) => {
             let change = &order.change;
             let trouble = order.trouble.as_ref().filter(|trouble| lasts(trouble.since));
-            let troubled = trouble
-                .map(|trouble| format!("{change} cannot be landed since {}: {}", trouble.since.to_iso(), trouble.why));
+            let troubled = trouble.map(|trouble| {
+                format!(
+                    "{change} cannot be landed since {}: {}",
+                    trouble.since.to_iso(),
+                    trouble.why
+                )
+            });
             let is_silent = awaited.ordered_at.plus_seconds(SILENCE_SECONDS) <= now;
             troubled.or_else(|| {
                 is_silent.then(|| {
-                    format!("{change} is to land since {}, and nobody says what keeps it", awaited.ordered_at.to_iso())
+                    format!(
+                        "{change} is to land since {}, and nobody says what keeps it",
+                        awaited.ordered_at.to_iso()
+                    )
                 })
             })
         }
@@ -168,13 +199,15 @@ fn given_up(awaited: &AwaitedLanding, seen: &Seen, now: Timestamp) -> Option<Str
     awaited.given_up.clone().or_else(told)
 }
 
-/// Returns when a landing ended. Its record may be seen a moment later than the tenant's, which was written with it; one of which nobody
-/// tells for long was forgotten, or cannot be read.
+/// Returns when a landing ended. Its record may be seen a moment later than the tenant's, which was
+/// written with it; one of which nobody tells for long was forgotten, or cannot be read.
 fn ended_at(awaited: &AwaitedLanding, seen: &Seen, now: Timestamp) -> Option<Timestamp> {
     match seen {
         Seen::Over(at) => Some(*at),
         Seen::UnderWay(_) | Seen::Next(_) => None,
-        Seen::Nothing => (awaited.ordered_at.plus_seconds(PATIENCE_SECONDS) < now).then_some(awaited.ordered_at),
+        Seen::Nothing => {
+            (awaited.ordered_at.plus_seconds(PATIENCE_SECONDS) < now).then_some(awaited.ordered_at)
+        }
     }
 }
 
@@ -198,7 +231,12 @@ mod tests {
             item: "item".into(),
             generation: 1,
             queue: QueueKey { tenant: "t".into(), pipeline: "gate".into(), queue: "q".into() },
-            change: ChangeRef { key, branch: "main".into(), head: "a".into(), patchset: "a".to_owned() },
+            change: ChangeRef {
+                key,
+                branch: "main".into(),
+                head: "a".into(),
+                patchset: "a".to_owned(),
+            },
             needs: Vec::new(),
             mode: MergeMode::Merge,
             way: LandingWay::Merge,
@@ -230,8 +268,11 @@ mod tests {
     }
 
     fn troubled(number: u64, seconds: u64) -> Option<Landing> {
-        let trouble =
-            Trouble { since: ORDERED.plus_seconds(seconds), why: "the forge is silent".to_owned(), is_gone: false };
+        let trouble = Trouble {
+            since: ORDERED.plus_seconds(seconds),
+            why: "the forge is silent".to_owned(),
+            is_gone: false,
+        };
         Some(Landing { trouble: Some(trouble), ..landing(number, LandingState::Wanted) })
     }
 
@@ -247,22 +288,31 @@ mod tests {
         }
     }
 
-    /// Returns whether it counts as ended then, and why it is given up, if it is, by those before it.
+    /// Returns whether it counts as ended then, and why it is given up, if it is, by those before
+    /// it.
     fn judged(orders: Vec<Option<Landing>>, seconds: u64) -> (Option<Timestamp>, Option<String>) {
         let (awaited, now) = (awaited(), ORDERED.plus_seconds(seconds));
         let seen = by_those_before(orders);
         (ended_at(&awaited, &seen, now), given_up(&awaited, &seen, now))
     }
 
-    /// C01, Z6.5: what the last of a bundle brings may still come while the first one is in trouble: it is kept in mind, not ended.
+    /// C01, Z6.5: what the last of a bundle brings may still come while the first one is in
+    /// trouble: it is kept in mind, not ended.
     #[test]
     fn a_change_of_a_bundle_is_not_over_while_one_before_it_cannot_be_landed() {
         let minute = 60;
-        assert_eq!(judged(vec![troubled(1, minute)], 10 * minute), (None, None), "it is waited for");
+        assert_eq!(
+            judged(vec![troubled(1, minute)], 10 * minute),
+            (None, None),
+            "it is waited for"
+        );
         let (ended_at, given_up) = judged(vec![troubled(1, minute)], 11 * minute);
         assert_eq!(ended_at, None);
-        assert!(given_up.unwrap().contains("org/one#1 at a cannot be landed since 1970-01-01T00:17:40"));
-        let (ended_at, given_up) = judged(vec![landed(1, minute), troubled(2, 2 * minute)], 60 * minute);
+        assert!(
+            given_up.unwrap().contains("org/one#1 at a cannot be landed since 1970-01-01T00:17:40")
+        );
+        let (ended_at, given_up) =
+            judged(vec![landed(1, minute), troubled(2, 2 * minute)], 60 * minute);
         assert_eq!(ended_at, None);
         assert!(given_up.unwrap().contains("org/one#2 at a cannot be landed since"));
         let silent = Some(landing(1, LandingState::Attempting { tip: commit() }));
@@ -272,7 +322,8 @@ mod tests {
         assert!(given_up.unwrap().contains("nobody says what keeps it"));
     }
 
-    /// C01, Z6.5: between two landings of a bundle its queue orders the next; where it does not, the tenant goes on, and waits on.
+    /// C01, Z6.5: between two landings of a bundle its queue orders the next; where it does not,
+    /// the tenant goes on, and waits on.
     #[test]
     fn a_change_of_a_bundle_whose_turn_comes_next_is_not_over() {
         assert_eq!(judged(vec![landed(1, 700), landed(2, 800)], 900), (None, None));

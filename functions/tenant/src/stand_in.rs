@@ -1,5 +1,6 @@
-//! The live layout in the place of a record that cannot be read any more: what it has of a project counts until the project's
-//! forge gives it anew. A damaged record and a silent forge together must not take a project's configuration away.
+//! The live layout in the place of a record that cannot be read any more: what it has of a project
+//! counts until the project's forge gives it anew. A damaged record and a silent forge together
+//! must not take a project's configuration away.
 
 use crate::Tenants;
 use crate::read::nothing;
@@ -11,12 +12,13 @@ use sluice_model::{BranchName, ProjectName};
 use sluice_records::tenant::{BranchSource, ProjectSource, Tenant};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Stands for the object with a branch's files, of which only the live layout is left. Nobody fetches it while that is there.
+/// Stands for the object with a branch's files, of which only the live layout is left. Nobody
+/// fetches it while that is there.
 const IN_THE_LAYOUT: &str = "layouts/files/only-in-the-live-layout";
 
 impl Tenants {
-    /// Puts what the live layout has of `damaged` projects among what is known of them. Returns those that it cannot say anything
-    /// of, although the tenant has them: they are lost.
+    /// Puts what the live layout has of `damaged` projects among what is known of them. Returns
+    /// those that it cannot say anything of, although the tenant has them: they are lost.
     pub(crate) async fn stand_in(
         &self,
         config: &TenantConfig,
@@ -40,8 +42,8 @@ impl Tenants {
     }
 }
 
-/// Returns what a layout has of a project as if it had been read: with another name for what the tenant says of it and without
-/// commits, so that it is read again as soon as its forge answers.
+/// Returns what a layout has of a project as if it had been read: with another name for what the
+/// tenant says of it and without commits, so that it is read again as soon as its forge answers.
 fn of_layout(layout: &Layout, project: &TenantProject) -> ProjectSource {
     // In the layout's order: its default branch first.
     let mut branches: Vec<(BranchName, Vec<&str>)> =

@@ -1,4 +1,5 @@
-//! Events that came before the configuration that they belong to: intake keeps them, and is told when that is live.
+//! Events that came before the configuration that they belong to: intake keeps them, and is told
+//! when that is live.
 
 use crate::Tenants;
 use sluice_model::TenantName;
@@ -16,16 +17,23 @@ const AT_ONCE: usize = 50;
 const STEPS_MAX: usize = 20;
 
 impl Tenants {
-    /// Has deliveries that waited for what is live now go on, the oldest first. One that is too early still says so again.
+    /// Has deliveries that waited for what is live now go on, the oldest first. One that is too
+    /// early still says so again.
     pub(crate) async fn wake(&self, name: &TenantName) -> Result<(), LookError> {
         let mut after = None;
         for _ in 0..STEPS_MAX {
-            let query = Query { after, ..Query::prefix(tenant::partition(name), tenant::WAITING, AT_ONCE) };
+            let query =
+                Query { after, ..Query::prefix(tenant::partition(name), tenant::WAITING, AT_ONCE) };
             let mut records = self.ports.records.query(&query).await?;
-            let Some(last) = records.last().map(|record| record.key.sort.clone()) else { return Ok(()) };
+            let Some(last) = records.last().map(|record| record.key.sort.clone()) else {
+                return Ok(());
+            };
             let is_last = records.len() < AT_ONCE;
             let early = records.iter().filter_map(decode_foreign::<Early>);
-            let poke = |early: Early| Poke::Delivery { delivery: early.waiting.delivery, project: early.project };
+            let poke = |early: Early| Poke::Delivery {
+                delivery: early.waiting.delivery,
+                project: early.project,
+            };
             cell::send(&self.ports, &early.map(poke).collect::<Vec<_>>()).await?;
             while !records.is_empty() {
                 let strike = |record: &Record| {

@@ -16,14 +16,27 @@ const FROZEN: &str = "FrozenCells";
 const TOLD_MAX: usize = 20;
 
 impl Timer {
-    /// Counts what is past its bound, and pokes whoever should have seen to it: a wake-up may have been lost.
-    pub(crate) async fn account(&self, now: Timestamp, failures: &mut Failures) -> Result<(), PortError> {
+    /// Counts what is past its bound, and pokes whoever should have seen to it: a wake-up may have
+    /// been lost.
+    pub(crate) async fn account(
+        &self,
+        now: Timestamp,
+        failures: &mut Failures,
+    ) -> Result<(), PortError> {
         let ledger = ledger::read(&self.ports, ledger::past_bound(now), now).await?;
         for open in ledger.unaccounted().take(TOLD_MAX) {
-            tracing::error!(kind = open.kind.plural(), id = open.id, why = open.unaccounted, "unaccounted for");
+            tracing::error!(
+                kind = open.kind.plural(),
+                id = open.id,
+                why = open.unaccounted,
+                "unaccounted for"
+            );
         }
         for cell in ledger.frozen.iter().take(TOLD_MAX) {
-            tracing::error!(cell, "frozen, and what stands in it waits until an operator has looked at it");
+            tracing::error!(
+                cell,
+                "frozen, and what stands in it waits until an operator has looked at it"
+            );
         }
         // CloudWatch reads the metrics out of this line (embedded metric format); each must be 0.
         let (counts, frozen) = (ledger.counts(), ledger.frozen.len());
@@ -31,14 +44,16 @@ impl Timer {
         if std::env::var_os("AWS_LAMBDA_RUNTIME_API").is_some() {
             println!("{}", metrics(&ledger, now));
         }
-        let pokes: BTreeSet<Poke> = ledger.unaccounted().filter_map(|open| open.poke.clone()).collect();
+        let pokes: BTreeSet<Poke> =
+            ledger.unaccounted().filter_map(|open| open.poke.clone()).collect();
         self.send_each(pokes, failures).await;
         Ok(())
     }
 }
 
-/// Returns the line that CloudWatch takes the metrics `Sluice/UnaccountedDeliveries` (`…Arrivals`, `…Items`, `…Builds`,
-/// `…Requests`) and `Sluice/FrozenCells` from: frozen queues and providers in which something is past its bound.
+/// Returns the line that CloudWatch takes the metrics `Sluice/UnaccountedDeliveries` (`…Arrivals`,
+/// `…Items`, `…Builds`, `…Requests`) and `Sluice/FrozenCells` from: frozen queues and providers in
+/// which something is past its bound.
 fn metrics(ledger: &Ledger, now: Timestamp) -> String {
     let stack = std::env::var("SLUICE_STACK").unwrap_or_else(|_| "sluice".to_owned());
     let names = Kind::ALL.into_iter().map(metric).chain([FROZEN]);
@@ -53,7 +68,9 @@ fn metrics(ledger: &Ledger, now: Timestamp) -> String {
     );
     line.insert("Stack".to_owned(), json!(stack));
     line.insert(FROZEN.to_owned(), json!(ledger.frozen.len()));
-    line.extend(ledger.counts().into_iter().map(|(kind, count)| (metric(kind).to_owned(), json!(count))));
+    line.extend(
+        ledger.counts().into_iter().map(|(kind, count)| (metric(kind).to_owned(), json!(count))),
+    );
     Value::Object(line).to_string()
 }
 
@@ -76,11 +93,13 @@ mod tests {
     /// C5, Z6.4: a frozen cell is counted beside what nobody sees to, and each count has an alarm.
     #[test]
     fn each_count_is_a_metric_that_an_alarm_looks_at() {
-        let ledger = Ledger { frozen: ["queue#demo/gate/q".to_owned()].into(), ..Ledger::default() };
+        let ledger =
+            Ledger { frozen: ["queue#demo/gate/q".to_owned()].into(), ..Ledger::default() };
         let line: Value = serde_json::from_str(&metrics(&ledger, Timestamp(5))).unwrap();
         assert_eq!((&line["FrozenCells"], &line["UnaccountedItems"]), (&json!(1), &json!(0)));
         let named = line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap();
-        let names: Vec<&str> = named.iter().map(|metric| metric["Name"].as_str().unwrap()).collect();
+        let names: Vec<&str> =
+            named.iter().map(|metric| metric["Name"].as_str().unwrap()).collect();
         assert_eq!((names.len(), names.contains(&"FrozenCells")), (Kind::ALL.len() + 1, true));
         for name in names {
             assert!(line[name].is_u64(), "{name} has no value");

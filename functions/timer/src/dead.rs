@@ -1,4 +1,5 @@
-//! Dead letters: messages that failed five times are sent again after a while, unless somebody looks there anyway.
+//! Dead letters: messages that failed five times are sent again after a while, unless somebody
+//! looks there anyway.
 
 use crate::Timer;
 use sluice_model::poke::Poke;
@@ -15,8 +16,9 @@ const REVIVE_SECONDS: u32 = 300;
 impl Timer {
     /// Gives a dead letter another life.
     ///
-    /// Of each poke one copy at most is on its way: a cell that fails at each look is poked again and again, and each of those
-    /// messages dies. Where a record behind is due before that, the sweep pokes it each minute, and the dead letter is not needed at all.
+    /// Of each poke one copy at most is on its way: a cell that fails at each look is poked again
+    /// and again, and each of those messages dies. Where a record behind is due before that, the
+    /// sweep pokes it each minute, and the dead letter is not needed at all.
     pub(crate) async fn revive(&self, dead: &Poke, heard: Heard) -> Result<(), LookError> {
         if let Some(key) = head_of(dead)
             && let Some(record) = get(&self.ports, &key).await?
@@ -24,7 +26,8 @@ impl Timer {
             // The looks that it led to may have died before they could send what they decided.
             cell::send(&self.ports, &record.outbox).await?;
             let soon = self.ports.clock.now().plus_seconds(REVIVE_SECONDS.into());
-            // What is due only in days (a schedule, a tenant to read again) would be left until then.
+            // What is due only in days (a schedule, a tenant to read again) would be left until
+            // then.
             if record.due.as_ref().is_some_and(|due| due.at <= soon) {
                 tracing::error!(poke = ?dead, "a dead letter is left to the sweep, which looks there too; whatever kept it from being handled should be mended");
                 return Ok(());
@@ -34,9 +37,12 @@ impl Timer {
         let record = get(&self.ports, &key).await?;
         let before = record.as_ref().and_then(decode_foreign::<DeadLetter>);
         let now = self.ports.clock.now();
-        // Received again means that an earlier look wrote that it is on its way, and may not have sent it.
+        // Received again means that an earlier look wrote that it is on its way, and may not have
+        // sent it.
         let is_on_its_way = heard == Heard::First
-            && before.as_ref().is_some_and(|before| now < before.revived_at.plus_seconds(REVIVE_SECONDS.into()));
+            && before
+                .as_ref()
+                .is_some_and(|before| now < before.revived_at.plus_seconds(REVIVE_SECONDS.into()));
         if is_on_its_way {
             tracing::error!(poke = ?dead, "a dead letter is one too many: the same is on its way");
             return Ok(());
@@ -56,7 +62,8 @@ impl Timer {
     }
 }
 
-/// Returns the key of the head that a look at a poke commits on, where it leaves its outbox to its message.
+/// Returns the key of the head that a look at a poke commits on, where it leaves its outbox to its
+/// message.
 fn head_of(poke: &Poke) -> Option<Key> {
     match poke {
         Poke::Delivery { delivery, .. } => Some(delivery::key(delivery)),

@@ -1,5 +1,5 @@
-//! The timer: sends what is due, counts what is past its bound, passes delayed pokes on, gives dead letters another life, and has
-//! forges asked for what they never told.
+//! The timer: sends what is due, counts what is past its bound, passes delayed pokes on, gives dead
+//! letters another life, and has forges asked for what they never told.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod account;
@@ -48,7 +48,8 @@ impl Timer {
     /// The first thing that failed, once everything else was done; the next minute goes on.
     pub async fn tick(&self) -> Result<(), LookError> {
         let now = self.ports.clock.now();
-        // Each goes on past the others' failures: what mends everything else must not stop at one bad record.
+        // Each goes on past the others' failures: what mends everything else must not stop at one
+        // bad record.
         let mut failures = Failures::default();
         for shard in 0..DUE_SHARDS {
             self.send_due(shard, now, &mut failures).await;
@@ -56,8 +57,9 @@ impl Timer {
         if let Err(error) = self.account(now, &mut failures).await {
             failures.note("count what is past its bound", error);
         }
-        // Ticks come a minute apart, more or less: one may come right before the minute in which forges are asked, and the next right
-        // after it, or not come to an end. So the minute after has those asked that were not.
+        // Ticks come a minute apart, more or less: one may come right before the minute in which
+        // forges are asked, and the next right after it, or not come to an end. So the minute after
+        // has those asked that were not.
         let minute = (now.seconds() / 60) % self.ask_minutes;
         if minute <= 1
             && let Err(error) = self.ask_forges(now, minute == 1, &mut failures).await
@@ -67,9 +69,14 @@ impl Timer {
         failures.end()
     }
 
-    /// Stores a sweep for every project of every tenant; the delivery's id holds the time's slot, so that two timers make one. Once
-    /// more it looks first which are stored.
-    async fn ask_forges(&self, now: Timestamp, once_more: bool, failures: &mut Failures) -> Result<(), LookError> {
+    /// Stores a sweep for every project of every tenant; the delivery's id holds the time's slot,
+    /// so that two timers make one. Once more it looks first which are stored.
+    async fn ask_forges(
+        &self,
+        now: Timestamp,
+        once_more: bool,
+        failures: &mut Failures,
+    ) -> Result<(), LookError> {
         let connections = connection::load(&self.ports).await?;
         let slot = now.seconds() / 60 / self.ask_minutes;
         let mut projects: BTreeSet<ProjectName> = BTreeSet::new();
@@ -84,16 +91,26 @@ impl Timer {
         failures.went_well();
         let mut sweeps: Vec<(ProjectName, Delivery)> = Vec::new();
         for project in projects {
-            // Only a forge whose API can be called tells what is open: a plain git server tells of no changes. Where several lead to
-            // the host, intake leaves those alone by which no tenant has the project.
-            for (connection, _) in connections.of_host(project.host()).into_iter().filter(|(_, its)| its.is_asked()) {
+            // Only a forge whose API can be called tells what is open: a plain git server tells of
+            // no changes. Where several lead to the host, intake leaves those alone by which no
+            // tenant has the project.
+            for (connection, _) in
+                connections.of_host(project.host()).into_iter().filter(|(_, its)| its.is_asked())
+            {
                 sweeps.push((project.clone(), sweep_of(connection, &project, now, slot)));
             }
         }
         for sweeps in sweeps.chunks(READS_MAX) {
-            let keys: Vec<Key> = sweeps.iter().map(|(_, sweep)| delivery::key(&id_of(sweep))).collect();
-            let stored = if once_more { self.ports.records.get(&keys).await? } else { vec![None; keys.len()] };
-            for ((project, sweep), _) in sweeps.iter().zip(stored).filter(|(_, stored)| stored.is_none()) {
+            let keys: Vec<Key> =
+                sweeps.iter().map(|(_, sweep)| delivery::key(&id_of(sweep))).collect();
+            let stored = if once_more {
+                self.ports.records.get(&keys).await?
+            } else {
+                vec![None; keys.len()]
+            };
+            for ((project, sweep), _) in
+                sweeps.iter().zip(stored).filter(|(_, stored)| stored.is_none())
+            {
                 if failures.are_too_many() {
                     return Ok(());
                 }
@@ -104,7 +121,13 @@ impl Timer {
     }
 
     /// Stores a sweep of a project by one connection.
-    async fn ask(&self, project: &ProjectName, asked: &Delivery, now: Timestamp, failures: &mut Failures) {
+    async fn ask(
+        &self,
+        project: &ProjectName,
+        asked: &Delivery,
+        now: Timestamp,
+        failures: &mut Failures,
+    ) {
         let id = id_of(asked);
         let poke = Poke::Delivery { delivery: id.clone(), project: project.clone() };
         // Due by itself, with the same poke: whether it is sent needs no writing down.
@@ -122,7 +145,12 @@ impl Timer {
 }
 
 /// Returns the delivery that has a forge asked for what it never told of a project.
-fn sweep_of(connection: &ConnectionName, project: &ProjectName, now: Timestamp, slot: u64) -> Delivery {
+fn sweep_of(
+    connection: &ConnectionName,
+    project: &ProjectName,
+    now: Timestamp,
+    slot: u64,
+) -> Delivery {
     Delivery {
         connection: connection.clone(),
         forge_id: format!("sweep:{project}:{slot}"),

@@ -1,4 +1,5 @@
-//! The sweep of what is due: it goes on past whatever it cannot read or send, and tells of it at the end.
+//! The sweep of what is due: it goes on past whatever it cannot read or send, and tells of it at
+//! the end.
 
 use crate::{SWEEP_MAX, Timer};
 use sluice_model::Timestamp;
@@ -12,7 +13,8 @@ use std::collections::BTreeMap;
 /// Keys that one call may name (the limit of DynamoDB's BatchGetItem).
 const KEYS_MAX: usize = 100;
 
-/// Failures in a row after which a service may be one that does not answer at all: the rest waits for the next minute.
+/// Failures in a row after which a service may be one that does not answer at all: the rest waits
+/// for the next minute.
 const FAILURES_MAX: usize = 20;
 
 /// What failed in a tick.
@@ -46,15 +48,17 @@ impl Failures {
     pub(crate) fn end(self) -> Result<(), LookError> {
         match self.first {
             None => Ok(()),
-            Some(first) => {
-                Err(LookError::Again(format!("{} parts of the sweep failed; the first: {first}", self.count)))
-            }
+            Some(first) => Err(LookError::Again(format!(
+                "{} parts of the sweep failed; the first: {first}",
+                self.count
+            ))),
         }
     }
 }
 
 impl Timer {
-    /// Pokes what is due in one shard. The index only finds: the record, read by key, says whether it is still due.
+    /// Pokes what is due in one shard. The index only finds: the record, read by key, says whether
+    /// it is still due.
     pub(crate) async fn send_due(&self, shard: u32, now: Timestamp, failures: &mut Failures) {
         let keys: Vec<Key> = match self.ports.records.due(shard, now, SWEEP_MAX).await {
             Ok(keys) => keys,
@@ -67,7 +71,8 @@ impl Timer {
                 if record.look_at.is_none_or(|at| at > now) {
                     continue;
                 }
-                // Found before it is due itself: for an outbox that was left behind. Otherwise whoever is poked sees to it.
+                // Found before it is due itself: for an outbox that was left behind. Otherwise
+                // whoever is poked sees to it.
                 if record.due.as_ref().is_none_or(|due| due.at > now)
                     && let Err(error) = cell::deliver(&self.ports, &mut record).await
                 {
@@ -97,7 +102,8 @@ impl Timer {
         };
         let mut records = Vec::new();
         for key in found {
-            // Bad records stay the oldest that are due, side by side: they must not end each sweep at the same place.
+            // Bad records stay the oldest that are due, side by side: they must not end each sweep
+            // at the same place.
             if failures.are_too_many() {
                 if self.ports.records.get(&[tenant::listing_key()]).await.is_err() {
                     break;
@@ -116,7 +122,11 @@ impl Timer {
     }
 
     /// Sends pokes queue by queue, and one by one where a queue does not take them together.
-    pub(crate) async fn send_each(&self, pokes: impl IntoIterator<Item = Poke>, failures: &mut Failures) {
+    pub(crate) async fn send_each(
+        &self,
+        pokes: impl IntoIterator<Item = Poke>,
+        failures: &mut Failures,
+    ) {
         let mut by_queue: BTreeMap<Queue, Vec<Poke>> = BTreeMap::new();
         for poke in pokes {
             by_queue.entry(poke.queue()).or_default().push(poke);
@@ -130,10 +140,13 @@ impl Timer {
                 if failures.are_too_many() {
                     break;
                 }
-                let sent: Result<(), PortError> = cell::send(&self.ports, std::slice::from_ref(poke)).await;
+                let sent: Result<(), PortError> =
+                    cell::send(&self.ports, std::slice::from_ref(poke)).await;
                 match sent {
                     Ok(()) => failures.went_well(),
-                    Err(error) => failures.note(&format!("send what is due to the queue {queue:?}"), error),
+                    Err(error) => {
+                        failures.note(&format!("send what is due to the queue {queue:?}"), error)
+                    }
                 }
             }
         }

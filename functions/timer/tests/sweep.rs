@@ -26,10 +26,13 @@ const START: Timestamp = Timestamp(1_800_000_060_000);
 
 const BAD: &str = "bad";
 
-/// Refuses to read a page that holds a record of which the key says so, as an adapter does that cannot decode one of them.
+/// Refuses to read a page that holds a record of which the key says so, as an adapter does that
+/// cannot decode one of them.
 fn read(keys: &[Key]) -> Result<(), PortError> {
     match keys.iter().find(|key| key.partition.contains(BAD)) {
-        Some(bad) => Err(PortError::unknown(format!("read {bad}"), "an attribute of a newer version")),
+        Some(bad) => {
+            Err(PortError::unknown(format!("read {bad}"), "an attribute of a newer version"))
+        }
         None => Ok(()),
     }
 }
@@ -45,7 +48,13 @@ impl Queues for Picky {
         }
         self.0.send(queue, messages).await
     }
-    async fn receive(&self, queue: Queue, max: u32, wait: u32, visible: u32) -> Result<Vec<Incoming>, PortError> {
+    async fn receive(
+        &self,
+        queue: Queue,
+        max: u32,
+        wait: u32,
+        visible: u32,
+    ) -> Result<Vec<Incoming>, PortError> {
         self.0.receive(queue, max, wait, visible).await
     }
     async fn acknowledge(&self, queue: Queue, receipt: &str) -> Result<(), PortError> {
@@ -107,11 +116,13 @@ fn sent_in_order(world: &World, queue: Queue) -> Vec<Poke> {
     }
 }
 
-/// Z3.3: what mends everything else does not stop at a record that nobody can read; that it is there is an error all the same.
+/// Z3.3: what mends everything else does not stop at a record that nobody can read; that it is
+/// there is an error all the same.
 #[test]
 fn one_record_that_cannot_be_read_keeps_no_other_from_being_poked() {
     let world = world();
-    let names: Vec<String> = (0..30).map(|n| if n % 10 == 5 { format!("{BAD}{n}") } else { format!("q{n}") }).collect();
+    let names: Vec<String> =
+        (0..30).map(|n| if n % 10 == 5 { format!("{BAD}{n}") } else { format!("q{n}") }).collect();
     let mut expected = Vec::new();
     for name in &names {
         let poke = Poke::Queue { queue: queue_of(name) };
@@ -120,7 +131,11 @@ fn one_record_that_cannot_be_read_keeps_no_other_from_being_poked() {
     }
     expected.sort();
     let told = poll_once(timer(&world).tick()).unwrap().unwrap_err().to_string();
-    assert!(told.contains("3 parts of the sweep failed") && told.contains("an attribute of a newer version"), "{told}");
+    assert!(
+        told.contains("3 parts of the sweep failed")
+            && told.contains("an attribute of a newer version"),
+        "{told}"
+    );
     assert_eq!(sent(&world, Queue::Gate), expected);
 }
 
@@ -138,13 +153,19 @@ fn what_is_due_is_poked_in_the_order_in_which_it_was_due() {
     expected.reverse();
     for (n, poke) in expected.iter().enumerate() {
         let Poke::Delivery { delivery, .. } = poke else { unreachable!() };
-        write_due_at(&world, delivery::key(delivery), poke.clone(), Timestamp(START.0 - 1_000 + n as u64));
+        write_due_at(
+            &world,
+            delivery::key(delivery),
+            poke.clone(),
+            Timestamp(START.0 - 1_000 + n as u64),
+        );
     }
     poll_once(timer(&world).tick()).unwrap().unwrap();
     assert_eq!(sent_in_order(&world, Queue::Events), expected);
 }
 
-/// Z3.3: however many bad records stand before the others: they were the oldest that are due in each sweep to come.
+/// Z3.3: however many bad records stand before the others: they were the oldest that are due in
+/// each sweep to come.
 #[test]
 fn many_records_that_cannot_be_read_keep_no_other_from_being_poked() {
     let world = world();
@@ -175,7 +196,10 @@ fn one_message_that_cannot_be_sent_keeps_no_other_back() {
     let queue = Poke::Queue { queue: queue_of("q") };
     write_due(&world, queue::head_key(&queue_of("q")), queue.clone());
     assert!(poll_once(timer(&world).tick()).unwrap().is_err());
-    assert_eq!((sent(&world, Queue::Tenants), sent(&world, Queue::Gate)), (sorted(expected), vec![queue]));
+    assert_eq!(
+        (sent(&world, Queue::Tenants), sent(&world, Queue::Gate)),
+        (sorted(expected), vec![queue])
+    );
 }
 
 fn sorted(mut pokes: Vec<Poke>) -> Vec<Poke> {
@@ -205,8 +229,8 @@ fn many_dead_letters_of_one_poke_come_to_life_as_one() {
     assert_eq!(sent(&world, Queue::Wakes).len(), 2);
 }
 
-/// Z3.3: a cell that is due is poked by the sweep each minute; its dead letters would only be more of the same. What its looks
-/// left unsent is sent.
+/// Z3.3: a cell that is due is poked by the sweep each minute; its dead letters would only be more
+/// of the same. What its looks left unsent is sent.
 #[test]
 fn a_dead_letter_about_a_cell_that_is_due_is_left_to_the_sweep() {
     let world = world();
@@ -220,10 +244,14 @@ fn a_dead_letter_about_a_cell_that_is_due_is_left_to_the_sweep() {
     world.write_directly(Write::Put { record, expect: Expect::Anything });
     poll_once(timer(&world).look(&dead)).unwrap().unwrap();
     world.advance_millis(900_000);
-    assert_eq!((sent(&world, Queue::Wakes), sent(&world, Queue::Tenants)), (Vec::new(), vec![left_behind]));
+    assert_eq!(
+        (sent(&world, Queue::Wakes), sent(&world, Queue::Tenants)),
+        (Vec::new(), vec![left_behind])
+    );
 }
 
-/// Z3.3: a cell that is due in days only is not looked at until then, whatever its dead letter was about.
+/// Z3.3: a cell that is due in days only is not looked at until then, whatever its dead letter was
+/// about.
 #[test]
 fn a_dead_letter_about_a_cell_that_is_due_much_later_comes_to_life() {
     let world = world();
@@ -240,7 +268,8 @@ fn a_dead_letter_about_a_cell_that_is_due_much_later_comes_to_life() {
     assert_eq!(sent(&world, Queue::Wakes), [wake]);
 }
 
-/// Z1.7, Z6.7: what nobody sees to any more is looked at again, as long as it is there; what is seen to is left alone.
+/// Z1.7, Z6.7: what nobody sees to any more is looked at again, as long as it is there; what is
+/// seen to is left alone.
 #[test]
 fn what_nobody_sees_to_has_its_cell_poked() {
     let world = world();
@@ -249,14 +278,16 @@ fn what_nobody_sees_to_has_its_cell_poked() {
         head.revision = 1;
         head.look_at = due;
         world.write_directly(Write::Put { record: head, expect: Expect::Anything });
-        let mut arrival = Record::new(Key::new(queue::partition(queue), "arrival#1"), "{}".to_owned());
+        let mut arrival =
+            Record::new(Key::new(queue::partition(queue), "arrival#1"), "{}".to_owned());
         arrival.revision = 1;
         arrival.find = Some(ledger::listed(&arrival.key, START));
         world.write_directly(Write::Put { record: arrival, expect: Expect::Anything });
     };
     listed(&queue_of("forgotten"), None);
     listed(&queue_of("waiting"), Some(START.plus_seconds(10_000)));
-    let mut frozen = Record::new(frozen_key(&queue::partition(&queue_of("frozen"))), "{}".to_owned());
+    let mut frozen =
+        Record::new(frozen_key(&queue::partition(&queue_of("frozen"))), "{}".to_owned());
     frozen.revision = 1;
     world.write_directly(Write::Put { record: frozen, expect: Expect::Anything });
     listed(&queue_of("frozen"), None);
@@ -267,8 +298,12 @@ fn what_nobody_sees_to_has_its_cell_poked() {
     assert_eq!(sent(&world, Queue::Gate), [Poke::Queue { queue: queue_of("forgotten") }]);
     // What an operator has to see to is counted by itself.
     let now = world.ports().clock.now();
-    let counted = poll_once(ledger::read(&world.ports(), ledger::past_bound(now), now)).unwrap().unwrap();
-    assert_eq!(counted.frozen.into_iter().collect::<Vec<_>>(), [queue::partition(&queue_of("frozen"))]);
+    let counted =
+        poll_once(ledger::read(&world.ports(), ledger::past_bound(now), now)).unwrap().unwrap();
+    assert_eq!(
+        counted.frozen.into_iter().collect::<Vec<_>>(),
+        [queue::partition(&queue_of("frozen"))]
+    );
 }
 
 /// Writes connections, and two tenants with projects of theirs.
@@ -298,7 +333,9 @@ fn with_forges(world: &World) {
     );
     let text = Bytes::from(serde_json::to_string(&file).unwrap());
     let put = world.ports();
-    poll_once(put.objects.put(connection::OBJECT, text, PutMode::Always, "application/json")).unwrap().unwrap();
+    poll_once(put.objects.put(connection::OBJECT, text, PutMode::Always, "application/json"))
+        .unwrap()
+        .unwrap();
     let projects = [
         "forge.test/org/one",
         "both.test/two",
@@ -310,14 +347,16 @@ fn with_forges(world: &World) {
     for name in ["demo", "mine"] {
         let name = TenantName::from(name);
         let projects = projects.iter().map(|project| ProjectName::from(*project)).collect();
-        let record = encode_first(tenant::key(&name), &Tenant { projects, ..Tenant::new(name.clone()) }).unwrap();
+        let record =
+            encode_first(tenant::key(&name), &Tenant { projects, ..Tenant::new(name.clone()) })
+                .unwrap();
         world.write_directly(Write::Put { record, expect: Expect::Anything });
         world.write_directly(tenant::put_listed(&name).unwrap());
     }
 }
 
-/// C5: only a forge whose API can be called is asked for what it never told, once for each project however many tenants have it;
-/// whatever other connections lead to its host.
+/// C5: only a forge whose API can be called is asked for what it never told, once for each project
+/// however many tenants have it; whatever other connections lead to its host.
 #[test]
 fn the_projects_of_forges_are_asked_after_and_no_others() {
     let world = world();
@@ -348,11 +387,13 @@ fn the_projects_of_forges_are_asked_after_and_no_others() {
         "review review.test/one",
     ];
     assert_eq!(asked, expected);
-    let stored = world.records().into_iter().filter(|record| record.key.partition.starts_with("delivery#"));
+    let stored =
+        world.records().into_iter().filter(|record| record.key.partition.starts_with("delivery#"));
     assert_eq!(stored.count(), 5);
 }
 
-/// C5: ticks come a minute apart, more or less: one that comes right before its minute, and the next right after, leave nothing out.
+/// C5: ticks come a minute apart, more or less: one that comes right before its minute, and the
+/// next right after, leave nothing out.
 #[test]
 fn the_minute_after_has_those_asked_that_were_not() {
     let world = world();
@@ -362,10 +403,16 @@ fn the_minute_after_has_those_asked_that_were_not() {
     poll_once(timer.tick()).unwrap().unwrap();
     let asked = sent(&world, Queue::Events).len();
     assert!(asked > 0);
-    let of_one = world.records().into_iter().find(|record| record.key.partition.starts_with("delivery#")).unwrap();
+    let of_one = world
+        .records()
+        .into_iter()
+        .find(|record| record.key.partition.starts_with("delivery#"))
+        .unwrap();
     poll_once(timer.tick()).unwrap().unwrap();
     assert_eq!(sent(&world, Queue::Events).len(), 0, "all of them were");
-    let forget = || world.write_directly(Write::Delete { key: of_one.key.clone(), expect: Expect::Anything });
+    let forget = || {
+        world.write_directly(Write::Delete { key: of_one.key.clone(), expect: Expect::Anything })
+    };
     forget();
     poll_once(timer.tick()).unwrap().unwrap();
     assert_eq!(sent(&world, Queue::Events).len(), 1, "one was not");

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Milliseconds for which connections that were read are used.
 const KEPT_MILLIS: u64 = 60_000;
 
-/// Milliseconds between two readings because of signatures that do not fit: strangers cannot have more made.
+/// Milliseconds between two readings because of signatures that do not fit: strangers cannot have
+/// more made.
 const AGAIN_MILLIS: u64 = 2_000;
 
 /// A connection as far as a webhook needs it.
@@ -34,15 +35,16 @@ pub(crate) enum Freshness {
 
 /// What is known of connections.
 ///
-/// A secret that was taken back is accepted for up to a minute. One that was added is known at once, since a signature that
-/// does not fit has the connections read again.
+/// A secret that was taken back is accepted for up to a minute. One that was added is known at
+/// once, since a signature that does not fit has the connections read again.
 #[derive(Debug, Default)]
 pub(crate) struct Known(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     read: Option<(Timestamp, Arc<ConnectionsFile>)>,
-    /// Those of `read` that were asked for. Each is opened by itself: a secret that cannot be opened is its own connection's problem.
+    /// Those of `read` that were asked for. Each is opened by itself: a secret that cannot be
+    /// opened is its own connection's problem.
     opened: BTreeMap<ConnectionName, Arc<KnownConnection>>,
     /// When they were read last because of a signature.
     read_again_at: Option<Timestamp>,
@@ -77,8 +79,12 @@ impl Known {
         Ok(Some(known))
     }
 
-    /// Returns which statuses and check runs may start anything: read once a minute, and only where one of ours comes.
-    pub(crate) async fn status_triggers(&self, ports: &Ports) -> Result<Arc<StatusTriggers>, PortError> {
+    /// Returns which statuses and check runs may start anything: read once a minute, and only where
+    /// one of ours comes.
+    pub(crate) async fn status_triggers(
+        &self,
+        ports: &Ports,
+    ) -> Result<Arc<StatusTriggers>, PortError> {
         let now = ports.clock.now();
         let known = self.lock().triggers.clone();
         if let Some((_, triggers)) = known.filter(|(at, _)| now.since(*at) < KEPT_MILLIS) {
@@ -109,7 +115,11 @@ impl Known {
     }
 }
 
-async fn open(ports: &Ports, name: &ConnectionName, connection: &Connection) -> Result<KnownConnection, PortError> {
+async fn open(
+    ports: &Ports,
+    name: &ConnectionName,
+    connection: &Connection,
+) -> Result<KnownConnection, PortError> {
     let mut secrets = Vec::new();
     for sealed in connection.webhook_secrets.iter().take(2) {
         let context = connection::seal_context(name, "webhook-secret");

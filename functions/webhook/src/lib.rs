@@ -1,4 +1,5 @@
-//! The webhook: verifies what a forge tells, stores it, and answers 202; everything else is somebody else's work.
+//! The webhook: verifies what a forge tells, stores it, and answers 202; everything else is
+//! somebody else's work.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod known;
@@ -15,7 +16,8 @@ use sluice_records::delivery::{self, Delivery, DeliveryState};
 use sluice_runtime::record::Due;
 use sluice_runtime::{Commit, PortError, Ports, Saved, cell, quarantine};
 
-/// The largest body in bytes: what a function can be handed (Lambda's synchronous limit). GitHub sends up to 25 MB.
+/// The largest body in bytes: what a function can be handed (Lambda's synchronous limit). GitHub
+/// sends up to 25 MB.
 pub const BODY_BYTES_MAX: usize = 6 * 1024 * 1024;
 
 /// Bytes of a comment that are kept, and matched.
@@ -42,10 +44,16 @@ impl Webhook {
 
     /// Answers one request to `/api/connection/{connection}/payload`.
     ///
-    /// 202 once the delivery is stored, also for repeats and for what is ignored; 401 without detail for a signature that is
-    /// not ours, also of a connection that does not exist; 413 over [`BODY_BYTES_MAX`]; 400 for a missing delivery id; 503
-    /// when the store does not answer, so that nothing counts as received that is not stored.
-    pub async fn receive(&self, connection: &ConnectionName, headers: &HeaderMap, body: &Bytes) -> Response<Bytes> {
+    /// 202 once the delivery is stored, also for repeats and for what is ignored; 401 without
+    /// detail for a signature that is not ours, also of a connection that does not exist; 413 over
+    /// [`BODY_BYTES_MAX`]; 400 for a missing delivery id; 503 when the store does not answer, so
+    /// that nothing counts as received that is not stored.
+    pub async fn receive(
+        &self,
+        connection: &ConnectionName,
+        headers: &HeaderMap,
+        body: &Bytes,
+    ) -> Response<Bytes> {
         match self.accept(connection, headers, body).await {
             Ok(status) => answer(status, ""),
             Err(Refused::Unknown) => {
@@ -57,10 +65,13 @@ impl Webhook {
                 tracing::warn!(%connection, "a delivery is not signed with the connection's webhook secret: is it the secret that the forge has?");
                 answer(StatusCode::UNAUTHORIZED, "")
             }
-            Err(Refused::TooLarge) => {
-                answer(StatusCode::PAYLOAD_TOO_LARGE, "the body is over 6 MB; its change is found by the sweep\n")
+            Err(Refused::TooLarge) => answer(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "the body is over 6 MB; its change is found by the sweep\n",
+            ),
+            Err(Refused::NoId) => {
+                answer(StatusCode::BAD_REQUEST, "X-GitHub-Delivery or X-GitHub-Event is missing\n")
             }
-            Err(Refused::NoId) => answer(StatusCode::BAD_REQUEST, "X-GitHub-Delivery or X-GitHub-Event is missing\n"),
             Err(Refused::Store(error)) => {
                 tracing::error!(%connection, %error, "a delivery could not be stored; the forge is told 503");
                 answer(StatusCode::SERVICE_UNAVAILABLE, "try again\n")
@@ -68,7 +79,12 @@ impl Webhook {
         }
     }
 
-    async fn accept(&self, name: &ConnectionName, headers: &HeaderMap, body: &Bytes) -> Result<StatusCode, Refused> {
+    async fn accept(
+        &self,
+        name: &ConnectionName,
+        headers: &HeaderMap,
+        body: &Bytes,
+    ) -> Result<StatusCode, Refused> {
         if body.len() > BODY_BYTES_MAX {
             return Err(Refused::TooLarge);
         }
@@ -94,7 +110,8 @@ impl Webhook {
         if let Parsed::Malformed { reason } = &parsed {
             // Genuine, since it is signed, and unreadable: kept for people, then done with.
             let text = String::from_utf8_lossy(body);
-            quarantine::keep(&self.ports, "webhook", &format!("{name}-{forge_id}"), &text, reason).await?;
+            quarantine::keep(&self.ports, "webhook", &format!("{name}-{forge_id}"), &text, reason)
+                .await?;
         }
         let echo = self.echo(&parsed, &connection.stored).await?;
         let (event, state) = judge(parsed, echo);
@@ -111,35 +128,51 @@ impl Webhook {
         Ok(StatusCode::ACCEPTED)
     }
 
-    /// Returns whether a delivery tells of what we did ourselves, and who waits for that. Only of a status or check run of ours
-    /// anybody is asked whether somebody does: what begins and ends at each change must cost no more than being stored.
+    /// Returns whether a delivery tells of what we did ourselves, and who waits for that. Only of a
+    /// status or check run of ours anybody is asked whether somebody does: what begins and ends at
+    /// each change must cost no more than being stored.
     async fn echo(&self, parsed: &Parsed, connection: &Connection) -> Result<Echo, PortError> {
         // Anybody may copy a mark; where it is not known who we are it has to do.
-        let is_marked = |sender: &str, marked| marked && (connection.login.is_none() || connection.is_own(sender));
+        let is_marked = |sender: &str, marked| {
+            marked && (connection.login.is_none() || connection.is_own(sender))
+        };
         Ok(match parsed {
-            Parsed::Event { event, marker } if is_marked(&event.sender, marker.is_some()) => Echo::OfOurs,
+            Parsed::Event { event, marker } if is_marked(&event.sender, marker.is_some()) => {
+                Echo::OfOurs
+            }
             Parsed::OnCommit { event, marker }
-                if connection.is_own(&event.sender) || is_marked(&event.sender, marker.is_some()) =>
+                if connection.is_own(&event.sender)
+                    || is_marked(&event.sender, marker.is_some()) =>
             {
                 // Which change it is about no trigger asks here.
-                let is_awaited = self.known.status_triggers(&self.ports).await?.is_for(&event.about(0));
+                let is_awaited =
+                    self.known.status_triggers(&self.ports).await?.is_for(&event.about(0));
                 if is_awaited { Echo::None } else { Echo::OfOurs }
             }
             _ => Echo::None,
         })
     }
 
-    /// Stores a delivery with the poke that has it handled; one that is stored already is left as it is, its poke sent again.
+    /// Stores a delivery with the poke that has it handled; one that is stored already is left as
+    /// it is, its poke sent again.
     async fn store(&self, delivery: &Delivery) -> Result<(), PortError> {
         let id = delivery::id(&delivery.connection, &delivery.forge_id);
         let poke = poke(&id, delivery);
         let handled = delivery.state.is_final();
-        let due = (!handled)
-            .then(|| Due { at: delivery.received_at.plus_seconds(HANDLED_WITHIN_SECONDS), poke: poke.clone() });
+        let due = (!handled).then(|| Due {
+            at: delivery.received_at.plus_seconds(HANDLED_WITHIN_SECONDS),
+            poke: poke.clone(),
+        });
         let head = delivery::record(&id, delivery)?;
         let pokes = if handled { Vec::new() } else { vec![poke.clone()] };
-        // The outbox is not struck off here: intake's own commit does that, and until then a repeat is harmless.
-        match cell::commit(&self.ports, Commit { head, others: Vec::new(), pokes: pokes.clone(), due }).await? {
+        // The outbox is not struck off here: intake's own commit does that, and until then a repeat
+        // is harmless.
+        match cell::commit(
+            &self.ports,
+            Commit { head, others: Vec::new(), pokes: pokes.clone(), due },
+        )
+        .await?
+        {
             Saved::Yes(_) => cell::send(&self.ports, &pokes).await,
             Saved::Stale => {
                 tracing::info!(delivery = %id, "a repeated delivery");
@@ -155,10 +188,13 @@ fn poke(id: &DeliveryId, delivery: &Delivery) -> Poke {
 
 /// Returns whether a header has the form of a signature: `sha256=` and 64 hexadecimal digits.
 fn is_signature(value: &str) -> bool {
-    value.strip_prefix("sha256=").is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    value
+        .strip_prefix("sha256=")
+        .is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Cuts what a record cannot hold: GitHub's comments have up to 65,536 characters, and commands stand near the beginning.
+/// Cuts what a record cannot hold: GitHub's comments have up to 65,536 characters, and commands
+/// stand near the beginning.
 fn short(mut event: ForgeEvent) -> ForgeEvent {
     if let EventKind::Change { comment: Some(comment), .. } = &mut event.kind {
         comment.truncate(comment.floor_char_boundary(COMMENT_BYTES_MAX));
@@ -174,10 +210,13 @@ enum Echo {
     OfOurs,
 }
 
-/// Says what becomes of a delivery at once: what is nobody's business, and what we wrote ourselves, ends here.
+/// Says what becomes of a delivery at once: what is nobody's business, and what we wrote ourselves,
+/// ends here.
 fn judge(parsed: Parsed, echo: Echo) -> (Option<ForgeEvent>, DeliveryState) {
     match (parsed, echo) {
-        (Parsed::Event { .. } | Parsed::OnCommit { .. }, Echo::OfOurs) => (None, DeliveryState::Own),
+        (Parsed::Event { .. } | Parsed::OnCommit { .. }, Echo::OfOurs) => {
+            (None, DeliveryState::Own)
+        }
         (Parsed::Event { event, .. }, Echo::None) => (Some(event), DeliveryState::Accepted),
         (Parsed::OnCommit { event, .. }, Echo::None) => {
             let kind = EventKind::Commit {
@@ -191,9 +230,10 @@ fn judge(parsed: Parsed, echo: Echo) -> (Option<ForgeEvent>, DeliveryState) {
             (Some(ForgeEvent { connection, project, sender, kind }), DeliveryState::Accepted)
         }
         (Parsed::Ignored { reason }, _) => (None, DeliveryState::Ignored { why: reason }),
-        (Parsed::Malformed { reason }, _) => {
-            (None, DeliveryState::Ignored { why: format!("malformed, and in quarantine: {reason}") })
-        }
+        (Parsed::Malformed { reason }, _) => (
+            None,
+            DeliveryState::Ignored { why: format!("malformed, and in quarantine: {reason}") },
+        ),
     }
 }
 

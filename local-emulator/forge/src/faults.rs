@@ -1,4 +1,5 @@
-//! Faults to be switched on, one by one, for whoever wants to see what a gate does when its forge misbehaves.
+//! Faults to be switched on, one by one, for whoever wants to see what a gate does when its forge
+//! misbehaves.
 
 use serde::Deserialize;
 use std::sync::{Mutex, PoisonError};
@@ -9,11 +10,14 @@ use std::sync::{Mutex, PoisonError};
 pub enum Fault {
     /// A merge is refused (405), as by a rule of the branch.
     RefuseMerge,
-    /// Whether a change merges is not worked out yet: it shows neither yes nor no (`mergeable: null`), and a merge is refused (405).
+    /// Whether a change merges is not worked out yet: it shows neither yes nor no
+    /// (`mergeable: null`), and a merge is refused (405).
     MergeabilityUnknown,
-    /// Another commit lands on the base just before the merge, so that more is merged than was tested.
+    /// Another commit lands on the base just before the merge, so that more is merged than was
+    /// tested.
     MergeSomethingElse,
-    /// Somebody else pushes to a branch just before a push by git is taken, which names where the branch was and is refused for that.
+    /// Somebody else pushes to a branch just before a push by git is taken, which names where the
+    /// branch was and is refused for that.
     PushBefore {
         /// The branch.
         branch: String,
@@ -93,7 +97,13 @@ impl Faults {
     }
 
     /// Returns the faults that `wanted` picks for this request, and counts them as having happened.
-    pub fn take(&self, repository: &str, method: &str, path: &str, wanted: impl Fn(&Fault) -> bool) -> Vec<Fault> {
+    pub fn take(
+        &self,
+        repository: &str,
+        method: &str,
+        path: &str,
+        wanted: impl Fn(&Fault) -> bool,
+    ) -> Vec<Fault> {
         let mut switches = self.switches.lock().unwrap_or_else(PoisonError::into_inner);
         let mut taken = Vec::new();
         for switch in switches.iter_mut().filter(|switch| switch.repository == repository) {

@@ -83,7 +83,8 @@ impl fmt::Debug for Account {
 pub struct Options {
     /// The folder that holds everything; made when it is not there. One forge at a time may use it.
     pub root: PathBuf,
-    /// The port on 127.0.0.1; 0 takes a free one. Addresses in stored events name it, so a lasting forge wants its own.
+    /// The port on 127.0.0.1; 0 takes a free one. Addresses in stored events name it, so a lasting
+    /// forge wants its own.
     pub port: u16,
     /// Who may use it.
     pub accounts: Vec<Account>,
@@ -95,7 +96,9 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The folder cannot be used.
-    #[error("could not start the forge: the folder {folder} cannot be made or written; choose another")]
+    #[error(
+        "could not start the forge: the folder {folder} cannot be made or written; choose another"
+    )]
     Folder {
         /// The folder.
         folder: PathBuf,
@@ -104,7 +107,9 @@ pub enum StartError {
         source: std::io::Error,
     },
     /// The port cannot be used.
-    #[error("could not start the forge: port {port} on 127.0.0.1 cannot be listened on; choose another")]
+    #[error(
+        "could not start the forge: port {port} on 127.0.0.1 cannot be listened on; choose another"
+    )]
     Port {
         /// The port.
         port: u16,
@@ -153,14 +158,17 @@ impl Forge {
         let listening = |source| StartError::Port { port, source };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.map_err(listening)?;
         let address = listener.local_addr().map_err(listening)?;
-        // What is answered in two parts would else wait 40 ms for the first one to be acknowledged, as with no forge elsewhere.
+        // What is answered in two parts would else wait 40 ms for the first one to be acknowledged,
+        // as with no forge elsewhere.
         let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-        let engine = Arc::new(Engine::new(root, format!("http://{address}"), store, accounts, first_hook));
+        let engine =
+            Arc::new(Engine::new(root, format!("http://{address}"), store, accounts, first_hook));
         engine.recover().await.map_err(StartError::Recovery)?;
         let (stop, stopped) = oneshot::channel::<()>();
         let busy = Busy::default();
         let count = axum::middleware::from_fn_with_state(busy.clone(), busy::count);
-        let router = api::router(engine.clone()).layer(count).layer(axum::middleware::from_fn(to_its_end));
+        let router =
+            api::router(engine.clone()).layer(count).layer(axum::middleware::from_fn(to_its_end));
         let server = tokio::spawn(async move {
             let until = async { drop(stopped.await) };
             if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(until).await {
@@ -180,7 +188,8 @@ impl Forge {
         }
     }
 
-    /// Returns for how long at least one request was being answered since it started: the forge's own time.
+    /// Returns for how long at least one request was being answered since it started: the forge's
+    /// own time.
     pub fn busy(&self) -> std::time::Duration {
         self.busy.so_far()
     }
@@ -206,17 +215,29 @@ impl Forge {
     }
 
     /// Makes a repository `owner/name` whose branch `main` holds these files.
-    pub async fn create_repository(&self, name: &str, files: &[Edit], by: &str) -> Result<(), ApiError> {
+    pub async fn create_repository(
+        &self,
+        name: &str,
+        files: &[Edit],
+        by: &str,
+    ) -> Result<(), ApiError> {
         self.engine.create_repository(name, files, by).await.map(drop)
     }
 
     /// Adds a hook for all events and returns its number. It is greeted by a `ping`.
-    pub fn add_hook(&self, repository: &str, url: &str, secret: &str, by: &str) -> Result<u64, ApiError> {
+    pub fn add_hook(
+        &self,
+        repository: &str,
+        url: &str,
+        secret: &str,
+        by: &str,
+    ) -> Result<u64, ApiError> {
         let hook = self.engine.add_hook(repository, url, secret, vec!["*".to_owned()], by)?;
         Ok(hook.id)
     }
 
-    /// Has hooks whose address ends like this go to another address, and returns how many were changed.
+    /// Has hooks whose address ends like this go to another address, and returns how many were
+    /// changed.
     ///
     /// # Errors
     /// When the record cannot be read or written.
@@ -247,7 +268,12 @@ impl Forge {
     }
 
     /// Opens a pull request and returns its number.
-    pub async fn open_pull(&self, repository: &str, proposal: Proposal, by: &str) -> Result<u64, ApiError> {
+    pub async fn open_pull(
+        &self,
+        repository: &str,
+        proposal: Proposal,
+        by: &str,
+    ) -> Result<u64, ApiError> {
         let Proposal { title, body, head, base } = proposal;
         let base = if base.is_empty() { "main".to_owned() } else { base };
         let new = NewPull { title, body, head, base, draft: false };
@@ -267,7 +293,13 @@ impl Forge {
     }
 
     /// Changes the description of a pull request.
-    pub async fn describe(&self, repository: &str, number: u64, body: &str, by: &str) -> Result<(), ApiError> {
+    pub async fn describe(
+        &self,
+        repository: &str,
+        number: u64,
+        body: &str,
+        by: &str,
+    ) -> Result<(), ApiError> {
         let edits = Edits { body: Some(body.to_owned()), ..Edits::default() };
         self.engine.edit_pull(repository, number, edits, by).await.map(drop)
     }
@@ -282,7 +314,8 @@ impl Forge {
         by: &str,
     ) -> Result<u64, ApiError> {
         let event = verdict.event().to_owned();
-        let new = NewReview { number, event, body: body.to_owned(), commit: None, lines: Vec::new() };
+        let new =
+            NewReview { number, event, body: body.to_owned(), commit: None, lines: Vec::new() };
         Ok(self.engine.review(repository, new, by)?.id)
     }
 
@@ -292,22 +325,46 @@ impl Forge {
     }
 
     /// Dismisses a review.
-    pub fn dismiss(&self, repository: &str, number: u64, review: u64, by: &str) -> Result<(), ApiError> {
+    pub fn dismiss(
+        &self,
+        repository: &str,
+        number: u64,
+        review: u64,
+        by: &str,
+    ) -> Result<(), ApiError> {
         self.engine.dismiss_review(repository, number, review, by).map(drop)
     }
 
     /// Comments on a pull request and returns the comment's number.
-    pub fn comment(&self, repository: &str, number: u64, body: &str, by: &str) -> Result<u64, ApiError> {
+    pub fn comment(
+        &self,
+        repository: &str,
+        number: u64,
+        body: &str,
+        by: &str,
+    ) -> Result<u64, ApiError> {
         Ok(self.engine.comment(repository, number, body, by)?.id)
     }
 
     /// Puts a label on a pull request.
-    pub async fn label(&self, repository: &str, number: u64, label: &str, by: &str) -> Result<(), ApiError> {
+    pub async fn label(
+        &self,
+        repository: &str,
+        number: u64,
+        label: &str,
+        by: &str,
+    ) -> Result<(), ApiError> {
         self.engine.label(repository, number, &[label.to_owned()], &[], by).await.map(drop)
     }
 
     /// Takes a label off a pull request.
-    pub async fn unlabel(&self, repository: &str, number: u64, label: &str, by: &str) -> Result<(), ApiError> {
+    pub async fn unlabel(
+        &self,
+        repository: &str,
+        number: u64,
+        label: &str,
+        by: &str,
+    ) -> Result<(), ApiError> {
         self.engine.label(repository, number, &[], &[label.to_owned()], by).await.map(drop)
     }
 
@@ -333,19 +390,29 @@ impl Forge {
     }
 
     /// Returns a file's text at a commit or branch.
-    pub async fn file(&self, repository: &str, revision: &str, path: &str) -> Result<Option<String>, ApiError> {
+    pub async fn file(
+        &self,
+        repository: &str,
+        revision: &str,
+        path: &str,
+    ) -> Result<Option<String>, ApiError> {
         let bytes = self.engine.git(repository).file(revision, path).await?;
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 
     /// Returns the statuses set on a commit, oldest first, with those that newer ones replaced.
     pub fn statuses(&self, repository: &str, commit: &str) -> Result<Vec<StatusView>, ApiError> {
-        let statuses: Vec<Status> = self.engine.store.within(|access| access.list(&statuses_of(repository, commit)))?;
+        let statuses: Vec<Status> =
+            self.engine.store.within(|access| access.list(&statuses_of(repository, commit)))?;
         Ok(statuses.into_iter().map(StatusView::from).collect())
     }
 
     /// Returns the check runs of a commit.
-    pub fn check_runs(&self, repository: &str, commit: &str) -> Result<Vec<CheckRunView>, ApiError> {
+    pub fn check_runs(
+        &self,
+        repository: &str,
+        commit: &str,
+    ) -> Result<Vec<CheckRunView>, ApiError> {
         let runs: Vec<CheckRun> = self.engine.store.within(|access| access.list(repository))?;
         Ok(runs.into_iter().filter(|run| run.sha == commit).map(CheckRunView::from).collect())
     }
@@ -353,12 +420,17 @@ impl Forge {
     /// Returns the comments on a pull request, oldest first.
     pub fn comments(&self, repository: &str, number: u64) -> Result<Vec<CommentView>, ApiError> {
         let comments: Vec<Comment> = self.engine.store.within(|access| access.list(repository))?;
-        Ok(comments.into_iter().filter(|comment| comment.number == number).map(CommentView::from).collect())
+        Ok(comments
+            .into_iter()
+            .filter(|comment| comment.number == number)
+            .map(CommentView::from)
+            .collect())
     }
 
     /// Returns the webhook deliveries of a repository, oldest first.
     pub fn deliveries(&self, repository: &str) -> Result<Vec<DeliveryView>, ApiError> {
-        let deliveries: Vec<Delivery> = self.engine.store.within(|access| access.list(repository))?;
+        let deliveries: Vec<Delivery> =
+            self.engine.store.within(|access| access.list(repository))?;
         Ok(deliveries.into_iter().map(DeliveryView::from).collect())
     }
 
@@ -375,7 +447,10 @@ impl Forge {
             // Listening begins before looking, so that no end is missed in between.
             tried.as_mut().enable();
             let all: Vec<Delivery> = self.engine.store.within(|access| access.list(repository))?;
-            if !all.iter().any(|delivery| matches!(delivery.outcome, Outcome::Waiting | Outcome::Sending)) {
+            if !all
+                .iter()
+                .any(|delivery| matches!(delivery.outcome, Outcome::Waiting | Outcome::Sending))
+            {
                 return Ok(());
             }
             tried.await;
@@ -399,7 +474,8 @@ impl Drop for Forge {
     }
 }
 
-/// Carries a request out to its end, also when whoever asked is gone by then: a merge that has moved its branch is a merge.
+/// Carries a request out to its end, also when whoever asked is gone by then: a merge that has
+/// moved its branch is a merge.
 async fn to_its_end(request: Request, next: Next) -> Response {
     match tokio::spawn(next.run(request)).await {
         Ok(response) => response,

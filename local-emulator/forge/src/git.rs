@@ -133,7 +133,15 @@ impl Git {
     pub async fn create(&self, default_branch: &str) -> Result<(), GitError> {
         let folder = self.folder.to_string_lossy().into_owned();
         let parent = Git::at(self.folder.parent().unwrap_or(Path::new("/")).to_path_buf());
-        parent.run(&["init", "--quiet", "--bare", &format!("--initial-branch={default_branch}"), &folder]).await?;
+        parent
+            .run(&[
+                "init",
+                "--quiet",
+                "--bare",
+                &format!("--initial-branch={default_branch}"),
+                &folder,
+            ])
+            .await?;
         for (name, value) in [
             ("http.receivepack", "true"),
             ("uploadpack.allowFilter", "true"),
@@ -150,7 +158,11 @@ impl Git {
     pub async fn refs(&self) -> Result<BTreeMap<String, String>, GitError> {
         let format = "--format=%(objectname) %(refname)";
         let text = self.run(&["for-each-ref", format, "refs/heads", "refs/tags"]).await?;
-        Ok(text.lines().filter_map(|l| l.split_once(' ')).map(|(id, name)| (name.to_owned(), id.to_owned())).collect())
+        Ok(text
+            .lines()
+            .filter_map(|l| l.split_once(' '))
+            .map(|(id, name)| (name.to_owned(), id.to_owned()))
+            .collect())
     }
 
     /// Returns the commit that `revision` names, if there is one.
@@ -158,13 +170,23 @@ impl Git {
         if revision.starts_with('-') {
             return Ok(None);
         }
-        let output =
-            self.output(&["rev-parse", "--verify", "--quiet", &format!("{revision}^{{commit}}")], &[], b"").await?;
+        let output = self
+            .output(
+                &["rev-parse", "--verify", "--quiet", &format!("{revision}^{{commit}}")],
+                &[],
+                b"",
+            )
+            .await?;
         Ok(output.status.success().then(|| text(&output.stdout)))
     }
 
     /// Moves a ref from `old` to `new`; all zeros stand for "not there".
-    pub async fn update_ref(&self, name: &str, new: &str, old: Option<&str>) -> Result<(), GitError> {
+    pub async fn update_ref(
+        &self,
+        name: &str,
+        new: &str,
+        old: Option<&str>,
+    ) -> Result<(), GitError> {
         let mut arguments = vec!["update-ref", name, new];
         arguments.extend(old);
         self.move_refs(&arguments, b"").await
@@ -174,21 +196,27 @@ impl Git {
         self.move_refs(&["update-ref", "-d", name], b"").await
     }
 
-    /// Returns a file that is locked for as long as anybody has it open: given to a command that moves refs, it tells a later
-    /// forge that the command goes on, though whoever began it was killed.
+    /// Returns a file that is locked for as long as anybody has it open: given to a command that
+    /// moves refs, it tells a later forge that the command goes on, though whoever began it was
+    /// killed.
     pub fn moving(&self) -> std::io::Result<File> {
-        let file = File::options().read(true).append(true).create(true).open(self.folder.join(MOVES))?;
+        let file =
+            File::options().read(true).append(true).create(true).open(self.folder.join(MOVES))?;
         file.lock_shared()?;
         Ok(file)
     }
 
     /// Waits until no command of an earlier forge can move a ref any more.
     pub async fn settle(&self) -> Result<(), GitError> {
-        let unsettled = |reason: String| GitError::Unsettled { folder: self.folder.clone(), reason };
+        let unsettled =
+            |reason: String| GitError::Unsettled { folder: self.folder.clone(), reason };
         let place = self.folder.join(MOVES);
         let alone = move || File::options().append(true).create(true).open(place)?.lock();
-        let waited =
-            tokio::time::timeout(Duration::from_secs(TIMEOUT_SECONDS), tokio::task::spawn_blocking(alone)).await;
+        let waited = tokio::time::timeout(
+            Duration::from_secs(TIMEOUT_SECONDS),
+            tokio::task::spawn_blocking(alone),
+        )
+        .await;
         match waited {
             Ok(Ok(locked)) => locked.map_err(|error| unsettled(error.to_string())),
             Ok(Err(panic)) => Err(unsettled(panic.to_string())),
@@ -198,8 +226,11 @@ impl Git {
 
     /// Returns the numbers of the pulls whose heads `tip` contains.
     pub async fn pulls_within(&self, tip: &str) -> Result<BTreeSet<u64>, GitError> {
-        let text = self.run(&["for-each-ref", &format!("--merged={tip}"), "--format=%(refname)", "refs/pull/"]).await?;
-        let number = |name: &str| name.strip_prefix("refs/pull/")?.strip_suffix("/head")?.parse().ok();
+        let text = self
+            .run(&["for-each-ref", &format!("--merged={tip}"), "--format=%(refname)", "refs/pull/"])
+            .await?;
+        let number =
+            |name: &str| name.strip_prefix("refs/pull/")?.strip_suffix("/head")?.parse().ok();
         Ok(text.lines().filter_map(number).collect())
     }
 
@@ -224,15 +255,20 @@ impl Git {
     }
 
     async fn log(&self, which: &[&str]) -> Result<Vec<Commit>, GitError> {
-        let format = "--format=%H%x00%T%x00%P%x00%an%x00%ae%x00%aI%x00%cn%x00%ce%x00%cI%x00%B%x00%x01";
+        let format =
+            "--format=%H%x00%T%x00%P%x00%an%x00%ae%x00%aI%x00%cn%x00%ce%x00%cI%x00%B%x00%x01";
         let text = self.run(&[&["log", format], which].concat()).await?;
         Ok(text.split('\u{1}').filter_map(commit_of).collect())
     }
 
     /// Returns the files that differ between `head` and where it left `base`.
     pub async fn files_between(&self, base: &str, head: &str) -> Result<Vec<FileChange>, GitError> {
-        let text = self.run(&["diff", "--name-status", "-z", "-M", &format!("{base}...{head}")]).await?;
-        let mut parts = text.split('\0').filter(|part| !part.is_empty()).map(|part| part.trim_start_matches('\n'));
+        let text =
+            self.run(&["diff", "--name-status", "-z", "-M", &format!("{base}...{head}")]).await?;
+        let mut parts = text
+            .split('\0')
+            .filter(|part| !part.is_empty())
+            .map(|part| part.trim_start_matches('\n'));
         let mut files = Vec::new();
         while let (Some(kind), Some(path)) = (parts.next(), parts.next()) {
             let (status, previous) = match kind.as_bytes().first() {
@@ -253,7 +289,8 @@ impl Git {
         if revision.starts_with('-') {
             return Ok(None);
         }
-        let output = self.output(&["cat-file", "blob", &format!("{revision}:{path}")], &[], b"").await?;
+        let output =
+            self.output(&["cat-file", "blob", &format!("{revision}:{path}")], &[], b"").await?;
         Ok(output.status.success().then_some(output.stdout))
     }
 
@@ -262,14 +299,20 @@ impl Git {
         if revision.starts_with('-') {
             return Ok(None);
         }
-        let output =
-            self.output(&["rev-parse", "--verify", "--quiet", &format!("{revision}:{path}")], &[], b"").await?;
+        let output = self
+            .output(&["rev-parse", "--verify", "--quiet", &format!("{revision}:{path}")], &[], b"")
+            .await?;
         Ok(output.status.success().then(|| text(&output.stdout)))
     }
 
     /// Returns (kind, id, name) of the entries of a folder at a revision.
-    pub async fn folder(&self, revision: &str, path: &str) -> Result<Vec<(String, String, String)>, GitError> {
-        let output = self.output(&["ls-tree", "-z", &format!("{revision}:{path}")], &[], b"").await?;
+    pub async fn folder(
+        &self,
+        revision: &str,
+        path: &str,
+    ) -> Result<Vec<(String, String, String)>, GitError> {
+        let output =
+            self.output(&["ls-tree", "-z", &format!("{revision}:{path}")], &[], b"").await?;
         let text = text(&output.stdout);
         let entry = |line: &str| {
             let (meta, name) = line.split_once('\t')?;
@@ -281,7 +324,9 @@ impl Git {
 
     /// Returns the merge of two commits as a tree, or `None` when they conflict.
     pub async fn merge_tree(&self, ours: &str, theirs: &str) -> Result<Option<String>, GitError> {
-        let output = self.output(&["merge-tree", "--write-tree", "--no-messages", ours, theirs], &[], b"").await?;
+        let output = self
+            .output(&["merge-tree", "--write-tree", "--no-messages", ours, theirs], &[], b"")
+            .await?;
         match output.status.code() {
             Some(0) => Ok(Some(text(&output.stdout))),
             Some(1) => Ok(None),
@@ -310,7 +355,11 @@ impl Git {
         identity.extend(author.date.as_deref().map(|date| ("GIT_AUTHOR_DATE", date)));
         identity.extend(committer.date.as_deref().map(|date| ("GIT_COMMITTER_DATE", date)));
         let output = self.output(&arguments, &identity, message.as_bytes()).await?;
-        if output.status.success() { Ok(text(&output.stdout)) } else { Err(failed("commit-tree", &output)) }
+        if output.status.success() {
+            Ok(text(&output.stdout))
+        } else {
+            Err(failed("commit-tree", &output))
+        }
     }
 
     /// Commits edits on top of `parent` and puts `branch` there.
@@ -325,7 +374,10 @@ impl Git {
         let seconds = jiff::Timestamp::now().as_second();
         let mut stream = Vec::new();
         let mut line = |text: String| stream.extend_from_slice(text.as_bytes());
-        line(format!("commit refs/heads/{branch}\ncommitter {} <{}> {seconds} +0000\n", by.name, by.email));
+        line(format!(
+            "commit refs/heads/{branch}\ncommitter {} <{}> {seconds} +0000\n",
+            by.name, by.email
+        ));
         line(format!("data {}\n{message}\n", message.len()));
         if let Some(parent) = parent {
             line(format!("from {parent}\n"));
@@ -333,7 +385,11 @@ impl Git {
         for edit in edits {
             match edit {
                 Edit::Write { path, content } => {
-                    line(format!("M 100644 inline {}\ndata {}\n{content}\n", quoted(path), content.len()));
+                    line(format!(
+                        "M 100644 inline {}\ndata {}\n{content}\n",
+                        quoted(path),
+                        content.len()
+                    ));
                 }
                 Edit::Remove { path } => line(format!("D {}\n", quoted(path))),
             }
@@ -345,7 +401,8 @@ impl Git {
     /// Runs a command that prints nothing and may move refs.
     async fn move_refs(&self, arguments: &[&str], input: &[u8]) -> Result<(), GitError> {
         let command = arguments.first().unwrap_or(&"").to_string();
-        let held = self.moving().map_err(|source| GitError::Run { command: command.clone(), source })?;
+        let held =
+            self.moving().map_err(|source| GitError::Run { command: command.clone(), source })?;
         let output = self.output_to(held.into(), arguments, &[], input).await?;
         if output.status.success() { Ok(()) } else { Err(failed(&command, &output)) }
     }
@@ -359,7 +416,12 @@ impl Git {
         }
     }
 
-    async fn output(&self, arguments: &[&str], extra: &[(&str, &str)], input: &[u8]) -> Result<Output, GitError> {
+    async fn output(
+        &self,
+        arguments: &[&str],
+        extra: &[(&str, &str)],
+        input: &[u8],
+    ) -> Result<Output, GitError> {
         self.output_to(Stdio::piped(), arguments, extra, input).await
     }
 
@@ -399,8 +461,9 @@ impl Git {
 
 /// Returns a git command that sees nothing of this machine's and user's own settings.
 pub(crate) fn base_command() -> Command {
-    // By its path: a name that has to be looked for in a `PATH` of the command's own makes the standard library fork, which
-    // copies the page tables of a large process each time, instead of letting the system spawn.
+    // By its path: a name that has to be looked for in a `PATH` of the command's own makes the
+    // standard library fork, which copies the page tables of a large process each time, instead of
+    // letting the system spawn.
     let mut command = Command::new(git_program());
     command
         .env_clear()
@@ -421,13 +484,16 @@ fn search_path() -> OsString {
     std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into())
 }
 
-/// Returns where git is; its bare name where no folder of the `PATH` has it, so that running it says so.
+/// Returns where git is; its bare name where no folder of the `PATH` has it, so that running it
+/// says so.
 fn git_program() -> &'static Path {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     FOUND.get_or_init(|| {
         let path = search_path();
         let mut places = std::env::split_paths(&path).map(|folder| folder.join("git"));
-        places.find(|place| place.is_absolute() && place.is_file()).unwrap_or_else(|| PathBuf::from("git"))
+        places
+            .find(|place| place.is_absolute() && place.is_file())
+            .unwrap_or_else(|| PathBuf::from("git"))
     })
 }
 
@@ -437,7 +503,8 @@ fn commit_of(record: &str) -> Option<Commit> {
     let (sha, tree, parents) = (next()?, next()?, next()?);
     let author = Person { name: next()?, email: next()?, date: next() };
     let committer = Person { name: next()?, email: next()?, date: next() };
-    let parents = parents.split(' ').filter(|parent| !parent.is_empty()).map(str::to_owned).collect();
+    let parents =
+        parents.split(' ').filter(|parent| !parent.is_empty()).map(str::to_owned).collect();
     Some(Commit { sha, tree, parents, author, committer, message: next()?.trim_end().to_owned() })
 }
 

@@ -48,8 +48,8 @@ pub(crate) async fn upload_pack(
     serve(&engine, &owner, &name, "git-upload-pack", None, request).await
 }
 
-/// Takes a push. It is answered only after what follows from it is recorded, so that a push that was seen to succeed
-/// has its events.
+/// Takes a push. It is answered only after what follows from it is recorded, so that a push that
+/// was seen to succeed has its events.
 pub(crate) async fn receive_pack(
     State(engine): State<Arc<Engine>>,
     Path((owner, name)): Here,
@@ -64,7 +64,8 @@ pub(crate) async fn receive_pack(
     if let Err(error) = engine.overtake(&held).await {
         return error.into_response();
     }
-    let response = serve(&engine, &owner, &name, "git-receive-pack", Some(login.clone()), request).await;
+    let response =
+        serve(&engine, &owner, &name, "git-receive-pack", Some(login.clone()), request).await;
     let (parts, body) = response.into_parts();
     let body = match axum::body::to_bytes(body, REPORT_BYTES_MAX).await {
         Ok(body) => body,
@@ -89,7 +90,8 @@ impl IntoResponse for NoPush {
         match self {
             Self::Unknown => {
                 let challenge = [(header::WWW_AUTHENTICATE, "Basic realm=\"forge\"")];
-                (StatusCode::UNAUTHORIZED, challenge, "a token is needed as password\n").into_response()
+                (StatusCode::UNAUTHORIZED, challenge, "a token is needed as password\n")
+                    .into_response()
             }
             Self::Reader => (StatusCode::FORBIDDEN, "this account may not push\n").into_response(),
         }
@@ -99,7 +101,8 @@ impl IntoResponse for NoPush {
 /// Returns the login of someone who may push.
 fn pusher(engine: &Engine, headers: &HeaderMap) -> Result<String, NoPush> {
     let token = token_of(headers).ok_or(NoPush::Unknown)?;
-    let account = engine.accounts.iter().find(|account| account.token == token).ok_or(NoPush::Unknown)?;
+    let account =
+        engine.accounts.iter().find(|account| account.token == token).ok_or(NoPush::Unknown)?;
     match account.permission {
         Permission::Read => Err(NoPush::Reader),
         Permission::Write | Permission::Admin => Ok(account.login.clone()),
@@ -162,8 +165,12 @@ async fn backend(
         "git-receive-pack" => engine.git(full_name).moving()?.into(),
         _ => Stdio::null(),
     };
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(complaints).kill_on_drop(true).spawn()?;
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(complaints)
+        .kill_on_drop(true)
+        .spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
         // Git may answer before it has read everything: feeding goes on beside the answer.
         tokio::spawn(async move {
@@ -175,7 +182,8 @@ async fn backend(
             }
         });
     }
-    let stdout = child.stdout.take().ok_or_else(|| io::Error::other("git http-backend has no output"))?;
+    let stdout =
+        child.stdout.take().ok_or_else(|| io::Error::other("git http-backend has no output"))?;
     answer(child, BufReader::new(stdout)).await
 }
 
@@ -197,8 +205,11 @@ async fn answer(child: Child, mut output: BufReader<ChildStdout>) -> io::Result<
         let Some((name, value)) = line.split_once(": ") else { continue };
         if name.eq_ignore_ascii_case("status") {
             let code = value.split(' ').next().and_then(|code| code.parse().ok()).unwrap_or(500);
-            *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        } else if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            *response.status_mut() =
+                StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        } else if let (Ok(name), Ok(value)) =
+            (HeaderName::try_from(name), HeaderValue::try_from(value))
+        {
             response.headers_mut().insert(name, value);
         }
     }

@@ -26,7 +26,11 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    pub fn new(name: &'static str, action: impl Into<Option<&'static str>>, payload: Value) -> Self {
+    pub fn new(
+        name: &'static str,
+        action: impl Into<Option<&'static str>>,
+        payload: Value,
+    ) -> Self {
         Self { name, action: action.into(), payload }
     }
 }
@@ -41,7 +45,9 @@ impl Engine {
         event: Event,
     ) -> Result<(), StoreError> {
         let hooks: Vec<Hook> = access.list(&repository.full_name)?;
-        let wants = |hook: &&Hook| hook.active && hook.events.iter().any(|name| name == "*" || name == event.name);
+        let wants = |hook: &&Hook| {
+            hook.active && hook.events.iter().any(|name| name == "*" || name == event.name)
+        };
         for hook in hooks.iter().filter(wants) {
             self.record(access, repository, by, &event, hook)?;
         }
@@ -64,10 +70,11 @@ impl Engine {
         payload["repository"] = shapes::repository(&self.web, repository);
         payload["sender"] = shapes::user(&self.web, by);
         let huge = |fault: &Fault| matches!(fault, Fault::HugeBodies { .. });
-        let padding_bytes = match self.faults.take(&repository.full_name, "POST", "webhook", huge).first() {
-            Some(Fault::HugeBodies { bytes }) => *bytes,
-            _ => 0,
-        };
+        let padding_bytes =
+            match self.faults.take(&repository.full_name, "POST", "webhook", huge).first() {
+                Some(Fault::HugeBodies { bytes }) => *bytes,
+                _ => 0,
+            };
         let id = access.next("delivery")?;
         let delivery = Delivery {
             id,
@@ -91,26 +98,32 @@ impl Engine {
     pub(crate) fn redeliver(&self, repository: &str, hook: u64, id: u64) -> Result<(), ApiError> {
         self.store.within(|access| {
             let earlier: Option<Delivery> = access.get(repository, id)?;
-            let mut again = earlier.filter(|delivery| delivery.hook == hook).ok_or_else(ApiError::not_found)?;
+            let mut again =
+                earlier.filter(|delivery| delivery.hook == hook).ok_or_else(ApiError::not_found)?;
             again.id = access.next("delivery")?;
             again.is_redelivery = true;
             again.delivered_at = now();
             again.outcome = Outcome::Waiting;
             access.put(repository, &again)?;
-            Ok::<_, ApiError>(access.put("", &Due { id: again.id, repository: repository.to_owned() })?)
+            Ok::<_, ApiError>(
+                access.put("", &Due { id: again.id, repository: repository.to_owned() })?,
+            )
         })?;
         self.news.notify_one();
         Ok(())
     }
 }
 
-/// Sends what waits until the forge stops. What was being sent when the process was killed counts as failed:
-/// whether it arrived is not known, and nothing is sent twice unasked.
+/// Sends what waits until the forge stops. What was being sent when the process was killed counts
+/// as failed: whether it arrived is not known, and nothing is sent twice unasked.
 pub(crate) async fn deliver(engine: Arc<Engine>) {
-    let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(TIMEOUT_SECONDS)).build();
+    let client =
+        reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(TIMEOUT_SECONDS)).build();
     let client = match client {
         Ok(client) => client,
-        Err(error) => return tracing::error!(%error, "no webhook will be sent: no HTTP client could be made"),
+        Err(error) => {
+            return tracing::error!(%error, "no webhook will be sent: no HTTP client could be made");
+        }
     };
     give_up_interrupted(&engine);
     let places = Arc::new(Semaphore::new(AT_ONCE_MAX));
@@ -152,7 +165,9 @@ fn give_up_interrupted(engine: &Engine) {
         for repository in access.list::<Repository>("")? {
             for mut delivery in access.list::<Delivery>(&repository.full_name)? {
                 if delivery.outcome == Outcome::Sending {
-                    delivery.outcome = Outcome::Failed { reason: "the forge was stopped while sending".to_owned() };
+                    delivery.outcome = Outcome::Failed {
+                        reason: "the forge was stopped while sending".to_owned(),
+                    };
                     access.put(&repository.full_name, &delivery)?;
                 }
             }
@@ -165,7 +180,8 @@ fn give_up_interrupted(engine: &Engine) {
 }
 
 async fn send(engine: &Engine, client: &reqwest::Client, mut delivery: Delivery) {
-    let hook = engine.store.within(|access| access.get::<Hook>(&delivery.repository, delivery.hook));
+    let hook =
+        engine.store.within(|access| access.get::<Hook>(&delivery.repository, delivery.hook));
     let Ok(Some(hook)) = hook else { return };
     let body = padded(&delivery);
     let begun = Instant::now();
@@ -203,7 +219,9 @@ fn padded(delivery: &Delivery) -> String {
 
 fn signature(secret: &str, body: &[u8]) -> String {
     // HMAC takes keys of every length; an unsigned delivery would be refused by whoever gets it.
-    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret.as_bytes()) else { return String::new() };
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret.as_bytes()) else {
+        return String::new();
+    };
     mac.update(body);
     format!("sha256={}", hex::encode(mac.finalize().into_bytes()))
 }
@@ -211,6 +229,7 @@ fn signature(secret: &str, body: &[u8]) -> String {
 /// Returns a UUID derived from `seed`.
 fn guid(seed: &str) -> String {
     let digits = hex::encode(&Sha256::digest(seed.as_bytes())[..16]);
-    let (a, b, c, d, e) = (&digits[..8], &digits[8..12], &digits[13..16], &digits[17..20], &digits[20..]);
+    let (a, b, c, d, e) =
+        (&digits[..8], &digits[8..12], &digits[13..16], &digits[17..20], &digits[20..]);
     format!("{a}-{b}-4{c}-8{d}-{e}")
 }

@@ -1,9 +1,9 @@
-//! A small GitHub on one machine: bare git repositories over smart HTTP, the part of GitHub's REST API that a gate
-//! needs, and signed webhooks. For the demo, for development and for tests.
+//! A small GitHub on one machine: bare git repositories over smart HTTP, the part of GitHub's REST
+//! API that a gate needs, and signed webhooks. For the demo, for development and for tests.
 //!
-//! It listens on loopback only, plays no more than one owner of many repositories, and knows its accounts from
-//! [`Options`]. Merges, pushes and commits are git's own. What it has acknowledged survives a kill; a webhook is sent
-//! once and never again by itself, as on GitHub.
+//! It listens on loopback only, plays no more than one owner of many repositories, and knows its
+//! accounts from [`Options`]. Merges, pushes and commits are git's own. What it has acknowledged
+//! survives a kill; a webhook is sent once and never again by itself, as on GitHub.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod api;
@@ -26,4 +26,6 @@ pub use faults::{Aim, Fault, Times};
 pub use forge::{Account, Forge, Options, Permission, Proposal, StartError};
 pub use git::{Edit, GitError};
 pub use store::StoreError;
-pub use views::{CheckRunView, CommentView, DeliveryView, PullState, PullView, StatusView, Verdict};
+pub use views::{
+    CheckRunView, CommentView, DeliveryView, PullState, PullView, StatusView, Verdict,
+};

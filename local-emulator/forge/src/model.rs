@@ -200,7 +200,8 @@ pub(crate) enum Outcome {
     Failed { reason: String },
 }
 
-/// A delivery that waits to be sent: `id` is its number. All repositories share one list, in the order of the events.
+/// A delivery that waits to be sent: `id` is its number. All repositories share one list, in the
+/// order of the events.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Due {
     pub id: u64,

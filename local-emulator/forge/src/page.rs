@@ -16,10 +16,16 @@ pub(crate) async fn index(State(engine): State<Arc<Engine>>) -> Page {
         let name = escape(&repository.full_name);
         format!("<li><a href=\"/{name}\">{name}</a></li>")
     };
-    Ok(page("Repositories", &format!("<ul>{}</ul>", repositories.iter().map(row).collect::<String>())))
+    Ok(page(
+        "Repositories",
+        &format!("<ul>{}</ul>", repositories.iter().map(row).collect::<String>()),
+    ))
 }
 
-pub(crate) async fn repository(State(engine): State<Arc<Engine>>, Path((owner, name)): Path<(String, String)>) -> Page {
+pub(crate) async fn repository(
+    State(engine): State<Arc<Engine>>,
+    Path((owner, name)): Path<(String, String)>,
+) -> Page {
     let full_name = format!("{owner}/{name}");
     engine.repository(&full_name)?;
     let pulls: Vec<Pull> = engine.store.within(|access| access.list(&full_name))?;
@@ -51,7 +57,8 @@ pub(crate) async fn pull(
         let reviews: Vec<Review> = access.list(&full_name)?;
         Ok::<_, ApiError>((statuses, comments, reviews))
     })?;
-    let newest: BTreeMap<&str, &Status> = statuses.iter().map(|status| (status.context.as_str(), status)).collect();
+    let newest: BTreeMap<&str, &Status> =
+        statuses.iter().map(|status| (status.context.as_str(), status)).collect();
     let mut body = format!(
         "<p><b>{}</b> {} wants to merge <code>{}</code> into <code>{}</code></p><pre>{}</pre><h2>Commits</h2><ul>",
         life(&pull),
@@ -69,12 +76,20 @@ pub(crate) async fn pull(
         let text = escape(status.description.as_deref().unwrap_or_default());
         let link = status.target_url.as_deref().filter(|url| url.starts_with("http")).map(escape);
         let link = link.map(|url| format!(" <a href=\"{url}\">details</a>")).unwrap_or_default();
-        body += &format!("<li>{} <b>{}</b> {text}{link}</li>", escape(&status.context), escape(&status.state));
+        body += &format!(
+            "<li>{} <b>{}</b> {text}{link}</li>",
+            escape(&status.context),
+            escape(&status.state)
+        );
     }
     body += "</ul><h2>Conversation</h2>";
     for review in reviews.iter().filter(|review| review.number == number) {
-        body +=
-            &format!("<p><b>{}</b> {}: {}</p>", escape(&review.author), escape(&review.state), escape(&review.body));
+        body += &format!(
+            "<p><b>{}</b> {}: {}</p>",
+            escape(&review.author),
+            escape(&review.state),
+            escape(&review.body)
+        );
     }
     for comment in comments.iter().filter(|comment| comment.number == number) {
         body += &format!(

@@ -1,7 +1,9 @@
 //! GitHub's JSON for what the forge remembers.
 
 use crate::git::{Commit, FileChange};
-use crate::model::{CheckRun, Comment, Delivery, Hook, Life, Outcome, Pull, Repository, Review, Status};
+use crate::model::{
+    CheckRun, Comment, Delivery, Hook, Life, Outcome, Pull, Repository, Review, Status,
+};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -53,7 +55,9 @@ pub(crate) fn pull(web: &str, repo: &Repository, pull: &Pull) -> Value {
     let (closed_at, merged_at, merged_by, merge_commit) = match &pull.life {
         Life::Open => (None, None, None, pull.tried.as_ref().and_then(|tried| tried.merge.clone())),
         Life::Closed { at } => (Some(at), None, None, None),
-        Life::Merged { at, by, commit, .. } => (Some(at), Some(at), Some(user(web, by)), Some(commit.clone())),
+        Life::Merged { at, by, commit, .. } => {
+            (Some(at), Some(at), Some(user(web, by)), Some(commit.clone()))
+        }
     };
     let base_sha = match &pull.life {
         Life::Merged { base_before, .. } => base_before.as_str(),
@@ -176,9 +180,11 @@ pub(crate) fn hook(web: &str, full_name: &str, hook: &Hook) -> Value {
 pub(crate) fn delivery(delivery: &Delivery) -> Value {
     let (status, status_code, milliseconds) = match &delivery.outcome {
         Outcome::Waiting | Outcome::Sending => ("PENDING".to_owned(), 0, 0),
-        Outcome::Answered { status, milliseconds } => {
-            (if *status < 300 { "OK".to_owned() } else { "Invalid HTTP Response".to_owned() }, *status, *milliseconds)
-        }
+        Outcome::Answered { status, milliseconds } => (
+            if *status < 300 { "OK".to_owned() } else { "Invalid HTTP Response".to_owned() },
+            *status,
+            *milliseconds,
+        ),
         Outcome::Failed { reason } => (reason.clone(), 0, 0),
     };
     json!({

@@ -1,4 +1,5 @@
-//! The durable memory: documents in one SQLite file. What a transaction has committed survives a kill of the process.
+//! The durable memory: documents in one SQLite file. What a transaction has committed survives a
+//! kill of the process.
 
 use crate::model::Document;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
@@ -36,7 +37,8 @@ pub(crate) struct Access<'a> {
 impl Store {
     pub fn open(file: &Path) -> Result<Self, StoreError> {
         let connection = Connection::open(file)?;
-        // The write-ahead log is with the operating system at each commit, so killing the process loses nothing.
+        // The write-ahead log is with the operating system at each commit, so killing the process
+        // loses nothing.
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         connection.execute_batch(
@@ -49,10 +51,14 @@ impl Store {
     }
 
     /// Runs `work` in a transaction that is committed when it returns `Ok`.
-    pub fn within<T, E: From<StoreError>>(&self, work: impl FnOnce(&Access) -> Result<T, E>) -> Result<T, E> {
+    pub fn within<T, E: From<StoreError>>(
+        &self,
+        work: impl FnOnce(&Access) -> Result<T, E>,
+    ) -> Result<T, E> {
         let mut connection = self.lock();
-        let transaction =
-            connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(StoreError::from)?;
+        let transaction = connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(StoreError::from)?;
         let access = Access { transaction };
         let result = work(&access)?;
         access.transaction.commit().map_err(StoreError::from)?;
@@ -67,25 +73,28 @@ impl Store {
 
 impl Access<'_> {
     pub fn get<D: Document>(&self, repository: &str, id: u64) -> Result<Option<D>, StoreError> {
-        let mut statement = self
-            .transaction
-            .prepare_cached("SELECT body FROM documents WHERE kind = ?1 AND repository = ?2 AND id = ?3")?;
-        let body: Option<String> =
-            statement.query_row(params![D::KIND, repository, id as i64], |row| row.get(0)).optional()?;
+        let mut statement = self.transaction.prepare_cached(
+            "SELECT body FROM documents WHERE kind = ?1 AND repository = ?2 AND id = ?3",
+        )?;
+        let body: Option<String> = statement
+            .query_row(params![D::KIND, repository, id as i64], |row| row.get(0))
+            .optional()?;
         body.map(|body| decode(&body)).transpose()
     }
 
     /// Returns all documents of a kind in a repository, by id.
     pub fn list<D: Document>(&self, repository: &str) -> Result<Vec<D>, StoreError> {
-        let mut statement = self
-            .transaction
-            .prepare_cached("SELECT body FROM documents WHERE kind = ?1 AND repository = ?2 ORDER BY id")?;
-        let rows = statement.query_map(params![D::KIND, repository], |row| row.get::<_, String>(0))?;
+        let mut statement = self.transaction.prepare_cached(
+            "SELECT body FROM documents WHERE kind = ?1 AND repository = ?2 ORDER BY id",
+        )?;
+        let rows =
+            statement.query_map(params![D::KIND, repository], |row| row.get::<_, String>(0))?;
         rows.map(|body| decode(&body?)).collect()
     }
 
     pub fn put<D: Document>(&self, repository: &str, document: &D) -> Result<(), StoreError> {
-        let body = serde_json::to_string(document).map_err(|source| StoreError::Document { kind: D::KIND, source })?;
+        let body = serde_json::to_string(document)
+            .map_err(|source| StoreError::Document { kind: D::KIND, source })?;
         self.transaction
             .prepare_cached("INSERT OR REPLACE INTO documents (kind, repository, id, body) VALUES (?1, ?2, ?3, ?4)")?
             .execute(params![D::KIND, repository, document.key() as i64, body])?;
@@ -94,13 +103,19 @@ impl Access<'_> {
 
     pub fn remove<D: Document>(&self, repository: &str, id: u64) -> Result<(), StoreError> {
         self.transaction
-            .prepare_cached("DELETE FROM documents WHERE kind = ?1 AND repository = ?2 AND id = ?3")?
+            .prepare_cached(
+                "DELETE FROM documents WHERE kind = ?1 AND repository = ?2 AND id = ?3",
+            )?
             .execute(params![D::KIND, repository, id as i64])?;
         Ok(())
     }
 
     /// Removes documents of a kind but for the newest `kept`.
-    pub fn keep_newest<D: Document>(&self, repository: &str, kept: usize) -> Result<(), StoreError> {
+    pub fn keep_newest<D: Document>(
+        &self,
+        repository: &str,
+        kept: usize,
+    ) -> Result<(), StoreError> {
         self.transaction
             .prepare_cached(
                 "DELETE FROM documents WHERE kind = ?1 AND repository = ?2 AND id <=

@@ -15,17 +15,25 @@ fn push_url(forge: &Forge, token: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn git_clones_partially_and_fetches_pull_requests() {
     let (forge, folder) = start().await;
-    let head = forge.commit(REPOSITORY, "topic", "Write", &[Edit::write("a.txt", "a")], "ann").await.unwrap();
+    let head = forge
+        .commit(REPOSITORY, "topic", "Write", &[Edit::write("a.txt", "a")], "ann")
+        .await
+        .unwrap();
     let number = forge.open_pull(REPOSITORY, support::proposal("topic"), "ann").await.unwrap();
     let url = forge.clone_url(REPOSITORY);
     let at = folder.path();
-    git(at, &["clone", "-q", "--bare", "--depth=1", "--filter=blob:none", &url, "partial"]).await.unwrap();
+    git(at, &["clone", "-q", "--bare", "--depth=1", "--filter=blob:none", &url, "partial"])
+        .await
+        .unwrap();
     let partial = at.join("partial");
-    let missing = git(&partial, &["rev-list", "--objects", "--missing=print", "HEAD"]).await.unwrap();
+    let missing =
+        git(&partial, &["rev-list", "--objects", "--missing=print", "HEAD"]).await.unwrap();
     assert!(missing.lines().any(|line| line.starts_with('?')), "no blob was left out: {missing}");
     assert_eq!(git(&partial, &["show", "HEAD:README"]).await.unwrap(), "hello\n");
     git(&partial, &["-c", "protocol.version=2", "fetch", "-q", "origin", &head]).await.unwrap();
-    git(&partial, &["fetch", "-q", "origin", &format!("refs/pull/{number}/head:refs/heads/pull")]).await.unwrap();
+    git(&partial, &["fetch", "-q", "origin", &format!("refs/pull/{number}/head:refs/heads/pull")])
+        .await
+        .unwrap();
     assert_eq!(git(&partial, &["rev-parse", "refs/heads/pull"]).await.unwrap().trim(), head);
 }
 
@@ -44,7 +52,9 @@ async fn a_push_needs_a_token_and_becomes_events() {
         git(&work, &["rev-parse", "HEAD"]).await.unwrap().trim().to_owned()
     };
     let first = commit("first").await;
-    for url in [forge.clone_url(REPOSITORY), push_url(&forge, "wrong"), push_url(&forge, "guest-token")] {
+    for url in
+        [forge.clone_url(REPOSITORY), push_url(&forge, "wrong"), push_url(&forge, "guest-token")]
+    {
         git(&work, &["push", "-q", &url, "topic"]).await.unwrap_err();
     }
     git(&work, &["push", "-q", &push_url(&forge, "ann-token"), "topic"]).await.unwrap();
@@ -55,7 +65,9 @@ async fn a_push_needs_a_token_and_becomes_events() {
     forge.deliveries_tried(REPOSITORY).await.unwrap();
     let heard = ear.heard();
     let find = |event: &str, action: Option<&str>, after: &str| {
-        heard.iter().find(|h| h.event == event && h.body["action"].as_str() == action && h.body["after"] == after)
+        heard.iter().find(|h| {
+            h.event == event && h.body["action"].as_str() == action && h.body["after"] == after
+        })
     };
     assert!(find("push", None, &first).is_some_and(|h| h.body["created"] == true));
     assert!(find("push", None, &second).is_some_and(|h| h.body["before"] == first.as_str()));
@@ -63,7 +75,10 @@ async fn a_push_needs_a_token_and_becomes_events() {
     assert_eq!(synchronised.body["sender"]["login"], "ann");
     assert_eq!(synchronised.body["pull_request"]["head"]["sha"], second.as_str());
     let guid = &synchronised.guid;
-    assert!(guid.len() == 36 && guid.split('-').count() == 5 && guid[14..].starts_with('4'), "{guid}");
+    assert!(
+        guid.len() == 36 && guid.split('-').count() == 5 && guid[14..].starts_with('4'),
+        "{guid}"
+    );
 }
 
 /// C5: the forge sends once; what nobody took is sent again only on request, under its old id.
@@ -80,7 +95,8 @@ async fn a_delivery_is_sent_once_and_again_on_request() {
     assert_eq!(deliveries.iter().filter(|other| other.guid == lost.guid).count(), 1);
     let http = Http::of(&forge, "ann-token");
     let path = format!("/repos/{REPOSITORY}/hooks/{}/deliveries", lost.hook);
-    let (status, _, _) = http.send("POST", &format!("{path}/{}/attempts", lost.number), json!({})).await;
+    let (status, _, _) =
+        http.send("POST", &format!("{path}/{}/attempts", lost.number), json!({})).await;
     assert_eq!(status, 202);
     forge.deliveries_tried(REPOSITORY).await.unwrap();
     let same: Vec<_> = ear.heard().into_iter().filter(|heard| heard.guid == lost.guid).collect();
@@ -97,12 +113,22 @@ async fn a_huge_body_is_sent_whole() {
     let ear = Ear::open(&[]).await;
     let (forge, _folder) = start_heard(&ear).await;
     forge.deliveries_tried(REPOSITORY).await.unwrap();
-    forge.fault(REPOSITORY, Fault::HugeBodies { bytes: 25_000_000 }, Aim::Everything, Times::Next(1));
+    forge.fault(
+        REPOSITORY,
+        Fault::HugeBodies { bytes: 25_000_000 },
+        Aim::Everything,
+        Times::Next(1),
+    );
     forge.commit(REPOSITORY, "main", "Write", &[Edit::write("a.txt", "a")], "ann").await.unwrap();
     forge.deliveries_tried(REPOSITORY).await.unwrap();
     let heard = ear.heard();
     let huge = heard.last().unwrap();
-    assert!(huge.size > 25_000_000 && huge.event == "push", "{} bytes of {}", huge.size, huge.event);
+    assert!(
+        huge.size > 25_000_000 && huge.event == "push",
+        "{} bytes of {}",
+        huge.size,
+        huge.event
+    );
 }
 
 /// What a gate has to survive: the repository disappears, by API and by git.
@@ -110,7 +136,8 @@ async fn a_huge_body_is_sent_whole() {
 async fn a_repository_can_disappear() {
     let (forge, folder) = start().await;
     forge.fault(REPOSITORY, Fault::RepositoryGone, Aim::Everything, Times::UntilCleared);
-    let (status, _, body) = Http::of(&forge, "ann-token").get(&format!("/repos/{REPOSITORY}")).await;
+    let (status, _, body) =
+        Http::of(&forge, "ann-token").get(&format!("/repos/{REPOSITORY}")).await;
     assert_eq!((status, &body["message"]), (404, &json!("Not Found")));
     git(folder.path(), &["clone", "-q", &forge.clone_url(REPOSITORY), "gone"]).await.unwrap_err();
     forge.clear_faults(REPOSITORY);
@@ -136,7 +163,10 @@ async fn the_api_answers_like_github() {
     assert!(headers.get("x-ratelimit-remaining").is_some());
     assert_eq!(http.send("POST", "/repos/org/one/pulls", new).await.0, 422);
     let (_, _, pull) = http.get("/repos/org/one/pulls/1").await;
-    assert_eq!((&pull["mergeable"], &pull["changed_files"], &pull["commits"]), (&json!(true), &json!(1), &json!(1)));
+    assert_eq!(
+        (&pull["mergeable"], &pull["changed_files"], &pull["commits"]),
+        (&json!(true), &json!(1), &json!(1))
+    );
     let (_, _, commits) = http.get("/repos/org/one/pulls/1/commits").await;
     assert_eq!(commits[0]["sha"], pull["head"]["sha"]);
     let (_, _, contents) = http.get("/repos/org/one/contents/a.txt?ref=topic").await;
@@ -146,18 +176,23 @@ async fn the_api_answers_like_github() {
     let (status, _, made) = put(new.clone()).await;
     assert_eq!((status, &made["content"]["path"]), (201, &json!("b.txt")));
     assert_eq!(put(new.clone()).await.0, 422, "what exists is replaced only by who names it");
-    let mut again = json!({"message": "Again", "branch": "topic", "content": "Yw==", "sha": "0".repeat(40)});
+    let mut again =
+        json!({"message": "Again", "branch": "topic", "content": "Yw==", "sha": "0".repeat(40)});
     assert_eq!(put(again.clone()).await.0, 409);
     again["sha"] = made["content"]["sha"].clone();
     assert_eq!(put(again).await.0, 200);
     assert_eq!(forge.file(REPOSITORY, "topic", "b.txt").await.unwrap().as_deref(), Some("c"));
     assert_eq!(put(json!({"message": "x", "branch": "nowhere", "content": ""})).await.0, 404);
     let (_, _, pull) = http.get("/repos/org/one/pulls/1").await;
-    assert_eq!(http.send("PUT", "/repos/org/one/pulls/1/merge", json!({"sha": "0".repeat(40)})).await.0, 409);
+    assert_eq!(
+        http.send("PUT", "/repos/org/one/pulls/1/merge", json!({"sha": "0".repeat(40)})).await.0,
+        409
+    );
     for n in 0..65 {
         forge.comment(REPOSITORY, 1, &format!("{n}"), "bob").unwrap();
     }
-    let (_, headers, comments) = http.get("/repos/org/one/issues/1/comments?per_page=30&page=2").await;
+    let (_, headers, comments) =
+        http.get("/repos/org/one/issues/1/comments?per_page=30&page=2").await;
     let links = headers["link"].to_str().unwrap();
     assert_eq!((comments.as_array().unwrap().len(), &comments[0]["body"]), (30, &json!("30")));
     for relation in ["prev", "next", "first", "last"] {
@@ -166,16 +201,33 @@ async fn the_api_answers_like_github() {
     assert!(links.contains("per_page=30&page=3"), "{links}");
     let nobody = Http::of(&forge, "");
     assert_eq!(nobody.get("/repos/org/one/pulls").await.0, 200);
-    assert_eq!(nobody.send("POST", "/repos/org/one/issues/1/comments", json!({"body": "x"})).await.0, 401);
-    assert_eq!(Http::of(&forge, "wrong").get("/repos/org/one").await.2["message"], "Bad credentials");
+    assert_eq!(
+        nobody.send("POST", "/repos/org/one/issues/1/comments", json!({"body": "x"})).await.0,
+        401
+    );
+    assert_eq!(
+        Http::of(&forge, "wrong").get("/repos/org/one").await.2["message"],
+        "Bad credentials"
+    );
     let (status, _, _) = http
-        .send("PUT", "/repos/org/one/pulls/1/merge", json!({"sha": pull["head"]["sha"], "merge_method": "squash"}))
+        .send(
+            "PUT",
+            "/repos/org/one/pulls/1/merge",
+            json!({"sha": pull["head"]["sha"], "merge_method": "squash"}),
+        )
         .await;
     assert_eq!(status, 200);
     assert!(matches!(forge.pull(REPOSITORY, 1).unwrap().state, PullState::Merged { .. }));
     assert_eq!(http.send("PUT", "/repos/org/one/pulls/1/merge", json!({})).await.0, 405);
     let page = reqwest::Client::builder().no_proxy().build().unwrap();
-    let page = page.get(format!("{}/org/one/pull/1", forge.web_url())).send().await.unwrap().text().await.unwrap();
+    let page = page
+        .get(format!("{}/org/one/pull/1", forge.web_url()))
+        .send()
+        .await
+        .unwrap()
+        .text()
+        .await
+        .unwrap();
     assert!(page.contains("merged as") && page.contains("Write"), "{page}");
 }
 
@@ -185,20 +237,30 @@ async fn faults_are_switched_on_and_off_over_http() {
     let (forge, _folder) = start().await;
     let http = Http::of(&forge, "ann-token");
     let wanted = json!({"fault": {"kind": "server-error", "status": 502}, "times": 1});
-    assert_eq!(Http::of(&forge, "guest-token").send("POST", "/faults/org/one", wanted.clone()).await.0, 403);
+    assert_eq!(
+        Http::of(&forge, "guest-token").send("POST", "/faults/org/one", wanted.clone()).await.0,
+        403
+    );
     assert_eq!(http.get("/repos/org/one").await.0, 200);
     assert_eq!(http.send("POST", "/faults/org/one", wanted).await.0, 204);
     assert_eq!(http.get("/repos/org/one").await.0, 502);
     assert_eq!(http.get("/repos/org/one").await.0, 200, "once was wanted");
     let gone = json!({"fault": {"kind": "repository-gone"}, "path": "/pulls"});
     assert_eq!(http.send("POST", "/faults/org/one", gone).await.0, 204);
-    assert_eq!((http.get("/repos/org/one").await.0, http.get("/repos/org/one/pulls").await.0), (200, 404));
+    assert_eq!(
+        (http.get("/repos/org/one").await.0, http.get("/repos/org/one/pulls").await.0),
+        (200, 404)
+    );
     assert_eq!(http.send("DELETE", "/faults/org/one", json!({})).await.0, 204);
     assert_eq!(http.get("/repos/org/one/pulls").await.0, 200);
-    assert_eq!(http.send("POST", "/faults/org/one", json!({"fault": {"kind": "earthquake"}})).await.0, 422);
+    assert_eq!(
+        http.send("POST", "/faults/org/one", json!({"fault": {"kind": "earthquake"}})).await.0,
+        422
+    );
 }
 
-/// A repository that was taken away is not found, by API and by git, and is itself again when it is back.
+/// A repository that was taken away is not found, by API and by git, and is itself again when it is
+/// back.
 #[tokio::test]
 async fn a_repository_without_its_folder_counts_as_deleted() {
     let (forge, folder) = start().await;
@@ -222,7 +284,10 @@ async fn a_repository_without_its_folder_counts_as_deleted() {
 async fn what_a_kill_left_half_done_is_finished_at_the_next_start() {
     let ear = Ear::open(&[]).await;
     let (forge, folder) = start_heard(&ear).await;
-    let head = forge.commit(REPOSITORY, "topic", "Write", &[Edit::write("a.txt", "a")], "ann").await.unwrap();
+    let head = forge
+        .commit(REPOSITORY, "topic", "Write", &[Edit::write("a.txt", "a")], "ann")
+        .await
+        .unwrap();
     let number = forge.open_pull(REPOSITORY, support::proposal("topic"), "ann").await.unwrap();
     forge.deliveries_tried(REPOSITORY).await.unwrap();
     forge.stop().await;
@@ -234,7 +299,9 @@ async fn what_a_kill_left_half_done_is_finished_at_the_next_start() {
     assert!(matches!(&state, PullState::Merged { commit, .. } if *commit == head), "{state:?}");
     forge.deliveries_tried(REPOSITORY).await.unwrap();
     let heard = ear.heard();
-    assert!(heard.iter().any(|heard| heard.event == "push" && heard.body["after"] == head.as_str()));
+    assert!(
+        heard.iter().any(|heard| heard.event == "push" && heard.body["after"] == head.as_str())
+    );
     let closed = heard.iter().find(|heard| heard.body["action"] == "closed").unwrap();
     assert_eq!(closed.body["pull_request"]["merged"], true);
 }
@@ -255,7 +322,8 @@ async fn a_slow_or_lost_answer_is_still_carried_out() {
     assert_eq!(http.send("POST", comments, json!({"body": "lost"})).await.0, 502);
     forge.fault(REPOSITORY, Fault::ServerError { status: 503 }, Aim::Writes, Times::Next(1));
     assert_eq!(http.send("POST", comments, json!({"body": "never"})).await.0, 503);
-    let bodies: Vec<String> = forge.comments(REPOSITORY, 1).unwrap().into_iter().map(|comment| comment.body).collect();
+    let bodies: Vec<String> =
+        forge.comments(REPOSITORY, 1).unwrap().into_iter().map(|comment| comment.body).collect();
     assert_eq!(bodies, ["slow", "lost"]);
 }
 
@@ -279,34 +347,55 @@ async fn a_repository_is_created_through_the_api_and_pushed_to() {
     git(&work, &["push", "-q", &url, "main"]).await.unwrap();
     assert_eq!(forge.file("mine/empty", "main", "a.txt").await.unwrap().as_deref(), Some("a"));
     forge.deliveries_tried("mine/empty").await.unwrap();
-    let pushed =
-        |heard: &support::Heard| heard.event == "push" && heard.body["repository"]["full_name"] == "mine/empty";
+    let pushed = |heard: &support::Heard| {
+        heard.event == "push" && heard.body["repository"]["full_name"] == "mine/empty"
+    };
     assert!(ear.heard().iter().any(pushed));
 
-    let (status, _, made) = bob.send("POST", "/user/repos", json!({"name": "begun", "auto_init": true})).await;
+    let (status, _, made) =
+        bob.send("POST", "/user/repos", json!({"name": "begun", "auto_init": true})).await;
     assert_eq!((status, made["full_name"].as_str()), (201, Some("bob/begun")));
-    assert_eq!(forge.file("bob/begun", "main", "README.md").await.unwrap().as_deref(), Some("# begun\n"));
-    assert_eq!(bob.send("POST", "/user/repos", json!({"name": "begun"})).await.0, 422, "it is there already");
+    assert_eq!(
+        forge.file("bob/begun", "main", "README.md").await.unwrap().as_deref(),
+        Some("# begun\n")
+    );
+    assert_eq!(
+        bob.send("POST", "/user/repos", json!({"name": "begun"})).await.0,
+        422,
+        "it is there already"
+    );
     assert_eq!(bob.send("POST", "/user/repos", json!({"name": "../up"})).await.0, 422);
-    assert_eq!(Http::of(&forge, "guest-token").send("POST", "/user/repos", json!({"name": "x"})).await.0, 403);
+    assert_eq!(
+        Http::of(&forge, "guest-token").send("POST", "/user/repos", json!({"name": "x"})).await.0,
+        403
+    );
 }
 
-/// C5: who listens at another address than before is heard of at once, and nobody else's hook is touched.
+/// C5: who listens at another address than before is heard of at once, and nobody else's hook is
+/// touched.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hooks_follow_a_listener_that_moved() {
-    let (before, after, others) = (Ear::open(&[]).await, Ear::open(&[]).await, Ear::open(&[]).await);
+    let (before, after, others) =
+        (Ear::open(&[]).await, Ear::open(&[]).await, Ear::open(&[]).await);
     let (forge, _folder) = start_heard(&before).await;
     let other = format!("{}?other", others.url);
     forge.add_hook(REPOSITORY, &other, support::SECRET, "ann").unwrap();
     assert_eq!(forge.move_hooks("/hook", &after.url).unwrap(), 1);
-    assert_eq!(forge.move_hooks("/hook", &after.url).unwrap(), 0, "the second time there is nothing to do");
+    assert_eq!(
+        forge.move_hooks("/hook", &after.url).unwrap(),
+        0,
+        "the second time there is nothing to do"
+    );
     forge.commit(REPOSITORY, "topic", "Write", &[Edit::write("a.txt", "a")], "ann").await.unwrap();
     forge.deliveries_tried(REPOSITORY).await.unwrap();
-    let pushes = |ear: &Ear| ear.heard().iter().filter(|heard| heard.body["ref"] == "refs/heads/topic").count();
+    let pushes = |ear: &Ear| {
+        ear.heard().iter().filter(|heard| heard.body["ref"] == "refs/heads/topic").count()
+    };
     assert_eq!((pushes(&before), pushes(&after), pushes(&others)), (0, 1, 1));
 }
 
-/// Z5.4: a page of a stranger whose name leads to this machine reads nothing of what anybody may read here.
+/// Z5.4: a page of a stranger whose name leads to this machine reads nothing of what anybody may
+/// read here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_by_a_name_of_somebody_else_is_refused() {
     let (forge, _folder) = start().await;
@@ -319,7 +408,9 @@ async fn a_request_by_a_name_of_somebody_else_is_refused() {
         for own in ["127.0.0.1:9001", "localhost", "LOCALHOST:9001", "[::1]:9001"] {
             assert_eq!(asked(path, own).await, 200, "{path} by {own}");
         }
-        for stranger in ["evil.example:9001", "127.0.0.1.evil.example", "[::1].evil.example", "forge.local"] {
+        for stranger in
+            ["evil.example:9001", "127.0.0.1.evil.example", "[::1].evil.example", "forge.local"]
+        {
             assert_eq!(asked(path, stranger).await, 421, "{path} by {stranger}");
         }
     }

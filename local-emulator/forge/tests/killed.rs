@@ -59,7 +59,10 @@ async fn nothing_acknowledged_is_lost_when_the_forge_is_killed() {
     let (forge, folder) = start().await;
     for n in 1..=PULLS {
         let branch = format!("topic-{n}");
-        forge.commit(REPOSITORY, &branch, "Write", &[Edit::write(format!("{n}.txt"), "x")], "ann").await.unwrap();
+        forge
+            .commit(REPOSITORY, &branch, "Write", &[Edit::write(format!("{n}.txt"), "x")], "ann")
+            .await
+            .unwrap();
         assert_eq!(forge.open_pull(REPOSITORY, proposal(&branch), "ann").await.unwrap(), n);
     }
     let head = forge.pull(REPOSITORY, 1).unwrap().head;
@@ -77,13 +80,17 @@ async fn nothing_acknowledged_is_lost_when_the_forge_is_killed() {
             for n in 0.. {
                 let text = format!("{begun}-{n}");
                 let comment = json!({"body": text});
-                let sent = http.try_send("POST", "/repos/org/one/issues/1/comments", Some(comment)).await;
+                let sent =
+                    http.try_send("POST", "/repos/org/one/issues/1/comments", Some(comment)).await;
                 match sent {
                     Ok((201, _, _)) => talking.lock().unwrap().comments.push(text.clone()),
                     _ => return,
                 }
                 let status = json!({"state": "success", "context": text});
-                match http.try_send("POST", &format!("/repos/org/one/statuses/{talk_head}"), Some(status)).await {
+                match http
+                    .try_send("POST", &format!("/repos/org/one/statuses/{talk_head}"), Some(status))
+                    .await
+                {
                     Ok((201, _, _)) => talking.lock().unwrap().statuses.push(text),
                     _ => return,
                 }
@@ -92,14 +99,17 @@ async fn nothing_acknowledged_is_lost_when_the_forge_is_killed() {
         });
         let http = Http::at(&url, "ann-token");
         for n in merged_before + 1..=merged_before + merges {
-            let (status, _, body) = http.send("PUT", &format!("/repos/org/one/pulls/{n}/merge"), json!({})).await;
+            let (status, _, body) =
+                http.send("PUT", &format!("/repos/org/one/pulls/{n}/merge"), json!({})).await;
             assert_eq!(status, 200, "{body}");
             said.lock().unwrap().merged.push(n);
         }
         merged_before += merges;
-        // One more merge is under way when the kill comes; it may or may not happen, but never by half.
+        // One more merge is under way when the kill comes; it may or may not happen, but never by
+        // half.
         let under_way = format!("/repos/org/one/pulls/{}/merge", merged_before + 1);
-        let last = tokio::spawn(async move { http.try_send("PUT", &under_way, Some(json!({}))).await });
+        let last =
+            tokio::spawn(async move { http.try_send("PUT", &under_way, Some(json!({}))).await });
         let count = *progress.borrow_and_update();
         progress.wait_for(|now| *now >= count + merges).await.unwrap();
         child.kill().await.unwrap();
@@ -107,7 +117,8 @@ async fn nothing_acknowledged_is_lost_when_the_forge_is_killed() {
         let answered = matches!(last.await.unwrap(), Ok((200, _, _)));
         let forge = Forge::start(options(folder.path(), None)).await.unwrap();
         let pull = forge.pull(REPOSITORY, merged_before + 1).unwrap();
-        let file = forge.file(REPOSITORY, "main", &format!("{}.txt", merged_before + 1)).await.unwrap();
+        let file =
+            forge.file(REPOSITORY, "main", &format!("{}.txt", merged_before + 1)).await.unwrap();
         let is_merged = matches!(pull.state, PullState::Merged { .. });
         assert_eq!(is_merged, file.is_some(), "record and branch say the same");
         assert!(is_merged || !answered);
@@ -118,8 +129,12 @@ async fn nothing_acknowledged_is_lost_when_the_forge_is_killed() {
     let said = std::mem::take(&mut *said.lock().unwrap());
     let comments: Vec<String> =
         forge.comments(REPOSITORY, 1).unwrap().into_iter().map(|comment| comment.body).collect();
-    let statuses: Vec<String> =
-        forge.statuses(REPOSITORY, &head).unwrap().into_iter().map(|status| status.context).collect();
+    let statuses: Vec<String> = forge
+        .statuses(REPOSITORY, &head)
+        .unwrap()
+        .into_iter()
+        .map(|status| status.context)
+        .collect();
     assert!(said.comments.iter().all(|text| comments.contains(text)));
     assert!(said.statuses.iter().all(|text| statuses.contains(text)));
     assert!(!said.comments.is_empty());
@@ -130,7 +145,8 @@ async fn nothing_acknowledged_is_lost_when_the_forge_is_killed() {
     }
 }
 
-/// C4: the git command that moves the branch outlives the forge that began it; the next forge waits for it before it looks.
+/// C4: the git command that moves the branch outlives the forge that began it; the next forge waits
+/// for it before it looks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_branch_that_a_killed_forge_was_moving_is_waited_for() {
     let (forge, folder) = start().await;
@@ -146,15 +162,19 @@ async fn a_branch_that_a_killed_forge_was_moving_is_waited_for() {
     // Git stops in the middle of moving the branch, until it is told to go on.
     let hook = repository.join("hooks/reference-transaction");
     let (told, waits) = (reached.display(), go.display());
-    let script =
-        format!("#!/bin/sh\n[ \"$1\" = prepared ] || exit 0\necho > '{told}'\nread line < '{waits}'\nexit 0\n");
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = prepared ] || exit 0\necho > '{told}'\nread line < '{waits}'\nexit 0\n"
+    );
     std::fs::write(&hook, script).unwrap();
     std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
     let mut asked = tokio::spawn(async move {
-        Http::at(&url, "ann-token").try_send("PUT", "/repos/org/one/pulls/1/merge", Some(json!({}))).await
+        Http::at(&url, "ann-token")
+            .try_send("PUT", "/repos/org/one/pulls/1/merge", Some(json!({})))
+            .await
     });
     let mut reaching =
-        BufReader::new(pipe::OpenOptions::new().read_write(true).open_receiver(&reached).unwrap()).lines();
+        BufReader::new(pipe::OpenOptions::new().read_write(true).open_receiver(&reached).unwrap())
+            .lines();
     tokio::select! {
         line = reaching.next_line() => assert!(line.unwrap().is_some()),
         answer = &mut asked => panic!("answered without moving the branch: {answer:?}"),
@@ -163,7 +183,8 @@ async fn a_branch_that_a_killed_forge_was_moving_is_waited_for() {
     assert!(asked.await.unwrap().is_err());
     std::fs::remove_file(&hook).unwrap();
     let mut next = tokio::spawn(Forge::start(options(folder.path(), None)));
-    // A forge that does not wait is there long before; one that does is not, however long this takes.
+    // A forge that does not wait is there long before; one that does is not, however long this
+    // takes.
     let early = tokio::time::timeout(std::time::Duration::from_secs(1), &mut next).await;
     let mut going = pipe::OpenOptions::new().read_write(true).open_sender(&go).unwrap();
     going.write_all(b"go\n").await.unwrap();
@@ -175,13 +196,17 @@ async fn a_branch_that_a_killed_forge_was_moving_is_waited_for() {
     forge.stop().await;
 }
 
-/// C4: whoever asked for a merge may be killed while it is made; it is made whole all the same, and the next one is none the worse.
+/// C4: whoever asked for a merge may be killed while it is made; it is made whole all the same, and
+/// the next one is none the worse.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_merge_is_made_whole_when_whoever_asked_for_it_leaves() {
     let (forge, _folder) = start().await;
     for n in 1..=PULLS {
         let branch = format!("topic-{n}");
-        forge.commit(REPOSITORY, &branch, "Write", &[Edit::write(format!("{n}.txt"), "x")], "ann").await.unwrap();
+        forge
+            .commit(REPOSITORY, &branch, "Write", &[Edit::write(format!("{n}.txt"), "x")], "ann")
+            .await
+            .unwrap();
         assert_eq!(forge.open_pull(REPOSITORY, proposal(&branch), "ann").await.unwrap(), n);
     }
     for n in 1..=PULLS {
@@ -194,7 +219,8 @@ async fn a_merge_is_made_whole_when_whoever_asked_for_it_leaves() {
     let http = Http::of(&forge, "ann-token");
     for n in 1..=PULLS {
         // Either it is merged by now, or nobody had begun.
-        let (status, _, body) = http.send("PUT", &format!("/repos/org/one/pulls/{n}/merge"), json!({})).await;
+        let (status, _, body) =
+            http.send("PUT", &format!("/repos/org/one/pulls/{n}/merge"), json!({})).await;
         assert!(matches!(status, 200 | 405), "{status} {body}");
         let state = forge.pull(REPOSITORY, n).unwrap().state;
         assert!(matches!(state, PullState::Merged { .. }), "{n} is {state:?}: {body}");

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The name of whoever an access key belongs to: a function, the executor, a person at the command line.
+/// The name of whoever an access key belongs to: a function, the executor, a person at the command
+/// line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Principal(String);
 
@@ -39,14 +40,16 @@ pub enum Decision {
     },
 }
 
-/// Answers whether a principal may do an action on a resource. It is asked after the signature is verified, once for each
-/// action and resource of a call: a transaction asks for every part, a query on an index names the index.
+/// Answers whether a principal may do an action on a resource. It is asked after the signature is
+/// verified, once for each action and resource of a call: a transaction asks for every part, a
+/// query on an index names the index.
 pub trait Authorizer: Send + Sync + 'static {
-    /// Returns the decision on `action` (`dynamodb:PutItem`) on the resource of that ARN (`*` where the action has none).
+    /// Returns the decision on `action` (`dynamodb:PutItem`) on the resource of that ARN (`*` where
+    /// the action has none).
     fn allow(&self, principal: &Principal, action: &str, resource_arn: &str) -> Decision;
 
-    /// Returns the decision on a call that brings values for condition keys, as pairs of key and value
-    /// (`aws:RequestTag/owner`, `me`). Policies without conditions need not look at them.
+    /// Returns the decision on a call that brings values for condition keys, as pairs of key and
+    /// value (`aws:RequestTag/owner`, `me`). Policies without conditions need not look at them.
     fn allow_with(
         &self,
         principal: &Principal,
@@ -130,7 +133,9 @@ impl fmt::Debug for Caller {
 
 /// A call that the policies refuse.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("User: {principal} is not authorized to perform: {action} on resource: {resource} because {why}")]
+#[error(
+    "User: {principal} is not authorized to perform: {action} on resource: {resource} because {why}"
+)]
 pub struct Denied {
     /// Who asked.
     pub principal: Principal,
@@ -163,7 +168,8 @@ impl Caller {
         self.check_with(action, resource_arn, &[])
     }
 
-    /// Asks the policies for one action on one resource, with the values of the call's condition keys.
+    /// Asks the policies for one action on one resource, with the values of the call's condition
+    /// keys.
     ///
     /// # Errors
     /// As [`check`](Self::check).

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use aws_smithy_runtime_api::client::http::{
-    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
+    SharedHttpConnector,
 };
 use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
@@ -59,21 +60,29 @@ impl HttpConnector for Connector {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let front = Arc::clone(&self.front);
         HttpConnectorFuture::new(async move {
-            let user = |error: Box<dyn std::error::Error + Send + Sync>| ConnectorError::user(error);
+            let user =
+                |error: Box<dyn std::error::Error + Send + Sync>| ConnectorError::user(error);
             let request = request.try_into_http1x().map_err(|error| user(error.into()))?;
             let (mut parts, body) = request.into_parts();
             // What an HTTP client adds on its way to a socket, and what the signature covers.
-            if let Some(host) =
-                parts.uri.authority().and_then(|authority| HeaderValue::try_from(authority.as_str()).ok())
+            if let Some(host) = parts
+                .uri
+                .authority()
+                .and_then(|authority| HeaderValue::try_from(authority.as_str()).ok())
             {
                 parts.headers.entry(HOST).or_insert(host);
             }
             let body = body.collect().await.map_err(|error| user(error.to_string().into()))?;
-            // On a task of its own: a caller that gives up waiting does not undo what was sent, as on a network.
-            let call = tokio::spawn(async move { front.call(http::Request::from_parts(parts, body.to_bytes())).await });
+            // On a task of its own: a caller that gives up waiting does not undo what was sent, as
+            // on a network.
+            let call = tokio::spawn(async move {
+                front.call(http::Request::from_parts(parts, body.to_bytes())).await
+            });
             let response = call.await.map_err(|error| ConnectorError::other(error.into(), None))?;
             if response.extensions().get::<ConnectionLost>().is_some() {
-                return Err(ConnectorError::io("the connection is broken by an injected fault".into()));
+                return Err(ConnectorError::io(
+                    "the connection is broken by an injected fault".into(),
+                ));
             }
             HttpResponse::try_from(response.map(SdkBody::from))
                 .map_err(|error| ConnectorError::other(error.into(), None))

@@ -1,7 +1,9 @@
-//! Deaths that are tried on purpose: at which call, before it is carried out or after, who is killed like with `kill -9`.
+//! Deaths that are tried on purpose: at which call, before it is carried out or after, who is
+//! killed like with `kill -9`.
 //!
-//! Every call of every function passes this emulator with its caller's name, so any moment of the system's work that shows
-//! in a call can be named. [`Death`] reads from one line of text, which is how people ask for it:
+//! Every call of every function passes this emulator with its caller's name, so any moment of the
+//! system's work that shows in a call can be named. [`Death`] reads from one line of text, which is
+//! how people ask for it:
 //!
 //! ```text
 //! machine after webhook:PutItem:delivery#
@@ -89,7 +91,10 @@ impl FromStr for Death {
         };
         let mut call = words.next().ok_or_else(|| failed("it names no call"))?.splitn(3, ':');
         let caller = call.next().unwrap_or_default().to_owned();
-        let operations = call.next().filter(|text| !text.is_empty()).ok_or_else(|| failed("it names no operation"))?;
+        let operations = call
+            .next()
+            .filter(|text| !text.is_empty())
+            .ok_or_else(|| failed("it names no operation"))?;
         let operations = match operations {
             "*" => Vec::new(),
             some => some.split('|').map(str::to_owned).collect(),
@@ -119,8 +124,15 @@ impl fmt::Display for Death {
             Victim::Executor => "executor",
         };
         let moment = if self.moment == Moment::Before { "before" } else { "after" };
-        let operations = if self.operations.is_empty() { "*".to_owned() } else { self.operations.join("|") };
-        write!(to, "{victim} {moment} {}:{operations}:{} {}", self.caller, self.texts.join("+"), self.count)
+        let operations =
+            if self.operations.is_empty() { "*".to_owned() } else { self.operations.join("|") };
+        write!(
+            to,
+            "{victim} {moment} {}:{operations}:{} {}",
+            self.caller,
+            self.texts.join("+"),
+            self.count
+        )
     }
 }
 
@@ -177,7 +189,11 @@ impl Deaths {
     /// Returns whether anybody like that is still to die.
     #[must_use]
     pub fn wait_for(&self, victim: Victim) -> bool {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|death| death.victim == victim)
+        self.waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .any(|death| death.victim == victim)
     }
 
     /// Sets what ends a function's processes.
@@ -190,17 +206,25 @@ impl Deaths {
         *self.executor.write().unwrap_or_else(PoisonError::into_inner) = Some(kill);
     }
 
-    /// Looks whether somebody dies on this side of a call, kills, and returns whether the call ends here unanswered. When
-    /// the machine itself dies, it does not return.
+    /// Looks whether somebody dies on this side of a call, kills, and returns whether the call ends
+    /// here unanswered. When the machine itself dies, it does not return.
     #[must_use]
-    pub fn strike(&self, moment: Moment, principal: &Principal, operation: &str, request: &Request<Bytes>) -> bool {
+    pub fn strike(
+        &self,
+        moment: Moment,
+        principal: &Principal,
+        operation: &str,
+        request: &Request<Bytes>,
+    ) -> bool {
         let Some(death) = self.due(moment, principal, operation, request) else { return false };
         // Who tries it finds it by this line.
         tracing::warn!(%death, "killing, as asked");
         let kill = match death.victim {
             Victim::Machine => {
                 let own = rustix::process::getpid();
-                if let Err(error) = rustix::process::kill_process(own, rustix::process::Signal::KILL) {
+                if let Err(error) =
+                    rustix::process::kill_process(own, rustix::process::Signal::KILL)
+                {
                     tracing::error!(%error, "this process could not kill itself");
                 }
                 return true;
@@ -213,12 +237,20 @@ impl Deaths {
             Some(kill) => kill(principal.as_str()),
             None => tracing::error!(%death, "there is no process of its own to kill"),
         }
-        // The answer of a call whose caller is dead reaches nobody; an executor's death leaves other callers alone.
-        death.victim == Victim::Caller || principal.as_str() == crate::template::ExecutorPlan::PRINCIPAL
+        // The answer of a call whose caller is dead reaches nobody; an executor's death leaves
+        // other callers alone.
+        death.victim == Victim::Caller
+            || principal.as_str() == crate::template::ExecutorPlan::PRINCIPAL
     }
 
     /// Takes the armed death if this call is the one.
-    fn due(&self, moment: Moment, principal: &Principal, operation: &str, request: &Request<Bytes>) -> Option<Death> {
+    fn due(
+        &self,
+        moment: Moment,
+        principal: &Principal,
+        operation: &str,
+        request: &Request<Bytes>,
+    ) -> Option<Death> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let armed = waiting.front()?;
         if armed.moment != moment || !armed.fits(principal, operation, request) {
@@ -248,7 +280,8 @@ mod tests {
         assert_eq!(death.operations, ["PutItem", "TransactWriteItems"]);
         assert_eq!((death.texts.len(), death.count, death.victim), (2, 2, Victim::Caller));
         assert_eq!(death.to_string(), line);
-        let two = read_deaths("machine after webhook:PutItem ; executor before executor:*;").unwrap();
+        let two =
+            read_deaths("machine after webhook:PutItem ; executor before executor:*;").unwrap();
         assert!(two.len() == 2 && two[1].operations.is_empty() && two[0].texts.is_empty());
     }
 
@@ -268,7 +301,8 @@ mod tests {
         }
     }
 
-    /// Each is armed once the one before it has happened, counts only calls that fit, and happens once.
+    /// Each is armed once the one before it has happened, counts only calls that fit, and happens
+    /// once.
     #[test]
     fn deaths_happen_one_after_the_other() {
         let killed: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -276,16 +310,24 @@ mod tests {
             let killed = killed.clone();
             Arc::new(move |whom| killed.lock().unwrap().push(whom.to_owned()))
         };
-        let deaths =
-            Deaths::new(read_deaths("caller after gate:PutItem:item#+\"key\":\"a\" 2; caller before gate:*").unwrap());
+        let deaths = Deaths::new(
+            read_deaths("caller after gate:PutItem:item#+\"key\":\"a\" 2; caller before gate:*")
+                .unwrap(),
+        );
         deaths.set_caller(kill);
         let gate = Principal::new("gate");
         let fits = call(r#"{"Item":{"pk":{"S":"item#1"},"body":{"S":"{\"key\":\"a\"}"}}}"#);
-        assert!(!deaths.strike(Moment::Before, &gate, "PutItem", &fits), "the second is not armed yet");
+        assert!(
+            !deaths.strike(Moment::Before, &gate, "PutItem", &fits),
+            "the second is not armed yet"
+        );
         assert!(!deaths.strike(Moment::After, &gate, "PutItem", &fits), "only at the second call");
         assert!(!deaths.strike(Moment::After, &Principal::new("intake"), "PutItem", &fits));
         assert!(!deaths.strike(Moment::After, &gate, "DeleteItem", &fits));
-        assert!(!deaths.strike(Moment::After, &gate, "PutItem", &call("item#1")), "all texts must be there");
+        assert!(
+            !deaths.strike(Moment::After, &gate, "PutItem", &call("item#1")),
+            "all texts must be there"
+        );
         assert!(killed.lock().unwrap().is_empty() && deaths.wait_for(Victim::Caller));
         assert!(deaths.strike(Moment::After, &gate, "PutItem", &fits));
         assert!(deaths.strike(Moment::Before, &gate, "GetItem", &call("")));

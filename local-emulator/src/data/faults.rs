@@ -1,5 +1,5 @@
-//! Faults that are switched on while the emulator runs: errors before and after the deed, lost connections, throttling,
-//! latency, indexes that lag. All chance follows from one seed.
+//! Faults that are switched on while the emulator runs: errors before and after the deed, lost
+//! connections, throttling, latency, indexes that lag. All chance follows from one seed.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -70,7 +70,8 @@ pub enum Fault {
 pub enum Failure {
     /// The service's internal error, status 500.
     Internal,
-    /// The service's way of saying "slower": `ProvisionedThroughputExceededException`, `SlowDown`, `RequestThrottled`.
+    /// The service's way of saying "slower": `ProvisionedThroughputExceededException`, `SlowDown`,
+    /// `RequestThrottled`.
     Throttled,
     /// DynamoDB only: another transaction holds an item.
     TransactionConflict,
@@ -86,7 +87,8 @@ pub enum Latency {
     /// As long as this machine needs.
     #[default]
     Local,
-    /// About as long as AWS takes within a region: medians of the table in this file, spread from half to threefold.
+    /// About as long as AWS takes within a region: medians of the table in this file, spread from
+    /// half to threefold.
     Aws,
 }
 
@@ -109,7 +111,8 @@ impl Faults {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let (latency, index_lag) = (Latency::Local, Duration::ZERO);
-        let state = State { dice: Seeded::new(seed, 0), next_id: 0, rules: Vec::new(), latency, index_lag };
+        let state =
+            State { dice: Seeded::new(seed, 0), next_id: 0, rules: Vec::new(), latency, index_lag };
         Self { state: Mutex::new(state) }
     }
 
@@ -159,7 +162,8 @@ impl Faults {
     /// Draws what happens to one call.
     pub fn strike(&self, principal: &Principal, service: &Service, operation: &str) -> Struck {
         self.with(|state| {
-            let mut struck = Struck { wait: state.draw_latency(service, operation), ..Struck::default() };
+            let mut struck =
+                Struck { wait: state.draw_latency(service, operation), ..Struck::default() };
             let mut rules = std::mem::take(&mut state.rules);
             for (_, rule) in &mut rules {
                 if rule.matches(principal, service, operation) && state.is_due(&mut rule.when) {
@@ -185,7 +189,13 @@ impl Rule {
     /// Returns a rule for one operation of one service, whoever calls.
     #[must_use]
     pub fn on(service: Service, operation: &str, when: When, fault: Fault) -> Self {
-        Self { principal: None, service: Some(service), operation: Some(operation.to_owned()), when, fault }
+        Self {
+            principal: None,
+            service: Some(service),
+            operation: Some(operation.to_owned()),
+            when,
+            fault,
+        }
     }
 
     fn matches(&self, principal: &Principal, service: &Service, operation: &str) -> bool {
@@ -208,19 +218,24 @@ impl State {
         }
     }
 
-    /// Draws around the median: half of the calls below it, none under half of it or over three times.
+    /// Draws around the median: half of the calls below it, none under half of it or over three
+    /// times.
     fn draw_latency(&mut self, service: &Service, operation: &str) -> Duration {
         if self.latency == Latency::Local {
             return Duration::ZERO;
         }
         let median_us = aws_median_microseconds(service, operation);
-        let per_mille =
-            if self.dice.choose(2) == 0 { 500 + self.dice.choose(500) } else { 1000 + self.dice.choose(2000) };
+        let per_mille = if self.dice.choose(2) == 0 {
+            500 + self.dice.choose(500)
+        } else {
+            1000 + self.dice.choose(2000)
+        };
         Duration::from_micros(median_us * per_mille as u64 / 1000)
     }
 }
 
-/// Medians seen by a function in the same region, in microseconds, to one digit: orders of magnitude, not promises.
+/// Medians seen by a function in the same region, in microseconds, to one digit: orders of
+/// magnitude, not promises.
 fn aws_median_microseconds(service: &Service, operation: &str) -> u64 {
     match (service, operation) {
         (Service::DynamoDb, "TransactWriteItems" | "TransactGetItems") => 12_000,

@@ -36,8 +36,8 @@ pub struct Options {
     pub deaths: Vec<Death>,
 }
 
-/// A service that somebody else adds, reached through the same door: signatures are verified, faults applied and calls
-/// counted before and after it.
+/// A service that somebody else adds, reached through the same door: signatures are verified,
+/// faults applied and calls counted before and after it.
 #[async_trait]
 pub trait Extra: Send + Sync + 'static {
     /// Answers one call of a verified caller; the service asks [`Caller::check`] itself.
@@ -67,7 +67,8 @@ pub struct Front {
 
 impl Front {
     /// Opens or creates the services' data in `directory`. Everything is allowed until
-    /// [`set_authorizer`](Self::set_authorizer), and nobody has a key until [`keys`](Self::keys) gets one.
+    /// [`set_authorizer`](Self::set_authorizer), and nobody has a key until [`keys`](Self::keys)
+    /// gets one.
     ///
     /// # Errors
     /// [`StoreError`] when the directory cannot be used.
@@ -81,9 +82,15 @@ impl Front {
             let authorizer = Arc::clone(&authorizer);
             Arc::new(move || current(&authorizer))
         };
-        let dynamo = Dynamo::open(&directory.join("dynamodb"), account.clone(), Arc::clone(&faults), durability)?;
+        let dynamo = Dynamo::open(
+            &directory.join("dynamodb"),
+            account.clone(),
+            Arc::clone(&faults),
+            durability,
+        )?;
         let s3 = S3::open(&directory.join("s3"), Arc::clone(&keys), policies, durability)?;
-        let sqs = Sqs::open(&directory.join("sqs"), account.clone(), durability, seed, twice_per_mille)?;
+        let sqs =
+            Sqs::open(&directory.join("sqs"), account.clone(), durability, seed, twice_per_mille)?;
         let kms = Kms::open(&directory.join("kms"), account)?;
         Ok(Arc::new(Self {
             keys,
@@ -180,7 +187,9 @@ impl Front {
         let body = request.body().clone();
         let asked = again(&request);
         let (response, usage) = match &struck.before {
-            Some(failure) => (injected(&service, &operation, failure, &body), Some(Usage::default())),
+            Some(failure) => {
+                (injected(&service, &operation, failure, &body), Some(Usage::default()))
+            }
             None => self.answer(&service, &operation, request).await,
         };
         let (status, bytes_out) = (response.status().as_u16(), response.body().len() as u64);
@@ -196,19 +205,26 @@ impl Front {
                 usage,
             });
         }
-        if response.status().is_success() && self.deaths.strike(Moment::After, &principal, &operation, &asked) {
+        if response.status().is_success()
+            && self.deaths.strike(Moment::After, &principal, &operation, &asked)
+        {
             return injected(&service, &operation, &Failure::ConnectionLost, b"");
         }
         match &struck.after {
-            Some(failure) if response.status().is_success() => injected(&service, &operation, failure, &body),
+            Some(failure) if response.status().is_success() => {
+                injected(&service, &operation, failure, &body)
+            }
             _ => response,
         }
     }
 
     fn operation(&self, service: &Service, request: &Request<Bytes>) -> Option<String> {
         let target = |prefix: &str| {
-            let target =
-                request.headers().get("x-amz-target").and_then(|value| value.to_str().ok()).unwrap_or_default();
+            let target = request
+                .headers()
+                .get("x-amz-target")
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or_default();
             Some(target.strip_prefix(prefix).unwrap_or_default().to_owned())
         };
         match service {
@@ -224,7 +240,8 @@ impl Front {
         self.extras.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// Answers a call; without a usage when the caller did not prove who it is, so that nobody is charged.
+    /// Answers a call; without a usage when the caller did not prove who it is, so that nobody is
+    /// charged.
     async fn answer(
         &self,
         service: &Service,
@@ -234,8 +251,10 @@ impl Front {
         let once = Usage { billed_requests: 1, ..Usage::default() };
         if *service == Service::S3 {
             let (response, proven) = self.s3.call(request).await;
-            // Whom a policy refuses has proved who it is, and S3 bills an account for its own refused calls, too.
-            let counts = proven == s3::Proven::Yes || response.status() != http::StatusCode::FORBIDDEN;
+            // Whom a policy refuses has proved who it is, and S3 bills an account for its own
+            // refused calls, too.
+            let counts =
+                proven == s3::Proven::Yes || response.status() != http::StatusCode::FORBIDDEN;
             return (response, counts.then_some(once));
         }
         let now_seconds = i64::try_from(now_ms() / 1000).unwrap_or(i64::MAX);
@@ -294,10 +313,14 @@ fn respond(result: Result<String, Problem>, content_type: &'static str) -> Respo
 fn injected(service: &Service, operation: &str, failure: &Failure, body: &[u8]) -> Response<Bytes> {
     let mut response = match service {
         Service::S3 => s3::injected(failure),
-        Service::DynamoDb => dynamo::injected(failure, operation, body).into_response(dynamo::CONTENT_TYPE),
+        Service::DynamoDb => {
+            dynamo::injected(failure, operation, body).into_response(dynamo::CONTENT_TYPE)
+        }
         Service::Sqs => sqs::injected(failure).into_response(sqs::CONTENT_TYPE),
         Service::Kms => kms::injected(failure).into_response(kms::CONTENT_TYPE),
-        Service::Other(name) => query_error(500, "InternalError", &format!("an injected failure of {name}")),
+        Service::Other(name) => {
+            query_error(500, "InternalError", &format!("an injected failure of {name}"))
+        }
     };
     if *failure == Failure::ConnectionLost {
         response.extensions_mut().insert(ConnectionLost);
@@ -316,16 +339,17 @@ fn refused(service: &Service, error: SignatureError) -> Response<Bytes> {
     };
     match service {
         // DynamoDB answers 400 where the others answer 403.
-        Service::DynamoDb => {
-            Problem::new(400, format!("com.amazon.coral.service#{kind}"), text).into_response(dynamo::CONTENT_TYPE)
-        }
+        Service::DynamoDb => Problem::new(400, format!("com.amazon.coral.service#{kind}"), text)
+            .into_response(dynamo::CONTENT_TYPE),
         Service::Sqs => {
             let (kind, code) = match error {
                 SignatureError::UnknownKey => ("InvalidClientTokenId", "InvalidClientTokenId"),
                 SignatureError::Mismatch | SignatureError::Expired => {
                     ("SignatureDoesNotMatch", "SignatureDoesNotMatch")
                 }
-                SignatureError::Missing => ("MissingAuthenticationToken", "MissingAuthenticationToken"),
+                SignatureError::Missing => {
+                    ("MissingAuthenticationToken", "MissingAuthenticationToken")
+                }
                 SignatureError::Incomplete => ("IncompleteSignature", "IncompleteSignature"),
             };
             let mut problem = Problem::new(403, format!("com.amazonaws.sqs#{kind}"), text);
@@ -333,7 +357,9 @@ fn refused(service: &Service, error: SignatureError) -> Response<Bytes> {
             problem.into_response(sqs::CONTENT_TYPE)
         }
         Service::Kms => Problem::new(403, kind, text).into_response(kms::CONTENT_TYPE),
-        Service::S3 | Service::Other(_) => query_error(403, kind.trim_end_matches("Exception"), &text),
+        Service::S3 | Service::Other(_) => {
+            query_error(403, kind.trim_end_matches("Exception"), &text)
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! KMS: Encrypt and Decrypt under symmetric keys, bound to their encryption context. JSON 1.1.
 //!
-//! A key is a file `<key id>.key` of 32 random bytes, mode 0600, in the service's directory. A ciphertext is a version
-//! byte, the length and text of the key id, a 12-byte nonce, and AES-256-GCM's output; version, key id and context are
-//! authenticated with it.
+//! A key is a file `<key id>.key` of 32 random bytes, mode 0600, in the service's directory. A
+//! ciphertext is a version byte, the length and text of the key id, a 12-byte nonce, and
+//! AES-256-GCM's output; version, key id and context are authenticated with it.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -78,7 +78,8 @@ impl Kms {
         Ok(Self { directory: directory.to_owned(), account, keys: Mutex::new(keys) })
     }
 
-    /// Makes the key of that id unless there is one, and returns its ARN. The id has letters, digits and `-` only.
+    /// Makes the key of that id unless there is one, and returns its ARN. The id has letters,
+    /// digits and `-` only.
     ///
     /// # Errors
     /// [`StoreError`] when the key cannot be written.
@@ -96,11 +97,19 @@ impl Kms {
         Ok(self.account.key_arn(id))
     }
 
-    pub(super) fn call(&self, operation: &str, body: &[u8], caller: &Caller) -> Result<String, Problem> {
+    pub(super) fn call(
+        &self,
+        operation: &str,
+        body: &[u8],
+        caller: &Caller,
+    ) -> Result<String, Problem> {
         match operation {
             "Encrypt" => self.encrypt(parse(body)?, caller),
             "Decrypt" => self.decrypt(parse(body)?, caller),
-            other => Err(refused("UnknownOperationException", format!("the operation {other} is not provided"))),
+            other => Err(refused(
+                "UnknownOperationException",
+                format!("the operation {other} is not provided"),
+            )),
         }
     }
 
@@ -109,7 +118,8 @@ impl Kms {
         let id = key_id(&request.key_id);
         let arn = self.account.key_arn(id);
         allowed(caller, "kms:Encrypt", &arn, &request.encryption_context)?;
-        let mut sealed = BASE64.decode(&request.plaintext).map_err(|_| validation("Plaintext is not base64"))?;
+        let mut sealed =
+            BASE64.decode(&request.plaintext).map_err(|_| validation("Plaintext is not base64"))?;
         if sealed.is_empty() || sealed.len() > PLAINTEXT_BYTES_MAX {
             return Err(validation("Plaintext must have a length of 1 to 4096 bytes"));
         }
@@ -119,16 +129,18 @@ impl Kms {
         aws_lc_rs::rand::fill(&mut nonce).map_err(|_| internal())?;
         let head = header(id);
         let aad = Aad::from(bound(&head, &request.encryption_context));
-        key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad, &mut sealed).map_err(|_| internal())?;
+        key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad, &mut sealed)
+            .map_err(|_| internal())?;
         let blob = [head.as_slice(), &nonce, &sealed].concat();
-        let answer =
-            json!({"CiphertextBlob": BASE64.encode(blob), "KeyId": arn, "EncryptionAlgorithm": "SYMMETRIC_DEFAULT"});
+        let answer = json!({"CiphertextBlob": BASE64.encode(blob), "KeyId": arn, "EncryptionAlgorithm": "SYMMETRIC_DEFAULT"});
         Ok(answer.to_string())
     }
 
     fn decrypt(&self, request: DecryptRequest, caller: &Caller) -> Result<String, Problem> {
         check_algorithm(request.encryption_algorithm.as_deref())?;
-        let blob = BASE64.decode(&request.ciphertext_blob).map_err(|_| validation("CiphertextBlob is not base64"))?;
+        let blob = BASE64
+            .decode(&request.ciphertext_blob)
+            .map_err(|_| validation("CiphertextBlob is not base64"))?;
         if blob.is_empty() || blob.len() > CIPHERTEXT_BYTES_MAX {
             return Err(validation("CiphertextBlob must have a length of 1 to 6144 bytes"));
         }
@@ -141,35 +153,48 @@ impl Kms {
         }
         let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         let key = keys.get(id).ok_or_else(|| not_found(&arn))?;
-        let (nonce, sealed) = sealed.split_at_checked(NONCE_BYTES).ok_or_else(invalid_ciphertext)?;
+        let (nonce, sealed) =
+            sealed.split_at_checked(NONCE_BYTES).ok_or_else(invalid_ciphertext)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| invalid_ciphertext())?;
         let mut plain = sealed.to_vec();
         let aad = Aad::from(bound(&header(id), &request.encryption_context));
         let plain = key.open_in_place(nonce, aad, &mut plain).map_err(|_| invalid_ciphertext())?;
-        let answer =
-            json!({"Plaintext": BASE64.encode(plain), "KeyId": arn, "EncryptionAlgorithm": "SYMMETRIC_DEFAULT"});
+        let answer = json!({"Plaintext": BASE64.encode(plain), "KeyId": arn, "EncryptionAlgorithm": "SYMMETRIC_DEFAULT"});
         Ok(answer.to_string())
     }
 }
 
 fn parse<T: for<'de> Deserialize<'de>>(body: &[u8]) -> Result<T, Problem> {
-    serde_json::from_slice(body).map_err(|error| refused("SerializationException", error.to_string()))
+    serde_json::from_slice(body)
+        .map_err(|error| refused("SerializationException", error.to_string()))
 }
 
 fn check_algorithm(given: Option<&str>) -> Result<(), Problem> {
     match given {
         None | Some("SYMMETRIC_DEFAULT") => Ok(()),
-        Some(other) => {
-            Err(refused("InvalidKeyUsageException", format!("{other} is not an algorithm of a symmetric key")))
-        }
+        Some(other) => Err(refused(
+            "InvalidKeyUsageException",
+            format!("{other} is not an algorithm of a symmetric key"),
+        )),
     }
 }
 
-fn allowed(caller: &Caller, action: &str, arn: &str, context: &BTreeMap<String, String>) -> Result<(), Problem> {
-    let keys: Vec<String> = context.keys().map(|key| format!("kms:EncryptionContext:{key}")).collect();
-    let values: Vec<(&str, &str)> =
-        keys.iter().zip(context.values()).map(|(key, value)| (key.as_str(), value.as_str())).collect();
-    caller.check_with(action, arn, &values).map_err(|denied| refused("AccessDeniedException", denied.to_string()))
+fn allowed(
+    caller: &Caller,
+    action: &str,
+    arn: &str,
+    context: &BTreeMap<String, String>,
+) -> Result<(), Problem> {
+    let keys: Vec<String> =
+        context.keys().map(|key| format!("kms:EncryptionContext:{key}")).collect();
+    let values: Vec<(&str, &str)> = keys
+        .iter()
+        .zip(context.values())
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect();
+    caller
+        .check_with(action, arn, &values)
+        .map_err(|denied| refused("AccessDeniedException", denied.to_string()))
 }
 
 /// Returns the id of a key that may be given by its ARN.
@@ -257,7 +282,9 @@ fn internal() -> Problem {
 /// Returns KMS's form of an injected failure.
 pub(super) fn injected(failure: &super::faults::Failure) -> Problem {
     match failure {
-        super::faults::Failure::Throttled => refused("ThrottlingException", "Rate exceeded".to_owned()),
+        super::faults::Failure::Throttled => {
+            refused("ThrottlingException", "Rate exceeded".to_owned())
+        }
         _ => internal(),
     }
 }

@@ -26,9 +26,11 @@ pub enum Purpose {
     Own,
     /// The event source of the function took messages for it, or deleted what it had done.
     EventSource,
-    /// The event source of the function put off or brought forward when messages come again. AWS's make no such calls.
+    /// The event source of the function put off or brought forward when messages come again. AWS's
+    /// make no such calls.
     EventSourceHiding,
-    /// Somebody, an event source or the principal's own code, looked for messages and there were none.
+    /// Somebody, an event source or the principal's own code, looked for messages and there were
+    /// none.
     Poll,
 }
 
@@ -68,7 +70,8 @@ pub struct Row {
     pub count: Count,
 }
 
-/// What was counted since the meter was made or reset, ordered by principal, service, operation and purpose.
+/// What was counted since the meter was made or reset, ordered by principal, service, operation and
+/// purpose.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
     /// One row for each principal, service, operation and purpose.
@@ -98,7 +101,12 @@ impl Meter {
     /// Counts a call.
     pub fn record(&self, call: &Call<'_>) {
         let dollars = prices::dollars(call.service, call.operation, &call.usage);
-        let key = (call.principal.clone(), call.service.clone(), call.operation.to_owned(), call.usage.purpose);
+        let key = (
+            call.principal.clone(),
+            call.service.clone(),
+            call.operation.to_owned(),
+            call.usage.purpose,
+        );
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let count = rows.entry(key).or_default();
         count.calls += 1;
@@ -137,7 +145,10 @@ fn report(rows: &BTreeMap<Key, Count>) -> Report {
 impl Report {
     /// Returns the sum over the rows that `matches` takes.
     pub fn total(&self, matches: impl Fn(&Row) -> bool) -> Count {
-        self.rows.iter().filter(|row| matches(row)).fold(Count::default(), |sum, row| sum.plus(&row.count))
+        self.rows
+            .iter()
+            .filter(|row| matches(row))
+            .fold(Count::default(), |sum, row| sum.plus(&row.count))
     }
 }
 

@@ -1,12 +1,15 @@
-//! The data services on one machine: DynamoDB, S3, SQS and KMS on disk, no kinder than AWS, but that indexes lag and messages of
-//! standard queues come twice only where [`Faults`] and [`Options`] ask for it.
+//! The data services on one machine: DynamoDB, S3, SQS and KMS on disk, no kinder than AWS, but
+//! that indexes lag and messages of standard queues come twice only where [`Faults`] and
+//! [`Options`] ask for it.
 //!
-//! [`Front`] opens them in one data directory and answers every request, whether it came over a loopback socket
-//! ([`serve`]) or from the SDK in this process ([`Connector`]). In that order a request is: read for the service and key it
-//! names, struck by [`Faults`] and [`Deaths`], verified (Signature Version 4), asked of the [`Authorizer`] for every action on every
-//! resource, done and written to disk, counted by the [`Meter`].
+//! [`Front`] opens them in one data directory and answers every request, whether it came over a
+//! loopback socket ([`serve`]) or from the SDK in this process ([`Connector`]). In that order a
+//! request is: read for the service and key it names, struck by [`Faults`] and [`Deaths`], verified
+//! (Signature Version 4), asked of the [`Authorizer`] for every action on every resource, done and
+//! written to disk, counted by the [`Meter`].
 //!
-//! Killing the process at any moment loses nothing that was acknowledged; see [`Durability`] for power cuts.
+//! Killing the process at any moment loses nothing that was acknowledged; see [`Durability`] for
+//! power cuts.
 
 mod account;
 pub mod auth;

@@ -1,16 +1,19 @@
-//! What calls cost on AWS, by the prices of requests that stand beside the rules of the services in memory.
+//! What calls cost on AWS, by the prices of requests that stand beside the rules of the services in
+//! memory.
 
 use super::wire::{Service, Usage};
 pub use sluice_memory::prices::{
-    DYNAMODB_READ_UNIT, DYNAMODB_WRITE_UNIT, KMS_REQUEST, S3_READ_REQUEST, S3_WRITE_REQUEST, SQS_FIFO_REQUEST,
-    SQS_STANDARD_REQUEST,
+    DYNAMODB_READ_UNIT, DYNAMODB_WRITE_UNIT, KMS_REQUEST, S3_READ_REQUEST, S3_WRITE_REQUEST,
+    SQS_FIFO_REQUEST, SQS_STANDARD_REQUEST,
 };
 
 /// Returns the dollars of one call. Services that others add to the front cost nothing here.
 #[must_use]
 pub fn dollars(service: &Service, operation: &str, usage: &Usage) -> f64 {
     match service {
-        Service::DynamoDb => usage.write_units * DYNAMODB_WRITE_UNIT + usage.read_units * DYNAMODB_READ_UNIT,
+        Service::DynamoDb => {
+            usage.write_units * DYNAMODB_WRITE_UNIT + usage.read_units * DYNAMODB_READ_UNIT
+        }
         Service::S3 => s3_request(operation),
         Service::Sqs if usage.fifo => usage.billed_requests as f64 * SQS_FIFO_REQUEST,
         Service::Sqs => usage.billed_requests as f64 * SQS_STANDARD_REQUEST,

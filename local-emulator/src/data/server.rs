@@ -21,12 +21,15 @@ const BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
 #[error("the connection is broken by an injected fault")]
 struct Broken;
 
-/// Listens on `port` of 127.0.0.1, any free one for 0, and answers until the returned task is aborted. Queue URLs begin
-/// with this address from here on.
+/// Listens on `port` of 127.0.0.1, any free one for 0, and answers until the returned task is
+/// aborted. Queue URLs begin with this address from here on.
 ///
 /// # Errors
 /// The socket's own error, for example that the port is taken.
-pub async fn serve(front: Arc<Front>, port: u16) -> std::io::Result<(SocketAddr, tokio::task::JoinHandle<()>)> {
+pub async fn serve(
+    front: Arc<Front>,
+    port: u16,
+) -> std::io::Result<(SocketAddr, tokio::task::JoinHandle<()>)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
     let address = listener.local_addr()?;
     front.sqs().set_base_url(format!("http://{address}"));
@@ -50,10 +53,15 @@ async fn connection(front: Arc<Front>, stream: TcpStream) {
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| answer(Arc::clone(&front), request));
     // Ends when the client goes, or when a fault breaks it.
-    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+    let _ = hyper::server::conn::http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
 }
 
-async fn answer(front: Arc<Front>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Broken> {
+async fn answer(
+    front: Arc<Front>,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Broken> {
     let (parts, body) = request.into_parts();
     let Ok(body) = Limited::new(body, BODY_BYTES_MAX).collect().await else {
         let mut response = Response::new(Full::default());

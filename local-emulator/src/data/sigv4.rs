@@ -1,5 +1,5 @@
-//! Signature Version 4 of requests in headers, as DynamoDB, SQS, KMS and EC2 get it. (S3, with its signed URLs and
-//! chunked bodies, is verified by `s3s` against the same keys.)
+//! Signature Version 4 of requests in headers, as DynamoDB, SQS, KMS and EC2 get it. (S3, with its
+//! signed URLs and chunked bodies, is verified by `s3s` against the same keys.)
 
 use bytes::Bytes;
 use hmac::{Hmac, Mac};
@@ -18,7 +18,9 @@ pub enum SignatureError {
     #[error("Request is missing Authentication Token")]
     Missing,
     /// The `Authorization` header lacks a part, or a header it needs.
-    #[error("Authorization header requires Credential, SignedHeaders, Signature and a signed X-Amz-Date and Host")]
+    #[error(
+        "Authorization header requires Credential, SignedHeaders, Signature and a signed X-Amz-Date and Host"
+    )]
     Incomplete,
     /// Nobody has that access key.
     #[error("The security token included in the request is invalid.")]
@@ -29,7 +31,9 @@ pub enum SignatureError {
     )]
     Mismatch,
     /// The request was signed more than 15 minutes from now.
-    #[error("Signature expired: the request was signed more than 15 minutes away from the current time")]
+    #[error(
+        "Signature expired: the request was signed more than 15 minutes away from the current time"
+    )]
     Expired,
 }
 
@@ -47,12 +51,15 @@ pub struct Scope {
 /// Returns what the request claims in its `Authorization` header or, for a signed URL, its query.
 #[must_use]
 pub fn scope<B>(request: &Request<B>) -> Option<Scope> {
-    let header = request.headers().get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let header =
+        request.headers().get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     if let Some(header) = header {
         return parse_scope(part(header, "Credential")?);
     }
     let query = request.uri().query()?;
-    let credential = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "X-Amz-Credential")?.1;
+    let credential = url::form_urlencoded::parse(query.as_bytes())
+        .find(|(name, _)| name == "X-Amz-Credential")?
+        .1;
     parse_scope(&credential)
 }
 
@@ -60,7 +67,11 @@ pub fn scope<B>(request: &Request<B>) -> Option<Scope> {
 ///
 /// # Errors
 /// The [`SignatureError`] that each service words in its own way.
-pub fn verify(request: &Request<Bytes>, keys: &KeyRing, now_seconds: i64) -> Result<Principal, SignatureError> {
+pub fn verify(
+    request: &Request<Bytes>,
+    keys: &KeyRing,
+    now_seconds: i64,
+) -> Result<Principal, SignatureError> {
     let headers = request.headers();
     let authorization = headers.get(http::header::AUTHORIZATION).ok_or(SignatureError::Missing)?;
     let authorization = authorization.to_str().map_err(|_| SignatureError::Incomplete)?;
@@ -71,7 +82,10 @@ pub fn verify(request: &Request<Bytes>, keys: &KeyRing, now_seconds: i64) -> Res
     let scope = parse_scope(needed("Credential")?).ok_or(SignatureError::Incomplete)?;
     let signed_headers = needed("SignedHeaders")?;
     let signature = needed("Signature")?;
-    let date = headers.get("x-amz-date").and_then(|v| v.to_str().ok()).ok_or(SignatureError::Incomplete)?;
+    let date = headers
+        .get("x-amz-date")
+        .and_then(|v| v.to_str().ok())
+        .ok_or(SignatureError::Incomplete)?;
     let signs = |name: &str| signed_headers.split(';').any(|signed| signed == name);
     if !signs("host") || !signs("x-amz-date") || !date.starts_with(&scope.date) {
         return Err(SignatureError::Incomplete);
@@ -83,7 +97,8 @@ pub fn verify(request: &Request<Bytes>, keys: &KeyRing, now_seconds: i64) -> Res
         "AWS4-HMAC-SHA256\n{date}\n{day}/{region}/{service}/aws4_request\n{}",
         hex::encode(Sha256::digest(canonical.as_bytes()))
     );
-    let mut key = hmac(format!("AWS4{}", secret.expose()).as_bytes(), day.as_bytes()).finalize().into_bytes();
+    let mut key =
+        hmac(format!("AWS4{}", secret.expose()).as_bytes(), day.as_bytes()).finalize().into_bytes();
     for step in [region.as_str(), service.as_str(), "aws4_request"] {
         key = hmac(&key, step.as_bytes()).finalize().into_bytes();
     }
@@ -97,7 +112,10 @@ pub fn verify(request: &Request<Bytes>, keys: &KeyRing, now_seconds: i64) -> Res
     Ok(principal)
 }
 
-fn canonical_request(request: &Request<Bytes>, signed_headers: &str) -> Result<String, SignatureError> {
+fn canonical_request(
+    request: &Request<Bytes>,
+    signed_headers: &str,
+) -> Result<String, SignatureError> {
     let mut canonical = format!("{}\n{}\n", request.method(), canonical_path(request.uri().path()));
     canonical.push_str(&canonical_query(request.uri().query().unwrap_or_default()));
     canonical.push('\n');
@@ -125,14 +143,20 @@ fn header_value(request: &Request<Bytes>, name: &str) -> Option<String> {
         .collect();
     if values.is_empty() {
         // A request that never was on a socket has its host in the URI only.
-        return (name == "host").then(|| request.uri().authority().map(ToString::to_string)).flatten();
+        return (name == "host")
+            .then(|| request.uri().authority().map(ToString::to_string))
+            .flatten();
     }
     Some(values.join(","))
 }
 
 /// Returns the path with every segment encoded once more, as all services but S3 sign it.
 fn canonical_path(path: &str) -> String {
-    if path.is_empty() { "/".to_owned() } else { path.split('/').map(encode).collect::<Vec<_>>().join("/") }
+    if path.is_empty() {
+        "/".to_owned()
+    } else {
+        path.split('/').map(encode).collect::<Vec<_>>().join("/")
+    }
 }
 
 fn canonical_query(query: &str) -> String {
@@ -148,7 +172,9 @@ pub(super) fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => encoded.push(byte.into()),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                encoded.push(byte.into())
+            }
             _ => encoded.push_str(&format!("%{byte:02X}")),
         }
     }
@@ -163,8 +189,12 @@ fn part<'a>(header: &'a str, name: &str) -> Option<&'a str> {
 fn parse_scope(credential: &str) -> Option<Scope> {
     // An access key id has no slash.
     let mut parts = credential.split('/').map(str::to_owned);
-    let scope =
-        Scope { access_key_id: parts.next()?, date: parts.next()?, region: parts.next()?, service: parts.next()? };
+    let scope = Scope {
+        access_key_id: parts.next()?,
+        date: parts.next()?,
+        region: parts.next()?,
+        service: parts.next()?,
+    };
     (parts.next().as_deref() == Some("aws4_request")).then_some(scope)
 }
 
@@ -206,7 +236,9 @@ mod tests {
     #[test]
     fn a_signed_url_and_a_header_name_their_scope() {
         let url =
-            Request::get("/b/k?X-Amz-Credential=AKID%2F20240101%2Fus-east-1%2Fs3%2Faws4_request").body(()).unwrap();
+            Request::get("/b/k?X-Amz-Credential=AKID%2F20240101%2Fus-east-1%2Fs3%2Faws4_request")
+                .body(())
+                .unwrap();
         assert_eq!(scope(&url).unwrap().service, "s3");
         let header = Request::post("/")
             .header("authorization", "AWS4-HMAC-SHA256 Credential=AKID/20240101/us-east-1/sqs/aws4_request, SignedHeaders=host, Signature=00")

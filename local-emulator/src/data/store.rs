@@ -7,10 +7,12 @@ use rusqlite::Connection;
 /// What an acknowledged write outlives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// The death of this process at any moment (`kill -9`). After a power cut the last moments may be missing, never torn.
+    /// The death of this process at any moment (`kill -9`). After a power cut the last moments may
+    /// be missing, never torn.
     #[default]
     ProcessDeath,
-    /// A power cut as well: every commit waits for the disk, 3.6 ms on the machine this was measured on.
+    /// A power cut as well: every commit waits for the disk, 3.6 ms on the machine this was
+    /// measured on.
     PowerCut,
 }
 
@@ -18,7 +20,9 @@ pub enum Durability {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// SQLite refused.
-    #[error("failed to {attempt} in {path}: {source}; check free space and that no other emulator uses the directory")]
+    #[error(
+        "failed to {attempt} in {path}: {source}; check free space and that no other emulator uses the directory"
+    )]
     Sqlite {
         /// What was attempted.
         attempt: &'static str,
@@ -28,7 +32,9 @@ pub enum StoreError {
         source: rusqlite::Error,
     },
     /// The file system refused.
-    #[error("failed to {attempt} {path}: {source}; check free space and permissions of the data directory")]
+    #[error(
+        "failed to {attempt} {path}: {source}; check free space and permissions of the data directory"
+    )]
     File {
         /// What was attempted.
         attempt: &'static str,
@@ -38,7 +44,9 @@ pub enum StoreError {
         source: std::io::Error,
     },
     /// A stored record cannot be read back.
-    #[error("failed to read {what} in {path} because {why}; the file was written by something else or is damaged")]
+    #[error(
+        "failed to read {what} in {path} because {why}; the file was written by something else or is damaged"
+    )]
     Corrupt {
         /// The record.
         what: String,
@@ -65,14 +73,21 @@ impl StoreError {
         move |source| Self::File { attempt, path, source }
     }
 
-    pub(super) fn sqlite(attempt: &'static str, path: &Path) -> impl FnOnce(rusqlite::Error) -> Self {
+    pub(super) fn sqlite(
+        attempt: &'static str,
+        path: &Path,
+    ) -> impl FnOnce(rusqlite::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Sqlite { attempt, path, source }
     }
 }
 
 /// Opens `path` with a write-ahead log and creates what `schema` names.
-pub(super) fn open(path: &Path, schema: &str, durability: Durability) -> Result<Connection, StoreError> {
+pub(super) fn open(
+    path: &Path,
+    schema: &str,
+    durability: Durability,
+) -> Result<Connection, StoreError> {
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory).map_err(StoreError::file("create", directory))?;
     }

@@ -1,4 +1,5 @@
-//! What the services have in common on the wire: their names, their errors in JSON, request ids, the time.
+//! What the services have in common on the wire: their names, their errors in JSON, request ids,
+//! the time.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -89,7 +90,13 @@ pub struct Problem {
 impl Problem {
     /// Returns a problem without further members.
     pub fn new(status: u16, kind: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { status, kind: kind.into(), message: message.into(), query_code: None, more: Box::default() }
+        Self {
+            status,
+            kind: kind.into(),
+            message: message.into(),
+            query_code: None,
+            more: Box::default(),
+        }
     }
 
     /// Returns the response that carries it.
@@ -99,8 +106,11 @@ impl Problem {
         body.insert("__type".to_owned(), Value::String(self.kind));
         body.insert("message".to_owned(), Value::String(self.message));
         body.extend(*self.more);
-        let mut response = json_response(self.status, content_type, Value::Object(body).to_string());
-        if let Some(code) = self.query_code.and_then(|code| HeaderValue::try_from(format!("{code};Sender")).ok()) {
+        let mut response =
+            json_response(self.status, content_type, Value::Object(body).to_string());
+        if let Some(code) =
+            self.query_code.and_then(|code| HeaderValue::try_from(format!("{code};Sender")).ok())
+        {
             response.headers_mut().insert("x-amzn-query-error", code);
         }
         response
@@ -108,10 +118,17 @@ impl Problem {
 }
 
 /// Returns a JSON response with a request id.
-pub(super) fn json_response(status: u16, content_type: &'static str, body: String) -> Response<Bytes> {
+pub(super) fn json_response(
+    status: u16,
+    content_type: &'static str,
+    body: String,
+) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from(body));
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    *response.status_mut() =
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     if let Ok(id) = HeaderValue::try_from(random_hex(16)) {
         response.headers_mut().insert("x-amzn-requestid", id);
     }
@@ -121,7 +138,8 @@ pub(super) fn json_response(status: u16, content_type: &'static str, body: Strin
 /// Returns `bytes` random bytes in hexadecimal.
 pub(super) fn random_hex(bytes: usize) -> String {
     let mut buffer = vec![0; bytes];
-    // A failure leaves zeros: the ids made here are names, not secrets, and stores refuse to overwrite.
+    // A failure leaves zeros: the ids made here are names, not secrets, and stores refuse to
+    // overwrite.
     let _ = aws_lc_rs::rand::fill(&mut buffer);
     hex::encode(buffer)
 }

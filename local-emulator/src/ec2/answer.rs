@@ -10,9 +10,13 @@ const NAMESPACE: &str = "http://ec2.amazonaws.com/doc/2016-11-15/";
 
 /// Returns the response with this XML.
 pub(super) fn xml(status: u16, body: String) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::from(format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{body}")));
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/xml;charset=UTF-8"));
+    let mut response =
+        Response::new(Bytes::from(format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{body}")));
+    *response.status_mut() =
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/xml;charset=UTF-8"));
     response
 }
 
@@ -27,7 +31,9 @@ fn element(name: &str, text: &str) -> String {
 
 /// Returns the answer of an action.
 pub(super) fn response(action: &str, inside: &str) -> String {
-    format!("<{action}Response xmlns=\"{NAMESPACE}\"><requestId>local</requestId>{inside}</{action}Response>")
+    format!(
+        "<{action}Response xmlns=\"{NAMESPACE}\"><requestId>local</requestId>{inside}</{action}Response>"
+    )
 }
 
 fn state(name: &str) -> String {
@@ -41,13 +47,15 @@ fn state(name: &str) -> String {
 }
 
 fn tag_set(tags: &BTreeMap<String, String>) -> String {
-    let item =
-        |(key, value): (&String, &String)| format!("<item>{}{}</item>", element("key", key), element("value", value));
+    let item = |(key, value): (&String, &String)| {
+        format!("<item>{}{}</item>", element("key", key), element("value", value))
+    };
     format!("<tagSet>{}</tagSet>", tags.iter().map(item).collect::<String>())
 }
 
 fn instance(record: &Record, account_zone: &str) -> String {
-    let time = jiff::Timestamp::from_millisecond(i64::try_from(record.launched_ms).unwrap_or(0)).unwrap_or_default();
+    let time = jiff::Timestamp::from_millisecond(i64::try_from(record.launched_ms).unwrap_or(0))
+        .unwrap_or_default();
     let mut text = String::from("<item>");
     text += &element("instanceId", &record.id);
     text += &element("imageId", &record.image);
@@ -78,7 +86,10 @@ pub(super) fn instances(records: &[Record], next: Option<&str>) -> String {
     for record in records {
         reservations.entry(&record.reservation).or_default().push(record);
     }
-    let items: String = reservations.values().map(|records| format!("<item>{}</item>", reservation(records))).collect();
+    let items: String = reservations
+        .values()
+        .map(|records| format!("<item>{}</item>", reservation(records)))
+        .collect();
     format!(
         "<reservationSet>{items}</reservationSet>{}",
         next.map(|next| element("nextToken", next)).unwrap_or_default()

@@ -35,7 +35,8 @@ async fn start(ec2: &Ec2, record: Record) -> Result<(), StoreError> {
     let id = record.id.clone();
     let (host, check) = (ec2.inner.host.clone(), ec2.clone());
     let started = tokio::task::spawn_blocking(move || {
-        // Asked while the machine's own lock is held: one that is ending by now must not start again.
+        // Asked while the machine's own lock is held: one that is ending by now must not start
+        // again.
         host.start(&record, || {
             check
                 .store()
@@ -58,7 +59,12 @@ async fn end(ec2: &Ec2, record: Record) -> Result<(), StoreError> {
     let ended = tokio::task::spawn_blocking(move || host.end(&id)).await;
     match ended {
         Ok(Ok(())) => {
-            ec2.store().advance(&record.id, &[State::ShuttingDown], State::Terminated, Some(now_ms()))?;
+            ec2.store().advance(
+                &record.id,
+                &[State::ShuttingDown],
+                State::Terminated,
+                Some(now_ms()),
+            )?;
         }
         Ok(Err(error)) => {
             tracing::error!(instance = record.id, %error, "a machine's files are left behind")

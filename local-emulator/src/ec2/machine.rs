@@ -1,8 +1,10 @@
-//! A machine: an SSH server on a loopback address of its own, in its own view of the file system (bubblewrap).
+//! A machine: an SSH server on a loopback address of its own, in its own view of the file system
+//! (bubblewrap).
 //!
-//! It sees this machine's files read-only and its own `/home`, `/root`, `/tmp`, `/var/tmp`, `/run`, processes and logins. The server leads a
-//! process group and its own process namespace, so its end is the end of everything that was started in it. It outlives a killed
-//! emulator: a note of the process, written before it begins, tells the next emulator which one is still that machine.
+//! It sees this machine's files read-only and its own `/home`, `/root`, `/tmp`, `/var/tmp`, `/run`,
+//! processes and logins. The server leads a process group and its own process namespace, so its end
+//! is the end of everything that was started in it. It outlives a killed emulator: a note of the
+//! process, written before it begins, tells the next emulator which one is still that machine.
 
 use super::parameters::Refusal;
 use super::process::{self, NOTE, living, write_whole};
@@ -22,7 +24,8 @@ use std::time::{Duration, Instant};
 
 /// The first user id of a machine's own logins.
 const FIRST_UID: u32 = 2_000;
-/// Addresses that are tried with one port. A few are enough: whoever holds a port on so many holds it on all.
+/// Addresses that are tried with one port. A few are enough: whoever holds a port on so many holds
+/// it on all.
 const ADDRESSES_MAX: usize = 300;
 /// SSH ports that are tried after the one that was asked for: any user may listen there.
 const OTHER_PORTS: std::ops::Range<u16> = 2_200..2_210;
@@ -30,7 +33,8 @@ const OTHER_PORTS: std::ops::Range<u16> = 2_200..2_210;
 const BOOT_LIMIT: Duration = Duration::from_secs(10);
 /// How long a killed process may take until it is gone.
 const END_LIMIT: Duration = Duration::from_secs(5);
-/// What root keeps inside: enough for sshd and file owners, nothing that reaches the machine around it.
+/// What root keeps inside: enough for sshd and file owners, nothing that reaches the machine around
+/// it.
 const CAPABILITIES: [&str; 9] = [
     "CAP_CHOWN",
     "CAP_DAC_OVERRIDE",
@@ -62,19 +66,24 @@ impl Host {
         Self { directory, closed: Arc::default(), machines: Arc::default() }
     }
 
-    /// Returns an address of 127/8 and a port on it where nobody listens; the place to look from follows from the data directory.
+    /// Returns an address of 127/8 and a port on it where nobody listens; the place to look from
+    /// follows from the data directory.
     ///
-    /// The port is `first` where that can be had. It is another one when a server of this machine holds it on every address, as an
-    /// sshd on `0.0.0.0:22` does, or when it takes rights that this process does not have.
+    /// The port is `first` where that can be had. It is another one when a server of this machine
+    /// holds it on every address, as an sshd on `0.0.0.0:22` does, or when it takes rights that
+    /// this process does not have.
     pub(super) fn free_address(&self, first: u16, taken: &[String]) -> io::Result<SocketAddrV4> {
         let digest = sluice_model::id::digest(&[&self.directory.to_string_lossy()]);
-        let part = |at: usize| digest.get(at..at + 2).and_then(|hex| u8::from_str_radix(hex, 16).ok()).unwrap_or(1);
+        let part = |at: usize| {
+            digest.get(at..at + 2).and_then(|hex| u8::from_str_radix(hex, 16).ok()).unwrap_or(1)
+        };
         // 127.16 to 127.239, away from the addresses that people use.
         let (second, third) = (16 + part(0) % 224, part(2));
         let addresses = || {
             (0..=255_u8)
                 .flat_map(|more| {
-                    (1..=254_u8).map(move |last| Ipv4Addr::new(127, second, third.wrapping_add(more), last))
+                    (1..=254_u8)
+                        .map(move |last| Ipv4Addr::new(127, second, third.wrapping_add(more), last))
                 })
                 .filter(|address| !taken.contains(&address.to_string()))
         };
@@ -96,11 +105,15 @@ impl Host {
         let mut child = machine.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = self.directory.join(&record.id);
         let is_installed = directory.join("ready").exists();
-        if self.closed.load(Ordering::SeqCst) || !wanted() || (is_installed && outlived(&directory, record)) {
+        if self.closed.load(Ordering::SeqCst)
+            || !wanted()
+            || (is_installed && outlived(&directory, record))
+        {
             return Ok(());
         }
         if !is_installed {
-            // Its user data's script, if an earlier emulator died in it: it works on the files that are made anew.
+            // Its user data's script, if an earlier emulator died in it: it works on the files that
+            // are made anew.
             end_processes(&directory, None)?;
             install(&directory, record)?;
         }
@@ -122,7 +135,8 @@ impl Host {
         self.closed.store(true, Ordering::SeqCst);
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
         let left = entries.filter(|entry| entry.path().join(NOTE).exists());
-        let mut ids: BTreeSet<String> = left.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        let mut ids: BTreeSet<String> =
+            left.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         ids.extend(self.machines.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned());
         for id in ids {
             if let Err(error) = self.stop(&id) {
@@ -143,7 +157,8 @@ impl Host {
     }
 
     fn sshd(&self, directory: &Path, record: &Record) -> io::Result<Child> {
-        let log = fs::OpenOptions::new().create(true).append(true).open(directory.join("sshd.log"))?;
+        let log =
+            fs::OpenOptions::new().create(true).append(true).open(directory.join("sshd.log"))?;
         let mut command = self.view(directory, &record.id);
         command.args(["--", "/usr/sbin/sshd", "-D", "-e", "-f", "/run/instance/sshd_config"]);
         let mut child = process::start(&command, directory, Stdio::null(), log)?;
@@ -167,14 +182,30 @@ impl Host {
         let inside = |name: &str| directory.join(name).to_string_lossy().into_owned();
         let mut command = Command::new("bwrap");
         command.args(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]);
-        for (name, at) in [("home", "/home"), ("root", "/root"), ("tmp", "/tmp"), ("var-tmp", "/var/tmp")] {
+        for (name, at) in
+            [("home", "/home"), ("root", "/root"), ("tmp", "/tmp"), ("var-tmp", "/var/tmp")]
+        {
             command.args(["--bind", &inside(name), at]);
         }
-        command.args(["--tmpfs", "/run", "--dir", "/run/sshd", "--ro-bind", &inside("instance"), "/run/instance"]);
+        command.args([
+            "--tmpfs",
+            "/run",
+            "--dir",
+            "/run/sshd",
+            "--ro-bind",
+            &inside("instance"),
+            "/run/instance",
+        ]);
         for name in ["passwd", "group", "shadow"] {
-            command.args(["--ro-bind", &inside(&format!("instance/{name}")), &format!("/etc/{name}")]);
+            command.args([
+                "--ro-bind",
+                &inside(&format!("instance/{name}")),
+                &format!("/etc/{name}"),
+            ]);
         }
-        let hidden = ["/home", "/root", "/tmp", "/var/tmp", "/run"].iter().any(|path| self.directory.starts_with(path));
+        let hidden = ["/home", "/root", "/tmp", "/var/tmp", "/run"]
+            .iter()
+            .any(|path| self.directory.starts_with(path));
         if !hidden {
             // Other machines' keys and files lie there.
             command.args(["--tmpfs", &self.directory.to_string_lossy()]);
@@ -189,7 +220,11 @@ impl Host {
             "/",
             "--clearenv",
         ]);
-        command.args(["--setenv", "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]);
+        command.args([
+            "--setenv",
+            "PATH",
+            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        ]);
         if is_root() {
             command.args(["--cap-drop", "ALL"]);
             for capability in CAPABILITIES {
@@ -200,7 +235,8 @@ impl Host {
     }
 }
 
-/// Makes the machine's files: host keys, logins, configuration. The last one written says that all are there.
+/// Makes the machine's files: host keys, logins, configuration. The last one written says that all
+/// are there.
 fn install(directory: &Path, record: &Record) -> io::Result<()> {
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -228,7 +264,8 @@ fn install(directory: &Path, record: &Record) -> io::Result<()> {
     write_whole(&directory.join("ready"), "")
 }
 
-/// Runs the user data's script as root of the machine. As with cloud-init, its failure does not keep the machine from booting.
+/// Runs the user data's script as root of the machine. As with cloud-init, its failure does not
+/// keep the machine from booting.
 fn run_script(directory: &Path, record: &Record) -> io::Result<()> {
     let parent = directory.parent().unwrap_or(directory);
     let mut command = Host::new(parent.to_owned()).view(directory, &record.id);
@@ -252,7 +289,8 @@ fn run_script(directory: &Path, record: &Record) -> io::Result<()> {
 }
 
 fn host_keys(instance: &Path) -> io::Result<()> {
-    // Under names of this process first: what an earlier emulator, killed meanwhile, still writes must not be in the way.
+    // Under names of this process first: what an earlier emulator, killed meanwhile, still writes
+    // must not be in the way.
     let own = |kind: &str| format!("new_{}_{kind}", std::process::id());
     let make = |kind: &str| {
         let file = instance.join(own(kind));
@@ -268,7 +306,9 @@ fn host_keys(instance: &Path) -> io::Result<()> {
     let kinds = ["ed25519", "ecdsa", "rsa"];
     for child in kinds.map(make) {
         if !child?.wait()?.success() {
-            return Err(io::Error::other("ssh-keygen made no host key; is openssh-client installed?"));
+            return Err(io::Error::other(
+                "ssh-keygen made no host key; is openssh-client installed?",
+            ));
         }
     }
     for kind in kinds {
@@ -283,23 +323,30 @@ fn host_keys(instance: &Path) -> io::Result<()> {
 /// Writes password files with the machine's logins, and their homes.
 fn logins(directory: &Path, setup: &Setup) -> io::Result<()> {
     let instance = directory.join("instance");
-    // Whoever is not root cannot become it: there `root` is one more name of the emulator's own user.
-    let names: Vec<&String> = setup.keys.keys().filter(|name| *name != "root" || !is_root()).collect();
+    // Whoever is not root cannot become it: there `root` is one more name of the emulator's own
+    // user.
+    let names: Vec<&String> =
+        setup.keys.keys().filter(|name| *name != "root" || !is_root()).collect();
     let keep = |file: &str| -> io::Result<String> {
         let text = fs::read_to_string(file)?;
-        let known = |line: &&str| !names.iter().any(|name| line.split(':').next() == Some(name.as_str()));
+        let known =
+            |line: &&str| !names.iter().any(|name| line.split(':').next() == Some(name.as_str()));
         Ok(text.lines().filter(known).fold(String::new(), |all, line| all + line + "\n"))
     };
     let (mut passwd, mut group) = (keep("/etc/passwd")?, keep("/etc/group")?);
     if !is_root() {
-        // sshd gives terminals to this group, which only root can do; without the group it leaves them as they are.
-        group =
-            group.lines().filter(|line| !line.starts_with("tty:")).fold(String::new(), |all, line| all + line + "\n");
+        // sshd gives terminals to this group, which only root can do; without the group it leaves
+        // them as they are.
+        group = group
+            .lines()
+            .filter(|line| !line.starts_with("tty:"))
+            .fold(String::new(), |all, line| all + line + "\n");
     }
     let mut shadow = String::from("root:*:1::::::\n");
     for (number, name) in names.iter().enumerate() {
         // Without root's powers there is one user id for all: the emulator's own.
-        let uid = if is_root() { FIRST_UID + number as u32 } else { rustix::process::getuid().as_raw() };
+        let uid =
+            if is_root() { FIRST_UID + number as u32 } else { rustix::process::getuid().as_raw() };
         let at = if *name == "root" { "root".to_owned() } else { format!("home/{name}") };
         let home = directory.join(&at);
         fs::create_dir_all(&home)?;
@@ -331,12 +378,14 @@ fn sshd_config(record: &Record) -> String {
     )
 }
 
-/// Ends the machine's processes: those of `started`, or those that are noted. While they are still there, their note stays too.
+/// Ends the machine's processes: those of `started`, or those that are noted. While they are still
+/// there, their note stays too.
 fn end_processes(directory: &Path, started: Option<Child>) -> io::Result<()> {
     // A child that nobody has waited for keeps its number, whatever became of its note.
     let leader = started.as_ref().map(Child::id).or_else(|| living(directory));
     if let Some(pid) = leader.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
-        // The whole group: the wrapper outside, and inside the first process of the namespace, with which all others end.
+        // The whole group: the wrapper outside, and inside the first process of the namespace, with
+        // which all others end.
         let _ = kill_process_group(pid, Signal::KILL);
     }
     match started {
@@ -344,14 +393,16 @@ fn end_processes(directory: &Path, started: Option<Child>) -> io::Result<()> {
         None => wait_until(END_LIMIT, || living(directory).is_none()),
     }
     if let Some(pid) = living(directory) {
-        return Err(io::Error::other(format!("process {pid} was killed and is still there after {END_LIMIT:?}")));
+        return Err(io::Error::other(format!(
+            "process {pid} was killed and is still there after {END_LIMIT:?}"
+        )));
     }
     let _ = fs::remove_file(directory.join(NOTE));
     Ok(())
 }
 
-/// Returns whether an earlier emulator's process is this machine. One that was not let go before that emulator died ends by itself, so
-/// that it counts only once it answers, or lives on.
+/// Returns whether an earlier emulator's process is this machine. One that was not let go before
+/// that emulator died ends by itself, so that it counts only once it answers, or lives on.
 fn outlived(directory: &Path, record: &Record) -> bool {
     wait_until(BOOT_LIMIT, || living(directory).is_none() || answers(record));
     living(directory).is_some()

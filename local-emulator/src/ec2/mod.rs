@@ -1,7 +1,9 @@
-//! EC2 on one machine: the Query calls that launch, list and terminate machines, each machine an SSH server of its own.
+//! EC2 on one machine: the Query calls that launch, list and terminate machines, each machine an
+//! SSH server of its own.
 //!
-//! A call is answered from one SQLite file, so nothing acknowledged is lost when the process is killed; what runs follows the file:
-//! [`machine`] starts and ends the servers, and takes back those that outlived a killed emulator.
+//! A call is answered from one SQLite file, so nothing acknowledged is lost when the process is
+//! killed; what runs follows the file: [`machine`] starts and ends the servers, and takes back
+//! those that outlived a killed emulator.
 
 mod answer;
 mod boot;
@@ -39,7 +41,8 @@ pub struct Options {
     pub subnets: BTreeMap<String, String>,
     /// Machines that may exist at once.
     pub instance_limit: u32,
-    /// The machines' SSH port on addresses of their own, if it can be had; another than 22 is told by the tag `sluice:ssh-port`.
+    /// The machines' SSH port on addresses of their own, if it can be had; another than 22 is told
+    /// by the tag `sluice:ssh-port`.
     pub ssh_port: u16,
 }
 
@@ -130,7 +133,14 @@ impl Ec2 {
     pub fn open(options: Options) -> Result<Self, StoreError> {
         let store = Store::open(&options.directory)?;
         let host = Host::new(options.directory.clone());
-        let ec2 = Self { inner: Arc::new(Inner { options, store: Mutex::new(store), host, faults: Mutex::default() }) };
+        let ec2 = Self {
+            inner: Arc::new(Inner {
+                options,
+                store: Mutex::new(store),
+                host,
+                faults: Mutex::default(),
+            }),
+        };
         for record in ec2.store().all()? {
             boot::resume(&ec2, record);
         }
@@ -174,8 +184,9 @@ impl Ec2 {
     }
 }
 
-/// Ends the servers that a killed emulator left in its [directory](Options::directory), each by the note of its process, and waits until
-/// they are gone. Files and the record of machines stay: an emulator that is started there brings the machines back.
+/// Ends the servers that a killed emulator left in its [directory](Options::directory), each by the
+/// note of its process, and waits until they are gone. Files and the record of machines stay: an
+/// emulator that is started there brings the machines back.
 pub fn end_left(directory: &Path) {
     Host::new(directory.to_owned()).end_all();
 }
@@ -190,7 +201,9 @@ impl Extra for Ec2 {
             let _inside = runtime.enter();
             ec2.answer(&caller, &request)
         });
-        let answer = done.await.unwrap_or_else(|_| Err(Refusal::new(500, "InternalError", "the call broke off")));
+        let answer = done
+            .await
+            .unwrap_or_else(|_| Err(Refusal::new(500, "InternalError", "the call broke off")));
         match answer {
             Ok(body) => answer::xml(200, body),
             Err(refusal) => refusal.into_response(),
@@ -198,7 +211,9 @@ impl Extra for Ec2 {
     }
 
     fn operation(&self, request: &Request<Bytes>) -> String {
-        Parameters::read(request).map(|parameters| parameters.action().to_owned()).unwrap_or_default()
+        Parameters::read(request)
+            .map(|parameters| parameters.action().to_owned())
+            .unwrap_or_default()
     }
 }
 
@@ -220,5 +235,7 @@ const SHOWN_AFTER_END: Duration = Duration::from_secs(3_600);
 
 /// Returns whether a machine that ended then is not listed any more.
 fn is_forgotten(ended_ms: Option<u64>) -> bool {
-    ended_ms.is_some_and(|ended| u128::from(now_ms().saturating_sub(ended)) > SHOWN_AFTER_END.as_millis())
+    ended_ms.is_some_and(|ended| {
+        u128::from(now_ms().saturating_sub(ended)) > SHOWN_AFTER_END.as_millis()
+    })
 }

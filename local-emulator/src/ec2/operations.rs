@@ -29,7 +29,8 @@ fn check_with_tags(
 ) -> Result<(), Refusal> {
     let keys: Vec<(String, &str)> =
         tags.iter().map(|(key, value)| (format!("{prefix}/{key}"), value.as_str())).collect();
-    let values: Vec<(&str, &str)> = keys.iter().map(|(key, value)| (key.as_str(), *value)).collect();
+    let values: Vec<(&str, &str)> =
+        keys.iter().map(|(key, value)| (key.as_str(), *value)).collect();
     Ok(caller.check_with(action, arn, &values)?)
 }
 
@@ -41,7 +42,8 @@ pub(super) fn run(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> Result
     let mut store = ec2.store();
     let all = store.all()?;
     if let Some(token) = &wish.token {
-        let same: Vec<&Record> = all.iter().filter(|record| record.token.as_ref() == Some(token)).collect();
+        let same: Vec<&Record> =
+            all.iter().filter(|record| record.token.as_ref() == Some(token)).collect();
         if let Some(first) = same.first() {
             return match first.fingerprint == wish.fingerprint {
                 true => Ok(answer::response("RunInstances", &answer::reservation(&same))),
@@ -71,8 +73,11 @@ pub(super) fn run(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> Result
         ));
     }
     let mut records = Vec::new();
-    let mut taken: Vec<String> =
-        all.iter().filter(|record| record.state.exists()).map(|record| record.address.clone()).collect();
+    let mut taken: Vec<String> = all
+        .iter()
+        .filter(|record| record.state.exists())
+        .map(|record| record.address.clone())
+        .collect();
     let reservation = format!("r-{}", machine::random_hex(8)?);
     for _ in 0..wish.max.min(free) {
         let record = wish.record(ec2, &reservation, boot, &taken)?;
@@ -106,15 +111,25 @@ impl Wish {
         let count = |name: &str| -> Result<usize, Refusal> {
             parameters.need(name)?;
             let number = parameters.number(name)?.filter(|number| (1..=1_000).contains(number));
-            number.map(|number| number as usize).ok_or_else(|| invalid(format!("{name} must be from 1 to 1000")))
+            number
+                .map(|number| number as usize)
+                .ok_or_else(|| invalid(format!("{name} must be from 1 to 1000")))
         };
         let (min, max) = (count("MinCount")?, count("MaxCount")?);
         if min > max {
-            return Err(Refusal::new(400, "InvalidParameterCombination", "MinCount must not be more than MaxCount"));
+            return Err(Refusal::new(
+                400,
+                "InvalidParameterCombination",
+                "MinCount must not be more than MaxCount",
+            ));
         }
         let image = parameters.need("ImageId")?;
         let Some(known) = options.images.iter().find(|known| known.id == image) else {
-            return Err(Refusal::new(400, "InvalidAMIID.NotFound", format!("The image id '[{image}]' does not exist")));
+            return Err(Refusal::new(
+                400,
+                "InvalidAMIID.NotFound",
+                format!("The image id '[{image}]' does not exist"),
+            ));
         };
         let token = parameters.get("ClientToken").map(str::to_owned);
         if token.as_ref().is_some_and(|token| token.len() > 64 || !token.is_ascii()) {
@@ -122,14 +137,20 @@ impl Wish {
         }
         let kind = parameters.get("InstanceType").unwrap_or("m1.small");
         if !kind.contains('.')
-            || !kind.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c))
+            || !kind
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c))
         {
             return Err(invalid(format!("Invalid value '{kind}' for InstanceType.")));
         }
         let encoded = parameters.get("UserData").unwrap_or_default();
         let user_data = STANDARD.decode(encoded).ok().filter(|data| data.len() <= USER_DATA_MAX);
         let malformed = || {
-            Refusal::new(400, "InvalidUserData.Malformed", "Invalid BASE64 encoding of user data, or more than 16 KB")
+            Refusal::new(
+                400,
+                "InvalidUserData.Malformed",
+                "Invalid BASE64 encoding of user data, or more than 16 KB",
+            )
         };
         let tags = match parameters.get("TagSpecification.1.ResourceType") {
             Some("instance") => parameters.tags("TagSpecification.1.Tag"),
@@ -149,14 +170,23 @@ impl Wish {
         })
     }
 
-    fn record(&self, ec2: &Ec2, reservation: &str, boot: Boot, taken: &[String]) -> Result<Record, Refusal> {
+    fn record(
+        &self,
+        ec2: &Ec2,
+        reservation: &str,
+        boot: Boot,
+        taken: &[String],
+    ) -> Result<Record, Refusal> {
         let options = &ec2.inner.options;
         let found = ec2.inner.host.free_address(options.ssh_port, taken);
         let address = found.map_err(|error| {
             Refusal::new(
                 500,
                 "InsufficientFreeAddressesInSubnet",
-                format!("no address of 127/8 has a free SSH port, {} or another: {error}", options.ssh_port),
+                format!(
+                    "no address of 127/8 has a free SSH port, {} or another: {error}",
+                    options.ssh_port
+                ),
             )
         })?;
         let mut tags = self.tags.clone();
@@ -188,8 +218,13 @@ fn zone(ec2: &Ec2, parameters: &Parameters) -> Result<String, Refusal> {
     let options = &ec2.inner.options;
     let first = options.zones.first().cloned().unwrap_or_default();
     if let Some(subnet) = parameters.get("SubnetId") {
-        let missing =
-            || Refusal::new(400, "InvalidSubnetID.NotFound", format!("The subnet ID '{subnet}' does not exist"));
+        let missing = || {
+            Refusal::new(
+                400,
+                "InvalidSubnetID.NotFound",
+                format!("The subnet ID '{subnet}' does not exist"),
+            )
+        };
         return match options.subnets.get(subnet) {
             Some(zone) => Ok(zone.clone()),
             None if options.subnets.is_empty() => Ok(first),
@@ -204,7 +239,11 @@ fn zone(ec2: &Ec2, parameters: &Parameters) -> Result<String, Refusal> {
 }
 
 /// Lists machines, a page at a time in the order of launches.
-pub(super) fn describe(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> Result<String, Refusal> {
+pub(super) fn describe(
+    ec2: &Ec2,
+    caller: &Caller,
+    parameters: &Parameters,
+) -> Result<String, Refusal> {
     caller.check("ec2:DescribeInstances", "*")?;
     let ids = parameters.list("InstanceId");
     let page = parameters.number("MaxResults")?;
@@ -227,13 +266,22 @@ pub(super) fn describe(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> R
     if let Some(id) = ids.iter().find(|id| !records.iter().any(|record| record.id == **id)) {
         return Err(missing(id));
     }
-    records.retain(|record| record.number > after && (ids.is_empty() || ids.contains(&record.id.as_str())));
+    records.retain(|record| {
+        record.number > after && (ids.is_empty() || ids.contains(&record.id.as_str()))
+    });
     for number in 1..=200 {
         let Some(name) = parameters.get(&format!("Filter.{number}.Name")) else {
             break;
         };
         let values = parameters.list(&format!("Filter.{number}.Value"));
-        let known = ["instance-state-name", "instance-id", "image-id", "client-token", "availability-zone", "tag-key"];
+        let known = [
+            "instance-state-name",
+            "instance-id",
+            "image-id",
+            "client-token",
+            "availability-zone",
+            "tag-key",
+        ];
         if !known.contains(&name) && !name.starts_with("tag:") {
             return Err(invalid(format!("The filter '{name}' is invalid")));
         }
@@ -262,7 +310,8 @@ fn matches(record: &Record, name: &str, values: &[&str]) -> bool {
 
 /// Returns whether `text` matches a pattern with `*` and `?`.
 fn glob(pattern: &str, text: &str) -> bool {
-    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (pattern, text): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), text.chars().collect());
     let (mut at, mut seen, mut star) = (0, 0, None);
     while seen < text.len() {
         match pattern.get(at) {
@@ -288,11 +337,19 @@ fn glob(pattern: &str, text: &str) -> bool {
 }
 
 fn missing(id: &str) -> Refusal {
-    Refusal::new(400, "InvalidInstanceID.NotFound", format!("The instance ID '{id}' does not exist"))
+    Refusal::new(
+        400,
+        "InvalidInstanceID.NotFound",
+        format!("The instance ID '{id}' does not exist"),
+    )
 }
 
 /// Begins the end of machines; one that is missing refuses the whole call.
-pub(super) fn terminate(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> Result<String, Refusal> {
+pub(super) fn terminate(
+    ec2: &Ec2,
+    caller: &Caller,
+    parameters: &Parameters,
+) -> Result<String, Refusal> {
     let ids = parameters.list("InstanceId");
     if ids.is_empty() {
         parameters.need("InstanceId.1")?;
@@ -305,13 +362,21 @@ pub(super) fn terminate(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> 
     {
         let store = ec2.store();
         for id in &ids {
-            let record = store.find(id)?.filter(|record| !is_forgotten(record.ended_ms)).ok_or_else(|| missing(id))?;
+            let record = store
+                .find(id)?
+                .filter(|record| !is_forgotten(record.ended_ms))
+                .ok_or_else(|| missing(id))?;
             let after = if record.state.exists() { State::ShuttingDown } else { State::Terminated };
             changes.push((record.id.clone(), record.state.as_str(), after.as_str()));
             ending.push(record);
         }
         for record in &ending {
-            store.advance(&record.id, &[State::Pending, State::Running], State::ShuttingDown, None)?;
+            store.advance(
+                &record.id,
+                &[State::Pending, State::Running],
+                State::ShuttingDown,
+                None,
+            )?;
         }
     }
     for mut record in ending.into_iter().filter(|record| record.state.exists()) {
@@ -322,19 +387,28 @@ pub(super) fn terminate(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> 
 }
 
 /// Lists images.
-pub(super) fn images(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> Result<String, Refusal> {
+pub(super) fn images(
+    ec2: &Ec2,
+    caller: &Caller,
+    parameters: &Parameters,
+) -> Result<String, Refusal> {
     caller.check("ec2:DescribeImages", "*")?;
     let options = &ec2.inner.options;
     let (ids, owners) = (parameters.list("ImageId"), parameters.list("Owner"));
     if let Some(id) = ids.iter().find(|id| !options.images.iter().any(|image| image.id == **id)) {
-        return Err(Refusal::new(400, "InvalidAMIID.NotFound", format!("The image id '[{id}]' does not exist")));
+        return Err(Refusal::new(
+            400,
+            "InvalidAMIID.NotFound",
+            format!("The image id '[{id}]' does not exist"),
+        ));
     }
     let names = match parameters.get("Filter.1.Name") {
         None => Vec::new(),
         Some("name") => parameters.list("Filter.1.Value"),
         Some(other) => return Err(invalid(format!("The filter '{other}' is invalid"))),
     };
-    let owned = owners.is_empty() || owners.iter().any(|owner| *owner == "self" || *owner == options.account.id);
+    let owned = owners.is_empty()
+        || owners.iter().any(|owner| *owner == "self" || *owner == options.account.id);
     let wanted = |image: &&Image| {
         owned
             && (ids.is_empty() || ids.contains(&image.id.as_str()))
@@ -345,10 +419,18 @@ pub(super) fn images(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> Res
 }
 
 /// Adds tags to machines.
-pub(super) fn create_tags(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> Result<String, Refusal> {
+pub(super) fn create_tags(
+    ec2: &Ec2,
+    caller: &Caller,
+    parameters: &Parameters,
+) -> Result<String, Refusal> {
     let (ids, tags) = (parameters.list("ResourceId"), parameters.tags("Tag"));
     if ids.is_empty() || tags.is_empty() {
-        return Err(Refusal::new(400, "MissingParameter", "The request must contain resources and tags"));
+        return Err(Refusal::new(
+            400,
+            "MissingParameter",
+            "The request must contain resources and tags",
+        ));
     }
     for id in &ids {
         let tags = ec2.store().find(id)?.map(|record| record.tags).unwrap_or_default();
@@ -373,7 +455,12 @@ mod tests {
     /// L2.6
     #[test]
     fn patterns_match_as_in_a_shell() {
-        assert!(glob("debian-*", "debian-12") && glob("*1?", "debian-12") && glob("", "") && glob("a*b*c", "aXbYbc"));
+        assert!(
+            glob("debian-*", "debian-12")
+                && glob("*1?", "debian-12")
+                && glob("", "")
+                && glob("a*b*c", "aXbYbc")
+        );
         assert!(!glob("debian", "debian-12") && !glob("?", "") && !glob("a*b", "abc"));
     }
 }

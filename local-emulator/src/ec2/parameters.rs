@@ -37,10 +37,15 @@ impl Parameters {
             Method::GET => request.uri().query().unwrap_or_default().as_bytes(),
             _ => request.body(),
         };
-        let all: BTreeMap<String, String> = url::form_urlencoded::parse(text).into_owned().collect();
+        let all: BTreeMap<String, String> =
+            url::form_urlencoded::parse(text).into_owned().collect();
         match all.get("Version").map(String::as_str) {
             Some("2016-11-15") => Ok(Self(all)),
-            _ => Err(Refusal::new(400, "InvalidParameterValue", "the version of the API must be 2016-11-15")),
+            _ => Err(Refusal::new(
+                400,
+                "InvalidParameterValue",
+                "the version of the API must be 2016-11-15",
+            )),
         }
     }
 
@@ -54,14 +59,24 @@ impl Parameters {
 
     pub(super) fn need(&self, name: &str) -> Result<&str, Refusal> {
         self.get(name).ok_or_else(|| {
-            Refusal::new(400, "MissingParameter", format!("The request must contain the parameter {name}"))
+            Refusal::new(
+                400,
+                "MissingParameter",
+                format!("The request must contain the parameter {name}"),
+            )
         })
     }
 
     /// Returns a number, when it is named.
     pub(super) fn number(&self, name: &str) -> Result<Option<u32>, Refusal> {
         let parse = |text: &str| {
-            let wrong = || Refusal::new(400, "InvalidParameterValue", format!("{name} must be a number, not {text}"));
+            let wrong = || {
+                Refusal::new(
+                    400,
+                    "InvalidParameterValue",
+                    format!("{name} must be a number, not {text}"),
+                )
+            };
             text.parse().map_err(|_| wrong())
         };
         self.get(name).map(parse).transpose()
@@ -69,14 +84,18 @@ impl Parameters {
 
     /// Returns `name.1`, `name.2` and so on, up to the first gap.
     pub(super) fn list(&self, name: &str) -> Vec<&str> {
-        (1..).map_while(|number| self.0.get(&format!("{name}.{number}"))).map(String::as_str).collect()
+        (1..)
+            .map_while(|number| self.0.get(&format!("{name}.{number}")))
+            .map(String::as_str)
+            .collect()
     }
 
     /// Returns `prefix.1.Key` and `prefix.1.Value` and so on.
     pub(super) fn tags(&self, prefix: &str) -> BTreeMap<String, String> {
         let pair = |number: u32| {
             let key = self.0.get(&format!("{prefix}.{number}.Key"))?;
-            let value = self.0.get(&format!("{prefix}.{number}.Value")).cloned().unwrap_or_default();
+            let value =
+                self.0.get(&format!("{prefix}.{number}.Value")).cloned().unwrap_or_default();
             Some((key.clone(), value))
         };
         (1..).map_while(pair).collect()
@@ -84,7 +103,8 @@ impl Parameters {
 
     /// Returns what tells two calls with one token apart.
     pub(super) fn fingerprint(&self) -> String {
-        let text: Vec<String> = self.0.iter().flat_map(|(name, value)| [name.clone(), value.clone()]).collect();
+        let text: Vec<String> =
+            self.0.iter().flat_map(|(name, value)| [name.clone(), value.clone()]).collect();
         sluice_model::id::digest(&text.iter().map(String::as_str).collect::<Vec<_>>())
     }
 }

@@ -1,8 +1,9 @@
-//! The first process of a machine's server, or of its user data's script: it does nothing before it is noted in the machine's directory,
-//! so that whoever comes next finds it.
+//! The first process of a machine's server, or of its user data's script: it does nothing before it
+//! is noted in the machine's directory, so that whoever comes next finds it.
 //!
-//! It leads a process group of its own, and no signal to the emulator's reaches it. Were it to begin before it is noted, an emulator
-//! that is killed in between would leave a machine that nobody knows: whoever ends what is left goes by the notes.
+//! It leads a process group of its own, and no signal to the emulator's reaches it. Were it to
+//! begin before it is noted, an emulator that is killed in between would leave a machine that
+//! nobody knows: whoever ends what is left goes by the notes.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -13,13 +14,14 @@ use std::process::{Child, Command, Stdio};
 /// The file that says which process it is: number and start time.
 pub(super) const NOTE: &str = "pid";
 
-/// Becomes the program that follows it once a line comes on standard input. When whoever holds the other end dies, none comes, and it
-/// ends. It stays the same process, with the same start time.
+/// Becomes the program that follows it once a line comes on standard input. When whoever holds the
+/// other end dies, none comes, and it ends. It stays the same process, with the same start time.
 const ONCE_NOTED: &str = "read -r noted && exec \"$@\" </dev/null";
 
 /// Starts a program as the first process of the machine in this directory.
 ///
-/// On an error nothing of it is left. Its environment and directory are the emulator's own, whatever `program` says of them.
+/// On an error nothing of it is left. Its environment and directory are the emulator's own,
+/// whatever `program` says of them.
 pub(super) fn start(
     program: &Command,
     directory: &Path,
@@ -39,7 +41,11 @@ pub(super) fn start(
 }
 
 /// Starts the process, which waits.
-fn held_back(program: &Command, output: impl Into<Stdio>, complaints: impl Into<Stdio>) -> io::Result<Child> {
+fn held_back(
+    program: &Command,
+    output: impl Into<Stdio>,
+    complaints: impl Into<Stdio>,
+) -> io::Result<Child> {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", ONCE_NOTED, "sh"]).arg(program.get_program()).args(program.get_args());
     command.stdin(Stdio::piped()).stdout(output).stderr(complaints).process_group(0).spawn()
@@ -48,14 +54,16 @@ fn held_back(program: &Command, output: impl Into<Stdio>, complaints: impl Into<
 /// Notes which process it is.
 fn note(child: &Child, directory: &Path) -> io::Result<()> {
     let pid = child.id();
-    let time = start_time(pid).ok_or_else(|| io::Error::other("the machine's process ended before it began"))?;
+    let time = start_time(pid)
+        .ok_or_else(|| io::Error::other("the machine's process ended before it began"))?;
     write_whole(&directory.join(NOTE), &format!("{pid} {time}"))
 }
 
 /// Lets the process begin.
 fn let_go(child: &mut Child) -> io::Result<()> {
     let told = child.stdin.take();
-    let mut told = told.ok_or_else(|| io::Error::other("the machine's process cannot be told to begin"))?;
+    let mut told =
+        told.ok_or_else(|| io::Error::other("the machine's process cannot be told to begin"))?;
     told.write_all(b"noted\n")
 }
 
@@ -67,7 +75,8 @@ pub(super) fn living(directory: &Path) -> Option<u32> {
     (start_time(pid)? == started).then_some(pid)
 }
 
-/// Returns when a process started, in ticks since boot; `None` for one that is gone or waits to be buried.
+/// Returns when a process started, in ticks since boot; `None` for one that is gone or waits to be
+/// buried.
 fn start_time(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // After the command's name, which may hold anything: state first, start time twentieth.
@@ -127,21 +136,27 @@ mod tests {
         assert!(!at.join(MARK).exists());
     }
 
-    /// Not a test of its own: the emulator that the next one starts. It dies while a process of its waits to begin.
+    /// Not a test of its own: the emulator that the next one starts. It dies while a process of its
+    /// waits to begin.
     #[test]
     #[ignore = "run as a child process by the test that looks at what it leaves"]
-    #[expect(clippy::zombie_processes, reason = "whoever starts it is killed, which is what is looked at")]
+    #[expect(
+        clippy::zombie_processes,
+        reason = "whoever starts it is killed, which is what is looked at"
+    )]
     fn dies_before_its_process_begins() {
         let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else {
             return;
         };
         let child = held_back(&marks(&directory), Stdio::null(), Stdio::null()).unwrap();
-        // So that the test knows the process; to the process it is the same when there is no note yet.
+        // So that the test knows the process; to the process it is the same when there is no note
+        // yet.
         note(&child, &directory).unwrap();
         kill_process(getpid(), Signal::KILL).unwrap();
     }
 
-    /// C4: the process of a machine whose emulator was killed before it was noted ran on, and nobody knew of it.
+    /// C4: the process of a machine whose emulator was killed before it was noted ran on, and
+    /// nobody knew of it.
     #[test]
     fn a_process_ends_when_its_emulator_is_killed_before_it_begins() {
         let directory = tempfile::tempdir().unwrap();

@@ -85,7 +85,11 @@ impl Store {
             connection.execute_batch(TABLE)?;
             Ok(connection)
         };
-        let connection = open().map_err(|source| StoreError::Sqlite { attempt: "open", path: path.clone(), source })?;
+        let connection = open().map_err(|source| StoreError::Sqlite {
+            attempt: "open",
+            path: path.clone(),
+            source,
+        })?;
         Ok(Self { path, connection })
     }
 
@@ -97,7 +101,8 @@ impl Store {
     /// Returns every machine in the order of launches.
     pub(super) fn all(&self) -> Result<Vec<Record>, StoreError> {
         let read = || -> rusqlite::Result<Vec<Record>> {
-            let mut statement = self.connection.prepare_cached("select * from machine order by number")?;
+            let mut statement =
+                self.connection.prepare_cached("select * from machine order by number")?;
             statement.query_map([], record)?.collect()
         };
         read().map_err(self.error("read the machines"))
@@ -146,7 +151,8 @@ impl Store {
         let ended = ended_ms.map(|at| i64::try_from(at).unwrap_or(i64::MAX));
         for from in from {
             let sql = "update machine set state = ?3, ended_ms = ?4 where id = ?1 and state = ?2";
-            let changed = self.connection.execute(sql, params![id, from.as_str(), to.as_str(), ended]);
+            let changed =
+                self.connection.execute(sql, params![id, from.as_str(), to.as_str(), ended]);
             if changed.map_err(self.error("write a machine's state"))? > 0 {
                 return Ok(true);
             }
@@ -155,9 +161,15 @@ impl Store {
     }
 
     /// Replaces a machine's tags.
-    pub(super) fn set_tags(&self, id: &str, tags: &BTreeMap<String, String>) -> Result<(), StoreError> {
+    pub(super) fn set_tags(
+        &self,
+        id: &str,
+        tags: &BTreeMap<String, String>,
+    ) -> Result<(), StoreError> {
         let tags = serde_json::to_string(tags).unwrap_or_default();
-        let done = self.connection.execute("update machine set tags = ?2 where id = ?1", params![id, tags]);
+        let done = self
+            .connection
+            .execute("update machine set tags = ?2 where id = ?1", params![id, tags]);
         done.map(drop).map_err(self.error("write a machine's tags"))
     }
 }

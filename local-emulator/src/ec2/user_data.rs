@@ -15,9 +15,11 @@ pub(super) struct Setup {
 /// The login of images that name none, beside root.
 const DEFAULT_LOGIN: &str = "zuul";
 
-/// Reads user data: `#!` is a script; `#cloud-config` names `ssh_authorized_keys` and `users`. Anything else does nothing.
+/// Reads user data: `#!` is a script; `#cloud-config` names `ssh_authorized_keys` and `users`.
+/// Anything else does nothing.
 pub(super) fn read(user_data: &[u8]) -> Setup {
-    let mut setup = Setup { keys: BTreeMap::from([(DEFAULT_LOGIN.to_owned(), Vec::new())]), script: None };
+    let mut setup =
+        Setup { keys: BTreeMap::from([(DEFAULT_LOGIN.to_owned(), Vec::new())]), script: None };
     if user_data.starts_with(b"#!") {
         setup.script = Some(user_data.to_vec());
     }
@@ -63,7 +65,10 @@ mod tests {
     fn logins_and_keys_are_read_and_strange_names_are_not() {
         let setup = read(b"#cloud-config\nssh_authorized_keys: [all]\nusers:\n- name: ci\n  ssh_authorized_keys: [one, two]\n- name: ../x\n- default\n");
         assert_eq!(setup.keys["ci"], ["one", "two"]);
-        assert_eq!((setup.keys["root"].len(), setup.keys["zuul"].len(), setup.keys.len()), (1, 1, 3));
+        assert_eq!(
+            (setup.keys["root"].len(), setup.keys["zuul"].len(), setup.keys.len()),
+            (1, 1, 3)
+        );
         assert!(read(b"#!/bin/sh\ntrue\n").script.is_some());
         assert!(read(b"nonsense").keys["zuul"].is_empty());
     }

@@ -21,9 +21,11 @@ struct Answer {
     is_base64_encoded: bool,
 }
 
-/// Returns the response that an answer describes. JSON without a `statusCode` is itself the body of a 200.
+/// Returns the response that an answer describes. JSON without a `statusCode` is itself the body of
+/// a 200.
 pub(super) fn response(bytes: &[u8]) -> Result<Response<Body>, String> {
-    let value: Value = serde_json::from_slice(bytes).map_err(|error| format!("it is no JSON: {error}"))?;
+    let value: Value =
+        serde_json::from_slice(bytes).map_err(|error| format!("it is no JSON: {error}"))?;
     if value.get("statusCode").is_none() {
         let mut response = Response::new(Body::from(value.to_string()));
         response.headers_mut().insert("content-type", HeaderValue::from_static("application/json"));
@@ -36,8 +38,8 @@ pub(super) fn response(bytes: &[u8]) -> Result<Response<Body>, String> {
     } else {
         body.into_bytes()
     };
-    let status =
-        StatusCode::from_u16(answer.status_code).map_err(|_| format!("{} is no status", answer.status_code))?;
+    let status = StatusCode::from_u16(answer.status_code)
+        .map_err(|_| format!("{} is no status", answer.status_code))?;
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     for (name, value) in answer.headers.into_iter().flatten() {
@@ -46,11 +48,13 @@ pub(super) fn response(bytes: &[u8]) -> Result<Response<Body>, String> {
             other => other.to_string(),
         };
         let parsed = HeaderName::try_from(&name).ok().zip(HeaderValue::try_from(&value).ok());
-        let (header, value) = parsed.ok_or_else(|| format!("its header {name} cannot be written"))?;
+        let (header, value) =
+            parsed.ok_or_else(|| format!("its header {name} cannot be written"))?;
         response.headers_mut().append(header, value);
     }
     for cookie in answer.cookies.into_iter().flatten() {
-        let cookie = HeaderValue::try_from(&cookie).map_err(|_| "a cookie cannot be written".to_owned())?;
+        let cookie =
+            HeaderValue::try_from(&cookie).map_err(|_| "a cookie cannot be written".to_owned())?;
         response.headers_mut().append("set-cookie", cookie);
     }
     Ok(response)

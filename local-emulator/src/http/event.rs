@@ -86,11 +86,13 @@ pub(super) fn of_request(front: &Front, found: &Found<'_>, parts: &Parts, body: 
     Bytes::from(event.to_string())
 }
 
-/// Returns the body as it is where its type is one that the front takes for text; everything else goes as base64.
+/// Returns the body as it is where its type is one that the front takes for text; everything else
+/// goes as base64.
 fn plain_text<'b>(headers: &HeaderMap, body: &'b Bytes) -> Option<&'b str> {
     let kind = text(headers, CONTENT_TYPE.as_str()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let textual = matches!(kind.as_str(), "application/json" | "application/javascript" | "application/xml");
+    let textual =
+        matches!(kind.as_str(), "application/json" | "application/javascript" | "application/xml");
     if textual || kind.starts_with("text/") { std::str::from_utf8(body).ok() } else { None }
 }
 
@@ -102,8 +104,11 @@ fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 fn headers(headers: &HeaderMap) -> Map<String, Value> {
     let mut joined = Map::new();
     for name in headers.keys().filter(|name| **name != COOKIE) {
-        let values: Vec<_> =
-            headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect();
+        let values: Vec<_> = headers
+            .get_all(name)
+            .iter()
+            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+            .collect();
         joined.insert(name.as_str().to_owned(), Value::String(values.join(",")));
     }
     joined

@@ -1,7 +1,8 @@
 //! By which names this machine answers.
 //!
-//! Whoever owns a name may have it lead to 127.0.0.1 once a browser has a page of his open (DNS rebinding), so only names are answered
-//! that no stranger owns ([`HostName`]), and those that were told at the start.
+//! Whoever owns a name may have it lead to 127.0.0.1 once a browser has a page of his open (DNS
+//! rebinding), so only names are answered that no stranger owns ([`HostName`]), and those that were
+//! told at the start.
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -29,7 +30,8 @@ impl HostNames {
         self
     }
 
-    /// Adds a function that answers by any name: whatever is sent to it proves by a signature where it comes from.
+    /// Adds a function that answers by any name: whatever is sent to it proves by a signature where
+    /// it comes from.
     #[must_use]
     pub fn with_function(mut self, id: &str) -> Self {
         self.functions.insert(id.to_owned());
@@ -41,14 +43,19 @@ impl HostNames {
         self.functions.contains(function)
     }
 
-    /// Returns the name by which a request came that this machine does not answer by. One without a name is no browser's.
+    /// Returns the name by which a request came that this machine does not answer by. One without a
+    /// name is no browser's.
     pub(crate) fn stranger(&self, headers: &HeaderMap, uri: &Uri) -> Option<String> {
-        let said = headers.get_all(HOST).iter().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        let said = headers
+            .get_all(HOST)
+            .iter()
+            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
         let mut said = said.chain(uri.authority().map(ToString::to_string));
         said.find(|name| !self.has(name)).map(|name| name.chars().take(NAME_MAX).collect())
     }
 
-    /// Returns whether a name, with its port if it has one, is this machine's. What is no name at all is not.
+    /// Returns whether a name, with its port if it has one, is this machine's. What is no name at
+    /// all is not.
     fn has(&self, said: &str) -> bool {
         match HostName::read(said) {
             HostName::Machine => true,
@@ -66,14 +73,15 @@ pub(crate) async fn of_this_machine(request: Request, next: Next) -> Response<Bo
     }
 }
 
-/// Returns the answer to a request that came by a name of somebody else: 421, for it says that this is not where the name's owner
-/// answers, and no browser takes it for the owner's word.
+/// Returns the answer to a request that came by a name of somebody else: 421, for it says that this
+/// is not where the name's owner answers, and no browser takes it for the owner's word.
 pub(super) fn misdirected(name: &str) -> Response<Body> {
     tracing::info!(by = name, "refused a request by a name that is not this machine's");
     let text = format!(
         "This machine does not answer by the name {name:?}: a page of somebody else may stand behind it. Ask by an address, as in http://127.0.0.1:9000/, or by localhost; a tunnel or proxy of your own is named at the start: sluice up --web-root https://NAME/"
     );
-    let mut response = Response::new(Body::from(serde_json::json!({ "message": text }).to_string()));
+    let mut response =
+        Response::new(Body::from(serde_json::json!({ "message": text }).to_string()));
     *response.status_mut() = StatusCode::MISDIRECTED_REQUEST;
     response.headers_mut().insert("content-type", HeaderValue::from_static("application/json"));
     response
@@ -140,7 +148,10 @@ mod tests {
     #[test]
     fn a_name_that_was_told_at_the_start_is_answered() {
         let names = HostNames::default().with("CI.example.org");
-        assert!(answers(&names, &["ci.example.org"], "/") && answers(&names, &["ci.EXAMPLE.org.:443"], "/"));
+        assert!(
+            answers(&names, &["ci.example.org"], "/")
+                && answers(&names, &["ci.EXAMPLE.org.:443"], "/")
+        );
         assert!(!answers(&names, &["www.ci.example.org"], "/"));
     }
 }

@@ -1,5 +1,5 @@
-//! The HTTP front: requests on a loopback port become events of the function whose route fits, and its answer becomes
-//! the response. Limits are those of API Gateway's HTTP APIs and of Lambda.
+//! The HTTP front: requests on a loopback port become events of the function whose route fits, and
+//! its answer becomes the response. Limits are those of API Gateway's HTTP APIs and of Lambda.
 
 mod answer;
 mod event;
@@ -32,7 +32,8 @@ use tokio::task::JoinHandle;
 /// The largest body the front takes, in bytes: 10 MB.
 pub const BODY_BYTES_MAX: usize = 10 * 1024 * 1024;
 
-/// How much of a body that is too large is read before it is answered, in bytes: more than a forge ever sends.
+/// How much of a body that is too large is read before it is answered, in bytes: more than a forge
+/// ever sends.
 const DRAINED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// The most that all headers and the request line have together, in bytes.
@@ -60,8 +61,9 @@ struct Shared {
 }
 
 impl HttpFront {
-    /// Starts the front on `listener`. Where that is bound to loopback, requests are answered that came by one of `names`, by an
-    /// address or by `localhost`; whatever came by another name gets 421.
+    /// Starts the front on `listener`. Where that is bound to loopback, requests are answered that
+    /// came by one of `names`, by an address or by `localhost`; whatever came by another name gets
+    /// 421.
     ///
     /// # Errors
     /// When the listener's address cannot be told.
@@ -106,7 +108,8 @@ impl HttpFront {
     }
 }
 
-/// Reads a body of at most [`BODY_BYTES_MAX`]. What is larger is read to its end all the same and dropped, up to
+/// Reads a body of at most [`BODY_BYTES_MAX`]. What is larger is read to its end all the same and
+/// dropped, up to
 /// [`DRAINED_BYTES_MAX`]: whoever is still sending when the connection closes may lose the answer that tells why.
 async fn read(mut body: Body) -> Option<Bytes> {
     let (mut kept, mut bytes) = (BytesMut::new(), 0);
@@ -126,7 +129,10 @@ async fn read(mut body: Body) -> Option<Bytes> {
 async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
     let (parts, body) = request.into_parts();
     if header_bytes(&parts.headers) + parts.uri.to_string().len() > HEADER_BYTES_MAX {
-        return message(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "Request Header Fields Too Large");
+        return message(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "Request Header Fields Too Large",
+        );
     }
     let Some(found) = shared.routes.find(&parts.method, parts.uri.path()) else {
         return message(StatusCode::NOT_FOUND, "Not Found");
@@ -143,7 +149,8 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
         return message(StatusCode::PAYLOAD_TOO_LARGE, "Request Entity Too Large");
     }
     let function = found.function.to_owned();
-    match tokio::time::timeout(INTEGRATION_LIMIT, shared.functions.invoke(&function, payload)).await {
+    match tokio::time::timeout(INTEGRATION_LIMIT, shared.functions.invoke(&function, payload)).await
+    {
         Ok(Ok(bytes)) => answer::response(&bytes).unwrap_or_else(|why| {
             tracing::error!(%function, %why, "an answer is no HTTP response");
             message(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error")
@@ -151,8 +158,12 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
         Ok(Err(error)) => {
             tracing::warn!(%function, %error, "a request has no answer");
             match error {
-                InvokeError::TooLarge { .. } => message(StatusCode::PAYLOAD_TOO_LARGE, "Request Entity Too Large"),
-                InvokeError::Throttled { .. } => message(StatusCode::SERVICE_UNAVAILABLE, "Service Unavailable"),
+                InvokeError::TooLarge { .. } => {
+                    message(StatusCode::PAYLOAD_TOO_LARGE, "Request Entity Too Large")
+                }
+                InvokeError::Throttled { .. } => {
+                    message(StatusCode::SERVICE_UNAVAILABLE, "Service Unavailable")
+                }
                 _ => message(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error"),
             }
         }
@@ -172,6 +183,8 @@ fn message(status: StatusCode, text: &str) -> Response<Body> {
     let body = serde_json::json!({ "message": text }).to_string();
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
-    response.headers_mut().insert("content-type", axum::http::HeaderValue::from_static("application/json"));
+    response
+        .headers_mut()
+        .insert("content-type", axum::http::HeaderValue::from_static("application/json"));
     response
 }

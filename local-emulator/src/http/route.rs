@@ -70,13 +70,14 @@ impl Routes {
 
 impl Route {
     fn new(plan: &RoutePlan) -> Self {
-        let segment = |part: &str| match part.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
-            None => Segment::Text(part.to_owned()),
-            Some(name) => match name.strip_suffix('+') {
-                Some(name) => Segment::Greedy(name.to_owned()),
-                None => Segment::Variable(name.to_owned()),
-            },
-        };
+        let segment =
+            |part: &str| match part.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
+                None => Segment::Text(part.to_owned()),
+                Some(name) => match name.strip_suffix('+') {
+                    Some(name) => Segment::Greedy(name.to_owned()),
+                    None => Segment::Variable(name.to_owned()),
+                },
+            };
         let method = match &plan.method {
             RouteMethod::Any => "ANY",
             RouteMethod::One(one) => one,
@@ -89,7 +90,8 @@ impl Route {
         }
     }
 
-    /// Orders routes: without a greedy part first, then by the parts from the left, then a named method before any.
+    /// Orders routes: without a greedy part first, then by the parts from the left, then a named
+    /// method before any.
     fn precedence(&self) -> (bool, Vec<u8>, bool) {
         let greedy = self.segments.iter().any(|segment| matches!(segment, Segment::Greedy(_)));
         let rank = |segment: &Segment| match segment {
@@ -134,7 +136,10 @@ fn decode(text: &str) -> String {
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
         let code = bytes.get(at + 1..at + 3).filter(|_| *byte == b'%');
-        match code.and_then(|code| std::str::from_utf8(code).ok()).and_then(|code| u8::from_str_radix(code, 16).ok()) {
+        match code
+            .and_then(|code| std::str::from_utf8(code).ok())
+            .and_then(|code| u8::from_str_radix(code, 16).ok())
+        {
             Some(value) => {
                 decoded.push(value);
                 at += 3;

@@ -45,11 +45,20 @@ async fn answer(payload: Bytes) -> Result<Bytes, HandlerError> {
 async fn front() -> (HttpFront, String) {
     let limits = Limits { timeout: Duration::from_secs(10), reserved_concurrency: None };
     let none = Limits { reserved_concurrency: Some(0), ..limits.clone() };
-    let functions =
-        InProcess::new().with("api", limits.clone(), answer).with("webhook", limits, answer).with("root", none, answer);
+    let functions = InProcess::new()
+        .with("api", limits.clone(), answer)
+        .with("webhook", limits, answer)
+        .with("root", none, answer);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let names = HostNames::default().with("ci.example.org").with_function("webhook");
-    let front = HttpFront::start(listener, Front::new("000000000000"), routes(), names, Arc::new(functions)).unwrap();
+    let front = HttpFront::start(
+        listener,
+        Front::new("000000000000"),
+        routes(),
+        names,
+        Arc::new(functions),
+    )
+    .unwrap();
     let url = format!("http://{}", front.address());
     (front, url)
 }
@@ -58,7 +67,9 @@ async fn front() -> (HttpFront, String) {
 #[test]
 fn the_most_specific_route_is_taken() {
     let routes = routes();
-    let find = |method: Method, path: &str| routes.find(&method, path).map(|found| (found.function, found.parameters));
+    let find = |method: Method, path: &str| {
+        routes.find(&method, path).map(|found| (found.function, found.parameters))
+    };
     let (function, parameters) = find(Method::POST, "/api/connection/git%2Fhub/payload").unwrap();
     assert_eq!((function, parameters["connection"].as_str()), ("webhook", "git/hub"));
     assert_eq!(find(Method::POST, "/api/connection/local/payload").unwrap().0, "fixed");
@@ -87,7 +98,8 @@ async fn a_request_becomes_an_event_that_the_aws_types_read() {
         (200, &"application/json".parse().unwrap())
     );
     let text = response.text().await.unwrap();
-    let event: aws_lambda_events::event::apigw::ApiGatewayV2httpRequest = serde_json::from_str(&text).unwrap();
+    let event: aws_lambda_events::event::apigw::ApiGatewayV2httpRequest =
+        serde_json::from_str(&text).unwrap();
     assert_eq!(event.route_key.as_deref(), Some("POST /api/connection/{connection}/payload"));
     assert_eq!(event.headers["x-hub-signature-256"], "sha256=00");
     assert_eq!(event.cookies.unwrap(), ["one=1", "two=2"]);
@@ -95,9 +107,17 @@ async fn a_request_becomes_an_event_that_the_aws_types_read() {
     assert_eq!(event.query_string_parameters.first("b"), Some("x y"));
     assert_eq!((event.body.as_deref(), event.is_base64_encoded), (Some(r#"{"ref":"ü"}"#), false));
     assert_eq!(event.request_context.http.source_ip.as_deref(), Some("127.0.0.1"));
-    let bytes = reqwest::Client::new().post(format!("{url}/x")).body(vec![0xff_u8, 0]).send().await.unwrap();
+    let bytes = reqwest::Client::new()
+        .post(format!("{url}/x"))
+        .body(vec![0xff_u8, 0])
+        .send()
+        .await
+        .unwrap();
     let event: Value = bytes.json().await.unwrap();
-    assert_eq!((event["body"].as_str(), event["isBase64Encoded"].as_bool()), (Some("/wA="), Some(true)));
+    assert_eq!(
+        (event["body"].as_str(), event["isBase64Encoded"].as_bool()),
+        (Some("/wA="), Some(true))
+    );
     front.stop().await;
 }
 
@@ -115,7 +135,11 @@ async fn an_answer_becomes_a_response() {
     assert_eq!(cookies, ["a=1", "b=2"]);
     assert_eq!(response.bytes().await.unwrap().as_ref(), [0x89, b'P', b'N', b'G']);
     for (query, status) in [("nonsense", 500), ("status", 500), ("fail", 500)] {
-        assert_eq!(reqwest::get(format!("{url}/x?answer={query}")).await.unwrap().status().as_u16(), status, "{query}");
+        assert_eq!(
+            reqwest::get(format!("{url}/x?answer={query}")).await.unwrap().status().as_u16(),
+            status,
+            "{query}"
+        );
     }
     assert_eq!(reqwest::get(format!("{url}/")).await.unwrap().status().as_u16(), 503, "throttled");
     let missing = reqwest::Client::new().delete(format!("{url}/x")).send().await.unwrap();
@@ -123,7 +147,8 @@ async fn an_answer_becomes_a_response() {
     front.stop().await;
 }
 
-/// C5: a forge's payload may have 25 MB; the front takes 10, a function 6 with all that is around it.
+/// C5: a forge's payload may have 25 MB; the front takes 10, a function 6 with all that is around
+/// it.
 #[tokio::test]
 async fn a_body_that_is_too_large_is_answered_413() {
     let (front, url) = front().await;
@@ -136,21 +161,35 @@ async fn a_body_that_is_too_large_is_answered_413() {
     for _ in 0..20 {
         assert_eq!(post(25 * MB, "application/json").await.unwrap().status().as_u16(), 413);
     }
-    assert_eq!(post(6 * MB, "application/json").await.unwrap().status().as_u16(), 413, "with the rest of the event");
-    assert_eq!(post(5 * MB, "application/octet-stream").await.unwrap().status().as_u16(), 413, "as base64");
+    assert_eq!(
+        post(6 * MB, "application/json").await.unwrap().status().as_u16(),
+        413,
+        "with the rest of the event"
+    );
+    assert_eq!(
+        post(5 * MB, "application/octet-stream").await.unwrap().status().as_u16(),
+        413,
+        "as base64"
+    );
     assert_eq!(post(2 * MB, "application/json").await.unwrap().status().as_u16(), 200);
-    let long =
-        reqwest::Client::new().get(format!("{url}/x")).header("x-long", "x".repeat(11_000)).send().await.unwrap();
+    let long = reqwest::Client::new()
+        .get(format!("{url}/x"))
+        .header("x-long", "x".repeat(11_000))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(long.status().as_u16(), 431);
     front.stop().await;
 }
 
-/// Z5.4: a page of a stranger whose name leads to this machine gets no answer of a function; a webhook does, for it is signed.
+/// Z5.4: a page of a stranger whose name leads to this machine gets no answer of a function; a
+/// webhook does, for it is signed.
 #[tokio::test]
 async fn a_request_by_a_name_of_somebody_else_is_answered_421() {
     let (front, url) = front().await;
     let client = reqwest::Client::new();
-    let get = |host: &'static str| client.get(format!("{url}/api/tenants")).header("Host", host).send();
+    let get =
+        |host: &'static str| client.get(format!("{url}/api/tenants")).header("Host", host).send();
     for own in ["127.0.0.1:9000", "localhost", "[::1]:9000", "ci.example.org"] {
         assert_eq!(get(own).await.unwrap().status().as_u16(), 200, "{own}");
     }
@@ -159,7 +198,9 @@ async fn a_request_by_a_name_of_somebody_else_is_answered_421() {
     assert!(!refused.headers().contains_key("access-control-allow-origin"));
     let told = refused.json::<Value>().await.unwrap()["message"].as_str().unwrap().to_owned();
     assert!(told.contains("evil.example:9000") && told.contains("--web-root"), "{told}");
-    let webhook = client.post(format!("{url}/api/connection/github/payload")).header("Host", "tunnel.example");
+    let webhook = client
+        .post(format!("{url}/api/connection/github/payload"))
+        .header("Host", "tunnel.example");
     assert_eq!(webhook.body("{}").send().await.unwrap().status().as_u16(), 200);
     front.stop().await;
 }

@@ -1,5 +1,5 @@
-//! One process of a function: started with the function's own environment and keys, given one call at a time, killed when
-//! it does not answer.
+//! One process of a function: started with the function's own environment and keys, given one call
+//! at a time, killed when it does not answer.
 
 use super::processes::ProcessSettings;
 use super::runtime_api::{Answer, Call, RuntimeApi, Told, lock};
@@ -14,8 +14,9 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::sync::{oneshot, watch};
 
-/// How long AWS lets a process take from its start until it asks for work. One that needs longer is started once more there, within
-/// the time limit of the call that wants it: so a call waits for both together.
+/// How long AWS lets a process take from its start until it asks for work. One that needs longer is
+/// started once more there, within the time limit of the call that wants it: so a call waits for
+/// both together.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// Calls that wait in vain for one process to start until it is ended.
@@ -36,7 +37,8 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Returns the environment variables that an AWS SDK reads them from. To be given to one process, never printed.
+    /// Returns the environment variables that an AWS SDK reads them from. To be given to one
+    /// process, never printed.
     #[must_use]
     pub fn environment(&self) -> [(&'static str, String); 3] {
         [
@@ -56,8 +58,8 @@ pub fn to_stderr() -> Print {
     Arc::new(|function, line| eprintln!("[{function}] {line}"))
 }
 
-/// How long a process may take to start. One that is slow is not begun anew for each call: where all are slow, none would ever be
-/// ready.
+/// How long a process may take to start. One that is slow is not begun anew for each call: where
+/// all are slow, none would ever be ready.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     /// How long one call waits for it.
@@ -98,7 +100,10 @@ impl Worker {
         let mut command = Command::new(&settings.binary);
         command
             .env_clear()
-            .envs(std::env::vars_os().filter(|(name, _)| name == "PATH" || name == "HOME" || name == "TMPDIR"))
+            .envs(
+                std::env::vars_os()
+                    .filter(|(name, _)| name == "PATH" || name == "HOME" || name == "TMPDIR"),
+            )
             .envs(&settings.environment)
             .envs(settings.credentials.environment())
             .env("AWS_REGION", &settings.region)
@@ -117,7 +122,9 @@ impl Worker {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        let mut child = command.spawn().map_err(|error| failed(format!("{}: {error}", settings.binary.display())))?;
+        let mut child = command
+            .spawn()
+            .map_err(|error| failed(format!("{}: {error}", settings.binary.display())))?;
         let life = Arc::new(Life::of(child.id()).map_err(|error| failed(error.to_string()))?);
         if let Some(stdout) = child.stdout.take() {
             tokio::spawn(print_lines(stdout, function.clone(), print.clone()));
@@ -143,8 +150,9 @@ impl Worker {
         *self.api.asked.borrow()
     }
 
-    /// Gives the process one call and waits for the answer. After `Failed` and an answer it can take the next call;
-    /// after `Starting` it has not seen this one, and starts for the next; after every other error it is gone.
+    /// Gives the process one call and waits for the answer. After `Failed` and an answer it can
+    /// take the next call; after `Starting` it has not seen this one, and starts for the next;
+    /// after every other error it is gone.
     pub(super) async fn run(
         &mut self,
         request_id: String,
@@ -158,7 +166,8 @@ impl Worker {
         if self.api.calls.send(call).await.is_err() {
             return Err(self.died("its Runtime API ended"));
         }
-        // The time limit runs from when the process has the call, as on AWS: starting is not the call's time.
+        // The time limit runs from when the process has the call, as on AWS: starting is not the
+        // call's time.
         let at_most = START_LIMIT + limit;
         let took = tokio::select! {
             taken = when_taken => taken.is_ok(),
@@ -187,8 +196,8 @@ impl Worker {
         }
     }
 
-    /// Waits until the process has asked for work for the first time, as long as a call waits for that. It has no call yet, so that
-    /// whoever gives up takes none back.
+    /// Waits until the process has asked for work for the first time, as long as a call waits for
+    /// that. It has no call yet, so that whoever gives up takes none back.
     async fn wait_for_start(&mut self) -> Result<(), InvokeError> {
         let limit = self.patience.call;
         tokio::select! {
@@ -205,7 +214,10 @@ impl Worker {
             return Err(InvokeError::Starting { function: self.function.clone(), limit });
         }
         self.kill().await;
-        let how = format!("{} calls waited for it to ask for work, each for {limit:?}, and it was ended", self.waits);
+        let how = format!(
+            "{} calls waited for it to ask for work, each for {limit:?}, and it was ended",
+            self.waits
+        );
         Err(self.not_started(&how))
     }
 

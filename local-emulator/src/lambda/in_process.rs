@@ -1,4 +1,5 @@
-//! Functions as handlers of this program: the same handler that a binary runs, called without a process between.
+//! Functions as handlers of this program: the same handler that a binary runs, called without a
+//! process between.
 
 use super::{Invoke, InvokeError, Limits, SYNCHRONOUS_BYTES_MAX, Slots, check_size};
 use async_trait::async_trait;
@@ -9,7 +10,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 /// Answers one call. It is made with the function's own environment and credentials.
-pub type Handler = Arc<dyn Fn(Bytes) -> BoxFuture<'static, Result<Bytes, HandlerError>> + Send + Sync>;
+pub type Handler =
+    Arc<dyn Fn(Bytes) -> BoxFuture<'static, Result<Bytes, HandlerError>> + Send + Sync>;
 
 /// What a handler answers when it fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,26 +63,38 @@ impl InProcess {
 #[async_trait]
 impl Invoke for InProcess {
     async fn invoke(&self, id: &str, payload: Bytes) -> Result<Bytes, InvokeError> {
-        let function = self.functions.get(id).ok_or_else(|| InvokeError::Unknown { function: id.to_owned() })?.clone();
+        let function = self
+            .functions
+            .get(id)
+            .ok_or_else(|| InvokeError::Unknown { function: id.to_owned() })?
+            .clone();
         check_size(id, &payload)?;
         let slot = function.slots.take(id)?;
         let limit = function.limits.timeout;
-        // A task of its own: a caller that goes away does not stop the function, and a panic stays the function's.
+        // A task of its own: a caller that goes away does not stop the function, and a panic stays
+        // the function's.
         let mut call = tokio::spawn(async move {
             let _slot = slot;
             (function.handler)(payload).await
         });
         match tokio::time::timeout(limit, &mut call).await {
-            Ok(Ok(Ok(answer))) if answer.len() > SYNCHRONOUS_BYTES_MAX => Err(InvokeError::Failed {
-                function: id.to_owned(),
-                kind: "Function.ResponseSizeTooLarge".to_owned(),
-                message: format!("the answer has {} bytes; a function answers 6 MB at most", answer.len()),
-            }),
+            Ok(Ok(Ok(answer))) if answer.len() > SYNCHRONOUS_BYTES_MAX => {
+                Err(InvokeError::Failed {
+                    function: id.to_owned(),
+                    kind: "Function.ResponseSizeTooLarge".to_owned(),
+                    message: format!(
+                        "the answer has {} bytes; a function answers 6 MB at most",
+                        answer.len()
+                    ),
+                })
+            }
             Ok(Ok(Ok(answer))) => Ok(answer),
             Ok(Ok(Err(HandlerError { kind, message }))) => {
                 Err(InvokeError::Failed { function: id.to_owned(), kind, message })
             }
-            Ok(Err(panic)) => Err(InvokeError::Died { function: id.to_owned(), how: panic.to_string() }),
+            Ok(Err(panic)) => {
+                Err(InvokeError::Died { function: id.to_owned(), how: panic.to_string() })
+            }
             Err(_) => {
                 call.abort();
                 Err(InvokeError::TimedOut { function: id.to_owned(), limit })

@@ -1,5 +1,6 @@
-//! Functions: how the machine calls them. [`InProcess`] holds them as handlers of this very program; [`Processes`] starts
-//! binaries and speaks the Lambda Runtime API with them. Both refuse, end and fail a call as AWS does.
+//! Functions: how the machine calls them. [`InProcess`] holds them as handlers of this very
+//! program; [`Processes`] starts binaries and speaks the Lambda Runtime API with them. Both refuse,
+//! end and fail a call as AWS does.
 
 mod child;
 mod in_process;
@@ -23,10 +24,12 @@ pub const SYNCHRONOUS_BYTES_MAX: usize = 6 * 1024 * 1024;
 /// Calls functions.
 #[async_trait]
 pub trait Invoke: Send + Sync + 'static {
-    /// Calls the function with that id once and returns what it answers. The call goes on when the caller loses interest.
+    /// Calls the function with that id once and returns what it answers. The call goes on when the
+    /// caller loses interest.
     ///
     /// # Errors
-    /// [`InvokeError`]; whether the function has done anything is known only for `Unknown`, `Throttled` and `TooLarge`.
+    /// [`InvokeError`]; whether the function has done anything is known only for `Unknown`,
+    /// `Throttled` and `TooLarge`.
     async fn invoke(&self, function: &str, payload: Bytes) -> Result<Bytes, InvokeError>;
 }
 
@@ -40,7 +43,9 @@ pub enum InvokeError {
         function: String,
     },
     /// As many calls run as are reserved. Nothing was done; ask again.
-    #[error("{function} runs {limit} times already, as often as its reserved concurrency allows; ask again")]
+    #[error(
+        "{function} runs {limit} times already, as often as its reserved concurrency allows; ask again"
+    )]
     Throttled {
         /// Its id.
         function: String,
@@ -81,7 +86,8 @@ pub enum InvokeError {
         /// What is known about its end.
         how: String,
     },
-    /// The function's process has not asked for work yet. The call was not given to it, and it goes on starting.
+    /// The function's process has not asked for work yet. The call was not given to it, and it goes
+    /// on starting.
     #[error(
         "{function} did not start within {limit:?} and goes on starting for the next call; the machine may be too busy"
     )]
@@ -91,8 +97,11 @@ pub enum InvokeError {
         /// How long the call waited.
         limit: Duration,
     },
-    /// The function's process could not be started, or did not ask for work however many calls waited.
-    #[error("the process of {function} could not be started: {why}; build the binary, and see its lines above")]
+    /// The function's process could not be started, or did not ask for work however many calls
+    /// waited.
+    #[error(
+        "the process of {function} could not be started: {why}; build the binary, and see its lines above"
+    )]
     NotStarted {
         /// Its id.
         function: String,
@@ -137,7 +146,8 @@ impl Slots {
 
     /// Takes a slot, or refuses: AWS does not queue synchronous calls.
     fn take(&self, function: &str) -> Result<tokio::sync::OwnedSemaphorePermit, InvokeError> {
-        let throttled = |_| InvokeError::Throttled { function: function.to_owned(), limit: self.limit };
+        let throttled =
+            |_| InvokeError::Throttled { function: function.to_owned(), limit: self.limit };
         self.free.clone().try_acquire_owned().map_err(throttled)
     }
 }

@@ -1,5 +1,5 @@
-//! Functions as processes: idle ones are used again, more are started while there is work, a dead one is replaced by the
-//! next call, and one that is slow to start is kept for it.
+//! Functions as processes: idle ones are used again, more are started while there is work, a dead
+//! one is replaced by the next call, and one that is slow to start is kept for it.
 
 use super::child::{Credentials, Patience, Print, Worker};
 use super::runtime_api::lock;
@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::Semaphore;
 
-/// Processes of one function at once on one machine. Further calls wait here; their messages stay hidden meanwhile.
+/// Processes of one function at once on one machine. Further calls wait here; their messages stay
+/// hidden meanwhile.
 const PROCESSES_MAX: u32 = 8;
 
 /// How to start a function.
@@ -54,7 +55,8 @@ struct Pool {
     slots: Slots,
     /// One permit for each process that may be busy.
     room: Semaphore,
-    /// Processes without a call: those that have started, and those that a call no longer waits for.
+    /// Processes without a call: those that have started, and those that a call no longer waits
+    /// for.
     idle: Mutex<Vec<Worker>>,
     /// Every process that was started and may live.
     lives: Mutex<Vec<Weak<Life>>>,
@@ -67,7 +69,8 @@ impl Processes {
         Self::patient(settings, print, Patience::of)
     }
 
-    /// Returns the same with processes that may take as long to start as `patience` says of each function.
+    /// Returns the same with processes that may take as long to start as `patience` says of each
+    /// function.
     pub(super) fn patient(
         settings: impl IntoIterator<Item = ProcessSettings>,
         print: &Print,
@@ -79,7 +82,10 @@ impl Processes {
             let room = Semaphore::new(slots.limit.min(PROCESSES_MAX) as usize);
             let idle = Mutex::new(Vec::new());
             let (lives, stopped) = (Mutex::default(), AtomicBool::new(false));
-            (settings.id.clone(), Arc::new(Pool { settings, patience, print, slots, room, idle, lives, stopped }))
+            (
+                settings.id.clone(),
+                Arc::new(Pool { settings, patience, print, slots, room, idle, lives, stopped }),
+            )
         };
         Self { pools: settings.into_iter().map(pool).collect(), next_request: AtomicU64::new(1) }
     }
@@ -95,7 +101,8 @@ impl Processes {
         }
     }
 
-    /// Kills every process of a function, whatever it does. Its calls fail, and the next one starts another process.
+    /// Kills every process of a function, whatever it does. Its calls fail, and the next one starts
+    /// another process.
     pub fn kill(&self, function: &str) {
         let Some(pool) = self.pools.get(function) else { return };
         let lives: Vec<_> = lock(&pool.lives).iter().filter_map(Weak::upgrade).collect();
@@ -114,7 +121,11 @@ impl Processes {
 #[async_trait]
 impl Invoke for Processes {
     async fn invoke(&self, id: &str, payload: Bytes) -> Result<Bytes, InvokeError> {
-        let pool = self.pools.get(id).ok_or_else(|| InvokeError::Unknown { function: id.to_owned() })?.clone();
+        let pool = self
+            .pools
+            .get(id)
+            .ok_or_else(|| InvokeError::Unknown { function: id.to_owned() })?
+            .clone();
         check_size(id, &payload)?;
         let slot = pool.slots.take(id)?;
         let request_id = self.request_id();
@@ -125,14 +136,19 @@ impl Invoke for Processes {
         });
         match call.await {
             Ok(outcome) => outcome,
-            Err(error) => Err(InvokeError::Died { function: id.to_owned(), how: error.to_string() }),
+            Err(error) => {
+                Err(InvokeError::Died { function: id.to_owned(), how: error.to_string() })
+            }
         }
     }
 }
 
 impl Pool {
     async fn run(&self, request_id: String, payload: Bytes) -> Result<Bytes, InvokeError> {
-        let stops = || InvokeError::NotStarted { function: self.settings.id.clone(), why: "the machine stops".into() };
+        let stops = || InvokeError::NotStarted {
+            function: self.settings.id.clone(),
+            why: "the machine stops".into(),
+        };
         let _room = self.room.acquire().await.map_err(|_| stops())?;
         if self.stopped.load(Ordering::SeqCst) {
             return Err(stops());
@@ -142,7 +158,10 @@ impl Pool {
             None => self.start().await?,
         };
         let outcome = worker.run(request_id, payload, self.settings.limits.timeout).await;
-        let is_kept = matches!(outcome, Ok(_) | Err(InvokeError::Failed { .. } | InvokeError::Starting { .. }));
+        let is_kept = matches!(
+            outcome,
+            Ok(_) | Err(InvokeError::Failed { .. } | InvokeError::Starting { .. })
+        );
         let usable = is_kept && worker.lives();
         let over = if usable { self.put_back(worker) } else { Some(worker) };
         if let Some(mut worker) = over {
@@ -153,7 +172,8 @@ impl Pool {
 
     /// Puts a process back among the idle ones; returns it when the machine stops meanwhile.
     fn put_back(&self, worker: Worker) -> Option<Worker> {
-        // Asked under the lock under which a stop takes the idle ones: what came after that would be left.
+        // Asked under the lock under which a stop takes the idle ones: what came after that would
+        // be left.
         let mut idle = lock(&self.idle);
         if self.stopped.load(Ordering::SeqCst) {
             return Some(worker);
@@ -171,7 +191,8 @@ impl Pool {
         Ok(worker)
     }
 
-    /// Takes an idle process that still lives: the one that worked last or, where none has started, the one that was left alone first.
+    /// Takes an idle process that still lives: the one that worked last or, where none has started,
+    /// the one that was left alone first.
     fn idle_worker(&self) -> Option<Worker> {
         let mut idle = lock(&self.idle);
         while !idle.is_empty() {

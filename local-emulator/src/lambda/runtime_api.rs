@@ -1,5 +1,6 @@
-//! The Lambda Runtime API for one process: it asks for the next call and posts the answer. Each process has a server of
-//! its own on loopback, so whose answer it is needs no guessing. Any number of connections may be open at once.
+//! The Lambda Runtime API for one process: it asks for the next call and posts the answer. Each
+//! process has a server of its own on loopback, so whose answer it is needs no guessing. Any number
+//! of connections may be open at once.
 
 use super::SYNCHRONOUS_BYTES_MAX;
 use crate::http::of_this_machine;
@@ -106,7 +107,8 @@ async fn next(State(shared): State<Arc<Shared>>) -> Response<Body> {
     let Some(call) = shared.waiting.lock().await.recv().await else {
         return plain(StatusCode::GONE, "the machine stops");
     };
-    let deadline = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + shared.told.timeout;
+    let deadline =
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + shared.told.timeout;
     lock(&shared.running).replace((call.request_id.clone(), call.answer));
     let _ = call.taken.send(());
     Response::builder()
@@ -116,15 +118,25 @@ async fn next(State(shared): State<Arc<Shared>>) -> Response<Body> {
         .header("lambda-runtime-invoked-function-arn", &shared.told.function_arn)
         .header("lambda-runtime-trace-id", format!("Root={}", call.request_id))
         .body(Body::from(call.payload))
-        .unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, "a header could not be written"))
+        .unwrap_or_else(|_| {
+            plain(StatusCode::INTERNAL_SERVER_ERROR, "a header could not be written")
+        })
 }
 
-async fn response(State(shared): State<Arc<Shared>>, Path(id): Path<String>, body: Body) -> Response<Body> {
+async fn response(
+    State(shared): State<Arc<Shared>>,
+    Path(id): Path<String>,
+    body: Body,
+) -> Response<Body> {
     match axum::body::to_bytes(body, SYNCHRONOUS_BYTES_MAX).await {
         Ok(bytes) => settle(&shared, &id, Answer::Done(bytes)),
         Err(_) => {
             let message = "the answer is larger than 6 MB, or was cut off".to_owned();
-            settle(&shared, &id, Answer::Failed { kind: "Function.ResponseSizeTooLarge".to_owned(), message });
+            settle(
+                &shared,
+                &id,
+                Answer::Failed { kind: "Function.ResponseSizeTooLarge".to_owned(), message },
+            );
             plain(StatusCode::PAYLOAD_TOO_LARGE, "a function answers 6 MB at most")
         }
     }
@@ -140,7 +152,11 @@ async fn error(
     settle(&shared, &id, Answer::Failed { kind, message })
 }
 
-async fn init_error(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Body) -> Response<Body> {
+async fn init_error(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response<Body> {
     let (kind, message) = reported(&headers, body).await;
     lock(&shared.start_failure).replace(format!("{kind}: {message}"));
     plain(StatusCode::ACCEPTED, "")
@@ -171,8 +187,10 @@ struct Reported {
 async fn reported(headers: &HeaderMap, body: Body) -> (String, String) {
     let bytes = axum::body::to_bytes(body, ERROR_BYTES_MAX).await.unwrap_or_default();
     let Reported { error_type, error_message } = serde_json::from_slice(&bytes).unwrap_or_default();
-    let named = headers.get("lambda-runtime-function-error-type").and_then(|value| value.to_str().ok());
-    let kind = if error_type.is_empty() { named.unwrap_or("Unhandled").to_owned() } else { error_type };
+    let named =
+        headers.get("lambda-runtime-function-error-type").and_then(|value| value.to_str().ok());
+    let kind =
+        if error_type.is_empty() { named.unwrap_or("Unhandled").to_owned() } else { error_type };
     (kind, error_message)
 }
 

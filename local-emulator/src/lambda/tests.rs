@@ -1,7 +1,10 @@
 //! Functions in this program and in processes: answers, failures, time limits, deaths.
 
 use super::child::Patience;
-use super::{Credentials, HandlerError, InProcess, Invoke, InvokeError, Limits, Print, ProcessSettings, Processes};
+use super::{
+    Credentials, HandlerError, InProcess, Invoke, InvokeError, Limits, Print, ProcessSettings,
+    Processes,
+};
 use crate::data::auth::Secret;
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -44,7 +47,9 @@ fn machine(limits: Limits, environment: &[(&str, &str)]) -> Machine {
 
 fn patient_machine(patience: Patience, limits: Limits, environment: &[(&str, &str)]) -> Machine {
     let (sender, lines) = mpsc::unbounded_channel();
-    let print: Print = Arc::new(move |function, line| sender.send(format!("[{function}] {line}")).unwrap_or_default());
+    let print: Print = Arc::new(move |function, line| {
+        sender.send(format!("[{function}] {line}")).unwrap_or_default()
+    });
     let mut all = BTreeMap::from([("SLUICE_FUNCTION".to_owned(), "one".to_owned())]);
     all.extend(environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
     let settings = ProcessSettings {
@@ -79,7 +84,10 @@ impl Machine {
     /// Starts a call that hangs; returns it with the id of the process it hangs in.
     async fn hang(&mut self) -> (tokio::task::JoinHandle<Result<Bytes, InvokeError>>, u64) {
         let functions = self.functions.clone();
-        let call = tokio::spawn(async move { functions.invoke("one", bytes(&json!({"do": "hang"}))).await });
+        let call =
+            tokio::spawn(
+                async move { functions.invoke("one", bytes(&json!({"do": "hang"}))).await },
+            );
         loop {
             let line = self.lines.recv().await.unwrap();
             if let Some(id) = line.strip_prefix("[one] hangs in ") {
@@ -111,7 +119,8 @@ impl Gate {
 }
 
 fn kill(process: u64) {
-    let status = std::process::Command::new("kill").args(["-9", &process.to_string()]).status().unwrap();
+    let status =
+        std::process::Command::new("kill").args(["-9", &process.to_string()]).status().unwrap();
     assert!(status.success());
 }
 
@@ -125,9 +134,13 @@ async fn a_process_answers_call_after_call_with_its_own_keys_and_environment() {
     let mut machine = machine(long(), &[]);
     let who = machine.ask(json!({"do": "who"})).await.unwrap();
     assert_eq!((who["key"].as_str(), who["own"].as_str()), (Some("AKIDONE"), Some("one")));
-    assert_eq!((who["endpoint"].as_str(), who["stranger"].as_bool()), (Some("http://127.0.0.1:1"), Some(false)));
+    assert_eq!(
+        (who["endpoint"].as_str(), who["stranger"].as_bool()),
+        (Some("http://127.0.0.1:1"), Some(false))
+    );
     assert_eq!(who["arn"], "arn:aws:lambda:us-east-1:000000000000:function:sluice-one");
-    let now = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap();
+    let now =
+        u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap();
     let left = who["deadline"].as_u64().unwrap() - now;
     assert!((30_000..=60_000).contains(&left), "{left}");
     let again = machine.ask(json!({"do": "who"})).await.unwrap();
@@ -155,7 +168,10 @@ async fn a_killed_process_fails_its_call_and_the_next_call_has_another() {
     let (call, process) = machine.hang().await;
     kill(process);
     let error = call.await.unwrap().unwrap_err();
-    assert!(matches!(&error, InvokeError::Died { how, .. } if how.contains("signal: 9")), "{error}");
+    assert!(
+        matches!(&error, InvokeError::Died { how, .. } if how.contains("signal: 9")),
+        "{error}"
+    );
     assert_ne!(machine.process().await, process);
 }
 
@@ -169,7 +185,10 @@ async fn all_processes_of_a_function_are_killed_at_once_and_the_next_call_has_an
     machine.functions.kill("one");
     for call in [first, second] {
         let error = call.await.unwrap().unwrap_err();
-        assert!(matches!(&error, InvokeError::Died { how, .. } if how.contains("signal: 9")), "{error}");
+        assert!(
+            matches!(&error, InvokeError::Died { how, .. } if how.contains("signal: 9")),
+            "{error}"
+        );
     }
     let third = machine.process().await;
     assert!(third != one && third != two);
@@ -181,7 +200,8 @@ async fn a_process_killed_while_idle_fails_no_call() {
     let machine = machine(long(), &[]);
     let process = machine.process().await;
     kill(process);
-    // The kernel needs a moment until the killed process is gone; a call before that moment may fail, as on AWS.
+    // The kernel needs a moment until the killed process is gone; a call before that moment may
+    // fail, as on AWS.
     while exists(process) && !is_zombie(process) {
         tokio::task::yield_now().await;
     }
@@ -198,7 +218,10 @@ async fn a_process_that_does_not_answer_in_time_is_killed() {
     let mut machine = machine(limits(Duration::from_millis(300), None), &[]);
     let (call, process) = machine.hang().await;
     let error = call.await.unwrap().unwrap_err();
-    assert_eq!(error, InvokeError::TimedOut { function: "one".into(), limit: Duration::from_millis(300) });
+    assert_eq!(
+        error,
+        InvokeError::TimedOut { function: "one".into(), limit: Duration::from_millis(300) }
+    );
     assert!(!exists(process) || is_zombie(process));
 }
 
@@ -222,7 +245,10 @@ async fn calls_at_once_have_processes_of_their_own_up_to_the_reserved_concurrenc
 async fn a_process_that_cannot_start_says_why() {
     let machine = machine(long(), &[("REFUSE_TO_START", "1")]);
     let error = machine.ask(json!({"do": "echo"})).await.unwrap_err();
-    assert!(matches!(&error, InvokeError::NotStarted { why, .. } if why.contains("exit status: 1")), "{error}");
+    assert!(
+        matches!(&error, InvokeError::NotStarted { why, .. } if why.contains("exit status: 1")),
+        "{error}"
+    );
 }
 
 /// C4: on a machine so busy that a start takes longer than a call waits.
@@ -258,7 +284,10 @@ async fn a_process_that_never_starts_is_ended_after_some_calls_and_the_next_call
     assert!(matches!(error, InvokeError::Starting { .. }), "{error}");
     let (process, _waiting) = gate.next().await;
     let error = machine.ask(json!({"do": "echo"})).await.unwrap_err();
-    assert!(matches!(&error, InvokeError::NotStarted { why, .. } if why.contains("was ended")), "{error}");
+    assert!(
+        matches!(&error, InvokeError::NotStarted { why, .. } if why.contains("was ended")),
+        "{error}"
+    );
     assert!(!exists(process) || is_zombie(process));
     let error = machine.ask(json!({"do": "echo"})).await.unwrap_err();
     assert!(matches!(error, InvokeError::Starting { .. }), "{error}");
@@ -270,10 +299,17 @@ async fn a_process_that_never_starts_is_ended_after_some_calls_and_the_next_call
 #[tokio::test]
 async fn payloads_and_answers_over_6_mb_are_refused() {
     let machine = machine(long(), &[]);
-    let error = machine.functions.invoke("one", Bytes::from(vec![b'x'; 6 * 1024 * 1024 + 1])).await.unwrap_err();
+    let error = machine
+        .functions
+        .invoke("one", Bytes::from(vec![b'x'; 6 * 1024 * 1024 + 1]))
+        .await
+        .unwrap_err();
     assert!(matches!(error, InvokeError::TooLarge { .. }), "{error}");
     let error = machine.ask(json!({"do": "large"})).await.unwrap_err();
-    assert!(matches!(&error, InvokeError::Failed { kind, .. } if kind == "Function.ResponseSizeTooLarge"), "{error}");
+    assert!(
+        matches!(&error, InvokeError::Failed { kind, .. } if kind == "Function.ResponseSizeTooLarge"),
+        "{error}"
+    );
 }
 
 /// C4
@@ -289,12 +325,17 @@ async fn stopping_ends_idle_processes() {
 /// C4
 #[tokio::test]
 async fn functions_in_this_program_answer_fail_panic_and_run_out_of_time_alike() {
-    let functions = InProcess::new()
-        .with("echo", long(), |payload| async move { Ok(payload) })
-        .with("fail", long(), |_| async { Err(HandlerError { kind: "Told".into(), message: "to fail".into() }) })
-        .with("panic", long(), |_| async { panic!("told to panic") })
-        .with("hang", limits(Duration::from_millis(20), None), |_| std::future::pending())
-        .with("full", limits(Duration::from_secs(60), Some(0)), |payload| async move { Ok(payload) });
+    let functions =
+        InProcess::new()
+            .with("echo", long(), |payload| async move { Ok(payload) })
+            .with("fail", long(), |_| async {
+                Err(HandlerError { kind: "Told".into(), message: "to fail".into() })
+            })
+            .with("panic", long(), |_| async { panic!("told to panic") })
+            .with("hang", limits(Duration::from_millis(20), None), |_| std::future::pending())
+            .with("full", limits(Duration::from_secs(60), Some(0)), |payload| async move {
+                Ok(payload)
+            });
     let call = |id: &'static str| functions.invoke(id, Bytes::from_static(b"{}"));
     assert_eq!(call("echo").await.unwrap(), Bytes::from_static(b"{}"));
     assert!(matches!(call("fail").await, Err(InvokeError::Failed { kind, .. }) if kind == "Told"));

@@ -1,4 +1,5 @@
-//! Access keys of every principal, kept in the data folder: an executor that outlives its machine keeps its keys.
+//! Access keys of every principal, kept in the data folder: an executor that outlives its machine
+//! keeps its keys.
 
 use super::MachineError;
 use crate::data::Secret;
@@ -51,8 +52,11 @@ impl Keys {
             secret_access_key: Secret::new(key.secret_access_key),
             session_token: Secret::new(key.session_token),
         };
-        let wanted = stored.into_iter().filter(|(principal, _)| principals.contains(&principal.as_str()));
-        Ok(Self { by_principal: wanted.map(|(principal, key)| (principal, credentials(key))).collect() })
+        let wanted =
+            stored.into_iter().filter(|(principal, _)| principals.contains(&principal.as_str()));
+        Ok(Self {
+            by_principal: wanted.map(|(principal, key)| (principal, credentials(key))).collect(),
+        })
     }
 
     pub(super) fn get(&self, principal: &str) -> Option<&Credentials> {
@@ -64,10 +68,12 @@ impl Keys {
     }
 }
 
-/// Writes the file anew beside itself and puts it in place, so that a kill leaves the old one or the new one.
+/// Writes the file anew beside itself and puts it in place, so that a kill leaves the old one or
+/// the new one.
 fn write(path: &Path, stored: &BTreeMap<String, Stored>) -> std::io::Result<()> {
     let fresh = path.with_extension("new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
     // A file left by a killed machine keeps the mode it had.
     file.set_permissions(Permissions::from_mode(0o600))?;
     file.write_all(serde_json::to_string_pretty(stored)?.as_bytes())?;

@@ -1,8 +1,8 @@
 //! The machine: everything that the template names, in one tokio runtime, bound to 127.0.0.1.
 //!
-//! Start order: data services, then tables and queues, then functions, then what calls them. Nothing that was
-//! acknowledged is lost when the machine is killed: all state is the data services' on disk, and what a killed machine
-//! was working on comes again from the queues.
+//! Start order: data services, then tables and queues, then functions, then what calls them.
+//! Nothing that was acknowledged is lost when the machine is killed: all state is the data
+//! services' on disk, and what a killed machine was working on comes again from the queues.
 
 mod keys;
 mod ports;
@@ -11,9 +11,13 @@ mod provision;
 #[cfg(test)]
 mod tests;
 
-use crate::data::{Connector, Extra, Front as Data, Options as DataOptions, Principal, StoreError, serve};
+use crate::data::{
+    Connector, Extra, Front as Data, Options as DataOptions, Principal, StoreError, serve,
+};
 use crate::http::{Front as HttpEvents, HostNames, HttpFront, Routes};
-use crate::lambda::{Credentials, Handler, InProcess, Invoke, Limits, Print, ProcessSettings, Processes};
+use crate::lambda::{
+    Credentials, Handler, InProcess, Invoke, Limits, Print, ProcessSettings, Processes,
+};
 use crate::policy::{Context, OPERATOR, Policies, Verdict};
 use crate::sources::{Origin, QueuePort, SourceOptions, Sources};
 use crate::template::{ExecutorPlan, Place, Plan, TemplateError};
@@ -39,7 +43,8 @@ pub struct MachineOptions {
     pub template: PathBuf,
     /// Values of the template's parameters, over [`Place::machine`]'s.
     pub parameters: BTreeMap<String, String>,
-    /// Port of the data services; 0 takes a free one. A machine whose executor outlives it needs the same port again.
+    /// Port of the data services; 0 takes a free one. A machine whose executor outlives it needs
+    /// the same port again.
     pub data_port: u16,
     /// Port of the HTTP front; 0 takes a free one.
     pub http_port: u16,
@@ -57,7 +62,8 @@ pub struct MachineOptions {
 
 /// How functions run.
 pub enum Form {
-    /// In this program: called once for each function of the template, with what is that function's own.
+    /// In this program: called once for each function of the template, with what is that function's
+    /// own.
     InProcess(Make),
     /// As processes of one binary that chooses by `SLUICE_FUNCTION`.
     Processes {
@@ -71,7 +77,8 @@ pub enum Form {
 /// Makes the handler of a function, or says why there is none.
 pub type Make = Arc<dyn Fn(Equipment) -> BoxFuture<'static, Result<Handler, String>> + Send + Sync>;
 
-/// What a function, or the executor, is given: its environment, its own keys, and the way to the services.
+/// What a function, or the executor, is given: its environment, its own keys, and the way to the
+/// services.
 #[derive(Debug, Clone)]
 pub struct Equipment {
     /// Id of the function, or `executor`.
@@ -116,7 +123,9 @@ pub enum MachineError {
         why: String,
     },
     /// A function may not read the queue that calls it.
-    #[error("{function} may not {action} on {queue_arn}: add it to the function's policy in the template")]
+    #[error(
+        "{function} may not {action} on {queue_arn}: add it to the function's policy in the template"
+    )]
     SourceRefused {
         /// The function.
         function: String,
@@ -161,17 +170,22 @@ impl Machine {
     /// # Errors
     /// [`MachineError`]; what was started before the failure is stopped.
     pub async fn start(options: MachineOptions) -> Result<Self, MachineError> {
-        let http_listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.http_port))
-            .await
-            .map_err(|source| io(&format!("listen on port {} for HTTP", options.http_port), source))?;
-        let origin = Origin { account: options.data.account.id.clone(), region: options.data.account.region.clone() };
+        let http_listener =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, options.http_port)).await.map_err(
+                |source| io(&format!("listen on port {} for HTTP", options.http_port), source),
+            )?;
+        let origin = Origin {
+            account: options.data.account.id.clone(),
+            region: options.data.account.region.clone(),
+        };
         let data = Data::open(&options.data_directory, options.data)?;
         for (scope, extra) in options.extras {
             data.add(scope, extra);
         }
-        let (data_address, server) = serve(data.clone(), options.data_port)
-            .await
-            .map_err(|source| io(&format!("listen on port {} for data services", options.data_port), source))?;
+        let (data_address, server) =
+            serve(data.clone(), options.data_port).await.map_err(|source| {
+                io(&format!("listen on port {} for data services", options.data_port), source)
+            })?;
         let mut place = Place::machine(&format!("http://{data_address}"));
         place.account.clone_from(&origin.account);
         place.region.clone_from(&origin.region);
@@ -180,10 +194,15 @@ impl Machine {
         let policies = Policies::of(&plan);
         check_sources(&plan, &policies)?;
         provision::provide(&data, &plan)?;
-        let principals: Vec<&str> = plan.principals().map(|(principal, _)| principal).chain([OPERATOR]).collect();
+        let principals: Vec<&str> =
+            plan.principals().map(|(principal, _)| principal).chain([OPERATOR]).collect();
         let keys = Keys::open(&options.data_directory, &principals)?;
         for (principal, key) in keys.iter() {
-            data.keys().insert(&key.access_key_id, Principal::new(principal), key.secret_access_key.clone());
+            data.keys().insert(
+                &key.access_key_id,
+                Principal::new(principal),
+                key.secret_access_key.clone(),
+            );
         }
         data.set_authorizer(Arc::new(policies));
 
@@ -202,15 +221,28 @@ impl Machine {
                 (functions, Some(processes))
             }
         };
-        let queues: Arc<dyn QueuePort> = Arc::new(ports::EmulatedQueues::new(data.clone(), &plan.sources));
+        let queues: Arc<dyn QueuePort> =
+            Arc::new(ports::EmulatedQueues::new(data.clone(), &plan.sources));
         let sources = Sources::start(&plan, &origin, &queues, &functions, &options.sources);
         let events = HttpEvents::new(&origin.account);
         let routes = Routes::new(&plan.routes);
-        let http = HttpFront::start(http_listener, events, routes, options.http_names, functions.clone())
-            .map_err(|source| io("start the HTTP front", source))?;
+        let http =
+            HttpFront::start(http_listener, events, routes, options.http_names, functions.clone())
+                .map_err(|source| io("start the HTTP front", source))?;
         let tasks = vec![server, tokio::spawn(sweep_ttl(data.clone()))];
         let region = origin.region;
-        Ok(Self { plan, data, data_address, keys, region, functions, processes, sources, http, tasks })
+        Ok(Self {
+            plan,
+            data,
+            data_address,
+            keys,
+            region,
+            functions,
+            processes,
+            sources,
+            http,
+            tasks,
+        })
     }
 
     /// Returns what the template came to.
@@ -243,8 +275,8 @@ impl Machine {
         &self.functions
     }
 
-    /// Returns what a function, the `executor` or the [`OPERATOR`] is given; `None` for anybody else. The operator's
-    /// environment is that of the executor.
+    /// Returns what a function, the `executor` or the [`OPERATOR`] is given; `None` for anybody
+    /// else. The operator's environment is that of the executor.
     #[must_use]
     pub fn equipment(&self, id: &str) -> Option<Equipment> {
         equipment(&self.plan, &self.keys, &self.data, self.data_address, &self.region, id)
@@ -269,7 +301,8 @@ fn io(action: &str, source: std::io::Error) -> MachineError {
 fn check_sources(plan: &Plan, policies: &Policies) -> Result<(), MachineError> {
     for source in &plan.sources {
         for action in ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"] {
-            let verdict = policies.decide(&source.function, action, &source.queue_arn, &Context::none());
+            let verdict =
+                policies.decide(&source.function, action, &source.queue_arn, &Context::none());
             if verdict != Verdict::Allowed {
                 let (function, queue_arn) = (source.function.clone(), source.queue_arn.clone());
                 return Err(MachineError::SourceRefused { function, action, queue_arn });
@@ -289,7 +322,9 @@ fn equipment(
 ) -> Option<Equipment> {
     let environment = match plan.function(id) {
         Some(function) => function.environment.clone(),
-        None if id == ExecutorPlan::PRINCIPAL || id == OPERATOR => plan.executor.as_ref()?.environment.clone(),
+        None if id == ExecutorPlan::PRINCIPAL || id == OPERATOR => {
+            plan.executor.as_ref()?.environment.clone()
+        }
         None => return None,
     };
     Some(Equipment {
@@ -317,7 +352,11 @@ async fn in_process(
     Ok(Arc::new(functions))
 }
 
-fn settings(plan: &Plan, binary: &std::path::Path, equip: impl Fn(&str) -> Option<Equipment>) -> Vec<ProcessSettings> {
+fn settings(
+    plan: &Plan,
+    binary: &std::path::Path,
+    equip: impl Fn(&str) -> Option<Equipment>,
+) -> Vec<ProcessSettings> {
     let of = |function: &crate::template::FunctionPlan| {
         let Equipment { id, environment, credentials, region, endpoint, .. } = equip(&function.id)?;
         Some(ProcessSettings {

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Calls the queues without the door that everybody else goes through, so it counts its calls itself: as AWS does, in the
-/// name of the function that the queue calls.
+/// Calls the queues without the door that everybody else goes through, so it counts its calls
+/// itself: as AWS does, in the name of the function that the queue calls.
 pub(super) struct EmulatedQueues {
     data: Arc<Front>,
     /// The functions by the ARN of the queue that calls them.
@@ -28,12 +28,14 @@ struct Operation {
 
 const RECEIVE: Operation = Operation { name: "ReceiveMessage", action: "receive messages" };
 const DELETE: Operation = Operation { name: "DeleteMessageBatch", action: "delete messages" };
-const RELEASE: Operation = Operation { name: "ChangeMessageVisibilityBatch", action: "release messages" };
+const RELEASE: Operation =
+    Operation { name: "ChangeMessageVisibilityBatch", action: "release messages" };
 
 impl EmulatedQueues {
     pub(super) fn new(data: Arc<Front>, sources: &[SourcePlan]) -> Self {
-        let functions =
-            sources.iter().map(|source| (source.queue_arn.clone(), Principal::new(source.function.as_str())));
+        let functions = sources
+            .iter()
+            .map(|source| (source.queue_arn.clone(), Principal::new(source.function.as_str())));
         Self { data, functions: functions.collect() }
     }
 
@@ -59,7 +61,14 @@ impl EmulatedQueues {
     }
 
     /// Counts a call. There is neither request nor response: of bytes there are the messages' own.
-    fn count(&self, operation: Operation, queue_arn: &str, status: u16, purpose: Purpose, bytes: usize) {
+    fn count(
+        &self,
+        operation: Operation,
+        queue_arn: &str,
+        status: u16,
+        purpose: Purpose,
+        bytes: usize,
+    ) {
         let nobody = Principal::new("unknown");
         self.data.meter().record(&Call {
             principal: self.functions.get(queue_arn).unwrap_or(&nobody),
@@ -88,7 +97,10 @@ impl QueuePort for EmulatedQueues {
     ) -> Result<Vec<Delivered>, QueueError> {
         let hidden = hidden_for.map(whole_seconds);
         let what = |batch: &Vec<Delivered>| received(batch);
-        self.call(RECEIVE, queue_arn, what, move |sqs, name| sqs.receive(name, max as usize, hidden)).await
+        self.call(RECEIVE, queue_arn, what, move |sqs, name| {
+            sqs.receive(name, max as usize, hidden)
+        })
+        .await
     }
 
     async fn delete(&self, queue_arn: &str, receipts: &[String]) -> Result<(), QueueError> {
@@ -98,14 +110,23 @@ impl QueuePort for EmulatedQueues {
                 DELETE,
                 queue_arn,
                 |_: &()| (Purpose::EventSource, 0),
-                move |sqs, name| batch.iter().try_for_each(|receipt| settled(sqs.delete(name, receipt).map(|_| ()))),
+                move |sqs, name| {
+                    batch
+                        .iter()
+                        .try_for_each(|receipt| settled(sqs.delete(name, receipt).map(|_| ())))
+                },
             )
             .await?;
         }
         Ok(())
     }
 
-    async fn release(&self, queue_arn: &str, receipts: &[String], after: Duration) -> Result<(), QueueError> {
+    async fn release(
+        &self,
+        queue_arn: &str,
+        receipts: &[String],
+        after: Duration,
+    ) -> Result<(), QueueError> {
         let seconds = whole_seconds(after);
         for batch in receipts.chunks(limits::BATCH_MAX) {
             let batch = batch.to_vec();
@@ -114,7 +135,9 @@ impl QueuePort for EmulatedQueues {
                 queue_arn,
                 |_: &()| (Purpose::EventSourceHiding, 0),
                 move |sqs, name| {
-                    batch.iter().try_for_each(|receipt| settled(sqs.change_visibility(name, receipt, seconds)))
+                    batch.iter().try_for_each(|receipt| {
+                        settled(sqs.change_visibility(name, receipt, seconds))
+                    })
                 },
             )
             .await?;
@@ -138,10 +161,13 @@ fn received(batch: &[Delivered]) -> (Purpose, usize) {
     }
 }
 
-/// A message that is gone, visible again or with somebody else needs nothing more from us: it comes again or is done.
+/// A message that is gone, visible again or with somebody else needs nothing more from us: it comes
+/// again or is done.
 fn settled(outcome: Result<(), SqsError>) -> Result<(), SqsError> {
     match outcome {
-        Err(SqsError::Refused(Refusal::NotInFlight { .. } | Refusal::InvalidParameter { .. })) => Ok(()),
+        Err(SqsError::Refused(Refusal::NotInFlight { .. } | Refusal::InvalidParameter { .. })) => {
+            Ok(())
+        }
         other => other,
     }
 }
@@ -150,7 +176,8 @@ fn name(arn: &str) -> &str {
     arn.rsplit(':').next().unwrap_or(arn)
 }
 
-/// SQS counts visibility in whole seconds; a part of one counts whole, so that nothing comes too soon.
+/// SQS counts visibility in whole seconds; a part of one counts whole, so that nothing comes too
+/// soon.
 fn whole_seconds(time: Duration) -> u32 {
     u32::try_from(time.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX)
 }

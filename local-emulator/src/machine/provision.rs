@@ -8,7 +8,8 @@ use sluice_memory::sqs::Settings;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-/// Makes tables, buckets, keys and queues. Dead letter queues come first: a queue must not name one that is not there.
+/// Makes tables, buckets, keys and queues. Dead letter queues come first: a queue must not name one
+/// that is not there.
 pub(super) fn provide(data: &Front, plan: &Plan) -> Result<(), MachineError> {
     for table in &plan.tables {
         let described = data
@@ -23,9 +24,12 @@ pub(super) fn provide(data: &Front, plan: &Plan) -> Result<(), MachineError> {
     for key in &plan.keys {
         data.kms().ensure_key(&key.id)?;
     }
-    let (with, without): (Vec<_>, Vec<_>) = plan.queues.iter().partition(|queue| queue.redrive.is_some());
+    let (with, without): (Vec<_>, Vec<_>) =
+        plan.queues.iter().partition(|queue| queue.redrive.is_some());
     for queue in without.into_iter().chain(with) {
-        data.sqs().ensure_queue(&queue.name, queue_settings(queue)).map_err(|error| failed(&queue.name, &error))?;
+        data.sqs()
+            .ensure_queue(&queue.name, queue_settings(queue))
+            .map_err(|error| failed(&queue.name, &error))?;
     }
     Ok(())
 }
@@ -49,7 +53,8 @@ fn queue_settings(queue: &QueuePlan) -> Settings {
 
 /// Returns the request that makes a table.
 fn definition(table: &TablePlan) -> Value {
-    let schemas = || std::iter::once(&table.keys).chain(table.indexes.iter().map(|index| &index.keys));
+    let schemas =
+        || std::iter::once(&table.keys).chain(table.indexes.iter().map(|index| &index.keys));
     let attributes: BTreeMap<_, _> = schemas()
         .flat_map(|keys| std::iter::once(&keys.hash).chain(&keys.range))
         .map(|key| (key.name.as_str(), format!("{:?}", key.kind)))
@@ -75,7 +80,8 @@ fn definition(table: &TablePlan) -> Value {
 
 fn schema(keys: &KeySchema) -> Value {
     let hash = json!({ "AttributeName": keys.hash.name, "KeyType": "HASH" });
-    let range = keys.range.iter().map(|key| json!({ "AttributeName": key.name, "KeyType": "RANGE" }));
+    let range =
+        keys.range.iter().map(|key| json!({ "AttributeName": key.name, "KeyType": "RANGE" }));
     std::iter::once(hash).chain(range).collect()
 }
 
@@ -88,7 +94,10 @@ fn check(table: &TablePlan, described: &Value) -> Result<(), MachineError> {
         let there = described["GlobalSecondaryIndexes"].as_array().into_iter().flatten();
         let mut same_name = there.filter(|other| other["IndexName"] == index.name.as_str());
         if !same_name.any(|other| other["KeySchema"] == schema(&index.keys)) {
-            return Err(failed(&table.name, &format!("it is there without the index {}", index.name)));
+            return Err(failed(
+                &table.name,
+                &format!("it is there without the index {}", index.name),
+            ));
         }
     }
     Ok(())

@@ -61,7 +61,8 @@ fn sqs(equipment: &Equipment) -> aws_sdk_sqs::Client {
     aws_sdk_sqs::Client::from_conf(config.build())
 }
 
-/// Functions that do what their event's body says (`{"send": QUEUE, "body": TEXT}`) and report each event to the test.
+/// Functions that do what their event's body says (`{"send": QUEUE, "body": TEXT}`) and report each
+/// event to the test.
 fn passing_on(seen: mpsc::UnboundedSender<(String, Value)>) -> Make {
     Arc::new(move |equipment| {
         let seen = seen.clone();
@@ -81,12 +82,19 @@ fn passing_on(seen: mpsc::UnboundedSender<(String, Value)>) -> Make {
     })
 }
 
-async fn pass_on(equipment: &Equipment, client: &aws_sdk_sqs::Client, event: &Value) -> Result<Value, HandlerError> {
-    let Some(order) = event["body"].as_str().and_then(|body| serde_json::from_str::<Value>(body).ok()) else {
+async fn pass_on(
+    equipment: &Equipment,
+    client: &aws_sdk_sqs::Client,
+    event: &Value,
+) -> Result<Value, HandlerError> {
+    let Some(order) =
+        event["body"].as_str().and_then(|body| serde_json::from_str::<Value>(body).ok())
+    else {
         return Ok(Value::Null);
     };
     let url = &equipment.environment[order["send"].as_str().unwrap()];
-    let mut send = client.send_message().queue_url(url).message_body(order["body"].as_str().unwrap());
+    let mut send =
+        client.send_message().queue_url(url).message_body(order["body"].as_str().unwrap());
     if url.ends_with(".fifo") {
         send = send.message_group_id("a").message_deduplication_id(order["body"].as_str().unwrap());
     }
@@ -116,29 +124,46 @@ async fn next_of(seen: &mut mpsc::UnboundedReceiver<(String, Value)>, function: 
 async fn a_request_goes_through_webhook_and_queue_to_the_next_function_each_with_its_own_keys() {
     let folder = TempDir::new().unwrap();
     let (sender, mut seen) = mpsc::unbounded_channel();
-    let machine = Machine::start(options(&folder, our_template(), Form::InProcess(passing_on(sender)))).await.unwrap();
+    let machine =
+        Machine::start(options(&folder, our_template(), Form::InProcess(passing_on(sender))))
+            .await
+            .unwrap();
     assert_eq!(next_of(&mut seen, "timer").await["source"], "aws.events");
     let sent = post(&machine, &json!({"send": "SLUICE_QUEUE_EVENTS", "body": "delivery-1"})).await;
     let status = sent.status().as_u16();
     assert_eq!(status, 202, "{}", sent.text().await.unwrap());
     let event = next_of(&mut seen, "intake").await;
     assert_eq!(event["Records"][0]["body"], "delivery-1");
-    assert_eq!(event["Records"][0]["eventSourceARN"], "arn:aws:sqs:us-east-1:000000000000:sluice-events.fifo");
+    assert_eq!(
+        event["Records"][0]["eventSourceARN"],
+        "arn:aws:sqs:us-east-1:000000000000:sluice-events.fifo"
+    );
     assert_eq!(event["Records"][0]["md5OfBody"].as_str().map(str::len), Some(32));
-    let refused = post(&machine, &json!({"send": "SLUICE_QUEUE_GATE", "body": "not-allowed"})).await;
+    let refused =
+        post(&machine, &json!({"send": "SLUICE_QUEUE_GATE", "body": "not-allowed"})).await;
     assert_eq!(refused.status().as_u16(), 500);
-    assert!(refused.text().await.unwrap().contains("AccessDenied"), "the webhook may not write to the gate queue");
+    assert!(
+        refused.text().await.unwrap().contains("AccessDenied"),
+        "the webhook may not write to the gate queue"
+    );
     let data = machine.data().clone();
     machine.stop().await;
     let of_source = |principal: &str, operation: &str| {
         let is_meant = |row: &Row| row.principal == principal && row.operation == operation;
-        data.meter().snapshot().total(|row| is_meant(row) && row.purpose == Purpose::EventSource).calls
+        data.meter()
+            .snapshot()
+            .total(|row| is_meant(row) && row.purpose == Purpose::EventSource)
+            .calls
     };
-    assert_eq!((of_source("intake", "ReceiveMessage"), of_source("intake", "DeleteMessageBatch")), (1, 1));
+    assert_eq!(
+        (of_source("intake", "ReceiveMessage"), of_source("intake", "DeleteMessageBatch")),
+        (1, 1)
+    );
     assert_eq!(of_source("gate", "ReceiveMessage"), 0, "its queue had nothing");
 }
 
-/// C2.2, C4: as AWS bills it, in the name of the function; looks that found nothing are told apart from work.
+/// C2.2, C4: as AWS bills it, in the name of the function; looks that found nothing are told apart
+/// from work.
 #[tokio::test]
 async fn what_event_sources_call_is_counted_in_their_functions_name() {
     let folder = TempDir::new().unwrap();
@@ -170,7 +195,15 @@ async fn what_event_sources_call_is_counted_in_their_functions_name() {
     let rows: Vec<_> = report
         .rows
         .iter()
-        .map(|row| (row.principal.as_str(), row.operation.as_str(), row.purpose, row.count.calls, row.count.refused))
+        .map(|row| {
+            (
+                row.principal.as_str(),
+                row.operation.as_str(),
+                row.purpose,
+                row.count.calls,
+                row.count.refused,
+            )
+        })
         .collect();
     let expected = [
         ("timer", "ChangeMessageVisibilityBatch", Purpose::EventSourceHiding, 2, 0),
@@ -190,12 +223,16 @@ async fn a_second_start_has_the_same_keys_and_what_was_not_done() {
     let folder = TempDir::new().unwrap();
     let failing: Make = Arc::new(|_| {
         Box::pin(async {
-            let handler: Handler =
-                Arc::new(|_| Box::pin(async { Err(HandlerError { kind: "Told".into(), message: "to fail".into() }) }));
+            let handler: Handler = Arc::new(|_| {
+                Box::pin(async {
+                    Err(HandlerError { kind: "Told".into(), message: "to fail".into() })
+                })
+            });
             Ok(handler)
         })
     });
-    let first = Machine::start(options(&folder, our_template(), Form::InProcess(failing))).await.unwrap();
+    let first =
+        Machine::start(options(&folder, our_template(), Form::InProcess(failing))).await.unwrap();
     let operator = first.equipment("operator").unwrap();
     let key = first.equipment("executor").unwrap().credentials.access_key_id;
     let client = sqs(&operator);
@@ -203,7 +240,10 @@ async fn a_second_start_has_the_same_keys_and_what_was_not_done() {
     client.send_message().queue_url(url).message_body("kept").send().await.unwrap();
     drop(first);
     let (sender, mut seen) = mpsc::unbounded_channel();
-    let second = Machine::start(options(&folder, our_template(), Form::InProcess(passing_on(sender)))).await.unwrap();
+    let second =
+        Machine::start(options(&folder, our_template(), Form::InProcess(passing_on(sender))))
+            .await
+            .unwrap();
     assert_eq!(second.equipment("executor").unwrap().credentials.access_key_id, key);
     assert!(second.equipment("stranger").is_none());
     assert_eq!(next_of(&mut seen, "merger").await["Records"][0]["body"], "kept");
@@ -222,13 +262,17 @@ async fn functions_run_as_processes_of_one_binary_with_the_templates_environment
     let folder = TempDir::new().unwrap();
     let form = Form::Processes { binary, print: to_stderr() };
     let machine = Machine::start(options(&folder, our_template(), form)).await.unwrap();
-    let answer = machine.functions().invoke("gate", Bytes::from_static(br#"{"do": "who"}"#)).await.unwrap();
+    let answer =
+        machine.functions().invoke("gate", Bytes::from_static(br#"{"do": "who"}"#)).await.unwrap();
     let who: Value = serde_json::from_slice(&answer).unwrap();
     assert_eq!(who["own"], "gate");
     assert_eq!(who["key"], machine.equipment("gate").unwrap().credentials.access_key_id.as_str());
     assert_eq!(who["endpoint"], format!("http://{}", machine.data_address()));
     let echo = post(&machine, &json!({"ref": "x"})).await;
-    assert_eq!(echo.json::<Value>().await.unwrap()["routeKey"], "POST /api/connection/{connection}/payload");
+    assert_eq!(
+        echo.json::<Value>().await.unwrap()["routeKey"],
+        "POST /api/connection/{connection}/payload"
+    );
     machine.stop().await;
 }
 
@@ -238,9 +282,15 @@ async fn a_function_that_may_not_read_the_queue_that_calls_it_is_an_error_at_the
     let folder = TempDir::new().unwrap();
     let text = std::fs::read_to_string(our_template()).unwrap();
     let template = folder.path().join("template.yaml");
-    std::fs::write(&template, text.replace("Resource: !GetAtt MergesQueue.Arn", "Resource: !GetAtt GateQueue.Arn"))
-        .unwrap();
+    std::fs::write(
+        &template,
+        text.replace("Resource: !GetAtt MergesQueue.Arn", "Resource: !GetAtt GateQueue.Arn"),
+    )
+    .unwrap();
     let (sender, _seen) = mpsc::unbounded_channel();
-    let error = Machine::start(options(&folder, template, Form::InProcess(passing_on(sender)))).await.err().unwrap();
+    let error = Machine::start(options(&folder, template, Form::InProcess(passing_on(sender))))
+        .await
+        .err()
+        .unwrap();
     assert!(matches!(error, MachineError::SourceRefused { function, .. } if function == "merger"));
 }

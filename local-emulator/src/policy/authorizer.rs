@@ -21,15 +21,17 @@ impl Authorizer for Policies {
         if principal.as_str() == OPERATOR {
             return Decision::Allow;
         }
-        let context = condition_values.iter().fold(Context::none(), |context, (key, value)| context.with(key, value));
+        let context = condition_values
+            .iter()
+            .fold(Context::none(), |context, (key, value)| context.with(key, value));
         match self.decide(principal.as_str(), action, resource_arn, &context) {
             Verdict::Allowed => Decision::Allow,
-            Verdict::Denied { statement } => {
-                Decision::Deny { why: format!("the statement {statement} of an identity-based policy denies it") }
-            }
-            Verdict::NotAllowed => {
-                Decision::Deny { why: format!("no identity-based policy allows the {action} action") }
-            }
+            Verdict::Denied { statement } => Decision::Deny {
+                why: format!("the statement {statement} of an identity-based policy denies it"),
+            },
+            Verdict::NotAllowed => Decision::Deny {
+                why: format!("no identity-based policy allows the {action} action"),
+            },
         }
     }
 }

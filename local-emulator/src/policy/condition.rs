@@ -4,7 +4,8 @@ use super::document::PolicyError;
 use super::pattern::{Case, Pattern};
 use std::collections::BTreeMap;
 
-/// The condition keys of one call and their values: `aws:RequestTag/stack` → `sluice`. Keys know no case.
+/// The condition keys of one call and their values: `aws:RequestTag/stack` → `sluice`. Keys know no
+/// case.
 #[derive(Debug, Clone, Default)]
 pub struct Context {
     values: BTreeMap<String, String>,
@@ -37,7 +38,8 @@ pub(super) struct Condition {
 enum Operator {
     StringEquals,
     StringLike,
-    /// As [`Self::StringLike`], and holds where the call has no such key. A call here has one value of each key at most.
+    /// As [`Self::StringLike`], and holds where the call has no such key. A call here has one value
+    /// of each key at most.
     EachStringLike,
     /// Each of an ARN's six parts by itself; `ArnEquals` and `ArnLike` are the same.
     Arn,
@@ -65,7 +67,9 @@ impl Condition {
         };
         self.values.iter().any(|wanted| match self.operator {
             Operator::StringEquals => wanted == value,
-            Operator::StringLike | Operator::EachStringLike => Pattern::new(wanted, Case::Differs).matches(value),
+            Operator::StringLike | Operator::EachStringLike => {
+                Pattern::new(wanted, Case::Differs).matches(value)
+            }
             Operator::Arn => arn_like(wanted, value),
             Operator::Bool => wanted.eq_ignore_ascii_case(value),
         })
@@ -74,7 +78,8 @@ impl Condition {
 
 fn arn_like(wanted: &str, value: &str) -> bool {
     const PARTS: usize = 6;
-    let (wanted, value): (Vec<_>, Vec<_>) = (wanted.splitn(PARTS, ':').collect(), value.splitn(PARTS, ':').collect());
+    let (wanted, value): (Vec<_>, Vec<_>) =
+        (wanted.splitn(PARTS, ':').collect(), value.splitn(PARTS, ':').collect());
     let fits = |(wanted, value): (&&str, &&str)| Pattern::new(wanted, Case::Differs).matches(value);
     wanted.len() == value.len() && wanted.iter().zip(&value).all(fits)
 }

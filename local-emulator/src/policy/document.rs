@@ -68,7 +68,11 @@ impl RawStatement {
             sid: self.sid,
             effect,
             actions: self.action.iter().map(|action| Pattern::new(action, Case::Same)).collect(),
-            resources: self.resource.iter().map(|resource| Pattern::new(resource, Case::Differs)).collect(),
+            resources: self
+                .resource
+                .iter()
+                .map(|resource| Pattern::new(resource, Case::Differs))
+                .collect(),
             conditions,
         })
     }

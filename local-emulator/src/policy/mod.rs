@@ -1,8 +1,9 @@
-//! Who may do what: the template's IAM policies, evaluated as AWS does. What no statement allows is refused, and a
-//! statement that denies wins over all that allow.
+//! Who may do what: the template's IAM policies, evaluated as AWS does. What no statement allows is
+//! refused, and a statement that denies wins over all that allow.
 //!
-//! Only what identity policies of the template use is known: `Action`, `Resource`, and a closed list of condition
-//! operators. An unknown part is an error when the template is read: left out, it would allow more than AWS.
+//! Only what identity policies of the template use is known: `Action`, `Resource`, and a closed
+//! list of condition operators. An unknown part is an error when the template is read: left out, it
+//! would allow more than AWS.
 
 mod authorizer;
 mod condition;
@@ -75,15 +76,15 @@ impl Policy {
         self.statements.extend(other.statements.iter().cloned());
     }
 
-    /// Returns what the policy says to `action` (`sqs:SendMessage`) on `resource` (an ARN, or `*` for a call that
-    /// knows no resource), where the call's condition keys have the values of `context`. A key that is absent makes
-    /// a condition on it not hold, as on AWS.
+    /// Returns what the policy says to `action` (`sqs:SendMessage`) on `resource` (an ARN, or `*`
+    /// for a call that knows no resource), where the call's condition keys have the values of
+    /// `context`. A key that is absent makes a condition on it not hold, as on AWS.
     #[must_use]
     pub fn decide(&self, action: &str, resource: &str, context: &Context) -> Verdict {
         let speaking = |effect: Effect| {
-            self.statements
-                .iter()
-                .find(move |statement| statement.effect == effect && statement.speaks_of(action, resource, context))
+            self.statements.iter().find(move |statement| {
+                statement.effect == effect && statement.speaks_of(action, resource, context)
+            })
         };
         match (speaking(Effect::Deny), speaking(Effect::Allow)) {
             (Some(statement), _) => Verdict::Denied { statement: statement.sid.clone() },
@@ -111,13 +112,21 @@ impl Policies {
     /// Returns the policies of a plan: of every function by its id, and of `executor`.
     #[must_use]
     pub fn of(plan: &crate::template::Plan) -> Self {
-        let owned = plan.principals().map(|(principal, policy)| (principal.to_owned(), policy.clone()));
+        let owned =
+            plan.principals().map(|(principal, policy)| (principal.to_owned(), policy.clone()));
         Self { by_principal: owned.collect() }
     }
 
-    /// Returns what the policy of `principal` says; whoever has none may do nothing. See [`Policy::decide`].
+    /// Returns what the policy of `principal` says; whoever has none may do nothing. See
+    /// [`Policy::decide`].
     #[must_use]
-    pub fn decide(&self, principal: &str, action: &str, resource: &str, context: &Context) -> Verdict {
+    pub fn decide(
+        &self,
+        principal: &str,
+        action: &str,
+        resource: &str,
+        context: &Context,
+    ) -> Verdict {
         match self.by_principal.get(principal) {
             Some(policy) => policy.decide(action, resource, context),
             None => Verdict::NotAllowed,

@@ -19,7 +19,8 @@ impl Pattern {
         Self { text: fold(text, case), case }
     }
 
-    /// Returns whether the whole of `text` fits. Linear but for the last `*`, to which it goes back.
+    /// Returns whether the whole of `text` fits. Linear but for the last `*`, to which it goes
+    /// back.
     pub(super) fn matches(&self, text: &str) -> bool {
         let text = fold(text, self.case);
         let (mut at, mut wanted) = (0, 0);

@@ -39,7 +39,13 @@ const CALLS: &[(&str, &[&str])] = &[
     ("sqs:PurgeQueue", QUEUES),
     (
         "kms:Decrypt",
-        &["connection/github/webhook-secret", "connection/github/token", "pool-key", "keys/1", "returned/1"],
+        &[
+            "connection/github/webhook-secret",
+            "connection/github/token",
+            "pool-key",
+            "keys/1",
+            "returned/1",
+        ],
     ),
     ("kms:Encrypt", &["key", "returned/1"]),
     ("ec2:RunInstances", &["instance"]),
@@ -128,7 +134,9 @@ const QUEUES: &[&str] = &[
 fn arn(plan: &Plan, action: &str, short: &str) -> String {
     match (action.split(':').next().unwrap(), short) {
         // A partition is of the table itself, and asked about by its key.
-        ("dynamodb", _) => plan.tables[0].arn.clone() + short.strip_prefix("table").unwrap_or_default(),
+        ("dynamodb", _) => {
+            plan.tables[0].arn.clone() + short.strip_prefix("table").unwrap_or_default()
+        }
         ("s3", "bucket") => plan.buckets[0].arn.clone(),
         ("s3", key) => format!("{}/{key}", plan.buckets[0].arn),
         ("sqs", name) => format!("arn:aws:sqs:us-east-1:000000000000:sluice-{name}"),
@@ -142,8 +150,9 @@ fn arn(plan: &Plan, action: &str, short: &str) -> String {
 fn table_of_allowed() -> String {
     let plan = our_plan();
     let policies = Policies::of(&plan);
-    let context =
-        Context::none().with("aws:RequestTag/sluice:provider", "here").with("aws:ResourceTag/sluice:provider", "here");
+    let context = Context::none()
+        .with("aws:RequestTag/sluice:provider", "here")
+        .with("aws:ResourceTag/sluice:provider", "here");
     let mut text = String::new();
     for (principal, _) in plan.principals() {
         writeln!(text, "{principal}").unwrap();
@@ -151,9 +160,12 @@ fn table_of_allowed() -> String {
             let allowed: Vec<_> = shorts
                 .iter()
                 .filter(|short| {
-                    let context =
-                        context.clone().with("kms:EncryptionContext:sluice", short).with("dynamodb:LeadingKeys", short);
-                    policies.decide(principal, action, &arn(&plan, action, short), &context) == Verdict::Allowed
+                    let context = context
+                        .clone()
+                        .with("kms:EncryptionContext:sluice", short)
+                        .with("dynamodb:LeadingKeys", short);
+                    policies.decide(principal, action, &arn(&plan, action, short), &context)
+                        == Verdict::Allowed
                 })
                 .copied()
                 .collect();
@@ -175,7 +187,12 @@ fn each_principal_may_make_exactly_the_listed_calls() {
 #[test]
 fn whoever_has_no_policy_may_do_nothing() {
     let plan = our_plan();
-    let verdict = Policies::of(&plan).decide("stranger", "dynamodb:GetItem", &plan.tables[0].arn, &Context::none());
+    let verdict = Policies::of(&plan).decide(
+        "stranger",
+        "dynamodb:GetItem",
+        &plan.tables[0].arn,
+        &Context::none(),
+    );
     assert_eq!(verdict, Verdict::NotAllowed);
 }
 
@@ -187,7 +204,9 @@ fn every_principal_is_refused_without_tls() {
     let bare = Context::none().with("aws:SecureTransport", "false");
     let sealed = Context::none().with("aws:SecureTransport", "true");
     for (principal, _) in plan.principals() {
-        let ask = |context: &Context| policies.decide(principal, "dynamodb:GetItem", &plan.tables[0].arn, context);
+        let ask = |context: &Context| {
+            policies.decide(principal, "dynamodb:GetItem", &plan.tables[0].arn, context)
+        };
         assert_eq!(ask(&bare), Verdict::Denied { statement: "OnlyOverTls".into() }, "{principal}");
         assert_eq!(ask(&sealed), Verdict::Allowed, "{principal}");
     }
@@ -202,17 +221,26 @@ fn the_launcher_ends_and_marks_only_instances_that_a_launcher_made() {
     let other = Context::none().with("aws:ResourceTag/owner", "another");
     for action in ["ec2:TerminateInstances", "ec2:CreateTags"] {
         assert_eq!(policies.decide("launcher", action, instance, &other), Verdict::NotAllowed);
-        assert_eq!(policies.decide("launcher", action, instance, &Context::none()), Verdict::NotAllowed);
+        assert_eq!(
+            policies.decide("launcher", action, instance, &Context::none()),
+            Verdict::NotAllowed
+        );
     }
-    assert_eq!(policies.decide("launcher", "ec2:RunInstances", instance, &Context::none()), Verdict::NotAllowed);
+    assert_eq!(
+        policies.decide("launcher", "ec2:RunInstances", instance, &Context::none()),
+        Verdict::NotAllowed
+    );
     let subnet = "arn:aws:ec2:us-east-1:000000000000:subnet/subnet-1";
-    let inside = |vpc: &str| Context::none().with("ec2:Vpc", &format!("arn:aws:ec2:us-east-1:000000000000:vpc/{vpc}"));
+    let inside = |vpc: &str| {
+        Context::none().with("ec2:Vpc", &format!("arn:aws:ec2:us-east-1:000000000000:vpc/{vpc}"))
+    };
     let run_in = |vpc: &str| policies.decide("launcher", "ec2:RunInstances", subnet, &inside(vpc));
     assert_eq!(run_in("vpc-loopback"), Verdict::Allowed);
     assert_eq!(run_in("vpc-other"), Verdict::NotAllowed);
 }
 
-/// C2.2, Z2.2: who runs or digests what strangers wrote cannot order a landing, whatever becomes of it.
+/// C2.2, Z2.2: who runs or digests what strangers wrote cannot order a landing, whatever becomes of
+/// it.
 #[test]
 fn whoever_has_to_do_with_strangers_writes_his_own_records_alone() {
     let plan = our_plan();
@@ -223,9 +251,21 @@ fn whoever_has_to_do_with_strangers_writes_his_own_records_alone() {
         policies.decide(principal, action, table, &context) == Verdict::Allowed
     };
     for (principal, own, others) in [
-        ("executor", ["build#1", "session#1"], ["landing#1", "queue#one/gate/a", "tenant#one", "report#1", "merge#1"]),
-        ("merger", ["merge#1", "repository#a"], ["landing#1", "queue#one/gate/a", "tenant#one", "report#1", "build#1"]),
-        ("intake", ["delivery#1", "refs#a"], ["landing#1", "branch#a@main", "build#1", "report#1", "merge#1"]),
+        (
+            "executor",
+            ["build#1", "session#1"],
+            ["landing#1", "queue#one/gate/a", "tenant#one", "report#1", "merge#1"],
+        ),
+        (
+            "merger",
+            ["merge#1", "repository#a"],
+            ["landing#1", "queue#one/gate/a", "tenant#one", "report#1", "build#1"],
+        ),
+        (
+            "intake",
+            ["delivery#1", "refs#a"],
+            ["landing#1", "branch#a@main", "build#1", "report#1", "merge#1"],
+        ),
         (
             "tenant",
             ["tenant#one", "tenants"],
@@ -248,8 +288,14 @@ fn whoever_has_to_do_with_strangers_writes_his_own_records_alone() {
         ),
     ] {
         for action in ["dynamodb:PutItem", "dynamodb:DeleteItem"] {
-            assert!(own.iter().all(|partition| may(principal, action, partition)), "{principal} {action}");
-            assert!(!others.iter().any(|partition| may(principal, action, partition)), "{principal} {action}");
+            assert!(
+                own.iter().all(|partition| may(principal, action, partition)),
+                "{principal} {action}"
+            );
+            assert!(
+                !others.iter().any(|partition| may(principal, action, partition)),
+                "{principal} {action}"
+            );
         }
     }
     assert!(may("webhook", "dynamodb:PutItem", "delivery#1"));
@@ -278,7 +324,8 @@ fn whoever_writes_records_may_set_aside_what_it_cannot_read() {
 #[test]
 fn every_queue_of_the_table_is_in_the_template() {
     let plan = our_plan();
-    let names: BTreeSet<_> = plan.queues.iter().map(|queue| queue.name.replacen("sluice-", "", 1)).collect();
+    let names: BTreeSet<_> =
+        plan.queues.iter().map(|queue| queue.name.replacen("sluice-", "", 1)).collect();
     assert_eq!(names, QUEUES.iter().map(|name| (*name).to_owned()).collect());
 }
 
@@ -290,7 +337,9 @@ fn a_statement_that_denies_wins_over_one_that_allows() {
             {"Sid": "Keep", "Effect": "Deny", "Action": "s3:Delete*", "Resource": "arn:aws:s3:::b/logs/*"}]"#,
     )
     .unwrap();
-    let decide = |action: &str, key: &str| policy.decide(action, &format!("arn:aws:s3:::b/{key}"), &Context::none());
+    let decide = |action: &str, key: &str| {
+        policy.decide(action, &format!("arn:aws:s3:::b/{key}"), &Context::none())
+    };
     assert_eq!(decide("s3:DeleteObject", "logs/1"), Verdict::Denied { statement: "Keep".into() });
     assert_eq!(decide("s3:DeleteObject", "git/1"), Verdict::Allowed);
     assert_eq!(decide("sqs:SendMessage", "git/1"), Verdict::NotAllowed);
@@ -299,8 +348,10 @@ fn a_statement_that_denies_wins_over_one_that_allows() {
 /// C2.2
 #[test]
 fn actions_know_no_case_and_resources_do() {
-    let policy =
-        policy(r#"[{"Effect": "Allow", "Action": "S3:getobject", "Resource": "arn:aws:s3:::b/a?c*"}]"#).unwrap();
+    let policy = policy(
+        r#"[{"Effect": "Allow", "Action": "S3:getobject", "Resource": "arn:aws:s3:::b/a?c*"}]"#,
+    )
+    .unwrap();
     let decide = |resource: &str| policy.decide("s3:GetObject", resource, &Context::none());
     assert_eq!(decide("arn:aws:s3:::b/abc/d"), Verdict::Allowed);
     assert_eq!(decide("arn:aws:s3:::b/abc"), Verdict::Allowed);
@@ -313,8 +364,9 @@ fn actions_know_no_case_and_resources_do() {
 fn a_condition_of_an_unknown_operator_is_an_error_and_not_left_out() {
     let statements = r#"[{"Effect": "Allow", "Action": "*", "Resource": "*",
         "Condition": {"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}}}]"#;
-    assert!(matches!(policy(statements), Err(PolicyError::Operator { operator }) if operator == "IpAddress"));
-    let unknown =
-        r#"{"Version": "2012-10-17", "Statement": [{"Effect": "Deny", "NotAction": "s3:*", "Resource": "*"}]}"#;
+    assert!(
+        matches!(policy(statements), Err(PolicyError::Operator { operator }) if operator == "IpAddress")
+    );
+    let unknown = r#"{"Version": "2012-10-17", "Statement": [{"Effect": "Deny", "NotAction": "s3:*", "Resource": "*"}]}"#;
     assert!(serde_json::from_str::<Document>(unknown).is_err());
 }

@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 pub struct Settled {
     /// Done: to be deleted.
     pub delete: Vec<String>,
-    /// The function named it as failed: hidden until its time-out, or as long as the function has set.
+    /// The function named it as failed: hidden until its time-out, or as long as the function has
+    /// set.
     pub failed: Vec<String>,
     /// Not named, but behind a failed one of its group: it must not be done before that one.
     pub behind: Vec<String>,
@@ -21,11 +22,16 @@ pub struct Settled {
 
 /// Returns what `answer` means for `batch`.
 ///
-/// With `ReportBatchItemFailures`, nothing, `null`, `{}` and an empty list of failures mean that all is done. An answer
-/// that is no JSON, that names no message or one that is not in the batch makes the whole batch fail. Without it, every
-/// answer means that all is done.
+/// With `ReportBatchItemFailures`, nothing, `null`, `{}` and an empty list of failures mean that
+/// all is done. An answer that is no JSON, that names no message or one that is not in the batch
+/// makes the whole batch fail. Without it, every answer means that all is done.
 #[must_use]
-pub fn settle(kind: QueueKind, partial_answers: bool, batch: &[Delivered], answer: &[u8]) -> Settled {
+pub fn settle(
+    kind: QueueKind,
+    partial_answers: bool,
+    batch: &[Delivered],
+    answer: &[u8],
+) -> Settled {
     let failed = if partial_answers { failures(batch, answer) } else { Ok(BTreeSet::new()) };
     let mut settled = Settled::default();
     match failed {
@@ -56,7 +62,8 @@ fn failures(batch: &[Delivered], answer: &[u8]) -> Result<BTreeSet<String>, Stri
     if answer.trim_ascii().is_empty() {
         return Ok(BTreeSet::new());
     }
-    let answer: Value = serde_json::from_slice(answer).map_err(|error| format!("the answer is no JSON: {error}"))?;
+    let answer: Value = serde_json::from_slice(answer)
+        .map_err(|error| format!("the answer is no JSON: {error}"))?;
     let items = match answer.get("batchItemFailures") {
         None | Some(Value::Null) if answer.is_null() || answer.is_object() => {
             return Ok(BTreeSet::new());

@@ -20,7 +20,11 @@ pub struct Origin {
 }
 
 /// Returns the event of a batch.
-pub(super) fn of_batch(origin: &Origin, queue_arn: &str, batch: &[Delivered]) -> Result<Bytes, serde_json::Error> {
+pub(super) fn of_batch(
+    origin: &Origin,
+    queue_arn: &str,
+    batch: &[Delivered],
+) -> Result<Bytes, serde_json::Error> {
     let mut event = SqsEvent::default();
     event.records = batch.iter().map(|delivered| record(origin, queue_arn, delivered)).collect();
     serde_json::to_vec(&event).map(Bytes::from)

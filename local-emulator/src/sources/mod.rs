@@ -1,8 +1,9 @@
 //! What calls functions by itself: queues and schedules.
 //!
-//! A queue's rules are those of AWS: at most ten messages in a call; a message is deleted only if the function answered
-//! that it is done; what failed stays hidden until its visibility time-out, unless the function set another; and a FIFO
-//! queue hands out nothing of a group of which a message is hidden, so a group is in one call at a time.
+//! A queue's rules are those of AWS: at most ten messages in a call; a message is deleted only if
+//! the function answered that it is done; what failed stays hidden until its visibility time-out,
+//! unless the function set another; and a FIFO queue hands out nothing of a group of which a
+//! message is hidden, so a group is in one call at a time.
 
 mod answer;
 mod event;
@@ -36,7 +37,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(30);
 /// The queues, as event sources use them. Queues are named by ARN.
 #[async_trait]
 pub trait QueuePort: Send + Sync + 'static {
-    /// Receives at most `max` messages, hidden from then on for that time, or for the queue's own time-out. Does not wait.
+    /// Receives at most `max` messages, hidden from then on for that time, or for the queue's own
+    /// time-out. Does not wait.
     async fn receive(
         &self,
         queue_arn: &str,
@@ -45,8 +47,14 @@ pub trait QueuePort: Send + Sync + 'static {
     ) -> Result<Vec<Delivered>, QueueError>;
     /// Deletes messages by their receipts; one that is gone already is fine.
     async fn delete(&self, queue_arn: &str, receipts: &[String]) -> Result<(), QueueError>;
-    /// Makes messages visible again `after` that time; one that is gone or no longer hidden is fine.
-    async fn release(&self, queue_arn: &str, receipts: &[String], after: Duration) -> Result<(), QueueError>;
+    /// Makes messages visible again `after` that time; one that is gone or no longer hidden is
+    /// fine.
+    async fn release(
+        &self,
+        queue_arn: &str,
+        receipts: &[String],
+        after: Duration,
+    ) -> Result<(), QueueError>;
     /// Waits until a message may have become visible, `at_most` so long.
     async fn wait(&self, queue_arn: &str, at_most: Duration);
 }
@@ -63,14 +71,16 @@ pub struct QueueError {
     pub why: String,
 }
 
-/// When the messages of a call come back that failed as a whole (error, time-out, dead process, invalid answer).
+/// When the messages of a call come back that failed as a whole (error, time-out, dead process,
+/// invalid answer).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AfterFailure {
     /// When their visibility time-out ends, as on AWS: six times the function's time limit.
     #[default]
     VisibilityTimeout,
-    /// After this time, for a system that somebody watches and for tests that kill functions. Messages are hidden for
-    /// [`LEASE`] only, again and again while their call runs, so that they come back as soon after a kill of the machine.
+    /// After this time, for a system that somebody watches and for tests that kill functions.
+    /// Messages are hidden for [`LEASE`] only, again and again while their call runs, so that they
+    /// come back as soon after a kill of the machine.
     Within(Duration),
 }
 
@@ -139,7 +149,9 @@ impl Sources {
                 Tick::AsPlanned => schedule.period,
                 Tick::Every(period) => period,
             };
-            let retries = plan.function(&schedule.function).map_or(0, |function| function.asynchronous_retries);
+            let retries = plan
+                .function(&schedule.function)
+                .map_or(0, |function| function.asynchronous_retries);
             let clockwork = schedule::Clockwork {
                 schedule: schedule.clone(),
                 period,
@@ -152,7 +164,8 @@ impl Sources {
         Self { stop, tasks }
     }
 
-    /// Stops taking messages and waits for running calls, half a minute at most. What is not done by then comes again.
+    /// Stops taking messages and waits for running calls, half a minute at most. What is not done
+    /// by then comes again.
     pub async fn stop(mut self) {
         self.stop.send_replace(Run::Off);
         let tasks = std::mem::take(&mut self.tasks);

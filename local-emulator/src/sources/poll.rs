@@ -31,8 +31,8 @@ pub(super) struct Poller {
 }
 
 impl Poller {
-    /// Takes batches and calls the function with each, as many at once as allowed, until told to stop. Returns when the
-    /// last call has its answer.
+    /// Takes batches and calls the function with each, as many at once as allowed, until told to
+    /// stop. Returns when the last call has its answer.
     pub(super) async fn run(self: Arc<Self>, mut running: watch::Receiver<Run>) {
         let slots = Arc::new(Semaphore::new(self.concurrency as usize));
         let mut pause = PAUSE_SHORTEST;
@@ -131,7 +131,8 @@ impl Poller {
         }
     }
 
-    /// Calls the function. While it is throttled, asks again: AWS does so for a while, the messages stay hidden.
+    /// Calls the function. While it is throttled, asks again: AWS does so for a while, the messages
+    /// stay hidden.
     async fn call(&self, payload: Bytes) -> Result<Bytes, InvokeError> {
         let give_up = Instant::now() + self.retry_limit;
         let mut pause = PAUSE_SHORTEST;

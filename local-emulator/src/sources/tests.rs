@@ -22,8 +22,14 @@ async fn a_batch_has_aws_shape_and_is_deleted_only_after_the_answer() {
     let attribute = |name: &str| record.attributes.get(name).map(String::as_str);
     assert_eq!(record.event_source_arn.as_deref(), Some(ARN));
     assert_eq!(record.event_source.as_deref(), Some("aws:sqs"));
-    assert_eq!((attribute("MessageGroupId"), attribute("MessageDeduplicationId")), (Some("a"), Some("1")));
-    assert_eq!((attribute("ApproximateReceiveCount"), attribute("SentTimestamp")), (Some("1"), Some("1000000")));
+    assert_eq!(
+        (attribute("MessageGroupId"), attribute("MessageDeduplicationId")),
+        (Some("a"), Some("1"))
+    );
+    assert_eq!(
+        (attribute("ApproximateReceiveCount"), attribute("SentTimestamp")),
+        (Some("1"), Some("1000000"))
+    );
     assert_eq!(attribute("SequenceNumber").map(str::len), Some(20));
     assert!(record.receipt_handle.is_some() && record.message_id.is_some());
     assert_eq!(rig.queues.left().len(), 2);
@@ -50,7 +56,12 @@ async fn a_group_is_in_one_call_at_a_time_while_other_groups_go_on() {
 /// C2
 #[tokio::test]
 async fn what_is_behind_a_failed_message_of_its_group_comes_again_after_it() {
-    let mut rig = rig(QueueKind::Fifo, None, &as_on_aws(), &[("a", "a1"), ("b", "b1"), ("a", "a2"), ("a", "a3")]);
+    let mut rig = rig(
+        QueueKind::Fifo,
+        None,
+        &as_on_aws(),
+        &[("a", "a1"), ("b", "b1"), ("a", "a2"), ("a", "a3")],
+    );
     let call = rig.call().await;
     assert_eq!(call.event.records.len(), 4);
     call.failed(&["a2"]);
@@ -72,8 +83,11 @@ async fn what_is_behind_a_failed_message_of_its_group_comes_again_after_it() {
 async fn a_failed_call_or_an_invalid_answer_brings_the_whole_batch_again() {
     let mut rig = rig(QueueKind::Standard, None, &as_on_aws(), &[("", "1"), ("", "2")]);
     let died = InvokeError::Died { function: "gate".into(), how: "signal: 9".into() };
-    let replies: [Reply; 3] =
-        [Err(died), Ok(json!("text")), Ok(json!({"batchItemFailures": [{"itemIdentifier": "stranger"}]}))];
+    let replies: [Reply; 3] = [
+        Err(died),
+        Ok(json!("text")),
+        Ok(json!({"batchItemFailures": [{"itemIdentifier": "stranger"}]})),
+    ];
     for reply in replies {
         let call = rig.call().await;
         assert_eq!(call.event.records.len(), 2);
@@ -89,10 +103,15 @@ async fn a_failed_call_or_an_invalid_answer_brings_the_whole_batch_again() {
 /// C2
 #[tokio::test]
 async fn messages_of_a_failed_call_come_sooner_where_that_is_asked_for() {
-    let options = SourceOptions { after_failure: AfterFailure::Within(Duration::ZERO), tick: Tick::AsPlanned };
+    let options = SourceOptions {
+        after_failure: AfterFailure::Within(Duration::ZERO),
+        tick: Tick::AsPlanned,
+    };
     let mut rig = rig(QueueKind::Fifo, None, &options, &[("a", "a1"), ("a", "a2")]);
     let call = rig.call().await;
-    call.reply.send(Err(InvokeError::TimedOut { function: "gate".into(), limit: Duration::ZERO })).unwrap();
+    call.reply
+        .send(Err(InvokeError::TimedOut { function: "gate".into(), limit: Duration::ZERO }))
+        .unwrap();
     let again = rig.call().await;
     assert_eq!(again.bodies(), ["a1", "a2"]);
     again.done();
@@ -140,7 +159,8 @@ async fn a_schedule_fires_at_each_tick_with_an_eventbridge_event() {
     let (sender, mut calls) = mpsc::unbounded_channel();
     let (port, functions): (Arc<dyn QueuePort>, Arc<dyn Invoke>) =
         (TestQueues::new(QueueKind::Standard), Arc::new(Scripted(sender)));
-    let options = SourceOptions { tick: Tick::Every(Duration::from_millis(1)), ..SourceOptions::default() };
+    let options =
+        SourceOptions { tick: Tick::Every(Duration::from_millis(1)), ..SourceOptions::default() };
     let sources = Sources::start(&plan, &origin(), &port, &functions, &options);
     let (first, reply) = calls.recv().await.unwrap();
     reply.send(Err(InvokeError::Unknown { function: "timer".into() })).unwrap();
@@ -148,8 +168,14 @@ async fn a_schedule_fires_at_each_tick_with_an_eventbridge_event() {
     reply.send(Ok(Value::Null)).unwrap();
     let event: aws_lambda_events::event::eventbridge::EventBridgeEvent<Value> =
         serde_json::from_value(first.clone()).unwrap();
-    assert_eq!((event.source.as_str(), event.detail_type.as_str()), ("aws.events", "Scheduled Event"));
-    assert_eq!(first["resources"][0], "arn:aws:events:us-east-1:000000000000:rule/sluice-timer-Minute");
+    assert_eq!(
+        (event.source.as_str(), event.detail_type.as_str()),
+        ("aws.events", "Scheduled Event")
+    );
+    assert_eq!(
+        first["resources"][0],
+        "arn:aws:events:us-east-1:000000000000:rule/sluice-timer-Minute"
+    );
     assert_ne!(first["id"], second["id"]);
     sources.stop().await;
 }
@@ -161,14 +187,26 @@ fn nothing_null_and_empty_answers_mean_that_all_is_done() {
     queue.send(NewMessage::body("1"), 0).unwrap();
     let poll = Poll { max: 10, visibility_seconds: None };
     let batch = queue.receive(poll, 0, &mut Oldest).unwrap().messages;
-    let done = |answer: &str| settle(QueueKind::Standard, true, &batch, answer.as_bytes()).delete.len() == 1;
-    for answer in ["", " ", "null", "{}", r#"{"batchItemFailures":null}"#, r#"{"batchItemFailures":[]}"#] {
+    let done = |answer: &str| {
+        settle(QueueKind::Standard, true, &batch, answer.as_bytes()).delete.len() == 1
+    };
+    for answer in
+        ["", " ", "null", "{}", r#"{"batchItemFailures":null}"#, r#"{"batchItemFailures":[]}"#]
+    {
         assert!(done(answer), "{answer}");
     }
-    for answer in
-        ["x", "[]", r#""done""#, r#"{"batchItemFailures":[{}]}"#, r#"{"batchItemFailures":[{"itemIdentifier":null}]}"#]
-    {
+    for answer in [
+        "x",
+        "[]",
+        r#""done""#,
+        r#"{"batchItemFailures":[{}]}"#,
+        r#"{"batchItemFailures":[{"itemIdentifier":null}]}"#,
+    ] {
         assert!(!done(answer), "{answer}");
     }
-    assert_eq!(settle(QueueKind::Standard, false, &batch, b"x").delete.len(), 1, "without partial answers all is done");
+    assert_eq!(
+        settle(QueueKind::Standard, false, &batch, b"x").delete.len(),
+        1,
+        "without partial answers all is done"
+    );
 }

@@ -28,7 +28,9 @@ impl<'a> Scope<'a> {
     }
 
     fn value(&self, at: &str, value: &Yaml, depth: usize) -> Result<Json, TemplateError> {
-        let depth = depth.checked_sub(1).ok_or_else(|| TemplateError::shape(at, "leads in a circle or too deep"))?;
+        let depth = depth
+            .checked_sub(1)
+            .ok_or_else(|| TemplateError::shape(at, "leads in a circle or too deep"))?;
         match value {
             Yaml::Tagged(tagged) => {
                 let tag = tagged.tag.to_string();
@@ -49,20 +51,27 @@ impl<'a> Scope<'a> {
                 let items = items.iter().map(|item| self.value(at, item, depth));
                 Ok(Json::Array(items.collect::<Result<_, _>>()?))
             }
-            plain => {
-                serde_json::to_value(plain).map_err(|source| TemplateError::Fields { place: at.to_owned(), source })
-            }
+            plain => serde_json::to_value(plain)
+                .map_err(|source| TemplateError::Fields { place: at.to_owned(), source }),
         }
     }
 
-    fn call(&self, at: &str, name: &str, argument: &Yaml, depth: usize) -> Result<Json, TemplateError> {
+    fn call(
+        &self,
+        at: &str,
+        name: &str,
+        argument: &Yaml,
+        depth: usize,
+    ) -> Result<Json, TemplateError> {
         match name {
             "Ref" => self.reference(at, text(at, argument)?, depth),
             "GetAtt" => {
                 let path = match argument {
-                    Yaml::Sequence(parts) => {
-                        parts.iter().map(|part| text(at, part)).collect::<Result<Vec<_>, _>>()?.join(".")
-                    }
+                    Yaml::Sequence(parts) => parts
+                        .iter()
+                        .map(|part| text(at, part))
+                        .collect::<Result<Vec<_>, _>>()?
+                        .join("."),
                     other => text(at, other)?.to_owned(),
                 };
                 self.attribute(at, &path, depth).map(Json::String)
@@ -71,7 +80,10 @@ impl<'a> Scope<'a> {
             "Join" => self.join(at, argument, depth).map(Json::String),
             // What the machine does not provide is all that uses it: a host's start script.
             "Base64" => self.value(at, argument, depth),
-            other => Err(TemplateError::shape(at, format!("uses !{other}, which this machine does not know"))),
+            other => Err(TemplateError::shape(
+                at,
+                format!("uses !{other}, which this machine does not know"),
+            )),
         }
     }
 
@@ -102,7 +114,10 @@ impl<'a> Scope<'a> {
             _ => None,
         };
         let value = given.or_else(default).ok_or_else(|| {
-            TemplateError::shape(at, format!("needs the parameter {name}, which has no default; give it a value"))
+            TemplateError::shape(
+                at,
+                format!("needs the parameter {name}, which has no default; give it a value"),
+            )
         })?;
         let kind = parameter.get("Type").and_then(Yaml::as_str).unwrap_or_default();
         if kind.starts_with("List<") || kind == "CommaDelimitedList" {
@@ -123,24 +138,31 @@ impl<'a> Scope<'a> {
 
     /// Returns what `!GetAtt LOGICAL.ATTRIBUTE` comes to.
     fn attribute(&self, at: &str, path: &str, depth: usize) -> Result<String, TemplateError> {
-        let (logical, attribute) = path
-            .split_once('.')
-            .ok_or_else(|| TemplateError::shape(at, format!("asks for !GetAtt {path} without an attribute")))?;
+        let (logical, attribute) = path.split_once('.').ok_or_else(|| {
+            TemplateError::shape(at, format!("asks for !GetAtt {path} without an attribute"))
+        })?;
         let (kind, name) = self.named(at, logical, depth)?;
         match (kind, attribute) {
             (_, "Arn") => Ok(self.arn(kind, &name)),
             ("AWS::SQS::Queue", "QueueName") | ("AWS::ECS::Service", "Name") => Ok(name),
             ("AWS::EC2::LaunchTemplate", "LatestVersionNumber") => Ok("1".to_owned()),
-            _ => Err(TemplateError::shape(at, format!("asks for {path}, an attribute this machine does not know"))),
+            _ => Err(TemplateError::shape(
+                at,
+                format!("asks for {path}, an attribute this machine does not know"),
+            )),
         }
     }
 
     /// Returns type and physical name of a resource.
-    fn named(&self, at: &str, logical: &str, depth: usize) -> Result<(&'a str, String), TemplateError> {
-        let resource = self
-            .resources
-            .get(logical)
-            .ok_or_else(|| TemplateError::shape(at, format!("refers to {logical}, which is not in the template")))?;
+    fn named(
+        &self,
+        at: &str,
+        logical: &str,
+        depth: usize,
+    ) -> Result<(&'a str, String), TemplateError> {
+        let resource = self.resources.get(logical).ok_or_else(|| {
+            TemplateError::shape(at, format!("refers to {logical}, which is not in the template"))
+        })?;
         let kind = resource.get("Type").and_then(Yaml::as_str).unwrap_or_default();
         let property = match kind {
             "AWS::DynamoDB::Table" => "TableName",
@@ -160,7 +182,10 @@ impl<'a> Scope<'a> {
             Some(value) => match self.value(logical, value, depth)? {
                 Json::String(name) => name,
                 _ => {
-                    return Err(TemplateError::shape(logical, format!("has a {property} that is no text")));
+                    return Err(TemplateError::shape(
+                        logical,
+                        format!("has a {property} that is no text"),
+                    ));
                 }
             },
         };
@@ -174,7 +199,8 @@ impl<'a> Scope<'a> {
         [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-")
     }
 
-    /// Returns the ARN of a resource of type `kind` (`AWS::Service::Thing`) with the physical name `name`.
+    /// Returns the ARN of a resource of type `kind` (`AWS::Service::Thing`) with the physical name
+    /// `name`.
     pub(super) fn arn(&self, kind: &str, name: &str) -> String {
         let Place { region, account, .. } = self.place;
         match kind {
@@ -190,7 +216,10 @@ impl<'a> Scope<'a> {
             "AWS::IAM::Role" => format!("arn:aws:iam::{account}:role/{name}"),
             "AWS::IAM::ManagedPolicy" => format!("arn:aws:iam::{account}:policy/{name}"),
             "AWS::Events::Rule" => format!("arn:aws:events:{region}:{account}:rule/{name}"),
-            other => format!("arn:aws:{}:{region}:{account}:{name}", other.replace("::", "-").to_lowercase()),
+            other => format!(
+                "arn:aws:{}:{region}:{account}:{name}",
+                other.replace("::", "-").to_lowercase()
+            ),
         }
     }
 
@@ -209,9 +238,9 @@ impl<'a> Scope<'a> {
         let mut rest = pattern;
         while let Some((before, after)) = rest.split_once("${") {
             result.push_str(before);
-            let (name, tail) = after
-                .split_once('}')
-                .ok_or_else(|| TemplateError::shape(at, "has a !Sub with a ${ that does not end"))?;
+            let (name, tail) = after.split_once('}').ok_or_else(|| {
+                TemplateError::shape(at, "has a !Sub with a ${ that does not end")
+            })?;
             rest = tail;
             if let Some(literal) = name.strip_prefix('!') {
                 result.push_str("${");
@@ -237,7 +266,8 @@ impl<'a> Scope<'a> {
         };
         match self.value(at, list, depth)? {
             Json::Array(items) => {
-                let items: Vec<String> = items.iter().map(|item| scalar(at, item)).collect::<Result<_, _>>()?;
+                let items: Vec<String> =
+                    items.iter().map(|item| scalar(at, item)).collect::<Result<_, _>>()?;
                 Ok(items.join(text(at, separator)?))
             }
             _ => Err(TemplateError::shape(at, "joins something that is no list")),
@@ -249,11 +279,17 @@ impl<'a> Scope<'a> {
 pub(super) fn long_form(map: &Mapping) -> Option<(&str, &Yaml)> {
     let (key, argument) = map.iter().next().filter(|_| map.len() == 1)?;
     let key = key.as_str()?;
-    if key == "Ref" { Some((key, argument)) } else { key.strip_prefix("Fn::").map(|name| (name, argument)) }
+    if key == "Ref" {
+        Some((key, argument))
+    } else {
+        key.strip_prefix("Fn::").map(|name| (name, argument))
+    }
 }
 
 fn text<'v>(at: &str, value: &'v Yaml) -> Result<&'v str, TemplateError> {
-    value.as_str().ok_or_else(|| TemplateError::shape(at, "has something else where text must stand"))
+    value
+        .as_str()
+        .ok_or_else(|| TemplateError::shape(at, "has something else where text must stand"))
 }
 
 fn scalar(at: &str, value: &Json) -> Result<String, TemplateError> {

@@ -1,8 +1,9 @@
 //! The closed list: every resource type and property that this machine has an answer to.
 //!
-//! A property is read by `resolve.rs`, or provided otherwise, and then the list says how, or done nowhere on one machine, and
-//! then the list says what that is, for people to be told. What is in none of these places is ignored, and therefore
-//! printed: a template must not ask for something that local runs never have.
+//! A property is read by `resolve.rs`, or provided otherwise, and then the list says how, or done
+//! nowhere on one machine, and then the list says what that is, for people to be told. What is in
+//! none of these places is ignored, and therefore printed: a template must not ask for something
+//! that local runs never have.
 
 use super::intrinsic::long_form;
 use serde_yaml::{Mapping, Value as Yaml};
@@ -31,8 +32,9 @@ const LOOPBACK: Answer = Otherwise("everything is bound to loopback");
 
 const THROTTLING: Answer = Absent("throttling (nothing is refused for coming too fast)");
 const ENCRYPTION: Answer = Absent("encryption of the disk (what Sluice seals is sealed)");
-const ALARMS: Answer =
-    Absent("alarms (`sluice status` names what nobody sees to, the queues' own attributes count messages)");
+const ALARMS: Answer = Absent(
+    "alarms (`sluice status` names what nobody sees to, the queues' own attributes count messages)",
+);
 const SCALING: Answer = Absent("scaling (there is one executor)");
 
 const TABLE: Properties = &[
@@ -44,13 +46,19 @@ const TABLE: Properties = &[
     ("GlobalSecondaryIndexes.Projection.ProjectionType", Provided),
     ("TimeToLiveSpecification", Provided),
     ("BillingMode", THROTTLING),
-    ("PointInTimeRecoverySpecification", Absent("recovery of an earlier state (copy the data folder instead)")),
+    (
+        "PointInTimeRecoverySpecification",
+        Absent("recovery of an earlier state (copy the data folder instead)"),
+    ),
     ("SSESpecification", ENCRYPTION),
 ];
 
 const BUCKET: Properties = &[
     ("BucketName", Provided),
-    ("LifecycleConfiguration", Absent("expiry of objects (they stay until the data folder is deleted)")),
+    (
+        "LifecycleConfiguration",
+        Absent("expiry of objects (they stay until the data folder is deleted)"),
+    ),
     ("BucketEncryption", ENCRYPTION),
     ("PublicAccessBlockConfiguration", LOOPBACK),
     ("OwnershipControls", Otherwise("there is one account")),
@@ -91,7 +99,10 @@ const FUNCTION: Properties = &[
     ("ReservedConcurrentExecutions", Provided),
     ("Environment.Variables", Provided),
     ("EventInvokeConfig.MaximumRetryAttempts", Provided),
-    ("EventInvokeConfig.MaximumEventAgeInSeconds", Otherwise("a schedule's event is delivered at once or lost")),
+    (
+        "EventInvokeConfig.MaximumEventAgeInSeconds",
+        Otherwise("a schedule's event is delivered at once or lost"),
+    ),
     ("Events.*.Type", Provided),
     ("Events.*.Properties.Queue", Provided),
     ("Events.*.Properties.BatchSize", Provided),
@@ -149,11 +160,19 @@ const WHOLE: &[(&str, Answer)] = &[
 ];
 
 /// What stands beside a resource's properties and says nothing about what runs.
-const BESIDE: &[&str] = &["Type", "Properties", "DeletionPolicy", "UpdateReplacePolicy", "UpdatePolicy", "DependsOn"];
+const BESIDE: &[&str] =
+    &["Type", "Properties", "DeletionPolicy", "UpdateReplacePolicy", "UpdatePolicy", "DependsOn"];
 
 /// Sections of a template that are read, or that describe it.
-const SECTIONS: &[&str] =
-    &["AWSTemplateFormatVersion", "Transform", "Description", "Parameters", "Globals", "Resources", "Outputs"];
+const SECTIONS: &[&str] = &[
+    "AWSTemplateFormatVersion",
+    "Transform",
+    "Description",
+    "Parameters",
+    "Globals",
+    "Resources",
+    "Outputs",
+];
 
 fn properties_of(kind: &str) -> Option<Properties> {
     Some(match kind {
@@ -210,7 +229,9 @@ pub(super) fn answers(document: &Yaml, globals: Option<&Mapping>, resources: &Ma
     }
     for (name, value) in globals.into_iter().flatten() {
         match name.as_str() {
-            Some("Function") => hold(&mut answers, "Globals", "AWS::Serverless::Function", Some(value)),
+            Some("Function") => {
+                hold(&mut answers, "Globals", "AWS::Serverless::Function", Some(value))
+            }
             other => answers.ignored.push(format!("Globals: {}", other.unwrap_or("(no name)"))),
         }
     }
@@ -264,5 +285,7 @@ fn leaves(value: &Yaml, path: &mut Vec<String>, into: &mut BTreeSet<Vec<String>>
 
 fn covers(pattern: &str, path: &[String]) -> bool {
     let mut parts = path.iter();
-    pattern.split('.').all(|wanted| parts.next().is_some_and(|part| wanted == "*" || wanted == part))
+    pattern
+        .split('.')
+        .all(|wanted| parts.next().is_some_and(|part| wanted == "*" || wanted == part))
 }

@@ -1,7 +1,9 @@
-//! The template that deploys Sluice, read for one machine: `infra/template.yaml` becomes a [`Plan`] of typed parts.
+//! The template that deploys Sluice, read for one machine: `infra/template.yaml` becomes a [`Plan`]
+//! of typed parts.
 //!
-//! Nothing is silently left out. What the machine provides otherwise (containers, networks, alarms) stands in the
-//! closed list of `known.rs`; whatever is neither provided nor in that list is named by [`Plan::ignored`].
+//! Nothing is silently left out. What the machine provides otherwise (containers, networks, alarms)
+//! stands in the closed list of `known.rs`; whatever is neither provided nor in that list is named
+//! by [`Plan::ignored`].
 
 mod intrinsic;
 mod known;
@@ -14,8 +16,9 @@ mod store;
 mod tests;
 
 pub use plan::{
-    AttributeType, BucketPlan, ExecutorPlan, FunctionPlan, IndexPlan, KeyAttribute, KeyPlan, KeySchema, Plan,
-    QueueKind, QueuePlan, Redrive, RouteMethod, RoutePlan, SchedulePlan, SourcePlan, TablePlan,
+    AttributeType, BucketPlan, ExecutorPlan, FunctionPlan, IndexPlan, KeyAttribute, KeyPlan,
+    KeySchema, Plan, QueueKind, QueuePlan, Redrive, RouteMethod, RoutePlan, SchedulePlan,
+    SourcePlan, TablePlan,
 };
 
 use std::collections::BTreeMap;
@@ -39,8 +42,8 @@ pub struct Place {
 impl Place {
     /// Returns the place of a machine whose data services answer at `endpoint`.
     ///
-    /// The network and the executor's image have no default in the template; here they get names of things that
-    /// exist on no network, since instances and the executor are processes.
+    /// The network and the executor's image have no default in the template; here they get names of
+    /// things that exist on no network, since instances and the executor are processes.
     #[must_use]
     pub fn machine(endpoint: &str) -> Self {
         let parameters = [
@@ -54,7 +57,10 @@ impl Place {
             account: "000000000000".into(),
             region: "us-east-1".into(),
             endpoint: endpoint.trim_end_matches('/').into(),
-            parameters: parameters.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            parameters: parameters
+                .into_iter()
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
         }
     }
 }
@@ -100,8 +106,9 @@ impl TemplateError {
 /// Reads the template in the file `path` for `place`.
 ///
 /// # Errors
-/// [`TemplateError`] when the file is not there, is no YAML, or asks in a provided part for something the machine
-/// cannot do (an unknown intrinsic function, condition operator or schedule): running without it would differ from AWS.
+/// [`TemplateError`] when the file is not there, is no YAML, or asks in a provided part for
+/// something the machine cannot do (an unknown intrinsic function, condition operator or schedule):
+/// running without it would differ from AWS.
 pub fn read(path: &Path, place: &Place) -> Result<Plan, TemplateError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| TemplateError::Read { path: path.display().to_string(), source })?;

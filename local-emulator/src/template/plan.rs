@@ -1,4 +1,5 @@
-//! What a template comes to on one machine: tables, buckets, queues, keys, functions, and what calls them.
+//! What a template comes to on one machine: tables, buckets, queues, keys, functions, and what
+//! calls them.
 
 use crate::policy::Policy;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,20 +32,22 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns what the template asks for and this machine leaves out: `Logical (Type): property.path`.
-    /// Empty for our own template.
+    /// Returns what the template asks for and this machine leaves out:
+    /// `Logical (Type): property.path`. Empty for our own template.
     #[must_use]
     pub fn ignored(&self) -> Vec<String> {
         self.ignored.clone()
     }
 
-    /// Returns what the template asks for and this machine provides in another way: `Logical (Type): how`.
+    /// Returns what the template asks for and this machine provides in another way:
+    /// `Logical (Type): how`.
     #[must_use]
     pub fn elsewhere(&self) -> &[String] {
         &self.elsewhere
     }
 
-    /// Returns what the template asks for and no single machine does, each with the parts that ask for it: `Logical (Type)`.
+    /// Returns what the template asks for and no single machine does, each with the parts that ask
+    /// for it: `Logical (Type)`.
     #[must_use]
     pub fn absent(&self) -> &BTreeMap<String, BTreeSet<String>> {
         &self.absent
@@ -64,8 +67,10 @@ impl Plan {
 
     /// Returns whose policies there are: every function's id, and `executor`.
     pub fn principals(&self) -> impl Iterator<Item = (&str, &Policy)> {
-        let functions = self.functions.iter().map(|function| (function.id.as_str(), &function.policy));
-        functions.chain(self.executor.iter().map(|executor| (ExecutorPlan::PRINCIPAL, &executor.policy)))
+        let functions =
+            self.functions.iter().map(|function| (function.id.as_str(), &function.policy));
+        functions
+            .chain(self.executor.iter().map(|executor| (ExecutorPlan::PRINCIPAL, &executor.policy)))
     }
 }
 
@@ -182,8 +187,8 @@ pub struct KeyPlan {
 /// A function.
 #[derive(Debug, Clone)]
 pub struct FunctionPlan {
-    /// What this machine calls it, and whom its policy and its credentials are for: the value of `SLUICE_FUNCTION`,
-    /// or the physical name where there is none.
+    /// What this machine calls it, and whom its policy and its credentials are for: the value of
+    /// `SLUICE_FUNCTION`, or the physical name where there is none.
     pub id: String,
     /// Physical name.
     pub name: String,

@@ -124,7 +124,8 @@ pub(super) struct EventInvoke {
     pub(super) maximum_retry_attempts: Option<u32>,
 }
 
-/// What calls a function. Another type is an error: a function nobody calls would look like one that idles.
+/// What calls a function. Another type is an error: a function nobody calls would look like one
+/// that idles.
 #[derive(Deserialize)]
 #[serde(tag = "Type", content = "Properties")]
 pub(super) enum Event {
@@ -189,7 +190,9 @@ pub(super) struct Variable {
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     match Option::<serde_json::Value>::deserialize(deserializer)? {
         None => Ok(None),
-        Some(serde_json::Value::String(digits)) => digits.parse().map(Some).map_err(D::Error::custom),
+        Some(serde_json::Value::String(digits)) => {
+            digits.parse().map(Some).map_err(D::Error::custom)
+        }
         Some(other) => serde_json::from_value(other).map(Some).map_err(D::Error::custom),
     }
 }

@@ -1,9 +1,10 @@
-//! From a document to a [`Plan`]: each provided resource resolved, checked, and put into its typed form.
+//! From a document to a [`Plan`]: each provided resource resolved, checked, and put into its typed
+//! form.
 
 use super::intrinsic::Scope;
 use super::{
-    BucketPlan, ExecutorPlan, FunctionPlan, KeyPlan, Place, Plan, RouteMethod, RoutePlan, SchedulePlan, SourcePlan,
-    TemplateError, known, raw, store,
+    BucketPlan, ExecutorPlan, FunctionPlan, KeyPlan, Place, Plan, RouteMethod, RoutePlan,
+    SchedulePlan, SourcePlan, TemplateError, known, raw, store,
 };
 use crate::policy::{Document, Policy};
 use serde::de::DeserializeOwned;
@@ -23,13 +24,17 @@ mod default {
 pub(super) fn plan(document: &Yaml, place: &Place) -> Result<Plan, TemplateError> {
     let nothing = Mapping::new();
     let section = |name: &str| document.get(name).and_then(Yaml::as_mapping);
-    let resources =
-        section("Resources").ok_or_else(|| TemplateError::shape("Resources", "is missing, or is not a map"))?;
+    let resources = section("Resources")
+        .ok_or_else(|| TemplateError::shape("Resources", "is missing, or is not a map"))?;
     let globals = section("Globals");
     let answers = known::answers(document, globals, resources);
     let scope = Scope::new(document, place, &nothing);
-    let mut plan =
-        Plan { ignored: answers.ignored, elsewhere: answers.elsewhere, absent: answers.absent, ..Plan::default() };
+    let mut plan = Plan {
+        ignored: answers.ignored,
+        elsewhere: answers.elsewhere,
+        absent: answers.absent,
+        ..Plan::default()
+    };
     let common: raw::Function = match globals.and_then(|globals| globals.get("Function")) {
         Some(function) => typed(&scope, "Globals", function)?,
         None => raw::Function::default(),
@@ -40,7 +45,8 @@ pub(super) fn plan(document: &Yaml, place: &Place) -> Result<Plan, TemplateError
         let empty = Yaml::Mapping(Mapping::new());
         let properties = resource.get("Properties").unwrap_or(&empty);
         let reference = |name: &str| scope.resolve(logical, &tagged(name, logical)).map(into_text);
-        let arn = || scope.resolve(logical, &tagged("GetAtt", &format!("{logical}.Arn"))).map(into_text);
+        let arn =
+            || scope.resolve(logical, &tagged("GetAtt", &format!("{logical}.Arn"))).map(into_text);
         match kind(resource) {
             "AWS::DynamoDB::Table" => {
                 let raw: raw::Table = typed(&scope, logical, properties)?;
@@ -75,7 +81,8 @@ pub(super) fn plan(document: &Yaml, place: &Place) -> Result<Plan, TemplateError
     }
     for source in &plan.sources {
         if plan.queue(&source.queue_arn).is_none() {
-            let problem = format!("is called by {}, which is no queue of the template", source.queue_arn);
+            let problem =
+                format!("is called by {}, which is no queue of the template", source.queue_arn);
             return Err(TemplateError::shape(&source.function, problem));
         }
     }
@@ -94,7 +101,10 @@ fn kind(resource: &Yaml) -> &str {
 
 fn tagged(name: &str, argument: &str) -> Yaml {
     let tag = serde_yaml::value::Tag::new(name);
-    Yaml::Tagged(Box::new(serde_yaml::value::TaggedValue { tag, value: Yaml::String(argument.to_owned()) }))
+    Yaml::Tagged(Box::new(serde_yaml::value::TaggedValue {
+        tag,
+        value: Yaml::String(argument.to_owned()),
+    }))
 }
 
 fn into_text(value: serde_json::Value) -> String {
@@ -104,18 +114,26 @@ fn into_text(value: serde_json::Value) -> String {
     }
 }
 
-fn typed<T: DeserializeOwned>(scope: &Scope<'_>, logical: &str, properties: &Yaml) -> Result<T, TemplateError> {
+fn typed<T: DeserializeOwned>(
+    scope: &Scope<'_>,
+    logical: &str,
+    properties: &Yaml,
+) -> Result<T, TemplateError> {
     let resolved = scope.resolve(logical, properties)?;
-    serde_json::from_value(resolved).map_err(|source| TemplateError::Fields { place: logical.to_owned(), source })
+    serde_json::from_value(resolved)
+        .map_err(|source| TemplateError::Fields { place: logical.to_owned(), source })
 }
 
-/// Returns each role's policy by the role's ARN: its own statements and those of the managed policies it names.
-fn policies(scope: &Scope<'_>, resources: &Mapping) -> Result<BTreeMap<String, Policy>, TemplateError> {
+/// Returns each role's policy by the role's ARN: its own statements and those of the managed
+/// policies it names.
+fn policies(
+    scope: &Scope<'_>,
+    resources: &Mapping,
+) -> Result<BTreeMap<String, Policy>, TemplateError> {
     let of_kind = |wanted: &'static str| {
-        resources
-            .iter()
-            .filter(move |(_, resource)| kind(resource) == wanted)
-            .filter_map(|(logical, resource)| Some((logical.as_str()?, resource.get("Properties")?)))
+        resources.iter().filter(move |(_, resource)| kind(resource) == wanted).filter_map(
+            |(logical, resource)| Some((logical.as_str()?, resource.get("Properties")?)),
+        )
     };
     let mut managed = BTreeMap::new();
     for (logical, properties) in of_kind("AWS::IAM::ManagedPolicy") {
@@ -131,13 +149,20 @@ fn policies(scope: &Scope<'_>, resources: &Mapping) -> Result<BTreeMap<String, P
         for arn in &raw.managed_policy_arns {
             match managed.get(arn) {
                 Some(shared) => policy.extend(shared),
-                // AWS's own policies allow; leaving one out refuses more than AWS would, never less.
+                // AWS's own policies allow; leaving one out refuses more than AWS would, never
+                // less.
                 None => {
                     tracing::debug!(role = logical, policy = %arn, "leaving out a policy that is AWS's own")
                 }
             }
         }
-        roles.insert(scope.arn("AWS::IAM::Role", &into_text(scope.resolve(logical, &tagged("Ref", logical))?)), policy);
+        roles.insert(
+            scope.arn(
+                "AWS::IAM::Role",
+                &into_text(scope.resolve(logical, &tagged("Ref", logical))?),
+            ),
+            policy,
+        );
     }
     Ok(roles)
 }
@@ -156,7 +181,9 @@ fn function(
 ) -> Result<(), TemplateError> {
     let Named { logical, name, arn } = named;
     let role = raw.role.as_ref().and_then(|role| policies.get(role));
-    let policy = role.ok_or_else(|| TemplateError::shape(logical, "needs a Role that is in the template"))?.clone();
+    let policy = role
+        .ok_or_else(|| TemplateError::shape(logical, "needs a Role that is in the template"))?
+        .clone();
     let mut environment = common.environment.variables.clone();
     environment.extend(raw.environment.variables);
     let id = environment.get("SLUICE_FUNCTION").unwrap_or(&name).clone();
@@ -168,7 +195,10 @@ fn function(
                 function: id.clone(),
                 queue_arn: event.queue,
                 batch_size: event.batch_size.unwrap_or(default::BATCH_SIZE),
-                partial_answers: event.function_response_types.iter().any(|kind| kind == "ReportBatchItemFailures"),
+                partial_answers: event
+                    .function_response_types
+                    .iter()
+                    .any(|kind| kind == "ReportBatchItemFailures"),
                 concurrency_max: event.scaling_config.map(|scaling| scaling.maximum_concurrency),
             }),
             raw::Event::HttpApi(event) => plan.routes.push(RoutePlan {
@@ -220,9 +250,19 @@ fn period(logical: &str, schedule: &str) -> Result<Duration, TemplateError> {
     })
 }
 
-fn executor(logical: &str, policies: &BTreeMap<String, Policy>, raw: raw::Task) -> Result<ExecutorPlan, TemplateError> {
+fn executor(
+    logical: &str,
+    policies: &BTreeMap<String, Policy>,
+    raw: raw::Task,
+) -> Result<ExecutorPlan, TemplateError> {
     let policy = policies.get(&raw.task_role_arn).cloned();
-    let policy = policy.ok_or_else(|| TemplateError::shape(logical, "needs a TaskRoleArn that is in the template"))?;
-    let variables = raw.container_definitions.into_iter().flat_map(|container| container.environment);
-    Ok(ExecutorPlan { environment: variables.map(|variable| (variable.name, variable.value)).collect(), policy })
+    let policy = policy.ok_or_else(|| {
+        TemplateError::shape(logical, "needs a TaskRoleArn that is in the template")
+    })?;
+    let variables =
+        raw.container_definitions.into_iter().flat_map(|container| container.environment);
+    Ok(ExecutorPlan {
+        environment: variables.map(|variable| (variable.name, variable.value)).collect(),
+        policy,
+    })
 }

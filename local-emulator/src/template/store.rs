@@ -1,46 +1,79 @@
 //! Tables and queues: checked, and put into their typed form.
 
-use super::{IndexPlan, KeyAttribute, KeySchema, QueueKind, QueuePlan, Redrive, TablePlan, TemplateError, raw};
+use super::{
+    IndexPlan, KeyAttribute, KeySchema, QueueKind, QueuePlan, Redrive, TablePlan, TemplateError,
+    raw,
+};
 
 /// What SQS takes where the template says nothing.
 const VISIBILITY_TIMEOUT_SECONDS: u32 = 30;
 const RETENTION_SECONDS: u32 = 345_600;
 
 /// Returns the plan of a table.
-pub(super) fn table(logical: &str, name: String, arn: String, raw: raw::Table) -> Result<TablePlan, TemplateError> {
+pub(super) fn table(
+    logical: &str,
+    name: String,
+    arn: String,
+    raw: raw::Table,
+) -> Result<TablePlan, TemplateError> {
     let schema = |elements: &[raw::KeyElement]| -> Result<KeySchema, TemplateError> {
         let find = |wanted: raw::KeyType| -> Result<Option<KeyAttribute>, TemplateError> {
             let Some(element) = elements.iter().find(|element| element.key_type == wanted) else {
                 return Ok(None);
             };
             let name = element.attribute_name.clone();
-            let definition = raw.attribute_definitions.iter().find(|attribute| attribute.attribute_name == name);
+            let definition =
+                raw.attribute_definitions.iter().find(|attribute| attribute.attribute_name == name);
             let kind = definition.map(|attribute| attribute.attribute_type);
-            let kind = kind.ok_or_else(|| TemplateError::shape(logical, format!("does not define its key {name}")))?;
+            let kind = kind.ok_or_else(|| {
+                TemplateError::shape(logical, format!("does not define its key {name}"))
+            })?;
             Ok(Some(KeyAttribute { name, kind }))
         };
-        let hash = find(raw::KeyType::Hash)?.ok_or_else(|| TemplateError::shape(logical, "has a key without HASH"))?;
+        let hash = find(raw::KeyType::Hash)?
+            .ok_or_else(|| TemplateError::shape(logical, "has a key without HASH"))?;
         Ok(KeySchema { hash, range: find(raw::KeyType::Range)? })
     };
     let keys = schema(&raw.key_schema)?;
     let index = |index: &raw::Index| -> Result<IndexPlan, TemplateError> {
         let projection = index.projection.projection_type.clone();
-        Ok(IndexPlan { name: index.index_name.clone(), keys: schema(&index.key_schema)?, projection })
+        Ok(IndexPlan {
+            name: index.index_name.clone(),
+            keys: schema(&index.key_schema)?,
+            projection,
+        })
     };
     let indexes = raw.global_secondary_indexes.iter().map(index).collect::<Result<_, _>>()?;
     let ttl = raw.time_to_live_specification.as_ref().filter(|ttl| ttl.enabled);
-    Ok(TablePlan { name, arn, keys, indexes, ttl_attribute: ttl.map(|ttl| ttl.attribute_name.clone()) })
+    Ok(TablePlan {
+        name,
+        arn,
+        keys,
+        indexes,
+        ttl_attribute: ttl.map(|ttl| ttl.attribute_name.clone()),
+    })
 }
 
 /// Returns the plan of a queue.
-pub(super) fn queue(logical: &str, url: String, arn: String, raw: raw::Queue) -> Result<QueuePlan, TemplateError> {
+pub(super) fn queue(
+    logical: &str,
+    url: String,
+    arn: String,
+    raw: raw::Queue,
+) -> Result<QueuePlan, TemplateError> {
     let kind = if raw.fifo_queue { QueueKind::Fifo } else { QueueKind::Standard };
     let name = arn.rsplit(':').next().unwrap_or_default().to_owned();
     if (kind == QueueKind::Fifo) != name.ends_with(".fifo") {
-        return Err(TemplateError::shape(logical, "must be named .fifo exactly if it is a FIFO queue"));
+        return Err(TemplateError::shape(
+            logical,
+            "must be named .fifo exactly if it is a FIFO queue",
+        ));
     }
     if kind == QueueKind::Fifo && raw.deduplication_scope.as_deref() != Some("messageGroup") {
-        return Err(TemplateError::shape(logical, "must deduplicate per message group: this machine knows no other"));
+        return Err(TemplateError::shape(
+            logical,
+            "must deduplicate per message group: this machine knows no other",
+        ));
     }
     let redrive = raw.redrive_policy.map(|policy| Redrive {
         dead_letter_arn: policy.dead_letter_target_arn,

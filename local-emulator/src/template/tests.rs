@@ -9,14 +9,20 @@ fn place() -> Place {
 }
 
 fn our_plan() -> Plan {
-    super::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../infra/template.yaml"), &place()).unwrap()
+    super::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../infra/template.yaml"), &place())
+        .unwrap()
 }
 
 /// C4
 #[test]
 fn our_template_asks_for_nothing_that_this_machine_ignores() {
     assert_eq!(our_plan().ignored(), Vec::<String>::new());
-    assert!(our_plan().elsewhere().iter().any(|line| line.starts_with("ExecutorService (AWS::ECS::Service)")));
+    assert!(
+        our_plan()
+            .elsewhere()
+            .iter()
+            .any(|line| line.starts_with("ExecutorService (AWS::ECS::Service)"))
+    );
 }
 
 /// C4: what is not done at all is not said to be provided in another way.
@@ -25,12 +31,33 @@ fn what_one_machine_does_not_do_is_listed_apart() {
     let plan = our_plan();
     let first_word = |what: &String| what.split(' ').next().unwrap().to_owned();
     let absent: Vec<String> = plan.absent().keys().map(first_word).collect();
-    assert_eq!(absent, ["alarms", "encryption", "expiry", "policies", "recovery", "rotation", "scaling", "throttling"]);
-    let whose = |word: &str| plan.absent().iter().find(|(what, _)| what.starts_with(word)).unwrap().1;
-    assert!(whose("expiry").iter().all(|part| part.ends_with("(AWS::S3::Bucket)")), "{:?}", whose("expiry"));
+    assert_eq!(
+        absent,
+        [
+            "alarms",
+            "encryption",
+            "expiry",
+            "policies",
+            "recovery",
+            "rotation",
+            "scaling",
+            "throttling"
+        ]
+    );
+    let whose =
+        |word: &str| plan.absent().iter().find(|(what, _)| what.starts_with(word)).unwrap().1;
+    assert!(
+        whose("expiry").iter().all(|part| part.ends_with("(AWS::S3::Bucket)")),
+        "{:?}",
+        whose("expiry")
+    );
     assert!(whose("alarms").iter().any(|part| part.ends_with("(AWS::CloudWatch::Alarm)")));
     let otherwise = |kind: &str| plan.elsewhere().iter().any(|line| line.contains(kind));
-    assert!(!otherwise("AWS::CloudWatch::Alarm") && !otherwise("ScalingPolicy") && !otherwise("Serverless::HttpApi"));
+    assert!(
+        !otherwise("AWS::CloudWatch::Alarm")
+            && !otherwise("ScalingPolicy")
+            && !otherwise("Serverless::HttpApi")
+    );
 }
 
 /// C2
@@ -38,9 +65,15 @@ fn what_one_machine_does_not_do_is_listed_apart() {
 fn the_table_has_its_keys_indexes_and_expiry() {
     let plan = our_plan();
     let [table] = plan.tables.as_slice() else { panic!("{:?}", plan.tables) };
-    assert_eq!((table.name.as_str(), table.ttl_attribute.as_deref()), ("sluice-records", Some("ttl")));
+    assert_eq!(
+        (table.name.as_str(), table.ttl_attribute.as_deref()),
+        ("sluice-records", Some("ttl"))
+    );
     assert_eq!(table.arn, "arn:aws:dynamodb:us-east-1:000000000000:table/sluice-records");
-    assert_eq!((table.keys.hash.name.as_str(), table.keys.range.as_ref().unwrap().name.as_str()), ("pk", "sk"));
+    assert_eq!(
+        (table.keys.hash.name.as_str(), table.keys.range.as_ref().unwrap().name.as_str()),
+        ("pk", "sk")
+    );
     let due = &table.indexes[0];
     assert_eq!((due.name.as_str(), due.projection.as_str()), ("due", "KEYS_ONLY"));
     assert_eq!(due.keys.range.as_ref().unwrap().kind, AttributeType::N);
@@ -57,7 +90,12 @@ fn every_queue_has_dead_letters_of_its_own_sort_after_five_receives() {
     for queue in live {
         let redrive = queue.redrive.as_ref().unwrap();
         let dead = plan.queue(&redrive.dead_letter_arn).unwrap();
-        assert_eq!((redrive.receives_max, dead.kind, &dead.redrive), (5, queue.kind, &None), "{}", queue.name);
+        assert_eq!(
+            (redrive.receives_max, dead.kind, &dead.redrive),
+            (5, queue.kind, &None),
+            "{}",
+            queue.name
+        );
     }
     let events = plan.queues.iter().find(|queue| queue.name == "sluice-events.fifo").unwrap();
     assert_eq!(events.url, "http://127.0.0.1:9324/000000000000/sluice-events.fifo");
@@ -70,11 +108,17 @@ fn a_queue_hides_a_message_for_six_times_its_functions_time_limit() {
     let plan = our_plan();
     for source in &plan.sources {
         let timeout = plan.function(&source.function).unwrap().timeout;
-        let hidden = Duration::from_secs(plan.queue(&source.queue_arn).unwrap().visibility_timeout_seconds.into());
-        assert!(hidden >= 6 * timeout, "{source:?} hides for {hidden:?}, its function may take {timeout:?}");
+        let hidden = Duration::from_secs(
+            plan.queue(&source.queue_arn).unwrap().visibility_timeout_seconds.into(),
+        );
+        assert!(
+            hidden >= 6 * timeout,
+            "{source:?} hides for {hidden:?}, its function may take {timeout:?}"
+        );
         assert!(source.partial_answers && source.batch_size == 10, "{source:?}");
     }
-    let dead: Vec<_> = plan.sources.iter().filter(|source| source.queue_arn.contains("-dead")).collect();
+    let dead: Vec<_> =
+        plan.sources.iter().filter(|source| source.queue_arn.contains("-dead")).collect();
     assert!(dead.len() == 11 && dead.iter().all(|source| source.function == "timer"));
 }
 
@@ -83,18 +127,27 @@ fn a_queue_hides_a_message_for_six_times_its_functions_time_limit() {
 fn every_function_knows_every_queue_and_its_own_name() {
     let plan = our_plan();
     let ids: Vec<_> = plan.functions.iter().map(|function| function.id.as_str()).collect();
-    let expected = ["webhook", "api", "intake", "gate", "tenant", "merger", "launcher", "images", "reporter", "timer"];
+    let expected = [
+        "webhook", "api", "intake", "gate", "tenant", "merger", "launcher", "images", "reporter",
+        "timer",
+    ];
     assert_eq!(ids, expected);
     let executor = plan.executor.as_ref().unwrap();
-    let environments = plan.functions.iter().map(|function| &function.environment).chain([&executor.environment]);
+    let environments =
+        plan.functions.iter().map(|function| &function.environment).chain([&executor.environment]);
     for environment in environments {
         let queues = environment.keys().filter(|name| name.starts_with("SLUICE_QUEUE_")).count();
         assert_eq!((queues, environment["SLUICE_TABLE"].as_str()), (11, "sluice-records"));
         assert_eq!(environment["SLUICE_KEY"], plan.keys[0].id);
-        assert!(environment["SLUICE_QUEUE_BUILDS_HIGH"].ends_with("/000000000000/sluice-builds-high"));
+        assert!(
+            environment["SLUICE_QUEUE_BUILDS_HIGH"].ends_with("/000000000000/sluice-builds-high")
+        );
     }
     let webhook = plan.function("webhook").unwrap();
-    assert_eq!((webhook.reserved_concurrency, webhook.timeout), (Some(50), Duration::from_secs(10)));
+    assert_eq!(
+        (webhook.reserved_concurrency, webhook.timeout),
+        (Some(50), Duration::from_secs(10))
+    );
     assert_eq!(webhook.arn, "arn:aws:lambda:us-east-1:000000000000:function:sluice-webhook");
 }
 
@@ -108,7 +161,10 @@ fn the_timers_reserved_concurrency_covers_all_its_sources() {
     assert!(timer.reserved_concurrency.unwrap() > sum, "{sum}");
     assert_eq!(timer.asynchronous_retries, 0);
     assert_eq!(plan.schedules.len(), 1);
-    assert_eq!((plan.schedules[0].function.as_str(), plan.schedules[0].period), ("timer", Duration::from_secs(60)));
+    assert_eq!(
+        (plan.schedules[0].function.as_str(), plan.schedules[0].period),
+        ("timer", Duration::from_secs(60))
+    );
 }
 
 /// C5
@@ -162,9 +218,19 @@ fn intrinsic_functions_work_in_short_and_long_form() {
     };
     assert_eq!(queue("!Sub '${AWS::StackName}-${P}-${!P}'").unwrap(), "sluice-d-${P}");
     assert_eq!(queue("!Sub ['${a}.${R.QueueName}', { a: !Ref P }]").unwrap(), "d.r");
-    assert_eq!(queue("{ 'Fn::Join': ['-', [a, { Ref: P }, !GetAtt [R, QueueName]]] }").unwrap(), "a-d-r");
+    assert_eq!(
+        queue("{ 'Fn::Join': ['-', [a, { Ref: P }, !GetAtt [R, QueueName]]] }").unwrap(),
+        "a-d-r"
+    );
     assert_eq!(queue("!Join ['+', !Ref L]").unwrap(), "x+y");
-    for wrong in ["!Ref Nowhere", "!Sub '${P'", "!ImportValue x", "!GetAtt Q.QueueName", "!GetAtt R.Colour", "!Ref L"] {
+    for wrong in [
+        "!Ref Nowhere",
+        "!Sub '${P'",
+        "!ImportValue x",
+        "!GetAtt Q.QueueName",
+        "!GetAtt R.Colour",
+        "!Ref L",
+    ] {
         assert!(matches!(queue(wrong), Err(TemplateError::Shape { .. })), "{wrong}");
     }
 }

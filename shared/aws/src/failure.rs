@@ -27,7 +27,8 @@ pub(crate) fn is_throttling(code: &str) -> bool {
     THROTTLED.contains(&code)
 }
 
-/// Returns the error of a failed call: the service's code and message, or what kept it from answering.
+/// Returns the error of a failed call: the service's code and message, or what kept it from
+/// answering.
 pub(crate) fn failed<E, R>(attempt: impl Into<String>, error: SdkError<E, R>) -> PortError
 where
     E: ProvideErrorMetadata + Error + 'static,
@@ -55,8 +56,11 @@ where
     R: std::fmt::Debug,
 {
     match error {
-        // These name causes below the service's answer: connections, time-outs, requests that could not be built.
-        SdkError::ConstructionFailure(_) | SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) => {
+        // These name causes below the service's answer: connections, time-outs, requests that could
+        // not be built.
+        SdkError::ConstructionFailure(_)
+        | SdkError::TimeoutError(_)
+        | SdkError::DispatchFailure(_) => {
             format!("{}", DisplayErrorContext(error))
         }
         // The raw answer is left out: it may hold what was asked for.

@@ -1,9 +1,11 @@
-//! The ports on AWS: DynamoDB, S3, SQS, KMS, the system's clock and the operating system's randomness.
+//! The ports on AWS: DynamoDB, S3, SQS, KMS, the system's clock and the operating system's
+//! randomness.
 //!
-//! [`ports`] makes them from an SDK configuration and [`AwsSettings`]; [`ports_from_environment`] does so from a function's
-//! environment. Types of the SDK go no further than that argument: every failure leaves as a
-//! [`sluice_runtime::PortError`], every lost race as a value. The SDK retries what it may (three attempts, standard mode);
-//! whatever is still unknown after that goes to the caller, whose message is delivered again.
+//! [`ports`] makes them from an SDK configuration and [`AwsSettings`]; [`ports_from_environment`]
+//! does so from a function's environment. Types of the SDK go no further than that argument: every
+//! failure leaves as a [`sluice_runtime::PortError`], every lost race as a value. The SDK retries
+//! what it may (three attempts, standard mode); whatever is still unknown after that goes to the
+//! caller, whose message is delivered again.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
@@ -30,8 +32,8 @@ use std::sync::Arc;
 
 /// Returns the ports onto the table, bucket, key and queues that `settings` name.
 ///
-/// Region, credentials, endpoint and HTTP client come from `sdk_config`; time-outs and retries are this crate's own.
-/// Nothing is sent before the first call of a port.
+/// Region, credentials, endpoint and HTTP client come from `sdk_config`; time-outs and retries are
+/// this crate's own. Nothing is sent before the first call of a port.
 pub async fn ports(sdk_config: &SdkConfig, settings: AwsSettings) -> Ports {
     let entropy = Arc::new(OsEntropy);
     Ports {
@@ -44,8 +46,8 @@ pub async fn ports(sdk_config: &SdkConfig, settings: AwsSettings) -> Ports {
     }
 }
 
-/// Returns the ports that a function's environment names, with the SDK's usual sources of region and credentials.
-/// `AWS_ENDPOINT_URL` leads to an emulator.
+/// Returns the ports that a function's environment names, with the SDK's usual sources of region
+/// and credentials. `AWS_ENDPOINT_URL` leads to an emulator.
 ///
 /// # Errors
 /// [`SettingsError`] names every variable that is missing.

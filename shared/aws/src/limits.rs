@@ -4,7 +4,8 @@ use aws_config::retry::RetryConfig;
 use aws_config::timeout::TimeoutConfig;
 use std::time::Duration;
 
-/// Attempts of one call, the first included. The SDK backs off in between and retries only what may work.
+/// Attempts of one call, the first included. The SDK backs off in between and retries only what may
+/// work.
 const ATTEMPTS_MAX: u32 = 3;
 /// Seconds to connect.
 const CONNECT_SECONDS: u64 = 3;

@@ -38,12 +38,21 @@ impl S3Objects {
         let asked = self.client.head_object().bucket(&self.bucket).key(key).send().await;
         match asked {
             Ok(found) => Ok(found.content_length.and_then(|length| u64::try_from(length).ok())),
-            Err(error) if error.as_service_error().is_some_and(|service| service.is_not_found()) => Ok(None),
+            Err(error)
+                if error.as_service_error().is_some_and(|service| service.is_not_found()) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(failed(format!("ask for the length of the object {key}"), error)),
         }
     }
 
-    async fn page(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<(Vec<String>, More), PortError> {
+    async fn page(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<(Vec<String>, More), PortError> {
         let answer = self
             .client
             .list_objects_v2()
@@ -55,7 +64,12 @@ impl S3Objects {
             .await
             .map_err(|error| failed(format!("list the objects under {prefix}"), error))?;
         let more = if answer.is_truncated == Some(true) { More::Yes } else { More::No };
-        let keys = answer.contents.unwrap_or_default().into_iter().filter_map(|object| object.key).collect();
+        let keys = answer
+            .contents
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|object| object.key)
+            .collect();
         Ok((keys, more))
     }
 }
@@ -74,13 +88,18 @@ impl Objects for S3Objects {
         let found = self.client.get_object().bucket(&self.bucket).key(key).send().await;
         let found = match found {
             Ok(found) => found,
-            Err(error) if error.as_service_error().is_some_and(|service| service.is_no_such_key()) => {
+            Err(error)
+                if error.as_service_error().is_some_and(|service| service.is_no_such_key()) =>
+            {
                 return Ok(None);
             }
             Err(error) => return Err(failed(attempt(), error)),
         };
-        let etag = found.e_tag.ok_or_else(|| PortError::unknown(attempt(), "it came without an entity tag"))?;
-        let length = found.content_length.and_then(|length| u64::try_from(length).ok()).unwrap_or_default();
+        let etag = found
+            .e_tag
+            .ok_or_else(|| PortError::unknown(attempt(), "it came without an entity tag"))?;
+        let length =
+            found.content_length.and_then(|length| u64::try_from(length).ok()).unwrap_or_default();
         let body = tokio::time::timeout(limits::carrying(length), found.body.collect())
             .await
             .map_err(|_| PortError::unknown(attempt(), "its content stopped coming"))?
@@ -88,13 +107,25 @@ impl Objects for S3Objects {
         Ok(Some(Object { bytes: body.into_bytes(), etag }))
     }
 
-    async fn get_part(&self, key: &str, first: u64, most: usize) -> Result<Option<Part>, PortError> {
+    async fn get_part(
+        &self,
+        key: &str,
+        first: u64,
+        most: usize,
+    ) -> Result<Option<Part>, PortError> {
         let attempt = || format!("get {most} bytes of the object {key} from {first} on");
         let last = first.saturating_add((most as u64).max(1) - 1);
-        let asked = self.client.get_object().bucket(&self.bucket).key(key).range(format!("bytes={first}-{last}"));
+        let asked = self
+            .client
+            .get_object()
+            .bucket(&self.bucket)
+            .key(key)
+            .range(format!("bytes={first}-{last}"));
         let found = match asked.send().await {
             Ok(found) => found,
-            Err(error) if error.as_service_error().is_some_and(|service| service.is_no_such_key()) => {
+            Err(error)
+                if error.as_service_error().is_some_and(|service| service.is_no_such_key()) =>
+            {
                 return Ok(None);
             }
             // Nothing lies beyond the end; how long it is has to be asked for.
@@ -104,9 +135,14 @@ impl Objects for S3Objects {
             }
             Err(error) => return Err(failed(attempt(), error)),
         };
-        let told =
-            found.content_range.as_deref().and_then(|range| range.rsplit('/').next()).and_then(|n| n.parse().ok());
-        let length = told.ok_or_else(|| PortError::unknown(attempt(), "it came without the length of the whole"))?;
+        let told = found
+            .content_range
+            .as_deref()
+            .and_then(|range| range.rsplit('/').next())
+            .and_then(|n| n.parse().ok());
+        let length = told.ok_or_else(|| {
+            PortError::unknown(attempt(), "it came without the length of the whole")
+        })?;
         let body = tokio::time::timeout(limits::carrying(most as u64), found.body.collect())
             .await
             .map_err(|_| PortError::unknown(attempt(), "its content stopped coming"))?
@@ -114,7 +150,13 @@ impl Objects for S3Objects {
         Ok(Some(Part { bytes: body.into_bytes(), length }))
     }
 
-    async fn put(&self, key: &str, bytes: Bytes, mode: PutMode, content_type: &str) -> Result<Stored, PortError> {
+    async fn put(
+        &self,
+        key: &str,
+        bytes: Bytes,
+        mode: PutMode,
+        content_type: &str,
+    ) -> Result<Stored, PortError> {
         let length = bytes.len() as u64;
         let put = self
             .client
@@ -128,20 +170,30 @@ impl Objects for S3Objects {
             PutMode::IfAbsent => put.if_none_match(ANY),
             PutMode::IfMatch(etag) => put.if_match(etag),
         };
-        let limits = aws_sdk_s3::config::Builder::new().timeout_config(limits::timeouts_carrying(length));
+        let limits =
+            aws_sdk_s3::config::Builder::new().timeout_config(limits::timeouts_carrying(length));
         match put.customize().config_override(limits).send().await {
             Ok(_) => Ok(Stored::Yes),
             Err(error) => match (status(&error), &mode) {
                 (Some(412), PutMode::IfAbsent | PutMode::IfMatch(_)) => Ok(Stored::Lost),
-                // There is no object to match. A missing bucket answers so too, and must not look like a lost race.
-                (Some(404), PutMode::IfMatch(_)) if code(&error) == Some("NoSuchKey") => Ok(Stored::Lost),
-                // 409, another conditional write at the same moment, is among these: who won is not known.
+                // There is no object to match. A missing bucket answers so too, and must not look
+                // like a lost race.
+                (Some(404), PutMode::IfMatch(_)) if code(&error) == Some("NoSuchKey") => {
+                    Ok(Stored::Lost)
+                }
+                // 409, another conditional write at the same moment, is among these: who won is not
+                // known.
                 _ => Err(failed(format!("put the object {key}"), error)),
             },
         }
     }
 
-    async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<String>, PortError> {
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<String>, PortError> {
         let mut keys: Vec<String> = Vec::new();
         // Ends: each round brings a key or is the last.
         while keys.len() < limit {

@@ -1,10 +1,10 @@
-//! Making what the ports stand on at an endpoint that has no CloudFormation: table, bucket, key and queues, unless they are
-//! there. On AWS the template does this.
+//! Making what the ports stand on at an endpoint that has no CloudFormation: table, bucket, key and
+//! queues, unless they are there. On AWS the template does this.
 
 use aws_config::SdkConfig;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
-    ScalarAttributeType, TableStatus, TimeToLiveSpecification,
+    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection,
+    ProjectionType, ScalarAttributeType, TableStatus, TimeToLiveSpecification,
 };
 use aws_sdk_sqs::types::QueueAttributeName as Attribute;
 use std::collections::BTreeMap;
@@ -94,7 +94,10 @@ pub struct ProvisionError {
 ///
 /// # Errors
 /// [`ProvisionError`] names the first thing that could not be made.
-pub async fn provision(sdk_config: &SdkConfig, wanted: &Wanted) -> Result<Provided, ProvisionError> {
+pub async fn provision(
+    sdk_config: &SdkConfig,
+    wanted: &Wanted,
+) -> Result<Provided, ProvisionError> {
     table(sdk_config, &wanted.table).await?;
     bucket(sdk_config, &wanted.bucket).await?;
     let key_id = match &wanted.key_alias {
@@ -127,14 +130,17 @@ async fn table(sdk_config: &SdkConfig, wanted: &WantedTable) -> Result<(), Provi
         .table_name(&wanted.name)
         .billing_mode(BillingMode::PayPerRequest)
         .set_key_schema(Some(schema(&wanted.keys).map_err(|error| failed(&error))?));
-    let keys = std::iter::once(&wanted.keys).chain(wanted.indexes.iter().map(|(_, keys)| keys)).flatten();
-    let attributes: BTreeMap<&str, KeyKind> = keys.map(|key| (key.name.as_str(), key.kind)).collect();
+    let keys =
+        std::iter::once(&wanted.keys).chain(wanted.indexes.iter().map(|(_, keys)| keys)).flatten();
+    let attributes: BTreeMap<&str, KeyKind> =
+        keys.map(|key| (key.name.as_str(), key.kind)).collect();
     for (name, kind) in attributes {
         let kind = match kind {
             KeyKind::Text => ScalarAttributeType::S,
             KeyKind::Number => ScalarAttributeType::N,
         };
-        let attribute = AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build();
+        let attribute =
+            AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build();
         create = create.attribute_definitions(attribute.map_err(|error| failed(&error))?);
     }
     for (name, keys) in &wanted.indexes {
@@ -150,8 +156,12 @@ async fn table(sdk_config: &SdkConfig, wanted: &WantedTable) -> Result<(), Provi
         return Err(failed(&error));
     }
     for asked in 1..=ASKED_MAX {
-        let described =
-            client.describe_table().table_name(&wanted.name).send().await.map_err(|error| failed(&error))?;
+        let described = client
+            .describe_table()
+            .table_name(&wanted.name)
+            .send()
+            .await
+            .map_err(|error| failed(&error))?;
         if described.table.and_then(|table| table.table_status) == Some(TableStatus::Active) {
             break;
         }
@@ -162,11 +172,16 @@ async fn table(sdk_config: &SdkConfig, wanted: &WantedTable) -> Result<(), Provi
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     if let Some(attribute) = &wanted.ttl_attribute {
-        let ttl = TimeToLiveSpecification::builder().attribute_name(attribute).enabled(true).build();
+        let ttl =
+            TimeToLiveSpecification::builder().attribute_name(attribute).enabled(true).build();
         let ttl = ttl.map_err(|error| failed(&error))?;
         // Refused where it is on already, and by endpoints that know none: nothing rests on it.
-        if let Err(error) =
-            client.update_time_to_live().table_name(&wanted.name).time_to_live_specification(ttl).send().await
+        if let Err(error) = client
+            .update_time_to_live()
+            .table_name(&wanted.name)
+            .time_to_live_specification(ttl)
+            .send()
+            .await
         {
             tracing::debug!(table = wanted.name, %error, "the table's time to live was not changed");
         }
@@ -174,7 +189,9 @@ async fn table(sdk_config: &SdkConfig, wanted: &WantedTable) -> Result<(), Provi
     Ok(())
 }
 
-fn schema(keys: &[WantedKey; 2]) -> Result<Vec<KeySchemaElement>, aws_sdk_dynamodb::error::BuildError> {
+fn schema(
+    keys: &[WantedKey; 2],
+) -> Result<Vec<KeySchemaElement>, aws_sdk_dynamodb::error::BuildError> {
     let kinds = [KeyType::Hash, KeyType::Range];
     let element = |(key, kind): (&WantedKey, KeyType)| {
         KeySchemaElement::builder().attribute_name(&key.name).key_type(kind).build()
@@ -202,7 +219,8 @@ async fn key(sdk_config: &SdkConfig, alias: &str) -> Result<String, ProvisionErr
                 return Ok(found.key_id);
             }
         }
-        Err(error) if error.as_service_error().is_some_and(|error| error.is_not_found_exception()) => {}
+        Err(error)
+            if error.as_service_error().is_some_and(|error| error.is_not_found_exception()) => {}
         Err(error) => return Err(failed(&error)),
     }
     let made = client
@@ -212,7 +230,13 @@ async fn key(sdk_config: &SdkConfig, alias: &str) -> Result<String, ProvisionErr
         .await
         .map_err(|error| failed(&error))?;
     let id = made.key_metadata.map(|made| made.key_id).unwrap_or_default();
-    client.create_alias().alias_name(&alias).target_key_id(&id).send().await.map_err(|error| failed(&error))?;
+    client
+        .create_alias()
+        .alias_name(&alias)
+        .target_key_id(&id)
+        .send()
+        .await
+        .map_err(|error| failed(&error))?;
     Ok(id)
 }
 
@@ -242,13 +266,19 @@ async fn queue(
     if let Some((dead, receives)) = &wanted.dead_letters
         && let Some(url) = known.get(dead)
     {
-        let read = client.get_queue_attributes().queue_url(url).attribute_names(Attribute::QueueArn);
+        let read =
+            client.get_queue_attributes().queue_url(url).attribute_names(Attribute::QueueArn);
         let read = read.send().await.map_err(|error| failed(&error))?;
-        let arn = read.attributes.and_then(|mut all| all.remove(&Attribute::QueueArn)).unwrap_or_default();
+        let arn = read
+            .attributes
+            .and_then(|mut all| all.remove(&Attribute::QueueArn))
+            .unwrap_or_default();
         let policy = serde_json::json!({"deadLetterTargetArn": arn, "maxReceiveCount": receives.to_string()});
         create = create.attributes(Attribute::RedrivePolicy, policy.to_string());
     }
     let made = create.send().await.map_err(|error| failed(&error))?;
-    made.queue_url
-        .ok_or_else(|| ProvisionError { what: format!("the queue {}", wanted.name), why: "it has no URL".into() })
+    made.queue_url.ok_or_else(|| ProvisionError {
+        what: format!("the queue {}", wanted.name),
+        why: "it has no URL".into(),
+    })
 }

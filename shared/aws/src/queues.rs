@@ -36,7 +36,11 @@ pub(crate) struct SqsQueues {
 }
 
 impl SqsQueues {
-    pub(crate) fn new(sdk_config: &SdkConfig, settings: &AwsSettings, entropy: Arc<dyn Entropy>) -> Self {
+    pub(crate) fn new(
+        sdk_config: &SdkConfig,
+        settings: &AwsSettings,
+        entropy: Arc<dyn Entropy>,
+    ) -> Self {
         let config = aws_sdk_sqs::config::Builder::from(sdk_config)
             .retry_config(limits::retries())
             .timeout_config(limits::timeouts());
@@ -55,13 +59,21 @@ impl SqsQueues {
         })
     }
 
-    fn entry(&self, queue: Queue, place: usize, message: Outgoing) -> Result<SendMessageBatchRequestEntry, PortError> {
-        let mut entry = SendMessageBatchRequestEntry::builder().id(place.to_string()).message_body(message.body);
+    fn entry(
+        &self,
+        queue: Queue,
+        place: usize,
+        message: Outgoing,
+    ) -> Result<SendMessageBatchRequestEntry, PortError> {
+        let mut entry = SendMessageBatchRequestEntry::builder()
+            .id(place.to_string())
+            .message_body(message.body);
         let group = message.group.map(group_id);
         if queue.is_fifo() {
-            // Each message has an id of its own, drawn before the SDK's retries: those are dropped as repeats, a second message
-            // with the same text is not.
-            entry = entry.set_message_group_id(group).message_deduplication_id(self.entropy.token());
+            // Each message has an id of its own, drawn before the SDK's retries: those are dropped
+            // as repeats, a second message with the same text is not.
+            entry =
+                entry.set_message_group_id(group).message_deduplication_id(self.entropy.token());
         } else {
             if self.groups_on_standard == GroupsOnStandardQueues::Sent {
                 entry = entry.set_message_group_id(group);
@@ -121,10 +133,12 @@ impl Queues for SqsQueues {
             .message_system_attribute_names(MessageSystemAttributeName::ApproximateReceiveCount)
             .message_system_attribute_names(MessageSystemAttributeName::MessageGroupId);
         if queue.is_fifo() {
-            // A retry of the SDK after a lost answer gets the same messages again instead of waiting for them.
+            // A retry of the SDK after a lost answer gets the same messages again instead of
+            // waiting for them.
             poll = poll.receive_request_attempt_id(self.entropy.token());
         }
-        let limits = aws_sdk_sqs::config::Builder::new().timeout_config(limits::timeouts_waiting(wait_seconds));
+        let limits = aws_sdk_sqs::config::Builder::new()
+            .timeout_config(limits::timeouts_waiting(wait_seconds));
         let answer = poll.customize().config_override(limits).send().await;
         answer
             .map_err(|error| failed(attempt(), error))?
@@ -132,7 +146,9 @@ impl Queues for SqsQueues {
             .unwrap_or_default()
             .into_iter()
             .map(|message| {
-                incoming(message).ok_or_else(|| PortError::unknown(attempt(), "a message came without its parts"))
+                incoming(message).ok_or_else(|| {
+                    PortError::unknown(attempt(), "a message came without its parts")
+                })
             })
             .collect()
     }
@@ -154,10 +170,14 @@ impl Queues for SqsQueues {
         let mut refused = None;
         for batch in receipts.chunks(BATCH_MAX) {
             let entries = batch.iter().enumerate().map(|(place, receipt)| {
-                DeleteMessageBatchRequestEntry::builder().id(place.to_string()).receipt_handle(receipt).build()
+                DeleteMessageBatchRequestEntry::builder()
+                    .id(place.to_string())
+                    .receipt_handle(receipt)
+                    .build()
             });
-            let entries =
-                entries.collect::<Result<Vec<_>, _>>().map_err(|error| PortError::unknown(attempt(), error))?;
+            let entries = entries
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(|error| PortError::unknown(attempt(), error))?;
             let call = self.client.delete_message_batch().queue_url(url).set_entries(Some(entries));
             let answer = call.send().await.map_err(|error| failed(attempt(), error))?;
             refused = refused.or_else(|| some_refused(attempt(), &answer.failed));
@@ -210,10 +230,12 @@ fn batches(messages: Vec<Outgoing>) -> Vec<Vec<Outgoing>> {
     batches
 }
 
-/// Returns the group as SQS takes it: as it is, or as a digest when it is too long or has characters SQS does not know.
+/// Returns the group as SQS takes it: as it is, or as a digest when it is too long or has
+/// characters SQS does not know.
 fn group_id(group: String) -> String {
-    let allowed =
-        !group.is_empty() && group.len() <= GROUP_CHARS_MAX && group.bytes().all(|byte| byte.is_ascii_graphic());
+    let allowed = !group.is_empty()
+        && group.len() <= GROUP_CHARS_MAX
+        && group.bytes().all(|byte| byte.is_ascii_graphic());
     if allowed { group } else { hex::encode(Sha256::digest(group)) }
 }
 
@@ -242,7 +264,9 @@ mod tests {
 
     #[test]
     fn a_batch_is_cut_after_ten_messages_and_before_too_many_bytes() {
-        let sizes = |messages: Vec<Outgoing>| -> Vec<usize> { batches(messages).iter().map(Vec::len).collect() };
+        let sizes = |messages: Vec<Outgoing>| -> Vec<usize> {
+            batches(messages).iter().map(Vec::len).collect()
+        };
         assert_eq!(sizes((0..25).map(|_| message(1)).collect()), [10, 10, 5]);
         let heavy = vec![message(BATCH_BYTES_MAX), message(1), message(2)];
         assert_eq!(sizes(heavy), [1, 2]);

@@ -48,8 +48,9 @@ impl Seal for KmsSeal {
             .send()
             .await
             .map_err(|error| failed(attempt(), error))?;
-        let blob =
-            sealed.ciphertext_blob.ok_or_else(|| PortError::unknown(attempt(), "KMS answered without a ciphertext"))?;
+        let blob = sealed
+            .ciphertext_blob
+            .ok_or_else(|| PortError::unknown(attempt(), "KMS answered without a ciphertext"))?;
         Ok(blob.into_inner())
     }
 
@@ -64,7 +65,9 @@ impl Seal for KmsSeal {
             .send()
             .await
             .map_err(|error| failed(attempt(), error))?;
-        let blob = opened.plaintext.ok_or_else(|| PortError::unknown(attempt(), "KMS answered without a plaintext"))?;
+        let blob = opened
+            .plaintext
+            .ok_or_else(|| PortError::unknown(attempt(), "KMS answered without a plaintext"))?;
         Ok(blob.into_inner())
     }
 }

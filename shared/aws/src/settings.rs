@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 /// How the bucket is named in requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BucketAddress {
-    /// In the host name, as AWS wants it; in the path when the SDK's configuration has an endpoint of its own.
+    /// In the host name, as AWS wants it; in the path when the SDK's configuration has an endpoint
+    /// of its own.
     #[default]
     ByEndpoint,
     /// Always in the path.
@@ -64,7 +65,9 @@ impl AwsSettings {
     ///
     /// # Errors
     /// As [`Self::from_environment`].
-    pub fn from_variables(variable: impl Fn(&'static str) -> Option<String>) -> Result<Self, SettingsError> {
+    pub fn from_variables(
+        variable: impl Fn(&'static str) -> Option<String>,
+    ) -> Result<Self, SettingsError> {
         let mut missing = Vec::new();
         let mut needed = |name: &'static str| {
             let value = variable(name).filter(|value| !value.is_empty());
@@ -77,7 +80,10 @@ impl AwsSettings {
             table: needed("SLUICE_TABLE"),
             bucket: needed("SLUICE_BUCKET"),
             key_id: needed("SLUICE_KEY"),
-            queue_urls: Queue::ALL.into_iter().map(|queue| (queue, needed(queue.variable()))).collect(),
+            queue_urls: Queue::ALL
+                .into_iter()
+                .map(|queue| (queue, needed(queue.variable())))
+                .collect(),
             bucket_address: BucketAddress::default(),
             groups_on_standard_queues: GroupsOnStandardQueues::default(),
         };
@@ -96,7 +102,9 @@ mod tests {
 
     #[test]
     fn every_missing_variable_is_named_at_once() {
-        let error = AwsSettings::from_variables(|name| (name == "SLUICE_TABLE").then(|| "t".to_owned())).unwrap_err();
+        let error =
+            AwsSettings::from_variables(|name| (name == "SLUICE_TABLE").then(|| "t".to_owned()))
+                .unwrap_err();
         assert_eq!(error.missing.len(), 2 + Queue::ALL.len());
         let text = error.to_string();
         assert!(text.contains("SLUICE_BUCKET, SLUICE_KEY, SLUICE_QUEUE_EVENTS"));
@@ -105,8 +113,10 @@ mod tests {
 
     #[test]
     fn an_empty_variable_is_a_missing_one() {
-        let error = AwsSettings::from_variables(|name| Some(if name == "SLUICE_KEY" { "" } else { "x" }.to_owned()))
-            .unwrap_err();
+        let error = AwsSettings::from_variables(|name| {
+            Some(if name == "SLUICE_KEY" { "" } else { "x" }.to_owned())
+        })
+        .unwrap_err();
         assert_eq!(error.missing, ["SLUICE_KEY"]);
         assert!(error.to_string().contains("SLUICE_KEY is not set"));
     }

@@ -10,7 +10,8 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        // A clock before 1970 is set wrong; deadlines then all lie ahead, which delays and corrupts nothing.
+        // A clock before 1970 is set wrong; deadlines then all lie ahead, which delays and corrupts
+        // nothing.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
@@ -22,8 +23,12 @@ pub struct OsEntropy;
 
 impl Entropy for OsEntropy {
     /// # Panics
-    /// When the operating system gives no randomness: without it no write could be told from another.
-    #[expect(clippy::expect_used, reason = "AWS-LC ends the process itself when the system gives no randomness")]
+    /// When the operating system gives no randomness: without it no write could be told from
+    /// another.
+    #[expect(
+        clippy::expect_used,
+        reason = "AWS-LC ends the process itself when the system gives no randomness"
+    )]
     fn token(&self) -> String {
         let mut bytes = [0; 16];
         aws_lc_rs::rand::fill(&mut bytes).expect("the operating system gives randomness");

@@ -1,5 +1,5 @@
-//! What only this form of the ports has: its items, tokens, retries and errors, against the emulator without a socket.
-//! What both forms must do alike is checked by the conformance suite.
+//! What only this form of the ports has: its items, tokens, retries and errors, against the
+//! emulator without a socket. What both forms must do alike is checked by the conformance suite.
 
 use super::*;
 use aws_config::Region;
@@ -7,7 +7,8 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_dynamodb::types::AttributeValue;
 use sluice_emulator::data::{
-    Connector, DEFAULT_REGION, ENDPOINT, Failure, Fault, Front, Options, Principal, Rule, Secret, Service, When,
+    Connector, DEFAULT_REGION, ENDPOINT, Failure, Fault, Front, Options, Principal, Rule, Secret,
+    Service, When,
 };
 use sluice_model::poke::{Poke, Queue};
 use sluice_model::{TenantName, Timestamp};
@@ -33,7 +34,8 @@ async fn lab() -> Lab {
         serde_json::json!({"IndexName": name, "KeySchema": [key(hash, "HASH"), key(range, "RANGE")],
             "Projection": {"ProjectionType": "KEYS_ONLY"}})
     };
-    let typed = |name: &str, kind: &str| serde_json::json!({"AttributeName": name, "AttributeType": kind});
+    let typed =
+        |name: &str, kind: &str| serde_json::json!({"AttributeName": name, "AttributeType": kind});
     let table = serde_json::json!({
         "TableName": "records", "BillingMode": "PAY_PER_REQUEST",
         "AttributeDefinitions": [typed("pk", "S"), typed("sk", "S"), typed("due_shard", "S"), typed("due_at", "N"),
@@ -101,7 +103,10 @@ async fn a_record_lies_in_the_table_under_the_attributes_of_the_template() {
     full.expires_at = Some(Timestamp(8_001));
     let write = Write::Put { record: full, expect: Expect::Absent };
     lab.ports.records.commit(vec![write], "w").await.unwrap();
-    let bare = Write::Put { record: Record::new(Key::new("cell", "bare"), "[]".into()), expect: Expect::Anything };
+    let bare = Write::Put {
+        record: Record::new(Key::new("cell", "bare"), "[]".into()),
+        expect: Expect::Anything,
+    };
     lab.ports.records.commit(vec![bare], "").await.unwrap();
     let dynamo = aws_sdk_dynamodb::Client::new(&lab.sdk_config);
     let items = dynamo.scan().table_name("records").send().await.unwrap();
@@ -209,7 +214,8 @@ async fn what_cannot_be_reached_or_is_unknown_says_what_was_attempted() {
 async fn a_partly_refused_batch_is_an_error() {
     let lab = lab().await;
     let message = |body: &str| Outgoing { body: body.into(), group: None, delay_seconds: 0 };
-    let sent = lab.ports.queues.send(Queue::Wakes, vec![message("good"), message("bad \u{1}")]).await;
+    let sent =
+        lab.ports.queues.send(Queue::Wakes, vec![message("good"), message("bad \u{1}")]).await;
     let error = sent.unwrap_err();
     assert!(error.why.starts_with("1 messages"), "{error}");
     assert!(error.why.contains("InvalidMessageContents"), "{error}");

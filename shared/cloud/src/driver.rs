@@ -2,7 +2,9 @@
 
 use async_trait::async_trait;
 use sluice_model::{NodeId, ProviderName, Timestamp};
-use sluice_pool::{InstanceFact, InstanceId, InstanceState, LaunchFact, Listing, Machine, Node, Origin};
+use sluice_pool::{
+    InstanceFact, InstanceId, InstanceState, LaunchFact, Listing, Machine, Node, Origin,
+};
 use std::collections::BTreeMap;
 
 /// A source of machines.
@@ -181,7 +183,9 @@ pub struct ImageFact {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CloudError {
     /// It will never work as it is asked: fail the request.
-    #[error("could not {attempt}: the provider refuses it for good: {why}; correct the provider's configuration")]
+    #[error(
+        "could not {attempt}: the provider refuses it for good: {why}; correct the provider's configuration"
+    )]
     Permanent {
         /// What was attempted, on what.
         attempt: String,
@@ -189,7 +193,9 @@ pub enum CloudError {
         why: String,
     },
     /// The account's quota is used up: rest.
-    #[error("could not {attempt}: the account's quota is used up: {why}; raise it, or lower the configured one")]
+    #[error(
+        "could not {attempt}: the account's quota is used up: {why}; raise it, or lower the configured one"
+    )]
     Quota {
         /// What was attempted, on what.
         attempt: String,
@@ -223,7 +229,9 @@ pub enum CloudError {
         retry_after_seconds: u64,
     },
     /// It is not known what happened: look, then try again.
-    #[error("could not {attempt}: {why}; it is not known whether it was done, so it is looked at and tried again")]
+    #[error(
+        "could not {attempt}: {why}; it is not known whether it was done, so it is looked at and tried again"
+    )]
     Unknown {
         /// What was attempted, on what.
         attempt: String,
@@ -243,6 +251,8 @@ pub fn launch_fact(answer: &Result<Instance, CloudError>) -> LaunchFact {
         Err(CloudError::Transient { why, retry_after_seconds, .. }) => {
             LaunchFact::Transient { why: why.clone(), retry_after_seconds: *retry_after_seconds }
         }
-        Err(CloudError::Unknown { why, .. }) => LaunchFact::Transient { why: why.clone(), retry_after_seconds: 1 },
+        Err(CloudError::Unknown { why, .. }) => {
+            LaunchFact::Transient { why: why.clone(), retry_after_seconds: 1 }
+        }
     }
 }

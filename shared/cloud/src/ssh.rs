@@ -1,7 +1,10 @@
-//! Looking at a booted node over SSH: which host keys it shows, and whether our login works (Z1.8's testing).
+//! Looking at a booted node over SSH: which host keys it shows, and whether our login works (Z1.8's
+//! testing).
 
 use russh::client::{self, AuthResult, Handle, Handler};
-use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKeyOrCertificate};
+use russh::keys::{
+    Algorithm, EcdsaCurve, HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKeyOrCertificate,
+};
 use russh::{ChannelMsg, Disconnect, Preferred};
 use sluice_pool::CheckFact;
 use std::borrow::Cow;
@@ -40,10 +43,14 @@ impl LoginKey {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SshError {
     /// The key is not one.
-    #[error("could not read the login key: it is not an unencrypted private key in OpenSSH's format")]
+    #[error(
+        "could not read the login key: it is not an unencrypted private key in OpenSSH's format"
+    )]
     Key,
     /// Nobody answers as an SSH server should, yet.
-    #[error("could not reach SSH at {address}:{port}: {why}; it is tried again until the boot time-out")]
+    #[error(
+        "could not reach SSH at {address}:{port}: {why}; it is tried again until the boot time-out"
+    )]
     Unreachable {
         /// The address.
         address: String,
@@ -61,7 +68,9 @@ pub enum SshError {
         port: u16,
     },
     /// It does not take our key, yet.
-    #[error("{user}@{address}:{port} does not take the login key; it is tried again until the boot time-out")]
+    #[error(
+        "{user}@{address}:{port} does not take the login key; it is tried again until the boot time-out"
+    )]
     Login {
         /// The login.
         user: String,
@@ -72,8 +81,15 @@ pub enum SshError {
     },
 }
 
-/// Scans the host keys and logs in: the whole check of a booted node. Configured keys must be shown exactly; else those seen are taken.
-pub async fn check(target: &Target, user: &str, key: &LoginKey, configured: &[String], within: Duration) -> CheckFact {
+/// Scans the host keys and logs in: the whole check of a booted node. Configured keys must be shown
+/// exactly; else those seen are taken.
+pub async fn check(
+    target: &Target,
+    user: &str,
+    key: &LoginKey,
+    configured: &[String],
+    within: Duration,
+) -> CheckFact {
     let seen = match look(target, within).await {
         Ok(seen) => seen,
         Err(error) => return CheckFact::NotYet(error.to_string()),
@@ -81,7 +97,9 @@ pub async fn check(target: &Target, user: &str, key: &LoginKey, configured: &[St
     let host_keys = if configured.is_empty() { seen } else { configured.to_vec() };
     match ready(target, user, key, &host_keys, within).await {
         Ok(()) => CheckFact::Passed { host_keys },
-        Err(error @ SshError::HostKey { .. }) if !configured.is_empty() => CheckFact::Failed(error.to_string()),
+        Err(error @ SshError::HostKey { .. }) if !configured.is_empty() => {
+            CheckFact::Failed(error.to_string())
+        }
         Err(error) => CheckFact::NotYet(error.to_string()),
     }
 }
@@ -91,14 +109,17 @@ async fn look(target: &Target, within: Duration) -> Result<Vec<String>, SshError
     scan(target, within).await
 }
 
-/// Waits a moment for somebody to listen: a machine that has just booted starts its server soon, and the next look at it is a
-/// message away. Where nobody answers at all, no more time is lost with it.
+/// Waits a moment for somebody to listen: a machine that has just booted starts its server soon,
+/// and the next look at it is a message away. Where nobody answers at all, no more time is lost
+/// with it.
 pub async fn listens(target: &Target) -> Result<(), SshError> {
     let asked = async {
         loop {
             match TcpStream::connect((target.address.as_str(), target.port)).await {
                 Ok(_) => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused => sleep(REFUSED_PAUSE).await,
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                    sleep(REFUSED_PAUSE).await
+                }
                 Err(error) => return Err(unreachable(target, error.to_string())),
             }
         }
@@ -109,10 +130,12 @@ pub async fn listens(target: &Target) -> Result<(), SshError> {
     }
 }
 
-/// Returns the host keys that a server shows, one per algorithm, in known_hosts form without the host (`ssh-ed25519 AAAA…`).
+/// Returns the host keys that a server shows, one per algorithm, in known_hosts form without the
+/// host (`ssh-ed25519 AAAA…`).
 ///
-/// Each algorithm takes a connection of its own; all must end within the time. The keys are not trusted before the cloud's own word is:
-/// the address came from the cloud's listing, and the login with our key proves that it is the machine we launched.
+/// Each algorithm takes a connection of its own; all must end within the time. The keys are not
+/// trusted before the cloud's own word is: the address came from the cloud's listing, and the login
+/// with our key proves that it is the machine we launched.
 pub async fn scan(target: &Target, within: Duration) -> Result<Vec<String>, SshError> {
     let algorithms: [&[Algorithm]; 3] = [
         &[Algorithm::Ed25519],
@@ -121,13 +144,17 @@ pub async fn scan(target: &Target, within: Duration) -> Result<Vec<String>, SshE
             Algorithm::Ecdsa { curve: EcdsaCurve::NistP384 },
             Algorithm::Ecdsa { curve: EcdsaCurve::NistP521 },
         ],
-        &[Algorithm::Rsa { hash: Some(HashAlg::Sha512) }, Algorithm::Rsa { hash: Some(HashAlg::Sha256) }],
+        &[
+            Algorithm::Rsa { hash: Some(HashAlg::Sha512) },
+            Algorithm::Rsa { hash: Some(HashAlg::Sha256) },
+        ],
     ];
     let scans = algorithms.map(|algorithms| {
         let target = target.clone();
         tokio::spawn(async move { scan_one(&target, algorithms.to_vec(), within).await })
     });
-    let (mut keys, mut problem) = (Vec::new(), String::from("it has no host key of a known algorithm"));
+    let (mut keys, mut problem) =
+        (Vec::new(), String::from("it has no host key of a known algorithm"));
     for scan in scans {
         match scan.await {
             Ok(Ok(key)) => keys.extend(key),
@@ -152,9 +179,11 @@ pub async fn ready(
     let shown = seen.lock().unwrap_or_else(PoisonError::into_inner).take();
     match result {
         Ok(Ok(Login::Done)) => Ok(()),
-        Ok(Ok(Login::Refused)) => {
-            Err(SshError::Login { user: user.to_owned(), address: target.address.clone(), port: target.port })
-        }
+        Ok(Ok(Login::Refused)) => Err(SshError::Login {
+            user: user.to_owned(),
+            address: target.address.clone(),
+            port: target.port,
+        }),
         Ok(Err(_)) if shown.is_some_and(|shown| !host_keys.contains(&shown)) => {
             Err(SshError::HostKey { address: target.address.clone(), port: target.port })
         }
@@ -168,11 +197,22 @@ enum Login {
     Refused,
 }
 
-async fn login(target: &Target, user: &str, key: &LoginKey, handler: Look) -> Result<Login, russh::Error> {
-    let mut session =
-        client::connect(config(Preferred::DEFAULT), (target.address.as_str(), target.port), handler).await?;
+async fn login(
+    target: &Target,
+    user: &str,
+    key: &LoginKey,
+    handler: Look,
+) -> Result<Login, russh::Error> {
+    let mut session = client::connect(
+        config(Preferred::DEFAULT),
+        (target.address.as_str(), target.port),
+        handler,
+    )
+    .await?;
     let hash = session.best_supported_rsa_hash().await?.flatten();
-    let answer = session.authenticate_publickey(user, PrivateKeyWithHashAlg::new(Arc::clone(&key.0), hash)).await?;
+    let answer = session
+        .authenticate_publickey(user, PrivateKeyWithHashAlg::new(Arc::clone(&key.0), hash))
+        .await?;
     if !matches!(answer, AuthResult::Success) {
         return Ok(Login::Refused);
     }
@@ -193,12 +233,19 @@ async fn run_true(session: &Handle<Look>) -> Result<Option<u32>, russh::Error> {
 }
 
 /// Returns the one key of these algorithms that the server shows; none when it has none of them.
-async fn scan_one(target: &Target, algorithms: Vec<Algorithm>, within: Duration) -> Result<Option<String>, String> {
+async fn scan_one(
+    target: &Target,
+    algorithms: Vec<Algorithm>,
+    within: Duration,
+) -> Result<Option<String>, String> {
     let seen = Arc::new(Mutex::new(None));
     let handler = Look { seen: Arc::clone(&seen), expected: None };
     let preferred = Preferred { key: Cow::Owned(algorithms), ..Preferred::DEFAULT };
-    let result =
-        timeout(within, client::connect(config(preferred), (target.address.as_str(), target.port), handler)).await;
+    let result = timeout(
+        within,
+        client::connect(config(preferred), (target.address.as_str(), target.port), handler),
+    )
+    .await;
     if let Some(key) = seen.lock().unwrap_or_else(PoisonError::into_inner).take() {
         return Ok(Some(key));
     }
@@ -218,7 +265,10 @@ struct Look {
 impl Handler for Look {
     type Error = russh::Error;
 
-    async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, Self::Error> {
+    async fn check_server_key(
+        &mut self,
+        shown: &PublicKeyOrCertificate,
+    ) -> Result<bool, Self::Error> {
         let PublicKeyOrCertificate::PublicKey { key, .. } = shown else {
             return Ok(false);
         };

@@ -36,9 +36,11 @@ fn instance(host: &StaticHost) -> Instance {
 impl Driver for StaticDriver {
     /// Returns the host whose name stands in the place of the image.
     async fn launch(&self, spec: &LaunchSpec) -> Result<Instance, CloudError> {
-        self.hosts.iter().find(|host| host.name == spec.image_id).map(instance).ok_or_else(|| CloudError::Permanent {
-            attempt: format!("borrow static host {}", spec.image_id),
-            why: "no such host is configured".to_owned(),
+        self.hosts.iter().find(|host| host.name == spec.image_id).map(instance).ok_or_else(|| {
+            CloudError::Permanent {
+                attempt: format!("borrow static host {}", spec.image_id),
+                why: "no such host is configured".to_owned(),
+            }
         })
     }
 

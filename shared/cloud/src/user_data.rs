@@ -2,13 +2,20 @@
 
 /// Returns a cloud-config that makes sure the login exists and takes these public keys.
 ///
-/// Names and keys are written as JSON strings, which are YAML strings too, so no text in them can become configuration.
+/// Names and keys are written as JSON strings, which are YAML strings too, so no text in them can
+/// become configuration.
 pub fn cloud_config(username: &str, authorized_keys: &[String]) -> String {
-    let quote =
-        |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace(['\n', '\r'], " "));
-    let keys: String = authorized_keys.iter().map(|key| format!("      - {}\n", quote(key.trim()))).collect();
+    let quote = |text: &str| {
+        format!(
+            "\"{}\"",
+            text.replace('\\', "\\\\").replace('"', "\\\"").replace(['\n', '\r'], " ")
+        )
+    };
+    let keys: String =
+        authorized_keys.iter().map(|key| format!("      - {}\n", quote(key.trim()))).collect();
     if username == "root" {
-        let keys: String = authorized_keys.iter().map(|key| format!("  - {}\n", quote(key.trim()))).collect();
+        let keys: String =
+            authorized_keys.iter().map(|key| format!("  - {}\n", quote(key.trim()))).collect();
         return format!("#cloud-config\ndisable_root: false\nssh_authorized_keys:\n{keys}");
     }
     format!(

@@ -1,4 +1,5 @@
-//! The connections a system has, as far as configuration must know them: a connection's name decides how a trigger is read.
+//! The connections a system has, as far as configuration must know them: a connection's name
+//! decides how a trigger is read.
 
 use serde::{Deserialize, Serialize};
 use sluice_model::{ConnectionName, ProjectName};
@@ -43,7 +44,8 @@ pub enum Driver {
 pub struct Connection {
     /// What speaks on it.
     pub driver: Driver,
-    /// The host name that canonical project names begin with; empty for a connection without projects.
+    /// The host name that canonical project names begin with; empty for a connection without
+    /// projects.
     #[serde(default)]
     pub canonical_host: String,
 }
@@ -62,7 +64,8 @@ impl Connections {
     /// Returns the same with one more.
     #[must_use]
     pub fn with(mut self, name: &str, driver: Driver, canonical_host: &str) -> Self {
-        self.0.insert(name.into(), Connection { driver, canonical_host: canonical_host.to_owned() });
+        self.0
+            .insert(name.into(), Connection { driver, canonical_host: canonical_host.to_owned() });
         self
     }
 

@@ -37,7 +37,8 @@ pub struct Problem {
     pub severity: Severity,
     /// Kind and name of the object (`job python27`); empty for a whole file.
     pub stanza: String,
-    /// The line on which that object begins; `None` where it is not known or no other than the mistake's.
+    /// The line on which that object begins; `None` where it is not known or no other than the
+    /// mistake's.
     #[serde(default)]
     pub stanza_line: Option<NonZeroU32>,
     /// The attribute, as a path (`secrets.name`).
@@ -71,7 +72,9 @@ pub enum ProblemKind {
 }
 
 /// How bad a mistake is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// It works, but is probably not meant.
@@ -107,7 +110,8 @@ impl Problem {
     /// Returns the same, in a stanza that begins at `start`.
     #[must_use]
     pub fn from_stanza_at(mut self, start: Mark) -> Self {
-        self.stanza_line = NonZeroU32::new(start.line()).filter(|line| line.get() < self.start.line());
+        self.stanza_line =
+            NonZeroU32::new(start.line()).filter(|line| line.get() < self.start.line());
         self
     }
 
@@ -127,7 +131,12 @@ impl Problem {
 
     /// Returns the same with the nearest of `known`, as far as hints are left.
     #[must_use]
-    pub(crate) fn hinting<'a>(mut self, hints: &Hints, wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
+    pub(crate) fn hinting<'a>(
+        mut self,
+        hints: &Hints,
+        wrong: &str,
+        known: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
         self.suggestion = hints.nearest(wrong, known).map(|name| plain(name.to_owned()));
         self
     }
@@ -161,7 +170,13 @@ impl ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", plain(self.path.clone()), self.problem.start.line(), self.short_text())
+        write!(
+            f,
+            "{}:{}: {}",
+            plain(self.path.clone()),
+            self.problem.start.line(),
+            self.short_text()
+        )
     }
 }
 
@@ -170,8 +185,8 @@ impl std::error::Error for ConfigError {}
 /// Names that are looked at for all the suggestions that are made together.
 const LOOKED_AT_MAX: usize = 2_000_000;
 
-/// What may still be looked at to suggest names: very many wrong names among very many right ones must not cost their product.
-/// Once it is spent mistakes are told without what was probably meant.
+/// What may still be looked at to suggest names: very many wrong names among very many right ones
+/// must not cost their product. Once it is spent mistakes are told without what was probably meant.
 pub(crate) struct Hints {
     left: Cell<usize>,
 }
@@ -183,9 +198,19 @@ impl Hints {
     }
 
     /// Returns as [`nearest`], of those that may still be looked at.
-    pub(crate) fn nearest<'a>(&self, wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    pub(crate) fn nearest<'a>(
+        &self,
+        wrong: &str,
+        known: impl IntoIterator<Item = &'a str>,
+    ) -> Option<&'a str> {
         let left = self.left.get();
-        nearest(wrong, known.into_iter().take(left).inspect(|_| self.left.set(self.left.get().saturating_sub(1))))
+        nearest(
+            wrong,
+            known
+                .into_iter()
+                .take(left)
+                .inspect(|_| self.left.set(self.left.get().saturating_sub(1))),
+        )
     }
 }
 
@@ -205,12 +230,13 @@ pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
         if name.len() > NAME_CHARS_MAX {
             continue;
         }
-        // Whoever is no nearer than the best need not be measured; of equals the first by name is taken.
+        // Whoever is no nearer than the best need not be measured; of equals the first by name is
+        // taken.
         let limit = best.map_or(limit, |(distance, _)| distance);
         let (other_length, other) = self::letters(name);
         // An edit adds at most one letter and takes one away; many names are out by that alone.
-        let may_be_near =
-            length.abs_diff(other_length) <= limit && (letters ^ other).count_ones() as usize <= 2 * limit;
+        let may_be_near = length.abs_diff(other_length) <= limit
+            && (letters ^ other).count_ones() as usize <= 2 * limit;
         if !may_be_near || name == wrong {
             continue;
         }
@@ -224,11 +250,12 @@ pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
 
 /// Returns the number of characters and a set of them, a bit each; different ones may share a bit.
 fn letters(word: &str) -> (usize, u64) {
-    word.chars().fold((0, 0), |(length, set), letter| (length + 1, set | 1 << (u32::from(letter) % 64)))
+    word.chars()
+        .fold((0, 0), |(length, set), letter| (length + 1, set | 1 << (u32::from(letter) % 64)))
 }
 
-/// Returns the number of single edits between two words, of which one is that two letters changed places; more than `limit` may be
-/// reported as `limit + 1`.
+/// Returns the number of single edits between two words, of which one is that two letters changed
+/// places; more than `limit` may be reported as `limit + 1`.
 fn distance(one: &str, other: &str, limit: usize) -> usize {
     let (one, other) = unlike(one, other);
     let one: Vec<char> = one.chars().collect();
@@ -245,8 +272,11 @@ fn distance(one: &str, other: &str, limit: usize) -> usize {
     for (i, a) in one.iter().enumerate() {
         let mut row = vec![i + 1];
         for (j, b) in other.iter().enumerate() {
-            let mut here = (at(&above, j) + usize::from(a != b)).min(at(&above, j + 1) + 1).min(at(&row, j) + 1);
-            let swapped = i > 0 && j > 0 && one.get(i - 1) == Some(b) && other.get(j - 1) == Some(a);
+            let mut here = (at(&above, j) + usize::from(a != b))
+                .min(at(&above, j + 1) + 1)
+                .min(at(&row, j) + 1);
+            let swapped =
+                i > 0 && j > 0 && one.get(i - 1) == Some(b) && other.get(j - 1) == Some(a);
             if swapped {
                 here = here.min(at(&before, j - 1) + 1);
             }
@@ -257,13 +287,20 @@ fn distance(one: &str, other: &str, limit: usize) -> usize {
     at(&above, other.len())
 }
 
-/// Returns two words without the beginning and the end that they share: names of one family differ in a few letters only.
+/// Returns two words without the beginning and the end that they share: names of one family differ
+/// in a few letters only.
 fn unlike<'w>(one: &'w str, other: &'w str) -> (&'w str, &'w str) {
     let same = one.char_indices().zip(other.chars()).find(|((_, a), b)| a != b);
     let start = same.map_or(one.len().min(other.len()), |((start, _), _)| start);
-    let (one, other) = (one.get(start..).unwrap_or_default(), other.get(start..).unwrap_or_default());
-    let end: usize =
-        one.chars().rev().zip(other.chars().rev()).take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum();
+    let (one, other) =
+        (one.get(start..).unwrap_or_default(), other.get(start..).unwrap_or_default());
+    let end: usize = one
+        .chars()
+        .rev()
+        .zip(other.chars().rev())
+        .take_while(|(a, b)| a == b)
+        .map(|(a, _)| a.len_utf8())
+        .sum();
     let cut = |word: &'w str| word.get(..word.len() - end).unwrap_or_default();
     (cut(one), cut(other))
 }
@@ -275,11 +312,16 @@ mod tests {
     /// E2: misprints are told with the nearest name.
     #[test]
     fn the_nearest_name_is_suggested_only_when_near() {
-        assert_eq!(nearest("primar-controller", ["primary-controller", "controller"]), Some("primary-controller"));
+        assert_eq!(
+            nearest("primar-controller", ["primary-controller", "controller"]),
+            Some("primary-controller")
+        );
         assert_eq!(nearest("timeuot", ["timeout", "attempts"]), Some("timeout"));
         assert_eq!(nearest("x", ["voting", "vars"]), None);
         // Letters that changed places are one slip, also in words too short for two.
-        for (wrong, meant) in [("jbo", "job"), ("nmae", "name"), ("chekc", "check"), ("urn", "run"), ("ejbo", "jobe")] {
+        for (wrong, meant) in
+            [("jbo", "job"), ("nmae", "name"), ("chekc", "check"), ("urn", "run"), ("ejbo", "jobe")]
+        {
             let found = nearest(wrong, [meant]);
             assert_eq!(found, (wrong != "ejbo").then_some(meant), "{wrong}");
         }
@@ -287,7 +329,8 @@ mod tests {
         assert_eq!(distance("kitten", "sitting", 6), 3);
     }
 
-    /// Z6.7: a file of a megabyte can hold a hundred thousand wrong names, and a tenant as many right ones.
+    /// Z6.7: a file of a megabyte can hold a hundred thousand wrong names, and a tenant as many
+    /// right ones.
     #[test]
     fn what_suggestions_cost_together_has_a_bound() {
         let known: Vec<String> = (0..1_000).map(|number| format!("name-{number:04}")).collect();

@@ -1,4 +1,5 @@
-//! One configuration file, parsed once: its stanzas and its mistakes. Which files of a repository are configuration.
+//! One configuration file, parsed once: its stanzas and its mistakes. Which files of a repository
+//! are configuration.
 
 use crate::error::{ConfigError, Problem, ProblemKind};
 use crate::objects::{self, Found, PragmaStanza, Stanza};
@@ -17,7 +18,8 @@ use std::sync::{Arc, OnceLock};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Trust {
-    /// It may define pipelines and base jobs, and its playbooks run trusted; never used before it is merged.
+    /// It may define pipelines and base jobs, and its playbooks run trusted; never used before it
+    /// is merged.
     Config,
     /// It may define its own part, and a change of it is tested with itself.
     Untrusted,
@@ -92,7 +94,8 @@ enum Stanzas {
     Packed(Arc<Packed>, Vec<Slot>),
 }
 
-/// Where a stored stanza lies, and itself once it was read; `None` for bytes that no longer are one.
+/// Where a stored stanza lies, and itself once it was read; `None` for bytes that no longer are
+/// one.
 type Slot = (Range<usize>, OnceLock<Option<Box<Stanza>>>);
 
 /// The stored stanzas of many files, and the table of their names.
@@ -126,16 +129,36 @@ impl Fragment {
         sound: usize,
     ) -> Self {
         let slots = stanzas.into_iter().map(|range| (range, OnceLock::new())).collect();
-        Self { source, hash, pragma, stanzas: Stanzas::Packed(Arc::clone(packed), slots), sound, problems }
+        Self {
+            source,
+            hash,
+            pragma,
+            stanzas: Stanzas::Packed(Arc::clone(packed), slots),
+            sound,
+            problems,
+        }
     }
 
-    /// Returns a fragment that says nothing and only tells of mistakes: of what is not there to be read.
+    /// Returns a fragment that says nothing and only tells of mistakes: of what is not there to be
+    /// read.
     pub(crate) fn telling(source: Source, problems: Vec<Problem>) -> Self {
-        let said =
-            problems.iter().map(|problem| format!("{:?} {}", problem.start, problem.message)).collect::<Vec<_>>();
+        let said = problems
+            .iter()
+            .map(|problem| format!("{:?} {}", problem.start, problem.message))
+            .collect::<Vec<_>>();
         // Its text says nothing: whatever is written there, it is not read.
-        let hash = digest(&["telling-1", &hash(&SourceFile { source: source.clone(), text: said.join("\n") })]);
-        Self { source, hash, pragma: PragmaStanza::default(), stanzas: Stanzas::Parsed(Vec::new()), sound: 0, problems }
+        let hash = digest(&[
+            "telling-1",
+            &hash(&SourceFile { source: source.clone(), text: said.join("\n") }),
+        ]);
+        Self {
+            source,
+            hash,
+            pragma: PragmaStanza::default(),
+            stanzas: Stanzas::Parsed(Vec::new()),
+            sound: 0,
+            problems,
+        }
     }
 
     /// Returns its stanzas in order; those with mistakes are left out.
@@ -143,8 +166,8 @@ impl Fragment {
         (0..self.sound).filter_map(|number| self.stanza(number))
     }
 
-    /// Returns all that was read, by the numbers of [`Fragment::stanza`]: last the stanzas with mistakes, which nothing may be
-    /// made of.
+    /// Returns all that was read, by the numbers of [`Fragment::stanza`]: last the stanzas with
+    /// mistakes, which nothing may be made of.
     pub(crate) fn read(&self) -> impl Iterator<Item = &Stanza> {
         (0..self.count()).filter_map(|number| self.stanza(number))
     }
@@ -172,7 +195,9 @@ impl Fragment {
             Stanzas::Parsed(list) => list.get(number),
             Stanzas::Packed(packed, slots) => {
                 let (range, slot) = slots.get(number)?;
-                let read = || pack::read(packed.bytes.get(range.clone())?, &packed.names).ok().map(Box::new);
+                let read = || {
+                    pack::read(packed.bytes.get(range.clone())?, &packed.names).ok().map(Box::new)
+                };
                 slot.get_or_init(read).as_deref()
             }
         }
@@ -188,7 +213,15 @@ impl Fragment {
 pub fn hash(file: &SourceFile) -> String {
     let Source { connection, project, branch, path, trust } = &file.source;
     let trust = if trust.is_trusted() { "config" } else { "untrusted" };
-    digest(&["fragment-1", connection.as_str(), project.as_str(), branch.as_str(), path, trust, &file.text])
+    digest(&[
+        "fragment-1",
+        connection.as_str(),
+        project.as_str(),
+        branch.as_str(),
+        path,
+        trust,
+        &file.text,
+    ])
 }
 
 /// Returns the name of what files come to together, whatever their order, by their hashes.
@@ -199,8 +232,8 @@ pub fn content<'h>(hashes: impl IntoIterator<Item = &'h str>) -> String {
     digest(&sorted)
 }
 
-/// Returns the text of a file's bytes. What is no UTF-8 becomes a character that no configuration may have, so that [`parse`] tells
-/// where it stands.
+/// Returns the text of a file's bytes. What is no UTF-8 becomes a character that no configuration
+/// may have, so that [`parse`] tells where it stands.
 pub fn text_of(bytes: Vec<u8>) -> String {
     let bytes = match String::from_utf8(bytes) {
         Ok(text) => return text,
@@ -219,14 +252,16 @@ pub fn parse(file: &SourceFile) -> Fragment {
     let (root, broken) = yaml::compose_all(&file.text);
     let mut found = root.as_ref().map(objects::stanzas).unwrap_or_default();
     if !broken.is_empty() {
-        // Nothing of a file counts that is not read as it is written; what else is wrong with it is told all the same.
+        // Nothing of a file counts that is not read as it is written; what else is wrong with it is
+        // told all the same.
         found = Found { problems: beside(broken, found.problems), ..Found::default() };
     }
     let Found { sound: mut stanzas, faulty, problems } = found;
     let mut pragma = PragmaStanza::default();
     for stanza in &stanzas {
         if let Stanza::Pragma(found) = stanza {
-            pragma.implied_branch_matchers = found.implied_branch_matchers.or(pragma.implied_branch_matchers);
+            pragma.implied_branch_matchers =
+                found.implied_branch_matchers.or(pragma.implied_branch_matchers);
             pragma.implied_branches = found.implied_branches.clone().or(pragma.implied_branches);
         }
     }
@@ -236,11 +271,15 @@ pub fn parse(file: &SourceFile) -> Fragment {
     Fragment { source, hash, pragma, stanzas: Stanzas::Parsed(stanzas), sound, problems }
 }
 
-/// Returns mistakes of YAML and of shape in the order in which they stand; of two at one place the one of YAML.
+/// Returns mistakes of YAML and of shape in the order in which they stand; of two at one place the
+/// one of YAML.
 fn beside(broken: Vec<yaml::YamlError>, mut problems: Vec<Problem>) -> Vec<Problem> {
     problems.retain(|problem| !broken.iter().any(|cause| cause.mark == problem.start));
     let broken = broken.into_iter();
-    problems.extend(broken.map(|cause| Problem::new(ProblemKind::Syntax, cause.mark, cause.mark, cause.message)));
+    problems.extend(
+        broken
+            .map(|cause| Problem::new(ProblemKind::Syntax, cause.mark, cause.mark, cause.message)),
+    );
     problems.sort_by_key(|problem| problem.start);
     problems
 }
@@ -252,22 +291,36 @@ const IGNORE: &str = ".zuul.ignore";
 
 /// Returns which of a repository's paths are configuration, in the order they are read (Z2.4).
 ///
-/// `paths` are all paths of the tree; `extra` are the tenant's `extra-config-paths`, a directory ending in `/`.
-pub fn config_paths<'p>(paths: impl IntoIterator<Item = &'p str>, extra: &[String]) -> Vec<&'p str> {
+/// `paths` are all paths of the tree; `extra` are the tenant's `extra-config-paths`, a directory
+/// ending in `/`.
+pub fn config_paths<'p>(
+    paths: impl IntoIterator<Item = &'p str>,
+    extra: &[String],
+) -> Vec<&'p str> {
     let mut sorted: Vec<&str> = paths.into_iter().collect();
     sorted.sort_unstable();
-    let ignored: Vec<&str> =
-        sorted.iter().filter_map(|path| path.strip_suffix(IGNORE)).filter(|folder| !folder.is_empty()).collect();
+    let ignored: Vec<&str> = sorted
+        .iter()
+        .filter_map(|path| path.strip_suffix(IGNORE))
+        .filter(|folder| !folder.is_empty())
+        .collect();
     let below = |root: &str| -> Vec<&'p str> {
         let is_file = !root.ends_with('/');
         sorted
             .iter()
             .copied()
-            .filter(|path| if is_file { *path == root } else { path.starts_with(root) && path.ends_with(".yaml") })
+            .filter(|path| {
+                if is_file {
+                    *path == root
+                } else {
+                    path.starts_with(root) && path.ends_with(".yaml")
+                }
+            })
             .filter(|path| is_file || !ignored.iter().any(|folder| path.starts_with(folder)))
             .collect()
     };
-    let mut found = ROOTS.iter().map(|root| below(root)).find(|paths| !paths.is_empty()).unwrap_or_default();
+    let mut found =
+        ROOTS.iter().map(|root| below(root)).find(|paths| !paths.is_empty()).unwrap_or_default();
     for root in extra {
         for path in below(root) {
             if !found.contains(&path) {
@@ -278,10 +331,15 @@ pub fn config_paths<'p>(paths: impl IntoIterator<Item = &'p str>, extra: &[Strin
     found
 }
 
-/// Returns those files of a branch that are configuration, in the order they are read ([`config_paths`]); `files` are all that
-/// were found of it, as path and text.
-pub fn source_files(project: &TenantProject, branch: &BranchName, files: Vec<(String, String)>) -> Vec<SourceFile> {
-    let paths = config_paths(files.iter().map(|(path, _)| path.as_str()), &project.extra_config_paths);
+/// Returns those files of a branch that are configuration, in the order they are read
+/// ([`config_paths`]); `files` are all that were found of it, as path and text.
+pub fn source_files(
+    project: &TenantProject,
+    branch: &BranchName,
+    files: Vec<(String, String)>,
+) -> Vec<SourceFile> {
+    let paths =
+        config_paths(files.iter().map(|(path, _)| path.as_str()), &project.extra_config_paths);
     let paths: Vec<String> = paths.into_iter().map(str::to_owned).collect();
     let mut texts: BTreeMap<String, String> = files.into_iter().collect();
     let file = |path: String| {
@@ -298,13 +356,20 @@ pub fn source_files(project: &TenantProject, branch: &BranchName, files: Vec<(St
     paths.into_iter().filter_map(file).collect()
 }
 
-/// Returns what stands for each place of a branch where configuration may lie and is not read, since an earlier place is there:
-/// a fragment with nothing but a warning. `files` are all that were found of the branch, as path and text.
-pub fn passed_over(project: &TenantProject, branch: &BranchName, files: &[(String, String)]) -> Vec<Arc<Fragment>> {
+/// Returns what stands for each place of a branch where configuration may lie and is not read,
+/// since an earlier place is there: a fragment with nothing but a warning. `files` are all that
+/// were found of the branch, as path and text.
+pub fn passed_over(
+    project: &TenantProject,
+    branch: &BranchName,
+    files: &[(String, String)],
+) -> Vec<Arc<Fragment>> {
     let paths = || files.iter().map(|(path, _)| path.as_str());
     let read = config_paths(paths(), &project.extra_config_paths);
-    let lies_in = |path: &str, root: &str| path == root || (root.ends_with('/') && path.starts_with(root));
-    let Some(first) = ROOTS.iter().position(|root| read.iter().any(|path| lies_in(path, root))) else {
+    let lies_in =
+        |path: &str, root: &str| path == root || (root.ends_with('/') && path.starts_with(root));
+    let Some(first) = ROOTS.iter().position(|root| read.iter().any(|path| lies_in(path, root)))
+    else {
         return Vec::new();
     };
     let later = ROOTS.get(first + 1..).unwrap_or_default().iter();
@@ -333,12 +398,18 @@ pub fn passed_over(project: &TenantProject, branch: &BranchName, files: &[(Strin
 mod tests {
     use super::*;
 
-    /// Z2.4, Z2.2: what is read for the layout and what a change proposes are chosen alike, each with its project's trust.
+    /// Z2.4, Z2.2: what is read for the layout and what a change proposes are chosen alike, each
+    /// with its project's trust.
     #[test]
     fn the_files_of_a_branch_stand_in_order_and_say_where_they_are_from() {
         let mut project = TenantProject::new("github", "github.com/org/p".into(), Trust::Config);
         project.extra_config_paths = vec!["more/".to_owned()];
-        let files = [("more/x.yaml", "x"), ("zuul.d/b.yaml", "b"), (".zuul.yaml", "not read"), ("zuul.d/a.yaml", "a")];
+        let files = [
+            ("more/x.yaml", "x"),
+            ("zuul.d/b.yaml", "b"),
+            (".zuul.yaml", "not read"),
+            ("zuul.d/a.yaml", "a"),
+        ];
         let files = files.map(|(path, text)| (path.to_owned(), text.to_owned()));
         let found = source_files(&project, &"stable".into(), files.into());
         let told: Vec<(&str, &str)> =
@@ -356,7 +427,8 @@ mod tests {
     fn a_place_that_is_not_read_is_told_once() {
         let mut project = TenantProject::new("github", "github.com/org/p".into(), Trust::Untrusted);
         let told = |project: &TenantProject, paths: &[&str]| {
-            let files: Vec<_> = paths.iter().map(|path| ((*path).to_owned(), String::new())).collect();
+            let files: Vec<_> =
+                paths.iter().map(|path| ((*path).to_owned(), String::new())).collect();
             let found = passed_over(project, &"main".into(), &files);
             found
                 .iter()
@@ -364,15 +436,25 @@ mod tests {
                 .map(|error| (error.path, error.problem.message))
                 .collect::<Vec<_>>()
         };
-        let found = told(&project, &["zuul.d/b.yaml", ".zuul.yaml", ".zuul.d/x.yaml", ".zuul.d/y.yaml", ".zuul.d/z"]);
+        let found = told(
+            &project,
+            &["zuul.d/b.yaml", ".zuul.yaml", ".zuul.d/x.yaml", ".zuul.d/y.yaml", ".zuul.d/z"],
+        );
         let paths: Vec<&str> = found.iter().map(|(path, _)| path.as_str()).collect();
         assert_eq!(paths, [".zuul.yaml", ".zuul.d/x.yaml"]);
-        assert!(found[0].1.contains("there is zuul.d/, and only the first of zuul.yaml, zuul.d/"), "{found:?}");
+        assert!(
+            found[0].1.contains("there is zuul.d/, and only the first of zuul.yaml, zuul.d/"),
+            "{found:?}"
+        );
         assert_eq!(told(&project, &["zuul.yaml", ".zuul.d/x", "README.yaml"]), []);
         assert_eq!(told(&project, &["zuul.yaml", "zuul.d/x.yaml", "zuul.d/.zuul.ignore"]), []);
         assert_eq!(told(&project, &[".zuul.d/x.yaml"]), []);
         project.extra_config_paths = vec![".zuul.d/x.yaml".to_owned()];
-        assert_eq!(told(&project, &["zuul.yaml", ".zuul.d/x.yaml"]), [], "the tenant reads it besides");
+        assert_eq!(
+            told(&project, &["zuul.yaml", ".zuul.d/x.yaml"]),
+            [],
+            "the tenant reads it besides"
+        );
     }
 
     /// Z2.4
@@ -394,6 +476,9 @@ mod tests {
             config_paths([".zuul.yaml", "extra/z.yaml", "one.yaml"], &extra),
             [".zuul.yaml", "extra/z.yaml", "one.yaml"]
         );
-        assert_eq!(config_paths(["zuul.d/a.yaml", "zuul.d/t/.zuul.ignore", "zuul.d/t/b.yaml"], &[]), ["zuul.d/a.yaml"]);
+        assert_eq!(
+            config_paths(["zuul.d/a.yaml", "zuul.d/t/.zuul.ignore", "zuul.d/t/b.yaml"], &[]),
+            ["zuul.d/a.yaml"]
+        );
     }
 }

@@ -1,8 +1,9 @@
 //! The configuration language: YAML with marks, stanzas, layouts and frozen jobs.
 //!
-//! The way of a configuration: [`tenant::parse_main`] reads which repositories count, [`fragment::parse`] each of their files,
-//! [`Layout::build`] puts the fragments together, and [`Layout::freeze`] decides the jobs of one change.
-//! Everything here is a pure function of its arguments: no I/O, clock or randomness.
+//! The way of a configuration: [`tenant::parse_main`] reads which repositories count,
+//! [`fragment::parse`] each of their files, [`Layout::build`] puts the fragments together, and
+//! [`Layout::freeze`] decides the jobs of one change. Everything here is a pure function of its
+//! arguments: no I/O, clock or randomness.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod connection;
@@ -23,7 +24,9 @@ pub use connection::{Connection, Connections, Driver};
 pub use error::{ConfigError, Problem, ProblemKind, ReviewComment, Severity, plain, plain_json};
 pub use fragment::{Fragment, Source, SourceFile, Trust, config_paths, text_of};
 pub use job::{Foreseen, FreezeInput, JobTrace, Known};
-pub use layout::{BranchConfig, LabelConfig, Layout, LayoutSources, ProviderConfig, QueueSettings, Scope};
+pub use layout::{
+    BranchConfig, LabelConfig, Layout, LayoutSources, ProviderConfig, QueueSettings, Scope,
+};
 pub use pattern::{Pattern, PatternError};
 pub use pipeline::Pipeline;
 pub use tenant::{MainConfig, TenantConfig, TenantProject, parse_main};

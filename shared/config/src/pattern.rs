@@ -1,4 +1,5 @@
-//! Regular expressions as users of Zuul write them: RE2's syntax and rules, matched from the start of the text.
+//! Regular expressions as users of Zuul write them: RE2's syntax and rules, matched from the start
+//! of the text.
 
 use crate::pattern_translation::translate;
 use regex::Regex;
@@ -9,7 +10,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::OnceLock;
 
-/// A regular expression, possibly negated; it is compiled when it is first used, and only if it is more than literals and `.*`.
+/// A regular expression, possibly negated; it is compiled when it is first used, and only if it is
+/// more than literals and `.*`.
 ///
 /// Serialises as its text, or as `{"regex": …, "negate": true}` when negated.
 #[derive(Clone)]
@@ -38,7 +40,8 @@ pub struct PatternError {
 }
 
 impl Pattern {
-    /// Returns the pattern of a text, or why it is none. Look-around and back-references are errors, as in RE2.
+    /// Returns the pattern of a text, or why it is none. Look-around and back-references are
+    /// errors, as in RE2.
     pub fn new(text: &str) -> Result<Self, PatternError> {
         Self::with_negation(text, false)
     }
@@ -75,7 +78,8 @@ impl Pattern {
         self.ask(text, Place::AtStart)
     }
 
-    /// Returns whether the pattern occurs anywhere in the text, as for comments, people and hashtags.
+    /// Returns whether the pattern occurs anywhere in the text, as for comments, people and
+    /// hashtags.
     pub fn finds(&self, text: &str) -> bool {
         self.ask(text, Place::Anywhere)
     }
@@ -85,7 +89,8 @@ impl Pattern {
         self.ask(text, Place::Whole)
     }
 
-    /// A text that does not compile (it can only come from a stored layout of another version) matches nothing.
+    /// A text that does not compile (it can only come from a stored layout of another version)
+    /// matches nothing.
     fn ask(&self, text: &str, place: Place) -> bool {
         // A dot is no line's end, which the simple way does not look for.
         if let Some(simple) = Simple::parse(&self.text).filter(|_| !text.contains('\n')) {
@@ -112,11 +117,13 @@ fn compile(text: &str, place: Place) -> Result<Regex, PatternError> {
         Place::AtStart => format!(r"\A(?:{translated})"),
         Place::Whole => format!(r"\A(?:{translated})\z"),
     };
-    Regex::new(&source)
-        .map_err(|cause| error(cause.to_string().lines().last().unwrap_or("it is malformed").replace("error: ", "")))
+    Regex::new(&source).map_err(|cause| {
+        error(cause.to_string().lines().last().unwrap_or("it is malformed").replace("error: ", ""))
+    })
 }
 
-/// A pattern of literals with `.*` between them, as most are: to compile it would cost a thousand times what it takes to match.
+/// A pattern of literals with `.*` between them, as most are: to compile it would cost a thousand
+/// times what it takes to match.
 struct Simple<'p> {
     at_start: bool,
     at_end: bool,
@@ -289,18 +296,38 @@ mod tests {
             r"\-a",
             "ab",
         ];
-        let texts =
-            ["", "a", "b", "ab", "ba", "aa", "aba", "abab", "xay", "a.b", "axb", "doc.rst", "doc.rst.in", "-a", "bab"];
+        let texts = [
+            "",
+            "a",
+            "b",
+            "ab",
+            "ba",
+            "aa",
+            "aba",
+            "abab",
+            "xay",
+            "a.b",
+            "axb",
+            "doc.rst",
+            "doc.rst.in",
+            "-a",
+            "bab",
+        ];
         for pattern in patterns {
             let simple = Simple::parse(pattern).unwrap_or_else(|| panic!("{pattern} is simple"));
             for place in [Place::Anywhere, Place::AtStart, Place::Whole] {
                 let compiled = compile(pattern, place).unwrap();
                 for text in texts {
-                    assert_eq!(simple.matches(text, place), compiled.is_match(text), "{pattern:?} in {text:?}");
+                    assert_eq!(
+                        simple.matches(text, place),
+                        compiled.is_match(text),
+                        "{pattern:?} in {text:?}"
+                    );
                 }
             }
         }
-        for pattern in [r"a\d", "a|b", "a.", "a+", "(a)", "[a]", "a?", r"a\$", "a{2}", "^^a", r"\"] {
+        for pattern in [r"a\d", "a|b", "a.", "a+", "(a)", "[a]", "a?", r"a\$", "a{2}", "^^a", r"\"]
+        {
             assert!(Simple::parse(pattern).is_none(), "{pattern}");
         }
         assert!(!Pattern::new("^a.*b$").unwrap().matches("a\nb"), "a dot is no line's end");

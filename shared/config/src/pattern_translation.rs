@@ -2,8 +2,8 @@
 
 /// Returns the expression in the crate's syntax, or why RE2 would refuse it.
 ///
-/// RE2 takes `\d \w \s \b` for ASCII only, a `{` that starts no repetition and a `[`, `&&`, `~~` or `--` within a class
-/// for themselves, and knows `\Q…\E`.
+/// RE2 takes `\d \w \s \b` for ASCII only, a `{` that starts no repetition and a `[`, `&&`, `~~` or
+/// `--` within a class for themselves, and knows `\Q…\E`.
 pub(crate) fn translate(text: &str) -> Result<String, &'static str> {
     let characters: Vec<char> = text.chars().collect();
     let mut output = String::with_capacity(text.len() + 8);
@@ -32,7 +32,11 @@ pub(crate) fn translate(text: &str) -> Result<String, &'static str> {
 
 fn group(characters: &[char], at: usize) -> Result<(), &'static str> {
     let rest: String = characters.iter().skip(at).take(4).collect();
-    if rest.starts_with("(?=") || rest.starts_with("(?!") || rest.starts_with("(?<=") || rest.starts_with("(?<!") {
+    if rest.starts_with("(?=")
+        || rest.starts_with("(?!")
+        || rest.starts_with("(?<=")
+        || rest.starts_with("(?<!")
+    {
         return Err("look-around is not supported; use \"negate: true\" with the plain expression");
     }
     if rest.starts_with("(?P=") {

@@ -1,5 +1,5 @@
-//! Which branches definitions are chosen by where that is not the change's own: those that jobs check out, and of a tag those that
-//! have its commit.
+//! Which branches definitions are chosen by where that is not the change's own: those that jobs
+//! check out, and of a tag those that have its commit.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -8,8 +8,9 @@ use common::*;
 use sluice_config::FreezeInput;
 use sluice_model::BranchName;
 
-/// Returns from which branches the definitions of `lib`, of one project, and of `other`, of another, are taken that the job `test`
-/// inherits from; what more is said of the job in its definition and in its project's list is given.
+/// Returns from which branches the definitions of `lib`, of one project, and of `other`, of
+/// another, are taken that the job `test` inherits from; what more is said of the job in its
+/// definition and in its project's list is given.
 fn taken_from(of_job: &str, of_entry: &str, branch: &str) -> String {
     let own = format!(
         "- job: {{name: test, parent: lib, run: r{of_job}}}\n- project: {{check: {{jobs: [test: {{voting: true{of_entry}}}]}}}}\n"
@@ -38,8 +39,8 @@ fn taken_from(of_job: &str, of_entry: &str, branch: &str) -> String {
     format!("{} {}", from("lib"), from("other"))
 }
 
-/// J03, Z4.3: what a job checks out of a project chooses the definitions of that project; what is checked out of all, those of
-/// every project that has the branch.
+/// J03, Z4.3: what a job checks out of a project chooses the definitions of that project; what is
+/// checked out of all, those of every project that has the branch.
 #[test]
 fn what_is_checked_out_of_a_project_chooses_its_definitions() {
     let one = ", required-projects: [{name: org/project1, override-checkout: stable}]";
@@ -69,11 +70,16 @@ fn what_is_checked_out_of_a_project_chooses_its_definitions() {
         (all_but_gone.as_str(), "", "master", "stable stable"),
     ];
     for (of_job, of_entry, branch, expected) in rows {
-        assert_eq!(taken_from(of_job, of_entry, branch), expected, "{of_job:?} {of_entry:?} {branch}");
+        assert_eq!(
+            taken_from(of_job, of_entry, branch),
+            expected,
+            "{of_job:?} {of_entry:?} {branch}"
+        );
     }
 }
 
-/// J03, Z4.3: a job is not chosen by what it checks out itself, and neither is another that inherits from the same.
+/// J03, Z4.3: a job is not chosen by what it checks out itself, and neither is another that
+/// inherits from the same.
 #[test]
 fn what_a_job_checks_out_chooses_those_that_it_inherits_from() {
     let own = "
@@ -90,13 +96,14 @@ fn what_a_job_checks_out_chooses_those_that_it_inherits_from() {
         .at("org/project1", "stable", ".zuul.yaml", &lib("stable"))
         .branches("org/project1", &["master", "stable"])
         .sound();
-    let graph = layout.freeze(&FreezeInput::change("check", &project("org/project"), "master")).unwrap();
+    let graph =
+        layout.freeze(&FreezeInput::change("check", &project("org/project"), "master")).unwrap();
     let from: Vec<&str> = graph.jobs.iter().map(|job| job.vars["lib"].as_str().unwrap()).collect();
     assert_eq!(from, ["stable", "master"]);
 }
 
-/// Z4.2: what is for a branch that has a tag's commit is for the tag, and so is what names it by its ref; where nobody knows which
-/// branches have it, each may be meant.
+/// Z4.2: what is for a branch that has a tag's commit is for the tag, and so is what names it by
+/// its ref; where nobody knows which branches have it, each may be meant.
 #[test]
 fn a_tag_has_what_is_said_for_the_branches_that_have_its_commit() {
     let central = "
@@ -111,7 +118,8 @@ fn a_tag_has_what_is_said_for_the_branches_that_have_its_commit() {
             "- job: {{name: own-{on}, run: r}}\n- job: {{name: own, run: r, vars: {{from: {on}}}}}\n- project: {{check: {{jobs: [own, own-{on}]}}}}\n"
         )
     };
-    // It names the tag and a branch, and counts only where the branch that it stands on has the commit.
+    // It names the tag and a branch, and counts only where the branch that it stands on has the
+    // commit.
     let pinned = "- job: {name: pinned, branches: [^refs/tags/1, master], run: r}\n";
     let layout = tenant()
         .file("org/config", &format!("{BASE}{central}"))
@@ -122,10 +130,21 @@ fn a_tag_has_what_is_said_for_the_branches_that_have_its_commit() {
     let name = project("org/project");
     let rows: [(Option<&[&str]>, &[&str]); 6] = [
         (Some(&["master"]), &["everywhere", "of-tag", "own from master", "own-master"]),
-        (Some(&["stable"]), &["everywhere", "of-stable", "of-tag", "pinned", "own from stable", "own-stable"]),
+        (
+            Some(&["stable"]),
+            &["everywhere", "of-stable", "of-tag", "pinned", "own from stable", "own-stable"],
+        ),
         (
             Some(&["master", "stable"]),
-            &["everywhere", "of-stable", "of-tag", "pinned", "own from stable", "own-master", "own-stable"],
+            &[
+                "everywhere",
+                "of-stable",
+                "of-tag",
+                "pinned",
+                "own from stable",
+                "own-master",
+                "own-stable",
+            ],
         ),
         (Some(&["empty"]), &["everywhere", "of-tag"]),
         (Some(&[]), &["everywhere", "of-tag"]),
@@ -141,9 +160,11 @@ fn a_tag_has_what_is_said_for_the_branches_that_have_its_commit() {
             ..FreezeInput::change("check", &name, "")
         };
         let graph = layout.freeze(&input).unwrap();
-        let told = graph.jobs.iter().map(|job| match job.vars.get("from").and_then(|from| from.as_str()) {
-            Some(from) => format!("{} from {from}", job.name),
-            None => job.name.to_string(),
+        let told = graph.jobs.iter().map(|job| {
+            match job.vars.get("from").and_then(|from| from.as_str()) {
+                Some(from) => format!("{} from {from}", job.name),
+                None => job.name.to_string(),
+            }
         });
         assert_eq!(told.collect::<Vec<String>>(), expected, "{containing:?}");
     }
@@ -181,7 +202,8 @@ fn what_is_left_out_for_a_tag_is_told_by_the_branches_that_have_its_commit() {
     }
 }
 
-/// Z4.2, Z6.2: of a tag, what a stanza for some branches says of the pipeline holds where one of them has its commit.
+/// Z4.2, Z6.2: of a tag, what a stanza for some branches says of the pipeline holds where one of
+/// them has its commit.
 #[test]
 fn a_tags_branches_choose_what_its_project_says_of_the_pipeline() {
     let own = |said: &str| format!("- project: {{check: {{jobs: [noop]{said}}}}}\n");
@@ -200,6 +222,10 @@ fn a_tags_branches_choose_what_its_project_says_of_the_pipeline() {
             git_ref: "refs/tags/1.0",
             ..FreezeInput::change("check", &name, "")
         };
-        assert_eq!((layout.fail_fast(&input), layout.debug(&input)), (expected, expected), "{branch}");
+        assert_eq!(
+            (layout.fail_fast(&input), layout.debug(&input)),
+            (expected, expected),
+            "{branch}"
+        );
     }
 }

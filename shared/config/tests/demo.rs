@@ -150,7 +150,10 @@ fn demo() -> Tenant {
 fn pipelines_are_read_in_order_with_their_drivers_words() {
     let layout = demo().sound();
     let [check, gate] = layout.pipelines() else { panic!("two pipelines") };
-    assert_eq!((check.name.as_str(), check.manager, gate.manager), ("check", Manager::Independent, Manager::Dependent));
+    assert_eq!(
+        (check.name.as_str(), check.manager, gate.manager),
+        ("check", Manager::Independent, Manager::Dependent)
+    );
     assert_eq!((gate.window.initial, gate.window.floor, gate.post_review), (20, 2, true));
     assert_eq!(gate.supersedes, ["check".into()]);
     let TriggerKind::GitHub(recheck) = &check.triggers[1].kind else { panic!("a GitHub trigger") };
@@ -158,9 +161,14 @@ fn pipelines_are_read_in_order_with_their_drivers_words() {
     let FilterKind::GitHub(require) = &gate.require[0].kind else { panic!("a GitHub filter") };
     assert_eq!(require.review[0].r#type.as_deref(), Some("approved"));
     assert!(require.status[0].matches_whole("zuul:check:success"));
-    let ReporterKind::GitHub(success) = &gate.reporters.success[0].kind else { panic!("a GitHub reporter") };
+    let ReporterKind::GitHub(success) = &gate.reporters.success[0].kind else {
+        panic!("a GitHub reporter")
+    };
     assert_eq!((success.status, success.merge), (Some(CommitStatus::Success), true));
-    assert_eq!(gate.reporters.merge_conflict, gate.reporters.failure, "who is told of failures is told of conflicts");
+    assert_eq!(
+        gate.reporters.merge_conflict, gate.reporters.failure,
+        "who is told of failures is told of conflicts"
+    );
 }
 
 /// Z4.1, Z4.7: the frozen job holds everything, in order.
@@ -188,7 +196,10 @@ fn jobs_freeze_with_everything_in_them() {
     assert!(unit.pre_run[0].secrets.contains_key("logs") && unit.run[0].secrets.is_empty());
     assert!(!unit.post_review, "a trusted job with a secret runs anywhere");
     let cluster = job(&graph, "cluster");
-    assert_eq!(cluster.summary().labels, [[sluice_model::LabelName::from("small"), "large".into()]]);
+    assert_eq!(
+        cluster.summary().labels,
+        [[sluice_model::LabelName::from("small"), "large".into()]]
+    );
     assert_eq!(cluster.nodesets[0].groups[0].nodes, ["controller", "compute"]);
     assert_eq!(cluster.dependencies[0].name.as_str(), "unit");
     assert_eq!(unit.inheritance.len(), 3, "{:?}", unit.inheritance);
@@ -206,7 +217,8 @@ fn projects_know_their_queue_and_merge_mode() {
     assert_eq!(layout.merge_mode(&other), MergeMode::Merge);
     assert_eq!(layout.project_pipelines(&one), ["check".into(), "gate".into()]);
     assert!(layout.project_pipelines(&other).is_empty());
-    let fails_fast = |pipeline: &str| layout.fail_fast(&FreezeInput::change(pipeline, &one, "master"));
+    let fails_fast =
+        |pipeline: &str| layout.fail_fast(&FreezeInput::change(pipeline, &one, "master"));
     assert!(fails_fast("gate") && !fails_fast("check"));
     assert_eq!(layout.project("org/project").unwrap().name, one);
     assert_eq!(layout.project("github.com/org/project").unwrap().name, one);
@@ -223,12 +235,18 @@ fn providers_are_resolved_for_the_launcher() {
     );
     assert_eq!(provider.section_quota.as_ref().unwrap().limits["instances"], 8);
     let [small, large] = provider.labels.as_slice() else { panic!("two labels") };
-    assert_eq!((small.image_id.as_deref(), small.instance_type.as_deref()), (Some("ami-1"), Some("t3.small")));
+    assert_eq!(
+        (small.image_id.as_deref(), small.instance_type.as_deref()),
+        (Some("ami-1"), Some("t3.small"))
+    );
     assert_eq!(
         (small.username.as_str(), small.key_name.as_deref(), small.boot_timeout_seconds),
         ("admin", Some("zuul"), 120)
     );
-    assert_eq!((small.min_ready, large.boot_timeout_seconds, large.tags["for"].as_str()), (1, 240, "tests"));
+    assert_eq!(
+        (small.min_ready, large.boot_timeout_seconds, large.tags["for"].as_str()),
+        (1, 240, "tests")
+    );
     assert_eq!(large.instance_type.as_deref(), Some("t3.large"));
     assert_eq!(small.image.as_deref(), Some("github.com/org/config/debian"));
 }
@@ -240,7 +258,8 @@ fn an_overlay_tests_a_change_with_its_own_configuration() {
     let layout = tenant.sound();
     let stored = Layout::from_bytes(&layout.to_bytes()).unwrap();
     assert_eq!((stored.id(), stored.pipelines()), (layout.id(), layout.pipelines()));
-    let edited = tenant.proposal("org/project", "master", "- project:\n    check:\n      jobs: [unit]\n");
+    let edited =
+        tenant.proposal("org/project", "master", "- project:\n    check:\n      jobs: [unit]\n");
     let overlay = layout.overlay(&[edited], Scope::UntrustedOnly);
     let org_project = project("org/project");
     let input = FreezeInput::change("check", &org_project, "master");
@@ -248,11 +267,21 @@ fn an_overlay_tests_a_change_with_its_own_configuration() {
     assert_eq!(names(&layout.freeze(&input).unwrap()), ["unit", "cluster"]);
     assert_ne!(overlay.id(), layout.id());
     // A config project's proposal is looked at for mistakes only.
-    let refused = tenant.proposal("org/config", "master", "- job: {name: base, parent: null, vottng: true}\n");
-    assert_eq!(layout.overlay(std::slice::from_ref(&refused), Scope::UntrustedOnly).id(), layout.id());
+    let refused = tenant.proposal(
+        "org/config",
+        "master",
+        "- job: {name: base, parent: null, vottng: true}\n",
+    );
+    assert_eq!(
+        layout.overlay(std::slice::from_ref(&refused), Scope::UntrustedOnly).id(),
+        layout.id()
+    );
     let validated = layout.overlay(&[refused], Scope::ToValidate);
     let fresh = validated.errors_since(&layout);
-    assert!(fresh.iter().any(|error| error.short_text().starts_with("syntax error")), "C06: {fresh:#?}");
+    assert!(
+        fresh.iter().any(|error| error.short_text().starts_with("syntax error")),
+        "C06: {fresh:#?}"
+    );
 }
 
 /// Z4.7: the same input always freezes to the same job.

@@ -117,10 +117,14 @@ fn the_first_designs_forms_load() {
     );
     let graph = layout.freeze(&FreezeInput::change("gate", &name, "master")).unwrap();
     assert_eq!(names(&graph), ["devstack-multinode"]);
-    assert_eq!((graph.jobs[0].nodesets[0].nodes.len(), graph.jobs[0].required_projects.len()), (2, 2));
+    assert_eq!(
+        (graph.jobs[0].nodesets[0].nodes.len(), graph.jobs[0].required_projects.len()),
+        (2, 2)
+    );
 }
 
-/// E1, L1.1, in part: the image pipelines of the second design; an event that names an image runs that image's jobs only.
+/// E1, L1.1, in part: the image pipelines of the second design; an event that names an image runs
+/// that image's jobs only.
 #[test]
 fn the_second_designs_pipelines_load() {
     let text = "
@@ -149,11 +153,14 @@ fn the_second_designs_pipelines_load() {
     assert_eq!(layout.pipeline("image").unwrap().triggers.len(), 2);
     let name = project("org/project");
     let centos = ["centos".to_owned()];
-    let input = FreezeInput { image_names: &centos, ..FreezeInput::change("image", &name, "master") };
+    let input =
+        FreezeInput { image_names: &centos, ..FreezeInput::change("image", &name, "master") };
     assert_eq!(names(&layout.freeze(&input).unwrap()), ["build-centos"]);
     let both = ["centos".to_owned(), "debian".to_owned()];
-    let rows: [(&[String], &[&str]); 2] =
-        [(&both, &["build-debian", "build-centos"]), (&[], &["build-debian", "build-centos", "noop"])];
+    let rows: [(&[String], &[&str]); 2] = [
+        (&both, &["build-debian", "build-centos"]),
+        (&[], &["build-debian", "build-centos", "noop"]),
+    ];
     for (all, expected) in rows {
         let input = FreezeInput { image_names: all, ..input };
         assert_eq!(names(&layout.freeze(&input).unwrap()), expected);
@@ -161,5 +168,8 @@ fn the_second_designs_pipelines_load() {
     let home = layout.image_to_build("arch").unwrap();
     assert_eq!(layout.why_image_is_not_built(home, "centos"), None);
     let why = layout.why_image_is_not_built(home, "arch").unwrap();
-    assert_eq!(why, "org/config lists no job with \"image-build-name: arch\" in image: list one there");
+    assert_eq!(
+        why,
+        "org/config lists no job with \"image-build-name: arch\" in image: list one there"
+    );
 }

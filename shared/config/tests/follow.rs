@@ -1,10 +1,13 @@
-//! Names that one object has of another, each followed to what bears it; and every mistake told, where there are several of a kind.
+//! Names that one object has of another, each followed to what bears it; and every mistake told,
+//! where there are several of a kind.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 
 use common::*;
-use sluice_config::{ConfigError, FreezeInput, Known, Layout, ProblemKind, Scope, Severity, parse_main};
+use sluice_config::{
+    ConfigError, FreezeInput, Known, Layout, ProblemKind, Scope, Severity, parse_main,
+};
 
 fn errors(layout: &Layout) -> Vec<&ConfigError> {
     layout.errors().iter().filter(|error| error.problem.severity == Severity::Error).collect()
@@ -51,9 +54,12 @@ fn a_label_within_a_section_or_provider_is_made_of_what_there_is() {
         let found = errors(&layout);
         let told: Vec<(String, String)> = found
             .iter()
-            .map(|error| (marked(text, error), error.problem.suggestion.clone().unwrap_or_default()))
+            .map(|error| {
+                (marked(text, error), error.problem.suggestion.clone().unwrap_or_default())
+            })
             .collect();
-        let told: Vec<(&str, &str)> = told.iter().map(|(one, other)| (one.as_str(), other.as_str())).collect();
+        let told: Vec<(&str, &str)> =
+            told.iter().map(|(one, other)| (one.as_str(), other.as_str())).collect();
         assert_eq!(told, expected, "{text}: {found:#?}");
         let is_of_label = |error: &&ConfigError| {
             let attribute = error.problem.attribute.as_deref().unwrap_or_default();
@@ -63,7 +69,8 @@ fn a_label_within_a_section_or_provider_is_made_of_what_there_is() {
     }
 }
 
-/// L3.8: what a section inherits from is followed whether or not a provider uses it, and told once however many do.
+/// L3.8: what a section inherits from is followed whether or not a provider uses it, and told once
+/// however many do.
 #[test]
 fn what_a_section_inherits_from_is_told_once() {
     let users = "- provider: {name: p, section: s}\n- provider: {name: q, section: s}\n";
@@ -90,7 +97,8 @@ fn what_a_section_inherits_from_is_told_once() {
     }
 }
 
-/// L3.4, L3.7: whether an image is built here its definition says, for all that have to do with it; who contradicts it is told.
+/// L3.4, L3.7: whether an image is built here its definition says, for all that have to do with it;
+/// who contradicts it is told.
 #[test]
 fn the_type_of_an_image_is_that_of_its_definition() {
     let with = |own: &str, said: &str| {
@@ -99,10 +107,16 @@ fn the_type_of_an_image_is_that_of_its_definition() {
         );
         let layout = tenant().file("org/config", &text).build();
         let provider = &layout.providers()[0];
-        let built =
-            (provider.images[0].is_built, provider.labels[0].image_is_built, layout.image_to_build("i").is_ok());
-        let told: Vec<(ProblemKind, String)> =
-            layout.errors().iter().map(|error| (error.problem.kind, marked(&text, error))).collect();
+        let built = (
+            provider.images[0].is_built,
+            provider.labels[0].image_is_built,
+            layout.image_to_build("i").is_ok(),
+        );
+        let told: Vec<(ProblemKind, String)> = layout
+            .errors()
+            .iter()
+            .map(|error| (error.problem.kind, marked(&text, error)))
+            .collect();
         (built, told)
     };
     let all = |is_built: bool| (is_built, is_built, is_built);
@@ -115,8 +129,9 @@ fn the_type_of_an_image_is_that_of_its_definition() {
     }
 }
 
-/// Z2.2: projects that one may shadow are the tenant's, its Ansible is one that there is; both are mistakes to Zuul too. Connections
-/// that it allows and that there are none of keep nothing from working.
+/// Z2.2: projects that one may shadow are the tenant's, its Ansible is one that there is; both are
+/// mistakes to Zuul too. Connections that it allows and that there are none of keep nothing from
+/// working.
 #[test]
 fn what_a_tenant_names_is_followed() {
     let main = "- tenant:
@@ -132,8 +147,10 @@ fn what_a_tenant_names_is_followed() {
           - projects: [org/other: {shadow: github.com/org/config}, org/last: {shadow: elsewhere/confg}]
 ";
     let (config, found) = parse_main("main.yaml", main, &connections());
-    let told: Vec<(&str, String, String)> =
-        found.iter().map(|error| (error.problem.severity.word(), marked(main, error), error.short_text())).collect();
+    let told: Vec<(&str, String, String)> = found
+        .iter()
+        .map(|error| (error.problem.severity.word(), marked(main, error), error.short_text()))
+        .collect();
     let told: Vec<(&str, &str, &str)> =
         told.iter().map(|(word, marked, text)| (*word, marked.as_str(), text.as_str())).collect();
     assert_eq!(
@@ -150,7 +167,11 @@ fn what_a_tenant_names_is_followed() {
                 "smpt",
                 "Unknown connection named \"smpt\", so \"allowed-reporters\" allows nothing by it (did you mean \"smtp\"?)"
             ),
-            ("error", "org/confg", "The project \"org/confg\" was not found. (did you mean \"org/config\"?)"),
+            (
+                "error",
+                "org/confg",
+                "The project \"org/confg\" was not found. (did you mean \"org/config\"?)"
+            ),
             ("error", "elsewhere/confg", "The project \"elsewhere/confg\" was not found."),
         ]
     );
@@ -163,7 +184,8 @@ fn what_a_tenant_names_is_followed() {
     assert!(found[0].short_text().starts_with("Unknown connection named \"githbu\""), "{found:#?}");
 }
 
-/// Z2.2, X12: an expression by which an untrusted project would configure config projects alone allows nothing, which is warned of.
+/// Z2.2, X12: an expression by which an untrusted project would configure config projects alone
+/// allows nothing, which is warned of.
 #[test]
 fn who_may_configure_config_projects_alone_is_told_that_nothing_is_allowed() {
     let main = "- tenant:
@@ -188,24 +210,34 @@ fn who_may_configure_config_projects_alone_is_told_that_nothing_is_allowed() {
     assert_eq!(config.tenants[0].projects.len(), 5);
 }
 
-/// L1.1, L3.3: an image that a job says it builds is looked up when the job is read, as a definition and in a list; it may come with the
-/// job, and who takes it away is told.
+/// L1.1, L3.3: an image that a job says it builds is looked up when the job is read, as a
+/// definition and in a list; it may come with the job, and who takes it away is told.
 #[test]
 fn the_image_that_a_job_builds_is_followed() {
     let image = "- image: {name: debian, type: zuul}\n";
-    let with = |text: &str| tenant().file("org/config", &format!("{BASE}{image}")).file("org/project", text);
+    let with = |text: &str| {
+        tenant().file("org/config", &format!("{BASE}{image}")).file("org/project", text)
+    };
     let told = ["The image \"debain\" was not found. (did you mean \"debian\"?)"];
-    assert_eq!(messages(&with("- job: {name: build, run: r, image-build-name: debain}\n").build()), told);
+    assert_eq!(
+        messages(&with("- job: {name: build, run: r, image-build-name: debain}\n").build()),
+        told
+    );
     let entry = "- project: {check: {jobs: [base: {image-build-name: debain}]}}\n";
     assert_eq!(messages(&with(entry).build()), told);
     let sound = with("- job: {name: build, run: r, image-build-name: debian}\n");
     let layout = sound.sound();
-    let without = layout.overlay(&[sound.proposal("org/config", "master", BASE)], Scope::ToValidate);
-    let told: Vec<String> = without.errors_since(&layout).iter().map(ConfigError::short_text).collect();
+    let without =
+        layout.overlay(&[sound.proposal("org/config", "master", BASE)], Scope::ToValidate);
+    let told: Vec<String> =
+        without.errors_since(&layout).iter().map(ConfigError::short_text).collect();
     assert_eq!(told, ["The image \"debian\" was not found."]);
     let renamed = format!("{BASE}- image: {{name: trixie, type: zuul}}\n");
     let job = "- job: {name: build, run: r, image-build-name: trixie}\n";
-    let proposed = [sound.proposal("org/config", "master", &renamed), sound.proposal("org/project", "master", job)];
+    let proposed = [
+        sound.proposal("org/config", "master", &renamed),
+        sound.proposal("org/project", "master", job),
+    ];
     assert_eq!(layout.overlay(&proposed, Scope::ToValidate).errors_since(&layout), []);
     // Of a project that may define none it is no image, whatever its file says.
     let own = format!("- image: {{name: trixie, type: zuul}}\n{job}");
@@ -215,8 +247,9 @@ fn the_image_that_a_job_builds_is_followed() {
     assert_eq!(told, ["The image \"trixie\" was not found."]);
 }
 
-/// L1.1: as in Zuul a job that builds an image is listed by the repository that defines the image, for whichever project: others are told
-/// where they list it, and their changes run nothing, whatever files the job is for.
+/// L1.1: as in Zuul a job that builds an image is listed by the repository that defines the image,
+/// for whichever project: others are told where they list it, and their changes run nothing,
+/// whatever files the job is for.
 #[test]
 fn only_the_repository_of_an_image_lists_the_job_that_builds_it() {
     let config = format!(
@@ -235,19 +268,31 @@ fn only_the_repository_of_an_image_lists_the_job_that_builds_it() {
     };
     let list = "- project: {name: org/project, check: {jobs: [build]}}\n";
     for (of_config, own) in [(list, ""), ("", "- project: {templates: [all]}\n")] {
-        let layout = tenant().file("org/config", &format!("{config}{of_config}")).file("org/project", own).sound();
+        let layout = tenant()
+            .file("org/config", &format!("{config}{of_config}"))
+            .file("org/project", own)
+            .sound();
         assert_eq!(frozen(&layout), [""; 0], "{of_config}{own}");
     }
     // What it lists, which job is told, and what is marked.
     for (own, job, mark) in [
         ("- project: {check: {jobs: [build]}}\n", "build", "build"),
         ("- project: {check: {jobs: [base: {image-build-name: debian}]}}\n", "base", "debian"),
-        ("- project-template: {name: own, check: {jobs: [build]}}\n- project: {templates: [own]}\n", "build", "build"),
+        (
+            "- project-template: {name: own, check: {jobs: [build]}}\n- project: {templates: [own]}\n",
+            "build",
+            "build",
+        ),
     ] {
         let layout = tenant().file("org/config", &config).file("org/project", own).build();
-        assert_eq!((messages(&layout), frozen(&layout)), (vec![told(job)], vec![told(job)]), "{own}");
+        assert_eq!(
+            (messages(&layout), frozen(&layout)),
+            (vec![told(job)], vec![told(job)]),
+            "{own}"
+        );
         assert_eq!(marked(own, &layout.errors()[0]), mark, "{own}");
-        let foreseen = layout.foresee(&[(project("org/project"), vec!["master".into()])], Known::Tenant);
+        let foreseen =
+            layout.foresee(&[(project("org/project"), vec!["master".into()])], Known::Tenant);
         assert_eq!(foreseen.found, [], "{own}");
     }
     // What is inherited shows when it is frozen.
@@ -262,12 +307,17 @@ fn who_has_a_job_build_another_image_is_told_of_its_lists() {
     let main = "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects: [{org/project: {include-provider-config: true}}, org/project1]\n";
     let tenant = tenant_of(main)
         .file("org/config", &format!("{BASE}- image: {{name: trixie, type: zuul}}\n"))
-        .file("org/project", "- image: {name: debian, type: zuul}\n- project: {check: {jobs: [build]}}\n")
+        .file(
+            "org/project",
+            "- image: {name: debian, type: zuul}\n- project: {check: {jobs: [build]}}\n",
+        )
         .file("org/project1", "- job: {name: build, run: r, image-build-name: debian}\n");
     let layout = tenant.sound();
     let another = "- job: {name: build, run: r, image-build-name: trixie}\n";
-    let overlay = layout.overlay(&[tenant.proposal("org/project1", "master", another)], Scope::UntrustedOnly);
-    let told: Vec<String> = overlay.errors_since(&layout).iter().map(ConfigError::short_text).collect();
+    let overlay =
+        layout.overlay(&[tenant.proposal("org/project1", "master", another)], Scope::UntrustedOnly);
+    let told: Vec<String> =
+        overlay.errors_since(&layout).iter().map(ConfigError::short_text).collect();
     assert_eq!(
         told,
         [
@@ -276,13 +326,18 @@ fn who_has_a_job_build_another_image_is_told_of_its_lists() {
     );
 }
 
-/// X10, X12, Z4.8, Z6.6: a stanza is told everything that its repository may not say, not the first of it.
+/// X10, X12, Z4.8, Z6.6: a stanza is told everything that its repository may not say, not the first
+/// of it.
 #[test]
 fn everything_that_a_repository_may_not_say_is_told() {
     let rows: [(&str, &[&str]); 3] = [
         (
             "- job: {name: a, parent: null, run: r, type: reporter, auth: {swift: [{container: logs}]}}\n",
-            &["Base jobs may only be defined", "Swift credentials may only", "Reporter jobs may be defined"],
+            &[
+                "Base jobs may only be defined",
+                "Swift credentials may only",
+                "Reporter jobs may be defined",
+            ],
         ),
         (
             "- project:\n    name: org/project1\n    check:\n      jobs:\n        - noop: {type: reporter}\n        - base: {type: reporter}\n",
@@ -301,7 +356,10 @@ fn everything_that_a_repository_may_not_say_is_told() {
         let layout = tenant().file("org/config", BASE).file("org/project", text).build();
         let told = messages(&layout);
         assert_eq!(told.len(), expected.len(), "{text}: {told:#?}");
-        assert!(told.iter().zip(expected).all(|(told, words)| told.starts_with(words)), "{text}: {told:#?}");
+        assert!(
+            told.iter().zip(expected).all(|(told, words)| told.starts_with(words)),
+            "{text}: {told:#?}"
+        );
     }
 }
 
@@ -326,7 +384,8 @@ fn every_connection_that_a_pipeline_may_not_use_is_told() {
     let layout = tenant_of(main).file("org/config", text).build();
     let told: Vec<(String, String)> =
         layout.errors().iter().map(|error| (marked(text, error), error.short_text())).collect();
-    let told: Vec<(&str, &str)> = told.iter().map(|(one, other)| (one.as_str(), other.as_str())).collect();
+    let told: Vec<(&str, &str)> =
+        told.iter().map(|(one, other)| (one.as_str(), other.as_str())).collect();
     assert_eq!(
         told,
         [
@@ -387,12 +446,13 @@ fn every_attribute_that_may_not_be_changed_is_told() {
     }
 }
 
-/// Z4.3: of jobs that wait for each other in a circle the circle is told, in order and where one waits for the next; of several each,
-/// and not what only waits for one.
+/// Z4.3: of jobs that wait for each other in a circle the circle is told, in order and where one
+/// waits for the next; of several each, and not what only waits for one.
 #[test]
 fn circles_of_jobs_are_told_themselves() {
     let names = ["after", "c", "d", "b", "u", "v", "alone"];
-    let jobs: String = names.iter().map(|name| format!("- job: {{name: {name}, run: r}}\n")).collect();
+    let jobs: String =
+        names.iter().map(|name| format!("- job: {{name: {name}, run: r}}\n")).collect();
     let list = "- project:
     check:
       jobs:
@@ -404,11 +464,14 @@ fn circles_of_jobs_are_told_themselves() {
         - v: {dependencies: [after, u]}
         - u: {dependencies: [v]}
 ";
-    let layout = tenant().file("org/config", &format!("{BASE}{jobs}")).file("org/project", list).sound();
+    let layout =
+        tenant().file("org/config", &format!("{BASE}{jobs}")).file("org/project", list).sound();
     let found = not_frozen(&layout);
     let told: Vec<(u32, String, String)> = found
         .iter()
-        .map(|error| (error.problem.start.line(), marked(list, error), error.problem.message.clone()))
+        .map(|error| {
+            (error.problem.start.line(), marked(list, error), error.problem.message.clone())
+        })
         .collect();
     assert_eq!(
         told,
@@ -423,7 +486,11 @@ fn circles_of_jobs_are_told_themselves() {
 #[test]
 fn what_could_not_be_read_is_not_called_missing() {
     let rows = [
-        ("nodeset", "{name: x, nodes: [{name: a, lable: l}]}", "- job: {name: j, run: r, nodeset: x}\n"),
+        (
+            "nodeset",
+            "{name: x, nodes: [{name: a, lable: l}]}",
+            "- job: {name: j, run: r, nodeset: x}\n",
+        ),
         ("project-template", "{name: x, queue: []}", "- project: {templates: [x]}\n"),
         ("pipeline", "{name: x, manager: dependnt}", "- project: {x: {jobs: []}}\n"),
         ("job", "{name: x, voting: maybe}", "- job: {name: j, parent: x}\n"),
@@ -440,12 +507,16 @@ fn what_could_not_be_read_is_not_called_missing() {
             layout.errors().iter().filter(|error| error.project.name() == "org/project").collect();
         let told: Vec<String> = of_user.iter().map(|error| error.short_text()).collect();
         let place = "github.com/org/config@master: zuul.d/b.yaml";
-        assert_eq!(told, [format!("The {kind} x could not be read: its definition has a mistake ({place})")]);
+        assert_eq!(
+            told,
+            [format!("The {kind} x could not be read: its definition has a mistake ({place})")]
+        );
         assert!(layout.errors().len() > of_user.len(), "what is wrong with it is told as well");
     }
 }
 
-/// L3.2, L3.8: what an image, flavor, label or section with a mistake would bear is not called missing by what nodes are made of.
+/// L3.2, L3.8: what an image, flavor, label or section with a mistake would bear is not called
+/// missing by what nodes are made of.
 #[test]
 fn what_nodes_are_made_of_and_could_not_be_read_is_not_called_missing() {
     let rows = [
@@ -463,12 +534,16 @@ fn what_nodes_are_made_of_and_could_not_be_read_is_not_called_missing() {
         let of_user = errors(&layout).into_iter().filter(|error| error.path == "zuul.d/b.yaml");
         let told: Vec<String> = of_user.map(|error| error.short_text()).collect();
         let place = "github.com/org/config@master: zuul.d/a.yaml";
-        assert_eq!(told, [format!("The {kind} x could not be read: its definition has a mistake ({place})")], "{user}");
+        assert_eq!(
+            told,
+            [format!("The {kind} x could not be read: its definition has a mistake ({place})")],
+            "{user}"
+        );
     }
 }
 
-/// L3.2, L3.8, Z6.6: what objects with mistakes name of others is followed all the same, as merged and as proposed; nothing is made
-/// of them.
+/// L3.2, L3.8, Z6.6: what objects with mistakes name of others is followed all the same, as merged
+/// and as proposed; nothing is made of them.
 #[test]
 fn what_objects_with_mistakes_name_is_followed() {
     let text = "
@@ -495,14 +570,16 @@ fn what_objects_with_mistakes_name_is_followed() {
     let (before, after) = (empty.build(), whole.build());
     assert_eq!(names(after.errors()), expected);
     assert!(after.providers().is_empty() && before.errors().is_empty());
-    let proposed = before.overlay(&[empty.proposal("org/config", "master", text)], Scope::ToValidate);
+    let proposed =
+        before.overlay(&[empty.proposal("org/config", "master", text)], Scope::ToValidate);
     assert_eq!(names(&proposed.errors_since(&before)), expected);
     let mended = after.overlay(&[whole.proposal("org/config", "master", "")], Scope::ToValidate);
     assert_eq!(names(mended.errors()), Vec::<String>::new());
 }
 
-/// L3.2: a label is told to have no image where nobody names one for it; where it names one that nothing bears, or bears the name of one
-/// with a mistake, that is told, and nothing that only follows from it.
+/// L3.2: a label is told to have no image where nobody names one for it; where it names one that
+/// nothing bears, or bears the name of one with a mistake, that is told, and nothing that only
+/// follows from it.
 #[test]
 fn a_label_whose_image_has_a_mistake_is_told_nothing_besides() {
     let warnings = |image: &str, label: &str| -> Vec<String> {
@@ -511,10 +588,12 @@ fn a_label_whose_image_has_a_mistake_is_told_nothing_besides() {
             if label.contains("other") { "debian" } else { "other" }
         );
         let layout = tenant().file("org/config", &text).build();
-        let warnings = layout.errors().iter().filter(|error| error.short_text().contains("declines requests"));
+        let warnings =
+            layout.errors().iter().filter(|error| error.short_text().contains("declines requests"));
         warnings.map(|error| error.short_text()).collect()
     };
-    let told = ["The label \"other\" has no image here, so this provider declines requests for it".to_owned()];
+    let told = ["The label \"other\" has no image here, so this provider declines requests for it"
+        .to_owned()];
     assert_eq!(warnings("zuul", "name: other"), told);
     assert_eq!(warnings("zuul", "name: other, image: gone"), [""; 0]);
     assert_eq!(warnings("zuul", "name: debian"), [""; 0]);
@@ -536,24 +615,24 @@ fn an_object_is_not_given_twice_in_one_branch() {
     for (kind, body) in rows {
         let stanza = format!("- {kind}: {body}\n");
         let one_file = tenant().file("org/config", &format!("{rack}{stanza}{stanza}"));
-        let two_files = tenant().at("org/config", "master", "zuul.d/a.yaml", &format!("{rack}{stanza}")).at(
-            "org/config",
-            "master",
-            "zuul.d/b.yaml",
-            &format!("\n\n{stanza}"),
-        );
+        let two_files = tenant()
+            .at("org/config", "master", "zuul.d/a.yaml", &format!("{rack}{stanza}"))
+            .at("org/config", "master", "zuul.d/b.yaml", &format!("\n\n{stanza}"));
         for (tenant, path) in [(one_file, ".zuul.yaml"), (two_files, "zuul.d/a.yaml")] {
             let layout = tenant.build();
             let found = errors(&layout);
-            let told: Vec<(u32, String)> =
-                found.iter().map(|error| (error.problem.start.line(), error.short_text())).collect();
+            let told: Vec<(u32, String)> = found
+                .iter()
+                .map(|error| (error.problem.start.line(), error.short_text()))
+                .collect();
             assert_eq!(told, [(3, format!("The {kind} \"x\" is already defined in {path}"))]);
             assert_eq!(found[0].problem.kind, ProblemKind::Duplicate);
         }
     }
 }
 
-/// C02, C08: what is there and may not stand, for a mistake that is none of shape, is not called missing where it is named.
+/// C02, C08: what is there and may not stand, for a mistake that is none of shape, is not called
+/// missing where it is named.
 #[test]
 fn what_may_not_stand_is_not_called_missing() {
     let rows = [
@@ -563,8 +642,18 @@ fn what_may_not_stand_is_not_called_missing() {
             "- project: {x: {jobs: []}}\n",
             "pipeline",
         ),
-        ("org/project1", "- pipeline: {name: x, manager: independent}\n", "- project: {x: {jobs: []}}\n", "pipeline"),
-        ("org/project1", "- job: {name: x, parent: null, run: r}\n", "- job: {name: j, parent: x}\n", "job"),
+        (
+            "org/project1",
+            "- pipeline: {name: x, manager: independent}\n",
+            "- project: {x: {jobs: []}}\n",
+            "pipeline",
+        ),
+        (
+            "org/project1",
+            "- job: {name: x, parent: null, run: r}\n",
+            "- job: {name: j, parent: x}\n",
+            "job",
+        ),
     ];
     for (home, stanza, user, kind) in rows {
         let layout = tenant()
@@ -576,7 +665,15 @@ fn what_may_not_stand_is_not_called_missing() {
             layout.errors().iter().filter(|error| error.project.name() == "org/project").collect();
         let told: Vec<String> = of_user.iter().map(|error| error.short_text()).collect();
         let place = format!("github.com/{home}@master: zuul.d/b.yaml");
-        assert_eq!(told, [format!("The {kind} x does not count: its definition has a mistake ({place})")]);
-        assert_eq!(layout.errors().len(), 2, "what is wrong with it is told as well: {:#?}", layout.errors());
+        assert_eq!(
+            told,
+            [format!("The {kind} x does not count: its definition has a mistake ({place})")]
+        );
+        assert_eq!(
+            layout.errors().len(),
+            2,
+            "what is wrong with it is told as well: {:#?}",
+            layout.errors()
+        );
     }
 }

@@ -24,7 +24,8 @@ fn foreseen(layout: &Layout, branches: &[&str], known: Known) -> Vec<String> {
     found.iter().map(line).collect()
 }
 
-/// Z6.6, Z4.7, J07, J08, J10: whatever keeps jobs from being frozen is known before there is a change, at its place, once.
+/// Z6.6, Z4.7, J07, J08, J10: whatever keeps jobs from being frozen is known before there is a
+/// change, at its place, once.
 #[test]
 fn what_can_not_be_frozen_is_foreseen() {
     let jobs = "
@@ -49,7 +50,9 @@ fn what_can_not_be_frozen_is_foreseen() {
         ),
         (
             "check: {jobs: [reviewed]}",
-            &["org/project@master:1 error: Pre-review pipeline check does not allow post-review job reviewed"],
+            &[
+                "org/project@master:1 error: Pre-review pipeline check does not allow post-review job reviewed",
+            ],
         ),
         ("open: {jobs: [reviewed]}", &[]),
         // Whoever spoke last is told.
@@ -70,7 +73,9 @@ fn what_can_not_be_frozen_is_foreseen() {
         ),
         (
             "open: {jobs: [secretive]}",
-            &["org/project@master:1 error: Pipeline open does not allow jobs with secrets, but secretive has some"],
+            &[
+                "org/project@master:1 error: Pipeline open does not allow jobs with secrets, but secretive has some",
+            ],
         ),
     ];
     for (lists, expected) in cases {
@@ -82,7 +87,8 @@ fn what_can_not_be_frozen_is_foreseen() {
     }
 }
 
-/// Z6.6, C08, C09, C11: what the layout tells by itself is not told again, and what depends on it is not told at all.
+/// Z6.6, C08, C09, C11: what the layout tells by itself is not told again, and what depends on it
+/// is not told at all.
 #[test]
 fn what_is_told_already_is_not_told_again() {
     let jobs = "
@@ -107,15 +113,20 @@ fn what_is_told_already_is_not_told_again() {
         "- job: {name: own, nam: own}",
     ];
     for job in cases {
-        let file =
-            format!("{job}\n- project: {{gate: {{jobs: [own]}}, nowhere: {{jobs: [own]}}, templates: [none]}}\n");
-        let layout = tenant().file("org/config", &format!("{BASE}{jobs}")).file("org/project", &file).build();
+        let file = format!(
+            "{job}\n- project: {{gate: {{jobs: [own]}}, nowhere: {{jobs: [own]}}, templates: [none]}}\n"
+        );
+        let layout = tenant()
+            .file("org/config", &format!("{BASE}{jobs}"))
+            .file("org/project", &file)
+            .build();
         assert!(!layout.errors().is_empty(), "{job}");
         assert_eq!(foreseen(&layout, &["master"], Known::Tenant), Vec::<String>::new(), "{job}");
     }
 }
 
-/// Z4.2: a job that inherits from one without a definition for a branch does not run there; who reads the file does not see it.
+/// Z4.2: a job that inherits from one without a definition for a branch does not run there; who
+/// reads the file does not see it.
 #[test]
 fn a_branch_without_the_parent_is_named() {
     let layout = tenant()
@@ -158,7 +169,8 @@ fn what_others_may_define_is_no_mistake() {
 fn jobs_without_a_run_are_told() {
     let own = "- job: {name: own}\n- project: {check: {jobs: [own, base]}}\n";
     let layout = tenant().file("org/config", BASE).file("org/project", own).sound();
-    let foreseen = layout.foresee(&[(project("org/project"), vec!["master".into()])], Known::Tenant);
+    let foreseen =
+        layout.foresee(&[(project("org/project"), vec!["master".into()])], Known::Tenant);
     let names: Vec<&str> = foreseen.implied.iter().map(|job| job.name.as_str()).collect();
     assert_eq!((names, foreseen.untried), (vec!["base", "own"], 0));
 }

@@ -9,7 +9,9 @@ use sluice_model::job::{JobGraph, Playbook};
 
 fn freeze(layout: &Layout, branch: &str) -> JobGraph {
     let org_project = project("org/project");
-    layout.freeze(&FreezeInput::change("check", &org_project, branch)).unwrap_or_else(|errors| panic!("{errors:#?}"))
+    layout
+        .freeze(&FreezeInput::change("check", &org_project, branch))
+        .unwrap_or_else(|errors| panic!("{errors:#?}"))
 }
 
 fn refusal(layout: &Layout) -> String {
@@ -65,7 +67,10 @@ fn override_checkout_supplies_the_branch_to_match() {
         .sound();
     let graph = freeze(&layout, "devel");
     assert_eq!(names(&graph), ["test1", "parent"]);
-    assert_eq!((paths(&graph.jobs[0].run), paths(&graph.jobs[1].run)), (vec!["parent-stable"], vec!["parent-master"]));
+    assert_eq!(
+        (paths(&graph.jobs[0].run), paths(&graph.jobs[1].run)),
+        (vec!["parent-stable"], vec!["parent-master"])
+    );
 }
 
 /// J04
@@ -84,7 +89,9 @@ fn a_stanza_of_one_branch_holds_for_that_branch() {
 #[test]
 fn a_pragma_takes_the_implied_branch_of_a_job_away() {
     let list = "- project: {check: {jobs: [everywhere]}}\n";
-    let file = format!("- pragma: {{implied-branch-matchers: false}}\n- job: {{name: everywhere, run: r}}\n{list}");
+    let file = format!(
+        "- pragma: {{implied-branch-matchers: false}}\n- job: {{name: everywhere, run: r}}\n{list}"
+    );
     let with = |stable: &str| {
         let tenant = tenant().file("org/config", BASE).file("org/project", &file);
         tenant.at("org/project", "stable", ".zuul.yaml", stable).sound()
@@ -106,7 +113,9 @@ fn irrelevant_files_keep_a_job_from_running() {
     let org_project = project("org/project");
     let run = |files: &[&str]| {
         let files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
-        let graph = layout.freeze(&FreezeInput::change("check", &org_project, "master").touching(&files)).unwrap();
+        let graph = layout
+            .freeze(&FreezeInput::change("check", &org_project, "master").touching(&files))
+            .unwrap();
         names(&graph).join(" ")
     };
     assert_eq!(run(&["README", "/COMMIT_MSG"]), "reset other");
@@ -136,7 +145,9 @@ fn filters_of_files_count_only_where_files_are_touched() {
     ];
     for (files, expected) in rows {
         let touched: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
-        let graph = layout.freeze(&FreezeInput::change("check", &org_project, "master").touching(&touched)).unwrap();
+        let graph = layout
+            .freeze(&FreezeInput::change("check", &org_project, "master").touching(&touched))
+            .unwrap();
         assert_eq!(names(&graph), expected, "{files:?}");
     }
 }
@@ -149,10 +160,19 @@ fn a_final_job_is_not_modified() {
         let with = |word: &str| {
             let list = format!("- project: {{check: {{jobs: [test: {{{said}}}]}}}}");
             let text = text.replace("final", word);
-            refusal(&tenant().file("org/config", &format!("{BASE}{text}")).file("org/project", &list).sound())
+            refusal(
+                &tenant()
+                    .file("org/config", &format!("{BASE}{text}"))
+                    .file("org/project", &list)
+                    .sound(),
+            )
         };
         assert!(with("final").contains("Unable to modify final job"), "{}", with("final"));
-        assert!(with("protected").contains("is a protected job in a different project"), "{}", with("protected"));
+        assert!(
+            with("protected").contains("is a protected job in a different project"),
+            "{}",
+            with("protected")
+        );
     }
     let harmless = tenant()
         .file("org/config", &format!("{BASE}{text}"))
@@ -164,14 +184,18 @@ fn a_final_job_is_not_modified() {
 /// J08
 #[test]
 fn an_abstract_job_is_not_run() {
-    let layout = tenant().file("org/config", &format!("{BASE}- job: {{name: test, abstract: true}}\n{CHECK}")).sound();
+    let layout = tenant()
+        .file("org/config", &format!("{BASE}- job: {{name: test, abstract: true}}\n{CHECK}"))
+        .sound();
     assert!(refusal(&layout).contains("may not be directly run"));
-    let child =
-        format!("{BASE}- job: {{name: top, abstract: true, run: r}}\n- job: {{name: test, parent: top}}\n{CHECK}");
+    let child = format!(
+        "{BASE}- job: {{name: top, abstract: true, run: r}}\n- job: {{name: test, parent: top}}\n{CHECK}"
+    );
     assert_eq!(names(&freeze(&tenant().file("org/config", &child).sound(), "master")), ["test"]);
 }
 
-/// J08: neither a variant nor an entry of a list makes an abstract job one that runs; only a child is one.
+/// J08: neither a variant nor an entry of a list makes an abstract job one that runs; only a child
+/// is one.
 #[test]
 fn an_abstract_job_stays_abstract_until_something_inherits_from_it() {
     let with = |more: &str, entry: &str| {
@@ -180,8 +204,14 @@ fn an_abstract_job_stays_abstract_until_something_inherits_from_it() {
         );
         refusal(&tenant().file("org/config", &text).sound())
     };
-    for (more, entry) in [("- job: {name: test, abstract: false}\n", "test"), ("", "test: {abstract: false}")] {
-        assert_eq!(with(more, entry), "Job test is abstract and may not be directly run", "{more}{entry}");
+    for (more, entry) in
+        [("- job: {name: test, abstract: false}\n", "test"), ("", "test: {abstract: false}")]
+    {
+        assert_eq!(
+            with(more, entry),
+            "Job test is abstract and may not be directly run",
+            "{more}{entry}"
+        );
     }
 }
 
@@ -192,7 +222,10 @@ fn a_child_of_an_intermediate_job_is_abstract() {
         "{BASE}- job: {{name: top, intermediate: true, abstract: true}}\n- job: {{name: test, parent: top, run: r}}\n{CHECK}"
     );
     let layout = tenant().file("org/config", &text).build();
-    assert_eq!(messages(&layout), ["The job \"top\" is intermediate, and \"test\" is not abstract"]);
+    assert_eq!(
+        messages(&layout),
+        ["The job \"top\" is intermediate, and \"test\" is not abstract"]
+    );
     assert!(refusal(&layout).contains("is not abstract"));
 }
 
@@ -202,18 +235,27 @@ fn a_protected_job_has_children_in_its_own_project_only() {
     let layout = tenant()
         .file("org/config", BASE)
         .file("org/project1", "- job: {name: guarded, protected: true, run: r}")
-        .file("org/project", "- job: {name: test, parent: guarded}\n- project: {check: {jobs: [test]}}")
+        .file(
+            "org/project",
+            "- job: {name: test, parent: guarded}\n- project: {check: {jobs: [test]}}",
+        )
         .build();
     let told = "The job \"guarded\" of github.com/org/project1 is a protected job in a different project and can not act as a parent";
     assert_eq!(messages(&layout), [told]);
-    assert!(refusal(&layout).contains("is a protected job in a different project"), "{}", refusal(&layout));
+    assert!(
+        refusal(&layout).contains("is a protected job in a different project"),
+        "{}",
+        refusal(&layout)
+    );
 }
 
-/// J10: no way leads around it: not through a job between that is not protected, not through a list of another project, and what is
-/// protected once stays so. What does not decide how the job runs may still be said in a list.
+/// J10: no way leads around it: not through a job between that is not protected, not through a list
+/// of another project, and what is protected once stays so. What does not decide how the job runs
+/// may still be said in a list.
 #[test]
 fn a_protected_job_is_changed_in_its_own_project_only() {
-    let guarded = "- job: {name: guarded, protected: true, run: r}\n- job: {name: middle, parent: guarded}\n";
+    let guarded =
+        "- job: {name: guarded, protected: true, run: r}\n- job: {name: middle, parent: guarded}\n";
     let with = |more: &str, own: &str| {
         tenant()
             .file("org/config", BASE)
@@ -239,18 +281,25 @@ fn a_protected_job_is_changed_in_its_own_project_only() {
         let refused = refusal(&with("", &own));
         match told.is_empty() {
             // Who says that it is protected as well does not take it over.
-            true => assert!(refused.contains(&format!("attribute run: {different}")), "{own}: {refused}"),
+            true => assert!(
+                refused.contains(&format!("attribute run: {different}")),
+                "{own}: {refused}"
+            ),
             false => assert_eq!(refused, told, "{own}"),
         }
     }
     let reset = with("- job: {name: open, parent: guarded, protected: false}\n", &list("open"));
-    assert!(refusal(&reset).contains("Unable to reset protected attribute of job open"), "{}", refusal(&reset));
+    assert!(
+        refusal(&reset).contains("Unable to reset protected attribute of job open"),
+        "{}",
+        refusal(&reset)
+    );
     let harmless = freeze(&with("", &list("guarded: {voting: false, files: [^src/]}")), "master");
     assert!(!harmless.jobs[0].voting);
 }
 
-/// Z4.2, C11, J09, J10: which definitions of a parent apply is known when a job is frozen, so a child is refused at load only where no
-/// definition of its parent lets it be.
+/// Z4.2, C11, J09, J10: which definitions of a parent apply is known when a job is frozen, so a
+/// child is refused at load only where no definition of its parent lets it be.
 #[test]
 fn one_definition_of_a_parent_that_lets_children_be_is_enough_at_load() {
     let child = "- job: {name: test, parent: top, run: own}\n- project: {check: {jobs: [test]}}\n";
@@ -262,12 +311,17 @@ fn one_definition_of_a_parent_that_lets_children_be_is_enough_at_load() {
     ];
     for (barrier, told) in rows {
         let with = |first: &str| {
-            let text =
-                format!("- job: {{name: top, run: r{first}}}\n- job: {{name: top, branches: stable, {barrier}}}\n");
+            let text = format!(
+                "- job: {{name: top, run: r{first}}}\n- job: {{name: top, branches: stable, {barrier}}}\n"
+            );
             tenant().file("org/config", &format!("{BASE}{text}")).file("org/project", child).build()
         };
         let some = with("");
-        assert_eq!((messages(&some), names(&freeze(&some, "master"))), (Vec::new(), vec!["test"]), "{barrier}");
+        assert_eq!(
+            (messages(&some), names(&freeze(&some, "master"))),
+            (Vec::new(), vec!["test"]),
+            "{barrier}"
+        );
         let name = project("org/project");
         let refused = some.freeze(&FreezeInput::change("check", &name, "stable")).unwrap_err();
         assert!(refused[0].short_text().contains(told), "{barrier}: {refused:?}");
@@ -276,24 +330,32 @@ fn one_definition_of_a_parent_that_lets_children_be_is_enough_at_load() {
     }
 }
 
-/// X10, Z4.1: a job that names itself as its parent inherits from nothing, as a base job would: it is told at load, and does not run,
-/// also where an earlier definition of its name is sound.
+/// X10, Z4.1: a job that names itself as its parent inherits from nothing, as a base job would: it
+/// is told at load, and does not run, also where an earlier definition of its name is sound.
 #[test]
 fn a_job_is_not_its_own_parent() {
     let list = "- project: {check: {jobs: [loop]}}\n";
     let own = "- job: {name: loop, parent: loop, run: evil}\n";
     for before in ["", "- job: {name: loop, run: r}\n"] {
-        let layout = tenant().file("org/config", BASE).file("org/project", &format!("{before}{own}{list}")).build();
+        let layout = tenant()
+            .file("org/config", BASE)
+            .file("org/project", &format!("{before}{own}{list}"))
+            .build();
         let told = "Dependency cycle detected in the parents of job loop: loop → loop";
         assert_eq!(messages(&layout), [told]);
         assert_eq!(refusal(&layout), told);
     }
     let circle = "- job: {name: loop, parent: back, run: r}\n- job: {name: back, parent: loop}\n";
-    let layout = tenant().file("org/config", BASE).file("org/project", &format!("{circle}{list}")).build();
-    assert_eq!(refusal(&layout), "Dependency cycle detected in the parents of job loop: loop → back → loop");
+    let layout =
+        tenant().file("org/config", BASE).file("org/project", &format!("{circle}{list}")).build();
+    assert_eq!(
+        refusal(&layout),
+        "Dependency cycle detected in the parents of job loop: loop → back → loop"
+    );
 }
 
-/// J13: whatever leaves out the job that another one waits for: softly it is forgotten, hard it is told in Zuul's words and nothing runs.
+/// J13: whatever leaves out the job that another one waits for: softly it is forgotten, hard it is
+/// told in Zuul's words and nothing runs.
 #[test]
 fn a_soft_dependency_is_dropped_and_a_hard_one_refused() {
     let org_project = project("org/project");
@@ -317,7 +379,11 @@ fn a_soft_dependency_is_dropped_and_a_hard_one_refused() {
             layout.freeze(&FreezeInput::change("check", &org_project, "master").touching(&files))
         };
         let graph = with(true).unwrap();
-        assert_eq!((names(&graph), graph.jobs[0].dependencies.len()), (vec!["deploy", "other"], 0), "{job} {entry}");
+        assert_eq!(
+            (names(&graph), graph.jobs[0].dependencies.len()),
+            (vec!["deploy", "other"], 0),
+            "{job} {entry}"
+        );
         let errors = with(false).unwrap_err();
         let told: Vec<String> = errors.iter().map(|error| error.short_text()).collect();
         assert_eq!(told, ["Job deploy depends on build which was not run."], "{job} {entry}");
@@ -328,7 +394,10 @@ fn a_soft_dependency_is_dropped_and_a_hard_one_refused() {
 #[test]
 fn noop_is_built_in() {
     let layout = tenant()
-        .file("org/config", &format!("{BASE}- project: {{name: org/project, check: {{jobs: [noop]}}}}\n"))
+        .file(
+            "org/config",
+            &format!("{BASE}- project: {{name: org/project, check: {{jobs: [noop]}}}}\n"),
+        )
         .sound();
     let graph = freeze(&layout, "master");
     assert!(graph.jobs[0].run.is_empty() && graph.summaries()[0].labels == [vec![]]);
@@ -350,8 +419,10 @@ fn a_job_whose_definition_the_change_edits_runs() {
     let overlay = layout.overlay(&[edited], Scope::UntrustedOnly);
     let org_project = project("org/project");
     let files = [".zuul.yaml".to_owned()];
-    let input =
-        FreezeInput { before: Some(&layout), ..FreezeInput::change("check", &org_project, "master").touching(&files) };
+    let input = FreezeInput {
+        before: Some(&layout),
+        ..FreezeInput::change("check", &org_project, "master").touching(&files)
+    };
     assert_eq!(names(&overlay.freeze(&input).unwrap()), ["one", "two"]);
     assert!(
         names(&layout.freeze(&FreezeInput { before: None, ..input }).unwrap()).is_empty(),
@@ -359,29 +430,45 @@ fn a_job_whose_definition_the_change_edits_runs() {
     );
 }
 
-/// Z4.7, J05, J07, J17: what a job may not is told where it would run: where its files are touched, or where the change defines it
-/// otherwise. What may not be said of it is told in any case.
+/// Z4.7, J05, J07, J17: what a job may not is told where it would run: where its files are touched,
+/// or where the change defines it otherwise. What may not be said of it is told in any case.
 #[test]
 fn a_job_that_may_not_run_keeps_nobody_from_running_where_its_files_are_not_touched() {
-    let open = "- pipeline: {name: open, manager: independent, post-review: true, allow-secrets: false}\n";
+    let open =
+        "- pipeline: {name: open, manager: independent, post-review: true, allow-secrets: false}\n";
     let name = project("org/project");
     for (said, pipeline, told) in [
         ("abstract: true", "check", "Job own is abstract and may not be directly run"),
-        ("allowed-projects: [org/project1]", "check", "Project org/project is not allowed to run job own"),
-        ("post-review: true", "check", "Pre-review pipeline check does not allow post-review job own"),
-        ("secrets: [key]", "open", "Pipeline open does not allow jobs with secrets, but own has some"),
+        (
+            "allowed-projects: [org/project1]",
+            "check",
+            "Project org/project is not allowed to run job own",
+        ),
+        (
+            "post-review: true",
+            "check",
+            "Pre-review pipeline check does not allow post-review job own",
+        ),
+        (
+            "secrets: [key]",
+            "open",
+            "Pipeline open does not allow jobs with secrets, but own has some",
+        ),
     ] {
         let own = format!(
             "- secret: {{name: key, data: {{a: b}}}}\n- job: {{name: own, run: r, files: ^src/, {said}}}\n- job: {{name: other, run: r}}\n- project: {{{pipeline}: {{jobs: [own, other]}}}}\n"
         );
-        let tenant = tenant().file("org/config", &format!("{BASE}{open}")).file("org/project", &own);
+        let tenant =
+            tenant().file("org/config", &format!("{BASE}{open}")).file("org/project", &own);
         let layout = tenant.sound();
         let found = |layout: &Layout, before: Option<&Layout>, file: &str| {
             let files = [file.to_owned()];
             let input = FreezeInput::change(pipeline, &name, "master").touching(&files);
             match layout.freeze(&FreezeInput { before, ..input }) {
                 Ok(graph) => format!("runs {}", names(&graph).join(" ")),
-                Err(errors) => errors.iter().map(|error| error.short_text()).collect::<Vec<_>>().join("\n"),
+                Err(errors) => {
+                    errors.iter().map(|error| error.short_text()).collect::<Vec<_>>().join("\n")
+                }
             }
         };
         assert_eq!(found(&layout, None, "README"), "runs other", "{said}");
@@ -392,12 +479,17 @@ fn a_job_that_may_not_run_keeps_nobody_from_running_where_its_files_are_not_touc
             found(&layout.overlay(&[proposal], Scope::UntrustedOnly), Some(&layout), ".zuul.yaml")
         };
         assert_eq!(edited("name: own, run: r", "name: own, run: changed"), refused, "{said}");
-        assert_eq!(edited("name: other, run: r", "name: other, run: changed"), "runs other", "{said}");
+        assert_eq!(
+            edited("name: other, run: r", "name: other, run: changed"),
+            "runs other",
+            "{said}"
+        );
     }
     let fixed = "- job: {name: own, final: true, run: r, files: ^src/}\n- project: {name: org/project, check: {jobs: [own: {timeout: 3}]}}\n";
     let layout = tenant().file("org/config", &format!("{BASE}{fixed}")).sound();
     let files = ["README".to_owned()];
-    let errors = layout.freeze(&FreezeInput::change("check", &name, "master").touching(&files)).unwrap_err();
+    let errors =
+        layout.freeze(&FreezeInput::change("check", &name, "master").touching(&files)).unwrap_err();
     assert_eq!(errors[0].short_text(), "Unable to modify final job own attribute timeout");
 }
 
@@ -413,7 +505,9 @@ fn the_worked_example_freezes_as_told() {
     let org_project = project("org/project");
     let label = |branch: &str, file: &str| {
         let files = [file.to_owned()];
-        let graph = layout.freeze(&FreezeInput::change("check", &org_project, branch).touching(&files)).unwrap();
+        let graph = layout
+            .freeze(&FreezeInput::change("check", &org_project, branch).touching(&files))
+            .unwrap();
         graph.jobs.first().map(|job| job.nodesets[0].nodes[0].label.to_string())
     };
     assert_eq!(label("master", "tests/a").as_deref(), Some("ubuntu-trusty"));
@@ -426,7 +520,10 @@ fn the_worked_example_freezes_as_told() {
 fn a_job_without_run_names_candidates() {
     let layout = tenant()
         .file("org/config", &format!("{BASE}- job: {{name: lint}}\n"))
-        .file("org/project", "- job: {name: test, parent: lint}\n- project: {check: {jobs: [test]}}")
+        .file(
+            "org/project",
+            "- job: {name: test, parent: lint}\n- project: {check: {jobs: [test]}}",
+        )
         .sound();
     let graph = freeze(&layout, "master");
     assert_eq!(paths(&graph.jobs[0].run), ["test", "lint", "base"]);
@@ -456,10 +553,14 @@ fn job_trees_and_templates_are_put_in_line() {
     assert_eq!(names(&graph), ["docs", "tarball", "pypi-upload"]);
     assert_eq!(job(&graph, "pypi-upload").dependencies[0].name.as_str(), "tarball");
     assert!(!job(&graph, "tarball").voting);
-    assert_eq!(serde_json::to_string(&job(&graph, "docs").vars).unwrap(), r#"{"a":"template","b":"project"}"#);
+    assert_eq!(
+        serde_json::to_string(&job(&graph, "docs").vars).unwrap(),
+        r#"{"a":"template","b":"project"}"#
+    );
 }
 
-/// Z6.2: variables of a template are for the pipelines that it has, those of a project for all of them.
+/// Z6.2: variables of a template are for the pipelines that it has, those of a project for all of
+/// them.
 #[test]
 fn variables_of_a_template_are_for_its_own_pipelines() {
     let text = "
@@ -470,12 +571,17 @@ fn variables_of_a_template_are_for_its_own_pipelines() {
 ";
     let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
     let name = project("org/project");
-    for (pipeline, expected) in
-        [("check", r#"{"a":"one","b":"project"}"#), ("gate", r#"{"a":"two","b":"project","c":"two"}"#)]
-    {
+    for (pipeline, expected) in [
+        ("check", r#"{"a":"one","b":"project"}"#),
+        ("gate", r#"{"a":"two","b":"project","c":"two"}"#),
+    ] {
         let graph = layout.freeze(&FreezeInput::change(pipeline, &name, "master")).unwrap();
         let expected: serde_json::Value = serde_json::from_str(expected).unwrap();
-        assert_eq!(serde_json::to_value(&job(&graph, "docs").vars).unwrap(), expected, "{pipeline}");
+        assert_eq!(
+            serde_json::to_value(&job(&graph, "docs").vars).unwrap(),
+            expected,
+            "{pipeline}"
+        );
     }
 }
 
@@ -487,7 +593,9 @@ fn roles_extend_those_of_the_parent() {
         .file("org/project", "- job: {name: test, parent: top, run: r, roles: [{zuul: org/project2, name: two}]}\n- project: {check: {jobs: [test]}}")
         .sound();
     let graph = freeze(&layout, "master");
-    let roles = |playbook: &Playbook| playbook.roles.iter().map(|role| role.target_name.clone()).collect::<Vec<_>>();
+    let roles = |playbook: &Playbook| {
+        playbook.roles.iter().map(|role| role.target_name.clone()).collect::<Vec<_>>()
+    };
     assert_eq!(roles(&graph.jobs[0].run[0]), ["project", "two", "config", "project1"]);
     assert_eq!(roles(&graph.jobs[0].pre_run[1]), ["config", "project1"]);
 }
@@ -501,8 +609,10 @@ fn alternatives_are_flattened() {
 - nodeset: {name: any, alternatives: [any-fast, {nodes: [{name: n, label: slow}]}]}
 - job: {name: test, run: r, nodeset: any}
 ";
-    let graph = freeze(&tenant().file("org/config", &format!("{BASE}{text}{CHECK}")).sound(), "master");
-    let labels: Vec<String> = graph.jobs[0].nodesets.iter().map(|set| set.nodes[0].label.to_string()).collect();
+    let graph =
+        freeze(&tenant().file("org/config", &format!("{BASE}{text}{CHECK}")).sound(), "master");
+    let labels: Vec<String> =
+        graph.jobs[0].nodesets.iter().map(|set| set.nodes[0].label.to_string()).collect();
     assert_eq!(labels, ["fast", "faster", "slow"]);
 }
 
@@ -527,7 +637,10 @@ fn a_trace_tells_what_each_definition_said_and_why_others_were_left_out() {
         lines,
         [
             "job unit runs".to_owned(),
-            format!("  + job base from org/config@master .zuul.yaml:{}: parent, pre-run, post-run", line - 6),
+            format!(
+                "  + job base from org/config@master .zuul.yaml:{}: parent, pre-run, post-run",
+                line - 6
+            ),
             format!("  + job unit from org/config@master .zuul.yaml:{line}: timeout, run"),
             format!(
                 "  - job unit from org/config@master .zuul.yaml:{}: left out, its branches do not match master",
@@ -535,14 +648,18 @@ fn a_trace_tells_what_each_definition_said_and_why_others_were_left_out() {
             ),
             format!("  + entry unit from org/config@master .zuul.yaml:{}: attempts", line + 2),
             "job docs does not run: no file that it is for was touched".to_owned(),
-            format!("  + job base from org/config@master .zuul.yaml:{}: parent, pre-run, post-run", line - 6),
+            format!(
+                "  + job base from org/config@master .zuul.yaml:{}: parent, pre-run, post-run",
+                line - 6
+            ),
             format!("  + job docs from org/config@master .zuul.yaml:{}: run", line + 3),
             format!("  + entry docs from org/config@master .zuul.yaml:{}: files", line + 2),
         ]
     );
 }
 
-/// Z4.7: what a project says for other branches is told as left out, of jobs that run and of jobs that it lists there only.
+/// Z4.7: what a project says for other branches is told as left out, of jobs that run and of jobs
+/// that it lists there only.
 #[test]
 fn a_trace_tells_of_stanzas_that_are_for_other_branches() {
     let text = "
@@ -556,11 +673,20 @@ fn a_trace_tells_of_stanzas_that_are_for_other_branches() {
     let (_, trace) = layout.freeze_with_trace(&FreezeInput::change("check", &name, "master"));
     let told: Vec<(&str, bool, Vec<bool>)> = trace
         .iter()
-        .map(|one| (one.job.as_str(), one.runs, one.steps.iter().map(|step| step.left_out.is_none()).collect()))
+        .map(|one| {
+            (
+                one.job.as_str(),
+                one.runs,
+                one.steps.iter().map(|step| step.left_out.is_none()).collect(),
+            )
+        })
         .collect();
     assert_eq!(told, [("both", true, vec![true, true, true, false]), ("old", false, vec![false])]);
     assert_eq!(trace[1].reason.as_deref(), Some("the branches of its stanza do not match master"));
     assert_eq!(trace[0].steps[3].left_out, trace[1].reason);
     let (_, trace) = layout.freeze_with_trace(&FreezeInput::change("check", &name, "stable"));
-    assert!(trace.iter().all(|one| one.runs && one.steps.iter().all(|step| step.left_out.is_none())), "{trace:#?}");
+    assert!(
+        trace.iter().all(|one| one.runs && one.steps.iter().all(|step| step.left_out.is_none())),
+        "{trace:#?}"
+    );
 }

@@ -11,10 +11,15 @@ const LIST: &str = "- project: {name: org/project, check: {jobs: [first, a, b]}}
 
 fn needs(graph: &JobGraph, name: &str) -> Vec<String> {
     let of = |soft| if soft { " softly" } else { "" };
-    job(graph, name).dependencies.iter().map(|one| format!("{}{}", one.name, of(one.soft))).collect()
+    job(graph, name)
+        .dependencies
+        .iter()
+        .map(|one| format!("{}{}", one.name, of(one.soft)))
+        .collect()
 }
 
-/// Z4.3: nothing of an item runs before its initializers have succeeded, whatever the jobs say themselves.
+/// Z4.3: nothing of an item runs before its initializers have succeeded, whatever the jobs say
+/// themselves.
 #[test]
 fn every_other_job_waits_for_the_initializers() {
     let jobs = "
@@ -43,7 +48,8 @@ fn an_initializer_that_waits_for_another_job_closes_a_circle() {
     assert!(errors[0].short_text().contains("Dependency cycle detected"), "{errors:#?}");
 }
 
-/// Z4.3: a reporter is frozen with the others and marked; it may wait for them, and none of them waits for it.
+/// Z4.3: a reporter is frozen with the others and marked; it may wait for them, and none of them
+/// waits for it.
 #[test]
 fn a_reporter_is_frozen_apart_from_the_jobs_that_are_reported() {
     let jobs = "
@@ -60,7 +66,10 @@ fn a_reporter_is_frozen_apart_from_the_jobs_that_are_reported() {
     assert_eq!(reporters, [true, false, false]);
     assert_eq!((needs(&graph, "first"), needs(&graph, "b")), (vec!["a".to_owned()], vec![]));
     let first = &graph.summaries()[0];
-    assert!(first.provides.is_empty() && !first.hold_following_changes, "nobody waits for it: {first:?}");
+    assert!(
+        first.provides.is_empty() && !first.hold_following_changes,
+        "nobody waits for it: {first:?}"
+    );
 }
 
 /// Z4.3: what is reported cannot wait for what runs after the report.
@@ -71,7 +80,8 @@ fn a_job_that_waits_for_a_reporter_is_a_mistake_at_its_place() {
 - job: {name: a, run: r}
 - job: {name: b, run: r}
 ";
-    let list = "- project: {name: org/project, check: {jobs: [first, a, b: {dependencies: [first]}]}}\n";
+    let list =
+        "- project: {name: org/project, check: {jobs: [first, a, b: {dependencies: [first]}]}}\n";
     let layout = tenant().file("org/config", &format!("{BASE}{jobs}{list}")).sound();
     let name = project("org/project");
     let errors = layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap_err();
@@ -79,7 +89,8 @@ fn a_job_that_waits_for_a_reporter_is_a_mistake_at_its_place() {
     assert!(errors[0].short_text().contains("Job b depends on first, a reporter"), "{errors:#?}");
 }
 
-/// Z4.3, Z2.2: who lists a reporter is asked, wherever the job is defined; a mistake stands where it is listed.
+/// Z4.3, Z2.2: who lists a reporter is asked, wherever the job is defined; a mistake stands where
+/// it is listed.
 #[test]
 fn a_reporter_is_listed_by_config_projects_and_by_whom_the_tenant_lets() {
     let job = "- job: {name: publish, type: reporter, run: r}\n";
@@ -91,17 +102,24 @@ fn a_reporter_is_listed_by_config_projects_and_by_whom_the_tenant_lets() {
     };
     let name = project("org/project");
     let freeze = |let_it: &str| {
-        let tenant = of_tenant(let_it).file("org/config", &format!("{BASE}{job}")).file("org/project", list);
+        let tenant =
+            of_tenant(let_it).file("org/config", &format!("{BASE}{job}")).file("org/project", list);
         tenant.sound().freeze(&FreezeInput::change("check", &name, "master"))
     };
     let errors = freeze("").unwrap_err();
     assert_eq!(errors.len(), 1, "{errors:#?}");
     assert!(errors[0].short_text().contains("Job publish is a reporter"), "{errors:#?}");
-    assert_eq!((errors[0].project.as_str(), errors[0].problem.start.line()), ("github.com/org/project", 4));
+    assert_eq!(
+        (errors[0].project.as_str(), errors[0].problem.start.line()),
+        ("github.com/org/project", 4)
+    );
     assert_eq!(freeze("allow-reporter-jobs: true").unwrap().jobs.len(), 1);
     let listed = "- project: {name: org/project, check: {jobs: [publish]}}\n";
     let layout = of_tenant("").file("org/config", &format!("{BASE}{job}{listed}")).sound();
-    assert_eq!(layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap().jobs.len(), 1);
+    assert_eq!(
+        layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap().jobs.len(),
+        1
+    );
 }
 
 /// Z4.3, Z2.2: who has a template count for a project is asked, not who defined the template.
@@ -129,11 +147,16 @@ fn a_reporter_of_a_template_is_held_against_who_names_the_template() {
         let written = texts.iter().filter(|(_, text)| !text.is_empty());
         let tenant = written.fold(tenant_of(main), |tenant, (file, text)| tenant.file(file, text));
         match tenant.sound().freeze(&FreezeInput::change("check", &name, "master")) {
-            Ok(graph) => assert!(is_let && graph.jobs.len() == 1, "{of_template} {of_stanza}: {graph:#?}"),
+            Ok(graph) => {
+                assert!(is_let && graph.jobs.len() == 1, "{of_template} {of_stanza}: {graph:#?}")
+            }
             Err(errors) => {
                 assert!(!is_let && errors.len() == 1, "{of_template} {of_stanza}: {errors:#?}");
                 let text = errors[0].short_text();
-                assert!(text.contains("github.com/org/project lists it, itself or by a template"), "{text}");
+                assert!(
+                    text.contains("github.com/org/project lists it, itself or by a template"),
+                    "{text}"
+                );
             }
         }
     }

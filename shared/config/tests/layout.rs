@@ -1,4 +1,5 @@
-//! Layouts as functions of their files: the documented order decides, and an overlay is what building anew would give.
+//! Layouts as functions of their files: the documented order decides, and an overlay is what
+//! building anew would give.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -8,7 +9,8 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use sluice_config::fragment::{Fragment, parse};
 use sluice_config::{
-    BranchConfig, ConfigError, FreezeInput, Layout, LayoutSources, Scope, Source, SourceFile, TenantConfig, Trust,
+    BranchConfig, ConfigError, FreezeInput, Layout, LayoutSources, Scope, Source, SourceFile,
+    TenantConfig, Trust,
 };
 use sluice_model::ProjectName;
 use std::collections::BTreeMap;
@@ -56,8 +58,8 @@ fn stanza() -> impl Strategy<Value = String> {
         2 => name("j").prop_map(|job| format!(", parent: {job}")),
         1 => Just(", parent: null".to_owned()),
     ];
-    let job =
-        (name("j"), parent, attribute).prop_map(|(job, parent, more)| format!("- job: {{name: {job}{parent}{more}}}"));
+    let job = (name("j"), parent, attribute)
+        .prop_map(|(job, parent, more)| format!("- job: {{name: {job}{parent}{more}}}"));
     let whose = prop_oneof![
         4 => Just(String::new()),
         1 => Just("name: ^.*/[ab]$, ".to_owned()),
@@ -92,9 +94,14 @@ fn file() -> impl Strategy<Value = Short> {
 /// Files, each path once.
 fn files(most: usize) -> impl Strategy<Value = Vec<Short>> {
     prop::collection::vec(file(), 0..most).prop_map(|files| {
-        let by_path: BTreeMap<_, _> =
-            files.into_iter().map(|(project, branch, path, text)| ((project, branch, path), text)).collect();
-        by_path.into_iter().map(|((project, branch, path), text)| (project, branch, path, text)).collect()
+        let by_path: BTreeMap<_, _> = files
+            .into_iter()
+            .map(|(project, branch, path, text)| ((project, branch, path), text))
+            .collect();
+        by_path
+            .into_iter()
+            .map(|((project, branch, path), text)| (project, branch, path, text))
+            .collect()
     })
 }
 
@@ -115,14 +122,23 @@ fn fragment((name, branch, path, text): &Short) -> Arc<Fragment> {
 }
 
 /// Returns the layout of a base that pipelines and a base job are part of, and of these files.
-fn build(files: &[Short], branches: &BTreeMap<ProjectName, Vec<sluice_model::BranchName>>) -> Layout {
+fn build(
+    files: &[Short],
+    branches: &BTreeMap<ProjectName, Vec<sluice_model::BranchName>>,
+) -> Layout {
     let base: Short = ("org/config", "master", "zuul.d/0.yaml", BASE.to_owned());
     let fragments = std::iter::once(&base).chain(files).map(fragment).collect();
     let connections = connections();
-    Layout::build(LayoutSources { tenant: config(), connections, branches: branches.clone(), fragments })
+    Layout::build(LayoutSources {
+        tenant: config(),
+        connections,
+        branches: branches.clone(),
+        fragments,
+    })
 }
 
-/// A mistake without the suggestion: that one depends on every name there is, and an overlay does not look for better ones.
+/// A mistake without the suggestion: that one depends on every name there is, and an overlay does
+/// not look for better ones.
 fn told(errors: &[ConfigError]) -> Vec<ConfigError> {
     let plain = |error: &ConfigError| {
         let mut error = error.clone();
@@ -142,14 +158,24 @@ fn answers(layout: &Layout) -> Vec<String> {
         for branch in BRANCHES {
             for pipeline in ["check", "gate", "post"] {
                 let frozen = layout.freeze(&FreezeInput::change(pipeline, &name, branch));
-                found.push(format!("{name} {branch} {pipeline}: {:?}", frozen.map_err(|errors| told(&errors))));
+                found.push(format!(
+                    "{name} {branch} {pipeline}: {:?}",
+                    frozen.map_err(|errors| told(&errors))
+                ));
             }
         }
         found.push(format!("{:?} {:?}", layout.merge_mode(&name), layout.default_branch(&name)));
-        found.push(format!("{:?} {:?}", layout.queue(&name, "gate"), layout.project_pipelines(&name)));
+        found.push(format!(
+            "{:?} {:?}",
+            layout.queue(&name, "gate"),
+            layout.project_pipelines(&name)
+        ));
         found.push(format!("{:?}", layout.branches(&name)));
     }
-    found.push(format!("{:?}", (0..4).map(|number| layout.semaphore(&format!("m{number}")).1).collect::<Vec<_>>()));
+    found.push(format!(
+        "{:?}",
+        (0..4).map(|number| layout.semaphore(&format!("m{number}")).1).collect::<Vec<_>>()
+    ));
     found
 }
 
@@ -182,7 +208,8 @@ fn proposals(edits: &[Short], also: &[(&'static str, &'static str)]) -> Vec<Bran
 /// Returns the files as they are once branches have those of the proposals.
 fn edited(files: &[Short], edits: &[Short], also: &[(&'static str, &'static str)]) -> Vec<Short> {
     let is_replaced = |file: &Short| {
-        edits.iter().any(|edit| (edit.0, edit.1) == (file.0, file.1)) || also.contains(&(file.0, file.1))
+        edits.iter().any(|edit| (edit.0, edit.1) == (file.0, file.1))
+            || also.contains(&(file.0, file.1))
     };
     files.iter().filter(|file| !is_replaced(file)).chain(edits).cloned().collect()
 }
@@ -192,7 +219,8 @@ fn branches() -> BTreeMap<ProjectName, Vec<sluice_model::BranchName>> {
 }
 
 proptest! {
-    /// Z4.2: projects in the tenant's order, branches, `zuul.d` sorted, extra paths as listed: nothing else decides.
+    /// Z4.2: projects in the tenant's order, branches, `zuul.d` sorted, extra paths as listed:
+    /// nothing else decides.
     #[test]
     fn files_given_in_any_order_make_the_same_layout(files in files(12), order in prop::collection::vec(any::<Index>(), 12)) {
         let mut shuffled = files.clone();
@@ -211,7 +239,8 @@ proptest! {
         edits in files(4),
         removed in prop::collection::vec((select(&PROJECTS[..]), select(&BRANCHES[..])), 0..2),
     ) {
-        // The base's own file is not edited here: without pipelines there would be little to compare.
+        // The base's own file is not edited here: without pipelines there would be little to
+        // compare.
         let removed: Vec<_> = removed.into_iter().filter(|one| *one != ("org/config", "master")).collect();
         let edits: Vec<Short> = edits.into_iter().filter(|edit| (edit.0, edit.1) != ("org/config", "master")).collect();
         let before = build(&files, &branches());
@@ -244,18 +273,24 @@ proptest! {
     }
 }
 
-/// Z6.6: a job that was missing and now has a definition with a mistake is one mistake of the change, however it is compared.
+/// Z6.6: a job that was missing and now has a definition with a mistake is one mistake of the
+/// change, however it is compared.
 #[test]
 fn what_missed_a_job_before_is_not_told_again_for_a_definition_that_cannot_be_read() {
-    let list: Short = ("org/a", "master", "zuul.d/a.yaml", "- project: {check: {jobs: [j3]}}".to_owned());
-    let wrong: Short = ("org/b", "master", "zuul.d/a.yaml", "- job: {name: j3, vottng: true}".to_owned());
+    let list: Short =
+        ("org/a", "master", "zuul.d/a.yaml", "- project: {check: {jobs: [j3]}}".to_owned());
+    let wrong: Short =
+        ("org/b", "master", "zuul.d/a.yaml", "- job: {name: j3, vottng: true}".to_owned());
     let before = build(std::slice::from_ref(&list), &branches());
     let overlay = before.overlay(&proposals(std::slice::from_ref(&wrong), &[]), Scope::ToValidate);
     let anew = build(&[list, wrong], &branches());
     for layout in [&overlay, &anew] {
-        let fresh: Vec<String> = layout.errors_since(&before).iter().map(|error| error.short_text()).collect();
+        let fresh: Vec<String> =
+            layout.errors_since(&before).iter().map(|error| error.short_text()).collect();
         assert!(fresh.len() == 1 && fresh[0].contains("vottng"), "{fresh:?}");
-        assert!(layout.errors().iter().any(|error| error.short_text().contains("could not be read")));
+        assert!(
+            layout.errors().iter().any(|error| error.short_text().contains("could not be read"))
+        );
     }
 }
 
@@ -264,7 +299,8 @@ fn what_missed_a_job_before_is_not_told_again_for_a_definition_that_cannot_be_re
 fn a_file_that_a_layout_has_is_not_parsed_again() {
     let file: Short = ("org/a", "master", "zuul.d/a.yaml", "- job: {name: j0}".to_owned());
     let layout = build(std::slice::from_ref(&file), &branches());
-    let source = |text: &str| SourceFile { source: fragment(&file).source.clone(), text: text.to_owned() };
+    let source =
+        |text: &str| SourceFile { source: fragment(&file).source.clone(), text: text.to_owned() };
     let kept = layout.fragments().iter().find(|one| one.source.path == file.2).unwrap();
     assert!(Arc::ptr_eq(&layout.parse(&source(&file.3)), kept));
     assert_eq!(layout.parse(&source("- job: {name: j1}")).stanzas().count(), 1);
@@ -274,8 +310,7 @@ fn a_file_that_a_layout_has_is_not_parsed_again() {
 #[test]
 fn a_proposed_label_is_checked_and_not_used() {
     let label = |ready: u8| format!("- label: {{name: small, min-ready: {ready}}}\n");
-    let provider =
-        "- section: {name: rack, connection: null}\n- provider: {name: here, section: rack, labels: [small]}\n";
+    let provider = "- section: {name: rack, connection: null}\n- provider: {name: here, section: rack, labels: [small]}\n";
     let config: Short = ("org/config", "master", "zuul.d/p.yaml", provider.to_owned());
     let layout = build(&[config, ("org/a", "master", "zuul.d/a.yaml", label(1))], &branches());
     assert!(layout.errors().is_empty(), "{:#?}", layout.errors());

@@ -1,5 +1,5 @@
-//! All mistakes at once, each at its attribute: one of shape hides no other of its stanza, and what is found only when names are
-//! followed or jobs are frozen is marked where it was said.
+//! All mistakes at once, each at its attribute: one of shape hides no other of its stanza, and what
+//! is found only when names are followed or jobs are frozen is marked where it was said.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 fn marked(text: &str, error: &ConfigError) -> String {
     let (start, end) = (error.problem.start, error.problem.end);
     let line = text.lines().nth(start.line() as usize - 1).unwrap_or_default();
-    let until = if end.line() == start.line() { end.column() as usize - 1 } else { line.chars().count() };
+    let until =
+        if end.line() == start.line() { end.column() as usize - 1 } else { line.chars().count() };
     line.chars().take(until).skip(start.column() as usize - 1).collect()
 }
 
@@ -34,7 +35,8 @@ const KNOWN: &str = "
 - project-template: {name: python-jobs, check: {jobs: []}}
 ";
 
-/// Z6.6: whatever is wrong with the shape of a stanza, what else is wrong with it is told beside it, to whoever proposes it too.
+/// Z6.6: whatever is wrong with the shape of a stanza, what else is wrong with it is told beside
+/// it, to whoever proposes it too.
 #[test]
 fn a_mistake_of_shape_hides_no_other_of_its_stanza() {
     // The project, its stanza, and what is marked.
@@ -49,7 +51,11 @@ fn a_mistake_of_shape_hides_no_other_of_its_stanza() {
         // Without its name.
         ("org/project", "- job:\n    nam: j\n    parent: bose\n", &["nam: j", "nam", "bose"]),
         // What a repository may not do.
-        ("org/project", "- job:\n    name: j\n    parent: null\n    votng: false\n", &["null", "votng"]),
+        (
+            "org/project",
+            "- job:\n    name: j\n    parent: null\n    votng: false\n",
+            &["null", "votng"],
+        ),
         (
             "org/project",
             "- nodeset:\n    name: n\n    nodes: [{name: a}, {name: b, label: smal}]\n    groups: [{name: g, nodes: [a, c]}]\n",
@@ -60,7 +66,11 @@ fn a_mistake_of_shape_hides_no_other_of_its_stanza() {
             "- project:\n    templates: [python-job]\n    merge-mode: merg\n    check:\n      fail-fast: 7\n      jobs:\n        - bose\n        - base: {nodeset: small-node, attempts: none}\n",
             &["python-job", "merg", "7", "bose", "small-node", "none"],
         ),
-        ("org/project", "- secret:\n    name: s\n    oidc: {ttl: 61, algorithm: 7}\n", &["61", "7"]),
+        (
+            "org/project",
+            "- secret:\n    name: s\n    oidc: {ttl: 61, algorithm: 7}\n",
+            &["61", "7"],
+        ),
         (
             "org/config",
             "- pipeline:\n    manager: independnt\n    trigger: {githbu: [{event: push}]}\n",
@@ -79,7 +89,11 @@ fn a_mistake_of_shape_hides_no_other_of_its_stanza() {
             "- job:\n    name: j\n    secrets: [{name: zuul, secret: password}, {name: nodepool, secret: password}]\n",
             &["zuul", "nodepool"],
         ),
-        ("org/project", "- job:\n    name: j\n    failure-output: ['(', fine, '[']\n", &["'('", "'['"]),
+        (
+            "org/project",
+            "- job:\n    name: j\n    failure-output: ['(', fine, '[']\n",
+            &["'('", "'['"],
+        ),
         (
             "org/project",
             "- nodeset:\n    name: n\n    nodes: [{name: [a, a, '{{x}}'], label: small}]\n",
@@ -98,10 +112,13 @@ fn a_mistake_of_shape_hides_no_other_of_its_stanza() {
     ];
     for (name, stanza, expected) in rows {
         let config = format!("{BASE}- label: {{name: small}}\n");
-        let text = format!("{}{stanza}", if name == "org/config" { config.as_str() } else { KNOWN });
+        let text =
+            format!("{}{stanza}", if name == "org/config" { config.as_str() } else { KNOWN });
         let before = tenant_of(MAIN).file("org/config", &config).file("org/project", KNOWN);
         let layout = match name {
-            "org/config" => tenant_of(MAIN).file("org/config", &text).file("org/project", KNOWN).build(),
+            "org/config" => {
+                tenant_of(MAIN).file("org/config", &text).file("org/project", KNOWN).build()
+            }
             _ => tenant_of(MAIN).file("org/config", &config).file("org/project", &text).build(),
         };
         let expected: BTreeSet<String> = expected.iter().map(|mark| (*mark).to_owned()).collect();
@@ -118,7 +135,8 @@ fn a_mistake_of_shape_hides_no_other_of_its_stanza() {
     }
 }
 
-/// Z6.6, C07: keys that are there twice, and tags that nobody knows, hide no other mistake of their file; nothing of it counts.
+/// Z6.6, C07: keys that are there twice, and tags that nobody knows, hide no other mistake of their
+/// file; nothing of it counts.
 #[test]
 fn a_mistake_of_yaml_hides_no_other_of_its_file() {
     let text = "- job:
@@ -133,24 +151,39 @@ fn a_mistake_of_yaml_hides_no_other_of_its_file() {
 - job: {name: fine, run: r}
 ";
     let layout = tenant().file("org/config", BASE).file("org/project", text).build();
-    let told: Vec<(u32, u32)> =
-        layout.errors().iter().map(|error| (error.problem.start.line(), error.problem.start.column())).collect();
-    assert_eq!(told, [(4, 5), (7, 5), (8, 15), (8, 25), (9, 37), (9, 72)], "{:#?}", layout.errors());
+    let told: Vec<(u32, u32)> = layout
+        .errors()
+        .iter()
+        .map(|error| (error.problem.start.line(), error.problem.start.column()))
+        .collect();
+    assert_eq!(
+        told,
+        [(4, 5), (7, 5), (8, 15), (8, 25), (9, 37), (9, 72)],
+        "{:#?}",
+        layout.errors()
+    );
     let jobs: Vec<&str> = layout.job_names().collect();
     assert_eq!(jobs, ["base"]);
     // Of an alias that nobody knows what it stands for, its own stanza is not looked through.
     let text = "- job: {name: a, votng: true, vars: *gone}\n- job: {name: b, votng: true, vars: &x {}}\n- job: {name: c, vars: &x {}}\n- job: {name: d, <<: *x}\n- job: {name: e, votng: true}\n";
     let layout = tenant().file("org/config", BASE).file("org/project", text).build();
-    let told: Vec<(u32, u32)> =
-        layout.errors().iter().map(|error| (error.problem.start.line(), error.problem.start.column())).collect();
+    let told: Vec<(u32, u32)> = layout
+        .errors()
+        .iter()
+        .map(|error| (error.problem.start.line(), error.problem.start.column()))
+        .collect();
     assert_eq!(told, [(1, 37), (2, 18), (3, 24), (5, 18)], "{:#?}", layout.errors());
     // What cannot be parsed is told last.
-    let layout = tenant().file("org/config", BASE).file("org/project", "- job: {name: a, name: b}\n- job: [\n").build();
+    let layout = tenant()
+        .file("org/config", BASE)
+        .file("org/project", "- job: {name: a, name: b}\n- job: [\n")
+        .build();
     let lines: Vec<u32> = layout.errors().iter().map(|error| error.problem.start.line()).collect();
     assert!(lines.len() == 2 && lines[0] == 1 && lines[1] > 1, "{:#?}", layout.errors());
 }
 
-/// Z6.6, C07: what cannot be parsed hides no mistake of the stanzas above it; they count for nothing, as the whole file.
+/// Z6.6, C07: what cannot be parsed hides no mistake of the stanzas above it; they count for
+/// nothing, as the whole file.
 #[test]
 fn what_breaks_off_hides_no_mistake_above_it() {
     let text = "- job: {name: a, votng: true}
@@ -159,8 +192,11 @@ fn what_breaks_off_hides_no_mistake_above_it() {
 - job: {name: c, votng: true, run: [
 ";
     let layout = tenant().file("org/config", BASE).file("org/project", text).build();
-    let told: Vec<(u32, u32)> =
-        layout.errors().iter().map(|error| (error.problem.start.line(), error.problem.start.column())).collect();
+    let told: Vec<(u32, u32)> = layout
+        .errors()
+        .iter()
+        .map(|error| (error.problem.start.line(), error.problem.start.column()))
+        .collect();
     assert!(told.len() == 2 && told[0] == (1, 18) && told[1].0 > 3, "{:#?}", layout.errors());
     let jobs: Vec<&str> = layout.job_names().collect();
     assert_eq!(jobs, ["base"]);
@@ -173,7 +209,8 @@ fn what_breaks_off_hides_no_mistake_above_it() {
     assert_eq!(lines, [1, 3], "{:#?}", layout.errors());
 }
 
-/// Z6.6: a stanza with a mistake defines nothing; what it names is followed as others' names are, when these come and go.
+/// Z6.6: a stanza with a mistake defines nothing; what it names is followed as others' names are,
+/// when these come and go.
 #[test]
 fn names_in_a_stanza_with_mistakes_are_followed_when_others_change() {
     let own = "- job: {name: faulty, votng: false, parent: to-come}\n";
@@ -186,18 +223,21 @@ fn names_in_a_stanza_with_mistakes_are_followed_when_others_change() {
     let reopened = Layout::from_bytes(&layout.to_bytes()).unwrap();
     assert!(!reopened.job_names().any(|name| name == "faulty"));
     for before in [&layout, &reopened] {
-        let over = before.overlay(&[tenant.proposal("org/project1", "master", to_come)], Scope::UntrustedOnly);
+        let over = before
+            .overlay(&[tenant.proposal("org/project1", "master", to_come)], Scope::UntrustedOnly);
         assert_eq!(messages(&over), [extra]);
         // And as nothing is said again that was said before, a mistake that stays is nobody's news.
         assert!(over.errors_since(before).is_empty());
-        let again = over.overlay(&[tenant.proposal("org/project1", "master", "")], Scope::UntrustedOnly);
+        let again =
+            over.overlay(&[tenant.proposal("org/project1", "master", "")], Scope::UntrustedOnly);
         assert_eq!(again.errors(), layout.errors());
     }
     let whole = tenant.file("org/project1", to_come).build();
     assert_eq!(messages(&whole), [extra]);
 }
 
-/// Z6.6, J07: whichever attribute of an entry a final job does not take, that one is marked and named.
+/// Z6.6, J07: whichever attribute of an entry a final job does not take, that one is marked and
+/// named.
 #[test]
 fn what_is_found_when_jobs_are_frozen_is_marked_at_its_attribute() {
     // What the entry says, the attribute that is told, and what is marked.
@@ -243,14 +283,20 @@ fn what_is_found_when_jobs_are_frozen_is_marked_at_its_attribute() {
     ];
     let name = project("org/project");
     for (said, attribute, mark) in rows {
-        let text = format!("{KNOWN}- project:\n    check:\n      jobs:\n        - last:\n            {said}\n");
+        let text = format!(
+            "{KNOWN}- project:\n    check:\n      jobs:\n        - last:\n            {said}\n"
+        );
         let layout = tenant()
             .file("org/config", &format!("{BASE}- job: {{name: last, final: true, run: r}}\n"))
             .file("org/project", &text)
             .build();
         let errors = layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap_err();
         let [error] = &errors[..] else { panic!("{said}: {errors:#?}") };
-        assert_eq!(error.problem.message, format!("Unable to modify final job last attribute {attribute}"), "{said}");
+        assert_eq!(
+            error.problem.message,
+            format!("Unable to modify final job last attribute {attribute}"),
+            "{said}"
+        );
         assert_eq!(
             (error.problem.attribute.as_deref(), marked(&text, error).as_str()),
             (Some(attribute), mark),
@@ -267,11 +313,13 @@ fn a_playbook_that_is_missing_is_marked_where_it_is_named() {
     let layout = tenant.build();
     let config = tenant.proposal("org/project", "master", text);
     let named = layout.named_playbooks(&config, &layout);
-    let marks: Vec<String> = named.iter().map(|playbook| marked(text, &playbook.missing())).collect();
+    let marks: Vec<String> =
+        named.iter().map(|playbook| marked(text, &playbook.missing())).collect();
     assert_eq!(marks, ["one.yaml", "two.yaml", "three.yaml", "four.yaml", "five.yaml"]);
 }
 
-/// L3.2, L3.7: what is of one image, flavor or label is no default of all of them: it is refused where it would do nothing.
+/// L3.2, L3.7: what is of one image, flavor or label is no default of all of them: it is refused
+/// where it would do nothing.
 #[test]
 fn what_is_said_of_one_alone_is_no_default() {
     let rows = [
@@ -293,15 +341,17 @@ fn what_is_said_of_one_alone_is_no_default() {
         );
         let layout = tenant().file("org/config", &text).build();
         let [error] = layout.errors() else { panic!("{said}: {:#?}", layout.errors()) };
-        let told = format!("extra keys not allowed: \"{word}\" is no default, for each {of} says it of itself");
+        let told = format!(
+            "extra keys not allowed: \"{word}\" is no default, for each {of} says it of itself"
+        );
         assert!(error.problem.message.starts_with(&told), "{said}: {}", error.problem.message);
         assert_eq!(marked(&text, error), value, "{said}");
         assert_eq!(error.problem.attribute, Some(format!("{of}-defaults.{word}")));
     }
 }
 
-/// Z2.2, Z6.6: of kinds that the tenant leaves out of a repository no mistake is told, and of one that it reads nothing of none at all,
-/// however the layout came about.
+/// Z2.2, Z6.6: of kinds that the tenant leaves out of a repository no mistake is told, and of one
+/// that it reads nothing of none at all, however the layout came about.
 #[test]
 fn mistakes_of_what_a_tenant_leaves_out_are_not_told() {
     let shapes = "- job: {name: a, votng: false}\n- nodeset: {name: n, nodes: [], nods: []}\n- jbo: {name: b}\n";
@@ -320,14 +370,20 @@ fn mistakes_of_what_a_tenant_leaves_out_are_not_told() {
         let main = format!(
             "- tenant: {{name: one, source: {{github: {{config-projects: [org/config], untrusted-projects: [org/project: {{{said}}}]}}}}}}\n"
         );
-        let lines =
-            |errors: &[ConfigError]| -> Vec<u32> { errors.iter().map(|error| error.problem.start.line()).collect() };
+        let lines = |errors: &[ConfigError]| -> Vec<u32> {
+            errors.iter().map(|error| error.problem.start.line()).collect()
+        };
         let before = tenant_of(&main).file("org/config", BASE);
         let sound = before.sound();
-        let proposed = sound.overlay(&[before.proposal("org/project", "master", text)], Scope::ToValidate);
+        let proposed =
+            sound.overlay(&[before.proposal("org/project", "master", text)], Scope::ToValidate);
         assert_eq!(lines(&proposed.errors_since(&sound)), expected, "{said}");
         let layout = before.file("org/project", text).build();
         assert_eq!(lines(layout.errors()), expected, "{said}: {:#?}", layout.errors());
-        assert_eq!(Layout::from_bytes(&layout.to_bytes()).unwrap().errors(), layout.errors(), "{said}");
+        assert_eq!(
+            Layout::from_bytes(&layout.to_bytes()).unwrap().errors(),
+            layout.errors(),
+            "{said}"
+        );
     }
 }

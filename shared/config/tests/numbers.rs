@@ -17,7 +17,8 @@ fn told(text: &str) -> Vec<String> {
     layout.errors().iter().map(line).collect()
 }
 
-/// Z2.4, Z4.1: a job's variables keep every digit on their way into the frozen job, in whatever base they were written.
+/// Z2.4, Z4.1: a job's variables keep every digit on their way into the frozen job, in whatever
+/// base they were written.
 #[test]
 fn variables_keep_every_digit() {
     let text = "
@@ -34,7 +35,8 @@ fn variables_keep_every_digit() {
 - project: {name: org/project, vars: {deep: [{of: 9223372036854775808}]}, check: {jobs: [test]}}
 ";
     let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
-    let graph = layout.freeze(&FreezeInput::change("check", &project("org/project"), "master")).unwrap();
+    let graph =
+        layout.freeze(&FreezeInput::change("check", &project("org/project"), "master")).unwrap();
     // As text: comparing numbers would find two equal that a reader of JSON tells apart.
     let vars = &job(&graph, "test").vars;
     let frozen = |name: &str| vars[name].to_string();
@@ -50,29 +52,38 @@ fn variables_keep_every_digit() {
     assert!(stored.contains("\"most\":18446744073709551615"), "{stored}");
 }
 
-/// Z2.4, Z6.6: what a value of JSON does not hold is told where it stands, with what to do; it becomes no other value.
+/// Z2.4, Z6.6: what a value of JSON does not hold is told where it stands, with what to do; it
+/// becomes no other value.
 #[test]
 fn integers_that_cannot_be_carried_are_told_at_their_place() {
-    let what = "must be from -9223372036854775808 to 18446744073709551615: put a longer one in quotes";
+    let what =
+        "must be from -9223372036854775808 to 18446744073709551615: put a longer one in quotes";
     let long = "340282366920938463463374607431768211456";
     for (stanza, column, attribute) in [
         (format!("- job: {{name: a, run: r, vars: {{n: {long}}}}}\n"), 36, "vars"),
         (format!("- job: {{name: a, run: r, vars: {{n: -{long}}}}}\n"), 36, "vars"),
         (format!("- job: {{name: a, run: r, vars: {{n: [1, {long}]}}}}\n"), 40, "vars"),
-        ("- job: {name: a, run: r, vars: {n: 0x1ffffffffffffffffffffffffffffffff}}\n".to_owned(), 36, "vars"),
+        (
+            "- job: {name: a, run: r, vars: {n: 0x1ffffffffffffffffffffffffffffffff}}\n".to_owned(),
+            36,
+            "vars",
+        ),
         (format!("- job: {{name: a, run: r, host-vars: {{h: {{n: {long}}}}}}}\n"), 45, "host-vars"),
         (format!("- secret: {{name: s, data: {{n: {long}}}}}\n"), 31, "data"),
     ] {
         let found = told(&stanza);
         let place = format!("1:{column} ");
-        let is_told = |one: &&String| one.starts_with(&place) && one.contains(attribute) && one.contains(what);
+        let is_told = |one: &&String| {
+            one.starts_with(&place) && one.contains(attribute) && one.contains(what)
+        };
         assert_eq!(found.iter().filter(is_told).count(), 1, "{stanza}: {found:#?}");
         // The number may be a secret's.
         assert!(!found.iter().any(|one| one.contains(long)), "{found:#?}");
     }
 }
 
-/// Z6.6: an attribute of which only some numbers can be says which, also where the number is one of any size.
+/// Z6.6: an attribute of which only some numbers can be says which, also where the number is one of
+/// any size.
 #[test]
 fn attributes_with_a_range_say_it() {
     let long = "99999999999999999999";

@@ -1,4 +1,5 @@
-//! Where a mistake is pointed at: the name that is wrong, with the nearest that is right; all of them at once.
+//! Where a mistake is pointed at: the name that is wrong, with the nearest that is right; all of
+//! them at once.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -12,21 +13,37 @@ const KNOWN: &str = "
 - project-template: {name: python-jobs, check: {jobs: []}}
 ";
 
-/// E2, C08–C11, Z6.6: each name that nothing bears is marked itself, line and columns, with the nearest name that there is.
+/// E2, C08–C11, Z6.6: each name that nothing bears is marked itself, line and columns, with the
+/// nearest name that there is.
 #[test]
 fn a_wrong_name_is_marked_itself_and_the_nearest_is_suggested() {
     // A stanza, the attribute that is told, what is marked, the suggestion.
     let rows = [
         ("- job:\n    name: j\n    parent: bose\n", "parent", "bose", Some("base")),
-        ("- job:\n    name: j\n    nodeset: small-node\n", "nodeset", "small-node", Some("small-nodes")),
-        ("- job:\n    name: j\n    secrets:\n      - pasword\n", "secrets", "pasword", Some("password")),
+        (
+            "- job:\n    name: j\n    nodeset: small-node\n",
+            "nodeset",
+            "small-node",
+            Some("small-nodes"),
+        ),
+        (
+            "- job:\n    name: j\n    secrets:\n      - pasword\n",
+            "secrets",
+            "pasword",
+            Some("password"),
+        ),
         (
             "- job:\n    name: j\n    secrets:\n      - {name: p, secret: pasword}\n",
             "secrets",
             "pasword",
             Some("password"),
         ),
-        ("- job:\n    name: j\n    auth: {secrets: [pasword]}\n", "secrets", "pasword", Some("password")),
+        (
+            "- job:\n    name: j\n    auth: {secrets: [pasword]}\n",
+            "secrets",
+            "pasword",
+            Some("password"),
+        ),
         (
             "- job:\n    name: j\n    required-projects:\n      - org/project1\n      - org/projekt2\n",
             "required-projects",
@@ -45,7 +62,12 @@ fn a_wrong_name_is_marked_itself_and_the_nearest_is_suggested() {
             "org/projekt",
             Some("org/project"),
         ),
-        ("- job:\n    name: j\n    repos: [org/projekt]\n", "required-projects", "org/projekt", Some("org/project")),
+        (
+            "- job:\n    name: j\n    repos: [org/projekt]\n",
+            "required-projects",
+            "org/projekt",
+            Some("org/project"),
+        ),
         (
             "- job:\n    name: j\n    allowed-projects: [org/project, org/projekt]\n",
             "allowed-projects",
@@ -88,7 +110,12 @@ fn a_wrong_name_is_marked_itself_and_the_nearest_is_suggested() {
             "smal-nodes",
             Some("small-nodes"),
         ),
-        ("- project:\n    templates: [python-jobs, python-job]\n", "templates", "python-job", Some("python-jobs")),
+        (
+            "- project:\n    templates: [python-jobs, python-job]\n",
+            "templates",
+            "python-job",
+            Some("python-jobs"),
+        ),
         ("- project:\n    chek:\n      jobs: []\n", "chek", "chek", Some("check")),
         ("- project:\n    check:\n      jobs:\n        - bose\n", "check", "bose", Some("base")),
         (
@@ -97,7 +124,12 @@ fn a_wrong_name_is_marked_itself_and_the_nearest_is_suggested() {
             "small-node",
             Some("small-nodes"),
         ),
-        ("- project:\n    name: org/projekt\n    check: {jobs: []}\n", "name", "org/projekt", Some("org/project")),
+        (
+            "- project:\n    name: org/projekt\n    check: {jobs: []}\n",
+            "name",
+            "org/projekt",
+            Some("org/project"),
+        ),
     ];
     for (text, attribute, name, suggestion) in rows {
         let layout = tenant()
@@ -138,14 +170,18 @@ fn all_mistakes_are_told_at_once() {
         .at("org/project", "master", "zuul.d/a.yaml", KNOWN)
         .at("org/project", "master", "zuul.d/b.yaml", text)
         .build();
-    let mut told: Vec<(u32, String)> =
-        layout.errors().iter().map(|error| (error.problem.start.line(), marked(text, error))).collect();
+    let mut told: Vec<(u32, String)> = layout
+        .errors()
+        .iter()
+        .map(|error| (error.problem.start.line(), marked(text, error)))
+        .collect();
     told.sort();
     let told: Vec<&str> = told.iter().map(|(_, marked)| marked.as_str()).collect();
     assert_eq!(told, ["nothing-like-it", "nowhere", "unknown", "a/b", "c/d", "90", "80"]);
 }
 
-/// Z3.3: a label that the tenant forbids, or that nothing bears, is marked; with alternatives the right one of them.
+/// Z3.3: a label that the tenant forbids, or that nothing bears, is marked; with alternatives the
+/// right one of them.
 #[test]
 fn the_wrong_label_of_a_nodeset_is_marked() {
     let main = |more: &str| {
@@ -173,7 +209,12 @@ fn the_wrong_label_of_a_nodeset_is_marked() {
             "larg",
             Some("large"),
         ),
-        ("use-nodepool: false", "- job:\n    name: j\n    nodes: [{name: a, image: larg}]\n", "larg", Some("large")),
+        (
+            "use-nodepool: false",
+            "- job:\n    name: j\n    nodes: [{name: a, image: larg}]\n",
+            "larg",
+            Some("large"),
+        ),
         (
             "disallowed-labels: large",
             "- nodeset:\n    name: n\n    nodes: [{name: a, label: small}, {name: b, label: large}]\n",
@@ -200,7 +241,8 @@ fn the_wrong_label_of_a_nodeset_is_marked() {
     }
 }
 
-/// L3.2, L3.5: mistakes of providers are marked at the name, in the section where that is the one that says it.
+/// L3.2, L3.5: mistakes of providers are marked at the name, in the section where that is the one
+/// that says it.
 #[test]
 fn mistakes_of_providers_are_marked() {
     let parts = "- image: {name: debian, type: cloud}\n- flavor: {name: small}\n- label: {name: debian-small, image: debian, flavor: small}\n";
@@ -243,16 +285,27 @@ fn mistakes_of_providers_are_marked() {
             "github",
             None,
         ),
-        ("- section:\n    name: s\n    connection: ec2\n    images: [debain]\n", "debain", Some("debian")),
-        ("- section:\n    name: s\n    connection: ec2\n    flavors: [{name: smal}]\n", "smal", Some("small")),
+        (
+            "- section:\n    name: s\n    connection: ec2\n    images: [debain]\n",
+            "debain",
+            Some("debian"),
+        ),
+        (
+            "- section:\n    name: s\n    connection: ec2\n    flavors: [{name: smal}]\n",
+            "smal",
+            Some("small"),
+        ),
     ];
     for (text, name, suggestion) in rows {
         let layout = tenant()
             .at("org/config", "master", "zuul.d/a.yaml", parts)
             .at("org/config", "master", "zuul.d/b.yaml", text)
             .build();
-        let found: Vec<&ConfigError> =
-            layout.errors().iter().filter(|error| error.problem.severity == Severity::Error).collect();
+        let found: Vec<&ConfigError> = layout
+            .errors()
+            .iter()
+            .filter(|error| error.problem.severity == Severity::Error)
+            .collect();
         assert_eq!(found.len(), 1, "{text}: {found:#?}");
         assert_eq!(marked(text, found[0]), name, "{text}");
         assert_eq!(found[0].problem.suggestion.as_deref(), suggestion, "{text}");
@@ -264,12 +317,14 @@ fn refusals(layout: &Layout) -> Vec<ConfigError> {
     layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap_err()
 }
 
-/// Z4.7, J07, J08, J13, C11: what cannot be frozen is marked at the entry, or the variant, that makes it so, and every reason is told.
+/// Z4.7, J07, J08, J13, C11: what cannot be frozen is marked at the entry, or the variant, that
+/// makes it so, and every reason is told.
 #[test]
 fn what_cannot_be_frozen_is_marked_where_it_is_said() {
     /// What is marked, and the message.
     type Told<'a> = &'a [(&'a str, &'a str)];
-    // What the config project defines, the project's own file, the file that is marked, and what is told of it.
+    // What the config project defines, the project's own file, the file that is marked, and what is
+    // told of it.
     let rows: [(&str, &str, &str, Told<'_>); 11] = [
         (
             "- job: {name: last, final: true, run: r}\n",
@@ -281,7 +336,10 @@ fn what_cannot_be_frozen_is_marked_where_it_is_said() {
             "- job: {name: last, final: true, run: r}\n",
             "- job: {name: a, run: r}\n- job:\n    name: a\n    parent: last\n- project: {check: {jobs: [a]}}\n",
             "org/project",
-            &[("last", "Unable to inherit from final job last: it is final and can not act as a parent")],
+            &[(
+                "last",
+                "Unable to inherit from final job last: it is final and can not act as a parent",
+            )],
         ),
         (
             "- job: {name: a, run: r}\n",
@@ -336,7 +394,10 @@ fn what_cannot_be_frozen_is_marked_where_it_is_said() {
             "- job: {name: a, run: r}\n",
             "- project:\n    check:\n      jobs:\n        - a: {ansible-version: 2.9}\n        - a: {voting: false}\n",
             "org/project",
-            &[("2.9", "Job a asks for Ansible version 2.9, which is not supported; there are 9 and 11")],
+            &[(
+                "2.9",
+                "Job a asks for Ansible version 2.9, which is not supported; there are 9 and 11",
+            )],
         ),
         (
             "- job: {name: a, parent: b}\n- job:\n    name: b\n    parent: a\n",
@@ -353,8 +414,10 @@ fn what_cannot_be_frozen_is_marked_where_it_is_said() {
             .build();
         let found = refusals(&layout);
         let text = if file == "org/project" { own } else { config };
-        let told: Vec<(String, String)> = found.iter().map(|error| (marked(text, error), error.short_text())).collect();
-        let told: Vec<(&str, &str)> = told.iter().map(|(one, other)| (one.as_str(), other.as_str())).collect();
+        let told: Vec<(String, String)> =
+            found.iter().map(|error| (marked(text, error), error.short_text())).collect();
+        let told: Vec<(&str, &str)> =
+            told.iter().map(|(one, other)| (one.as_str(), other.as_str())).collect();
         assert_eq!(told, expected, "{own}");
         assert!(found.iter().all(|error| error.project.name() == file), "{found:#?}");
     }
@@ -368,21 +431,26 @@ fn names_that_nobody_followed_are_followed() {
         "{rules}- authorization-role: {{name: operator, permissions: {{read: true}}}}\n- api-root:\n    access-rules: [admin]\n    role-mappings: {{admins: operator, admns: [read, operater]}}\n"
     );
     let (_, errors) = parse_main("main.yaml", &main, &connections());
-    let told: Vec<(String, Option<&str>)> =
-        errors.iter().map(|error| (error.short_text(), error.problem.attribute.as_deref())).collect();
+    let told: Vec<(String, Option<&str>)> = errors
+        .iter()
+        .map(|error| (error.short_text(), error.problem.attribute.as_deref()))
+        .collect();
     assert_eq!(
         told,
         [
             (
-                "The authorization rule \"admin\" was not found. (did you mean \"admins\"?)".to_owned(),
+                "The authorization rule \"admin\" was not found. (did you mean \"admins\"?)"
+                    .to_owned(),
                 Some("access-rules")
             ),
             (
-                "The authorization rule \"admns\" was not found. (did you mean \"admins\"?)".to_owned(),
+                "The authorization rule \"admns\" was not found. (did you mean \"admins\"?)"
+                    .to_owned(),
                 Some("role-mappings")
             ),
             (
-                "The authorization role \"operater\" was not found. (did you mean \"operator\"?)".to_owned(),
+                "The authorization role \"operater\" was not found. (did you mean \"operator\"?)"
+                    .to_owned(),
                 Some("role-mappings")
             ),
         ]
@@ -393,13 +461,20 @@ fn names_that_nobody_followed_are_followed() {
     let told: Vec<(String, u32)> =
         errors.iter().map(|error| (error.short_text(), error.problem.start.line())).collect();
     assert_eq!(told, [("api-root is already defined".to_owned(), 2)]);
-    assert_eq!((config.api_root.access_rules.len(), config.api_root.anonymous_read_access), (1, None));
-    let text = "- pipeline:\n    name: experimental\n    manager: independent\n    supercedes: [chek]\n";
+    assert_eq!(
+        (config.api_root.access_rules.len(), config.api_root.anonymous_read_access),
+        (1, None)
+    );
+    let text =
+        "- pipeline:\n    name: experimental\n    manager: independent\n    supercedes: [chek]\n";
     let layout = tenant()
         .at("org/config", "master", "zuul.d/a.yaml", BASE)
         .at("org/config", "master", "zuul.d/b.yaml", text)
         .build();
-    assert_eq!(messages(&layout), ["The pipeline \"chek\" was not found. (did you mean \"check\"?)"]);
+    assert_eq!(
+        messages(&layout),
+        ["The pipeline \"chek\" was not found. (did you mean \"check\"?)"]
+    );
     assert_eq!(marked(text, &layout.errors()[0]), "chek");
     let main = "- tenant:\n    name: one\n    default-parent: bose\n    source:\n      github:\n        config-projects: [org/config]\n";
     let layout = tenant_of(main)
@@ -408,17 +483,22 @@ fn names_that_nobody_followed_are_followed() {
     assert_eq!(messages(&layout), ["Job bose not defined (did you mean \"base\"?)"]);
 }
 
-/// Z2.2: limits that a tenant does not mention are Zuul's; -1 takes those of nodes and of time away, and any other number that
-/// is none is told.
+/// Z2.2: limits that a tenant does not mention are Zuul's; -1 takes those of nodes and of time
+/// away, and any other number that is none is told.
 #[test]
 fn limits_that_are_not_mentioned_are_zuuls() {
-    let read = |said: &str| parse_main("main.yaml", &format!("- tenant: {{name: one, {said}}}\n"), &connections());
+    let read = |said: &str| {
+        parse_main("main.yaml", &format!("- tenant: {{name: one, {said}}}\n"), &connections())
+    };
     // What is said; the limits of nodes, time, tokens, dependencies and changes.
     let rows = [
         ("default-parent: base", (Some(5), Some(10_800), Some(10_800), None, None)),
         ("max-nodes-per-job: -1", (None, Some(10_800), Some(10_800), None, None)),
         ("max-job-timeout: -1", (Some(5), None, Some(10_800), None, None)),
-        ("max-nodes-per-job: 0, max-job-timeout: 60", (Some(0), Some(60), Some(10_800), None, None)),
+        (
+            "max-nodes-per-job: 0, max-job-timeout: 60",
+            (Some(0), Some(60), Some(10_800), None, None),
+        ),
         ("max-oidc-ttl: 1, max-dependencies: 0", (Some(5), Some(10_800), Some(1), Some(0), None)),
         ("max-changes-per-pipeline: 0", (Some(5), Some(10_800), Some(10_800), None, Some(0))),
     ];
@@ -448,11 +528,15 @@ fn limits_that_are_not_mentioned_are_zuuls() {
         let [error] = &errors[..] else { panic!("{attribute}: {number}: {errors:#?}") };
         assert!(error.short_text().contains(told), "{}", error.short_text());
         assert_eq!(error.problem.attribute.as_deref(), Some(attribute));
-        assert_eq!(marked(&format!("- tenant: {{name: one, {attribute}: {number}}}\n"), error), number);
+        assert_eq!(
+            marked(&format!("- tenant: {{name: one, {attribute}: {number}}}\n"), error),
+            number
+        );
     }
 }
 
-/// Z2.2: jobs that report are for whom the tenant trusts with it, as definitions and as entries; tokens say what it lets them.
+/// Z2.2: jobs that report are for whom the tenant trusts with it, as definitions and as entries;
+/// tokens say what it lets them.
 #[test]
 fn reporter_jobs_and_tokens_are_held_against_the_tenant() {
     let main = |of_project: &str, more: &str| {
@@ -484,7 +568,12 @@ fn reporter_jobs_and_tokens_are_held_against_the_tenant() {
             Some(("exceeds tenant max-oidc-ttl 60", "61")),
         ),
         ("", "max-oidc-ttl: 60", "- secret:\n    name: s\n    oidc: {ttl: 60}\n", None),
-        ("", "allowed-oidc-issuers: 'https://a'", "- secret:\n    name: s\n    oidc: {iss: 'https://a'}\n", None),
+        (
+            "",
+            "allowed-oidc-issuers: 'https://a'",
+            "- secret:\n    name: s\n    oidc: {iss: 'https://a'}\n",
+            None,
+        ),
         (
             "",
             "allowed-oidc-issuers: 'https://a.example.com'",
@@ -494,7 +583,10 @@ fn reporter_jobs_and_tokens_are_held_against_the_tenant() {
     ];
     for (of_project, more, text, expected) in rows {
         let more = if more == "x" { "max-dependencies: 4" } else { more };
-        let layout = tenant_of(&main(of_project, more)).file("org/config", BASE).file("org/project", text).build();
+        let layout = tenant_of(&main(of_project, more))
+            .file("org/config", BASE)
+            .file("org/project", text)
+            .build();
         let found = layout.errors();
         match expected {
             None => assert!(found.is_empty(), "{text}: {found:#?}"),
@@ -528,7 +620,13 @@ fn a_wrong_name_in_the_main_configuration_is_told_at_its_place() {
     let (_, errors) = parse_main("main.yaml", main, &connections());
     let told: Vec<(u32, u32, &str)> = errors
         .iter()
-        .map(|error| (error.problem.start.line(), error.problem.start.column(), error.problem.message.as_str()))
+        .map(|error| {
+            (
+                error.problem.start.line(),
+                error.problem.start.column(),
+                error.problem.message.as_str(),
+            )
+        })
         .collect();
     assert_eq!(
         told,

@@ -8,7 +8,8 @@ use serde_json::json;
 use sluice_config::layout::{ImageConfig, ImageNode};
 use sluice_config::{Driver, Layout, Severity};
 
-/// The eight places of L3.2, in their order, each with the stanza or entry that says something there.
+/// The eight places of L3.2, in their order, each with the stanza or entry that says something
+/// there.
 const LAYERS: [&str; 8] = [
     "image",
     "flavor",
@@ -43,7 +44,8 @@ fn layered(said: impl Fn(&str) -> String) -> Layout {
     tenant().file("org/config", &text).build()
 }
 
-/// L3.2: of each two neighbours in the order of application the later one wins; scalars override, mappings merge.
+/// L3.2: of each two neighbours in the order of application the later one wins; scalars override,
+/// mappings merge.
 #[test]
 fn each_layer_beats_the_one_before() {
     // A section says what its images and flavors do, and a provider too.
@@ -56,8 +58,10 @@ fn each_layer_beats_the_one_before() {
                 String::new()
             }
         });
-        // Userdata and tags belong to images, flavors and labels alike, and to sections and providers for all of them.
-        let errors: Vec<_> = messages(&layout).into_iter().filter(|text| !text.contains("declines")).collect();
+        // Userdata and tags belong to images, flavors and labels alike, and to sections and
+        // providers for all of them.
+        let errors: Vec<_> =
+            messages(&layout).into_iter().filter(|text| !text.contains("declines")).collect();
         assert!(errors.is_empty(), "{layer}: {errors:?}");
         let label = &layout.providers()[0].labels[0];
         assert_eq!(label.userdata.as_deref(), Some(format!("from {layer}").as_str()), "{layer}");
@@ -66,8 +70,9 @@ fn each_layer_beats_the_one_before() {
     }
 }
 
-/// L3.2: lists concatenate, those of labels too: a provider offers what it lists besides what its section and the section's parent
-/// list, each once, the outermost first; what is said of a label within a provider comes after what is said within its section.
+/// L3.2: lists concatenate, those of labels too: a provider offers what it lists besides what its
+/// section and the section's parent list, each once, the outermost first; what is said of a label
+/// within a provider comes after what is said within its section.
 #[test]
 fn a_provider_offers_its_sections_labels_and_its_own() {
     let with = |labels: &str| {
@@ -85,10 +90,15 @@ fn a_provider_offers_its_sections_labels_and_its_own() {
         let labels = layout.providers()[0].labels.iter();
         labels.map(|label| (label.name.to_string(), label.max_age_seconds)).collect::<Vec<_>>()
     };
-    let named = |list: &[(&str, u64)]| list.iter().map(|(name, age)| ((*name).to_owned(), *age)).collect::<Vec<_>>();
+    let named = |list: &[(&str, u64)]| {
+        list.iter().map(|(name, age)| ((*name).to_owned(), *age)).collect::<Vec<_>>()
+    };
     assert_eq!(with(""), named(&[("a", 0), ("b", 20)]));
     assert_eq!(with(", labels: [c]"), named(&[("a", 0), ("b", 20), ("c", 0)]));
-    assert_eq!(with(", labels: [c, {name: b, max-age: 40}]"), named(&[("a", 0), ("b", 40), ("c", 0)]));
+    assert_eq!(
+        with(", labels: [c, {name: b, max-age: 40}]"),
+        named(&[("a", 0), ("b", 40), ("c", 0)])
+    );
     // One that there is none of is told where it is listed, and not by each provider again.
     let unknown = "
 - section: {name: s, connection: null, labels: [nosuch]}
@@ -96,10 +106,14 @@ fn a_provider_offers_its_sections_labels_and_its_own() {
 - provider: {name: q, section: s, labels: [nor-such]}
 ";
     let told = messages(&tenant().file("org/config", unknown).build());
-    assert_eq!(told, ["The label \"nosuch\" was not found.", "The label \"nor-such\" was not found."]);
+    assert_eq!(
+        told,
+        ["The label \"nosuch\" was not found.", "The label \"nor-such\" was not found."]
+    );
 }
 
-/// L3.2: of sections that inherit from each other the innermost counts, also where it says again what the outermost said.
+/// L3.2: of sections that inherit from each other the innermost counts, also where it says again
+/// what the outermost said.
 #[test]
 fn what_an_inner_section_says_again_counts_again() {
     let text = "
@@ -129,7 +143,10 @@ fn what_a_provider_says_of_images_and_flavors_comes_before_its_labels() {
 - provider: {{name: p, section: s, userdata: provider, images: [{{name: i{image}}}], flavors: [{{name: f{flavor}}}], labels: [{{name: l{label}}}]}}
 "
         );
-        tenant().file("org/config", &text).sound().providers()[0].labels[0].userdata.clone().unwrap()
+        tenant().file("org/config", &text).sound().providers()[0].labels[0]
+            .userdata
+            .clone()
+            .unwrap()
     };
     let [image, flavor, label] = [", userdata: image", ", userdata: flavor", ", userdata: label"];
     assert_eq!(with("", "", ""), "provider");
@@ -138,8 +155,8 @@ fn what_a_provider_says_of_images_and_flavors_comes_before_its_labels() {
     assert_eq!(with(image, flavor, label), "label");
 }
 
-/// L3.2: a label binds itself to a zone by what is said of it alone; the innermost of that counts, and a list of zones that all
-/// nodes may be in binds it to none.
+/// L3.2: a label binds itself to a zone by what is said of it alone; the innermost of that counts,
+/// and a list of zones that all nodes may be in binds it to none.
 #[test]
 fn a_labels_own_zone_is_not_the_first_of_its_section() {
     let with = |label: &str, section: &str, provider: &str| {
@@ -160,12 +177,19 @@ fn a_labels_own_zone_is_not_the_first_of_its_section() {
     assert_eq!(with("", "", plain), None);
     assert_eq!(with(", az: b", "", plain).as_deref(), Some("b"));
     assert_eq!(with(", az: b", ", labels: [{name: l, az: c}]", "").as_deref(), Some("c"));
-    assert_eq!(with(", az: b", ", labels: [{name: l, az: c}]", ", labels: [{name: l, az: a}]").as_deref(), Some("a"));
-    assert_eq!(with("", "", ", labels: [{name: l, availability-zones: [c]}]").as_deref(), Some("c"));
+    assert_eq!(
+        with(", az: b", ", labels: [{name: l, az: c}]", ", labels: [{name: l, az: a}]").as_deref(),
+        Some("a")
+    );
+    assert_eq!(
+        with("", "", ", labels: [{name: l, availability-zones: [c]}]").as_deref(),
+        Some("c")
+    );
     assert_eq!(with("", "", ", labels: [{name: l, az: [b, c]}]"), None);
 }
 
-/// L3.2, L3.7: nodes to keep ready are said by the label, or by a section or provider of it; the innermost counts.
+/// L3.2, L3.7: nodes to keep ready are said by the label, or by a section or provider of it; the
+/// innermost counts.
 #[test]
 fn ready_nodes_may_be_said_within_a_section_or_provider() {
     let with = |label: &str, section: &str, provider: &str| {
@@ -180,7 +204,8 @@ fn ready_nodes_may_be_said_within_a_section_or_provider() {
     assert_eq!(with(", min-ready: 1", ", min-ready: 2", ", labels: [{name: l, min-ready: 0}]"), 0);
 }
 
-/// L3.1, L3.8: what an image is taken in by, and how many are kept, arrives typed, from whichever layer says it.
+/// L3.1, L3.8: what an image is taken in by, and how many are kept, arrives typed, from whichever
+/// layer says it.
 #[test]
 fn an_images_attributes_reach_the_provider() {
     let text = "
@@ -203,7 +228,11 @@ fn an_images_attributes_reach_the_provider() {
     assert_eq!(provider.bucket.as_deref(), Some("images"));
     let mut images = serde_json::to_value(&provider.images).unwrap();
     // What an image says of its nodes has a test of its own.
-    images.as_array_mut().unwrap().iter_mut().for_each(|image| drop(image.as_object_mut().unwrap().remove("node")));
+    images
+        .as_array_mut()
+        .unwrap()
+        .iter_mut()
+        .for_each(|image| drop(image.as_object_mut().unwrap().remove("node")));
     assert_eq!(
         images,
         json!([
@@ -219,10 +248,14 @@ fn an_images_attributes_reach_the_provider() {
             },
         ])
     );
-    assert_eq!((layout.image_formats("built"), layout.image_formats("plain")), (vec!["vhd".to_owned()], vec![]));
+    assert_eq!(
+        (layout.image_formats("built"), layout.image_formats("plain")),
+        (vec!["vhd".to_owned()], vec![])
+    );
 }
 
-/// L3.1, L3.2: what an image says of the nodes that run it arrives on the image itself, whether or not a label takes it.
+/// L3.1, L3.2: what an image says of the nodes that run it arrives on the image itself, whether or
+/// not a label takes it.
 #[test]
 fn what_an_image_says_of_its_nodes_is_typed_on_the_image() {
     let with = |of_image: &str, of_section: &str, of_provider: &str| {
@@ -253,9 +286,16 @@ fn what_an_image_says_of_its_nodes_is_typed_on_the_image() {
     });
     assert_eq!(serde_json::to_value(with(all, "", "")).unwrap(), expected);
     // Each layer adds to, and takes the place of, what the one above says.
-    let layered = with(", username: a, shell-type: sh", ", image-defaults: {username: b}", ", username: c");
-    assert_eq!((layered.username.as_deref(), layered.shell_type.as_deref()), (Some("c"), Some("sh")));
-    assert_eq!(with(", username: a", ", image-defaults: {username: b}", "").username.as_deref(), Some("b"));
+    let layered =
+        with(", username: a, shell-type: sh", ", image-defaults: {username: b}", ", username: c");
+    assert_eq!(
+        (layered.username.as_deref(), layered.shell_type.as_deref()),
+        (Some("c"), Some("sh"))
+    );
+    assert_eq!(
+        with(", username: a", ", image-defaults: {username: b}", "").username.as_deref(),
+        Some("b")
+    );
     // What was stored before knows nothing of it.
     let old = json!({
         "name": "built", "canonical_name": "github.com/org/config/built", "is_built": true, "format": "raw",
@@ -290,8 +330,8 @@ fn static_nodes_arrive_whole() {
     assert_eq!(stored.providers(), layout.providers());
 }
 
-/// L3.3: every sort of object is there once in a tenant. The same again in another branch of its project is no mistake; otherwise
-/// the first stands and the second is told.
+/// L3.3: every sort of object is there once in a tenant. The same again in another branch of its
+/// project is no mistake; otherwise the first stands and the second is told.
 #[test]
 fn each_object_is_there_once() {
     let rows = [
@@ -308,15 +348,20 @@ fn each_object_is_there_once() {
     let main = "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects: [{org/project: {include-provider-config: true}}, {org/project1: {include-provider-config: true}}]\n";
     for (kind, one, other) in rows {
         let with = |stable: &str, elsewhere: &str| {
-            let stanza = |body: &str| if body.is_empty() { String::new() } else { format!("- {kind}: {body}\n") };
+            let stanza = |body: &str| {
+                if body.is_empty() { String::new() } else { format!("- {kind}: {body}\n") }
+            };
             let layout = tenant_of(main)
                 .file("org/config", "- section: {name: rack, connection: null}\n")
                 .file("org/project", &stanza(one))
                 .at("org/project", "stable", ".zuul.yaml", &stanza(stable))
                 .file("org/project1", &stanza(elsewhere))
                 .build();
-            let errors = layout.errors().iter().filter(|error| error.problem.severity == Severity::Error);
-            errors.map(|error| (error.project.name().to_owned(), error.branch.to_string())).collect::<Vec<_>>()
+            let errors =
+                layout.errors().iter().filter(|error| error.problem.severity == Severity::Error);
+            errors
+                .map(|error| (error.project.name().to_owned(), error.branch.to_string()))
+                .collect::<Vec<_>>()
         };
         assert!(with(one, "").is_empty(), "{kind}: {:?}", with(one, ""));
         assert_eq!(with(other, ""), [("org/project".to_owned(), "stable".to_owned())], "{kind}");
@@ -325,7 +370,8 @@ fn each_object_is_there_once() {
     }
 }
 
-/// L3.4: one short name is a cloud's image in one tenant and built here in another; across tenants names do not collide.
+/// L3.4: one short name is a cloud's image in one tenant and built here in another; across tenants
+/// names do not collide.
 #[test]
 fn one_name_means_another_thing_in_another_tenant() {
     let of = |tenant: &str, project: &str, kind: &str| {
@@ -354,16 +400,22 @@ fn one_name_means_another_thing_in_another_tenant() {
     };
     assert_eq!(told(&one), names("one", false));
     assert_eq!(told(&two), names("two", true));
-    assert_eq!(one.providers()[0].labels[0].name, two.providers()[0].labels[0].name, "users write the short one");
+    assert_eq!(
+        one.providers()[0].labels[0].name,
+        two.providers()[0].labels[0].name,
+        "users write the short one"
+    );
 }
 
-/// L3.5, L3.6, L3.9: which connection nodes come from is for sections to say, and the outermost that says it binds all below: else
-/// whoever may write a provider or a section could reach any connection of the system.
+/// L3.5, L3.6, L3.9: which connection nodes come from is for sections to say, and the outermost
+/// that says it binds all below: else whoever may write a provider or a section could reach any
+/// connection of the system.
 #[test]
 fn a_connection_is_not_overridden_along_a_chain() {
     let connections = connections().with("other", Driver::Aws, "");
-    let of_section =
-        |name: &str, is: &str| format!("The connection of the section \"{name}\", which is {is}, may not be");
+    let of_section = |name: &str, is: &str| {
+        format!("The connection of the section \"{name}\", which is {is}, may not be")
+    };
     let rows = [
         ("connection: ec2", "", "", None),
         ("connection: ec2", ", connection: ec2", ", connection: ec2", None),
@@ -376,7 +428,12 @@ fn a_connection_is_not_overridden_along_a_chain() {
         ("description: none", "", ", connection: ec2", Some(of_section("s", "null"))),
         ("connection: ec2", ", connection: other", "", Some(of_section("top", "\"ec2\""))),
         ("connection: ec2", ", connection: null", "", Some(of_section("top", "\"ec2\""))),
-        ("connection: ec2", ", connection: other", ", connection: other", Some(of_section("top", "\"ec2\""))),
+        (
+            "connection: ec2",
+            ", connection: other",
+            ", connection: other",
+            Some(of_section("top", "\"ec2\"")),
+        ),
         ("connection: null", ", connection: ec2", "", Some(of_section("top", "null"))),
     ];
     for (top, section, provider, told) in rows {
@@ -391,12 +448,16 @@ fn a_connection_is_not_overridden_along_a_chain() {
         let layout = tenant().file("org/config", &text).build_with(&connections);
         let found = messages(&layout);
         assert_eq!(found.len(), usize::from(told.is_some()), "{text}: {found:?}");
-        assert!(found.iter().zip(&told).all(|(found, told)| found.starts_with(told)), "{text}: {found:?}");
+        assert!(
+            found.iter().zip(&told).all(|(found, told)| found.starts_with(told)),
+            "{text}: {found:?}"
+        );
         assert_eq!(layout.providers().is_empty(), told.is_some(), "{text}");
     }
 }
 
-/// L3.2: defaults that are final bind what stands below them, except where a label says otherwise of itself.
+/// L3.2: defaults that are final bind what stands below them, except where a label says otherwise
+/// of itself.
 #[test]
 fn final_defaults_of_a_section_bind_the_provider() {
     let made = |is_final: &str, own: &str| {
@@ -417,7 +478,8 @@ fn final_defaults_of_a_section_bind_the_provider() {
     assert_eq!(made(", final: true", ", final: false"), (30, 40, 0), "the label says so of itself");
 }
 
-/// L3.6, Z2.2: a config project that leaves its provider objects out, and a group that takes them in but for one of its members.
+/// L3.6, Z2.2: a config project that leaves its provider objects out, and a group that takes them
+/// in but for one of its members.
 #[test]
 fn provider_objects_are_taken_in_and_left_out_by_one_word() {
     let made = |list: &str, member: &str| {
@@ -429,12 +491,14 @@ fn provider_objects_are_taken_in_and_left_out_by_one_word() {
     assert_eq!(made("config-projects", "org/a"), 5);
     assert_eq!(made("config-projects", "org/a: {include-provider-config: false}"), 0);
     assert_eq!(made("untrusted-projects", "org/a: {include-provider-config: true}"), 5);
-    let group = "{include-provider-config: true, projects: [org/a: {include-provider-config: false}]}";
+    let group =
+        "{include-provider-config: true, projects: [org/a: {include-provider-config: false}]}";
     assert_eq!(made("untrusted-projects", group), 0);
 }
 
-/// L3.6, Z2.2: what nodes are made of may be used by the tenants that include it, and by no others. Where operators let them, chosen
-/// projects define providers, images and labels of their own on a section that only a central repository may define.
+/// L3.6, Z2.2: what nodes are made of may be used by the tenants that include it, and by no others.
+/// Where operators let them, chosen projects define providers, images and labels of their own on a
+/// section that only a central repository may define.
 #[test]
 fn a_tenant_uses_what_it_includes_and_chosen_projects_define_what_they_may() {
     let central = "
@@ -450,8 +514,11 @@ fn a_tenant_uses_what_it_includes_and_chosen_projects_define_what_they_may() {
 - section: {name: forbidden, connection: ec2}
 - provider: {name: own, section: s, labels: [mine], images: [{name: mine, image-id: ami-2}]}
 ";
-    let uses =
-        |label: &str| format!("- job: {{name: test, run: r, nodeset: {{nodes: [{{name: n, label: {label}}}]}}}}\n");
+    let uses = |label: &str| {
+        format!(
+            "- job: {{name: test, run: r, nodeset: {{nodes: [{{name: n, label: {label}}}]}}}}\n"
+        )
+    };
     let of = |projects: &str| {
         let main = format!(
             "- tenant:\n    name: one\n    use-nodepool: false\n    source:\n      github:\n        config-projects: [{projects}\n"
@@ -467,15 +534,18 @@ fn a_tenant_uses_what_it_includes_and_chosen_projects_define_what_they_may() {
         .file("org/project", &uses("shared"))
         .sound();
     assert_eq!(providers(&with), ["central"]);
-    let without =
-        of("org/config]\n        untrusted-projects: [org/project]").file("org/project", &uses("shared")).build();
+    let without = of("org/config]\n        untrusted-projects: [org/project]")
+        .file("org/project", &uses("shared"))
+        .build();
     assert_eq!((providers(&without), messages(&without)), (Vec::new(), missing("shared")));
 
     let chosen = "org/config, org/infra]\n        untrusted-projects: [org/project: {include: [job, image, label, provider]}, org/project1]";
     let layout = of(chosen).file("org/project", own).file("org/project1", &uses("mine")).sound();
     assert_eq!(providers(&layout), ["central", "own"], "and others of the tenant use them");
     let on = |section: &str| {
-        of(chosen).file("org/project", &own.replace("section: s,", &format!("section: {section},"))).build()
+        of(chosen)
+            .file("org/project", &own.replace("section: s,", &format!("section: {section},")))
+            .build()
     };
     assert_eq!(
         providers(&on("forbidden")),

@@ -1,4 +1,5 @@
-//! Rows of the behaviour scenarios that configuration alone decides, beside those in `inheritance` and `trust`.
+//! Rows of the behaviour scenarios that configuration alone decides, beside those in `inheritance`
+//! and `trust`.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -9,31 +10,36 @@ use sluice_config::{FreezeInput, Layout, Scope, Severity, parse_main};
 
 fn jobs_of(layout: &Layout, pipeline: &str, name: &str, branch: &str) -> Vec<String> {
     let name = project(name);
-    let graph =
-        layout.freeze(&FreezeInput::change(pipeline, &name, branch)).unwrap_or_else(|errors| panic!("{errors:#?}"));
+    let graph = layout
+        .freeze(&FreezeInput::change(pipeline, &name, branch))
+        .unwrap_or_else(|errors| panic!("{errors:#?}"));
     names(&graph).into_iter().map(str::to_owned).collect()
 }
 
-/// C01, C03: a change is tested with the configuration it proposes, by short and by canonical name, and another
-/// patch set with its own; what is merged holds for the next.
+/// C01, C03: a change is tested with the configuration it proposes, by short and by canonical name,
+/// and another patch set with its own; what is merged holds for the next.
 #[test]
 fn a_change_is_tested_with_its_own_configuration() {
-    let tenant = tenant().file("org/config", BASE).file("org/project", "- job: {name: one, run: r}\n");
+    let tenant =
+        tenant().file("org/config", BASE).file("org/project", "- job: {name: one, run: r}\n");
     let layout = tenant.sound();
     assert!(jobs_of(&layout, "check", "org/project", "master").is_empty());
     for name in ["org/project", "github.com/org/project"] {
         let text = format!(
             "- job: {{name: one, run: r}}\n- job: {{name: two, run: r}}\n- project: {{name: {name}, check: {{jobs: [two]}}}}\n"
         );
-        let first = layout.overlay(&[tenant.proposal("org/project", "master", &text)], Scope::UntrustedOnly);
+        let first = layout
+            .overlay(&[tenant.proposal("org/project", "master", &text)], Scope::UntrustedOnly);
         assert_eq!(jobs_of(&first, "check", "org/project", "master"), ["two"]);
     }
     let second = "- job: {name: one, run: r}\n- project: {check: {jobs: [one]}}\n";
-    let second = layout.overlay(&[tenant.proposal("org/project", "master", second)], Scope::UntrustedOnly);
+    let second =
+        layout.overlay(&[tenant.proposal("org/project", "master", second)], Scope::UntrustedOnly);
     assert_eq!(jobs_of(&second, "check", "org/project", "master"), ["one"]);
 }
 
-/// C02: a job that is there and has a mistake is not called undefined where it is used, also by a change elsewhere.
+/// C02: a job that is there and has a mistake is not called undefined where it is used, also by a
+/// change elsewhere.
 #[test]
 fn a_job_whose_definition_has_a_mistake_is_told_so_where_it_is_used() {
     let broken = format!("{BASE}- job: {{name: unit, run: r, vottng: true}}\n");
@@ -46,7 +52,8 @@ fn a_job_whose_definition_has_a_mistake_is_told_so_where_it_is_used() {
     let why = "The job unit could not be read: its definition has a mistake (github.com/org/config@master: .zuul.yaml)";
     assert_eq!((told[1].as_str(), told[2].as_str()), (why, "Job units not defined"));
     let more = format!("{users}- job: {{name: mine, parent: unit, run: r}}\n");
-    let proposed = layout.overlay(&[tenant.proposal("org/project", "master", &more)], Scope::UntrustedOnly);
+    let proposed =
+        layout.overlay(&[tenant.proposal("org/project", "master", &more)], Scope::UntrustedOnly);
     let new = proposed.errors_since(&layout);
     assert!(!new.is_empty() && new.iter().all(|error| error.problem.message == why), "{new:#?}");
     let mended = tenant.proposal("org/config", "master", &broken.replace("vottng", "voting"));
@@ -54,18 +61,23 @@ fn a_job_whose_definition_has_a_mistake_is_told_so_where_it_is_used() {
     assert_eq!(messages(&mended), ["Job units not defined (did you mean \"unit\"?)"]);
 }
 
-/// C02: an unknown job is told in Zuul's words at its line, and the comment's range begins with its stanza.
+/// C02: an unknown job is told in Zuul's words at its line, and the comment's range begins with its
+/// stanza.
 #[test]
 fn an_unknown_job_is_commented_on_at_its_line() {
     let tenant = tenant().file("org/config", BASE);
     let text = "- job:\n    name: one\n    run: r\n\n- project:\n    name: org/project\n    check:\n      jobs:\n        - non-existent\n";
     let layout = tenant.sound();
-    let errors =
-        layout.overlay(&[tenant.proposal("org/project", "master", text)], Scope::UntrustedOnly).errors_since(&layout);
+    let errors = layout
+        .overlay(&[tenant.proposal("org/project", "master", text)], Scope::UntrustedOnly)
+        .errors_since(&layout);
     let [error] = &errors[..] else { panic!("{errors:#?}") };
     assert!(error.short_text().starts_with("Job non-existent not defined"));
     let comment = error.review_comment();
-    assert_eq!((comment.path.as_str(), comment.line, comment.start_line, comment.end_line), (".zuul.yaml", 9, 5, 9));
+    assert_eq!(
+        (comment.path.as_str(), comment.line, comment.start_line, comment.end_line),
+        (".zuul.yaml", 9, 5, 9)
+    );
     assert_eq!(
         error.render(Some(text)),
         "error: Job non-existent not defined\n  --> github.com/org/project@master: .zuul.yaml:9:11\n9 |         - non-existent\n  |           ^^^^^^^^^^^^\n  \
@@ -76,10 +88,17 @@ fn an_unknown_job_is_commented_on_at_its_line() {
 /// C06, X07: a config project's proposal is checked before it is merged, and never used before.
 #[test]
 fn a_config_projects_proposal_is_checked_but_not_used() {
-    let tenant = tenant().file("org/config", BASE).file("org/project", "- project: {check: {jobs: [noop]}}\n");
+    let tenant = tenant()
+        .file("org/config", BASE)
+        .file("org/project", "- project: {check: {jobs: [noop]}}\n");
     let layout = tenant.sound();
-    let wrong = tenant.proposal("org/config", "master", &format!("{BASE}- job: {{name: a, vottng: true}}\n"));
-    let told = layout.overlay(std::slice::from_ref(&wrong), Scope::ToValidate).errors_since(&layout);
+    let wrong = tenant.proposal(
+        "org/config",
+        "master",
+        &format!("{BASE}- job: {{name: a, vottng: true}}\n"),
+    );
+    let told =
+        layout.overlay(std::slice::from_ref(&wrong), Scope::ToValidate).errors_since(&layout);
     assert!(told.len() == 1 && told[0].short_text().starts_with("syntax error"), "{told:#?}");
     assert!(layout.overlay(&[wrong], Scope::UntrustedOnly).errors_since(&layout).is_empty());
     let adds = tenant.proposal(
@@ -129,10 +148,13 @@ fn tenants_do_not_see_each_other() {
 /// J12: dependencies make the graph that decides what a failure skips.
 #[test]
 fn dependencies_make_a_graph() {
-    let job = |name: &str, needs: &str| format!("- job: {{name: {name}, run: r, dependencies: [{needs}]}}\n");
-    let text = [("a", ""), ("b", "a"), ("c", "a"), ("d", "b"), ("e", "c"), ("f", "b, c"), ("g", "f")]
-        .map(|(name, needs)| job(name, needs))
-        .concat();
+    let job = |name: &str, needs: &str| {
+        format!("- job: {{name: {name}, run: r, dependencies: [{needs}]}}\n")
+    };
+    let text =
+        [("a", ""), ("b", "a"), ("c", "a"), ("d", "b"), ("e", "c"), ("f", "b, c"), ("g", "f")]
+            .map(|(name, needs)| job(name, needs))
+            .concat();
     let list = "- project: {name: org/project, check: {jobs: [a, b, c, d, e, f, g]}}\n";
     let layout = tenant().file("org/config", &format!("{BASE}{text}{list}")).sound();
     let name = project("org/project");
@@ -158,7 +180,8 @@ fn dependencies_make_a_graph() {
     assert!(errors[0].short_text().contains("Dependency cycle detected"), "{errors:#?}");
 }
 
-/// G18, D10, D11: a queue may be one for each branch, and may allow circles; both follow what is merged.
+/// G18, D10, D11: a queue may be one for each branch, and may allow circles; both follow what is
+/// merged.
 #[test]
 fn a_queue_is_what_its_stanza_says() {
     let of_text = |queue: &str| {
@@ -189,7 +212,9 @@ fn a_queue_may_be_assigned_to_branches() {
         .file("org/project", "- project: {queue: new, gate: {jobs: [noop]}}\n")
         .at("org/project", "stable", ".zuul.yaml", "- project: {queue: old, gate: {jobs: [noop]}}\n")
         .sound();
-    let of = |branch: &str| layout.queue_on(&project("org/project"), "gate", Some(branch)).name.to_string();
+    let of = |branch: &str| {
+        layout.queue_on(&project("org/project"), "gate", Some(branch)).name.to_string()
+    };
     assert_eq!(
         (of("master"), of("stable"), of("other")),
         ("new".into(), "old".into(), "github.com/org/project".into())
@@ -217,15 +242,16 @@ fn an_image_is_needed_in_its_providers_formats() {
     );
 }
 
-/// L1.1: whichever event it runs for, the job that builds an image is told its formats; no other job is told any. One that was
-/// frozen before there were any is read as one without.
+/// L1.1: whichever event it runs for, the job that builds an image is told its formats; no other
+/// job is told any. One that was frozen before there were any is read as one without.
 #[test]
 fn a_job_is_told_the_formats_of_the_image_that_it_builds() {
     let text = format!(
         "{BASE}- image: {{name: i, type: zuul}}\n- flavor: {{name: f}}\n- label: {{name: l, image: i, flavor: f}}\n- section: {{name: s, connection: ec2}}\n- provider: {{name: p, section: s, labels: [l], images: [{{name: i, image-format: qcow2}}]}}\n- job: {{name: build, run: r, image-build-name: i}}\n- job: {{name: unit, run: r}}\n- project: {{name: org/project, check: {{jobs: [build, unit]}}}}\n"
     );
     let layout = tenant().file("org/config", &text).sound();
-    let graph = layout.freeze(&FreezeInput::change("check", &project("org/project"), "master")).unwrap();
+    let graph =
+        layout.freeze(&FreezeInput::change("check", &project("org/project"), "master")).unwrap();
     let formats: Vec<_> = graph.jobs.iter().map(|job| job.run_time.image_formats.clone()).collect();
     assert_eq!(formats, [vec!["qcow2".to_owned()], vec![]]);
     let mut stored = serde_json::to_value(&graph.jobs[0]).unwrap();
@@ -234,7 +260,8 @@ fn a_job_is_told_the_formats_of_the_image_that_it_builds() {
     assert!(older.run_time.image_formats.is_empty() && older.hash() != graph.jobs[0].hash());
 }
 
-/// L1.2: an event is about the branch that defines its image; what cannot be built is refused with the name that was meant.
+/// L1.2: an event is about the branch that defines its image; what cannot be built is refused with
+/// the name that was meant.
 #[test]
 fn an_image_is_asked_for_where_it_is_defined() {
     let text = "- image: {name: debian, type: zuul}\n- image: {name: stock, type: cloud}\n";
@@ -254,7 +281,8 @@ fn an_image_is_asked_for_where_it_is_defined() {
     );
 }
 
-/// R07, R04, R09: reporters and messages have Zuul's defaults, and triggers of the clock keep their time.
+/// R07, R04, R09: reporters and messages have Zuul's defaults, and triggers of the clock keep their
+/// time.
 #[test]
 fn reporters_and_messages_have_their_defaults() {
     let plain = "- pipeline: {name: p, manager: independent, failure: {github: {status: failure}}, trigger: {timer: [{time: '0 1 * * *'}]}}\n";
@@ -264,13 +292,27 @@ fn reporters_and_messages_have_their_defaults() {
     assert!(plain.messages.merge_conflict.starts_with("Merge Failed."));
     assert_eq!(plain.reporters.merge_conflict, plain.reporters.failure);
     assert_eq!(plain.reporters.config_error, plain.reporters.failure);
-    assert_eq!((own.messages.merge_conflict.as_str(), own.reporters.merge_conflict.len()), ("Rebase!", 2));
-    assert!(own.reporters.merge_conflict.iter().any(|one| matches!(one.kind, ReporterKind::Smtp { .. })));
-    assert_eq!((own.disable_after_consecutive_failures, own.reporters.disabled.len()), (Some(3), 1));
-    assert!(matches!(&plain.triggers[0].kind, TriggerKind::Timer(timer) if timer.time == "0 1 * * *"));
+    assert_eq!(
+        (own.messages.merge_conflict.as_str(), own.reporters.merge_conflict.len()),
+        ("Rebase!", 2)
+    );
+    assert!(
+        own.reporters
+            .merge_conflict
+            .iter()
+            .any(|one| matches!(one.kind, ReporterKind::Smtp { .. }))
+    );
+    assert_eq!(
+        (own.disable_after_consecutive_failures, own.reporters.disabled.len()),
+        (Some(3), 1)
+    );
+    assert!(
+        matches!(&plain.triggers[0].kind, TriggerKind::Timer(timer) if timer.time == "0 1 * * *")
+    );
 }
 
-/// Z6.1: where no reporter is listed for merge conflicts and wrong configuration, those of failures tell of them.
+/// Z6.1: where no reporter is listed for merge conflicts and wrong configuration, those of failures
+/// tell of them.
 #[test]
 fn an_empty_list_of_reporters_leaves_nobody_untold() {
     let of = |lists: &str| {
@@ -280,31 +322,43 @@ fn an_empty_list_of_reporters_leaves_nobody_untold() {
         let layout = tenant().file("org/config", &text).sound();
         layout.pipeline("p").unwrap().reporters.clone()
     };
-    for lists in ["merge-conflict: {}, config-error: {}", "merge-failure: {}", "merge-conflict: {github: []}"] {
+    for lists in [
+        "merge-conflict: {}, config-error: {}",
+        "merge-failure: {}",
+        "merge-conflict: {github: []}",
+    ] {
         let found = of(lists);
         assert_eq!(found.failure.len(), 1);
-        assert_eq!((&found.merge_conflict, &found.config_error), (&found.failure, &found.failure), "{lists}");
+        assert_eq!(
+            (&found.merge_conflict, &found.config_error),
+            (&found.failure, &found.failure),
+            "{lists}"
+        );
     }
-    let found = of("merge-conflict: {}, merge-failure: {smtp: {}}, config-error: {smtp: {}}, success: {}");
+    let found =
+        of("merge-conflict: {}, merge-failure: {smtp: {}}, config-error: {smtp: {}}, success: {}");
     for list in [&found.merge_conflict, &found.config_error] {
         assert!(matches!(list[0].kind, ReporterKind::Smtp { .. }) && list.len() == 1, "{list:?}");
     }
     assert!(found.success.is_empty());
 }
 
-/// Z6.6: who is listed by an older word beside the newer one is told nothing, and that is said; the pipeline stands.
+/// Z6.6: who is listed by an older word beside the newer one is told nothing, and that is said; the
+/// pipeline stands.
 #[test]
 fn reporters_of_an_older_word_beside_the_newer_one_are_told_of() {
     let text = "- pipeline: {name: p, manager: independent, merge-conflict: {github: {comment: true}}, merge-failure: {smtp: {}}}\n";
     let layout = tenant().file("org/config", text).build();
-    let told = "syntax error: \"merge-failure\" is another word for \"merge-conflict\": give one of them";
+    let told =
+        "syntax error: \"merge-failure\" is another word for \"merge-conflict\": give one of them";
     assert_eq!(messages(&layout), [told]);
     let found = &layout.pipeline("p").unwrap().reporters.merge_conflict;
     assert!(matches!(found[0].kind, ReporterKind::GitHub(_)) && found.len() == 1, "{found:?}");
 }
 
-/// L4.1, in part: a label without an object is told where others have one, and is a mistake where the tenant does without the older
-/// way. That way itself is not carried out, which is what the warning says.
+/// L4.1, in part: a label without an object is told where others have one, and is a mistake where
+/// the tenant does without the older way. That way itself is not carried out, which is what the
+/// warning says.
 #[test]
 fn labels_without_objects_are_told_where_it_matters() {
     let with = |flag: &str, nodes: &str| {
@@ -322,7 +376,9 @@ fn labels_without_objects_are_told_where_it_matters() {
     assert!(told(&with("use-nodepool: true", old)).is_empty());
     let mixed = told(&with("use-nodepool: true", &format!("{new}, {old}")));
     assert!(
-        mixed.len() == 1 && mixed[0].0 == Severity::Warning && mixed[0].1.contains("end as NODE_FAILURE"),
+        mixed.len() == 1
+            && mixed[0].0 == Severity::Warning
+            && mixed[0].1.contains("end as NODE_FAILURE"),
         "{mixed:?}"
     );
     assert_eq!(
@@ -334,11 +390,14 @@ fn labels_without_objects_are_told_where_it_matters() {
 /// J09: an intermediate job is itself abstract.
 #[test]
 fn an_intermediate_job_must_be_abstract() {
-    let layout = tenant().file("org/config", &format!("{BASE}- job: {{name: a, intermediate: true}}\n")).build();
+    let layout = tenant()
+        .file("org/config", &format!("{BASE}- job: {{name: a, intermediate: true}}\n"))
+        .build();
     assert_eq!(messages(&layout), ["syntax error: An intermediate job must also be abstract"]);
 }
 
-/// Z2.1, N16: what tenants name of the rest of the main file must be there; connections may be kept from them.
+/// Z2.1, N16: what tenants name of the rest of the main file must be there; connections may be kept
+/// from them.
 #[test]
 fn the_main_file_is_checked_as_a_whole() {
     let main = "
@@ -362,16 +421,23 @@ fn the_main_file_is_checked_as_a_whole() {
     let told = |pipeline: &str| {
         messages(
             &tenant_of(restricted)
-                .file("org/config", &format!("- pipeline: {{name: p, manager: independent, {pipeline}}}"))
+                .file(
+                    "org/config",
+                    &format!("- pipeline: {{name: p, manager: independent, {pipeline}}}"),
+                )
                 .build(),
         )
     };
-    assert!(told("trigger: {timer: [{time: 0 0 * * *}]}, success: {github: {comment: true}}").is_empty());
+    assert!(
+        told("trigger: {timer: [{time: 0 0 * * *}]}, success: {github: {comment: true}}")
+            .is_empty()
+    );
     assert!(told("trigger: {github: [{event: push}]}")[0].starts_with("Unknown trigger"));
     assert!(told("success: {smtp: {}}")[0].starts_with("Unknown reporter"));
 }
 
-/// Z2.1: a tenant says of rules which roles they give: those that the file defines, and two that there are anyway.
+/// Z2.1: a tenant says of rules which roles they give: those that the file defines, and two that
+/// there are anyway.
 #[test]
 fn role_mappings_go_from_rules_to_roles() {
     let main = "
@@ -388,13 +454,19 @@ fn role_mappings_go_from_rules_to_roles() {
     assert_eq!(config.api_root.role_mappings["all"], ["read"]);
 }
 
-/// Z2.1: the roles that there are anyway are not defined, and every permission that a route asks for may be given.
+/// Z2.1: the roles that there are anyway are not defined, and every permission that a route asks
+/// for may be given.
 #[test]
 fn built_in_roles_are_not_defined_and_every_permission_of_a_route_can_be_given() {
     let read = |name: &str, permission: &str| {
-        let role = format!("- authorization-role: {{name: {name}, permissions: {{{permission}: true}}}}\n");
+        let role = format!(
+            "- authorization-role: {{name: {name}, permissions: {{{permission}: true}}}}\n"
+        );
         let (config, errors) = parse_main("main.yaml", &role, &connections());
-        (config.authorization_roles.len(), errors.iter().map(|error| error.short_text()).collect::<Vec<_>>())
+        (
+            config.authorization_roles.len(),
+            errors.iter().map(|error| error.short_text()).collect::<Vec<_>>(),
+        )
     };
     for name in ["admin", "read"] {
         let (count, told) = read(name, "autohold");
@@ -414,14 +486,18 @@ fn built_in_roles_are_not_defined_and_every_permission_of_a_route_can_be_given()
 fn a_global_semaphore_is_not_redefined() {
     let main = "- global-semaphore: {name: shared, max: 3}\n- tenant:\n    name: one\n    semaphores: shared\n    source: {github: {config-projects: [org/config]}}\n";
     let layout = tenant_of(main)
-        .file("org/config", "- semaphore: {name: shared, max: 1}\n- semaphore: {name: own, max: 2}\n")
+        .file(
+            "org/config",
+            "- semaphore: {name: shared, max: 1}\n- semaphore: {name: own, max: 2}\n",
+        )
         .build();
     assert!(messages(&layout)[0].contains("may not have the name of a global semaphore"));
     let of = |name: &str| layout.semaphore(name);
     assert_eq!((of("shared"), of("own"), of("other")), ((true, 3), (false, 2), (false, 1)));
 }
 
-/// Z2.2, Z2.4: the places where every repository keeps configuration are no extra paths, each told where it is named.
+/// Z2.2, Z2.4: the places where every repository keeps configuration are no extra paths, each told
+/// where it is named.
 #[test]
 fn the_usual_places_of_configuration_are_no_extra_paths() {
     let rows: [(&str, &[&str]); 4] = [
@@ -444,15 +520,18 @@ fn the_usual_places_of_configuration_are_no_extra_paths() {
     }
 }
 
-/// J17: as in Zuul nobody knows what a job was that could not be frozen: a change that mends it runs it where its files say so.
+/// J17: as in Zuul nobody knows what a job was that could not be frozen: a change that mends it
+/// runs it where its files say so.
 #[test]
 fn a_job_that_could_not_be_frozen_before_is_no_new_one() {
     let config = format!("{BASE}- job: {{name: shut, final: true, run: r, files: ^src/}}\n");
     let own = |said: &str| format!("- project: {{check: {{jobs: [shut: {{{said}}}]}}}}\n");
     let tenant = tenant().file("org/config", &config).file("org/project", &own("timeout: 3"));
     let before = tenant.sound();
-    let mended =
-        before.overlay(&[tenant.proposal("org/project", "master", &own("voting: false"))], Scope::UntrustedOnly);
+    let mended = before.overlay(
+        &[tenant.proposal("org/project", "master", &own("voting: false"))],
+        Scope::UntrustedOnly,
+    );
     let name = project("org/project");
     let runs = |before: &Layout, file: &str| {
         let files = [file.to_owned()];
@@ -468,24 +547,34 @@ fn a_job_that_could_not_be_frozen_before_is_no_new_one() {
     assert_eq!(runs(&unlisted, ".zuul.yaml"), ["shut"]);
 }
 
-/// Z4.6: as in Zuul a definition brings its own repository's roles along, by a name that leaves out what only says that it is a role, and a
-/// list that has the job run does not: its playbooks see the roles of the definitions, and those that it names itself.
+/// Z4.6: as in Zuul a definition brings its own repository's roles along, by a name that leaves out
+/// what only says that it is a role, and a list that has the job run does not: its playbooks see
+/// the roles of the definitions, and those that it names itself.
 #[test]
 fn a_list_brings_no_roles_along_but_those_that_it_names() {
     let main = "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects: [org/project, org/ansible-role-nginx, org/ansible-lib]\n";
     let roles = |entry: &str| {
         let layout = tenant_of(main)
             .file("org/config", BASE)
-            .file("org/ansible-role-nginx", "- job: {name: lib, run: r, roles: [{zuul: org/ansible-lib}]}\n")
+            .file(
+                "org/ansible-role-nginx",
+                "- job: {name: lib, run: r, roles: [{zuul: org/ansible-lib}]}\n",
+            )
             .file("org/project", &format!("- project: {{check: {{jobs: [lib: {{{entry}}}]}}}}\n"))
             .sound();
-        let graph = layout.freeze(&FreezeInput::change("check", &project("org/project"), "master")).unwrap();
+        let graph = layout
+            .freeze(&FreezeInput::change("check", &project("org/project"), "master"))
+            .unwrap();
         let run = &graph.jobs[0].run[0];
-        assert_eq!(run.project.name(), if entry.starts_with("run") { "org/project" } else { "org/ansible-role-nginx" });
+        assert_eq!(
+            run.project.name(),
+            if entry.starts_with("run") { "org/project" } else { "org/ansible-role-nginx" }
+        );
         run.roles.iter().map(|role| (role.target_name.clone(), role.implicit)).collect::<Vec<_>>()
     };
     let role = |name: &str, implicit: bool| (name.to_owned(), implicit);
-    // What somebody names bears its repository's name, and so does a role that is named for its own repository.
+    // What somebody names bears its repository's name, and so does a role that is named for its own
+    // repository.
     let of_lib = [role("nginx", true), role("ansible-lib", false), role("config", true)];
     assert_eq!(roles("voting: true"), of_lib);
     assert_eq!(roles("run: own"), of_lib);

@@ -1,4 +1,5 @@
-//! What acts at run time reaches the frozen job, the pipeline or the layout, typed and combined as each attribute says.
+//! What acts at run time reaches the frozen job, the pipeline or the layout, typed and combined as
+//! each attribute says.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -7,7 +8,8 @@ use common::*;
 use sluice_config::fragment::parse;
 use sluice_config::{FreezeInput, Layout, LayoutSources, SourceFile};
 use sluice_model::job::{
-    Checkout, Choice, Fingerprint, FrozenJob, JobKind, OidcToken, RunTime, SecretExposure, VarsSource, WorkspaceScheme,
+    Checkout, Choice, Fingerprint, FrozenJob, JobKind, OidcToken, RunTime, SecretExposure,
+    VarsSource, WorkspaceScheme,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,8 +51,12 @@ fn every_run_time_attribute_reaches_the_frozen_job() {
     run: r
 ",
     );
-    let RunTime { kind, failure_url, success_url, hold_following_changes, deduplicate, .. } = found.run_time.clone();
-    assert_eq!((kind, hold_following_changes, deduplicate), (JobKind::Initializer, true, Choice::No));
+    let RunTime { kind, failure_url, success_url, hold_following_changes, deduplicate, .. } =
+        found.run_time.clone();
+    assert_eq!(
+        (kind, hold_following_changes, deduplicate),
+        (JobKind::Initializer, true, Choice::No)
+    );
     assert_eq!(failure_url.as_deref(), Some("https://fail/{build.uuid}"));
     assert_eq!(success_url.as_deref(), Some("https://good/{build.uuid}"));
     let run_time = &found.run_time;
@@ -60,9 +66,15 @@ fn every_run_time_attribute_reaches_the_frozen_job() {
     );
     assert_eq!(run_time.include_projects, Some(vec![project("org/project1")]));
     assert_eq!(run_time.exclude_projects, [project("org/project2")]);
-    let files: Vec<(&str, bool, bool)> =
-        run_time.include_vars.iter().map(|file| (file.name.as_str(), file.required, file.use_ref)).collect();
-    assert_eq!(files, [("vars/all.yaml", true, true), ("own.yaml", false, false), ("o.yaml", true, true)]);
+    let files: Vec<(&str, bool, bool)> = run_time
+        .include_vars
+        .iter()
+        .map(|file| (file.name.as_str(), file.required, file.use_ref))
+        .collect();
+    assert_eq!(
+        files,
+        [("vars/all.yaml", true, true), ("own.yaml", false, false), ("o.yaml", true, true)]
+    );
     let sources: Vec<Option<&str>> = run_time
         .include_vars
         .iter()
@@ -72,10 +84,16 @@ fn every_run_time_attribute_reaches_the_frozen_job() {
         })
         .collect();
     assert_eq!(sources, [Some("org/config"), None, Some("org/project2")]);
-    assert_eq!((run_time.ansible_split_streams, run_time.workspace_checkout), (Some(true), Checkout(Choice::Auto)));
+    assert_eq!(
+        (run_time.ansible_split_streams, run_time.workspace_checkout),
+        (Some(true), Checkout(Choice::Auto))
+    );
     assert_eq!((found.workspace_scheme, found.attempts), (WorkspaceScheme::Flat, 5));
     assert_eq!(found.run[0].preserve_home_paths, [".cache"]);
-    assert!(found.pre_run[0].preserve_home_paths.is_empty(), "they are of the definition that lists them");
+    assert!(
+        found.pre_run[0].preserve_home_paths.is_empty(),
+        "they are of the definition that lists them"
+    );
 }
 
 /// Z4.3: what nobody says is Zuul's default.
@@ -92,8 +110,7 @@ fn what_nobody_says_is_the_default() {
 /// Z4.1: lists of run time are added to or replaced as each says, and tags turn that round.
 #[test]
 fn run_time_lists_combine_as_each_says() {
-    let top =
-        "- job: {name: top, run: r, failure-output: [a], include-vars: [a.yaml], exclude-projects: [org/project1]}\n";
+    let top = "- job: {name: top, run: r, failure-output: [a], include-vars: [a.yaml], exclude-projects: [org/project1]}\n";
     let child = frozen(&format!(
         "{top}- job: {{name: test, parent: top, failure-output: [b, a], include-vars: [b.yaml, a.yaml], exclude-projects: [org/project2]}}\n"
     ));
@@ -104,10 +121,14 @@ fn run_time_lists_combine_as_each_says() {
         "{top}- job: {{name: test, parent: top, failure-output: !override [b], include-vars: !override [b.yaml], exclude-projects: !override []}}\n"
     ));
     assert_eq!(turned.run_time.failure_output, ["b"]);
-    assert_eq!((turned.run_time.include_vars.len(), turned.run_time.exclude_projects.len()), (1, 0));
+    assert_eq!(
+        (turned.run_time.include_vars.len(), turned.run_time.exclude_projects.len()),
+        (1, 0)
+    );
 }
 
-/// Z5.5: a secret that is a token reaches the playbook typed, with no values; one of no words is the system's usual token.
+/// Z5.5: a secret that is a token reaches the playbook typed, with no values; one of no words is
+/// the system's usual token.
 #[test]
 fn a_token_is_typed_in_the_frozen_job() {
     let secrets = "
@@ -142,20 +163,24 @@ fn a_host_takes_the_place_of_nodes() {
     assert!(matches!(host.fingerprint, Fingerprint::Md5(_)));
     assert!(found.nodesets.iter().all(|set| set.nodes.is_empty()) && found.nodesets.len() == 1);
     let hash = "SHA256:nThbg6kXUpJWGl7E1IGOCspRomTxdCARLviKw6E5SY8";
-    let text = format!("- job: {{name: test, run: r, host: other.example.com, fingerprint: '{hash}'}}\n");
+    let text =
+        format!("- job: {{name: test, run: r, host: other.example.com, fingerprint: '{hash}'}}\n");
     let fingerprint = frozen(&text).run_time.host.unwrap().fingerprint;
     assert_eq!(fingerprint, Fingerprint::Sha256(hash["SHA256:".len()..].to_owned()));
     // A final job keeps the host that it has.
     let text = "- job: {name: test, final: true, run: r}\n";
-    let entry = format!("- project: {{check: {{jobs: [test: {{host: a, fingerprint: '{hash}'}}]}}}}\n");
-    let layout = tenant().file("org/config", &format!("{BASE}{text}")).file("org/project", &entry).sound();
+    let entry =
+        format!("- project: {{check: {{jobs: [test: {{host: a, fingerprint: '{hash}'}}]}}}}\n");
+    let layout =
+        tenant().file("org/config", &format!("{BASE}{text}")).file("org/project", &entry).sound();
     assert!(refusals(&layout, "check", "org/project").contains("Unable to modify final job"));
     for (text, told) in [
         ("host: a", "a \"host\" needs the \"fingerprint\" of its key"),
         ("fingerprint: a", "a \"fingerprint\" needs the \"host\" that it is of"),
         ("host: a, fingerprint: 'SHA256:abc'", "is no fingerprint"),
     ] {
-        let layout = tenant().file("org/config", &format!("{BASE}- job: {{name: test, {text}}}\n")).build();
+        let layout =
+            tenant().file("org/config", &format!("{BASE}- job: {{name: test, {text}}}\n")).build();
         assert!(messages(&layout)[0].contains(told), "{:?}", messages(&layout));
     }
 }
@@ -168,22 +193,27 @@ fn galaxy_roles_and_containers_are_frozen() {
     );
     assert_eq!(found.run_time.containers, ["logs"]);
     let role = &found.run_time.galaxy_roles[0];
-    assert_eq!((role.galaxy.as_str(), role.target_name.as_deref()), ("openstack.nova", Some("nova")));
+    assert_eq!(
+        (role.galaxy.as_str(), role.target_name.as_deref()),
+        ("openstack.nova", Some("nova"))
+    );
 }
 
-/// Z4.6: roles from Galaxy are extended by children as others are, each once, and each says whose definition asks for it: what an
-/// untrusted project asks for must not come before the playbooks of a trusted one.
+/// Z4.6: roles from Galaxy are extended by children as others are, each once, and each says whose
+/// definition asks for it: what an untrusted project asks for must not come before the playbooks of
+/// a trusted one.
 #[test]
 fn galaxy_roles_are_extended_and_say_who_asks_for_them() {
     let config = format!(
         "{BASE}- job: {{name: top, run: r, roles: [{{galaxy: a.b}}, {{galaxy: a.b, name: b}}]}}\n- job: {{name: top, timeout: 5, roles: [{{galaxy: a.b}}]}}\n"
     );
-    let own =
-        "- job: {name: test, parent: top, roles: [{galaxy: c.d}, {galaxy: a.b}]}\n- project: {check: {jobs: [test]}}\n";
+    let own = "- job: {name: test, parent: top, roles: [{galaxy: c.d}, {galaxy: a.b}]}\n- project: {check: {jobs: [test]}}\n";
     let layout = tenant().file("org/config", &config).file("org/project", own).sound();
     let found = frozen_by(&layout).run_time.galaxy_roles;
-    let told: Vec<(&str, Option<&str>, &str)> =
-        found.iter().map(|role| (role.galaxy.as_str(), role.target_name.as_deref(), role.asked_by.1.name())).collect();
+    let told: Vec<(&str, Option<&str>, &str)> = found
+        .iter()
+        .map(|role| (role.galaxy.as_str(), role.target_name.as_deref(), role.asked_by.1.name()))
+        .collect();
     assert_eq!(
         told,
         [
@@ -195,26 +225,32 @@ fn galaxy_roles_are_extended_and_say_who_asks_for_them() {
     );
 }
 
-/// Z4.4, Z4.8: credentials for storage stay with the job that has them, unless its `auth` says that children inherit them; a child
-/// of whatever project then has those and can ask for no others.
+/// Z4.4, Z4.8: credentials for storage stay with the job that has them, unless its `auth` says that
+/// children inherit them; a child of whatever project then has those and can ask for no others.
 #[test]
 fn credentials_for_storage_are_inherited_only_where_it_is_said() {
     let with = |inherit: &str, own: &str| {
         let config = format!(
             "{BASE}- job: {{name: top, run: r, auth: {{{inherit}swift: [{{container: logs}}, {{container: images}}]}}}}\n"
         );
-        let own = format!("- job: {{name: test, parent: top{own}}}\n- project: {{check: {{jobs: [test]}}}}\n");
+        let own = format!(
+            "- job: {{name: test, parent: top{own}}}\n- project: {{check: {{jobs: [test]}}}}\n"
+        );
         tenant().file("org/config", &config).file("org/project", &own).build()
     };
     assert_eq!(frozen_by(&with("inherit: true, ", "")).run_time.containers, ["logs", "images"]);
     assert!(messages(&with("", ""))[0].contains("can not act as a parent"));
     let told = messages(&with("inherit: true, ", ", auth: {swift: [{container: other}]}"));
-    assert!(told[0].contains("Swift credentials may only be asked for in config repositories"), "{told:?}");
+    assert!(
+        told[0].contains("Swift credentials may only be asked for in config repositories"),
+        "{told:?}"
+    );
     // A job with such credentials needs no review for them: they are no secret.
     assert!(!frozen_by(&with("inherit: true, ", "")).post_review);
 }
 
-/// Z2.5, Z4.8: files that a tenant includes may ask for credentials for storage as a config project may.
+/// Z2.5, Z4.8: files that a tenant includes may ask for credentials for storage as a config project
+/// may.
 #[test]
 fn included_files_may_ask_for_credentials_for_storage() {
     let main = "- tenant: {name: one, include: [global.yaml], source: {github: {config-projects: [org/config], untrusted-projects: [org/project]}}}";
@@ -224,8 +260,12 @@ fn included_files_may_ask_for_credentials_for_storage() {
     );
     let source = tenant.included_source("global.yaml").unwrap();
     let fragments = vec![Arc::new(parse(&SourceFile { source, text }))];
-    let layout =
-        Layout::build(LayoutSources { tenant, connections: connections(), branches: BTreeMap::new(), fragments });
+    let layout = Layout::build(LayoutSources {
+        tenant,
+        connections: connections(),
+        branches: BTreeMap::new(),
+        fragments,
+    });
     assert_eq!(messages(&layout), [""; 0]);
     assert_eq!(frozen_by(&layout).run_time.containers, ["logs"]);
 }
@@ -233,11 +273,18 @@ fn included_files_may_ask_for_credentials_for_storage() {
 /// J07: what changes how a job runs does not touch a final job, run-time attributes included.
 #[test]
 fn a_final_job_takes_no_run_time_attribute() {
-    for attribute in ["secret-exposure: fail", "workspace-checkout: false", "include-vars: a.yaml", "failure-output: a"]
-    {
+    for attribute in [
+        "secret-exposure: fail",
+        "workspace-checkout: false",
+        "include-vars: a.yaml",
+        "failure-output: a",
+    ] {
         let layout = tenant()
             .file("org/config", &format!("{BASE}- job: {{name: test, final: true, run: r}}\n"))
-            .file("org/project", &format!("- project: {{check: {{jobs: [test: {{{attribute}}}]}}}}"))
+            .file(
+                "org/project",
+                &format!("- project: {{check: {{jobs: [test: {{{attribute}}}]}}}}"),
+            )
             .sound();
         let name = project("org/project");
         let errors = layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap_err();
@@ -249,13 +296,18 @@ fn a_final_job_takes_no_run_time_attribute() {
 #[test]
 fn attribute_control_makes_attributes_final() {
     let refused = |control: &str, entry: &str| {
-        let top = format!("- job: {{name: test, run: r, attribute-control: {{{control}: {{final: true}}}}}}\n");
+        let top = format!(
+            "- job: {{name: test, run: r, attribute-control: {{{control}: {{final: true}}}}}}\n"
+        );
         let layout = tenant()
             .file("org/config", &format!("{BASE}{top}"))
             .file("org/project", &format!("- project: {{check: {{jobs: [test: {{{entry}}}]}}}}"))
             .sound();
         let name = project("org/project");
-        layout.freeze(&FreezeInput::change("check", &name, "master")).err().map(|errors| errors[0].short_text())
+        layout
+            .freeze(&FreezeInput::change("check", &name, "master"))
+            .err()
+            .map(|errors| errors[0].short_text())
     };
     for (control, entry) in [
         ("vars", "vars: {a: 1}"),
@@ -290,15 +342,28 @@ fn a_clouds_settings_reach_the_label() {
 ";
     let layout = tenant().file("org/config", text).sound();
     let label = &layout.providers()[0].labels[0];
-    assert_eq!((label.max_nodes, label.slots, label.executor_zone.as_deref()), (Some(4), 2, Some("west")));
+    assert_eq!(
+        (label.max_nodes, label.slots, label.executor_zone.as_deref()),
+        (Some(4), 2, Some("west"))
+    );
     let cloud = &label.cloud;
     assert_eq!(cloud.fleet.as_ref().unwrap().instance_types, ["t3.small", "t3.large"]);
-    assert_eq!((cloud.market_type.as_deref(), cloud.public_ipv4, cloud.iops), (Some("spot"), Some(true), Some(3000)));
-    assert_eq!((cloud.iam_instance_profile.as_deref(), cloud.imds_support.as_deref()), (Some("profile"), Some("v2.0")));
-    assert_eq!((cloud.image_filters[0].values[0].as_str(), cloud.volume_type.as_deref()), ("debian-*", Some("gp3")));
+    assert_eq!(
+        (cloud.market_type.as_deref(), cloud.public_ipv4, cloud.iops),
+        (Some("spot"), Some(true), Some(3000))
+    );
+    assert_eq!(
+        (cloud.iam_instance_profile.as_deref(), cloud.imds_support.as_deref()),
+        (Some("profile"), Some("v2.0"))
+    );
+    assert_eq!(
+        (cloud.image_filters[0].values[0].as_str(), cloud.volume_type.as_deref()),
+        ("debian-*", Some("gp3"))
+    );
 }
 
-/// L3.2: what is final is not given again below, and defaults do not touch it; `allow-override` bars defaults only.
+/// L3.2: what is final is not given again below, and defaults do not touch it; `allow-override`
+/// bars defaults only.
 #[test]
 fn a_final_flavor_is_not_given_again() {
     let with = |word: &str, provider: &str| {

@@ -1,5 +1,6 @@
-//! Every configuration example of the founding documents loads as it is printed (E1, E2, E3): the text is taken out of the
-//! documents themselves. Only what an example names and none shows may be told as missing; each test lists it.
+//! Every configuration example of the founding documents loads as it is printed (E1, E2, E3): the
+//! text is taken out of the documents themselves. Only what an example names and none shows may be
+//! told as missing; each test lists it.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -7,8 +8,8 @@ mod common;
 use common::*;
 use sluice_config::fragment::{Fragment, parse};
 use sluice_config::{
-    ConfigError, Connections, FreezeInput, Layout, LayoutSources, MainConfig, Severity, Source, SourceFile,
-    TenantConfig, Trust, parse_main,
+    ConfigError, Connections, FreezeInput, Layout, LayoutSources, MainConfig, Severity, Source,
+    SourceFile, TenantConfig, Trust, parse_main,
 };
 use sluice_model::ProjectName;
 use sluice_model::job::JobGraph;
@@ -21,9 +22,11 @@ struct Example {
     text: String,
 }
 
-/// Returns the examples of the first document: from a line that names a file, or a list, to the next line of prose.
+/// Returns the examples of the first document: from a line that names a file, or a list, to the
+/// next line of prose.
 fn first_document() -> Vec<Example> {
-    let text = std::fs::read_to_string(founding_material().unwrap().join("seeds/zuul-v3.txt")).unwrap();
+    let text =
+        std::fs::read_to_string(founding_material().unwrap().join("seeds/zuul-v3.txt")).unwrap();
     let mut examples: Vec<Example> = Vec::new();
     let mut inside = false;
     for line in text.lines() {
@@ -32,7 +35,8 @@ fn first_document() -> Vec<Example> {
             examples.push(Example { file, text: String::new() });
             inside = true;
         } else if !inside && line.starts_with("- ") {
-            examples.push(Example { file: "global_config.yaml".to_owned(), text: format!("{line}\n") });
+            examples
+                .push(Example { file: "global_config.yaml".to_owned(), text: format!("{line}\n") });
             inside = true;
         } else if inside && (line.is_empty() || line.starts_with([' ', '-', '#'])) {
             let text = &mut examples.last_mut().unwrap().text;
@@ -47,25 +51,37 @@ fn first_document() -> Vec<Example> {
     examples
 }
 
-/// Returns the examples of the second document that are configuration: its blocks of YAML, without the indentation they all have.
+/// Returns the examples of the second document that are configuration: its blocks of YAML, without
+/// the indentation they all have.
 fn second_document() -> Vec<String> {
-    let text = std::fs::read_to_string(founding_material().unwrap().join("seeds/nodepool-in-zuul.rst")).unwrap();
+    let text =
+        std::fs::read_to_string(founding_material().unwrap().join("seeds/nodepool-in-zuul.rst"))
+            .unwrap();
     let blocks = text.split(".. code-block:: yaml\n").skip(1).map(|rest| {
-        let lines: Vec<&str> = rest.lines().take_while(|line| line.is_empty() || line.starts_with(' ')).collect();
-        let indents = lines.iter().filter(|line| !line.is_empty()).map(|line| line.len() - line.trim_start().len());
+        let lines: Vec<&str> =
+            rest.lines().take_while(|line| line.is_empty() || line.starts_with(' ')).collect();
+        let indents = lines
+            .iter()
+            .filter(|line| !line.is_empty())
+            .map(|line| line.len() - line.trim_start().len());
         let indent = indents.min().unwrap_or_default();
         lines
             .iter()
             .map(|line| line.get(indent..).unwrap_or_default())
             .fold(String::new(), |text, line| text + line + "\n")
     });
-    // The data that a job returns is no configuration: the executor reads it (functions/executor/tests/seeds.rs).
+    // The data that a job returns is no configuration: the executor reads it
+    // (functions/executor/tests/seeds.rs).
     blocks.filter(|block| !block.trim_start().starts_with("artifacts:")).collect()
 }
 
 /// Returns a file of the first document, its examples one after the other.
 fn file_of(examples: &[Example], file: &str) -> String {
-    examples.iter().filter(|example| example.file == file).map(|example| example.text.as_str()).collect()
+    examples
+        .iter()
+        .filter(|example| example.file == file)
+        .map(|example| example.text.as_str())
+        .collect()
 }
 
 fn parsed(source: &Source, text: &str) -> Arc<Fragment> {
@@ -113,13 +129,28 @@ fn the_tenants_of_the_first_document_load() {
 fn each_example_of_the_first_document_is_read() {
     let Some(_) = founding_material() else { return };
     let examples = first_document();
-    assert_eq!(examples.len(), 16, "{:?}", examples.iter().map(|example| &example.file).collect::<Vec<_>>());
+    assert_eq!(
+        examples.len(),
+        16,
+        "{:?}",
+        examples.iter().map(|example| &example.file).collect::<Vec<_>>()
+    );
     let source = tenant_named("openstack").included_source("example.yaml").unwrap();
     for example in examples.iter().filter(|example| example.file != "main.yaml") {
         let problems = &parsed(&source, &example.text).problems;
-        assert_eq!(problems.is_empty(), !example.text.contains(MISPRINT), "{}\n{problems:#?}", example.text);
+        assert_eq!(
+            problems.is_empty(),
+            !example.text.contains(MISPRINT),
+            "{}\n{problems:#?}",
+            example.text
+        );
         let stanzas = parsed(&source, &corrected(&example.text)).stanzas().count();
-        assert_eq!(stanzas, example.text.lines().filter(|line| line.starts_with("- ")).count(), "{}", example.text);
+        assert_eq!(
+            stanzas,
+            example.text.lines().filter(|line| line.starts_with("- ")).count(),
+            "{}",
+            example.text
+        );
     }
 }
 
@@ -131,7 +162,8 @@ fn the_misprinted_nodesets_are_told_at_their_place() {
     let nodesets = &examples.iter().find(|example| example.text.contains(MISPRINT)).unwrap().text;
     let source = tenant_named("openstack").included_source("global_config.yaml").unwrap();
     let fragment = parsed(&source, nodesets);
-    let place = nodesets.lines().position(|line| line == "       image: ubuntu-trusty").unwrap() + 1;
+    let place =
+        nodesets.lines().position(|line| line == "       image: ubuntu-trusty").unwrap() + 1;
     let [problem] = &fragment.problems[..] else { panic!("{:#?}", fragment.problems) };
     assert_eq!(usize::try_from(problem.start.line()).unwrap(), place);
     let error = fragment.errors().next().unwrap();
@@ -163,17 +195,30 @@ fn layout_of(tenant: &str, of_projects: &[(&str, &str)]) -> Layout {
         };
         fragments.push(parsed(&source, &file_of(&examples, file)));
     }
-    Layout::build(LayoutSources { tenant, connections: with_gerrit(), branches: BTreeMap::new(), fragments })
+    Layout::build(LayoutSources {
+        tenant,
+        connections: with_gerrit(),
+        branches: BTreeMap::new(),
+        fragments,
+    })
 }
 
-/// E1: the included files together are the tenant's configuration; what is told is what no example shows.
+/// E1: the included files together are the tenant's configuration; what is told is what no example
+/// shows.
 #[test]
 fn the_first_documents_openstack_tenant_loads() {
     let Some(_) = founding_material() else { return };
     let layout = layout_of("openstack", &[]);
     let jobs: Vec<&str> = layout.job_names().collect();
-    let expected =
-        ["ansible-nova", "base", "devstack", "devstack-multinode", "pypi-upload", "python27", "run-puppet-apply"];
+    let expected = [
+        "ansible-nova",
+        "base",
+        "devstack",
+        "devstack-multinode",
+        "pypi-upload",
+        "python27",
+        "run-puppet-apply",
+    ];
     assert_eq!(jobs, expected);
     let mut told = messages(&layout);
     told.sort();
@@ -190,11 +235,15 @@ fn the_first_documents_openstack_tenant_loads() {
     );
 }
 
-/// E1: a project's own file with the jobs of the files its tenant includes; pipelines are shown nowhere.
+/// E1: a project's own file with the jobs of the files its tenant includes; pipelines are shown
+/// nowhere.
 #[test]
 fn the_first_documents_random_project_loads() {
     let Some(_) = founding_material() else { return };
-    let layout = layout_of("random-stackforge-project", &[("stackforge/random", "stackforge/random/.zuul.yaml")]);
+    let layout = layout_of(
+        "random-stackforge-project",
+        &[("stackforge/random", "stackforge/random/.zuul.yaml")],
+    );
     let mut told = messages(&layout);
     told.retain(|told| !told.starts_with("The project \"openstack"));
     assert_eq!(told, ["The pipeline \"gate\" was not found."]);
@@ -202,7 +251,8 @@ fn the_first_documents_random_project_loads() {
     assert_eq!(job, Some("random-job"));
 }
 
-/// E1, Z4.3, Z4.8, Z8.1: with the pipelines it names, the project of the first document runs the jobs it is said to.
+/// E1, Z4.3, Z4.8, Z8.1: with the pipelines it names, the project of the first document runs the
+/// jobs it is said to.
 #[test]
 fn the_first_documents_projects_freeze() {
     let Some(_) = founding_material() else { return };
@@ -223,19 +273,30 @@ fn the_first_documents_projects_freeze() {
 - secret: {name: shade-cloud-credentials, data: {password: none}}
 ";
     let fragments = tenant.include.iter().map(|file| {
-        let text = if file == "pipelines.yaml" { missing.to_owned() } else { corrected(&file_of(&examples, file)) };
+        let text = if file == "pipelines.yaml" {
+            missing.to_owned()
+        } else {
+            corrected(&file_of(&examples, file))
+        };
         parsed(&tenant.included_source(file).unwrap(), &text)
     });
     let fragments = fragments.collect();
-    let layout =
-        Layout::build(LayoutSources { tenant, connections: with_gerrit(), branches: BTreeMap::new(), fragments });
+    let layout = Layout::build(LayoutSources {
+        tenant,
+        connections: with_gerrit(),
+        branches: BTreeMap::new(),
+        fragments,
+    });
     assert!(layout.errors().is_empty(), "{:#?}", messages(&layout));
     let nova = ProjectName::new("review.openstack.org", "openstack/nova");
-    let frozen = |pipeline: &str, branch: &str| layout.freeze(&FreezeInput::change(pipeline, &nova, branch)).unwrap();
+    let frozen = |pipeline: &str, branch: &str| {
+        layout.freeze(&FreezeInput::change(pipeline, &nova, branch)).unwrap()
+    };
     assert_eq!(names(&frozen("gate", "master")), ["python27", "pep8", "devstack"]);
     let juno = frozen("gate", "stable/juno");
     assert_eq!(names(&juno), ["python27", "pep8", "devstack", "devstack-deprecated-feature"]);
-    let label = |graph: &JobGraph, name: &str| job(graph, name).nodesets[0].nodes[0].label.to_string();
+    let label =
+        |graph: &JobGraph, name: &str| job(graph, name).nodesets[0].nodes[0].label.to_string();
     assert_eq!(label(&frozen("gate", "master"), "python27"), "ubuntu-trusty");
     assert_eq!(label(&juno, "python27"), "ubuntu-precise");
     assert_eq!(label(&frozen("gate", "stable/diablo"), "python27"), "ubuntu-lucid");
@@ -248,10 +309,14 @@ fn the_first_documents_projects_freeze() {
     assert_eq!(job(&post, "pypi-upload").dependencies[0].name.as_str(), "tarball");
     // E4: the secret loads; only its use would fail.
     let secret = &job(&post, "pypi-upload").run[0].secrets["pypi-credentials"];
-    assert_eq!(secret.data["username"]["!encrypted/pkcs1"].as_str(), Some("o+7OscBFYWJh26rlLWpBIg=="));
+    assert_eq!(
+        secret.data["username"]["!encrypted/pkcs1"].as_str(),
+        Some("o+7OscBFYWJh26rlLWpBIg==")
+    );
 }
 
-/// E1, L3: the second document's central objects; the flavor `small` and the cloud's connection are shown nowhere.
+/// E1, L3: the second document's central objects; the flavor `small` and the cloud's connection are
+/// shown nowhere.
 #[test]
 fn each_example_of_the_second_document_loads() {
     let Some(_) = founding_material() else { return };
@@ -278,14 +343,16 @@ fn each_example_of_the_second_document_loads() {
         central.errors().iter().map(|error| (error.problem.severity, error.short_text())).collect();
     // The label names it, and so does the section.
     assert_eq!(told, vec![(Severity::Error, "The flavor \"small\" was not found.".to_owned()); 2]);
-    let providers: Vec<&str> = central.providers().iter().map(|provider| provider.name.as_str()).collect();
+    let providers: Vec<&str> =
+        central.providers().iter().map(|provider| provider.name.as_str()).collect();
     assert_eq!(providers, ["rax-dfw-main"]);
     // The tenant's own provider names a section of the central file.
     let small = "- flavor: {name: small}\n";
     let both = layout_with(&[small, &examples[2], &examples[3]]);
     let told: Vec<(Severity, String)> =
         both.errors().iter().map(|error| (error.problem.severity, error.short_text())).collect();
-    let warning = "The label \"devstack\" has no flavor here, so this provider declines requests for it";
+    let warning =
+        "The label \"devstack\" has no flavor here, so this provider declines requests for it";
     assert_eq!(told, [(Severity::Warning, warning.to_owned())]);
     let statics = layout_with(&[&examples[4]]);
     assert!(statics.errors().is_empty(), "{:#?}", messages(&statics));
@@ -298,18 +365,23 @@ fn the_second_documents_layers_apply_in_order() {
     let Some(_) = founding_material() else { return };
     let examples = second_document();
     let connections = connections().with("rackspace", sluice_config::Driver::Other, "");
-    let layout =
-        tenant().file("org/config", &format!("- flavor: {{name: small}}\n{}", examples[2])).build_with(&connections);
+    let layout = tenant()
+        .file("org/config", &format!("- flavor: {{name: small}}\n{}", examples[2]))
+        .build_with(&connections);
     let provider = &layout.providers()[0];
     assert_eq!(
         (provider.region.as_deref(), provider.zones.as_slice()),
         (Some("DFW"), ["a".to_owned(), "b".to_owned()].as_slice())
     );
     assert_eq!(
-        (provider.section_quota.as_ref().unwrap().limits["instances"], provider.launch_timeout_seconds),
+        (
+            provider.section_quota.as_ref().unwrap().limits["instances"],
+            provider.launch_timeout_seconds
+        ),
         (2000, Some(600))
     );
-    let label = |name: &str| provider.labels.iter().find(|label| label.name.as_str() == name).unwrap();
+    let label =
+        |name: &str| provider.labels.iter().find(|label| label.name.as_str() == name).unwrap();
     let (centos, ubuntu) = (label("centos-7"), label("ubuntu"));
     assert_eq!(
         (centos.instance_type.as_deref(), centos.min_ready, centos.boot_timeout_seconds),
@@ -318,10 +390,14 @@ fn the_second_documents_layers_apply_in_order() {
     assert_eq!(centos.attributes["config-drive"], serde_json::json!(true));
     assert!(centos.image_is_built && !ubuntu.image_is_built);
     assert_eq!(ubuntu.image_name.as_deref(), Some("ibm-ubuntu-20-04-3-minimal-amd64-1"));
-    assert_eq!((ubuntu.instance_type.as_deref(), ubuntu.tags.len(), centos.tags.len()), (Some("Performance 8G"), 2, 1));
+    assert_eq!(
+        (ubuntu.instance_type.as_deref(), ubuntu.tags.len(), centos.tags.len()),
+        (Some("Performance 8G"), 2, 1)
+    );
 }
 
-/// E1: where the documents are not, a test has not passed, unless somebody says that it may do without.
+/// E1: where the documents are not, a test has not passed, unless somebody says that it may do
+/// without.
 #[test]
 #[should_panic(expected = "set SLUICE_WAIVE to \"no such thing\"")]
 fn what_was_not_looked_at_has_not_passed() {

@@ -1,7 +1,8 @@
-//! Deployment tasks: every example of the third founding document loads as it is printed, its line breaks put back (E1, E2).
+//! Deployment tasks: every example of the third founding document loads as it is printed, its line
+//! breaks put back (E1, E2).
 //!
-//! The document's lines were joined, so [`reflow`] breaks them again by the words that tasks have. What is told of is what an
-//! example names and none shows, or a misprint; each test lists it.
+//! The document's lines were joined, so [`reflow`] breaks them again by the words that tasks have.
+//! What is told of is what an example names and none shows, or a misprint; each test lists it.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -13,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns the document in one line.
 fn document() -> Option<String> {
-    let text = std::fs::read_to_string(founding_material()?.join("seeds/granular-deployment.txt")).unwrap();
+    let text = std::fs::read_to_string(founding_material()?.join("seeds/granular-deployment.txt"))
+        .unwrap();
     Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
@@ -24,8 +26,18 @@ fn between<'d>(document: &'d str, from: &str, to: &str) -> &'d str {
 }
 
 /// Words that a task's own lines begin with.
-const OF_A_TASK: [&str; 10] =
-    ["type", "role", "groups", "stage", "requires", "required_for", "tasks", "parameters", "condition", "strategy"];
+const OF_A_TASK: [&str; 10] = [
+    "type",
+    "role",
+    "groups",
+    "stage",
+    "requires",
+    "required_for",
+    "tasks",
+    "parameters",
+    "condition",
+    "strategy",
+];
 
 /// Puts the line breaks of tasks back.
 fn reflow(text: &str) -> String {
@@ -33,7 +45,9 @@ fn reflow(text: &str) -> String {
     // How deep the line before stands, and whether it opens a mapping.
     let (mut depth, mut opens, mut in_strategy, mut is_list) = (0, false, 0, false);
     for word in text.split(' ') {
-        let Some(key) = word.strip_suffix(':').filter(|key| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+        let Some(key) = word
+            .strip_suffix(':')
+            .filter(|key| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
         else {
             match word {
                 "-" => {
@@ -86,7 +100,9 @@ fn ids(tasks: &[Task]) -> Vec<&str> {
 fn told(problems: &[Problem]) -> Vec<(u32, &str, Option<&str>)> {
     problems
         .iter()
-        .map(|problem| (problem.start.line(), problem.message.as_str(), problem.suggestion.as_deref()))
+        .map(|problem| {
+            (problem.start.line(), problem.message.as_str(), problem.suggestion.as_deref())
+        })
         .collect()
 }
 
@@ -97,7 +113,10 @@ fn roles(names: &[&str]) -> BTreeSet<String> {
 /// Returns the nodes of each role as an example lists them, a line for each put back.
 fn nodes_of_roles(printed: &str) -> BTreeMap<String, Vec<String>> {
     let text = printed.replace("] ", "]\n");
-    serde_json::from_value(yaml::compose_once(&text).unwrap_or_else(|cause| panic!("{text}{cause}")).to_json()).unwrap()
+    serde_json::from_value(
+        yaml::compose_once(&text).unwrap_or_else(|cause| panic!("{text}{cause}")).to_json(),
+    )
+    .unwrap()
 }
 
 /// Returns the roles that nodes have in an example.
@@ -105,7 +124,8 @@ fn nodes_of(printed: &str) -> BTreeSet<String> {
     nodes_of_roles(printed).into_keys().collect()
 }
 
-/// E1, E2, G1, G3: a group, with its three strategies; the placeholder that fell out leaves no YAML.
+/// E1, E2, G1, G3: a group, with its three strategies; the placeholder that fell out leaves no
+/// YAML.
 #[test]
 fn the_example_of_a_group_is_read() {
     let Some(document) = document() else { return };
@@ -113,7 +133,10 @@ fn the_example_of_a_group_is_read() {
     let printed = reflow(printed);
     let (tasks, problems) = parse(&printed);
     assert!(tasks.is_empty());
-    assert_eq!(told(&problems), [(5, "while parsing a flow node, did not find expected node content", None)]);
+    assert_eq!(
+        told(&problems),
+        [(5, "while parsing a flow node, did not find expected node content", None)]
+    );
     let corrected = printed.replace("[, ]", "[]");
     let [group] = &sound(&corrected)[..] else { panic!("{corrected}") };
     assert_eq!((group.kind, group.strategy), (TaskKind::Group, Some(Strategy::Parallel(Some(8)))));
@@ -123,8 +146,13 @@ fn the_example_of_a_group_is_read() {
         (between(&document, "executed sequentially ::", "- all nodes"), Strategy::Parallel(None)),
     ];
     for (strategy, expected) in others {
-        let text = between(&document, "type: GROUP ------------- ::", "strategy:").replace("[, ]", "[]");
-        assert_eq!(sound(&reflow(&format!("{text} {strategy}")))[0].strategy, Some(expected), "{text} {strategy}");
+        let text =
+            between(&document, "type: GROUP ------------- ::", "strategy:").replace("[, ]", "[]");
+        assert_eq!(
+            sound(&reflow(&format!("{text} {strategy}")))[0].strategy,
+            Some(expected),
+            "{text} {strategy}"
+        );
     }
     assert_eq!(between(&document, "executed in parallel :: tasks", "- this section"), ": []");
 }
@@ -150,7 +178,8 @@ fn the_examples_of_a_stage_and_of_tasks_are_read() {
     assert!(check(&[stage, legacy, network].concat(), None).is_empty());
 }
 
-/// E1, E2, G2, G3: the worked example: groups, their tasks and nodes; the role is told where it stands, with the right one.
+/// E1, E2, G2, G3: the worked example: groups, their tasks and nodes; the role is told where it
+/// stands, with the right one.
 #[test]
 fn the_worked_example_is_read() {
     let Some(document) = document() else { return };
@@ -158,30 +187,44 @@ fn the_worked_example_is_read() {
     let of_roles = reflow(between(&document, "tasks for each role: ::", "For each role we can"));
     let nodes = nodes_of(between(&document, "several nodes for deployment: ::", "This nodes will"));
     let groups = sound(&printed);
-    assert_eq!(ids(&groups), ["deploy", "primary-controller", "controller", "cinder", "compute", "network"]);
+    assert_eq!(
+        ids(&groups),
+        ["deploy", "primary-controller", "controller", "cinder", "compute", "network"]
+    );
     let all = |groups: &str| [sound(groups), sound(&of_roles)].concat();
     let problems = check(&all(&printed), Some(&nodes));
     let line = printed.lines().position(|line| line.contains("primar-controller")).unwrap() + 1;
     let message = "The role \"primar-controller\" was not found.";
-    assert_eq!(told(&problems), [(u32::try_from(line).unwrap(), message, Some("primary-controller"))]);
+    assert_eq!(
+        told(&problems),
+        [(u32::try_from(line).unwrap(), message, Some("primary-controller"))]
+    );
     assert_eq!(problems[0].stanza, "task primary-controller");
     let corrected = printed.replace("primar-controller", "primary-controller");
     let whole = all(&corrected);
     assert!(check(&whole, Some(&nodes)).is_empty());
     let strategies: Vec<_> = whole[1..6].iter().map(|group| group.strategy.unwrap()).collect();
     let at_once = Strategy::Parallel(None);
-    assert_eq!(strategies, [Strategy::OneByOne, Strategy::Parallel(Some(2)), at_once, at_once, at_once]);
+    assert_eq!(
+        strategies,
+        [Strategy::OneByOne, Strategy::Parallel(Some(2)), at_once, at_once, at_once]
+    );
     // E3: written in the plural.
     let services = &whole[6];
     assert_eq!(services.parameters["puppet_manifest"], "/etc/puppet/manifests/controller.pp");
     assert_eq!(services.requires[0].text, "setup_network");
 }
 
-/// E1, E2, G1.1, G1.2: tasks before and after the deployment; the stray word makes the path none, and a task is shown nowhere.
+/// E1, E2, G1.1, G1.2: tasks before and after the deployment; the stray word makes the path none,
+/// and a task is shown nowhere.
 #[test]
 fn the_examples_of_other_stages_are_read() {
     let Some(document) = document() else { return };
-    let printed = reflow(between(&document, "task examples --------------------------------- ::", "Alternatives"));
+    let printed = reflow(between(
+        &document,
+        "task examples --------------------------------- ::",
+        "Alternatives",
+    ));
     let (tasks, problems) = parse(&printed);
     assert_eq!(ids(&tasks), ["rsync_puppet"]);
     assert_eq!(tasks[0].parameters["src"], "/etc/pupppet/{VERSION}");
@@ -208,39 +251,58 @@ fn the_example_of_tasks_without_groups_is_read() {
     let tasks = sound(&reflow(between(&document, "simple set of tasks: ::", "As you see")));
     let nodes = nodes_of(between(&document, "set of roles to nodes: ::", "Deploy /etc/puppet"));
     assert_eq!(ids(&tasks), ["primary-controller", "controller", "compute", "cinder", "ceph-osd"]);
-    assert_eq!((tasks[0].strategy, tasks[1].strategy), (Some(Strategy::OneByOne), Some(Strategy::Parallel(Some(2)))));
+    assert_eq!(
+        (tasks[0].strategy, tasks[1].strategy),
+        (Some(Strategy::OneByOne), Some(Strategy::Parallel(Some(2))))
+    );
     let problems = check(&tasks, Some(&nodes));
     assert_eq!(problems.len(), 2, "{problems:#?}");
     assert!(problems.iter().all(|told| told.message == "The task \"deploy\" was not found."));
 }
 
-/// E1, E2, G2: the last example's misprints, each at its place with the nearest name; corrected it is a graph.
+/// E1, E2, G2: the last example's misprints, each at its place with the nearest name; corrected it
+/// is a graph.
 #[test]
 fn the_example_with_misprints_tells_each_of_them() {
     let Some(document) = document() else { return };
-    let printed = reflow(between(&document, "multiple cross-reference tasks, like: ::", "It is not full format"));
+    let printed = reflow(between(
+        &document,
+        "multiple cross-reference tasks, like: ::",
+        "It is not full format",
+    ));
     let (tasks, problems) = parse(&printed);
-    let line = |words: &str| u32::try_from(printed.lines().position(|line| line.contains(words)).unwrap() + 1).unwrap();
-    assert_eq!(told(&problems), [(line("make_compute_available"), "required key not provided: \"type\"", None)]);
+    let line = |words: &str| {
+        u32::try_from(printed.lines().position(|line| line.contains(words)).unwrap() + 1).unwrap()
+    };
+    assert_eq!(
+        told(&problems),
+        [(line("make_compute_available"), "required key not provided: \"type\"", None)]
+    );
     let of_vm = "The task \"put_vm_into_maintenance_mode\" was not found.";
     let meant = Some("put_compute_into_maintenance_mode");
     let wrong = check(&tasks, None);
-    let (first, second) = (line("[put_vm_into_maintenance_mode]"), line("[put_vm_into_maintenance_mode,"));
+    let (first, second) =
+        (line("[put_vm_into_maintenance_mode]"), line("[put_vm_into_maintenance_mode,"));
     assert_eq!(told(&wrong), [(first, of_vm, meant), (second, of_vm, meant)]);
-    let typed = printed.replace("make_compute_available\n", "make_compute_available\n  type: shell\n");
+    let typed =
+        printed.replace("make_compute_available\n", "make_compute_available\n  type: shell\n");
     let wrong = check(&sound(&typed), None);
     let of_ovs = "The task \"reinstall_vs\" was not found.";
     assert!(
-        told(&wrong).iter().any(|(_, message, meant)| (*message, *meant) == (of_ovs, Some("reinstall_ovs"))),
+        told(&wrong)
+            .iter()
+            .any(|(_, message, meant)| (*message, *meant) == (of_ovs, Some("reinstall_ovs"))),
         "{wrong:#?}"
     );
-    let corrected = typed.replace("put_vm_into", "put_compute_into").replace("reinstall_vs", "reinstall_ovs");
+    let corrected =
+        typed.replace("put_vm_into", "put_compute_into").replace("reinstall_vs", "reinstall_ovs");
     let corrected = sound(&corrected);
     assert!(check(&corrected, Some(&roles(&["primary-controller", "compute"]))).is_empty());
     assert_eq!(ids(&corrected).len(), 4);
 }
 
-/// E1, G3: the nodes of both worked examples, as they are listed: each role with its own, in that order.
+/// E1, G3: the nodes of both worked examples, as they are listed: each role with its own, in that
+/// order.
 #[test]
 fn the_examples_of_nodes_are_read() {
     let Some(document) = document() else { return };
@@ -259,14 +321,16 @@ fn the_examples_of_nodes_are_read() {
         let expected: BTreeMap<String, Vec<String>> = common
             .into_iter()
             .chain(more)
-            .map(|(role, nodes)| (role.to_owned(), nodes.iter().map(|node| (*node).to_owned()).collect()))
+            .map(|(role, nodes)| {
+                (role.to_owned(), nodes.iter().map(|node| (*node).to_owned()).collect())
+            })
             .collect();
         assert_eq!(found, expected, "{from}");
     }
 }
 
-/// E1, E2, G8: the facts of a node: the remark within them is told where it stands; without it they load, and each one's parameters
-/// are a task's, as they are stored.
+/// E1, E2, G8: the facts of a node: the remark within them is told where it stands; without it they
+/// load, and each one's parameters are a task's, as they are stored.
 #[test]
 fn the_example_of_serialised_tasks_is_read() {
     let Some(document) = document() else { return };
@@ -277,7 +341,9 @@ fn the_example_of_serialised_tasks_is_read() {
         match word {
             "-" if !lines.ends_with(']') => lines.push_str("\n  -"),
             "type:" | "uids:" | "parameters:" => lines.push_str(&format!("\n    {word}")),
-            "puppet_manifest:" | "puppet_modules:" | "timeout:" | "cwd:" => lines.push_str(&format!("\n      {word}")),
+            "puppet_manifest:" | "puppet_modules:" | "timeout:" | "cwd:" => {
+                lines.push_str(&format!("\n      {word}"))
+            }
             _ => lines.push_str(&format!(" {word}")),
         }
     }
@@ -289,8 +355,13 @@ fn the_example_of_serialised_tasks_is_read() {
     let facts = yaml::compose_once(&printed.replace(remark, "")).unwrap().to_json();
     let facts = facts["tasks"].as_array().unwrap();
     assert_eq!(facts.len(), 2, "{facts:#?}");
-    for (number, (fact, manifest)) in facts.iter().zip(["/etc/network.pp", "/etc/controller.pp"]).enumerate() {
-        assert_eq!((fact["priority"].as_u64(), fact["uids"][0].as_u64()), (Some(100), Some(number as u64 + 1)));
+    for (number, (fact, manifest)) in
+        facts.iter().zip(["/etc/network.pp", "/etc/controller.pp"]).enumerate()
+    {
+        assert_eq!(
+            (fact["priority"].as_u64(), fact["uids"][0].as_u64()),
+            (Some(100), Some(number as u64 + 1))
+        );
         let stored = serde_json::json!([{"id": "a", "type": fact["type"], "parameters": fact["parameters"]}]);
         let [task] = &sound(&stored.to_string())[..] else { panic!("{stored}") };
         assert_eq!((task.kind, task.timeout_seconds), (TaskKind::Puppet, Some(360)));
@@ -299,7 +370,8 @@ fn the_example_of_serialised_tasks_is_read() {
     }
 }
 
-/// G2: an id that is there twice, a name that nothing bears, tasks that wait for each other: each is told with its place.
+/// G2: an id that is there twice, a name that nothing bears, tasks that wait for each other: each
+/// is told with its place.
 #[test]
 fn what_is_wrong_with_a_graph_is_told_with_the_tasks() {
     let text = "
@@ -330,10 +402,16 @@ fn a_task_that_is_not_shaped_as_it_must_be_is_told_of() {
         ("{type: shell}", "required key not provided: \"id\""),
         ("{id: a, type: shel}", "\"shel\" is not one of"),
         ("{id: a, type: shell, role: [a], groups: [b]}", "\"groups\" is another word for \"role\""),
-        ("{id: a, type: shell, parameters: {puppet_manifest: /a}}", "extra keys not allowed: \"puppet_manifest\""),
+        (
+            "{id: a, type: shell, parameters: {puppet_manifest: /a}}",
+            "extra keys not allowed: \"puppet_manifest\"",
+        ),
         ("{id: a, type: rsync, parameters: {src: /a b}}", "is no path"),
         ("{id: a, type: group, strategy: {type: parallel, amount: 0}}", "must be at least 1"),
-        ("{id: a, type: group, strategy: {type: one_by_one, amount: 2}}", "one by one is one at a time"),
+        (
+            "{id: a, type: group, strategy: {type: one_by_one, amount: 2}}",
+            "one by one is one at a time",
+        ),
         ("{id: a, type: group, strategy: {amount: 2}}", "required key not provided: \"type\""),
         ("{id: a, type: shell, parameters: {timeout: soon}}", "expected an integer"),
         ("{id: a, type: shell, condition: [x]}", "expected a string"),
@@ -343,7 +421,9 @@ fn a_task_that_is_not_shaped_as_it_must_be_is_told_of() {
         let (tasks, problems) = parse(&format!("- {{id: fine, type: stage}}\n- {task}\n"));
         assert_eq!(ids(&tasks), ["fine"], "{task}");
         assert!(
-            problems.len() == 1 && problems[0].message.contains(message) && problems[0].start.line() == 2,
+            problems.len() == 1
+                && problems[0].message.contains(message)
+                && problems[0].start.line() == 2,
             "{task} {problems:#?}"
         );
     }

@@ -18,7 +18,8 @@ const SECRET: &str = "- secret: {name: key, data: {value: !encrypted/pkcs1-oaep 
 /// X01: a secret reaches the playbooks of the definition that lists it, and no others.
 #[test]
 fn secrets_stay_with_their_definition() {
-    let text = format!("{BASE}{SECRET}- job: {{name: top, secrets: key, run: top, post-run: top-post}}\n");
+    let text =
+        format!("{BASE}{SECRET}- job: {{name: top, secrets: key, run: top, post-run: top-post}}\n");
     let layout = tenant()
         .file("org/config", &text)
         .file(
@@ -30,17 +31,21 @@ fn secrets_stay_with_their_definition() {
     let graph = layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap();
     let child = &graph.jobs[0];
     let all = child.pre_run.iter().chain(&child.run).chain(&child.post_run);
-    let with: Vec<&str> =
-        all.filter(|playbook| !playbook.secrets.is_empty()).map(|playbook| playbook.path.as_str()).collect();
+    let with: Vec<&str> = all
+        .filter(|playbook| !playbook.secrets.is_empty())
+        .map(|playbook| playbook.path.as_str())
+        .collect();
     assert_eq!(with, ["top-post"]);
-    let secret = &child.post_run.iter().find(|playbook| playbook.path == "top-post").unwrap().secrets["key"];
+    let secret =
+        &child.post_run.iter().find(|playbook| playbook.path == "top-post").unwrap().secrets["key"];
     assert_eq!(
         (secret.project.as_str(), secret.data["value"]["!encrypted/pkcs1-oaep"].as_str()),
         ("github.com/org/config", Some("YWJj"))
     );
 }
 
-/// X03: in the gate each of a base job, a parent and a child, every one with a secret of its own, has its playbooks see that one only.
+/// X03: in the gate each of a base job, a parent and a child, every one with a secret of its own,
+/// has its playbooks see that one only.
 #[test]
 fn the_playbooks_of_a_parent_see_the_parents_secret_only() {
     let secret = |name: &str| format!("- secret: {{name: {name}, data: {{of: {name}}}}}\n");
@@ -62,8 +67,10 @@ fn the_playbooks_of_a_parent_see_the_parents_secret_only() {
     let job = &graph.jobs[0];
     let seen: Vec<String> = (job.pre_run.iter().chain(&job.run).chain(&job.post_run))
         .map(|playbook| {
-            let secrets =
-                playbook.secrets.iter().map(|(name, used)| format!("{name}={}", used.data["of"].as_str().unwrap()));
+            let secrets = playbook
+                .secrets
+                .iter()
+                .map(|(name, used)| format!("{name}={}", used.data["of"].as_str().unwrap()));
             format!("{} {}", playbook.path, secrets.collect::<Vec<_>>().join(","))
         })
         .collect();
@@ -92,7 +99,8 @@ fn auth_is_inherited_only_where_it_says_so() {
     };
     assert!(messages(&with(""))[0].contains("can not act as a parent"));
     let name = project("org/project");
-    let graph = with("inherit: true, ").freeze(&FreezeInput::change("check", &name, "master")).unwrap();
+    let graph =
+        with("inherit: true, ").freeze(&FreezeInput::change("check", &name, "master")).unwrap();
     assert!(graph.jobs[0].run[0].secrets.contains_key("key"));
 }
 
@@ -102,40 +110,56 @@ fn jobs_with_secrets_run_only_where_they_may() {
     let own = format!(
         "{SECRET}- job: {{name: publish, run: r, secrets: key}}\n- project: {{check: {{jobs: [publish]}}, gate: {{jobs: [publish]}}, none: {{jobs: [publish]}}}}\n"
     );
-    let config =
-        format!("{BASE}- pipeline: {{name: none, manager: independent, post-review: true, allow-secrets: false}}\n");
+    let config = format!(
+        "{BASE}- pipeline: {{name: none, manager: independent, post-review: true, allow-secrets: false}}\n"
+    );
     let layout = tenant().file("org/config", &config).file("org/project", &own).sound();
     assert!(refusals(&layout, "check", "org/project").contains("does not allow post-review job"));
     assert_eq!(refusals(&layout, "gate", "org/project"), "runs publish");
     assert!(refusals(&layout, "none", "org/project").contains("does not allow jobs with secrets"));
 }
 
-/// Z5.3, X06: a secret that is passed to parents makes the job wait for review where a parent's playbook can be changed by anybody,
-/// in a definition and in a config project's list; among trusted playbooks it runs at once.
+/// Z5.3, X06: a secret that is passed to parents makes the job wait for review where a parent's
+/// playbook can be changed by anybody, in a definition and in a config project's list; among
+/// trusted playbooks it runs at once.
 #[test]
 fn a_secret_that_reaches_an_untrusted_parent_needs_review() {
     let passing = "[{name: key, secret: key, pass-to-parent: true}]";
     let lib = "- job: {name: lib, run: lib.yaml}\n";
     let with = |config: &str, own: &str| {
-        tenant().file("org/config", &format!("{BASE}{SECRET}{config}")).file("org/project", own).sound()
+        tenant()
+            .file("org/config", &format!("{BASE}{SECRET}{config}"))
+            .file("org/project", own)
+            .sound()
     };
     let list = "- project: {check: {jobs: [publish]}, gate: {jobs: [publish]}}\n";
     let publish = format!("- job: {{name: publish, parent: lib, secrets: {passing}}}\n");
     let layout = with(&publish, &format!("{lib}{list}"));
-    assert!(refusals(&layout, "check", "org/project").contains("does not allow post-review job publish"));
+    assert!(
+        refusals(&layout, "check", "org/project")
+            .contains("does not allow post-review job publish")
+    );
     assert_eq!(refusals(&layout, "gate", "org/project"), "runs publish");
     // The playbook of the job's name is one that nobody wrote down.
     let layout = with(&publish, &format!("- job: {{name: lib}}\n{list}"));
-    assert!(refusals(&layout, "check", "org/project").contains("does not allow post-review job publish"));
-    let entry = format!("- project: {{name: org/project, check: {{jobs: [lib: {{secrets: {passing}}}]}}}}\n");
+    assert!(
+        refusals(&layout, "check", "org/project")
+            .contains("does not allow post-review job publish")
+    );
+    let entry = format!(
+        "- project: {{name: org/project, check: {{jobs: [lib: {{secrets: {passing}}}]}}}}\n"
+    );
     let layout = with(&entry, lib);
-    assert!(refusals(&layout, "check", "org/project").contains("does not allow post-review job lib"));
+    assert!(
+        refusals(&layout, "check", "org/project").contains("does not allow post-review job lib")
+    );
     let trusted = with(&format!("{lib}{publish}"), list);
     assert_eq!(refusals(&trusted, "check", "org/project"), "runs publish");
 }
 
-/// Z4.4, Z5.3: a child that inherits credentials and brings a playbook of its own waits for review where anybody can change that
-/// playbook, in a definition, by the job's name and in a list; one that brings none runs at once, for it shows them to nobody.
+/// Z4.4, Z5.3: a child that inherits credentials and brings a playbook of its own waits for review
+/// where anybody can change that playbook, in a definition, by the job's name and in a list; one
+/// that brings none runs at once, for it shows them to nobody.
 #[test]
 fn inherited_credentials_reach_untrusted_playbooks_only_after_review() {
     let config = format!(
@@ -145,8 +169,10 @@ fn inherited_credentials_reach_untrusted_playbooks_only_after_review() {
          - job: {{name: nothing, parent: null}}\n"
     );
     let with = |job: &str, entry: &str| {
-        let lists: Vec<String> =
-            ["check", "gate", "none"].iter().map(|pipeline| format!("{pipeline}: {{jobs: [{entry}]}}")).collect();
+        let lists: Vec<String> = ["check", "gate", "none"]
+            .iter()
+            .map(|pipeline| format!("{pipeline}: {{jobs: [{entry}]}}"))
+            .collect();
         let own = format!("{job}- project: {{{}}}\n", lists.join(", "));
         tenant().file("org/config", &config).file("org/project", &own).sound()
     };
@@ -161,9 +187,19 @@ fn inherited_credentials_reach_untrusted_playbooks_only_after_review() {
         let layout = with(job, entry);
         let name = entry.split(':').next().unwrap();
         let refused = refusals(&layout, "check", "org/project");
-        assert!(refused.contains(&format!("does not allow post-review job {name}")), "{job}{entry}: {refused}");
-        assert_eq!(refusals(&layout, "gate", "org/project"), format!("runs {name}"), "{job}{entry}");
-        assert!(refusals(&layout, "none", "org/project").contains("does not allow jobs with secrets"), "{job}{entry}");
+        assert!(
+            refused.contains(&format!("does not allow post-review job {name}")),
+            "{job}{entry}: {refused}"
+        );
+        assert_eq!(
+            refusals(&layout, "gate", "org/project"),
+            format!("runs {name}"),
+            "{job}{entry}"
+        );
+        assert!(
+            refusals(&layout, "none", "org/project").contains("does not allow jobs with secrets"),
+            "{job}{entry}"
+        );
     }
     let layout = with("- job: {name: child, parent: top, timeout: 10}\n", "child");
     assert_eq!(refusals(&layout, "check", "org/project"), "runs child");
@@ -172,7 +208,8 @@ fn inherited_credentials_reach_untrusted_playbooks_only_after_review() {
 /// X05: a secret of one branch serves a job of another branch of the same project.
 #[test]
 fn a_secret_serves_all_branches_of_its_project() {
-    let stable = "- job: {name: publish, run: r, secrets: key}\n- project: {gate: {jobs: [publish]}}\n";
+    let stable =
+        "- job: {name: publish, run: r, secrets: key}\n- project: {gate: {jobs: [publish]}}\n";
     let layout = tenant()
         .file("org/config", BASE)
         .file("org/project", SECRET)
@@ -183,7 +220,8 @@ fn a_secret_serves_all_branches_of_its_project() {
     assert!(graph.jobs[0].run[0].secrets.contains_key("key"));
 }
 
-/// X06, Z5.3: only the projects that a job allows may list it; a config project may list it for any.
+/// X06, Z5.3: only the projects that a job allows may list it; a config project may list it for
+/// any.
 #[test]
 fn allowed_projects_are_enforced() {
     let job = "- job: {name: own, run: r, allowed-projects: [org/project]}\n";
@@ -194,37 +232,58 @@ fn allowed_projects_are_enforced() {
     };
     let layout = with("");
     assert_eq!(refusals(&layout, "check", "org/project"), "runs own");
-    assert_eq!(refusals(&layout, "check", "org/project1"), "Project org/project1 is not allowed to run job own");
+    assert_eq!(
+        refusals(&layout, "check", "org/project1"),
+        "Project org/project1 is not allowed to run job own"
+    );
     let layout = with("- project: {name: ^org/project.*, check: {jobs: [own]}}\n");
     for name in ["org/project", "org/project1", "org/project2"] {
         assert_eq!(refusals(&layout, "check", name), "runs own", "{name}");
     }
     let canonical = job.replace("[org", "[github.com/org");
-    let layout = tenant().file("org/config", &format!("{BASE}{canonical}")).file("org/project", list).sound();
+    let layout = tenant()
+        .file("org/config", &format!("{BASE}{canonical}"))
+        .file("org/project", list)
+        .sound();
     assert_eq!(refusals(&layout, "check", "org/project"), "runs own");
-    let nobody = tenant().file("org/config", &format!("{BASE}- job: {{name: own, run: r, allowed-projects: []}}\n"));
-    assert_eq!(refusals(&nobody.file("org/project", list).sound(), "check", "org/project"), "runs own");
+    let nobody = tenant()
+        .file("org/config", &format!("{BASE}- job: {{name: own, run: r, allowed-projects: []}}\n"));
+    assert_eq!(
+        refusals(&nobody.file("org/project", list).sound(), "check", "org/project"),
+        "runs own"
+    );
     let narrower = list.replace("own", "own: {allowed-projects: [org/project1]}");
-    let layout = tenant().file("org/config", &format!("{BASE}{job}")).file("org/project", &narrower).sound();
-    assert_eq!(refusals(&layout, "check", "org/project"), "Project org/project is not allowed to run job own");
+    let layout =
+        tenant().file("org/config", &format!("{BASE}{job}")).file("org/project", &narrower).sound();
+    assert_eq!(
+        refusals(&layout, "check", "org/project"),
+        "Project org/project is not allowed to run job own"
+    );
 }
 
-/// Z5.3, X06: a job of an untrusted project that has a secret is its own project's, whatever it says of others; review comes first
-/// also where a config project lists it elsewhere.
+/// Z5.3, X06: a job of an untrusted project that has a secret is its own project's, whatever it
+/// says of others; review comes first also where a config project lists it elsewhere.
 #[test]
 fn a_secret_binds_its_job_to_its_own_project() {
     let lists = "check: {jobs: [publish]}, gate: {jobs: [publish]}";
-    for allowed in
-        ["", ", allowed-projects: [org/project1]", ", allowed-projects: [org/project, org/project1], post-review: true"]
-    {
-        let own = format!("{SECRET}- job: {{name: publish, run: r, secrets: key{allowed}}}\n- project: {{{lists}}}\n");
+    for allowed in [
+        "",
+        ", allowed-projects: [org/project1]",
+        ", allowed-projects: [org/project, org/project1], post-review: true",
+    ] {
+        let own = format!(
+            "{SECRET}- job: {{name: publish, run: r, secrets: key{allowed}}}\n- project: {{{lists}}}\n"
+        );
         let config = format!("{BASE}- project: {{name: org/project2, {lists}}}\n");
         let tenant = tenant().file("org/config", &config).file("org/project", &own);
         let layout = tenant.file("org/project1", &format!("- project: {{{lists}}}\n")).sound();
         for name in ["org/project", "org/project2"] {
             assert_eq!(refusals(&layout, "gate", name), "runs publish", "{name}{allowed}");
             let refused = refusals(&layout, "check", name);
-            assert_eq!(refused, "Pre-review pipeline check does not allow post-review job publish", "{name}{allowed}");
+            assert_eq!(
+                refused, "Pre-review pipeline check does not allow post-review job publish",
+                "{name}{allowed}"
+            );
         }
         let refused = refusals(&layout, "gate", "org/project1");
         assert_eq!(refused, "Project org/project1 is not allowed to run job publish", "{allowed}");
@@ -235,11 +294,14 @@ fn a_secret_binds_its_job_to_its_own_project() {
 #[test]
 fn review_can_not_be_taken_back() {
     let config = format!("{BASE}- job: {{name: lib, run: r, post-review: true}}\n");
-    let own = "- job: {name: own, parent: lib, post-review: false}\n- project: {check: {jobs: [own]}}\n";
+    let own =
+        "- job: {name: own, parent: lib, post-review: false}\n- project: {check: {jobs: [own]}}\n";
     let layout = tenant().file("org/config", &config).file("org/project", own).build();
     one_mistake(&layout, "the post-review attribute may not be unset");
     assert_eq!(layout.errors()[0].problem.severity, sluice_config::Severity::Warning);
-    assert!(refusals(&layout, "check", "org/project").contains("does not allow post-review job own"));
+    assert!(
+        refusals(&layout, "check", "org/project").contains("does not allow post-review job own")
+    );
 }
 
 /// X08, X09
@@ -248,7 +310,10 @@ fn another_projects_job_is_not_shadowed_unless_the_tenant_says_so() {
     let files = |tenant: Tenant| {
         tenant
             .file("org/config", BASE)
-            .file("org/project", "- job: {name: test, run: first}\n- project: {check: {jobs: [test]}}")
+            .file(
+                "org/project",
+                "- job: {name: test, run: first}\n- project: {check: {jobs: [test]}}",
+            )
             .file("org/project1", "- job: {name: test, run: second}")
     };
     let layout = files(tenant()).build();
@@ -258,24 +323,40 @@ fn another_projects_job_is_not_shadowed_unless_the_tenant_says_so() {
     );
     let layout = files(shadowing).sound();
     let name = project("org/project");
-    assert_eq!(layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap().jobs[0].run[0].path, "first");
+    assert_eq!(
+        layout.freeze(&FreezeInput::change("check", &name, "master")).unwrap().jobs[0].run[0].path,
+        "first"
+    );
 }
 
 /// X10, X11, X12
 #[test]
 fn untrusted_projects_lack_the_privileged_features() {
     let with = |text: &str| tenant().file("org/config", BASE).file("org/project", text).build();
-    one_mistake(&with("- job: {name: mine, parent: null, run: r}"), "Base jobs may only be defined");
-    one_mistake(&with("- pipeline: {name: mine, manager: independent}"), "Pipelines may not be defined");
+    one_mistake(
+        &with("- job: {name: mine, parent: null, run: r}"),
+        "Base jobs may only be defined",
+    );
+    one_mistake(
+        &with("- pipeline: {name: mine, manager: independent}"),
+        "Pipelines may not be defined",
+    );
     one_mistake(
         &with("- project: {name: org/project1, check: {jobs: [noop]}}"),
         "the only project definition permitted",
     );
-    one_mistake(&with("- project: {name: ^.*, check: {jobs: [noop]}}"), "the only project definition permitted");
-    assert!(messages(&with("- project: {name: github.com/org/project, check: {jobs: [noop]}}")).is_empty());
+    one_mistake(
+        &with("- project: {name: ^.*, check: {jobs: [noop]}}"),
+        "the only project definition permitted",
+    );
+    assert!(
+        messages(&with("- project: {name: github.com/org/project, check: {jobs: [noop]}}"))
+            .is_empty()
+    );
 }
 
-/// Z4.8: only config projects hand out credentials for storage, in whatever form something is said of a job.
+/// Z4.8: only config projects hand out credentials for storage, in whatever form something is said
+/// of a job.
 #[test]
 fn untrusted_projects_ask_for_no_storage_credentials() {
     let asking = "auth: {swift: [{container: logs}]}";
@@ -287,7 +368,11 @@ fn untrusted_projects_ask_for_no_storage_credentials() {
     for text in forms {
         let config = format!("{BASE}- job: {{name: lib, run: r}}\n");
         let layout = tenant().file("org/config", &config).file("org/project", &text).build();
-        assert_eq!(messages(&layout), ["Swift credentials may only be asked for in config repositories"], "{text}");
+        assert_eq!(
+            messages(&layout),
+            ["Swift credentials may only be asked for in config repositories"],
+            "{text}"
+        );
         // What a config project says may have them.
         let text = text.replace("- project: {", "- project: {name: org/project, ");
         tenant().file("org/config", &format!("{config}{text}\n")).sound();
@@ -306,17 +391,24 @@ fn missing_names_are_told_with_their_line() {
     let layout = with("- project:\n    check:\n      jobs:\n        - bese\n");
     one_mistake(&layout, "Job bese not defined");
     let error = &layout.errors()[0];
-    assert_eq!((error.problem.start.line(), error.problem.suggestion.as_deref()), (4, Some("base")));
+    assert_eq!(
+        (error.problem.start.line(), error.problem.suggestion.as_deref()),
+        (4, Some("base"))
+    );
     one_mistake(&with("- job: {name: a, secrets: nope}"), "secret \"nope\" was not found");
     one_mistake(&with("- job: {name: a, nodeset: nope}"), "nodeset \"nope\" was not found");
-    one_mistake(&with("- job: {name: a, required-projects: org/nope}"), "The project \"org/nope\" was not found");
+    one_mistake(
+        &with("- job: {name: a, required-projects: org/nope}"),
+        "The project \"org/nope\" was not found",
+    );
     one_mistake(&with("- job: {name: a, parent: last}"), "is final and can not act as a parent");
     one_mistake(&with("- job: {name: a, parent: nope}"), "Job nope not defined");
     one_mistake(&with("- project: {templates: [nope]}"), "template \"nope\" was not found");
     one_mistake(&with("- project: {chekc: {jobs: []}}"), "pipeline \"chekc\" was not found");
 }
 
-/// C02, N16: jobs that a job waits for must be there, also softly and in a list, and a semaphore is the job's or its playbook's.
+/// C02, N16: jobs that a job waits for must be there, also softly and in a list, and a semaphore is
+/// the job's or its playbook's.
 #[test]
 fn what_a_job_waits_for_is_looked_up_when_it_is_read() {
     let with = |text: &str| {
@@ -337,7 +429,10 @@ fn what_a_job_waits_for_is_looked_up_when_it_is_read() {
     one_mistake(&layout, "Job nosuch not defined");
     assert_eq!(layout.errors()[0].problem.start.line(), 6);
     // What is listed and unknown is told once, not again by what hangs from it.
-    one_mistake(&with("- project: {check: {jobs: [nosuch: {jobs: [unit]}]}}"), "Job nosuch not defined");
+    one_mistake(
+        &with("- project: {check: {jobs: [nosuch: {jobs: [unit]}]}}"),
+        "Job nosuch not defined",
+    );
     for fine in [
         "- job: {name: a, run: r, dependencies: [noop, b]}\n- job: {name: b, run: r}",
         "- job: {name: a, run: [{name: r, semaphores: [two]}], semaphores: [one]}",
@@ -345,12 +440,16 @@ fn what_a_job_waits_for_is_looked_up_when_it_is_read() {
         assert_eq!(messages(&with(fine)), Vec::<String>::new(), "{fine}");
     }
     let twice = "The semaphore one is asked for by job a and by a playbook of it";
-    one_mistake(&with("- job: {name: a, run: [{name: r, semaphores: [one, two]}], semaphores: [one]}"), twice);
+    one_mistake(
+        &with("- job: {name: a, run: [{name: r, semaphores: [one, two]}], semaphores: [one]}"),
+        twice,
+    );
     let inherited = "- job: {name: top, run: [{name: r, semaphores: [one]}]}\n- job: {name: a, parent: top, semaphores: [one]}\n- project: {check: {jobs: [a]}}\n";
     assert!(refusals(&with(inherited), "check", "org/project").contains(twice));
 }
 
-/// L1.1, L3.3: a job that builds an image nobody defines is told and not run; one that comes with its image is no mistake.
+/// L1.1, L3.3: a job that builds an image nobody defines is told and not run; one that comes with
+/// its image is no mistake.
 #[test]
 fn a_job_builds_images_that_there_are() {
     let image = "- image: {name: debian, type: zuul}\n";
@@ -367,11 +466,15 @@ fn a_job_builds_images_that_there_are() {
         (messages(&with_image).len(), refusals(&with_image, "check", "org/project")),
         (0, "runs build".to_owned())
     );
-    let merged = tenant_of(main).file("org/config", BASE).file("org/project", &format!("{image}{list}")).sound();
+    let merged = tenant_of(main)
+        .file("org/config", BASE)
+        .file("org/project", &format!("{image}{list}"))
+        .sound();
     assert_eq!(refusals(&merged, "check", "org/project"), "runs build");
 }
 
-/// C05, C07: shape and YAML are "syntax error"; all mistakes are told at once, and the rest of the file still loads.
+/// C05, C07: shape and YAML are "syntax error"; all mistakes are told at once, and the rest of the
+/// file still loads.
 #[test]
 fn mistakes_of_shape_are_syntax_errors_all_at_once() {
     let with = |text: &str| tenant().file("org/config", BASE).file("org/project", text).build();
@@ -382,7 +485,10 @@ fn mistakes_of_shape_are_syntax_errors_all_at_once() {
     assert_eq!(found.len(), 4, "{found:#?}");
     assert!(found.iter().all(|text| text.starts_with("syntax error")));
     assert!(found.iter().any(|text| text.contains("did you mean \"voting\"?")), "{found:#?}");
-    assert!(layout.job_names().any(|name| name == "fine") && !layout.job_names().any(|name| name == "a"));
+    assert!(
+        layout.job_names().any(|name| name == "fine")
+            && !layout.job_names().any(|name| name == "a")
+    );
     one_mistake(&with("- job: [\n"), "syntax error");
     one_mistake(&with("- job: {name: a, branches: ^(?!stable)}"), "look-around");
 }
@@ -408,7 +514,8 @@ fn a_broken_repository_can_be_repaired() {
 /// Z6.6: a mistake that was there before is not the change's.
 #[test]
 fn only_new_mistakes_are_held_against_a_change() {
-    let tenant = tenant().file("org/config", BASE).file("org/project", "- job: {name: a, nodeset: nope}\n");
+    let tenant =
+        tenant().file("org/config", BASE).file("org/project", "- job: {name: a, nodeset: nope}\n");
     let layout = tenant.build();
     let moved = tenant.proposal(
         "org/project",
@@ -420,7 +527,8 @@ fn only_new_mistakes_are_held_against_a_change() {
     assert!(fresh[0].problem.message.contains("secret") && fresh[0].problem.start.line() == 3);
 }
 
-/// L3.3: nodesets and provider objects are there once; the same again in another branch is no mistake.
+/// L3.3: nodesets and provider objects are there once; the same again in another branch is no
+/// mistake.
 #[test]
 fn singletons_are_defined_once() {
     let one = "- nodeset: {name: n, nodes: [{name: a, label: x}]}\n";
@@ -445,7 +553,10 @@ fn an_incomplete_label_is_a_warning() {
         "{BASE}- image: {{name: i, type: zuul}}\n- label: {{name: i}}\n- section: {{name: s, connection: ec2}}\n- provider: {{name: p, section: s, labels: [i]}}\n"
     );
     let layout = tenant().file("org/config", &text).build();
-    assert_eq!(layout.errors().iter().map(|error| error.problem.severity).collect::<Vec<_>>(), [Severity::Warning]);
+    assert_eq!(
+        layout.errors().iter().map(|error| error.problem.severity).collect::<Vec<_>>(),
+        [Severity::Warning]
+    );
     assert!(layout.providers()[0].labels[0].image_is_built);
 }
 
@@ -458,20 +569,30 @@ fn static_nodes_bring_their_labels() {
     let layout = tenant().file("org/config", &text).sound();
     let provider = &layout.providers()[0];
     assert_eq!(
-        (provider.connection.clone(), provider.nodes[0].username.as_str(), provider.labels[0].name.as_str()),
+        (
+            provider.connection.clone(),
+            provider.nodes[0].username.as_str(),
+            provider.labels[0].name.as_str()
+        ),
         (None, "me", "big")
     );
 }
 
-/// Z5.1: what no key can open is a mistake when it is written, not when the job fails; it is told where it stands.
+/// Z5.1: what no key can open is a mistake when it is written, not when the job fails; it is told
+/// where it stands.
 #[test]
 fn an_encrypted_value_is_base64() {
     let with = |value: &str| {
-        let text =
-            format!("- secret:\n    name: key\n    data:\n      plain: as it is\n      deep: {{a: [{value}]}}\n");
+        let text = format!(
+            "- secret:\n    name: key\n    data:\n      plain: as it is\n      deep: {{a: [{value}]}}\n"
+        );
         tenant().file("org/config", &text).build()
     };
-    for sound in ["!encrypted/pkcs1-oaep YWJj", "!encrypted/pkcs1-oaep [YWI=, 'YW Jj']", "!encrypted/pkcs1 YQ=="] {
+    for sound in [
+        "!encrypted/pkcs1-oaep YWJj",
+        "!encrypted/pkcs1-oaep [YWI=, 'YW Jj']",
+        "!encrypted/pkcs1 YQ==",
+    ] {
         assert_eq!(with(sound).errors(), [], "{sound}");
     }
     for wrong in ["hunter2", "YWJ", "YW=j", "'===='", "[]", "[YWJj, 7]", "{a: YWJj}"] {
@@ -481,7 +602,8 @@ fn an_encrypted_value_is_base64() {
     }
 }
 
-/// Z6.1: a pipeline whose reporter's connection is not there goes on with its others; the mistake is told at its place.
+/// Z6.1: a pipeline whose reporter's connection is not there goes on with its others; the mistake
+/// is told at its place.
 #[test]
 fn an_unknown_connection_of_a_reporter_leaves_the_pipeline() {
     let text = "- pipeline:
@@ -497,12 +619,19 @@ fn an_unknown_connection_of_a_reporter_leaves_the_pipeline() {
     let told: Vec<(&str, u32, Option<&str>)> = layout
         .errors()
         .iter()
-        .map(|error| (error.problem.message.as_str(), error.problem.start.line(), error.problem.attribute.as_deref()))
+        .map(|error| {
+            (
+                error.problem.message.as_str(),
+                error.problem.start.line(),
+                error.problem.attribute.as_deref(),
+            )
+        })
         .collect();
     let message = "Unknown connection named \"smpt\"";
     assert_eq!(told, [(message, 6, Some("success")), (message, 8, Some("failure"))]);
     let pipeline = layout.pipeline("p").unwrap();
-    let connections: Vec<&str> = pipeline.reporters.all().map(|reporter| reporter.connection.as_str()).collect();
+    let connections: Vec<&str> =
+        pipeline.reporters.all().map(|reporter| reporter.connection.as_str()).collect();
     assert_eq!(connections, ["github"]);
     // What decides whether a change may enter is another matter.
     let required = text.replace("success:", "require:").replace("{comment: true}", "{open: true}");
@@ -513,12 +642,16 @@ fn an_unknown_connection_of_a_reporter_leaves_the_pipeline() {
 #[test]
 fn an_unknown_connection_is_named() {
     let layout = tenant()
-        .file("org/config", "- pipeline: {name: p, manager: independent, trigger: {githbu: [{event: push}]}}")
+        .file(
+            "org/config",
+            "- pipeline: {name: p, manager: independent, trigger: {githbu: [{event: push}]}}",
+        )
         .build();
     one_mistake(&layout, "Unknown connection named \"githbu\" (did you mean \"github\"?)");
 }
 
-/// R01: a definition that only moved within its file freezes to the same job, so its builds live on.
+/// R01: a definition that only moved within its file freezes to the same job, so its builds live
+/// on.
 #[test]
 fn a_moved_definition_is_the_same_job() {
     let text = "- job: {name: test, run: r}\n- project: {check: {jobs: [test]}}\n";
@@ -530,12 +663,18 @@ fn a_moved_definition_is_the_same_job() {
     assert_eq!(hash(text), hash(&format!("# a comment\n\n{text}")));
 }
 
-/// Z7.1, Z7.5: with one of these a change could have the executor run its own file with the rights of a trusted playbook.
+/// Z7.1, Z7.5: with one of these a change could have the executor run its own file with the rights
+/// of a trusted playbook.
 #[test]
 fn no_job_says_where_or_through_what_a_playbook_runs() {
-    for name in
-        ["zuul", "nodepool", "zuul_user_dir", "ansible_connection", "ansible_host", "ansible_python_interpreter"]
-    {
+    for name in [
+        "zuul",
+        "nodepool",
+        "zuul_user_dir",
+        "ansible_connection",
+        "ansible_host",
+        "ansible_python_interpreter",
+    ] {
         for attribute in ["vars", "extra-vars", "host-vars", "group-vars"] {
             let values = match attribute {
                 "vars" | "extra-vars" => format!("{{{name}: x}}"),
@@ -565,24 +704,43 @@ fn a_nodes_or_groups_name_is_no_template() {
     }
 }
 
-/// Z3.1, Z7.5: what config projects do on the executor, with their secrets, is done on no node that a change brings.
+/// Z3.1, Z7.5: what config projects do on the executor, with their secrets, is done on no node that
+/// a change brings.
 #[test]
 fn no_node_and_no_group_is_called_as_the_executor() {
-    let (nodes, groups) = ("Nodes named 'localhost' are not allowed.", "Groups named 'localhost' are not allowed.");
+    let (nodes, groups) =
+        ("Nodes named 'localhost' are not allowed.", "Groups named 'localhost' are not allowed.");
     for (stanza, told) in [
         ("nodeset: {name: own, nodes: [{name: localhost, label: small}]}", nodes),
         ("nodeset: {name: own, nodes: [{name: [one, localhost], label: small}]}", nodes),
-        ("nodeset: {name: own, nodes: [{name: one, label: small}], groups: [{name: localhost, nodes: one}]}", groups),
+        (
+            "nodeset: {name: own, nodes: [{name: one, label: small}], groups: [{name: localhost, nodes: one}]}",
+            groups,
+        ),
         ("nodeset: {name: own, alternatives: [{nodes: [{name: localhost, label: small}]}]}", nodes),
-        ("job: {name: own, parent: base, nodeset: {nodes: [{name: localhost, label: small}]}}", nodes),
+        (
+            "job: {name: own, parent: base, nodeset: {nodes: [{name: localhost, label: small}]}}",
+            nodes,
+        ),
         // Ansible takes the one for the other, and a port for no part of a name.
-        ("nodeset: {name: own, nodes: [{name: '127.0.0.1', label: small}]}", "Nodes named '127.0.0.1' are"),
+        (
+            "nodeset: {name: own, nodes: [{name: '127.0.0.1', label: small}]}",
+            "Nodes named '127.0.0.1' are",
+        ),
         ("nodeset: {name: own, nodes: [{name: '::1', label: small}]}", "Nodes named '::1' are"),
-        ("nodeset: {name: own, nodes: [{name: 'localhost:22', label: small}]}", "Nodes named 'localhost:22' are"),
+        (
+            "nodeset: {name: own, nodes: [{name: 'localhost:22', label: small}]}",
+            "Nodes named 'localhost:22' are",
+        ),
     ] {
-        one_mistake(&tenant().file("org/config", BASE).file("org/project", &format!("- {stanza}\n")).build(), told);
+        one_mistake(
+            &tenant()
+                .file("org/config", BASE)
+                .file("org/project", &format!("- {stanza}\n"))
+                .build(),
+            told,
+        );
     }
-    let text =
-        "- nodeset: {name: own, nodes: [{name: one, label: small}], groups: [{name: g, nodes: [one, localhost]}]}\n";
+    let text = "- nodeset: {name: own, nodes: [{name: one, label: small}], groups: [{name: g, nodes: [one, localhost]}]}\n";
     tenant().file("org/config", BASE).file("org/project", text).sound();
 }

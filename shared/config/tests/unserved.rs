@@ -12,7 +12,10 @@ fn warnings(text: &str) -> Vec<String> {
     let unserved = layout.unserved();
     assert!(unserved.iter().all(|warning| warning.problem.severity == Severity::Warning));
     assert!(unserved.iter().all(|warning| warning.problem.start.line() > 0), "each has its place");
-    unserved.iter().map(|warning| format!("{}: {}", warning.problem.stanza, warning.problem.message)).collect()
+    unserved
+        .iter()
+        .map(|warning| format!("{}: {}", warning.problem.stanza, warning.problem.message))
+        .collect()
 }
 
 /// Z6.6: what is carried out is not warned of.
@@ -56,7 +59,8 @@ fn debug_of_a_trigger_is_no_warning() {
         "github: [{event: push, debug: true}, {event: pull_request, debug: true}]",
         "timer: [{time: '0 0 * * *', debug: true}]",
     ] {
-        let pipeline = format!("- pipeline: {{name: asked, manager: independent, trigger: {{{trigger}}}}}\n");
+        let pipeline =
+            format!("- pipeline: {{name: asked, manager: independent, trigger: {{{trigger}}}}}\n");
         assert_eq!(warnings(&pipeline), Vec::<String>::new(), "{trigger}");
     }
 }
@@ -91,8 +95,9 @@ fn alternatives_are_told_only_where_none_of_them_can_be_had() {
 - nodeset: {name: any, alternatives: [old, {nodes: [{name: n, label: noble}]}]}
 - job: {name: unit, run: r, nodeset: any}
 ";
-    let of_any =
-        |text: &str| warnings(text).into_iter().filter(|told| told.contains("nodeset any")).collect::<Vec<_>>();
+    let of_any = |text: &str| {
+        warnings(text).into_iter().filter(|told| told.contains("nodeset any")).collect::<Vec<_>>()
+    };
     assert_eq!(of_any(&format!("{provider}{sets}")), Vec::<String>::new());
     assert_eq!(
         of_any(sets),
@@ -103,7 +108,8 @@ fn alternatives_are_told_only_where_none_of_them_can_be_had() {
     );
 }
 
-/// Z4.3, Z4.6, Z4.8, Z8.1, L1.1: what of a job is typed and acted on by nobody is told at its definition and at an entry.
+/// Z4.3, Z4.6, Z4.8, Z8.1, L1.1: what of a job is typed and acted on by nobody is told at its
+/// definition and at an entry.
 #[test]
 fn attributes_that_nobody_acts_on_are_told() {
     let text = "
@@ -126,7 +132,12 @@ fn attributes_that_nobody_acts_on_are_told() {
     let told = warnings(text);
     let of = |words: &str| told.iter().filter(|line| line.contains(words)).count();
     assert_eq!(
-        (of("job odd: "), of("job plain"), of("pipeline asked: "), of("image disk: images are not built yet")),
+        (
+            of("job odd: "),
+            of("job plain"),
+            of("pipeline asked: "),
+            of("image disk: images are not built yet")
+        ),
         (9, 0, 1, 1),
         "{told:#?}"
     );
@@ -143,15 +154,15 @@ fn attributes_that_nobody_acts_on_are_told() {
     ] {
         assert_eq!(of(&format!("job odd: \"{attribute}\": ")), 1, "{attribute}: {told:#?}");
     }
-    let entry =
-        "- job: {name: unit, run: r}\n- project: {name: org/project, check: {jobs: [unit: {workspace: /opt}]}}\n";
+    let entry = "- job: {name: unit, run: r}\n- project: {name: org/project, check: {jobs: [unit: {workspace: /opt}]}}\n";
     assert_eq!(
         warnings(entry),
         ["job unit: \"workspace\": not carried out yet: the job runs as if this were not there"]
     );
 }
 
-/// L3.8, L3.9, L3.11: what of nodes no machine is launched by is told, wherever it may be said; and limits that are to be shared.
+/// L3.8, L3.9, L3.11: what of nodes no machine is launched by is told, wherever it may be said; and
+/// limits that are to be shared.
 #[test]
 fn what_nodes_are_not_made_by_is_told() {
     let text = "
@@ -178,8 +189,9 @@ fn what_nodes_are_not_made_by_is_told() {
     assert_eq!(told, expected);
 }
 
-/// L3.8: a label with several zones of its own, and nodes whose host keys are not to be checked, are told of; one zone is what a label
-/// is bound to, and those of a section and of a provider are the ones that nodes are launched in.
+/// L3.8: a label with several zones of its own, and nodes whose host keys are not to be checked,
+/// are told of; one zone is what a label is bound to, and those of a section and of a provider are
+/// the ones that nodes are launched in.
 #[test]
 fn several_zones_of_one_label_and_unchecked_host_keys_are_told() {
     let with = |label: &str, section: &str, provider: &str| {
@@ -194,9 +206,14 @@ fn several_zones_of_one_label_and_unchecked_host_keys_are_told() {
         ))
     };
     let told = |stanza: &str, attribute: &str| {
-        vec![format!("{stanza}: \"{attribute}\" is not carried out yet: nodes are made as if it were not there")]
+        vec![format!(
+            "{stanza}: \"{attribute}\" is not carried out yet: nodes are made as if it were not there"
+        )]
     };
-    assert_eq!(with(", host-key-checking: true", ", host-key-checking: true", ""), Vec::<String>::new());
+    assert_eq!(
+        with(", host-key-checking: true", ", host-key-checking: true", ""),
+        Vec::<String>::new()
+    );
     assert_eq!(with(", az: a", ", label-defaults: {az: b}", ", az: [b]"), Vec::<String>::new());
     assert_eq!(with(", az: [a, b]", "", ""), told("label l", "az"));
     assert_eq!(with("", ", label-defaults: {az: [a, b]}", ""), told("section s", "az"));
@@ -206,7 +223,8 @@ fn several_zones_of_one_label_and_unchecked_host_keys_are_told() {
     assert_eq!(with("", "", ", host-key-checking: false"), told("provider p", "host-key-checking"));
 }
 
-/// L3.1, L3.7, L3.8: limits of what nobody counts, and what of labels, images and hosts nobody asks for, are told.
+/// L3.1, L3.7, L3.8: limits of what nobody counts, and what of labels, images and hosts nobody asks
+/// for, are told.
 #[test]
 fn limits_that_nothing_is_counted_against_are_told() {
     let with = |section: &str| {
@@ -222,12 +240,12 @@ fn limits_that_nothing_is_counted_against_are_told() {
     let told = "section s: limits of cores, ram are not counted yet: only those of instances are";
     assert_eq!(with(", quota: {instances: 3, ram: 4096, cores: 8}"), [told]);
     assert_eq!(with(", resource-limits: {cores: 8, ram: 4096}"), [told]);
-    let text =
-        "- image: {name: i, type: cloud, config-drive: true}\n- label: {name: l, aliases: [m], snapshot-timeout: 60}\n";
+    let text = "- image: {name: i, type: cloud, config-drive: true}\n- label: {name: l, aliases: [m], snapshot-timeout: 60}\n";
     assert_eq!(
         warnings(text),
-        ["image i: \"config-drive\"", "label l: \"aliases\"", "label l: \"snapshot-timeout\""]
-            .map(|what| format!("{what} is not carried out yet: nodes are made as if it were not there"))
+        ["image i: \"config-drive\"", "label l: \"aliases\"", "label l: \"snapshot-timeout\""].map(
+            |what| format!("{what} is not carried out yet: nodes are made as if it were not there")
+        )
     );
 }
 
@@ -245,9 +263,14 @@ fn rules_of_access_that_nobody_enforces_are_told() {
 - authorization-rule: {name: ours, conditions: [{groups: ours}]}
 ";
     let told = common::tenant_of(main).build().unserved();
-    let attributes: BTreeSet<&str> = told.iter().filter_map(|warning| warning.problem.attribute.as_deref()).collect();
+    let attributes: BTreeSet<&str> =
+        told.iter().filter_map(|warning| warning.problem.attribute.as_deref()).collect();
     let attributes: Vec<&str> = attributes.into_iter().collect();
-    assert_eq!(attributes, ["access-rules", "admin-rules", "anonymous-read-access", "report-build-page"], "{told:#?}");
+    assert_eq!(
+        attributes,
+        ["access-rules", "admin-rules", "anonymous-read-access", "report-build-page"],
+        "{told:#?}"
+    );
     let open = common::tenant_of(&main.replace(
         "access-rules: [ours]\n    admin-rules: [ours]\n    anonymous-read-access: false\n    report-build-page: true",
         "anonymous-read-access: true",
@@ -255,7 +278,8 @@ fn rules_of_access_that_nobody_enforces_are_told() {
     assert!(open.build().unserved().is_empty());
 }
 
-/// Z2.3, Z9.1: rules of what belongs to no tenant are told of the file, and no tenant is configured anew for them.
+/// Z2.3, Z9.1: rules of what belongs to no tenant are told of the file, and no tenant is configured
+/// anew for them.
 #[test]
 fn rules_of_the_api_that_nobody_enforces_are_told() {
     let with = |root: &str| {
@@ -264,17 +288,27 @@ fn rules_of_the_api_that_nobody_enforces_are_told() {
         );
         let (main, errors) = parse_main("main.yaml", &main, &common::connections());
         assert!(errors.is_empty(), "{errors:#?}");
-        let plain = common::tenant_of("- tenant: {name: one, source: {github: {config-projects: [org/config]}}}");
+        let plain = common::tenant_of(
+            "- tenant: {name: one, source: {github: {config-projects: [org/config]}}}",
+        );
         assert_eq!(main.tenants, [plain.config]);
         let told = main.unserved("main.yaml");
         let told = told.iter().map(|warning| {
-            assert!(warning.problem.message.contains("not carried out yet: the API shows the list of tenants"));
-            format!("{} {}", warning.problem.stanza, warning.problem.attribute.as_deref().unwrap_or_default())
+            assert!(
+                warning
+                    .problem
+                    .message
+                    .contains("not carried out yet: the API shows the list of tenants")
+            );
+            format!(
+                "{} {}",
+                warning.problem.stanza,
+                warning.problem.attribute.as_deref().unwrap_or_default()
+            )
         });
         told.collect::<BTreeSet<String>>().into_iter().collect::<Vec<String>>()
     };
-    let all =
-        "{access-rules: [ours], anonymous-read-access: false, role-mappings: {ours: [read]}, authentication-realm: r}";
+    let all = "{access-rules: [ours], anonymous-read-access: false, role-mappings: {ours: [read]}, authentication-realm: r}";
     assert_eq!(
         with(all),
         [
@@ -287,7 +321,8 @@ fn rules_of_the_api_that_nobody_enforces_are_told() {
     assert_eq!(with("{anonymous-read-access: true}"), [""; 0]);
 }
 
-/// Z2.5: playbooks and roles beside the main configuration are carried out, so nothing is told of files that a tenant includes.
+/// Z2.5: playbooks and roles beside the main configuration are carried out, so nothing is told of
+/// files that a tenant includes.
 #[test]
 fn nothing_is_told_of_files_that_a_tenant_includes() {
     let main = "- tenant: {name: one, include: [more.yaml], source: {github: {config-projects: [org/config]}}}";
@@ -305,7 +340,9 @@ fn what_a_tenant_leaves_out_is_not_told() {
         let tenant = tenant_of(&main).file("org/config", BASE);
         let layout = tenant.file("org/project", "- secret: {name: s, oidc: {ttl: 5}}\n").sound();
         let found = layout.unserved();
-        let told = found.iter().filter(|warning| warning.problem.message.contains("tokens are not issued yet"));
+        let told = found
+            .iter()
+            .filter(|warning| warning.problem.message.contains("tokens are not issued yet"));
         assert_eq!(told.count(), expected, "{said}: {found:#?}");
     }
 }

@@ -14,19 +14,26 @@ fn frozen_in(layout: &Layout, pipeline: &str, project_name: &str, branch: &str) 
 }
 
 fn names_on(layout: &Layout, branch: &str) -> Vec<String> {
-    frozen_in(layout, "check", "org/project", branch).iter().map(|job| job.name.to_string()).collect()
+    frozen_in(layout, "check", "org/project", branch)
+        .iter()
+        .map(|job| job.name.to_string())
+        .collect()
 }
 
 fn one(layout: &Layout, name: &str) -> FrozenJob {
-    frozen_in(layout, "check", "org/project", "master").into_iter().find(|job| job.name.as_str() == name).unwrap()
+    frozen_in(layout, "check", "org/project", "master")
+        .into_iter()
+        .find(|job| job.name.as_str() == name)
+        .unwrap()
 }
 
 fn sound(text: &str) -> Layout {
     tenant().file("org/config", &format!("{BASE}{text}")).sound()
 }
 
-/// Z4.1, Z4.3: anchors of one stanza serve others of the file: whole mappings, some of a list, names, and what a control tag stands
-/// before; of several the first counts, and what is said beside them counts most.
+/// Z4.1, Z4.3: anchors of one stanza serve others of the file: whole mappings, some of a list,
+/// names, and what a control tag stands before; of several the first counts, and what is said
+/// beside them counts most.
 #[test]
 fn anchors_and_merge_keys_reach_across_stanzas() {
     let layout = sound(
@@ -65,7 +72,11 @@ fn anchors_and_merge_keys_reach_across_stanzas() {
     assert_eq!((second.voting, second.timeout_seconds, second.attempts), (false, Some(20), 4));
     assert_eq!(json!(second.vars), json!({"a": 3, "deep": {"b": 2}}));
     let third = one(&layout, "third");
-    assert_eq!((third.attempts, third.run[0].path.as_str()), (7, "second"), "the first of a list counts");
+    assert_eq!(
+        (third.attempts, third.run[0].path.as_str()),
+        (7, "second"),
+        "the first of a list counts"
+    );
     assert_eq!(json!(third.vars), json!({"a": 4, "deep": {"b": 2}, "c": 5}));
     assert_eq!(frozen_in(&layout, "gate", "org/project", "master").len(), 3);
 }
@@ -101,13 +112,18 @@ fn control_tags_work_in_entries_of_projects_and_templates() {
 ",
     );
     let test = one(&layout, "test");
-    assert_eq!((test.tags.as_slice(), json!(test.vars)), (["c".to_owned()].as_slice(), json!({"v": 4})));
-    let waits: Vec<(&str, bool)> = test.dependencies.iter().map(|one| (one.name.as_str(), one.soft)).collect();
+    assert_eq!(
+        (test.tags.as_slice(), json!(test.vars)),
+        (["c".to_owned()].as_slice(), json!({"v": 4}))
+    );
+    let waits: Vec<(&str, bool)> =
+        test.dependencies.iter().map(|one| (one.name.as_str(), one.soft)).collect();
     assert_eq!(waits, [("setup", false), ("other", true)]);
     assert!(test.required_projects.is_empty());
     let touching = |file: &str| {
         let (name, files) = (project("org/project"), [file.to_owned()]);
-        let graph = layout.freeze(&FreezeInput::change("check", &name, "master").touching(&files)).unwrap();
+        let graph =
+            layout.freeze(&FreezeInput::change("check", &name, "master").touching(&files)).unwrap();
         graph.jobs.iter().any(|job| job.name.as_str() == "test")
     };
     assert_eq!([touching("a/1"), touching("b/1"), touching("c/1")], [true, true, false]);
@@ -117,9 +133,15 @@ fn control_tags_work_in_entries_of_projects_and_templates() {
 #[test]
 fn a_control_tag_within_variables_is_refused() {
     for vars in ["{a: !override [1]}", "{a: {b: [{c: !inherit {d: 1}}]}}"] {
-        let layout = tenant().file("org/config", &format!("{BASE}- job: {{name: test, vars: {vars}}}\n")).build();
+        let layout = tenant()
+            .file("org/config", &format!("{BASE}- job: {{name: test, vars: {vars}}}\n"))
+            .build();
         let told = messages(&layout);
-        assert!(told.len() == 1 && told[0].contains("a control tag can only stand before all of \"vars\""), "{told:?}");
+        assert!(
+            told.len() == 1
+                && told[0].contains("a control tag can only stand before all of \"vars\""),
+            "{told:?}"
+        );
     }
     sound("- job: {name: test, vars: !override {a: !unsafe '{{ b }}'}}\n");
 }
@@ -132,14 +154,19 @@ fn a_tree_of_jobs_adds_to_what_a_definition_waits_for() {
             "- job: {{name: setup, run: r}}\n- job: {{name: top, run: r}}\n- job: {{name: below, run: r, dependencies: [setup]}}\n\
              - project: {{name: org/project, check: {{jobs: [setup, {{top: {{jobs: [{entry}]}}}}]}}}}\n"
         ));
-        one(&layout, "below").dependencies.iter().map(|one| one.name.to_string()).collect::<Vec<_>>()
+        one(&layout, "below")
+            .dependencies
+            .iter()
+            .map(|one| one.name.to_string())
+            .collect::<Vec<_>>()
     };
     assert_eq!(list("below"), ["setup", "top"]);
     assert_eq!(list("below: {dependencies: []}"), ["top"]);
     assert_eq!(list("below: {dependencies: !inherit []}"), ["setup", "top"]);
 }
 
-/// Z4.1: what is final by `attribute-control` is so for children, variants and entries, with and without a tag, and for nothing else.
+/// Z4.1: what is final by `attribute-control` is so for children, variants and entries, with and
+/// without a tag, and for nothing else.
 #[test]
 fn attribute_control_binds_whoever_comes_after() {
     let after = |more: &str| {
@@ -153,7 +180,8 @@ fn attribute_control_binds_whoever_comes_after() {
             Err(errors) => errors[0].short_text(),
         }
     };
-    let listed = |entry: &str| format!("- project: {{name: org/project, check: {{jobs: [{entry}]}}}}\n");
+    let listed =
+        |entry: &str| format!("- project: {{name: org/project, check: {{jobs: [{entry}]}}}}\n");
     assert_eq!(after(&listed("test: {run: s, post-run: t, extra-vars: {a: 2}}")), "1");
     assert!(
         after(&listed("test: {vars: {b: 2}}")).contains("attribute vars"),
@@ -162,13 +190,15 @@ fn attribute_control_binds_whoever_comes_after() {
     );
     assert!(after(&listed("test: {vars: !override {}}")).contains("attribute vars"));
     assert!(after(&listed("test: {pre-run: p}")).contains("attribute pre-run"));
-    let variant =
-        |branches: &str| format!("- job: {{name: test, branches: {branches}, vars: {{b: 1}}}}\n{}", listed("test"));
+    let variant = |branches: &str| {
+        format!("- job: {{name: test, branches: {branches}, vars: {{b: 1}}}}\n{}", listed("test"))
+    };
     assert!(after(&variant("master")).contains("attribute vars"));
     assert_eq!(after(&variant("stable")), "1", "a variant that does not apply says nothing");
 }
 
-/// Z4.2: negated expressions, alone and in lists, of variants, of entries and of whole stanzas of projects.
+/// Z4.2: negated expressions, alone and in lists, of variants, of entries and of whole stanzas of
+/// projects.
 #[test]
 fn negated_branches_choose_variants_entries_and_stanzas() {
     let layout = sound(
@@ -197,15 +227,21 @@ fn negated_branches_choose_variants_entries_and_stanzas() {
     assert_eq!(names_on(&layout, "feature/y"), ["test", "only-old", "noop"]);
 }
 
-/// Z6.2: an expression in the place of a project's name is for those whose whole name it covers, the short or the canonical one.
+/// Z6.2: an expression in the place of a project's name is for those whose whole name it covers,
+/// the short or the canonical one.
 #[test]
 fn a_pattern_of_projects_covers_their_whole_names() {
     let running = |pattern: &str| {
         let layout = tenant()
-            .file("org/config", &format!("{BASE}- project: {{name: '{pattern}', check: {{jobs: [noop]}}}}\n"))
+            .file(
+                "org/config",
+                &format!("{BASE}- project: {{name: '{pattern}', check: {{jobs: [noop]}}}}\n"),
+            )
             .sound();
         let all = ["org/config", "org/project", "org/project1", "org/project2"];
-        all.into_iter().filter(|name| refusals(&layout, "check", name) == "runs noop").collect::<Vec<_>>()
+        all.into_iter()
+            .filter(|name| refusals(&layout, "check", name) == "runs noop")
+            .collect::<Vec<_>>()
     };
     assert_eq!(running("^org/project"), ["org/project"]);
     assert_eq!(running("^org/project."), ["org/project1", "org/project2"]);
@@ -214,7 +250,8 @@ fn a_pattern_of_projects_covers_their_whole_names() {
     assert!(running("^org").is_empty());
 }
 
-/// Z4.2, J18: a pragma's expressions may be negated, and stand for templates of the file as for jobs.
+/// Z4.2, J18: a pragma's expressions may be negated, and stand for templates of the file as for
+/// jobs.
 #[test]
 fn a_pragma_may_imply_every_branch_but_some() {
     let file = "
@@ -223,21 +260,24 @@ fn a_pragma_may_imply_every_branch_but_some() {
 - project-template: {name: t, check: {jobs: [new, noop]}}
 ";
     let config = format!("{BASE}- project: {{name: org/project, templates: [t]}}\n");
-    let tenant = tenant().file("org/config", &config).branches("org/project", &["master", "stable/1"]);
+    let tenant =
+        tenant().file("org/config", &config).branches("org/project", &["master", "stable/1"]);
     let layout = tenant.file("org/project", file).sound();
     assert_eq!(names_on(&layout, "master"), ["new", "noop"]);
     assert_eq!(names_on(&layout, "feature"), ["new", "noop"]);
     assert_eq!(names_on(&layout, "stable/1"), Vec::<String>::new());
 }
 
-/// Z4.2: an empty list of branches binds to none of them: neither a definition, nor an entry, nor a stanza, nor a file.
+/// Z4.2: an empty list of branches binds to none of them: neither a definition, nor an entry, nor a
+/// stanza, nor a file.
 #[test]
 fn an_empty_list_of_branches_binds_nothing() {
     let of_file = |pragma: &str, of_job: &str, of_entry: &str, of_project: &str| {
         let file = format!(
             "{pragma}- job: {{name: test, run: r{of_job}}}\n- project: {{{of_project}check: {{jobs: [{{test: {{{of_entry}}}}}]}}}}\n"
         );
-        let tenant = tenant().file("org/config", BASE).branches("org/project", &["master", "stable"]);
+        let tenant =
+            tenant().file("org/config", BASE).branches("org/project", &["master", "stable"]);
         let layout = tenant.at("org/project", "stable", ".zuul.yaml", &file).sound();
         [names_on(&layout, "master").len(), names_on(&layout, "stable").len()]
     };
@@ -249,21 +289,42 @@ fn an_empty_list_of_branches_binds_nothing() {
     assert_eq!(of_file(pragma, "", "", "branches: [], "), [1, 1]);
 }
 
-/// Z6.1, Z6.3: what a queue or a pipeline says to no effect is told and changes nothing; what cannot be is refused at its place.
+/// Z6.1, Z6.3: what a queue or a pipeline says to no effect is told and changes nothing; what
+/// cannot be is refused at its place.
 #[test]
 fn words_that_do_not_go_together_are_told() {
     // A stanza; whether it is there all the same; the attribute that is told of, and what.
     let rows = [
-        ("- queue: {name: q, dependencies-by-topic: true}", false, "dependencies-by-topic", "circular-dependencies"),
-        ("- queue: {name: q, type: all-branches, per-branch: true}", true, "per-branch", "beside \"type\""),
-        ("- queue: {name: q, type: per-branch, per-branch: false}", true, "per-branch", "beside \"type\""),
+        (
+            "- queue: {name: q, dependencies-by-topic: true}",
+            false,
+            "dependencies-by-topic",
+            "circular-dependencies",
+        ),
+        (
+            "- queue: {name: q, type: all-branches, per-branch: true}",
+            true,
+            "per-branch",
+            "beside \"type\"",
+        ),
+        (
+            "- queue: {name: q, type: per-branch, per-branch: false}",
+            true,
+            "per-branch",
+            "beside \"type\"",
+        ),
         (
             "- pipeline: {name: q, manager: dependent, window-floor: 4, window-ceiling: 3}",
             false,
             "window-ceiling",
             "is 3, and must be at least \"window-floor\", which is 4",
         ),
-        ("- pipeline: {name: q, manager: dependent, window-ceiling: 2}", false, "window-ceiling", "which is 3"),
+        (
+            "- pipeline: {name: q, manager: dependent, window-ceiling: 2}",
+            false,
+            "window-ceiling",
+            "which is 3",
+        ),
         (
             "- pipeline: {name: q, manager: dependent, supersedes: [], supercedes: [check]}",
             false,
@@ -277,21 +338,37 @@ fn words_that_do_not_go_together_are_told() {
             "another word for \"merge-conflict-message\"",
         ),
         ("- pipeline: {name: q, manager: serial, window: 4}", true, "window", "has no effect"),
-        ("- pipeline: {name: q, manager: supercedent, window-ceiling: 9}", true, "window-ceiling", "has no effect"),
+        (
+            "- pipeline: {name: q, manager: supercedent, window-ceiling: 9}",
+            true,
+            "window-ceiling",
+            "has no effect",
+        ),
     ];
     for (stanza, stands, attribute, words) in rows {
         let users = "- project: {name: org/project, queue: q, q: {jobs: [noop]}}\n";
         let layout = tenant().file("org/config", &format!("{BASE}{stanza}\n{users}")).build();
-        let is_told = |error: &&sluice_config::ConfigError| error.problem.attribute.as_deref() == Some(attribute);
+        let is_told = |error: &&sluice_config::ConfigError| {
+            error.problem.attribute.as_deref() == Some(attribute)
+        };
         let told: Vec<_> = layout.errors().iter().filter(is_told).collect();
-        assert!(told.len() == 1 && told[0].short_text().contains(words), "{stanza}: {:#?}", layout.errors());
-        let severity = if stands { sluice_config::Severity::Warning } else { sluice_config::Severity::Error };
+        assert!(
+            told.len() == 1 && told[0].short_text().contains(words),
+            "{stanza}: {:#?}",
+            layout.errors()
+        );
+        let severity =
+            if stands { sluice_config::Severity::Warning } else { sluice_config::Severity::Error };
         assert_eq!(told[0].problem.severity, severity, "{stanza}");
         let is_queue = stanza.starts_with("- queue");
         let found = if is_queue { queue_is_there(&layout) } else { layout.pipeline("q").is_some() };
         assert_eq!(found, stands, "{stanza}");
         if let Some(pipeline) = layout.pipeline("q") {
-            assert_eq!((pipeline.window.initial, pipeline.window.ceiling), (1, Some(1)), "{stanza}");
+            assert_eq!(
+                (pipeline.window.initial, pipeline.window.ceiling),
+                (1, Some(1)),
+                "{stanza}"
+            );
         }
     }
     for fine in [
@@ -300,11 +377,16 @@ fn words_that_do_not_go_together_are_told() {
         "- pipeline: {name: q, manager: dependent, window-floor: 3, window-ceiling: 3}\n",
         "- pipeline: {name: q, manager: dependent, window-ceiling: null}\n",
     ] {
-        assert_eq!(messages(&tenant().file("org/config", &format!("{BASE}{fine}")).build()), [""; 0], "{fine}");
+        assert_eq!(
+            messages(&tenant().file("org/config", &format!("{BASE}{fine}")).build()),
+            [""; 0],
+            "{fine}"
+        );
     }
 }
 
-/// Z6.1: as in Zuul windows are for dependent pipelines alone; what an independent one says of its own is told and limits nothing.
+/// Z6.1: as in Zuul windows are for dependent pipelines alone; what an independent one says of its
+/// own is told and limits nothing.
 #[test]
 fn an_independent_pipeline_has_no_window_whatever_it_says() {
     let text = "
@@ -317,15 +399,27 @@ fn an_independent_pipeline_has_no_window_whatever_it_says() {
     assert!(!of("q").is_limited());
     let told = messages(&layout);
     assert_eq!(told.len(), 4, "{told:?}");
-    assert!(told.iter().all(|told| told.contains("has no effect: in an independent pipeline")), "{told:?}");
-    assert!(layout.errors().iter().all(|error| error.problem.severity == sluice_config::Severity::Warning));
+    assert!(
+        told.iter().all(|told| told.contains("has no effect: in an independent pipeline")),
+        "{told:?}"
+    );
+    assert!(
+        layout
+            .errors()
+            .iter()
+            .all(|error| error.problem.severity == sluice_config::Severity::Warning)
+    );
 }
 
 /// Z5.1, Z5.5: a secret holds values, or is a token.
 #[test]
 fn a_secret_of_nothing_is_told() {
-    let found = messages(&tenant().file("org/config", &format!("{BASE}- secret: {{name: s}}\n")).build());
-    assert_eq!(found, ["syntax error: required key not provided: \"data\" (or \"oidc\" for a token)"]);
+    let found =
+        messages(&tenant().file("org/config", &format!("{BASE}- secret: {{name: s}}\n")).build());
+    assert_eq!(
+        found,
+        ["syntax error: required key not provided: \"data\" (or \"oidc\" for a token)"]
+    );
     for fine in ["data: {}", "data: {a: b}", "oidc: null", "oidc: {ttl: 5}"] {
         tenant().file("org/config", &format!("{BASE}- secret: {{name: s, {fine}}}\n")).sound();
     }
@@ -341,7 +435,8 @@ fn a_template_is_told_where_to_say_what_projects_alone_say() {
         ("merge-mode", "rebase"),
         ("default-branch", "trunk"),
     ] {
-        let text = format!("- project-template: {{name: t, {word}: {value}, check: {{jobs: []}}}}\n");
+        let text =
+            format!("- project-template: {{name: t, {word}: {value}, check: {{jobs: []}}}}\n");
         let found = messages(&tenant().file("org/config", &format!("{BASE}{text}")).build());
         let told = format!(
             "syntax error: a template cannot have \"{word}\": say it in the \"project\" that takes the template"
@@ -349,8 +444,7 @@ fn a_template_is_told_where_to_say_what_projects_alone_say() {
         assert_eq!(found, [told]);
     }
     // A pipeline may have such a name like any other.
-    let text =
-        "- pipeline: {name: branches, manager: independent}\n- project-template: {name: t, branches: {jobs: []}}\n";
+    let text = "- pipeline: {name: branches, manager: independent}\n- project-template: {name: t, branches: {jobs: []}}\n";
     tenant().file("org/config", &format!("{BASE}{text}")).sound();
 }
 
@@ -385,9 +479,9 @@ fn two_words_that_exclude_each_other_are_told() {
     }
 }
 
-/// Z6.2, Z6.3: of what a project has one of (queue, merge mode, default branch) its first word counts, an expression's stanza
-/// included, and before that of any template; jobs and variables of all of them add up, the later ones with more weight and those of
-/// expressions last.
+/// Z6.2, Z6.3: of what a project has one of (queue, merge mode, default branch) its first word
+/// counts, an expression's stanza included, and before that of any template; jobs and variables of
+/// all of them add up, the later ones with more weight and those of expressions last.
 #[test]
 fn the_first_word_of_a_project_counts_and_jobs_add_up() {
     let layout = sound(
@@ -424,10 +518,16 @@ fn groups_may_share_nodes_and_have_a_name_each() {
     let set = one(&layout, "test").nodesets.remove(0);
     assert_eq!(set.nodes[0].names, ["db", "cache"]);
     assert_eq!(set.groups.iter().map(|group| group.nodes.len()).collect::<Vec<_>>(), [3, 2]);
-    let twice = format!("- nodeset: {{name: n, {nodes}, groups: [{{name: g, nodes: db}}, {{name: g, nodes: web}}]}}\n");
+    let twice = format!(
+        "- nodeset: {{name: n, {nodes}, groups: [{{name: g, nodes: db}}, {{name: g, nodes: web}}]}}\n"
+    );
     let told = messages(&tenant().file("org/config", &twice).build());
-    assert!(told.len() == 1 && told[0].contains("Group named \"g\" appears multiple times in nodeset"), "{told:?}");
-    // Of Ansible's own groups one holds what is in no other, and may be listed; the one of all hosts may not.
+    assert!(
+        told.len() == 1 && told[0].contains("Group named \"g\" appears multiple times in nodeset"),
+        "{told:?}"
+    );
+    // Of Ansible's own groups one holds what is in no other, and may be listed; the one of all
+    // hosts may not.
     let own = format!(
         "- nodeset: {{name: n, {nodes}, groups: [{{name: all, nodes: db}}, {{name: ungrouped, nodes: web}}]}}\n"
     );
@@ -435,7 +535,8 @@ fn groups_may_share_nodes_and_have_a_name_each() {
     assert!(told.len() == 1 && told[0].contains("Groups named 'all' are not allowed"), "{told:?}");
 }
 
-/// Z2.2, X08: a shadowing project's own variants go with the definition that is shadowed; what else it defines may use the other's.
+/// Z2.2, X08: a shadowing project's own variants go with the definition that is shadowed; what else
+/// it defines may use the other's.
 #[test]
 fn a_shadowed_jobs_variants_are_left_out_and_its_children_stay() {
     let layout = tenant_of(
@@ -450,11 +551,16 @@ fn a_shadowed_jobs_variants_are_left_out_and_its_children_stay() {
     .sound();
     for name in ["lint", "mine"] {
         let job = one(&layout, name);
-        assert_eq!((job.timeout_seconds, job.run[0].project.name()), (Some(5), "org/project1"), "{name}");
+        assert_eq!(
+            (job.timeout_seconds, job.run[0].project.name()),
+            (Some(5), "org/project1"),
+            "{name}"
+        );
     }
 }
 
-/// Z2.2: of a group and its members each may let in and leave out, as words for one or several kinds.
+/// Z2.2: of a group and its members each may let in and leave out, as words for one or several
+/// kinds.
 #[test]
 fn include_lists_of_groups_and_members_come_together() {
     let layout = tenant_of(
@@ -493,7 +599,8 @@ fn told(bytes: &[u8]) -> Vec<String> {
     layout.errors().iter().map(line).collect()
 }
 
-/// Z6.6, C07: bytes that are no UTF-8, and characters that YAML does not allow, are mistakes at their place.
+/// Z6.6, C07: bytes that are no UTF-8, and characters that YAML does not allow, are mistakes at
+/// their place.
 #[test]
 fn what_is_no_text_is_a_mistake_at_its_place() {
     let latin = told(b"- job:\n    name: caf\xe9\n    run: r\n");
@@ -501,13 +608,19 @@ fn what_is_no_text_is_a_mistake_at_its_place() {
     let escape = told(b"- job: {name: a, run: r}\n# \x1b[2J\n");
     assert_eq!(
         escape,
-        ["2:3 the character U+001B is not allowed here: write it as \"\\u001b\" in double quotes, if it is meant"]
+        [
+            "2:3 the character U+001B is not allowed here: write it as \"\\u001b\" in double quotes, if it is meant"
+        ]
     );
     // What stands for unreadable bytes elsewhere is a character as any.
-    assert_eq!(told("- job: {name: a\u{fffd}\u{a0}ä\u{1f600}, run: r}\n".as_bytes()), Vec::<String>::new());
+    assert_eq!(
+        told("- job: {name: a\u{fffd}\u{a0}ä\u{1f600}, run: r}\n".as_bytes()),
+        Vec::<String>::new()
+    );
 }
 
-/// Z6.6: who writes a plain word that YAML reads as something else is told to quote it; an empty name is none.
+/// Z6.6: who writes a plain word that YAML reads as something else is told to quote it; an empty
+/// name is none.
 #[test]
 fn a_name_is_a_text_with_something_in_it() {
     let quote = "that is how YAML reads this word, so put it in quotes";
@@ -529,11 +642,17 @@ fn a_name_is_a_text_with_something_in_it() {
         }
     }
     let key = told(b"- project: {check: {jobs: [noop]}, on: {jobs: [noop]}}\n");
-    assert!(key[0].ends_with(&format!("expected a string as a key, but found a boolean: {quote}")), "{key:?}");
+    assert!(
+        key[0].ends_with(&format!("expected a string as a key, but found a boolean: {quote}")),
+        "{key:?}"
+    );
     let parent = told(b"- job: {name: a, parent: 2024-01-31, run: r}\n");
     assert!(parent[0].ends_with(&format!("but found a date: {quote}")), "{parent:?}");
     // What stands among variables is no name, and what was written is what a playbook gets.
-    assert_eq!(told(b"- job: {name: '2024-01-31', run: r, vars: {since: 2024-01-31}}\n"), Vec::<String>::new());
+    assert_eq!(
+        told(b"- job: {name: '2024-01-31', run: r, vars: {since: 2024-01-31}}\n"),
+        Vec::<String>::new()
+    );
     assert_eq!(
         told(b"- job: {name: 2024-01, run: r}\n- job: {name: 2024-01-31-nightly, run: r}\n"),
         Vec::<String>::new()
@@ -541,26 +660,37 @@ fn a_name_is_a_text_with_something_in_it() {
     for stanza in ["job", "nodeset", "secret", "semaphore", "queue", "project-template"] {
         for name in ["''", "' '"] {
             let found = told(format!("- {stanza}: {{name: {name}}}\n").as_bytes());
-            assert!(found.iter().any(|one| one.contains("\"name\" is empty")), "{stanza}: {found:?}");
+            assert!(
+                found.iter().any(|one| one.contains("\"name\" is empty")),
+                "{stanza}: {found:?}"
+            );
         }
     }
 }
 
-/// Z6.6: what a name holds is shown as what it is, in texts, in comments and in traces: it steers no terminal.
+/// Z6.6: what a name holds is shown as what it is, in texts, in comments and in traces: it steers
+/// no terminal.
 #[test]
 fn names_steer_no_terminal() {
     let own = "- job: {name: \"a\\e[31m\\u202e\", run: r}\n- project: {check: {jobs: [\"a\\e[31m\\u202e\", \"b\\e]0;\\a\"]}}\n";
     let layout = tenant().file("org/config", BASE).file("org/project", own).build();
     let error = &layout.errors()[0];
     let source = "- x \u{1b}[2J\r\n- y\u{9b}\u{1b}\n";
-    let (_, trace) = layout.freeze_with_trace(&FreezeInput::change("check", &project("org/project"), "master"));
-    let shown = [error.render(Some(source)), error.to_string(), error.review_comment().message, trace[0].to_string()];
+    let (_, trace) =
+        layout.freeze_with_trace(&FreezeInput::change("check", &project("org/project"), "master"));
+    let shown = [
+        error.render(Some(source)),
+        error.to_string(),
+        error.review_comment().message,
+        trace[0].to_string(),
+    ];
     for text in &shown {
         let hidden = |c: char| (c.is_control() && !"\n\t".contains(c)) || c == '\u{202e}';
         assert!(!text.contains(hidden), "{text:?}");
     }
     assert!(
-        shown[0].contains("Job b\\u{1b}]0;\\u{7} not defined") && shown[3].contains("a\\u{1b}[31m\\u{202e}"),
+        shown[0].contains("Job b\\u{1b}]0;\\u{7} not defined")
+            && shown[3].contains("a\\u{1b}[31m\\u{202e}"),
         "{shown:#?}"
     );
 }

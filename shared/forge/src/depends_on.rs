@@ -1,4 +1,5 @@
-//! Finds the `Depends-On:` lines of a change's text, and which of their addresses are no change of a forge.
+//! Finds the `Depends-On:` lines of a change's text, and which of their addresses are no change of
+//! a forge.
 
 use crate::forge::Forge;
 use sluice_model::ConnectionName;
@@ -9,11 +10,13 @@ use url::Url;
 /// How many addresses one change may name.
 pub const DEPENDENCIES_MAX: usize = 100;
 
-/// Returns the addresses that `text` names in lines `Depends-On: <url>`, in order, each once, at most one more than
+/// Returns the addresses that `text` names in lines `Depends-On: <url>`, in order, each once, at
+/// most one more than
 /// [`DEPENDENCIES_MAX`]: of what has that many it is not known what it depends on ([`names_too_many`]).
 ///
-/// The word may have any case; the line may end with white space or a carriage return. An address must be http or
-/// https with a host. Which change an address means is for the connection that owns the host to say. (Z6.5, D01)
+/// The word may have any case; the line may end with white space or a carriage return. An address
+/// must be http or https with a host. Which change an address means is for the connection that owns
+/// the host to say. (Z6.5, D01)
 pub fn depends_on(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for address in text.lines().filter_map(address_of) {
@@ -27,14 +30,22 @@ pub fn depends_on(text: &str) -> Vec<String> {
     found
 }
 
-/// Returns whether there are more addresses than are read: what is behind them may be any change, and must not be passed over.
+/// Returns whether there are more addresses than are read: what is behind them may be any change,
+/// and must not be passed over.
 pub fn names_too_many(addresses: &[String]) -> bool {
     addresses.len() > DEPENDENCIES_MAX
 }
 
-/// Returns those of some addresses that are the page of a change of none of these forges. Asks nobody.
-pub fn no_changes<'a>(forges: &BTreeMap<ConnectionName, Arc<dyn Forge>>, addresses: &'a [String]) -> Vec<&'a String> {
-    addresses.iter().filter(|url| !forges.values().any(|forge| forge.change_at(url).is_some())).collect()
+/// Returns those of some addresses that are the page of a change of none of these forges. Asks
+/// nobody.
+pub fn no_changes<'a>(
+    forges: &BTreeMap<ConnectionName, Arc<dyn Forge>>,
+    addresses: &'a [String],
+) -> Vec<&'a String> {
+    addresses
+        .iter()
+        .filter(|url| !forges.values().any(|forge| forge.change_at(url).is_some()))
+        .collect()
 }
 
 fn address_of(line: &str) -> Option<String> {
@@ -44,7 +55,8 @@ fn address_of(line: &str) -> Option<String> {
     }
     let address = rest.trim();
     let url = Url::parse(address).ok()?;
-    let usable = matches!(url.scheme(), "http" | "https") && url.host_str().is_some_and(|host| !host.is_empty());
+    let usable = matches!(url.scheme(), "http" | "https")
+        && url.host_str().is_some_and(|host| !host.is_empty());
     (usable && !address.contains(char::is_whitespace)).then(|| address.to_owned())
 }
 
@@ -57,12 +69,18 @@ mod tests {
     #[test]
     fn the_addresses_of_depends_on_lines_are_read_in_order() {
         let rows: &[(&str, &[&str])] = &[
-            ("Depends-On: https://github.com/org/one/pull/4", &["https://github.com/org/one/pull/4"]),
+            (
+                "Depends-On: https://github.com/org/one/pull/4",
+                &["https://github.com/org/one/pull/4"],
+            ),
             (
                 "fix it\r\n\r\ndepends-on:https://h/a/b/pull/1\r\nDEPENDS-ON: http://h/a/c/pull/2  \r\n",
                 &["https://h/a/b/pull/1", "http://h/a/c/pull/2"],
             ),
-            ("Depends-On: https://h/a/b/pull/1\nDepends-On: https://h/a/b/pull/1", &["https://h/a/b/pull/1"]),
+            (
+                "Depends-On: https://h/a/b/pull/1\nDepends-On: https://h/a/b/pull/1",
+                &["https://h/a/b/pull/1"],
+            ),
             ("This Depends-On: https://h/a/b/pull/1", &[]),
             ("Depends-On: I0123456789", &[]),
             ("Depends-On: ftp://h/a/b/pull/1", &[]),
@@ -79,12 +97,17 @@ mod tests {
     #[test]
     fn the_list_of_dependencies_is_bounded() {
         let named = |most: usize| -> Vec<String> {
-            let text: String = (0..most).map(|n| format!("Depends-On: https://h/a/b/pull/{n}\n")).collect();
+            let text: String =
+                (0..most).map(|n| format!("Depends-On: https://h/a/b/pull/{n}\n")).collect();
             // What is named twice is one.
             depends_on(&format!("{text}{text}"))
         };
         for (most, read, is_too_many) in [(100, 100, false), (101, 101, true), (300, 101, true)] {
-            assert_eq!((named(most).len(), names_too_many(&named(most))), (read, is_too_many), "{most}");
+            assert_eq!(
+                (named(most).len(), names_too_many(&named(most))),
+                (read, is_too_many),
+                "{most}"
+            );
         }
     }
 
@@ -112,6 +135,10 @@ mod tests {
         ]
         .map(str::to_owned);
         assert_eq!(no_changes(&forges, &addresses), [&addresses[1], &addresses[3]]);
-        assert_eq!(no_changes(&BTreeMap::new(), &addresses).len(), 4, "where there is no forge there is no change");
+        assert_eq!(
+            no_changes(&BTreeMap::new(), &addresses).len(),
+            4,
+            "where there is no forge there is no change"
+        );
     }
 }

@@ -1,15 +1,19 @@
-//! What can go wrong when a forge is asked: a closed list, because only a closed list may stop a retry.
+//! What can go wrong when a forge is asked: a closed list, because only a closed list may stop a
+//! retry.
 
 use sluice_model::ConnectionName;
 use std::error::Error;
 
 /// Why a forge did not do what it was asked. `attempted` reads like `merge example/one#3`.
 ///
-/// [`ForgeError::verdict`] says what a caller may conclude; whatever is not understood is [`ForgeError::Unknown`].
+/// [`ForgeError::verdict`] says what a caller may conclude; whatever is not understood is
+/// [`ForgeError::Unknown`].
 #[derive(Debug, thiserror::Error)]
 pub enum ForgeError {
     /// The project, change, branch or commit does not exist, or the token may not see it.
-    #[error("could not {attempted}: the forge does not know it; check its name and that the token may read it")]
+    #[error(
+        "could not {attempted}: the forge does not know it; check its name and that the token may read it"
+    )]
     NotFound {
         /// What was asked, on what.
         attempted: String,
@@ -36,7 +40,8 @@ pub enum ForgeError {
         /// What was asked, on what.
         attempted: String,
     },
-    /// There is more of it than is ever read, and a part would be wrong. It would be as much the next time.
+    /// There is more of it than is ever read, and a part would be wrong. It would be as much the
+    /// next time.
     #[error("could not {attempted}: there are over {most} of them, and no more are read")]
     TooMany {
         /// What was asked, on what.
@@ -45,14 +50,17 @@ pub enum ForgeError {
         most: usize,
     },
     /// Too many requests; the forge names the wait.
-    #[error("could not {attempted}: the forge limits our requests; ask again in {retry_after_seconds} s")]
+    #[error(
+        "could not {attempted}: the forge limits our requests; ask again in {retry_after_seconds} s"
+    )]
     RateLimited {
         /// What was asked, on what.
         attempted: String,
         /// How long to wait, 1 to 3600 seconds.
         retry_after_seconds: u64,
     },
-    /// The token is missing, wrong or expired. It says nothing about the change, so it never ends its work.
+    /// The token is missing, wrong or expired. It says nothing about the change, so it never ends
+    /// its work.
     #[error(
         "could not {attempted}: the forge does not accept the token of the connection {connection}; store another one with `sluice connection rotate {connection} --token-file FILE`"
     )]
@@ -62,7 +70,8 @@ pub enum ForgeError {
         /// The connection whose token it is.
         connection: ConnectionName,
     },
-    /// Anything else: no answer, half an answer, a server error, an answer that cannot be read. It may have happened.
+    /// Anything else: no answer, half an answer, a server error, an answer that cannot be read. It
+    /// may have happened.
     #[error("could not {attempted}: the outcome is unknown; it will be asked again")]
     Unknown {
         /// What was asked, on what.
@@ -96,13 +105,18 @@ impl ForgeError {
             | Self::HeadMoved { .. }
             | Self::Conflict { .. }
             | Self::TooMany { .. } => Verdict::Final,
-            Self::RateLimited { retry_after_seconds, .. } => Verdict::After { seconds: *retry_after_seconds },
+            Self::RateLimited { retry_after_seconds, .. } => {
+                Verdict::After { seconds: *retry_after_seconds }
+            }
             Self::Unauthorised { .. } | Self::Unknown { .. } => Verdict::Retry,
         }
     }
 
     /// Makes an [`ForgeError::Unknown`] of what was attempted and seen.
-    pub fn unknown(attempted: impl Into<String>, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub fn unknown(
+        attempted: impl Into<String>,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
         Self::Unknown { attempted: attempted.into(), source: source.into() }
     }
 }
@@ -116,12 +130,21 @@ mod tests {
         let attempted = || "merge example/one#3".to_owned();
         let rows = [
             (ForgeError::NotFound { attempted: attempted() }, Verdict::Final),
-            (ForgeError::Refused { attempted: attempted(), status: 405, message: "no".into() }, Verdict::Final),
+            (
+                ForgeError::Refused { attempted: attempted(), status: 405, message: "no".into() },
+                Verdict::Final,
+            ),
             (ForgeError::HeadMoved { attempted: attempted() }, Verdict::Final),
             (ForgeError::Conflict { attempted: attempted() }, Verdict::Final),
             (ForgeError::TooMany { attempted: attempted(), most: 9 }, Verdict::Final),
-            (ForgeError::RateLimited { attempted: attempted(), retry_after_seconds: 7 }, Verdict::After { seconds: 7 }),
-            (ForgeError::Unauthorised { attempted: attempted(), connection: "hub".into() }, Verdict::Retry),
+            (
+                ForgeError::RateLimited { attempted: attempted(), retry_after_seconds: 7 },
+                Verdict::After { seconds: 7 },
+            ),
+            (
+                ForgeError::Unauthorised { attempted: attempted(), connection: "hub".into() },
+                Verdict::Retry,
+            ),
             (ForgeError::unknown(attempted(), "connection reset"), Verdict::Retry),
         ];
         for (error, verdict) in rows {

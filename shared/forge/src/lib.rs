@@ -1,6 +1,8 @@
-//! Forges: what Sluice asks of them ([`Forge`]), the GitHub driver ([`GitHub`]), and webhooks ([`webhook`], pure).
+//! Forges: what Sluice asks of them ([`Forge`]), the GitHub driver ([`GitHub`]), and webhooks
+//! ([`webhook`], pure).
 //!
-//! Facts about changes are `sluice_model::change`'s; a webhook is only a hint that something may have changed.
+//! Facts about changes are `sluice_model::change`'s; a webhook is only a hint that something may
+//! have changed.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod depends_on;
@@ -14,8 +16,8 @@ pub mod webhook;
 pub use depends_on::{DEPENDENCIES_MAX, depends_on, names_too_many, no_changes};
 pub use error::{ForgeError, Verdict};
 pub use forge::{
-    Branch, CheckReport, CheckState, CommitFacts, Conclusion, Delivery, Forge, LineComment, MergeMessage, Protection,
-    ReviewVerdict, StatusReport, StatusState, VoteReport,
+    Branch, CheckReport, CheckState, CommitFacts, Conclusion, Delivery, Forge, LineComment,
+    MergeMessage, Protection, ReviewVerdict, StatusReport, StatusState, VoteReport,
 };
 pub use github::{ConnectError, GitHub, GitHubOptions};
 pub use marker::Marker;

@@ -6,15 +6,18 @@ const OPEN: &str = "<!-- sluice:";
 const CLOSE: &str = " -->";
 const EXTERNAL: &str = "sluice:";
 
-/// The key of a comment of ours, hidden at its end as an HTML comment. Two reports with one marker are one comment.
+/// The key of a comment of ours, hidden at its end as an HTML comment. Two reports with one marker
+/// are one comment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Marker(String);
 
 impl Marker {
-    /// Makes a marker of `key`; whatever could end an HTML comment, and white space, becomes `_`. At most 200 characters.
+    /// Makes a marker of `key`; whatever could end an HTML comment, and white space, becomes `_`.
+    /// At most 200 characters.
     pub fn new(key: &str) -> Self {
-        let harmless = |c: char| if c.is_ascii_alphanumeric() || "._:/#@+=".contains(c) { c } else { '_' };
+        let harmless =
+            |c: char| if c.is_ascii_alphanumeric() || "._:/#@+=".contains(c) { c } else { '_' };
         Self(key.chars().take(200).map(harmless).collect())
     }
 
@@ -38,9 +41,11 @@ impl Marker {
         text.strip_prefix(EXTERNAL).filter(|key| !key.is_empty()).map(Self::new)
     }
 
-    /// Returns the marker in the last line of `body`. One further up, or quoted, is somebody else's copy.
+    /// Returns the marker in the last line of `body`. One further up, or quoted, is somebody else's
+    /// copy.
     pub fn find(body: &str) -> Option<Self> {
-        let key = body.trim_end().lines().next_back()?.trim().strip_prefix(OPEN)?.strip_suffix(CLOSE)?;
+        let key =
+            body.trim_end().lines().next_back()?.trim().strip_prefix(OPEN)?.strip_suffix(CLOSE)?;
         let marker = Self::new(key);
         (marker.0 == key && !key.is_empty()).then_some(marker)
     }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// A token or a webhook secret. It prints as `Secret(hidden)`, does not serialise, and is compared nowhere.
+/// A token or a webhook secret. It prints as `Secret(hidden)`, does not serialise, and is compared
+/// nowhere.
 #[derive(Clone)]
 pub struct Secret(String);
 

@@ -25,13 +25,24 @@ async fn each_mode_lands_the_change_in_its_own_shape() {
         let tip = scene.github.branch_tip(&scene.main()).await.unwrap();
         assert_eq!(tip.id, landed, "{mode:?}");
         let commit = scene.github.read_commit(&scene.project(), &landed).await.unwrap();
-        assert_eq!((commit.parents.len(), commit.parents[0].as_str()), (parents, base.as_str()), "{mode:?}");
+        assert_eq!(
+            (commit.parents.len(), commit.parents[0].as_str()),
+            (parents, base.as_str()),
+            "{mode:?}"
+        );
         assert_eq!(commit.message.lines().next(), Some(subject), "{mode:?}");
         for file in ["a.txt", "b.txt", "README"] {
-            assert!(scene.forge.file(REPOSITORY, "main", file).await.unwrap().is_some(), "{mode:?} lost {file}");
+            assert!(
+                scene.forge.file(REPOSITORY, "main", file).await.unwrap().is_some(),
+                "{mode:?} lost {file}"
+            );
         }
         let facts = scene.github.read_change(&change.key).await.unwrap();
-        assert_eq!((facts.status, facts.merge_commit), (ChangeStatus::Merged, Some(landed)), "{mode:?}");
+        assert_eq!(
+            (facts.status, facts.merge_commit),
+            (ChangeStatus::Merged, Some(landed)),
+            "{mode:?}"
+        );
         assert_eq!(facts.files.as_deref(), Some(&["a.txt".to_owned()][..]), "{mode:?}");
     }
 }
@@ -42,7 +53,11 @@ async fn a_head_that_moved_is_not_merged() {
     let scene = Scene::new().await;
     let change = scene.propose("a.txt", "a\n", "").await;
     let before = scene.github.branch_tip(&scene.main()).await.unwrap();
-    scene.forge.commit(REPOSITORY, "a.txt", "One more", &[Edit::write("a.txt", "evil\n")], "ann").await.unwrap();
+    scene
+        .forge
+        .commit(REPOSITORY, "a.txt", "One more", &[Edit::write("a.txt", "evil\n")], "ann")
+        .await
+        .unwrap();
     let error = scene.github.merge(&change, MergeMode::Merge, &message()).await.unwrap_err();
     assert!(matches!(error, ForgeError::HeadMoved { .. }), "{error:?}");
     assert_eq!(scene.github.branch_tip(&scene.main()).await.unwrap(), before);
@@ -81,19 +96,29 @@ async fn a_conflict_and_a_refusal_are_final_and_differ() {
         matches!(&refused, ForgeError::Refused { status: 405, message, .. } if message.contains("review")),
         "{refused:?}"
     );
-    scene.forge.commit(REPOSITORY, "main", "First", &[Edit::write("same.txt", "theirs\n")], "bob").await.unwrap();
+    scene
+        .forge
+        .commit(REPOSITORY, "main", "First", &[Edit::write("same.txt", "theirs\n")], "bob")
+        .await
+        .unwrap();
     for mode in [MergeMode::Merge, MergeMode::SquashMerge, MergeMode::Rebase] {
         let conflict = scene.github.merge(&change, mode, &message()).await.unwrap_err();
         assert!(matches!(conflict, ForgeError::Conflict { .. }), "{conflict:?}");
     }
 }
 
-/// Z6.4, Z6.5: right after another change of a bundle moved the branch, GitHub merges nothing until it has worked out whether it can.
+/// Z6.4, Z6.5: right after another change of a bundle moved the branch, GitHub merges nothing until
+/// it has worked out whether it can.
 #[tokio::test]
 async fn a_merge_that_is_refused_while_nobody_knows_whether_it_can_be_made_is_asked_for_again() {
     let scene = Scene::new().await;
     let change = scene.propose("a.txt", "a\n", "").await;
-    scene.forge.fault(REPOSITORY, Fault::MergeabilityUnknown, Aim::Path("/pulls/".into()), Times::Next(2));
+    scene.forge.fault(
+        REPOSITORY,
+        Fault::MergeabilityUnknown,
+        Aim::Path("/pulls/".into()),
+        Times::Next(2),
+    );
     let refused = scene.github.merge(&change, MergeMode::Merge, &message()).await.unwrap_err();
     assert_eq!(refused.verdict(), Verdict::Retry, "{refused:?}");
     scene.github.merge(&change, MergeMode::Merge, &message()).await.unwrap();
@@ -111,7 +136,12 @@ async fn a_merge_asked_for_twice_happens_once() {
     assert_eq!(scene.github.branch_tip(&scene.main()).await.unwrap().id, first);
 
     let next = scene.propose("b.txt", "b\n", "").await;
-    scene.forge.fault(REPOSITORY, Fault::ServerError { status: 500 }, Aim::Path("/merge".into()), Times::Next(1));
+    scene.forge.fault(
+        REPOSITORY,
+        Fault::ServerError { status: 500 },
+        Aim::Path("/merge".into()),
+        Times::Next(1),
+    );
     let unknown = scene.github.merge(&next, MergeMode::Merge, &message()).await.unwrap_err();
     assert_eq!(unknown.verdict(), Verdict::Retry, "{unknown:?}");
     scene.github.merge(&next, MergeMode::Merge, &message()).await.unwrap();
@@ -152,7 +182,8 @@ async fn a_branch_moves_from_the_commit_where_it_was_seen_and_from_no_other() {
     }
     // Whose answer was lost asks again.
     scene.github.fast_forward(&main, &start, &change.head, NO_OBJECTS).await.unwrap();
-    let moved = scene.github.fast_forward(&main, &start, &other.head, NO_OBJECTS).await.unwrap_err();
+    let moved =
+        scene.github.fast_forward(&main, &start, &other.head, NO_OBJECTS).await.unwrap_err();
     assert!(matches!(moved, ForgeError::HeadMoved { .. }), "{moved:?}");
     assert_eq!(scene.github.branch_tip(&main).await.unwrap().id, change.head);
 }
@@ -163,8 +194,14 @@ async fn a_push_that_comes_too_late_moves_nothing() {
     let scene = Scene::new().await;
     let (main, change) = (scene.main(), scene.propose("a.txt", "a\n", "").await);
     let start = scene.github.branch_tip(&main).await.unwrap().id;
-    scene.forge.fault(REPOSITORY, Fault::PushBefore { branch: "main".to_owned() }, Aim::Everything, Times::Next(1));
-    let late = scene.github.fast_forward(&main, &start, &change.head, NO_OBJECTS).await.unwrap_err();
+    scene.forge.fault(
+        REPOSITORY,
+        Fault::PushBefore { branch: "main".to_owned() },
+        Aim::Everything,
+        Times::Next(1),
+    );
+    let late =
+        scene.github.fast_forward(&main, &start, &change.head, NO_OBJECTS).await.unwrap_err();
     assert!(matches!(late, ForgeError::HeadMoved { .. }), "{late:?}");
     assert_ne!(scene.github.branch_tip(&main).await.unwrap().id, start);
     assert!(!scene.github.contains(&main, &change.head).await.unwrap());
@@ -181,13 +218,15 @@ async fn a_push_that_is_not_taken_is_refused_for_good() {
     let unknown = scene.github.fast_forward(&main, &start, &nothing, NO_OBJECTS).await.unwrap_err();
     assert!(matches!(unknown, ForgeError::Refused { status: 422, .. }), "{unknown:?}");
     let nowhere = BranchKey { project: scene.project(), branch: "nowhere".into() };
-    let nowhere = scene.github.fast_forward(&nowhere, &start, &change.head, NO_OBJECTS).await.unwrap_err();
+    let nowhere =
+        scene.github.fast_forward(&nowhere, &start, &change.head, NO_OBJECTS).await.unwrap_err();
     assert!(matches!(nowhere, ForgeError::NotFound { .. }), "{nowhere:?}");
     let guest = driver(&scene.forge, "guest-token");
     let reader = guest.fast_forward(&main, &start, &change.head, NO_OBJECTS).await.unwrap_err();
     assert!(matches!(reader, ForgeError::Refused { status: 403, .. }), "{reader:?}");
     let stranger = driver(&scene.forge, "no-token");
-    let stranger = stranger.fast_forward(&main, &start, &change.head, NO_OBJECTS).await.unwrap_err();
+    let stranger =
+        stranger.fast_forward(&main, &start, &change.head, NO_OBJECTS).await.unwrap_err();
     assert!(matches!(stranger, ForgeError::Unauthorised { .. }), "{stranger:?}");
     assert_eq!(scene.github.branch_tip(&main).await.unwrap().id, start);
 }

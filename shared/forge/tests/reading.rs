@@ -5,7 +5,8 @@ mod support;
 
 use axum::http::StatusCode;
 use sluice_forge::{
-    Forge as _, ForgeError, GitHub, GitHubOptions, Protection, Secret, StatusReport, StatusState, Verdict,
+    Forge as _, ForgeError, GitHub, GitHubOptions, Protection, Secret, StatusReport, StatusState,
+    Verdict,
 };
 use sluice_local_forge::{Aim, Edit, Fault, Times, Verdict as Review};
 use sluice_model::Timestamp;
@@ -20,8 +21,9 @@ use support::{REPOSITORY, Scene, driver};
 async fn a_change_is_read_with_all_that_a_decision_asks_for() {
     let scene = Scene::new().await;
     let web = scene.forge.web_url();
-    let body =
-        format!("Adds it.\n\nDepends-On: {web}/org/other/pull/7\r\nDepends-On: https://elsewhere.example/x/y/pull/1");
+    let body = format!(
+        "Adds it.\n\nDepends-On: {web}/org/other/pull/7\r\nDepends-On: https://elsewhere.example/x/y/pull/1"
+    );
     let change = scene.propose("added.txt", "hello\n", &body).await;
     let number = change.key.number().unwrap();
     scene.forge.label(REPOSITORY, number, "ready", "bob").await.unwrap();
@@ -42,24 +44,39 @@ async fn a_change_is_read_with_all_that_a_decision_asks_for() {
     }
     let facts = scene.github.read_change(&change.key).await.unwrap();
     assert_eq!(facts.change, change);
-    assert_eq!((facts.status, facts.draft, facts.mergeable), (ChangeStatus::Open, false, Some(true)));
+    assert_eq!(
+        (facts.status, facts.draft, facts.mergeable),
+        (ChangeStatus::Open, false, Some(true))
+    );
     assert_eq!((facts.title.as_str(), facts.author.as_str()), ("Write added.txt", "ann"));
     assert_eq!(facts.url, format!("{web}/org/one/pull/{number}"));
     assert_eq!(facts.labels, ["gate", "ready"]);
-    let reviews: Vec<_> = facts.reviews.iter().map(|r| (r.by.as_str(), r.state, r.permission)).collect();
-    let expected =
-        [("bob", ReviewState::Approved, Permission::Write), ("guest", ReviewState::Approved, Permission::Read)];
+    let reviews: Vec<_> =
+        facts.reviews.iter().map(|r| (r.by.as_str(), r.state, r.permission)).collect();
+    let expected = [
+        ("bob", ReviewState::Approved, Permission::Write),
+        ("guest", ReviewState::Approved, Permission::Read),
+    ];
     assert_eq!(reviews, expected);
     let addresses: Vec<_> = facts.reviews.iter().map(|r| r.email.as_deref()).collect();
     assert_eq!(addresses, [Some("bob@example.org"), None]);
-    let statuses: Vec<_> =
-        facts.statuses.iter().map(|s| (s.by.as_str(), s.context.as_str(), s.state.as_str())).collect();
+    let statuses: Vec<_> = facts
+        .statuses
+        .iter()
+        .map(|s| (s.by.as_str(), s.context.as_str(), s.state.as_str()))
+        .collect();
     assert_eq!(statuses, [("sluice", "one/check", "success")]);
     assert_eq!(facts.files.as_deref(), Some(&["added.txt".to_owned()][..]));
-    assert_eq!(facts.depends_on, [format!("{web}/org/other/pull/7"), "https://elsewhere.example/x/y/pull/1".into()]);
+    assert_eq!(
+        facts.depends_on,
+        [format!("{web}/org/other/pull/7"), "https://elsewhere.example/x/y/pull/1".into()]
+    );
     assert_eq!(facts.merge_commit, None, "a test merge is no merge");
     let dependency = scene.github.change_at(&facts.depends_on[0]).unwrap();
-    assert_eq!((dependency.project.as_str(), dependency.number()), ("forge.example/org/other", Some(7)));
+    assert_eq!(
+        (dependency.project.as_str(), dependency.number()),
+        ("forge.example/org/other", Some(7))
+    );
 }
 
 /// Z6.1: check runs are GitHub Apps' own, and not every token is shown them.
@@ -86,7 +103,11 @@ async fn a_change_is_read_without_its_check_runs_where_the_token_is_shown_none()
     let limited = Fault::RateLimited { retry_after_seconds: 9 };
     scene.forge.fault(REPOSITORY, limited, Aim::Path("/check-runs".into()), Times::Next(1));
     let limited = scene.github.read_change(&change.key).await.unwrap_err();
-    assert_eq!(limited.verdict(), Verdict::After { seconds: 9 }, "a limit says nothing of what is there");
+    assert_eq!(
+        limited.verdict(),
+        Verdict::After { seconds: 9 },
+        "a limit says nothing of what is there"
+    );
     assert!(scene.github.read_change(&change.key).await.unwrap().cut.is_nothing());
 }
 
@@ -96,29 +117,44 @@ async fn a_rename_touches_both_names_and_a_conflict_is_seen() {
     let scene = Scene::new().await;
     let edits = [Edit::remove("README"), Edit::write("docs/README", "one\ntwo\nthree\n")];
     scene.forge.commit(REPOSITORY, "moved", "Move", &edits, "ann").await.unwrap();
-    let proposal = sluice_local_forge::Proposal { title: "Move".into(), head: "moved".into(), ..Default::default() };
+    let proposal = sluice_local_forge::Proposal {
+        title: "Move".into(),
+        head: "moved".into(),
+        ..Default::default()
+    };
     let number = scene.forge.open_pull(REPOSITORY, proposal, "ann").await.unwrap();
     let facts = scene.github.read_change(&scene.key(number)).await.unwrap();
     assert_eq!(facts.files.unwrap(), ["README", "docs/README"]);
 
     let change = scene.propose("same.txt", "mine\n", "").await;
-    scene.forge.commit(REPOSITORY, "main", "First", &[Edit::write("same.txt", "theirs\n")], "bob").await.unwrap();
+    scene
+        .forge
+        .commit(REPOSITORY, "main", "First", &[Edit::write("same.txt", "theirs\n")], "bob")
+        .await
+        .unwrap();
     assert_eq!(scene.github.read_change(&change.key).await.unwrap().mergeable, Some(false));
 }
 
 #[tokio::test]
 async fn branches_tips_and_commits_are_read() {
     let scene = Scene::new().await;
-    let tip =
-        scene.forge.commit(REPOSITORY, "stable/one", "Branch off", &[Edit::write("x", "y")], "ann").await.unwrap();
+    let tip = scene
+        .forge
+        .commit(REPOSITORY, "stable/one", "Branch off", &[Edit::write("x", "y")], "ann")
+        .await
+        .unwrap();
     scene.forge.protect(REPOSITORY, "main").unwrap();
     let branches = scene.github.branches(&scene.project()).await.unwrap();
-    let listed: Vec<_> = branches.iter().map(|branch| (branch.name.as_str(), branch.protection)).collect();
+    let listed: Vec<_> =
+        branches.iter().map(|branch| (branch.name.as_str(), branch.protection)).collect();
     assert_eq!(listed, [("main", Protection::Protected), ("stable/one", Protection::Open)]);
     let stable = BranchKey { project: scene.project(), branch: "stable/one".into() };
     let commit = scene.github.branch_tip(&stable).await.unwrap();
     assert_eq!(commit.id.as_str(), tip);
-    assert_eq!(Some(commit.tree.0.clone()), scene.forge.tree(REPOSITORY, "stable/one").await.unwrap());
+    assert_eq!(
+        Some(commit.tree.0.clone()),
+        scene.forge.tree(REPOSITORY, "stable/one").await.unwrap()
+    );
     let facts = scene.github.read_commit(&scene.project(), &commit.id).await.unwrap();
     assert_eq!((facts.commit, facts.message.as_str()), (commit, "Branch off"));
     assert_eq!(facts.parents, [scene.github.branch_tip(&scene.main()).await.unwrap().id]);
@@ -129,7 +165,11 @@ async fn branches_tips_and_commits_are_read() {
 async fn a_branch_that_is_locked_says_so_and_one_without_rules_says_nothing() {
     let scene = Scene::new().await;
     for branch in ["guarded", "release/1.0", "free"] {
-        scene.forge.commit(REPOSITORY, branch, "Branch off", &[Edit::write("x", branch)], "ann").await.unwrap();
+        scene
+            .forge
+            .commit(REPOSITORY, branch, "Branch off", &[Edit::write("x", branch)], "ann")
+            .await
+            .unwrap();
     }
     scene.forge.protect(REPOSITORY, "guarded").unwrap();
     scene.forge.lock(REPOSITORY, "release/1.0").unwrap();
@@ -191,7 +231,9 @@ async fn what_goes_wrong_is_told_apart() {
 #[tokio::test]
 async fn a_read_is_tried_three_times_and_no_more() {
     let scene = Scene::new().await;
-    let trouble = |times| scene.forge.fault(REPOSITORY, Fault::ServerError { status: 502 }, Aim::Everything, times);
+    let trouble = |times| {
+        scene.forge.fault(REPOSITORY, Fault::ServerError { status: 502 }, Aim::Everything, times)
+    };
     trouble(Times::Next(2));
     scene.github.branches(&scene.project()).await.unwrap();
     trouble(Times::Next(3));
@@ -223,7 +265,11 @@ async fn a_permission_is_read_by_login_and_a_stranger_has_none() {
         ("guest", Permission::Read),
         ("nobody", Permission::None),
     ] {
-        assert_eq!(scene.github.permission_of(&scene.project(), login).await.unwrap(), expected, "{login}");
+        assert_eq!(
+            scene.github.permission_of(&scene.project(), login).await.unwrap(),
+            expected,
+            "{login}"
+        );
     }
 }
 
@@ -232,12 +278,20 @@ async fn a_permission_is_read_by_login_and_a_stranger_has_none() {
 async fn a_token_says_whose_it_is() {
     let scene = Scene::new().await;
     for (token, login) in [("sluice-token", "sluice"), ("ann-token", "ann")] {
-        assert_eq!(driver(&scene.forge, token).own_account().await.unwrap().as_deref(), Some(login));
+        assert_eq!(
+            driver(&scene.forge, token).own_account().await.unwrap().as_deref(),
+            Some(login)
+        );
     }
-    assert_eq!(driver(&scene.forge, "gates-token").own_account().await.unwrap(), None, "an application is not told");
+    assert_eq!(
+        driver(&scene.forge, "gates-token").own_account().await.unwrap(),
+        None,
+        "an application is not told"
+    );
 }
 
-/// Z6.7: an application's token has no login, and is not asked for it with each status that is told.
+/// Z6.7: an application's token has no login, and is not asked for it with each status that is
+/// told.
 #[tokio::test]
 async fn a_token_that_is_nobodys_is_asked_once_whose_it_is() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,5 @@
-//! Reporting through the driver: whatever is asked twice is there once. And webhooks, from their cause to the event.
+//! Reporting through the driver: whatever is asked twice is there once. And webhooks, from their
+//! cause to the event.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -7,8 +8,8 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
 use sluice_forge::webhook::{self, Parsed};
 use sluice_forge::{
-    CheckReport, CheckState, Conclusion, Forge as _, ForgeError, LineComment, Marker, ReviewVerdict, Secret,
-    StatusReport, StatusState,
+    CheckReport, CheckState, Conclusion, Forge as _, ForgeError, LineComment, Marker,
+    ReviewVerdict, Secret, StatusReport, StatusState,
 };
 use sluice_local_forge::{Aim, Fault, Times};
 use sluice_model::Timestamp;
@@ -28,7 +29,12 @@ async fn a_comment_is_made_once_and_then_updated() {
     let number = change.key.number().unwrap();
     let copied = marker().attach("I copied your marker");
     scene.forge.comment(REPOSITORY, number, &copied, "bob").unwrap();
-    scene.forge.fault(REPOSITORY, Fault::LoseAnswer, Aim::Path("/comments".into()), Times::UntilCleared);
+    scene.forge.fault(
+        REPOSITORY,
+        Fault::LoseAnswer,
+        Aim::Path("/comments".into()),
+        Times::UntilCleared,
+    );
     let lost = scene.github.put_comment(&change.key, &marker(), "Starting.").await;
     assert!(matches!(lost, Err(ForgeError::Unknown { .. })), "{lost:?}");
     scene.forge.clear_faults(REPOSITORY);
@@ -42,13 +48,17 @@ async fn a_comment_is_made_once_and_then_updated() {
     scene.github.put_comment(&change.key, &marker(), "Build succeeded.").await.unwrap();
     scene.github.put_comment(&change.key, &Marker::new("one/gate/2"), "Another.").await.unwrap();
     let comments = scene.forge.comments(REPOSITORY, number).unwrap();
-    let ours: Vec<&str> =
-        comments.iter().filter(|c| c.author == "sluice").map(|c| c.body.lines().next().unwrap()).collect();
+    let ours: Vec<&str> = comments
+        .iter()
+        .filter(|c| c.author == "sluice")
+        .map(|c| c.body.lines().next().unwrap())
+        .collect();
     assert_eq!(ours, ["Build succeeded.", "Another."]);
     assert_eq!(comments[0].body, copied);
 }
 
-/// Z6.3: a report that comes again sets no status again that stands there, or the forge would tell of it twice.
+/// Z6.3: a report that comes again sets no status again that stands there, or the forge would tell
+/// of it twice.
 #[tokio::test]
 async fn a_status_that_stands_there_is_not_set_again() {
     let scene = Scene::new().await;
@@ -63,7 +73,10 @@ async fn a_status_that_stands_there_is_not_set_again() {
     };
     let page = Some("https://ci.example/1");
     scene.forge.fault(REPOSITORY, Fault::LoseAnswer, Aim::Writes, Times::Next(1));
-    let lost = scene.github.set_status(&scene.project(), &change.head, &report(StatusState::Success, page)).await;
+    let lost = scene
+        .github
+        .set_status(&scene.project(), &change.head, &report(StatusState::Success, page))
+        .await;
     assert!(matches!(lost, Err(ForgeError::Unknown { .. })), "{lost:?}");
     for (state, url, count) in [
         (StatusState::Success, page, 1),
@@ -77,11 +90,15 @@ async fn a_status_that_stands_there_is_not_set_again() {
     }
     // What stands there was said by an earlier report: whoever waits for this one is to hear of it.
     let before = scene.github.read_change(&change.key).await.unwrap().statuses[0].number;
-    let later = StatusReport { wanted_at: Timestamp(u64::MAX), ..report(StatusState::Success, page) };
+    let later =
+        StatusReport { wanted_at: Timestamp(u64::MAX), ..report(StatusState::Success, page) };
     scene.github.set_status(&scene.project(), &change.head, &later).await.unwrap();
     assert_eq!(scene.forge.statuses(REPOSITORY, change.head.as_str()).unwrap().len(), 5);
     let after = scene.github.read_change(&change.key).await.unwrap().statuses[0].number;
-    assert!(before.is_some() && after > before, "by its number it is told from the one before: {before:?} {after:?}");
+    assert!(
+        before.is_some() && after > before,
+        "by its number it is told from the one before: {before:?} {after:?}"
+    );
 }
 
 #[tokio::test]
@@ -96,14 +113,22 @@ async fn a_check_run_is_made_once_and_then_updated() {
         summary: "- unit: running".into(),
         url: Some("https://ci.example/1".into()),
     };
-    for state in [CheckState::Queued, CheckState::InProgress, CheckState::Completed(Conclusion::Failure)] {
+    for state in
+        [CheckState::Queued, CheckState::InProgress, CheckState::Completed(Conclusion::Failure)]
+    {
         scene.github.put_check_run(&scene.project(), &change.head, &report(state)).await.unwrap();
     }
     let runs = scene.forge.check_runs(REPOSITORY, change.head.as_str()).unwrap();
     assert_eq!(runs.len(), 1);
-    assert_eq!((runs[0].status.as_str(), runs[0].conclusion.as_deref()), ("completed", Some("failure")));
+    assert_eq!(
+        (runs[0].status.as_str(), runs[0].conclusion.as_deref()),
+        ("completed", Some("failure"))
+    );
     let facts = scene.github.read_change(&change.key).await.unwrap();
-    assert_eq!((facts.statuses[0].context.as_str(), facts.statuses[0].state.as_str()), ("one/check", "failure"));
+    assert_eq!(
+        (facts.statuses[0].context.as_str(), facts.statuses[0].state.as_str()),
+        ("one/check", "failure")
+    );
 }
 
 /// Z6.1: GitHub makes check runs for GitHub Apps only.
@@ -122,10 +147,14 @@ async fn a_check_run_that_the_token_may_not_make_is_refused_with_what_to_do() {
         summary: String::new(),
         url: None,
     };
-    let refused = scene.github.put_check_run(&scene.project(), &change.head, &report).await.unwrap_err();
+    let refused =
+        scene.github.put_check_run(&scene.project(), &change.head, &report).await.unwrap_err();
     assert_eq!(refused.verdict(), sluice_forge::Verdict::Final);
     let told = refused.to_string();
-    assert!(told.contains(words) && told.contains("report by `status` instead of `check`"), "{told}");
+    assert!(
+        told.contains(words) && told.contains("report by `status` instead of `check`"),
+        "{told}"
+    );
 }
 
 /// C02: where the forge does not take all lines of a comment, it is put beside the last one.
@@ -134,9 +163,17 @@ async fn a_comment_on_lines_that_are_not_shown_together_stands_beside_the_last()
     let scene = Scene::new().await;
     let change = scene.propose("jobs.yaml", "- job:\n    nmae: x\n", "").await;
     // The local forge refuses, as GitHub does, lines that end before they begin.
-    let wrong =
-        [LineComment { path: "jobs.yaml".into(), line: 2, start_line: Some(7), text: "no such attribute".into() }];
-    scene.github.put_line_comments(&change, &marker(), "The configuration has errors.", &wrong).await.unwrap();
+    let wrong = [LineComment {
+        path: "jobs.yaml".into(),
+        line: 2,
+        start_line: Some(7),
+        text: "no such attribute".into(),
+    }];
+    scene
+        .github
+        .put_line_comments(&change, &marker(), "The configuration has errors.", &wrong)
+        .await
+        .unwrap();
     assert_eq!(scene.github.read_change(&change.key).await.unwrap().reviews.len(), 1);
 }
 
@@ -145,16 +182,32 @@ async fn a_comment_on_lines_that_are_not_shown_together_stands_beside_the_last()
 async fn line_comments_are_one_review() {
     let scene = Scene::new().await;
     let change = scene.propose("jobs.yaml", "- job:\n    nmae: x\n", "").await;
-    let comments =
-        [LineComment { path: "jobs.yaml".into(), line: 2, start_line: Some(1), text: "no such attribute".into() }];
+    let comments = [LineComment {
+        path: "jobs.yaml".into(),
+        line: 2,
+        start_line: Some(1),
+        text: "no such attribute".into(),
+    }];
     for _ in 0..2 {
-        scene.github.put_line_comments(&change, &marker(), "The configuration has errors.", &comments).await.unwrap();
+        scene
+            .github
+            .put_line_comments(&change, &marker(), "The configuration has errors.", &comments)
+            .await
+            .unwrap();
     }
     let facts = scene.github.read_change(&change.key).await.unwrap();
     assert_eq!(facts.reviews.len(), 1);
-    let elsewhere =
-        [LineComment { path: "README".into(), line: 1, start_line: None, text: "not in this change".into() }];
-    let refused = scene.github.put_line_comments(&change, &Marker::new("other"), "x", &elsewhere).await.unwrap_err();
+    let elsewhere = [LineComment {
+        path: "README".into(),
+        line: 1,
+        start_line: None,
+        text: "not in this change".into(),
+    }];
+    let refused = scene
+        .github
+        .put_line_comments(&change, &Marker::new("other"), "x", &elsewhere)
+        .await
+        .unwrap_err();
     assert!(matches!(refused, ForgeError::Refused { status: 422, .. }), "{refused:?}");
 }
 
@@ -170,7 +223,12 @@ async fn what_happens_on_the_forge_arrives_as_events() {
         if webhook::verify(&secrets, header("x-hub-signature-256"), &body).is_err() {
             return StatusCode::UNAUTHORIZED;
         }
-        let parsed = webhook::parse(&"forge".into(), "forge.example", header("x-github-event").unwrap(), &body);
+        let parsed = webhook::parse(
+            &"forge".into(),
+            "forge.example",
+            header("x-github-event").unwrap(),
+            &body,
+        );
         heard.send(parsed).unwrap();
         StatusCode::ACCEPTED
     };
@@ -204,7 +262,9 @@ async fn what_happens_on_the_forge_arrives_as_events() {
                 let ours = if marker.is_some() { " (ours)" } else { "" };
                 match event.kind {
                     EventKind::Push { git_ref, .. } => format!("{} pushed {git_ref}", event.sender),
-                    EventKind::Change { number: n, action, .. } => format!("{} {action} {n}{ours}", event.sender),
+                    EventKind::Change { number: n, action, .. } => {
+                        format!("{} {action} {n}{ours}", event.sender)
+                    }
                     other => panic!("{other:?}"),
                 }
             }
@@ -245,15 +305,19 @@ async fn a_review_is_left_once_for_its_marker() {
     let change = scene.propose("a.txt", "a", "").await;
     for _ in 0..2 {
         let marker = Marker::new("one");
-        scene.github.put_review(&change, &marker, ReviewVerdict::Approve, "It passed.").await.unwrap();
+        scene
+            .github
+            .put_review(&change, &marker, ReviewVerdict::Approve, "It passed.")
+            .await
+            .unwrap();
     }
     let reviews = scene.github.read_change(&change.key).await.unwrap().reviews;
     assert_eq!(reviews.len(), 1);
     assert_eq!((reviews[0].by.as_str(), reviews[0].state), ("sluice", ReviewState::Approved));
 }
 
-/// Z6.3: an application is not told its own login: what it said is known by who says such things, by the mark and by the text, and
-/// what others said is left as it is.
+/// Z6.3: an application is not told its own login: what it said is known by who says such things,
+/// by the mark and by the text, and what others said is left as it is.
 #[tokio::test]
 async fn an_application_that_does_not_know_its_login_says_everything_once() {
     let scene = Scene::new().await;
@@ -269,15 +333,34 @@ async fn an_application_that_does_not_know_its_login_says_everything_once() {
     scene.forge.fault(REPOSITORY, Fault::LoseAnswer, Aim::Writes, Times::Next(1));
     let lost = github.put_comment(&change.key, &marker(), "Starting.").await;
     assert!(matches!(lost, Err(ForgeError::Unknown { .. })), "{lost:?}");
-    let line = [LineComment { path: "a.txt".into(), line: 1, start_line: None, text: "no such attribute".into() }];
+    let line = [LineComment {
+        path: "a.txt".into(),
+        line: 1,
+        start_line: None,
+        text: "no such attribute".into(),
+    }];
     for _ in 0..2 {
         github.put_comment(&change.key, &marker(), "Starting.").await.unwrap();
-        github.put_line_comments(&change, &Marker::new("lines"), "It has errors.", &line).await.unwrap();
-        github.put_review(&change, &Marker::new("review"), ReviewVerdict::Approve, "It passed.").await.unwrap();
+        github
+            .put_line_comments(&change, &Marker::new("lines"), "It has errors.", &line)
+            .await
+            .unwrap();
+        github
+            .put_review(&change, &Marker::new("review"), ReviewVerdict::Approve, "It passed.")
+            .await
+            .unwrap();
     }
     let comments = scene.forge.comments(REPOSITORY, number).unwrap();
-    let said: Vec<(&str, &str)> = comments.iter().map(|one| (one.author.as_str(), one.body.as_str())).collect();
-    assert_eq!(said, [("bob", copied.as_str()), ("gates[bot]", strange.as_str()), ("gates[bot]", copied.as_str())]);
+    let said: Vec<(&str, &str)> =
+        comments.iter().map(|one| (one.author.as_str(), one.body.as_str())).collect();
+    assert_eq!(
+        said,
+        [
+            ("bob", copied.as_str()),
+            ("gates[bot]", strange.as_str()),
+            ("gates[bot]", copied.as_str())
+        ]
+    );
     let after = scene.forge.approve(REPOSITORY, number, "bob").unwrap();
     assert_eq!(after - before, 3, "the comments on lines and the review are there once each");
 }

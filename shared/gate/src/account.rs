@@ -1,13 +1,15 @@
-//! Whether somebody still sees to what is not over: every item, arrival, build and request ends in one terminal state, and until
-//! then its cell is looked at, or its executor lives. What nobody sees to any more is *unaccounted* for.
+//! Whether somebody still sees to what is not over: every item, arrival, build and request ends in
+//! one terminal state, and until then its cell is looked at, or its executor lives. What nobody
+//! sees to any more is *unaccounted* for.
 
 use sluice_model::Timestamp;
 
 /// Seconds after which what nobody sees to counts as unaccounted: ten sweeps.
 pub const BOUND_SECONDS: u64 = 600;
 
-/// How often a build is sent once more to executors, a quarter of an hour between, before nobody counts on its being claimed. What is
-/// sent anew is a young message each time, so that the age of messages says nothing of it.
+/// How often a build is sent once more to executors, a quarter of an hour between, before nobody
+/// counts on its being claimed. What is sent anew is a young message each time, so that the age of
+/// messages says nothing of it.
 const SENT_AGAIN_MAX: u32 = 3;
 
 /// What is said of a build that is sent and sent and not claimed.
@@ -36,18 +38,23 @@ pub fn in_cell(cell: Option<Cell>, now: Timestamp) -> Option<String> {
     match cell {
         None => Some("the cell that it stands in has no head".to_owned()),
         Some(Cell { is_frozen: true, .. }) => None,
-        Some(Cell { due: None, .. }) => Some("the cell that it stands in is never looked at again".to_owned()),
-        Some(Cell { due: Some(due), .. }) => late(due, now)
-            .map(|minutes| format!("the cell that it stands in was to be looked at {minutes} minutes ago")),
+        Some(Cell { due: None, .. }) => {
+            Some("the cell that it stands in is never looked at again".to_owned())
+        }
+        Some(Cell { due: Some(due), .. }) => late(due, now).map(|minutes| {
+            format!("the cell that it stands in was to be looked at {minutes} minutes ago")
+        }),
     }
 }
 
-/// Returns whether a run is as good as over: its executor is gone, and the gate knows that and has given it up.
+/// Returns whether a run is as good as over: its executor is gone, and the gate knows that and has
+/// given it up.
 pub fn is_given_up(run: OpenRun, now: Timestamp) -> bool {
     run.stopped_at.is_some() && run.alive_until.is_none_or(|until| until < now)
 }
 
-/// Returns why a run that did not end never will, as far as anybody can tell, and nothing while it may.
+/// Returns why a run that did not end never will, as far as anybody can tell, and nothing while it
+/// may.
 pub fn of_run(run: OpenRun, now: Timestamp) -> Option<String> {
     if is_given_up(run, now) {
         return None;
@@ -57,8 +64,11 @@ pub fn of_run(run: OpenRun, now: Timestamp) -> Option<String> {
     }
     match run.alive_until {
         None => Some("its executor is not known, and its queue has not given it up".to_owned()),
-        Some(until) => late(until, now)
-            .map(|minutes| format!("its executor is gone since {minutes} minutes, and its queue has not given it up")),
+        Some(until) => late(until, now).map(|minutes| {
+            format!(
+                "its executor is gone since {minutes} minutes, and its queue has not given it up"
+            )
+        }),
     }
 }
 
@@ -85,7 +95,10 @@ mod tests {
     #[test]
     fn what_stands_in_a_cell_is_accounted_for_while_the_cell_is_looked_at_or_an_operators_turn() {
         let cell = |due, is_frozen| in_cell(Some(Cell { due, is_frozen }), NOW);
-        assert_eq!((cell(Some(OF_LATE), false), cell(Some(NOW.plus_seconds(30)), false)), (None, None));
+        assert_eq!(
+            (cell(Some(OF_LATE), false), cell(Some(NOW.plus_seconds(30)), false)),
+            (None, None)
+        );
         assert_eq!(cell(None, true), None);
         assert!(cell(Some(LONG_AGO), false).is_some_and(|why| why.contains("10 minutes ago")));
         assert!(cell(None, false).is_some() && in_cell(None, NOW).is_some());
@@ -99,7 +112,10 @@ mod tests {
         assert_eq!(run(Some(OF_LATE), None), None, "its queue may still notice");
         assert!(run(Some(LONG_AGO), None).is_some() && run(None, None).is_some());
         assert_eq!((run(Some(LONG_AGO), Some(LONG_AGO)), run(None, Some(NOW))), (None, None));
-        assert!(run(Some(NOW.plus_seconds(10)), Some(LONG_AGO)).is_some_and(|why| why.contains("goes on")));
+        assert!(
+            run(Some(NOW.plus_seconds(10)), Some(LONG_AGO))
+                .is_some_and(|why| why.contains("goes on"))
+        );
         assert_eq!(run(Some(NOW.plus_seconds(10)), Some(OF_LATE)), None);
     }
 }

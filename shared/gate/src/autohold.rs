@@ -1,4 +1,5 @@
-//! Autoholds: what an operator wants of the nodes of builds that fail, and which request a failed build meets (Zuul's `autohold`).
+//! Autoholds: what an operator wants of the nodes of builds that fail, and which request a failed
+//! build meets (Zuul's `autohold`).
 
 use serde::{Deserialize, Serialize};
 use sluice_config::pattern::Pattern;
@@ -72,20 +73,28 @@ impl Autohold {
         }
     }
 
-    /// Returns since when it has nothing more to do: its count is reached, and the time of all its nodes is over.
+    /// Returns since when it has nothing more to do: its count is reached, and the time of all its
+    /// nodes is over.
     pub fn expired_at(&self, now: Timestamp) -> Option<Timestamp> {
         let last = self.held.iter().map(|held| held.until).max()?;
         (self.current_count() >= self.max_count && last <= now).then_some(last)
     }
 }
 
-/// Returns whether nodes of a build that ended so may be of interest: it failed by itself, and is not tried again.
+/// Returns whether nodes of a build that ended so may be of interest: it failed by itself, and is
+/// not tried again.
 pub fn is_held_for(result: BuildResult) -> bool {
-    matches!(result, BuildResult::Failure | BuildResult::PostFailure | BuildResult::TimedOut | BuildResult::RetryLimit)
+    matches!(
+        result,
+        BuildResult::Failure
+            | BuildResult::PostFailure
+            | BuildResult::TimedOut
+            | BuildResult::RetryLimit
+    )
 }
 
-/// Returns the request that a failed build of a job meets: of several the one that says most exactly which change it means, then
-/// the oldest. Such as have their count are left alone.
+/// Returns the request that a failed build of a job meets: of several the one that says most
+/// exactly which change it means, then the oldest. Such as have their count are left alone.
 pub fn choose<'a>(
     requests: impl Iterator<Item = &'a Autohold>,
     project: &ProjectName,
@@ -93,13 +102,17 @@ pub fn choose<'a>(
     git_ref: &str,
 ) -> Option<&'a Autohold> {
     let open = requests.filter(|request| {
-        request.project == *project && request.job == *job && request.current_count() < request.max_count
+        request.project == *project
+            && request.job == *job
+            && request.current_count() < request.max_count
     });
     let exactness = |request: &&Autohold| match request.ref_filter.as_str() {
         filter if filter == git_ref => Some(0),
         ANY => Some(2),
         // What cannot be read as a pattern means what it says, and that is another ref.
-        filter => Pattern::new(filter).ok().filter(|pattern| pattern.matches_whole(git_ref)).map(|_| 1),
+        filter => {
+            Pattern::new(filter).ok().filter(|pattern| pattern.matches_whole(git_ref)).map(|_| 1)
+        }
     };
     open.filter_map(|request| Some((exactness(&request)?, request)))
         .min_by(|(a, left), (b, right)| (a, &left.id).cmp(&(b, &right.id)))
@@ -132,7 +145,8 @@ mod tests {
 
     fn chosen(requests: &[Autohold], job: &str, git_ref: &str) -> Option<String> {
         let project = ProjectName::new("forge.test", "org/one");
-        choose(requests.iter(), &project, &job.into(), git_ref).map(|request| request.id.trim_start_matches('0').into())
+        choose(requests.iter(), &project, &job.into(), git_ref)
+            .map(|request| request.id.trim_start_matches('0').into())
     }
 
     /// N15
@@ -162,10 +176,16 @@ mod tests {
         request.held.push(held(3));
         assert_eq!(request.expired_at(Timestamp(9)), None, "another build may come");
         request.held.push(held(5));
-        assert_eq!((request.expired_at(Timestamp(4)), request.expired_at(Timestamp(5))), (None, Some(Timestamp(5))));
+        assert_eq!(
+            (request.expired_at(Timestamp(4)), request.expired_at(Timestamp(5))),
+            (None, Some(Timestamp(5)))
+        );
         request.node_expiration_seconds = Some(60);
         assert_eq!(request.until(Timestamp(0)), Timestamp(60_000));
         request.node_expiration_seconds = Some(0);
-        assert!(request.until(Timestamp(0)) > Timestamp(86_400_000 * 365), "as in Zuul: nobody set an end");
+        assert!(
+            request.until(Timestamp(0)) > Timestamp(86_400_000 * 365),
+            "as in Zuul: nobody set an end"
+        );
     }
 }

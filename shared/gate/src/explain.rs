@@ -1,4 +1,5 @@
-//! Why a change is not in a pipeline: which event came last, and what of each trigger did not fit it.
+//! Why a change is not in a pipeline: which event came last, and what of each trigger did not fit
+//! it.
 
 mod standing;
 
@@ -18,7 +19,8 @@ pub const PIPELINES_MAX: usize = 30;
 /// Bytes of one reason that are kept.
 const WHY_BYTES_MAX: usize = 400;
 
-/// What became of a change's events in the pipelines that did not take it in; intake writes it with the change's facts.
+/// What became of a change's events in the pipelines that did not take it in; intake writes it with
+/// the change's facts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Verdicts {
     /// The newest of each pipeline.
@@ -74,10 +76,14 @@ impl Verdicts {
             }
             None => return,
         };
-        let seen = |why: &str| Some(Seen { event: event.to_owned(), at, why: crate::item::cut(why, WHY_BYTES_MAX) });
+        let seen = |why: &str| {
+            Some(Seen { event: event.to_owned(), at, why: crate::item::cut(why, WHY_BYTES_MAX) })
+        };
         match outcome {
             Outcome::PassedBy(why) => self.pipelines[place].passed_by = seen(why),
-            Outcome::Refused(why) => self.pipelines[place].taken = seen(&format!("not enqueued: {why}")),
+            Outcome::Refused(why) => {
+                self.pipelines[place].taken = seen(&format!("not enqueued: {why}"))
+            }
             Outcome::Offered => self.pipelines[place].taken = seen("offered to its queue"),
         }
     }
@@ -94,7 +100,8 @@ pub enum Outcome {
     Offered,
 }
 
-/// Says what became of an event about a change in a pipeline whose queue was told of it, or was not.
+/// Says what became of an event about a change in a pipeline whose queue was told of it, or was
+/// not.
 pub fn outcome(
     pipeline: &Pipeline,
     event: &ForgeEvent,
@@ -121,13 +128,18 @@ pub fn outcome(
     if is_told {
         Outcome::Offered
     } else if !takes_from(None) {
-        Outcome::PassedBy("whoever sent it may not do what its triggers ask for (`permission`)".to_owned())
+        Outcome::PassedBy(
+            "whoever sent it may not do what its triggers ask for (`permission`)".to_owned(),
+        )
     } else {
-        Outcome::Refused("it needs more changes than the tenant allows (`max-dependencies`)".to_owned())
+        Outcome::Refused(
+            "it needs more changes than the tenant allows (`max-dependencies`)".to_owned(),
+        )
     }
 }
 
-/// Returns why a pipeline does not take an open change as it is: what it asks for itself, or what the forge asks of what lands.
+/// Returns why a pipeline does not take an open change as it is: what it asks for itself, or what
+/// the forge asks of what lands.
 pub fn untakeable(pipeline: &Pipeline, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
     let is_barred = pipeline.manager == Manager::Dependent && facts.submittable == Some(false);
     if is_barred { Some(filter::NOT_SUBMITTABLE.to_owned()) } else { refusal(pipeline, facts, now) }
@@ -140,14 +152,15 @@ pub enum Told<'a> {
     Yes,
     /// It was not.
     No,
-    /// It was not, for the event starts the pipeline in no case, and this is why ([`filter::held_back`]).
+    /// It was not, for the event starts the pipeline in no case, and this is why
+    /// ([`filter::held_back`]).
     HeldBack(&'a str),
     /// It was not, for the tenant takes the change nowhere, and this is why.
     Never(&'a str),
 }
 
-/// Returns why a change is not in a pipeline, a line each: what became of its events, and what the pipeline asks for that the change
-/// does not show as it was seen last.
+/// Returns why a change is not in a pipeline, a line each: what became of its events, and what the
+/// pipeline asks for that the change does not show as it was seen last.
 pub fn chain(
     pipeline: &Pipeline,
     verdict: Option<&Verdict>,
@@ -155,11 +168,22 @@ pub fn chain(
     now: Timestamp,
 ) -> Vec<String> {
     let mut lines = Vec::new();
-    let seen = |what: &str, seen: &Seen| format!("{what}: {} at {}: {}", seen.event, seen.at.to_iso(), seen.why);
+    let seen = |what: &str, seen: &Seen| {
+        format!("{what}: {} at {}: {}", seen.event, seen.at.to_iso(), seen.why)
+    };
     if let Some(verdict) = verdict {
-        lines.extend(verdict.taken.as_ref().map(|taken| seen("the last event that a trigger of it took", taken)));
-        lines
-            .extend(verdict.passed_by.as_ref().map(|passed| seen("the last event that no trigger of it took", passed)));
+        lines.extend(
+            verdict
+                .taken
+                .as_ref()
+                .map(|taken| seen("the last event that a trigger of it took", taken)),
+        );
+        lines.extend(
+            verdict
+                .passed_by
+                .as_ref()
+                .map(|passed| seen("the last event that no trigger of it took", passed)),
+        );
     }
     if lines.is_empty() {
         lines.push("no event of the change was looked at for it".to_owned());
@@ -177,19 +201,32 @@ pub fn words(event: &ForgeEvent) -> String {
     match &event.kind {
         EventKind::Change { event: name, action, label, state, status, comment, .. } => {
             let more = [label.as_deref(), state.as_deref(), status.as_deref(), comment.as_deref()];
-            let more: Vec<String> = more.into_iter().flatten().map(|text| crate::item::cut(text, 80)).collect();
-            let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join(", ")) };
-            let by = if event.sender.is_empty() { String::new() } else { format!(" by {}", event.sender) };
+            let more: Vec<String> =
+                more.into_iter().flatten().map(|text| crate::item::cut(text, 80)).collect();
+            let more =
+                if more.is_empty() { String::new() } else { format!(" ({})", more.join(", ")) };
+            let by = if event.sender.is_empty() {
+                String::new()
+            } else {
+                format!(" by {}", event.sender)
+            };
             format!("{name} {action}{more}{by}")
         }
-        EventKind::Commit { event: name, action, status, .. } => format!("{name} {action} ({status})"),
+        EventKind::Commit { event: name, action, status, .. } => {
+            format!("{name} {action} ({status})")
+        }
         EventKind::Gerrit(told) => {
             let votes = told.votes.iter().map(|vote| format!("{} {:+}", vote.label, vote.value));
             let tags = told.added.iter().chain(&told.removed).cloned();
             let comment = told.comment.iter().map(|text| crate::item::cut(text, 80));
             let more: Vec<String> = votes.chain(tags).chain(comment).collect();
-            let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join(", ")) };
-            let by = if told.username.is_empty() { String::new() } else { format!(" by {}", told.username) };
+            let more =
+                if more.is_empty() { String::new() } else { format!(" ({})", more.join(", ")) };
+            let by = if told.username.is_empty() {
+                String::new()
+            } else {
+                format!(" by {}", told.username)
+            };
             crate::item::cut(&format!("{}{more}{by}", told.r#type), 200)
         }
         other => crate::item::cut(&format!("{other:?}"), 80),
@@ -201,10 +238,15 @@ fn untaken(pipeline: &Pipeline, event: &ForgeEvent, facts: &ChangeFacts) -> Stri
     let own: Vec<&Trigger> =
         pipeline.triggers.iter().filter(|trigger| trigger.connection == event.connection).collect();
     if own.is_empty() {
-        let others: Vec<&str> = pipeline.triggers.iter().map(|trigger| trigger.connection.as_str()).collect();
+        let others: Vec<&str> =
+            pipeline.triggers.iter().map(|trigger| trigger.connection.as_str()).collect();
         return match others.as_slice() {
             [] => "it has no trigger".to_owned(),
-            others => format!("it has no trigger of the connection {}, but of {}", event.connection, others.join(", ")),
+            others => format!(
+                "it has no trigger of the connection {}, but of {}",
+                event.connection,
+                others.join(", ")
+            ),
         };
     }
     let reasons: Vec<String> = own
@@ -222,16 +264,21 @@ fn untaken(pipeline: &Pipeline, event: &ForgeEvent, facts: &ChangeFacts) -> Stri
     reasons.join("; ")
 }
 
-/// Returns the first thing of a trigger that does not fit an event, in the order a reader of the configuration would look.
+/// Returns the first thing of a trigger that does not fit an event, in the order a reader of the
+/// configuration would look.
 fn misfit(trigger: &GitHubTrigger, event: &ForgeEvent, facts: &ChangeFacts) -> String {
-    let EventKind::Change { event: name, action, comment, label, state, status, .. } = &event.kind else {
+    let EventKind::Change { event: name, action, comment, label, state, status, .. } = &event.kind
+    else {
         return "it is for other events".to_owned();
     };
-    let texts = |patterns: &[Pattern]| patterns.iter().map(Pattern::as_str).collect::<Vec<_>>().join(" or ");
+    let texts = |patterns: &[Pattern]| {
+        patterns.iter().map(Pattern::as_str).collect::<Vec<_>>().join(" or ")
+    };
     if !trigger.event.iter().any(|wanted| wanted == name) {
         return format!("it wants the event {}, not {name}", trigger.event.join(" or "));
     }
-    if !trigger.action.is_empty() && !trigger.action.iter().any(|wanted| is_action(wanted, action)) {
+    if !trigger.action.is_empty() && !trigger.action.iter().any(|wanted| is_action(wanted, action))
+    {
         return format!("it wants the action {}, not {action}", trigger.action.join(" or "));
     }
     let branch = facts.change.branch.as_str();
@@ -249,8 +296,9 @@ fn misfit(trigger: &GitHubTrigger, event: &ForgeEvent, facts: &ChangeFacts) -> S
         }
     }
     // GitHub writes `request_changes` when it is asked for and `changes_requested` when it tells.
-    let is_state =
-        |wanted: &String, state: &str| wanted == state || (wanted == "request_changes" && state == "changes_requested");
+    let is_state = |wanted: &String, state: &str| {
+        wanted == state || (wanted == "request_changes" && state == "changes_requested")
+    };
     if !trigger.state.is_empty()
         && !state.as_deref().is_some_and(|state| trigger.state.iter().any(|w| is_state(w, state)))
     {
@@ -258,7 +306,9 @@ fn misfit(trigger: &GitHubTrigger, event: &ForgeEvent, facts: &ChangeFacts) -> S
         return format!("it wants the state {}, not {came}", trigger.state.join(" or "));
     }
     for (wanted, word) in [(&trigger.status, "status"), (&trigger.check, "check")] {
-        if !wanted.is_empty() && !status.as_deref().is_some_and(|text| wanted.iter().any(|p| p.matches_whole(text))) {
+        if !wanted.is_empty()
+            && !status.as_deref().is_some_and(|text| wanted.iter().any(|p| p.matches_whole(text)))
+        {
             let came = status.as_deref().unwrap_or("none");
             return format!("it wants the {word} {}, not {came}", texts(wanted));
         }
@@ -326,39 +376,63 @@ mod tests {
     #[test]
     fn what_of_a_trigger_did_not_fit_is_named_with_what_came() {
         let pattern = |text: &str| Pattern::new(text).unwrap();
-        let of = |event: &str| GitHubTrigger { event: vec![event.to_owned()], ..GitHubTrigger::default() };
+        let of = |event: &str| GitHubTrigger {
+            event: vec![event.to_owned()],
+            ..GitHubTrigger::default()
+        };
         let opened = event("pull_request", "opened", None);
         assert_eq!(why(&of("push"), &opened), "it wants the event push, not pull_request");
-        let trigger = GitHubTrigger { action: vec!["labeled".into(), "comment".into()], ..of("pull_request") };
+        let trigger = GitHubTrigger {
+            action: vec!["labeled".into(), "comment".into()],
+            ..of("pull_request")
+        };
         assert_eq!(why(&trigger, &opened), "it wants the action labeled or comment, not opened");
         let trigger = GitHubTrigger { branch: vec![pattern("stable/.*")], ..of("pull_request") };
         assert_eq!(why(&trigger, &opened), "it wants the branch stable/.*, not main");
         let trigger = GitHubTrigger { comment: vec![pattern("^recheck$")], ..of("pull_request") };
-        assert_eq!(why(&trigger, &event("pull_request", "comment", Some("nice"))), "it wants a comment with ^recheck$");
+        assert_eq!(
+            why(&trigger, &event("pull_request", "comment", Some("nice"))),
+            "it wants a comment with ^recheck$"
+        );
         let trigger = GitHubTrigger { label: vec!["gate".into()], ..of("pull_request") };
         assert_eq!(why(&trigger, &opened), "it wants the label gate");
         let trigger = GitHubTrigger { state: vec!["approved".into()], ..of("pull_request_review") };
         let review = event("pull_request_review", "submitted", None);
         assert_eq!(why(&trigger, &review), "it wants the state approved, not none");
-        assert_eq!(words(&event("pull_request", "comment", Some("nice"))), "pull_request comment (nice) by ada");
+        assert_eq!(
+            words(&event("pull_request", "comment", Some("nice"))),
+            "pull_request comment (nice) by ada"
+        );
     }
 
-    /// Z6.1: what no queue was told of for a reason of its own is told by that reason, where a trigger takes the event at all.
+    /// Z6.1: what no queue was told of for a reason of its own is told by that reason, where a
+    /// trigger takes the event at all.
     #[test]
     fn why_a_queue_is_told_in_no_case_is_said_where_a_trigger_takes_the_event() {
         let mut pipeline = Pipeline::new("check", Manager::Independent);
-        let on = |word: &str| GitHubTrigger { event: vec![word.to_owned()], ..GitHubTrigger::default() };
-        let trigger =
-            |word: &str| Trigger { connection: "github".into(), kind: TriggerKind::GitHub(on(word)), debug: false };
+        let on =
+            |word: &str| GitHubTrigger { event: vec![word.to_owned()], ..GitHubTrigger::default() };
+        let trigger = |word: &str| Trigger {
+            connection: "github".into(),
+            kind: TriggerKind::GitHub(on(word)),
+            debug: false,
+        };
         let opened = event("pull_request", "opened", None);
-        let of = |pipeline: &Pipeline, told| outcome(pipeline, &opened, &facts(), told, Timestamp(9));
+        let of =
+            |pipeline: &Pipeline, told| outcome(pipeline, &opened, &facts(), told, Timestamp(9));
         pipeline.triggers = vec![trigger("pull_request")];
         assert_eq!(of(&pipeline, Told::Yes), Outcome::Offered);
         assert_eq!(of(&pipeline, Told::HeldBack("ours")), Outcome::PassedBy("ours".to_owned()));
-        assert_eq!(of(&pipeline, Told::Never("a stranger's")), Outcome::Refused("a stranger's".to_owned()));
+        assert_eq!(
+            of(&pipeline, Told::Never("a stranger's")),
+            Outcome::Refused("a stranger's".to_owned())
+        );
         pipeline.triggers = vec![trigger("push")];
         let passed_by = of(&pipeline, Told::Never("a stranger's"));
-        assert!(matches!(&passed_by, Outcome::PassedBy(why) if why.contains("wants the event push")), "{passed_by:?}");
+        assert!(
+            matches!(&passed_by, Outcome::PassedBy(why) if why.contains("wants the event push")),
+            "{passed_by:?}"
+        );
     }
 
     /// The newest of each kind stays, and no more than a record holds.
@@ -369,9 +443,21 @@ mod tests {
         for number in 0..60 {
             let pipeline = PipelineName::from(format!("p{number}").as_str());
             for at in 0..3 {
-                verdicts.note(&"t".into(), &pipeline, &Outcome::PassedBy(long.clone()), "came", Timestamp(at));
+                verdicts.note(
+                    &"t".into(),
+                    &pipeline,
+                    &Outcome::PassedBy(long.clone()),
+                    "came",
+                    Timestamp(at),
+                );
             }
-            verdicts.note(&"t".into(), &pipeline, &Outcome::Refused(long.clone()), "came", Timestamp(9));
+            verdicts.note(
+                &"t".into(),
+                &pipeline,
+                &Outcome::Refused(long.clone()),
+                "came",
+                Timestamp(9),
+            );
         }
         assert_eq!(verdicts.pipelines.len(), PIPELINES_MAX);
         let first = &verdicts.pipelines[0];

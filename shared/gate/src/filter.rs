@@ -1,4 +1,5 @@
-//! Which events and changes a pipeline takes: triggers, requirements and rejects, each answer with its reason.
+//! Which events and changes a pipeline takes: triggers, requirements and rejects, each answer with
+//! its reason.
 //!
 //! GitHub's are here, those of Gerrit and of plain git in [`gerrit`].
 
@@ -9,15 +10,16 @@ pub(crate) use gerrit::misfit as misfit_of_gerrit;
 use serde::{Deserialize, Serialize};
 use sluice_config::pattern::Pattern;
 use sluice_config::pipeline::{
-    Filter, FilterKind, GerritFilter, GitHubFilter, GitHubTrigger, Permission as Needed, Pipeline, ReviewRequirement,
-    Trigger, TriggerKind,
+    Filter, FilterKind, GerritFilter, GitHubFilter, GitHubTrigger, Permission as Needed, Pipeline,
+    ReviewRequirement, Trigger, TriggerKind,
 };
 use sluice_model::change::{ChangeFacts, ChangeStatus, Permission, Review, ReviewState};
 use sluice_model::event::{EventKind, ForgeEvent, ImageEvent, ZuulEvent};
 use sluice_model::{ConnectionName, PipelineName, TenantName, Timestamp};
 
-/// Returns whether some trigger of the pipeline takes the event. `facts` are those of the change that it is about; an event
-/// about a ref has none. `may` is what its sender may do in the repository, where somebody asked: see [`asks_who`].
+/// Returns whether some trigger of the pipeline takes the event. `facts` are those of the change
+/// that it is about; an event about a ref has none. `may` is what its sender may do in the
+/// repository, where somebody asked: see [`asks_who`].
 pub fn is_triggered(
     pipeline: &Pipeline,
     event: &ForgeEvent,
@@ -48,8 +50,8 @@ impl Detail {
     }
 }
 
-/// Returns how much is told of what the event lets in, by all triggers of the pipeline that take it; `None` where none does. The
-/// arguments are those of [`is_triggered`].
+/// Returns how much is told of what the event lets in, by all triggers of the pipeline that take
+/// it; `None` where none does. The arguments are those of [`is_triggered`].
 pub fn detail_of(
     pipeline: &Pipeline,
     event: &ForgeEvent,
@@ -70,14 +72,17 @@ fn takes_otherwise(trigger: &TriggerKind, event: &ForgeEvent, facts: Option<&Cha
     }
 }
 
-/// Returns whether what the event's sender may do decides whether the pipeline takes it, or how much is told of it.
+/// Returns whether what the event's sender may do decides whether the pipeline takes it, or how
+/// much is told of it.
 pub fn asks_who(pipeline: &Pipeline, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
     let (mut asking, mut open): (Option<Detail>, Option<Detail>) = (None, None);
     for trigger in triggers_of(pipeline, event) {
         let detail = Some(Detail::of(trigger.debug));
         match &trigger.kind {
             TriggerKind::GitHub(github) if !takes(github, event, facts) => {}
-            TriggerKind::GitHub(github) if github.permission.is_some() => asking = asking.max(detail),
+            TriggerKind::GitHub(github) if github.permission.is_some() => {
+                asking = asking.max(detail)
+            }
             TriggerKind::GitHub(_) => open = open.max(detail),
             other if takes_otherwise(other, event, facts) => open = open.max(detail),
             _ => {}
@@ -87,8 +92,9 @@ pub fn asks_who(pipeline: &Pipeline, event: &ForgeEvent, facts: Option<&ChangeFa
     asking > open
 }
 
-/// Returns whether a status or check run on a change's head may be anything to the pipeline: a trigger is for it, or the pipeline
-/// asks for statuses of changes, those in its queue as well. What it is on need not be known.
+/// Returns whether a status or check run on a change's head may be anything to the pipeline: a
+/// trigger is for it, or the pipeline asks for statuses of changes, those in its queue as well.
+/// What it is on need not be known.
 pub fn heeds_status(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
     let asks = |filter: &Filter| {
         filter.connection == event.connection
@@ -98,7 +104,8 @@ pub fn heeds_status(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
         TriggerKind::GitHub(github) => fits(github, event, None),
         other => takes_otherwise(other, event, None),
     };
-    pipeline.require.iter().chain(&pipeline.reject).any(asks) || triggers_of(pipeline, event).any(is_for)
+    pipeline.require.iter().chain(&pipeline.reject).any(asks)
+        || triggers_of(pipeline, event).any(is_for)
 }
 
 /// Who says what an event tells.
@@ -112,15 +119,27 @@ pub enum Speaker {
 }
 
 /// Returns whether an event may start a pipeline of a tenant at all; see [`held_back`].
-pub fn may_start(tenant: &TenantName, pipeline: &Pipeline, event: &ForgeEvent, by: Speaker) -> bool {
+pub fn may_start(
+    tenant: &TenantName,
+    pipeline: &Pipeline,
+    event: &ForgeEvent,
+    by: Speaker,
+) -> bool {
     held_back(tenant, pipeline, event, by).is_none()
 }
 
-/// Returns why an event starts a pipeline of a tenant in no case, whatever else its triggers take, if so.
+/// Returns why an event starts a pipeline of a tenant in no case, whatever else its triggers take,
+/// if so.
 ///
-/// By what a pipeline says it is started no more, or it would run for ever; one that somebody asks for again starts it. What else we
-/// said ourselves starts those that name it: of those that take whatever comes two would start each other for ever.
-pub fn held_back(tenant: &TenantName, pipeline: &Pipeline, event: &ForgeEvent, by: Speaker) -> Option<&'static str> {
+/// By what a pipeline says it is started no more, or it would run for ever; one that somebody asks
+/// for again starts it. What else we said ourselves starts those that name it: of those that take
+/// whatever comes two would start each other for ever.
+pub fn held_back(
+    tenant: &TenantName,
+    pipeline: &Pipeline,
+    event: &ForgeEvent,
+    by: Speaker,
+) -> Option<&'static str> {
     if is_own_word(tenant, &pipeline.name, event) {
         return Some("it is what the pipeline says itself, which does not start it again");
     }
@@ -128,16 +147,21 @@ pub fn held_back(tenant: &TenantName, pipeline: &Pipeline, event: &ForgeEvent, b
     is_unasked.then_some("this service said it, and no trigger of the pipeline names what it said")
 }
 
-/// Whether an event tells of the status, or the end of the check run, by which the pipeline itself reports.
+/// Whether an event tells of the status, or the end of the check run, by which the pipeline itself
+/// reports.
 fn is_own_word(tenant: &TenantName, pipeline: &PipelineName, event: &ForgeEvent) -> bool {
     let EventKind::Change { action, status: Some(status), .. } = &event.kind else { return false };
-    let context = status.split_once(':').and_then(|(_, rest)| rest.rsplit_once(':')).map(|(context, _)| context);
-    matches!(action.as_str(), "status" | "completed") && context == Some(format!("{tenant}/{pipeline}").as_str())
+    let context = status
+        .split_once(':')
+        .and_then(|(_, rest)| rest.rsplit_once(':'))
+        .map(|(context, _)| context);
+    matches!(action.as_str(), "status" | "completed")
+        && context == Some(format!("{tenant}/{pipeline}").as_str())
 }
 
-/// Returns whether a trigger of the pipeline is for something that we said ourselves: a status, a check run or votes, which it names.
-/// What it asks of the change besides is left out for GitHub alone. Who has no pipelines at hand asks [`status_triggers`], which are
-/// for the same.
+/// Returns whether a trigger of the pipeline is for something that we said ourselves: a status, a
+/// check run or votes, which it names. What it asks of the change besides is left out for GitHub
+/// alone. Who has no pipelines at hand asks [`status_triggers`], which are for the same.
 fn waits_for_own(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
     triggers_of(pipeline, event).any(|trigger| match &trigger.kind {
         TriggerKind::GitHub(github) => names_statuses(github) && fits(github, event, None),
@@ -149,8 +173,8 @@ fn waits_for_own(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
     })
 }
 
-/// Returns whether statuses or check runs of changes may be anything to the pipeline, whichever they are: what nobody heeds is not
-/// looked for.
+/// Returns whether statuses or check runs of changes may be anything to the pipeline, whichever
+/// they are: what nobody heeds is not looked for.
 pub fn heeds_statuses(pipeline: &Pipeline, connection: &ConnectionName) -> bool {
     let asks = |filter: &Filter| {
         filter.connection == *connection
@@ -162,7 +186,8 @@ pub fn heeds_statuses(pipeline: &Pipeline, connection: &ConnectionName) -> bool 
 }
 
 fn is_for_statuses(github: &GitHubTrigger) -> bool {
-    let is_status = github.action.is_empty() || github.action.iter().any(|action| action == "status");
+    let is_status =
+        github.action.is_empty() || github.action.iter().any(|action| action == "status");
     listed(&github.event, "check_run") || (listed(&github.event, "pull_request") && is_status)
 }
 
@@ -182,8 +207,9 @@ impl StatusTrigger {
     }
 }
 
-/// Returns the triggers of a pipeline that name statuses or check runs, as the word of another pipeline is waited for. One that
-/// names no action takes what others set, and nothing of ours by itself: two such pipelines would start each other for ever.
+/// Returns the triggers of a pipeline that name statuses or check runs, as the word of another
+/// pipeline is waited for. One that names no action takes what others set, and nothing of ours by
+/// itself: two such pipelines would start each other for ever.
 pub fn status_triggers(pipeline: &Pipeline) -> Vec<StatusTrigger> {
     let of = |trigger: &Trigger| match &trigger.kind {
         TriggerKind::GitHub(github) if names_statuses(github) => {
@@ -196,10 +222,12 @@ pub fn status_triggers(pipeline: &Pipeline) -> Vec<StatusTrigger> {
     pipeline.triggers.iter().filter_map(of).collect()
 }
 
-/// Whether a trigger is for statuses or check runs by name, and looks at nothing that these do not have.
+/// Whether a trigger is for statuses or check runs by name, and looks at nothing that these do not
+/// have.
 fn names_statuses(github: &GitHubTrigger) -> bool {
     let GitHubTrigger { comment, label, unlabel, state, .. } = github;
-    let is_status = !github.status.is_empty() || github.action.iter().any(|action| action == "status");
+    let is_status =
+        !github.status.is_empty() || github.action.iter().any(|action| action == "status");
     (is_status || listed(&github.event, "check_run"))
         && is_for_statuses(github)
         && comment.is_empty()
@@ -208,34 +236,46 @@ fn names_statuses(github: &GitHubTrigger) -> bool {
         && state.is_empty()
 }
 
-/// Returns whether a pipeline is started by what happened in `parent`, a pipeline of the same tenant.
+/// Returns whether a pipeline is started by what happened in `parent`, a pipeline of the same
+/// tenant.
 pub fn is_triggered_by_zuul(pipeline: &Pipeline, what: ZuulEvent, parent: &PipelineName) -> bool {
     detail_by_zuul(pipeline, what, parent).is_some()
 }
 
-/// Returns how much is told of what enters by that, by all triggers that are for it; `None` where none is.
-pub fn detail_by_zuul(pipeline: &Pipeline, what: ZuulEvent, parent: &PipelineName) -> Option<Detail> {
+/// Returns how much is told of what enters by that, by all triggers that are for it; `None` where
+/// none is.
+pub fn detail_by_zuul(
+    pipeline: &Pipeline,
+    what: ZuulEvent,
+    parent: &PipelineName,
+) -> Option<Detail> {
     Detail::of_all(pipeline.triggers.iter().filter(|trigger| match &trigger.kind {
         // Only of what entered is asked where it did.
         TriggerKind::Zuul(zuul) => {
             listed(&zuul.event, what.as_str())
-                && (what != ZuulEvent::ParentChangeEnqueued || matches_any(&zuul.pipeline, parent.as_str()))
+                && (what != ZuulEvent::ParentChangeEnqueued
+                    || matches_any(&zuul.pipeline, parent.as_str()))
         }
         _ => false,
     }))
 }
 
-/// Returns how much is told of what enters by what is asked of images, by all triggers that are for it; `None` where none is.
+/// Returns how much is told of what enters by what is asked of images, by all triggers that are for
+/// it; `None` where none is.
 pub fn detail_by_images(pipeline: &Pipeline, what: ImageEvent) -> Option<Detail> {
     let takes = |kind: &TriggerKind| matches!(kind, TriggerKind::Zuul(zuul) if listed(&zuul.event, what.as_str()));
     Detail::of_all(pipeline.triggers.iter().filter(|trigger| takes(&trigger.kind)))
 }
 
-fn triggers_of<'a>(pipeline: &'a Pipeline, event: &'a ForgeEvent) -> impl Iterator<Item = &'a Trigger> {
+fn triggers_of<'a>(
+    pipeline: &'a Pipeline,
+    event: &'a ForgeEvent,
+) -> impl Iterator<Item = &'a Trigger> {
     pipeline.triggers.iter().filter(|trigger| trigger.connection == event.connection)
 }
 
-/// Whether the sender may do what the trigger asks for. Nobody knows it of whom nobody asked, so such a trigger does not fire.
+/// Whether the sender may do what the trigger asks for. Nobody knows it of whom nobody asked, so
+/// such a trigger does not fire.
 fn is_permitted(trigger: &GitHubTrigger, may: Option<Permission>) -> bool {
     trigger.permission.is_none_or(|needed| may.and_then(as_needed) >= Some(needed))
 }
@@ -256,7 +296,8 @@ fn takes(trigger: &GitHubTrigger, event: &ForgeEvent, facts: Option<&ChangeFacts
 /// Whether an event is one that a trigger is for, whatever it asks of the change besides.
 fn fits(trigger: &GitHubTrigger, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
     match &event.kind {
-        // As in Zuul, whose triggers for Gerrit and plain git alone have a word for deletions (`ignore-deletes`).
+        // As in Zuul, whose triggers for Gerrit and plain git alone have a word for deletions
+        // (`ignore-deletes`).
         EventKind::Push { newrev, .. } if newrev.is_zero() => false,
         EventKind::Push { git_ref, .. } => {
             let branch = event.kind.pushed_branch();
@@ -267,35 +308,46 @@ fn fits(trigger: &GitHubTrigger, event: &ForgeEvent, facts: Option<&ChangeFacts>
                 || !trigger.state.is_empty()
                 || !trigger.status.is_empty()
                 || !trigger.check.is_empty();
-            let branch_fits =
-                trigger.branch.is_empty() || branch.is_some_and(|branch| matches_any(&trigger.branch, branch.as_str()));
-            listed(&trigger.event, "push") && matches_any(&trigger.r#ref, git_ref) && branch_fits && !asks_of_a_change
+            let branch_fits = trigger.branch.is_empty()
+                || branch.is_some_and(|branch| matches_any(&trigger.branch, branch.as_str()));
+            listed(&trigger.event, "push")
+                && matches_any(&trigger.r#ref, git_ref)
+                && branch_fits
+                && !asks_of_a_change
         }
         EventKind::Change { event: name, action, comment, label, state, status, .. } => {
-            let facts_fit = facts.is_none_or(|facts| matches_any(&trigger.branch, facts.change.branch.as_str()));
+            let facts_fit = facts
+                .is_none_or(|facts| matches_any(&trigger.branch, facts.change.branch.as_str()));
             listed(&trigger.event, name)
-                && (trigger.action.is_empty() || trigger.action.iter().any(|wanted| is_action(wanted, action)))
+                && (trigger.action.is_empty()
+                    || trigger.action.iter().any(|wanted| is_action(wanted, action)))
                 && facts_fit
                 && text_fits(&trigger.comment, comment.as_deref(), Pattern::finds)
                 && text_fits(&trigger.status, status.as_deref(), Pattern::matches_whole)
                 && named(&trigger.label, label.as_deref().filter(|_| action == "labeled"))
                 && named(&trigger.unlabel, label.as_deref().filter(|_| action == "unlabeled"))
                 && named(&trigger.state, state.as_deref())
-                && text_fits(&trigger.check, status.as_deref().filter(|_| name == "check_run"), Pattern::matches_whole)
+                && text_fits(
+                    &trigger.check,
+                    status.as_deref().filter(|_| name == "check_run"),
+                    Pattern::matches_whole,
+                )
         }
         // Intake turns the others into events of changes or refs.
         _ => false,
     }
 }
 
-/// Whether an action is the one that a trigger names. A check run that is asked for again is `rerequested`, by its older name
-/// `requested`; deliveries that were stored before bear that one.
+/// Whether an action is the one that a trigger names. A check run that is asked for again is
+/// `rerequested`, by its older name `requested`; deliveries that were stored before bear that one.
 pub(crate) fn is_action(wanted: &str, action: &str) -> bool {
-    let newest = |word: &str| if word == "requested" { "rerequested".to_owned() } else { word.to_owned() };
+    let newest =
+        |word: &str| if word == "requested" { "rerequested".to_owned() } else { word.to_owned() };
     newest(wanted) == newest(action)
 }
 
-/// Whether the change meets what the trigger asks for besides the event. A ref has nothing of what can be asked for.
+/// Whether the change meets what the trigger asks for besides the event. A ref has nothing of what
+/// can be asked for.
 fn own_terms_fit(trigger: &GitHubTrigger, facts: Option<&ChangeFacts>) -> bool {
     let asks = |filter: &Option<FilterKind>| match filter {
         Some(FilterKind::GitHub(github)) => Some(github.clone()),
@@ -307,7 +359,8 @@ fn own_terms_fit(trigger: &GitHubTrigger, facts: Option<&ChangeFacts>) -> bool {
         && reject.is_none_or(|filter| met(&filter, facts, facts.seen_at).is_none())
 }
 
-/// Returns why the pipeline takes nothing of a connection, not even what another change depends on, or `None` when it does.
+/// Returns why the pipeline takes nothing of a connection, not even what another change depends on,
+/// or `None` when it does.
 pub fn refusal_of_connection(pipeline: &Pipeline, connection: &ConnectionName) -> Option<String> {
     (!pipeline.takes_from(connection)).then(|| {
         let name = &pipeline.name;
@@ -317,8 +370,8 @@ pub fn refusal_of_connection(pipeline: &Pipeline, connection: &ConnectionName) -
     })
 }
 
-/// Returns why the pipeline takes no refs of a connection, or `None` when it does: it takes nothing of it, or requires or rejects
-/// of changes what no ref can show.
+/// Returns why the pipeline takes no refs of a connection, or `None` when it does: it takes nothing
+/// of it, or requires or rejects of changes what no ref can show.
 pub fn refusal_of_refs(pipeline: &Pipeline, connection: &ConnectionName) -> Option<String> {
     if let Some(why) = refusal_of_connection(pipeline, connection) {
         return Some(why);
@@ -348,14 +401,17 @@ fn matches_any(patterns: &[Pattern], text: &str) -> bool {
 }
 
 fn text_fits(patterns: &[Pattern], text: Option<&str>, fits: fn(&Pattern, &str) -> bool) -> bool {
-    patterns.is_empty() || text.is_some_and(|text| patterns.iter().any(|pattern| fits(pattern, text)))
+    patterns.is_empty()
+        || text.is_some_and(|text| patterns.iter().any(|pattern| fits(pattern, text)))
 }
 
 fn named(names: &[String], name: Option<&str>) -> bool {
     // GitHub writes `request_changes` when it is asked for and `changes_requested` when it tells.
     names.is_empty()
         || name.is_some_and(|name| {
-            names.iter().any(|n| n == name || (n == "request_changes" && name == "changes_requested"))
+            names
+                .iter()
+                .any(|n| n == name || (n == "request_changes" && name == "changes_requested"))
         })
 }
 
@@ -381,7 +437,8 @@ pub(crate) fn is_unable_to_merge(why: &str) -> bool {
     why.starts_with(UNABLE)
 }
 
-/// Returns what [`refusal`] does, for a pipeline of which only what it requires and rejects is known.
+/// Returns what [`refusal`] does, for a pipeline of which only what it requires and rejects is
+/// known.
 pub(crate) fn refusal_by(
     pipeline: &PipelineName,
     require: &[Filter],
@@ -423,7 +480,9 @@ fn unmet(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<S
     if let Some(merged) = filter.merged
         && merged != (facts.status == ChangeStatus::Merged)
     {
-        return Some(if merged { "a merged change" } else { "a change that is not merged" }.to_owned());
+        return Some(
+            if merged { "a merged change" } else { "a change that is not merged" }.to_owned(),
+        );
     }
     // A change is read as it is, so its commit is always the newest one.
     if filter.current_patchset == Some(false) {
@@ -437,14 +496,18 @@ fn unmet(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<S
     if let Some(label) = filter.label.iter().find(|label| !facts.labels.contains(label)) {
         return Some(format!("the label {label}"));
     }
-    if let Some(requirement) =
-        filter.review.iter().find(|r| !facts.reviews.iter().any(|review| review_fits(r, review, now)))
+    if let Some(requirement) = filter
+        .review
+        .iter()
+        .find(|r| !facts.reviews.iter().any(|review| review_fits(r, review, now)))
     {
-        let is_hidden = requirement.email.is_some() && facts.reviews.iter().any(|review| review.email.is_none());
+        let is_hidden = requirement.email.is_some()
+            && facts.reviews.iter().any(|review| review.email.is_none());
         let hidden = if is_hidden { ADDRESS_HIDDEN } else { "" };
         return Some(format!("a review: {}{hidden}", described(requirement)));
     }
-    if !filter.status.is_empty() && !filter.status.iter().any(|pattern| status_fits(pattern, facts)) {
+    if !filter.status.is_empty() && !filter.status.iter().any(|pattern| status_fits(pattern, facts))
+    {
         let wanted: Vec<&str> = filter.status.iter().map(Pattern::as_str).collect();
         let hidden = if facts.cut.check_runs { CHECK_RUNS_HIDDEN } else { "" };
         return Some(format!("a commit status {}{hidden}", wanted.join(" or ")));
@@ -453,8 +516,7 @@ fn unmet(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<S
 }
 
 /// Said of a review that is missed where it may be there, by somebody whose address is not shown.
-const ADDRESS_HIDDEN: &str =
-    " (the forge shows no address of some who reviewed, so that it is not seen; `username` is known of all)";
+const ADDRESS_HIDDEN: &str = " (the forge shows no address of some who reviewed, so that it is not seen; `username` is known of all)";
 
 /// Said of a status that is missed where it may be there, as a check run.
 const CHECK_RUNS_HIDDEN: &str =
@@ -477,8 +539,10 @@ fn met(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<Str
     if let Some(label) = filter.label.iter().find(|label| facts.labels.contains(label)) {
         return Some(format!("the label {label}"));
     }
-    if let Some(requirement) =
-        filter.review.iter().find(|r| facts.reviews.iter().any(|review| review_fits(r, review, now)))
+    if let Some(requirement) = filter
+        .review
+        .iter()
+        .find(|r| facts.reviews.iter().any(|review| review_fits(r, review, now)))
     {
         return Some(format!("a review: {}", described(requirement)));
     }
@@ -501,7 +565,8 @@ fn review_fits(requirement: &ReviewRequirement, review: &Review, now: Timestamp)
         ReviewState::Commented => "comment",
         ReviewState::Dismissed => return false,
     };
-    // Zuul's documentation has `request_changes` and `comment`, GitHub calls them as its reviews are.
+    // Zuul's documentation has `request_changes` and `comment`, GitHub calls them as its reviews
+    // are.
     let in_our_words = |wanted: &str| match wanted {
         "request_changes" => "changes_requested",
         "commented" => "comment",
@@ -525,14 +590,16 @@ fn described(requirement: &ReviewRequirement) -> String {
         words.push(format!("by the address {}", pattern.as_str()));
     }
     if let Some(permission) = requirement.permission {
-        words.push(format!("by somebody with {} permission", format!("{permission:?}").to_lowercase()));
+        words.push(format!(
+            "by somebody with {} permission",
+            format!("{permission:?}").to_lowercase()
+        ));
     }
     words.join(" ")
 }
 
 fn status_fits(pattern: &Pattern, facts: &ChangeFacts) -> bool {
-    facts
-        .statuses
-        .iter()
-        .any(|status| pattern.matches_whole(&format!("{}:{}:{}", status.by, status.context, status.state)))
+    facts.statuses.iter().any(|status| {
+        pattern.matches_whole(&format!("{}:{}:{}", status.by, status.context, status.state))
+    })
 }

@@ -1,7 +1,9 @@
-//! How many items of a pipeline failed one after the other: after so many, reports go to the `disabled` reporters alone.
+//! How many items of a pipeline failed one after the other: after so many, reports go to the
+//! `disabled` reporters alone.
 //!
-//! It counts over all queues of a pipeline, so it is a record of its own, written in one transaction with what leaves. Only
-//! pipelines that ask for it (`disable-after-consecutive-failures`) have one.
+//! It counts over all queues of a pipeline, so it is a record of its own, written in one
+//! transaction with what leaves. Only pipelines that ask for it
+//! (`disable-after-consecutive-failures`) have one.
 
 use crate::report::Occasion;
 use serde::{Deserialize, Serialize};
@@ -28,14 +30,15 @@ impl Health {
         Self { tenant, pipeline, layout, failures: 0, disabled: false }
     }
 
-    /// Returns what is known under a layout: a reconfiguration enables a pipeline again. Whoever still decides by an older layout
-    /// than it was counted under takes nothing back.
+    /// Returns what is known under a layout: a reconfiguration enables a pipeline again. Whoever
+    /// still decides by an older layout than it was counted under takes nothing back.
     #[must_use]
     pub fn under(self, layout: u64) -> Self {
         if self.layout >= layout { self } else { Self::new(self.tenant, self.pipeline, layout) }
     }
 
-    /// Counts an item that leaves. The last failure that is one too many is still reported as usual.
+    /// Counts an item that leaves. The last failure that is one too many is still reported as
+    /// usual.
     pub(crate) fn count(&mut self, occasion: Occasion, most: u32) {
         match occasion {
             Occasion::Success => self.failures = 0,

@@ -38,14 +38,16 @@ pub fn cut(text: &str, bytes_max: usize) -> String {
 pub struct Item {
     /// Its id.
     pub id: ItemId,
-    /// The speculative state this record is about; older than the slot's means that a reset has still to be carried out.
+    /// The speculative state this record is about; older than the slot's means that a reset has
+    /// still to be carried out.
     pub generation: u64,
     /// Counts the times it was written; the head names the version that it goes with.
     #[serde(default)]
     pub version: u64,
     /// The layout its question was asked under and its jobs are frozen under, 0 before.
     pub layout: u64,
-    /// The tree of its branch that its builds are given; a re-frozen item keeps builds only while this stays the same.
+    /// The tree of its branch that its builds are given; a re-frozen item keeps builds only while
+    /// this stays the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tested_tree: Option<Oid>,
     /// The change with what people want to read of it.
@@ -69,13 +71,16 @@ pub struct Item {
     /// The commit by which it is in its branch, once it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub landed: Option<Oid>,
-    /// How far it is with what follows its success, where its jobs that run after the reports keep it in its queue.
+    /// How far it is with what follows its success, where its jobs that run after the reports keep
+    /// it in its queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reporting: Option<Reporting>,
-    /// How often a landing of it found its branch moved by others, since the branch was kept for it last ([`crate::turn::KeptFor`]).
+    /// How often a landing of it found its branch moved by others, since the branch was kept for it
+    /// last ([`crate::turn::KeptFor`]).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub overtaken: u32,
-    /// Whether a forge was asked to merge it by a landing that ended without that ([`crate::Landing::tried`]).
+    /// Whether a forge was asked to merge it by a landing that ended without that
+    /// ([`crate::Landing::tried`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tried: bool,
 }
@@ -105,7 +110,8 @@ pub enum Ask {
         since: Option<Timestamp>,
         /// Whose state it starts from, by the key of that outcome.
         onto: Option<Onto>,
-        /// Of what its change needs, what is in its branch by now, whatever became of that there since: it is not put on the state.
+        /// Of what its change needs, what is in its branch by now, whatever became of that there
+        /// since: it is not put on the state.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         landed: Vec<ChangeKey>,
     },
@@ -150,11 +156,12 @@ pub struct Job {
     /// What it waits for besides the jobs before it and its nodes, while it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<WaitsFor>,
-    /// When it asked first for the semaphores that it waits for: its place in line. One that takes them with its nodes in hand asked
-    /// when it asked for the nodes.
+    /// When it asked first for the semaphores that it waits for: its place in line. One that takes
+    /// them with its nodes in hand asked when it asked for the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_at: Option<Timestamp>,
-    /// When its build was sent to the executors by its queue, which waited for its nodes and took its semaphores then.
+    /// When its build was sent to the executors by its queue, which waited for its nodes and took
+    /// its semaphores then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_at: Option<Timestamp>,
     /// How often its build was sent once more by its queue, since nobody had claimed it.
@@ -163,17 +170,20 @@ pub struct Job {
     /// Which of its nodesets is asked for, from 0: those before it cannot be had.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub alternative: u32,
-    /// Whether it gave nodes back that it had before its semaphores: from then on it takes those first, whatever it says itself.
+    /// Whether it gave nodes back that it had before its semaphores: from then on it takes those
+    /// first, whatever it says itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub semaphores_first: bool,
     /// What the build that ended told about the change.
     #[serde(default, skip_serializing_if = "Told::is_empty")]
     pub told: Told,
-    /// Whether its build is one that another change of the cycle ordered: the files that it speaks of may be that one's alone.
+    /// Whether its build is one that another change of the cycle ordered: the files that it speaks
+    /// of may be that one's alone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub taken_over: bool,
-    /// Which of the jobs right behind it its build had run (`zuul.child_jobs`), where another change that takes the build over may have
-    /// others there. `None` where it said nothing of that, or there was no room for it.
+    /// Which of the jobs right behind it its build had run (`zuul.child_jobs`), where another
+    /// change that takes the build over may have others there. `None` where it said nothing of
+    /// that, or there was no room for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<Vec<JobName>>,
 }
@@ -190,7 +200,8 @@ pub enum WaitsFor {
     Semaphore(String),
     /// A job of a change ahead that provides what it requires.
     Requirements(Vec<String>),
-    /// A job of a change ahead that holds those behind it back until it has succeeded (`hold-following-changes`).
+    /// A job of a change ahead that holds those behind it back until it has succeeded
+    /// (`hold-following-changes`).
     Ahead(JobName),
 }
 
@@ -220,7 +231,8 @@ pub enum JobStatus {
     Running {
         /// When it claimed it.
         started_at: Option<Timestamp>,
-        /// Whether it is known by now that it will fail: what is behind the change need not wait for the end.
+        /// Whether it is known by now that it will fail: what is behind the change need not wait
+        /// for the end.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         pre_fail: bool,
     },
@@ -279,17 +291,28 @@ impl Job {
 
     /// Returns whether a build of it is under way.
     pub fn is_under_way(&self) -> bool {
-        matches!(self.status, JobStatus::Ordered { .. } | JobStatus::Running { .. } | JobStatus::Paused { .. })
+        matches!(
+            self.status,
+            JobStatus::Ordered { .. } | JobStatus::Running { .. } | JobStatus::Paused { .. }
+        )
     }
 
-    /// Returns whether it takes its semaphores when it has its nodes, and not before it asks for them. One that says so of one
-    /// semaphore takes all of them then: nobody waits for one while he holds another. One that had to give its nodes back does so no more.
+    /// Returns whether it takes its semaphores when it has its nodes, and not before it asks for
+    /// them. One that says so of one semaphore takes all of them then: nobody waits for one while
+    /// he holds another. One that had to give its nodes back does so no more.
     pub fn takes_nodes_first(&self) -> bool {
-        let needs_nodes = self.summary.labels.get(self.alternative as usize).is_some_and(|labels| !labels.is_empty());
-        needs_nodes && !self.semaphores_first && self.summary.semaphores.iter().any(|used| used.resources_first)
+        let needs_nodes = self
+            .summary
+            .labels
+            .get(self.alternative as usize)
+            .is_some_and(|labels| !labels.is_empty());
+        needs_nodes
+            && !self.semaphores_first
+            && self.summary.semaphores.iter().any(|used| used.resources_first)
     }
 
-    /// Has the attempt that was ordered and that nobody began wait anew, to take its semaphores before it asks for nodes.
+    /// Has the attempt that was ordered and that nobody began wait anew, to take its semaphores
+    /// before it asks for nodes.
     pub fn begin_with_semaphores(&mut self) {
         (self.build, self.request, self.waits_for) = (None, None, None);
         self.attempt = self.attempt.saturating_sub(1);
@@ -307,7 +330,8 @@ impl Job {
         self.is_paused() || self.result().is_some_and(BuildResult::passed)
     }
 
-    /// Returns whether it keeps the change out: it ended that way, or is known to. What runs after the reports never does.
+    /// Returns whether it keeps the change out: it ended that way, or is known to. What runs after
+    /// the reports never does.
     pub fn fails_item(&self) -> bool {
         let fails = match &self.status {
             JobStatus::Ended { .. } => self.has_failed(),
@@ -360,7 +384,8 @@ impl Item {
         }
     }
 
-    /// Returns whether anything was asked about it, or ordered for it, in the speculative state that its record is about.
+    /// Returns whether anything was asked about it, or ordered for it, in the speculative state
+    /// that its record is about.
     pub fn was_asked(&self) -> bool {
         self.ask != Ask::No || self.layout != 0 || !self.jobs.is_empty()
     }
@@ -380,7 +405,9 @@ impl Item {
 
     /// Returns the job that keeps changes behind this one from starting theirs, if one does.
     pub fn holds_following(&self) -> Option<&Job> {
-        let holds = |job: &&Job| job.summary.hold_following_changes && !job.result().is_some_and(BuildResult::passed);
+        let holds = |job: &&Job| {
+            job.summary.hold_following_changes && !job.result().is_some_and(BuildResult::passed)
+        };
         self.jobs.iter().find(holds)
     }
 

@@ -1,7 +1,9 @@
-//! The gate's decisions: which change enters, what it is tested on, when it lands, and what is told to whom.
+//! The gate's decisions: which change enters, what it is tested on, when it lands, and what is told
+//! to whom.
 //!
-//! [`plan`](plan::plan) decides for one queue cell ([`queue::Head`] with its [`item::Item`]s); [`filter`] says which events and
-//! changes a pipeline takes; [`report`] writes what is told. Everything is pure: a snapshot goes in, a plan with its reasons comes out.
+//! [`plan`](plan::plan) decides for one queue cell ([`queue::Head`] with its [`item::Item`]s);
+//! [`filter`] says which events and changes a pipeline takes; [`report`] writes what is told.
+//! Everything is pure: a snapshot goes in, a plan with its reasons comes out.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod account;

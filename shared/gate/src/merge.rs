@@ -36,7 +36,8 @@ pub enum MergeResult {
     Misconfigured {
         /// The errors, rendered for people.
         errors: Vec<String>,
-        /// The same beside the lines of the change's own files that they are about; the first [`LINE_NOTES_MAX`].
+        /// The same beside the lines of the change's own files that they are about; the first
+        /// [`LINE_NOTES_MAX`].
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         notes: Vec<LineNote>,
     },
@@ -79,10 +80,12 @@ pub struct Merged {
     pub kept: bool,
     /// Whether the change edits configuration, so that its landing makes a new layout.
     pub touches_configuration: bool,
-    /// Whether the first job that fails ends the others (`fail-fast` of the project in this pipeline).
+    /// Whether the first job that fails ends the others (`fail-fast` of the project in this
+    /// pipeline).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fail_fast: bool,
-    /// How its jobs were decided, a line each, where the project or the trigger says `debug`; at most [`DEBUG_BYTES_MAX`].
+    /// How its jobs were decided, a line each, where the project or the trigger says `debug`; at
+    /// most [`DEBUG_BYTES_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub debug: Vec<String>,
 }

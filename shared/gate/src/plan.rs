@@ -1,9 +1,9 @@
 //! One look at a queue: a snapshot of the whole cell goes in, a plan with its reasons comes out.
 //!
-//! The steps, in order: see what merger, executors and landings answered ([`observe`]), take operators' words ([`operators`])
-//! and what else arrived ([`admit`]), put every item behind the nearest one that may pass ([`align`]), land, report and remove what is over ([`finish`],
-//! [`reporters`]), then ask
-//! for what is missing ([`advance`]).
+//! The steps, in order: see what merger, executors and landings answered ([`observe`]), take
+//! operators' words ([`operators`]) and what else arrived ([`admit`]), put every item behind the
+//! nearest one that may pass ([`align`]), land, report and remove what is over ([`finish`],
+//! [`reporters`]), then ask for what is missing ([`advance`]).
 
 mod admit;
 mod advance;
@@ -51,7 +51,8 @@ use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::{BranchKey, MergeMode, Oid};
 use sluice_model::{
-    ArrivalId, BuildId, ItemId, JobName, LabelName, PipelineName, ProviderName, QueueKey, QueueName, Timestamp,
+    ArrivalId, BuildId, ItemId, JobName, LabelName, PipelineName, ProviderName, QueueKey,
+    QueueName, Timestamp,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -77,25 +78,29 @@ pub struct Snapshot<'a> {
     pub landings: BTreeMap<ItemId, Landing>,
     /// How far reports are that the last jobs of items wait for ([`crate::item::Reporting`]).
     pub reports: BTreeMap<ItemId, ReportState>,
-    /// What changes provide that items need and that stand in other queues, where any of it is known.
+    /// What changes provide that items need and that stand in other queues, where any of it is
+    /// known.
     pub provided: BTreeMap<ChangeRef, Provided>,
-    /// The own queues of changes that stand here as guests, and of others than its own that this queue is told of. They are the doors
-    /// by which a change comes to another queue and goes back: each says where its change stands, and is written as that changes.
+    /// The own queues of changes that stand here as guests, and of others than its own that this
+    /// queue is told of. They are the doors by which a change comes to another queue and goes back:
+    /// each says where its change stands, and is written as that changes.
     pub doors: BTreeMap<ChangeKey, Door>,
     /// The pipeline as the live layout has it; `None` when the layout no longer has it.
     pub pipeline: Option<&'a Pipeline>,
     /// Semaphores that the head lists or that waiting jobs name, where they were ever used.
     pub semaphores: BTreeMap<SemaphoreKey, Semaphore>,
-    /// Whose turn it is on the branches that the next landings need, where anything ever landed there.
+    /// Whose turn it is on the branches that the next landings need, where anything ever landed
+    /// there.
     pub turns: BTreeMap<BranchKey, TurnSeen>,
     /// Queues in line for a semaphore that cannot come: nothing stands in them, or they are frozen.
     pub gone: BTreeSet<QueueKey>,
-    /// Builds that hold a semaphore which a build with its nodes in hand waits for, and that are not at work, each with since when: nobody
-    /// has begun them, or they are paused.
+    /// Builds that hold a semaphore which a build with its nodes in hand waits for, and that are
+    /// not at work, each with since when: nobody has begun them, or they are paused.
     pub idle: BTreeMap<BuildId, Timestamp>,
     /// Which semaphore a job means by a name, and how many may hold it.
     pub semaphore: &'a dyn Fn(&str) -> (SemaphoreKey, u32),
-    /// Which queue of a pipeline a change belongs to by the live layout; none where that has no such pipeline.
+    /// Which queue of a pipeline a change belongs to by the live layout; none where that has no
+    /// such pipeline.
     pub queue_of: &'a dyn Fn(&PipelineName, &ChangeRef) -> Option<QueueKey>,
     /// How each project's changes are merged.
     pub merge_mode: &'a dyn Fn(&BranchKey) -> MergeMode,
@@ -178,7 +183,8 @@ pub struct Plan {
     pub items: BTreeMap<ItemId, Item>,
     /// Items that leave.
     pub removed: Vec<Removed>,
-    /// Items that have succeeded and stay for the jobs that run after their reports: how they ended is known.
+    /// Items that have succeeded and stay for the jobs that run after their reports: how they ended
+    /// is known.
     pub reported: Vec<Removed>,
     /// Arrivals that were taken in.
     pub taken: Vec<ArrivalId>,
@@ -190,13 +196,15 @@ pub struct Plan {
     pub stops: Vec<Stop>,
     /// Builds to send to the executors: they have their nodes, and their semaphores by this plan.
     pub sends: Vec<(BuildId, RequestRef)>,
-    /// Builds without nodes that are sent to the executors once more: nobody has claimed them for long.
+    /// Builds without nodes that are sent to the executors once more: nobody has claimed them for
+    /// long.
     pub again: Vec<BuildId>,
     /// Paused builds that go on: the jobs behind them are over.
     pub resumes: Vec<BuildId>,
     /// Landings to order.
     pub landings: Vec<Landing>,
-    /// Landings that are over before anybody began them, each on condition that it is as it was read.
+    /// Landings that are over before anybody began them, each on condition that it is as it was
+    /// read.
     pub withdrawn: Vec<Landing>,
     /// Semaphores to write, each on condition that it is as it was read.
     pub semaphores: Vec<Semaphore>,
@@ -208,9 +216,11 @@ pub struct Plan {
     pub happened: Vec<(ZuulEvent, ItemId, ChangeRef)>,
     /// What other queues of the tenant are told, each as something that arrives there.
     pub forwards: Vec<(QueueKey, Arrival)>,
-    /// What the own queues of guests say from now on of where those stand, each on condition that it is as it was read.
+    /// What the own queues of guests say from now on of where those stand, each on condition that
+    /// it is as it was read.
     pub doors: BTreeMap<ChangeKey, Option<QueueName>>,
-    /// Queues to be looked at, since a semaphore that they wait for has a place, or a branch is free.
+    /// Queues to be looked at, since a semaphore that they wait for has a place, or a branch is
+    /// free.
     pub wake: Vec<QueueKey>,
     /// Reports to make.
     pub reports: Vec<Report>,
@@ -252,7 +262,8 @@ impl Plan {
 pub struct Removed {
     /// The item as it was at the end.
     pub item: Item,
-    /// How its buildset ended, in Zuul's words: `SUCCESS`, `FAILURE`, `MERGE_CONFLICT`, `MERGE_FAILURE`, `CONFIG_ERROR`, `NO_JOBS`, `DEQUEUED`.
+    /// How its buildset ended, in Zuul's words: `SUCCESS`, `FAILURE`, `MERGE_CONFLICT`,
+    /// `MERGE_FAILURE`, `CONFIG_ERROR`, `NO_JOBS`, `DEQUEUED`.
     pub result: &'static str,
     /// Why, for people.
     pub why: String,
@@ -326,8 +337,9 @@ pub fn plan(snapshot: Snapshot<'_>, now: Timestamp) -> Plan {
     }
     work.freeze_again();
     if !work.carry_out_resets(Decided::Before) {
-        // The transaction is full of what was decided before. Whatever else there is to decide is decided when that is written, also
-        // where the queue is frozen: the word that lets it go on may wait behind it.
+        // The transaction is full of what was decided before. Whatever else there is to decide is
+        // decided when that is written, also where the queue is frozen: the word that lets it go on
+        // may wait behind it.
         return Plan { due: Some(now), ..work.into_plan() };
     }
     if !work.snapshot.hold.results {
@@ -364,8 +376,8 @@ pub(crate) struct Work<'a> {
     at: usize,
     items: Items,
     touched: BTreeSet<ItemId>,
-    /// Why items are given another state to be tested on by this plan. It is written down with their resets: nothing is written for
-    /// the reason alone.
+    /// Why items are given another state to be tested on by this plan. It is written down with
+    /// their resets: nothing is written for the reason alone.
     moved: BTreeMap<ItemId, String>,
     plan: Plan,
     left_over: bool,
@@ -405,7 +417,8 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Returns whether `records` more fit into the transaction; otherwise the rest is left for the next look.
+    /// Returns whether `records` more fit into the transaction; otherwise the rest is left for the
+    /// next look.
     fn has_room(&mut self, records: usize) -> bool {
         let fits = self.used() + records <= RECORDS_MAX;
         self.left_over |= !fits;
@@ -414,7 +427,8 @@ impl<'a> Work<'a> {
 
     fn used(&self) -> usize {
         let plan = &self.plan;
-        // A stop is one record. What an item provides, where changes are queues of their own, may be written with it.
+        // A stop is one record. What an item provides, where changes are queues of their own, may
+        // be written with it.
         let of_stop = if is_dependent(&self.snapshot.head) { 1 } else { 2 };
         self.touched.len()
             + plan.removed.len() * 4
@@ -474,7 +488,8 @@ impl<'a> Work<'a> {
         self.snapshot.layout.wanted > self.snapshot.layout.live
     }
 
-    /// Stops an item's builds. Returns false when some are left for the next plan, since the transaction is full.
+    /// Stops an item's builds. Returns false when some are left for the next plan, since the
+    /// transaction is full.
     fn stop_builds(&mut self, id: &ItemId, why: &str) -> bool {
         let jobs = self.items.get(id).map_or(0, |item| item.jobs.len());
         for at in 0..jobs {
@@ -488,7 +503,12 @@ impl<'a> Work<'a> {
                 continue;
             };
             if let Some(build) = job.build.clone() {
-                self.plan.stops.push(Stop { build, request: job.request.take(), why: why.to_owned(), lost: false });
+                self.plan.stops.push(Stop {
+                    build,
+                    request: job.request.take(),
+                    why: why.to_owned(),
+                    lost: false,
+                });
             }
             job.status = graph::ended(BuildResult::Aborted, Some(why.to_owned()), self.now);
             self.touched.insert(id.clone());
@@ -501,7 +521,8 @@ impl<'a> Work<'a> {
         item.layout == self.head.layout
     }
 
-    /// Moves the queue to the live layout. Returns false while changes that belong to other queues by it are still to be sent there.
+    /// Moves the queue to the live layout. Returns false while changes that belong to other queues
+    /// by it are still to be sent there.
     fn follow_layout(&mut self) -> bool {
         if self.is_settling() || self.head.layout == self.snapshot.layout.live {
             return true;
@@ -524,8 +545,9 @@ impl<'a> Work<'a> {
         true
     }
 
-    /// Has items of an older layout frozen again; builds whose job and tested tree are unchanged live on (R01). A long queue
-    /// needs several plans for it: until its turn comes, an item of an older layout neither orders, lands nor leaves.
+    /// Has items of an older layout frozen again; builds whose job and tested tree are unchanged
+    /// live on (R01). A long queue needs several plans for it: until its turn comes, an item of an
+    /// older layout neither orders, lands nor leaves.
     fn freeze_again(&mut self) {
         for at in 0..self.head.slots.len() {
             let slot = &self.head.slots[at];
@@ -560,7 +582,11 @@ impl<'a> Work<'a> {
         }
         let known = &self.snapshot.semaphores;
         plan.semaphores = (self.semaphores.into_values())
-            .filter(|semaphore| known.get(&semaphore.key).map_or(!semaphore.is_unused(), |before| before != semaphore))
+            .filter(|semaphore| {
+                known
+                    .get(&semaphore.key)
+                    .map_or(!semaphore.is_unused(), |before| before != semaphore)
+            })
             .collect();
         let before = |turn: &Turn| self.snapshot.turns.get(&turn.branch).map(|seen| &seen.turn);
         plan.turns = (self.turns.into_values())
@@ -582,11 +608,25 @@ fn is_dependent(head: &Head) -> bool {
     head.manager == Manager::Dependent
 }
 
-/// Returns the item's id: the same change revision arriving by the same event in the same queue is the same item.
+/// Returns the item's id: the same change revision arriving by the same event in the same queue is
+/// the same item.
 pub(crate) fn item_id(head: &Head, change: &ChangeRef, arrival: &Arrival) -> ItemId {
-    ItemId::derive(&[&head.key.to_string(), &change.key.to_string(), change.head.as_str(), arrival.id.as_str()])
+    ItemId::derive(&[
+        &head.key.to_string(),
+        &change.key.to_string(),
+        change.head.as_str(),
+        arrival.id.as_str(),
+    ])
 }
 
 fn new_slot(id: ItemId, change: ChangeRef) -> Slot {
-    Slot { id, change, generation: 1, ahead: None, standing: Standing::Waiting, joined: false, version: 0 }
+    Slot {
+        id,
+        change,
+        generation: 1,
+        ahead: None,
+        standing: Standing::Waiting,
+        joined: false,
+        version: 0,
+    }
 }

@@ -1,7 +1,9 @@
-//! What a change provides to those that are tested on top of it (`provides`, `requires`), as far as it is.
+//! What a change provides to those that are tested on top of it (`provides`, `requires`), as far as
+//! it is.
 //!
-//! In an independent pipeline each change is a queue of its own, so what it provides is a record that its queue writes with each
-//! of its steps, and that queues of changes which need it read by key.
+//! In an independent pipeline each change is a queue of its own, so what it provides is a record
+//! that its queue writes with each of its steps, and that queues of changes which need it read by
+//! key.
 
 use crate::item::Item;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,8 @@
-//! The head of a queue cell: the order of its items and the speculative state of each, short enough to be written in one step.
+//! The head of a queue cell: the order of its items and the speculative state of each, short enough
+//! to be written in one step.
 //!
-//! What its record holds is in [`stored`]: of an item little more than its id, for the rest stands in the item's own record.
+//! What its record holds is in [`stored`]: of an item little more than its id, for the rest stands
+//! in the item's own record.
 
 pub mod stored;
 
@@ -26,29 +28,35 @@ pub struct Head {
     pub window: u32,
     /// The tenant's layout number that items are frozen under.
     pub layout: u64,
-    /// Why nothing moves here until an operator has looked (a landed tree that was not the tested one).
+    /// Why nothing moves here until an operator has looked (a landed tree that was not the tested
+    /// one).
     pub frozen: Option<String>,
     /// Items in order, the next to land first.
     pub slots: Vec<Slot>,
-    /// Changes that landed here of late, newest last, so that one that needs them is not refused by older news.
+    /// Changes that landed here of late, newest last, so that one that needs them is not refused by
+    /// older news.
     pub landed: Vec<ChangeKey>,
-    /// Of each in [`Self::landed`], as far as this reaches, the first digits of the head that a push landed: its forge takes no other
-    /// revision for merged. Empty for what its forge was asked to merge, of which all are.
+    /// Of each in [`Self::landed`], as far as this reaches, the first digits of the head that a
+    /// push landed: its forge takes no other revision for merged. Empty for what its forge was
+    /// asked to merge, of which all are.
     pub landed_heads: Vec<String>,
     /// Semaphores that a build of this queue holds or that a job of it waits for.
     pub semaphores: Vec<SemaphoreKey>,
-    /// Builds that were sent to the executors again and again and that none has claimed, at most [`UNCLAIMED_MAX`].
+    /// Builds that were sent to the executors again and again and that none has claimed, at most
+    /// [`UNCLAIMED_MAX`].
     pub unclaimed: Vec<BuildId>,
-    /// The queue in which the change stands that this queue is the own one of, as one with others that need it as much as it needs
-    /// them ([`crate::plan::Door`]). Nothing stands here meanwhile, and what arrives is sent on there.
+    /// The queue in which the change stands that this queue is the own one of, as one with others
+    /// that need it as much as it needs them ([`crate::plan::Door`]). Nothing stands here
+    /// meanwhile, and what arrives is sent on there.
     pub stands_in: Option<QueueName>,
 }
 
 /// Builds that a head names since nobody claims them: one is enough to call somebody.
 pub const UNCLAIMED_MAX: usize = 5;
 
-/// Bytes of a head's record beyond which nothing more is admitted; what arrives waits until something leaves. A record holds
-/// 64 KB, and what is decided about the items that are here must always fit: each counts with [`stored::SLOT_BYTES_MAX`].
+/// Bytes of a head's record beyond which nothing more is admitted; what arrives waits until
+/// something leaves. A record holds 64 KB, and what is decided about the items that are here must
+/// always fit: each counts with [`stored::SLOT_BYTES_MAX`].
 pub const HEAD_BYTES_MAX: usize = 63 << 10;
 
 /// How many landed changes a head remembers.
@@ -80,7 +88,8 @@ impl Head {
         self.slots.iter().position(|slot| slot.id == *id)
     }
 
-    /// Returns whether a revision of a change landed here of late: the very one that a push brought, or any of what its forge merged.
+    /// Returns whether a revision of a change landed here of late: the very one that a push
+    /// brought, or any of what its forge merged.
     pub fn has_landed(&self, change: &ChangeRef) -> bool {
         let heads = self.landed_heads.iter().map(String::as_str).chain(std::iter::repeat(""));
         let mut landed = self.landed.iter().zip(heads);
@@ -104,8 +113,8 @@ impl Head {
         }
     }
 
-    /// Returns the positions of the bundle that the slot at `position` belongs to: changes that need each other stand together,
-    /// and a change that is in no such cycle stands alone.
+    /// Returns the positions of the bundle that the slot at `position` belongs to: changes that
+    /// need each other stand together, and a change that is in no such cycle stands alone.
     pub fn bundle(&self, position: usize) -> Range<usize> {
         let is_start = |at: &usize| *at == 0 || !self.slots[*at].joined;
         let start = (0..=position).rev().find(is_start).unwrap_or(0);
@@ -113,7 +122,8 @@ impl Head {
         start..position + 1 + behind
     }
 
-    /// Returns how many slots are within the window, from the first one on; a bundle counts as one and is never cut.
+    /// Returns how many slots are within the window, from the first one on; a bundle counts as one
+    /// and is never cut.
     pub fn active(&self) -> usize {
         if self.window == 0 {
             return self.slots.len();
@@ -136,15 +146,20 @@ pub fn own_queue(change: &ChangeKey) -> QueueName {
     QueueName(format!("{}{OF_CHANGE}{}", change.project, change.local()))
 }
 
-/// Returns whether a queue is named as the own queue of a change is. Nothing forbids a shared one such a name: whose own queue it is,
-/// [`own_queue`] of a change tells alone.
+/// Returns whether a queue is named as the own queue of a change is. Nothing forbids a shared one
+/// such a name: whose own queue it is, [`own_queue`] of a change tells alone.
 pub fn is_named_as_own(queue: &QueueName) -> bool {
     queue.0.contains(OF_CHANGE)
 }
 
-/// Returns the queue that a change of a project belongs to in a pipeline: its own in an independent one, its branch's in a
-/// supercedent one, a shared one in others.
-pub fn queue_of(layout: &Layout, tenant: &TenantName, pipeline: &Pipeline, change: &ChangeRef) -> QueueKey {
+/// Returns the queue that a change of a project belongs to in a pipeline: its own in an independent
+/// one, its branch's in a supercedent one, a shared one in others.
+pub fn queue_of(
+    layout: &Layout,
+    tenant: &TenantName,
+    pipeline: &Pipeline,
+    change: &ChangeRef,
+) -> QueueKey {
     let queue = match pipeline.manager {
         Manager::Independent => own_queue(&change.key),
         // Whatever is newest of a branch, or of a tag, stands for all that came before.
@@ -152,7 +167,11 @@ pub fn queue_of(layout: &Layout, tenant: &TenantName, pipeline: &Pipeline, chang
         Manager::Dependent | Manager::Serial => {
             let branch = change.on_branch().map(BranchName::as_str);
             let settings = layout.queue_on(&change.key.project, pipeline.name.as_str(), branch);
-            if settings.per_branch { QueueName(format!("{}@{}", settings.name, change.branch)) } else { settings.name }
+            if settings.per_branch {
+                QueueName(format!("{}@{}", settings.name, change.branch))
+            } else {
+                settings.name
+            }
         }
     };
     QueueKey { tenant: tenant.clone(), pipeline: pipeline.name.clone(), queue }
@@ -171,8 +190,8 @@ pub struct Slot {
     pub ahead: Option<Ahead>,
     /// Where it stands.
     pub standing: Standing,
-    /// Whether it needs the change in the slot before it as much as that one needs it: they are tested, reported and landed as
-    /// one bundle (Z6.5).
+    /// Whether it needs the change in the slot before it as much as that one needs it: they are
+    /// tested, reported and landed as one bundle (Z6.5).
     pub joined: bool,
     /// Which version of the item's record this head goes with.
     pub version: u64,
@@ -205,18 +224,20 @@ pub enum Standing {
     Pledged,
     /// It is in its branch; the rest of its bundle follows.
     Landed,
-    /// It has succeeded, and is in its branch where its pipeline lands; its jobs that run after the reports keep it here, and the rest
-    /// of the queue waiting.
+    /// It has succeeded, and is in its branch where its pipeline lands; its jobs that run after the
+    /// reports keep it here, and the rest of the queue waiting.
     Reporting,
 }
 
 impl Standing {
-    /// Returns whether the item is on its way into its branch, so that only the end of its landing tells what becomes of it.
+    /// Returns whether the item is on its way into its branch, so that only the end of its landing
+    /// tells what becomes of it.
     pub fn is_landing(self) -> bool {
         matches!(self, Self::Landing | Self::Pledged | Self::Landed)
     }
 
-    /// Returns whether it is decided, or about to be, by its landing alone what becomes of the item: it is tested no more.
+    /// Returns whether it is decided, or about to be, by its landing alone what becomes of the
+    /// item: it is tested no more.
     pub fn is_decided(self) -> bool {
         self.is_landing() || self == Self::Reporting
     }

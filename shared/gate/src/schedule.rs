@@ -1,4 +1,5 @@
-//! When the timers of a tenant fire: each tick once, and what was missed while nobody looked once for all.
+//! When the timers of a tenant fire: each tick once, and what was missed while nobody looked once
+//! for all.
 
 use crate::filter::Detail;
 use serde::{Deserialize, Serialize};
@@ -57,14 +58,18 @@ impl Schedule {
         self.timers.iter().map(|timer| timer.next_at).min()
     }
 
-    /// Returns the schedule after a look and what fired. A timer that is new, or has other times than it had, begins now; of
-    /// ticks that nobody looked at only the first is told.
+    /// Returns the schedule after a look and what fired. A timer that is new, or has other times
+    /// than it had, begins now; of ticks that nobody looked at only the first is told.
     pub fn advance(&self, pipelines: &[Pipeline], now: Timestamp) -> (Self, Vec<Fired>) {
         let (mut timers, mut fired) = (Vec::new(), Vec::new());
-        let triggers = pipelines.iter().flat_map(|pipeline| pipeline.triggers.iter().map(move |one| (pipeline, one)));
+        let triggers = pipelines
+            .iter()
+            .flat_map(|pipeline| pipeline.triggers.iter().map(move |one| (pipeline, one)));
         for (pipeline, trigger) in triggers {
             let TriggerKind::Timer(timer) = &trigger.kind else { continue };
-            let is_known = |planned: &&Planned| planned.pipeline == pipeline.name && planned.time == timer.time;
+            let is_known = |planned: &&Planned| {
+                planned.pipeline == pipeline.name && planned.time == timer.time
+            };
             if timers.len() >= TIMERS_MAX || timers.iter().any(|planned| is_known(&planned)) {
                 continue;
             }
@@ -90,9 +95,16 @@ impl Schedule {
 }
 
 impl Fired {
-    /// Returns by how many seconds a branch is late: drawn from what it is about, so that a second look draws the same.
+    /// Returns by how many seconds a branch is late: drawn from what it is about, so that a second
+    /// look draws the same.
     pub fn delay_seconds(&self, project: &ProjectName, branch: &BranchName) -> u64 {
-        let parts = [self.pipeline.as_str(), &self.time, &self.at.0.to_string(), project.as_str(), branch.as_str()];
+        let parts = [
+            self.pipeline.as_str(),
+            &self.time,
+            &self.at.0.to_string(),
+            project.as_str(),
+            branch.as_str(),
+        ];
         let drawn = u64::from_str_radix(&digest(&parts)[..8], 16).unwrap_or_default();
         drawn % (self.jitter_seconds + 1)
     }
@@ -140,7 +152,10 @@ mod tests {
         let pipelines = [periodic("hourly", "0 * * * *")];
         let (schedule, _) = Schedule::new("demo".into()).advance(&pipelines, at(0));
         let (schedule, fired) = schedule.advance(&pipelines, at(50));
-        assert_eq!((times(&fired), schedule.due()), (vec![("hourly".to_owned(), at(1))], Some(at(51))));
+        assert_eq!(
+            (times(&fired), schedule.due()),
+            (vec![("hourly".to_owned(), at(1))], Some(at(51)))
+        );
     }
 
     /// R09, Z6.1: what a timer says of reports is told with its tick.
@@ -149,7 +164,8 @@ mod tests {
         for (debug, detail) in [(false, Detail::Outcome), (true, Detail::Debug)] {
             let mut nightly = periodic("nightly", "0 2 * * *");
             nightly.triggers[0].debug = debug;
-            let (schedule, _) = Schedule::new("demo".into()).advance(std::slice::from_ref(&nightly), at(1));
+            let (schedule, _) =
+                Schedule::new("demo".into()).advance(std::slice::from_ref(&nightly), at(1));
             let (_, fired) = schedule.advance(&[nightly], at(2));
             assert_eq!(fired.iter().map(|fired| fired.detail).collect::<Vec<_>>(), [detail]);
         }
@@ -158,7 +174,8 @@ mod tests {
     /// R09: configuration that changes starts nothing by itself.
     #[test]
     fn a_timer_with_new_times_begins_anew_and_one_that_is_gone_fires_no_more() {
-        let (schedule, _) = Schedule::new("demo".into()).advance(&[periodic("nightly", "0 2 * * *")], at(0));
+        let (schedule, _) =
+            Schedule::new("demo".into()).advance(&[periodic("nightly", "0 2 * * *")], at(0));
         let (later, fired) = schedule.advance(&[periodic("nightly", "0 4 * * *")], at(3));
         assert_eq!((times(&fired), later.due()), (vec![], Some(at(4))));
         let (none, fired) = later.advance(&[], at(5));
@@ -168,9 +185,11 @@ mod tests {
     /// R09: so that not all of them come at once.
     #[test]
     fn jitter_is_drawn_for_each_branch_and_is_the_same_each_time() {
-        let (schedule, _) = Schedule::new("demo".into()).advance(&[periodic("p", "0 2 * * * 0 600")], at(0));
+        let (schedule, _) =
+            Schedule::new("demo".into()).advance(&[periodic("p", "0 2 * * * 0 600")], at(0));
         let (_, fired) = schedule.advance(&[periodic("p", "0 2 * * * 0 600")], at(2));
-        let delay = |branch: &str| fired[0].delay_seconds(&"forge.test/org/one".into(), &branch.into());
+        let delay =
+            |branch: &str| fired[0].delay_seconds(&"forge.test/org/one".into(), &branch.into());
         let delays: Vec<u64> = (0..50).map(|number| delay(&format!("b{number}"))).collect();
         assert!(delays.iter().all(|delay| *delay <= 600) && delays.iter().any(|delay| *delay > 60));
         assert_eq!(delay("b7"), delays[7]);

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use sluice_model::name::escape;
-use sluice_model::{BuildId, ItemId, JobName, PipelineName, QueueKey, QueueName, TenantName, Timestamp};
+use sluice_model::{
+    BuildId, ItemId, JobName, PipelineName, QueueKey, QueueName, TenantName, Timestamp,
+};
 use std::fmt;
 
 /// Queues that stand in line; one that finds no place here looks again by itself.
@@ -29,8 +31,8 @@ impl fmt::Display for SemaphoreKey {
     }
 }
 
-/// A semaphore's record. It is written in the same transaction as the order that takes it, on condition that it is as it was
-/// read: two queues never take the last place both.
+/// A semaphore's record. It is written in the same transaction as the order that takes it, on
+/// condition that it is as it was read: two queues never take the last place both.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Semaphore {
     /// Which one.
@@ -38,13 +40,15 @@ pub struct Semaphore {
     /// Who holds it; there are as many as its `max`, seldom more (when it was lowered).
     #[serde(default)]
     pub holders: Vec<Holder>,
-    /// Queues with a job that waits for it, in the order in which they are served, at most [`WAITING_MAX`].
+    /// Queues with a job that waits for it, in the order in which they are served, at most
+    /// [`WAITING_MAX`].
     #[serde(default)]
     pub waiting: Vec<Waiter>,
 }
 
-/// A queue that stands in line. Each place that is free is kept for whoever is before the others: first asked, first served, the more
-/// urgent pipeline before that. All lines have this one order, so that of those who need several semaphores one is always first.
+/// A queue that stands in line. Each place that is free is kept for whoever is before the others:
+/// first asked, first served, the more urgent pipeline before that. All lines have this one order,
+/// so that of those who need several semaphores one is always first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiter {
     /// The queue's tenant.
@@ -120,7 +124,8 @@ impl Waiter {
         Self { asked, ..Self::new(queue, priority, asked.first().unwrap_or_default()) }
     }
 
-    /// Returns when the job asked that waits longest there with such hands. Where nobody says who has nodes, nobody has.
+    /// Returns when the job asked that waits longest there with such hands. Where nobody says who
+    /// has nodes, nobody has.
     pub fn asked(&self, hands: Hands) -> Option<Timestamp> {
         match hands {
             Hands::Empty if self.asked.is_unknown() => Some(self.since),

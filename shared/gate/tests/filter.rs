@@ -5,7 +5,8 @@ mod common;
 
 use common::{DAY_SECONDS, NOW, event, facts, on, pattern, triggered_for};
 use sluice_config::pipeline::{
-    Filter, FilterKind, GitHubFilter, GitHubTrigger, Manager, Permission as Needed, Pipeline, ReviewRequirement,
+    Filter, FilterKind, GitHubFilter, GitHubTrigger, Manager, Permission as Needed, Pipeline,
+    ReviewRequirement,
 };
 use sluice_gate::Asks;
 use sluice_gate::filter::{refusal, refusal_of_refs};
@@ -22,7 +23,11 @@ fn review(state: ReviewState, permission: Permission, days_ago: u64) -> Review {
     }
 }
 
-fn asked(require: Option<GitHubFilter>, reject: Option<GitHubFilter>, facts: &ChangeFacts) -> Option<String> {
+fn asked(
+    require: Option<GitHubFilter>,
+    reject: Option<GitHubFilter>,
+    facts: &ChangeFacts,
+) -> Option<String> {
     let filters = |filter: Option<GitHubFilter>| {
         filter
             .map(|filter| Filter { connection: "github".into(), kind: FilterKind::GitHub(filter) })
@@ -35,16 +40,18 @@ fn asked(require: Option<GitHubFilter>, reject: Option<GitHubFilter>, facts: &Ch
     refusal(&pipeline, facts, NOW)
 }
 
-/// Z6.1: each requirement by itself, met and unmet; rejects turn them round. A trigger asks what is its own in the same words.
+/// Z6.1: each requirement by itself, met and unmet; rejects turn them round. A trigger asks what is
+/// its own in the same words.
 #[test]
 fn what_is_required_must_hold_and_what_is_rejected_must_not() {
     let none = GitHubFilter::default;
     let by = |kind: &str| {
-        let wanted = ReviewRequirement { r#type: Some(kind.to_owned()), ..ReviewRequirement::default() };
+        let wanted =
+            ReviewRequirement { r#type: Some(kind.to_owned()), ..ReviewRequirement::default() };
         GitHubFilter { review: vec![wanted], ..GitHubFilter::default() }
     };
-    let reviews =
-        [ReviewState::ChangesRequested, ReviewState::Commented].map(|state| review(state, Permission::Write, 0));
+    let reviews = [ReviewState::ChangesRequested, ReviewState::Commented]
+        .map(|state| review(state, Permission::Write, 0));
     let reviewed = ChangeFacts { reviews: reviews.to_vec(), ..facts() };
     let taken = |require: Option<GitHubFilter>, reject: Option<GitHubFilter>| {
         let (require, reject) = (require.map(FilterKind::GitHub), reject.map(FilterKind::GitHub));
@@ -64,7 +71,10 @@ fn what_is_required_must_hold_and_what_is_rejected_must_not() {
         (GitHubFilter { draft: Some(true), ..none() }, false),
         (GitHubFilter { label: vec!["ready".to_owned()], ..none() }, true),
         (GitHubFilter { label: vec!["late".to_owned()], ..none() }, false),
-        (GitHubFilter { status: vec![pattern(r"sluice\[bot\]:demo/check:success")], ..none() }, true),
+        (
+            GitHubFilter { status: vec![pattern(r"sluice\[bot\]:demo/check:success")], ..none() },
+            true,
+        ),
         (GitHubFilter { status: vec![pattern(".*:demo/check:failure")], ..none() }, false),
         // In GitHub's words as in Zuul's.
         (by("request_changes"), true),
@@ -94,19 +104,24 @@ fn what_is_required_must_hold_and_what_is_rejected_must_not() {
     assert_eq!(asked(None, Some(none()), &reviewed), None);
 }
 
-/// R08, Z6.1: type, permission, name, address and age of a review; a dismissed one is none. What meets a requirement is rejected where
-/// it is to be rejected, of a pipeline and of a trigger alike; names and addresses are searched.
+/// R08, Z6.1: type, permission, name, address and age of a review; a dismissed one is none. What
+/// meets a requirement is rejected where it is to be rejected, of a pipeline and of a trigger
+/// alike; names and addresses are searched.
 #[test]
 fn a_review_counts_by_its_type_its_permission_its_author_and_its_age() {
     let any = ReviewRequirement::default;
-    let approved =
-        || ReviewRequirement { r#type: Some("approved".to_owned()), permission: Some(Needed::Write), ..any() };
+    let approved = || ReviewRequirement {
+        r#type: Some("approved".to_owned()),
+        permission: Some(Needed::Write),
+        ..any()
+    };
     let recent = || ReviewRequirement { newer_than_seconds: Some(2 * DAY_SECONDS), ..approved() };
     let older = || ReviewRequirement { older_than_seconds: Some(2 * DAY_SECONDS), ..approved() };
     let by = |name: &str| ReviewRequirement { username: Some(pattern(name)), ..approved() };
     let at = |address: &str| ReviewRequirement { email: Some(pattern(address)), ..approved() };
     let yes = ReviewState::Approved;
-    let robot = || Review { by: "bot-2".to_owned(), email: None, ..review(yes, Permission::Write, 0) };
+    let robot =
+        || Review { by: "bot-2".to_owned(), email: None, ..review(yes, Permission::Write, 0) };
     for (requirement, reviews, met) in [
         (approved(), vec![], false),
         (approved(), vec![review(yes, Permission::Write, 0)], true),
@@ -128,7 +143,8 @@ fn a_review_counts_by_its_type_its_permission_its_author_and_its_age() {
         (at("^example"), vec![review(yes, Permission::Write, 0)], false),
         (at("@example\\.org$"), vec![review(yes, Permission::Write, 0)], false),
         (at("bot@"), vec![review(yes, Permission::Write, 0)], false),
-        // Whose address is not shown is taken for nobody's, and another's address does not stand for his.
+        // Whose address is not shown is taken for nobody's, and another's address does not stand
+        // for his.
         (at(".*"), vec![robot()], false),
         (
             ReviewRequirement { username: Some(pattern("bot")), ..at("grace") },
@@ -137,13 +153,20 @@ fn a_review_counts_by_its_type_its_permission_its_author_and_its_age() {
         ),
     ] {
         let facts = ChangeFacts { reviews, ..facts() };
-        let filter = || GitHubFilter { review: vec![requirement.clone()], ..GitHubFilter::default() };
+        let filter =
+            || GitHubFilter { review: vec![requirement.clone()], ..GitHubFilter::default() };
         let refused = asked(Some(filter()), None, &facts);
         assert_eq!(refused.is_none(), met, "{requirement:?} {:?}: {refused:?}", facts.reviews);
         let rejected = asked(None, Some(filter()), &facts);
-        assert_eq!(rejected.is_some(), met, "rejected: {requirement:?} {:?}: {rejected:?}", facts.reviews);
+        assert_eq!(
+            rejected.is_some(),
+            met,
+            "rejected: {requirement:?} {:?}: {rejected:?}",
+            facts.reviews
+        );
         let taken = |require: Option<GitHubFilter>, reject: Option<GitHubFilter>| {
-            let (require, reject) = (require.map(FilterKind::GitHub), reject.map(FilterKind::GitHub));
+            let (require, reject) =
+                (require.map(FilterKind::GitHub), reject.map(FilterKind::GitHub));
             let trigger = GitHubTrigger { require, reject, ..on("pull_request", &[]) };
             triggered_for(trigger, event("pull_request", "opened"), &facts)
         };
@@ -155,7 +178,10 @@ fn a_review_counts_by_its_type_its_permission_its_author_and_its_age() {
 /// Z6.1: a review that may be missed because its author shows no address is missed with that word.
 #[test]
 fn a_review_by_an_address_that_is_not_shown_is_missed_with_its_reason() {
-    let wanted = ReviewRequirement { email: Some(pattern("@example\\.org$")), ..ReviewRequirement::default() };
+    let wanted = ReviewRequirement {
+        email: Some(pattern("@example\\.org$")),
+        ..ReviewRequirement::default()
+    };
     let told = |email: Option<&str>| {
         let email = email.map(str::to_owned);
         let reviews = vec![Review { email, ..review(ReviewState::Approved, Permission::Write, 0) }];
@@ -169,7 +195,8 @@ fn a_review_by_an_address_that_is_not_shown_is_missed_with_its_reason() {
     assert_eq!(told(Some("grace@example.org")), None);
 }
 
-/// Z6.1: a filter of another connection is not about this change; the reason names pipeline and requirement.
+/// Z6.1: a filter of another connection is not about this change; the reason names pipeline and
+/// requirement.
 #[test]
 fn a_refusal_says_what_is_missing() {
     let review = vec![ReviewRequirement {
@@ -178,18 +205,26 @@ fn a_refusal_says_what_is_missing() {
         ..ReviewRequirement::default()
     }];
     let told = asked(Some(GitHubFilter { review, ..GitHubFilter::default() }), None, &facts());
-    assert_eq!(told.as_deref(), Some("pipeline gate requires a review: approved by somebody with write permission"));
+    assert_eq!(
+        told.as_deref(),
+        Some("pipeline gate requires a review: approved by somebody with write permission")
+    );
     let mut other = Pipeline::new("gate", Manager::Dependent);
     let kind = FilterKind::GitHub(GitHubFilter { open: Some(false), ..GitHubFilter::default() });
     other.require = vec![Filter { connection: "another".into(), kind }];
     assert_eq!(refusal(&other, &facts(), NOW), None);
 }
 
-/// Z6.1: of a change with more reviews or statuses than are read, what was not read grants nothing and may be what is rejected.
+/// Z6.1: of a change with more reviews or statuses than are read, what was not read grants nothing
+/// and may be what is rejected.
 #[test]
 fn what_was_not_read_of_a_change_never_lets_it_through() {
-    let review =
-        || vec![ReviewRequirement { r#type: Some("changes_requested".to_owned()), ..ReviewRequirement::default() }];
+    let review = || {
+        vec![ReviewRequirement {
+            r#type: Some("changes_requested".to_owned()),
+            ..ReviewRequirement::default()
+        }]
+    };
     let status = || vec![pattern("ci:unit:failure")];
     let cut = |reviews, statuses| ChangeFacts {
         reviews: Vec::new(),
@@ -208,24 +243,42 @@ fn what_was_not_read_of_a_change_never_lets_it_through() {
         assert_eq!(rejected(&whole), None);
         let told = rejected(&cut_short).unwrap();
         assert!(told.contains("than are read"), "{told}");
-        assert_eq!(asked(None, Some(GitHubFilter { open: Some(false), ..GitHubFilter::default() }), &cut_short), None);
+        assert_eq!(
+            asked(
+                None,
+                Some(GitHubFilter { open: Some(false), ..GitHubFilter::default() }),
+                &cut_short
+            ),
+            None
+        );
     }
 }
 
-/// Z6.1: check runs that the token is not shown fulfil nothing, and it is said why; nothing is rejected because of them.
+/// Z6.1: check runs that the token is not shown fulfil nothing, and it is said why; nothing is
+/// rejected because of them.
 #[test]
 fn a_status_that_may_be_a_hidden_check_run_is_missed_with_its_reason() {
-    let filter = || GitHubFilter { status: vec![pattern("ci:unit:success")], ..GitHubFilter::default() };
-    let with = |check_runs| ChangeFacts { statuses: Vec::new(), cut: Cut { check_runs, ..Cut::default() }, ..facts() };
+    let filter =
+        || GitHubFilter { status: vec![pattern("ci:unit:success")], ..GitHubFilter::default() };
+    let with = |check_runs| ChangeFacts {
+        statuses: Vec::new(),
+        cut: Cut { check_runs, ..Cut::default() },
+        ..facts()
+    };
     let told = |check_runs| asked(Some(filter()), None, &with(check_runs)).unwrap();
-    assert!(told(true).contains("no check runs") && !told(false).contains("no check runs"), "{}", told(true));
+    assert!(
+        told(true).contains("no check runs") && !told(false).contains("no check runs"),
+        "{}",
+        told(true)
+    );
     assert_eq!(asked(None, Some(filter()), &with(true)), None);
 }
 
 /// Z6.1
 #[test]
 fn what_is_required_of_changes_keeps_refs_out() {
-    let github = |filter| vec![Filter { connection: "github".into(), kind: FilterKind::GitHub(filter) }];
+    let github =
+        |filter| vec![Filter { connection: "github".into(), kind: FilterKind::GitHub(filter) }];
     let mut pipeline = Pipeline::new("post", Manager::Independent);
     assert_eq!(refusal_of_refs(&pipeline, &"github".into()), None);
     pipeline.require = github(GitHubFilter { open: Some(true), ..GitHubFilter::default() });
@@ -236,8 +289,9 @@ fn what_is_required_of_changes_keeps_refs_out() {
     assert!(refusal_of_refs(&pipeline, &"github".into()).unwrap().contains("rejects"));
 }
 
-/// G12, Z6.4: before a change lands it is asked what it was asked when it entered. That a review has grown old meanwhile takes
-/// nothing back; that it was dismissed, or that the forge itself would refuse the change, does.
+/// G12, Z6.4: before a change lands it is asked what it was asked when it entered. That a review
+/// has grown old meanwhile takes nothing back; that it was dismissed, or that the forge itself
+/// would refuse the change, does.
 #[test]
 fn a_landing_is_refused_for_what_was_taken_back_and_not_for_time_alone() {
     let mut pipeline = Pipeline::new("gate", Manager::Dependent);
@@ -247,11 +301,18 @@ fn a_landing_is_refused_for_what_was_taken_back_and_not_for_time_alone() {
         ..ReviewRequirement::default()
     };
     let github = GitHubFilter { review: vec![young], ..GitHubFilter::default() };
-    pipeline.require = vec![Filter { connection: "github".into(), kind: FilterKind::GitHub(github) }];
+    pipeline.require =
+        vec![Filter { connection: "github".into(), kind: FilterKind::GitHub(github) }];
     let asks = Asks::of(&pipeline, Timestamp(NOW.0 - 2 * DAY_SECONDS * 1_000));
-    let of = |state, days_ago| ChangeFacts { reviews: vec![review(state, Permission::Write, days_ago)], ..facts() };
+    let of = |state, days_ago| ChangeFacts {
+        reviews: vec![review(state, Permission::Write, days_ago)],
+        ..facts()
+    };
     let asked = |facts: &ChangeFacts| asks.refusal(&pipeline.name, facts, NOW);
-    assert!(refusal(&pipeline, &of(ReviewState::Approved, 3), NOW).is_some(), "it would not enter any more");
+    assert!(
+        refusal(&pipeline, &of(ReviewState::Approved, 3), NOW).is_some(),
+        "it would not enter any more"
+    );
     assert_eq!(asked(&of(ReviewState::Approved, 3)), None);
     assert_eq!(asked(&of(ReviewState::Approved, 1)), None, "given after it entered");
     for lost in [of(ReviewState::Dismissed, 3), of(ReviewState::Approved, 5), facts()] {

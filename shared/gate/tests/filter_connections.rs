@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use sluice_config::pipeline::{
-    Filter, FilterKind, GitHubFilter, GitHubReporter, GitHubTrigger, Manager, Pipeline, Reporter, ReporterKind,
-    Trigger, TriggerKind,
+    Filter, FilterKind, GitHubFilter, GitHubReporter, GitHubTrigger, Manager, Pipeline, Reporter,
+    ReporterKind, Trigger, TriggerKind,
 };
 use sluice_gate::filter::{refusal, refusal_of_connection, refusal_of_refs};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef};
@@ -11,7 +11,8 @@ use sluice_model::{ProjectName, Timestamp};
 
 fn facts() -> ChangeFacts {
     let key = ChangeKey::change("github".into(), ProjectName::new("github.com", "org/one"), 1);
-    let change = ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() };
+    let change =
+        ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() };
     ChangeFacts::bare(change, Timestamp(0))
 }
 
@@ -19,9 +20,14 @@ fn facts() -> ChangeFacts {
 #[test]
 fn a_pipeline_that_allows_no_other_connections_takes_nothing_of_one_that_it_does_not_name() {
     let mut bare = Pipeline::new("check", Manager::Independent);
-    assert_eq!(refusal_of_connection(&bare, &"github".into()), None, "all are allowed where nothing is said");
+    assert_eq!(
+        refusal_of_connection(&bare, &"github".into()),
+        None,
+        "all are allowed where nothing is said"
+    );
     bare.allow_other_connections = false;
-    let filter = Filter { connection: "github".into(), kind: FilterKind::GitHub(GitHubFilter::default()) };
+    let filter =
+        Filter { connection: "github".into(), kind: FilterKind::GitHub(GitHubFilter::default()) };
     let kind = TriggerKind::GitHub(GitHubTrigger::default());
     let trigger = Trigger { connection: "github".into(), kind, debug: false };
     let triggered = Pipeline { triggers: vec![trigger], ..bare.clone() };
@@ -35,6 +41,10 @@ fn a_pipeline_that_allows_no_other_connections_takes_nothing_of_one_that_it_does
         assert_eq!(refusal_of_connection(&pipeline, &"github".into()), None);
         assert!(refusal_of_refs(&pipeline, &"gerrit".into()).unwrap().contains("takes no others"));
     }
-    assert!(refusal_of_refs(&bare, &"github".into()).unwrap().contains("does not name the connection github"));
+    assert!(
+        refusal_of_refs(&bare, &"github".into())
+            .unwrap()
+            .contains("does not name the connection github")
+    );
     assert!(refusal(&bare, &facts(), Timestamp(0)).unwrap().contains("allow-other-connections"));
 }

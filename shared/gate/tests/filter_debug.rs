@@ -78,7 +78,10 @@ fn who_may_not_have_jobs_explained_is_told_the_outcome() {
     let anyway = pipeline(&[on_comment("recheck", None, true), debug]);
     assert!(!asks_who(&anyway, &comment("recheck debug"), None), "jobs are explained anyway");
     let outcome = on_comment("recheck debug", Some(Needed::Write), false);
-    assert!(!asks_who(&pipeline(&[plain, outcome]), &comment("recheck debug"), None), "it enters anyway");
+    assert!(
+        !asks_who(&pipeline(&[plain, outcome]), &comment("recheck debug"), None),
+        "it enters anyway"
+    );
 }
 
 #[test]
@@ -106,13 +109,17 @@ fn what_happened_elsewhere_and_what_is_asked_of_images_has_jobs_explained_by_its
 #[test]
 fn records_without_the_word_ask_for_the_outcome_alone() {
     let key = ChangeKey::change("github".into(), ProjectName::new("github.com", "org/one"), 1);
-    let change = ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() };
+    let change =
+        ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() };
     let plain = Candidate::bare(&change);
     let stored = serde_json::to_value(&plain).unwrap();
     assert!(stored.get("debug").is_none(), "{stored}");
     assert_eq!(serde_json::from_value::<Candidate>(stored).unwrap(), plain);
     let told = Candidate { debug: true, ..plain };
-    assert_eq!(serde_json::from_value::<Candidate>(serde_json::to_value(&told).unwrap()).unwrap(), told);
+    assert_eq!(
+        serde_json::from_value::<Candidate>(serde_json::to_value(&told).unwrap()).unwrap(),
+        told
+    );
     let tick = |debug| {
         let (tenant, pipeline, branches) = ("demo".into(), "nightly".into(), vec!["main".into()]);
         EventKind::Timer { tenant, pipeline, branches, dereference: false, debug }

@@ -1,9 +1,11 @@
-//! Gerrit's and git's triggers, requirements and rejects, one table for each attribute of theirs (Z6.1).
+//! Gerrit's and git's triggers, requirements and rejects, one table for each attribute of theirs
+//! (Z6.1).
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use sluice_config::Pattern;
 use sluice_config::pipeline::{
-    Approval, Filter, FilterKind, GerritFilter, GerritTrigger, GitTrigger, Manager, Pipeline, Trigger, TriggerKind,
+    Approval, Filter, FilterKind, GerritFilter, GerritTrigger, GitTrigger, Manager, Pipeline,
+    Trigger, TriggerKind,
 };
 use sluice_gate::filter::{is_triggered, refusal, refusal_of_refs};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
@@ -26,7 +28,8 @@ fn vote(label: &str, value: i64, username: &str, hours_ago: u64) -> Vote {
 
 fn facts() -> ChangeFacts {
     let key = ChangeKey::change("gerrit".into(), ProjectName::new("review.test", "org/one"), 1);
-    let change = ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "3".to_owned() };
+    let change =
+        ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "3".to_owned() };
     ChangeFacts {
         labels: vec!["ready".to_owned(), "release-7".to_owned()],
         votes: vec![vote("Code-Review", 2, "grace", 48), vote("Verified", 1, "sluice", 1)],
@@ -42,7 +45,8 @@ fn triggers(kind: TriggerKind, told: EventKind, facts: Option<&ChangeFacts>) -> 
     let mut pipeline = Pipeline::new("p", Manager::Independent);
     pipeline.triggers = vec![Trigger { connection: "gerrit".into(), kind, debug: false }];
     let project = ProjectName::new("review.test", "org/one");
-    let event = ForgeEvent { connection: "gerrit".into(), project, sender: "grace".to_owned(), kind: told };
+    let event =
+        ForgeEvent { connection: "gerrit".into(), project, sender: "grace".to_owned(), kind: told };
     is_triggered(&pipeline, &event, facts, None)
 }
 
@@ -51,7 +55,12 @@ fn on(r#type: &str) -> GerritTrigger {
 }
 
 fn told(r#type: &str) -> GerritEvent {
-    GerritEvent { number: 1, r#type: r#type.to_owned(), username: "grace".to_owned(), ..GerritEvent::default() }
+    GerritEvent {
+        number: 1,
+        r#type: r#type.to_owned(),
+        username: "grace".to_owned(),
+        ..GerritEvent::default()
+    }
 }
 
 /// A comment with two votes, of which one was there before.
@@ -65,17 +74,30 @@ fn reviewed() -> GerritEvent {
     }
 }
 
-/// Z6.1: `event`, `branch`, `comment`, `comment_filter`, `email`, `username`, `approval`, `approval-change`.
+/// Z6.1: `event`, `branch`, `comment`, `comment_filter`, `email`, `username`, `approval`,
+/// `approval-change`.
 #[test]
 fn a_trigger_of_gerrit_takes_what_an_event_says() {
     let comment = || on("comment-added");
     for (trigger, taken) in [
         (comment(), true),
         (on("patchset-created"), false),
-        (GerritTrigger { event: vec!["change-merged".to_owned(), "comment-added".to_owned()], ..comment() }, true),
+        (
+            GerritTrigger {
+                event: vec!["change-merged".to_owned(), "comment-added".to_owned()],
+                ..comment()
+            },
+            true,
+        ),
         (GerritTrigger { branch: vec![pattern("main")], ..comment() }, true),
         (GerritTrigger { branch: vec![pattern("stable/.*")], ..comment() }, false),
-        (GerritTrigger { branch: vec![Pattern::with_negation("stable/.*", true).unwrap()], ..comment() }, true),
+        (
+            GerritTrigger {
+                branch: vec![Pattern::with_negation("stable/.*", true).unwrap()],
+                ..comment()
+            },
+            true,
+        ),
         (GerritTrigger { comment: vec![pattern("(?i)\\brecheck\\b")], ..comment() }, true),
         (GerritTrigger { comment: vec![pattern("reverify")], ..comment() }, false),
         (GerritTrigger { email: vec![pattern(".*@example\\.org")], ..comment() }, true),
@@ -90,11 +112,17 @@ fn a_trigger_of_gerrit_takes_what_an_event_says() {
         (GerritTrigger { approval: vec![approval("code review", &[2])], ..comment() }, true),
         (GerritTrigger { approval: vec![approval("Code-Review", &[1])], ..comment() }, false),
         (
-            GerritTrigger { approval: vec![approval("Code-Review", &[2]), approval("Workflow", &[1])], ..comment() },
+            GerritTrigger {
+                approval: vec![approval("Code-Review", &[2]), approval("Workflow", &[1])],
+                ..comment()
+            },
             true,
         ),
         (
-            GerritTrigger { approval: vec![approval("Code-Review", &[2]), approval("Verified", &[1])], ..comment() },
+            GerritTrigger {
+                approval: vec![approval("Code-Review", &[2]), approval("Verified", &[1])],
+                ..comment()
+            },
             false,
         ),
         (GerritTrigger { approval_change: vec![approval("Code-Review", &[2])], ..comment() }, true),
@@ -102,7 +130,11 @@ fn a_trigger_of_gerrit_takes_what_an_event_says() {
         (GerritTrigger { r#ref: vec![pattern("refs/.*")], ..comment() }, false),
     ] {
         let kind = TriggerKind::Gerrit(trigger.clone());
-        assert_eq!(triggers(kind, EventKind::Gerrit(reviewed()), Some(&facts())), taken, "{trigger:?}");
+        assert_eq!(
+            triggers(kind, EventKind::Gerrit(reviewed()), Some(&facts())),
+            taken,
+            "{trigger:?}"
+        );
     }
 }
 
@@ -126,13 +158,25 @@ fn a_trigger_of_gerrit_takes_hashtags_and_checkers() {
         (GerritTrigger { removed: vec![pattern("old")], ..changed() }, &tags, true),
         (GerritTrigger { removed: vec![pattern("^old")], ..changed() }, &tags, false),
         (GerritTrigger { removed: vec![pattern("run-.*")], ..changed() }, &tags, false),
-        (GerritTrigger { uuid: Some("zuul:check".to_owned()), ..on("pending-check") }, &check, true),
-        (GerritTrigger { uuid: Some("zuul:gate".to_owned()), ..on("pending-check") }, &check, false),
+        (
+            GerritTrigger { uuid: Some("zuul:check".to_owned()), ..on("pending-check") },
+            &check,
+            true,
+        ),
+        (
+            GerritTrigger { uuid: Some("zuul:gate".to_owned()), ..on("pending-check") },
+            &check,
+            false,
+        ),
         (GerritTrigger { scheme: Some("zuul".to_owned()), ..on("pending-check") }, &check, true),
         (GerritTrigger { scheme: Some("other".to_owned()), ..on("pending-check") }, &check, false),
     ] {
         let kind = TriggerKind::Gerrit(trigger.clone());
-        assert_eq!(triggers(kind, EventKind::Gerrit(event.clone()), Some(&facts())), taken, "{trigger:?}");
+        assert_eq!(
+            triggers(kind, EventKind::Gerrit(event.clone()), Some(&facts())),
+            taken,
+            "{trigger:?}"
+        );
     }
 }
 
@@ -157,16 +201,29 @@ fn a_ref_that_moved_is_taken_by_its_name_and_a_deleted_one_only_where_that_is_as
     ] {
         let event = vec!["ref-updated".to_owned()];
         let git = GitTrigger { event: event.clone(), r#ref: refs.clone(), ignore_deletes };
-        assert_eq!(triggers(TriggerKind::Git(git.clone()), kind.clone(), None), taken, "{git:?} {kind:?}");
+        assert_eq!(
+            triggers(TriggerKind::Git(git.clone()), kind.clone(), None),
+            taken,
+            "{git:?} {kind:?}"
+        );
         if !matches!(kind, EventKind::Gerrit(_)) {
-            let gerrit = GerritTrigger { event, r#ref: refs, ignore_deletes, ..GerritTrigger::default() };
-            assert_eq!(triggers(TriggerKind::Gerrit(gerrit), kind.clone(), None), taken, "{kind:?}");
+            let gerrit =
+                GerritTrigger { event, r#ref: refs, ignore_deletes, ..GerritTrigger::default() };
+            assert_eq!(
+                triggers(TriggerKind::Gerrit(gerrit), kind.clone(), None),
+                taken,
+                "{kind:?}"
+            );
         }
     }
     let other = GitTrigger { event: vec!["patchset-created".to_owned()], ..GitTrigger::default() };
     assert!(!triggers(TriggerKind::Git(other), push("refs/heads/main", "b"), None));
-    let voted = GerritTrigger { approval: vec![approval("Code-Review", &[2])], ..on("ref-updated") };
-    assert!(!triggers(TriggerKind::Gerrit(voted), push("refs/heads/main", "b"), None), "a ref has no votes");
+    let voted =
+        GerritTrigger { approval: vec![approval("Code-Review", &[2])], ..on("ref-updated") };
+    assert!(
+        !triggers(TriggerKind::Gerrit(voted), push("refs/heads/main", "b"), None),
+        "a ref has no votes"
+    );
 }
 
 /// Z6.1: a revision that was found without being told of counts as if Gerrit had.
@@ -187,13 +244,15 @@ fn a_revision_that_nobody_told_of_is_a_patchset_that_was_created() {
 
 fn refused(require: GerritFilter, reject: GerritFilter, facts: &ChangeFacts) -> Option<String> {
     let mut pipeline = Pipeline::new("p", Manager::Independent);
-    let filter = |filter| vec![Filter { connection: "gerrit".into(), kind: FilterKind::Gerrit(filter) }];
+    let filter =
+        |filter| vec![Filter { connection: "gerrit".into(), kind: FilterKind::Gerrit(filter) }];
     (pipeline.require, pipeline.reject) = (filter(require), filter(reject));
     refusal(&pipeline, facts, NOW)
 }
 
-/// R08, G11, Z6.1: `approval` with `username`, `email`, `older-than`, `newer-than`, values; `open`, `current-patchset`, `wip`,
-/// `hashtags`, `status`. Whatever meets a requirement is rejected where it is to be rejected, and the other way round.
+/// R08, G11, Z6.1: `approval` with `username`, `email`, `older-than`, `newer-than`, values; `open`,
+/// `current-patchset`, `wip`, `hashtags`, `status`. Whatever meets a requirement is rejected where
+/// it is to be rejected, and the other way round.
 #[test]
 fn each_requirement_of_gerrit_is_met_or_not() {
     let by = |edit: fn(&mut Approval)| {
@@ -231,34 +290,65 @@ fn each_requirement_of_gerrit_is_met_or_not() {
         (GerritFilter { hashtags: vec![pattern("-7$")], ..none() }, true),
         (GerritFilter { hashtags: vec![pattern("^lease")], ..none() }, false),
         (GerritFilter { status: vec!["NEW".to_owned()], ..none() }, true),
-        (GerritFilter { status: vec!["MERGED".to_owned(), "ABANDONED".to_owned()], ..none() }, false),
+        (
+            GerritFilter { status: vec!["MERGED".to_owned(), "ABANDONED".to_owned()], ..none() },
+            false,
+        ),
     ] {
-        assert_eq!(refused(filter.clone(), none(), &facts()).is_none(), is_met, "required: {filter:?}");
-        assert_eq!(refused(none(), filter.clone(), &facts()).is_some(), is_met, "rejected: {filter:?}");
-        let own = GerritTrigger { require: Some(FilterKind::Gerrit(filter.clone())), ..on("comment-added") };
-        let taken = triggers(TriggerKind::Gerrit(own), EventKind::Gerrit(reviewed()), Some(&facts()));
+        assert_eq!(
+            refused(filter.clone(), none(), &facts()).is_none(),
+            is_met,
+            "required: {filter:?}"
+        );
+        assert_eq!(
+            refused(none(), filter.clone(), &facts()).is_some(),
+            is_met,
+            "rejected: {filter:?}"
+        );
+        let own = GerritTrigger {
+            require: Some(FilterKind::Gerrit(filter.clone())),
+            ..on("comment-added")
+        };
+        let taken =
+            triggers(TriggerKind::Gerrit(own), EventKind::Gerrit(reviewed()), Some(&facts()));
         assert_eq!(taken, is_met, "required by a trigger: {filter:?}");
-        let own = GerritTrigger { reject: Some(FilterKind::Gerrit(filter.clone())), ..on("comment-added") };
-        let taken = triggers(TriggerKind::Gerrit(own), EventKind::Gerrit(reviewed()), Some(&facts()));
+        let own = GerritTrigger {
+            reject: Some(FilterKind::Gerrit(filter.clone())),
+            ..on("comment-added")
+        };
+        let taken =
+            triggers(TriggerKind::Gerrit(own), EventKind::Gerrit(reviewed()), Some(&facts()));
         assert_eq!(taken, !is_met, "rejected by a trigger: {filter:?}");
     }
-    let all_hashtags = GerritFilter { hashtags: vec![pattern("ready"), pattern("other")], ..none() };
+    let all_hashtags =
+        GerritFilter { hashtags: vec![pattern("ready"), pattern("other")], ..none() };
     assert!(refused(all_hashtags.clone(), none(), &facts()).is_some(), "each of them is required");
     assert!(refused(none(), all_hashtags, &facts()).is_some(), "any of them is rejected");
-    let one_vote = GerritFilter { approval: vec![approval("Code-Review", &[2]), approval("Verified", &[2])], ..none() };
-    assert_eq!(refused(one_vote, none(), &facts()).unwrap(), "pipeline p requires a vote: Verified +2");
+    let one_vote = GerritFilter {
+        approval: vec![approval("Code-Review", &[2]), approval("Verified", &[2])],
+        ..none()
+    };
+    assert_eq!(
+        refused(one_vote, none(), &facts()).unwrap(),
+        "pipeline p requires a vote: Verified +2"
+    );
 }
 
 /// G11: votes one by one, then work in progress.
 #[test]
 fn a_change_meets_its_requirements_once_both_votes_are_there_and_it_is_no_work_in_progress() {
     let both = vec![approval("Code-Review", &[2]), approval("Verified", &[1, 2])];
-    let required = || GerritFilter { approval: both.clone(), wip: Some(false), ..GerritFilter::default() };
+    let required =
+        || GerritFilter { approval: both.clone(), wip: Some(false), ..GerritFilter::default() };
     let mut facts = facts();
     let votes = std::mem::take(&mut facts.votes);
     for (count, is_met) in [(0, false), (1, false), (2, true)] {
         facts.votes = votes[..count].to_vec();
-        assert_eq!(refused(required(), GerritFilter::default(), &facts).is_none(), is_met, "{count} votes");
+        assert_eq!(
+            refused(required(), GerritFilter::default(), &facts).is_none(),
+            is_met,
+            "{count} votes"
+        );
     }
     facts.draft = true;
     let why = refused(required(), GerritFilter::default(), &facts).unwrap();
@@ -270,8 +360,10 @@ fn a_change_meets_its_requirements_once_both_votes_are_there_and_it_is_no_work_i
 fn a_pipeline_that_requires_votes_takes_no_refs() {
     let mut pipeline = Pipeline::new("p", Manager::Independent);
     assert_eq!(refusal_of_refs(&pipeline, &"gerrit".into()), None);
-    let voted = GerritFilter { approval: vec![approval("Verified", &[1])], ..GerritFilter::default() };
-    pipeline.require = vec![Filter { connection: "gerrit".into(), kind: FilterKind::Gerrit(voted) }];
+    let voted =
+        GerritFilter { approval: vec![approval("Verified", &[1])], ..GerritFilter::default() };
+    pipeline.require =
+        vec![Filter { connection: "gerrit".into(), kind: FilterKind::Gerrit(voted) }];
     assert!(refusal_of_refs(&pipeline, &"gerrit".into()).is_some());
     assert_eq!(refusal_of_refs(&pipeline, &"github".into()), None);
 }

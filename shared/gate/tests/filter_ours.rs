@@ -13,10 +13,14 @@ fn said(name: &str, action: &str, status: &str) -> ForgeEvent {
     told("bot", event_of(name, action, Some(status)))
 }
 
-/// Z6.1, Z6.7: what we said ourselves counts for triggers that name it, whatever else they or the pipeline ask of the change.
+/// Z6.1, Z6.7: what we said ourselves counts for triggers that name it, whatever else they or the
+/// pipeline ask of the change.
 #[test]
 fn a_status_of_ours_is_waited_for_where_a_trigger_names_it() {
-    let own = |status: &str| GitHubTrigger { status: vec![pattern(status)], ..on("pull_request", &["status"]) };
+    let own = |status: &str| GitHubTrigger {
+        status: vec![pattern(status)],
+        ..on("pull_request", &["status"])
+    };
     let about = said("pull_request", "status", "bot:demo/check:success");
     for (trigger, is_named, waits) in [
         (own("bot:demo/check:success"), true, true),
@@ -28,7 +32,10 @@ fn a_status_of_ours_is_waited_for_where_a_trigger_names_it() {
         (GitHubTrigger { comment: vec![pattern("recheck")], ..own("bot:.*") }, false, false),
     ] {
         let mut pipeline = with(trigger.clone());
-        let kind = FilterKind::GitHub(GitHubFilter { status: vec![pattern("bot:.*")], ..GitHubFilter::default() });
+        let kind = FilterKind::GitHub(GitHubFilter {
+            status: vec![pattern("bot:.*")],
+            ..GitHubFilter::default()
+        });
         pipeline.require = vec![Filter { connection: "github".into(), kind }];
         let kept = status_triggers(&pipeline);
         let may = |by| may_start(&"demo".into(), &pipeline, &about, by);
@@ -44,7 +51,8 @@ fn a_status_of_ours_is_waited_for_where_a_trigger_names_it() {
 #[test]
 fn a_pipeline_is_started_by_its_own_word_in_no_case() {
     let trigger = GitHubTrigger { status: vec![pattern(".*")], ..GitHubTrigger::default() };
-    let trigger = GitHubTrigger { event: vec!["pull_request".to_owned(), "check_run".to_owned()], ..trigger };
+    let trigger =
+        GitHubTrigger { event: vec!["pull_request".to_owned(), "check_run".to_owned()], ..trigger };
     let pipeline = with(trigger);
     for (name, action, context, may) in [
         ("pull_request", "status", "demo/p", false),
@@ -55,7 +63,11 @@ fn a_pipeline_is_started_by_its_own_word_in_no_case() {
     ] {
         let about = said(name, action, &format!("bot:{context}:success"));
         for by in [Speaker::Ourselves, Speaker::Others] {
-            assert_eq!(may_start(&"demo".into(), &pipeline, &about, by), may, "{name} {action} {context} {by:?}");
+            assert_eq!(
+                may_start(&"demo".into(), &pipeline, &about, by),
+                may,
+                "{name} {action} {context} {by:?}"
+            );
         }
     }
 }

@@ -5,8 +5,8 @@ mod common;
 
 use common::{event, event_of, facts, on, pattern, told, triggered_for, with};
 use sluice_config::pipeline::{
-    Filter, FilterKind, GitHubFilter, GitHubTrigger, Manager, Permission as Needed, Pipeline, Trigger, TriggerKind,
-    ZuulTrigger,
+    Filter, FilterKind, GitHubFilter, GitHubTrigger, Manager, Permission as Needed, Pipeline,
+    Trigger, TriggerKind, ZuulTrigger,
 };
 use sluice_gate::filter::{asks_who, detail_by_images, heeds_status, is_triggered};
 use sluice_model::change::Permission;
@@ -25,10 +25,19 @@ fn a_trigger_takes_its_events_with_its_actions() {
         (on("pull_request", &[]), opened(), true),
         (on("pull_request", &["closed"]), opened(), false),
         (on("pull_request_review", &["opened"]), opened(), false),
-        (GitHubTrigger { branch: vec![pattern("main")], ..on("pull_request", &[]) }, opened(), true),
-        (GitHubTrigger { branch: vec![pattern("stable")], ..on("pull_request", &[]) }, opened(), false),
+        (
+            GitHubTrigger { branch: vec![pattern("main")], ..on("pull_request", &[]) },
+            opened(),
+            true,
+        ),
+        (
+            GitHubTrigger { branch: vec![pattern("stable")], ..on("pull_request", &[]) },
+            opened(),
+            false,
+        ),
         (on("pull_request", &[]), EventKind::Sweep, false),
-        // A check run that is asked for again, by its name and by the older one; also as it was stored by that.
+        // A check run that is asked for again, by its name and by the older one; also as it was
+        // stored by that.
         (on("check_run", &["rerequested"]), event("check_run", "rerequested"), true),
         (on("check_run", &["requested"]), event("check_run", "rerequested"), true),
         (on("check_run", &["rerequested"]), event("check_run", "requested"), true),
@@ -66,9 +75,18 @@ fn a_trigger_takes_what_the_event_says_besides() {
             }
         })
     };
-    assert!(triggered(GitHubTrigger { label: vec!["ready".to_owned()], ..on("e", &[]) }, labeled()));
-    assert!(!triggered(GitHubTrigger { label: vec!["late".to_owned()], ..on("e", &[]) }, labeled()));
-    assert!(!triggered(GitHubTrigger { unlabel: vec!["ready".to_owned()], ..on("e", &[]) }, labeled()));
+    assert!(triggered(
+        GitHubTrigger { label: vec!["ready".to_owned()], ..on("e", &[]) },
+        labeled()
+    ));
+    assert!(!triggered(
+        GitHubTrigger { label: vec!["late".to_owned()], ..on("e", &[]) },
+        labeled()
+    ));
+    assert!(!triggered(
+        GitHubTrigger { unlabel: vec!["ready".to_owned()], ..on("e", &[]) },
+        labeled()
+    ));
 
     let asked = || {
         with(|kind| {
@@ -77,12 +95,24 @@ fn a_trigger_takes_what_the_event_says_besides() {
             }
         })
     };
-    assert!(triggered(GitHubTrigger { state: vec!["request_changes".to_owned()], ..on("e", &[]) }, asked()));
-    assert!(!triggered(GitHubTrigger { state: vec!["approved".to_owned()], ..on("e", &[]) }, asked()));
+    assert!(triggered(
+        GitHubTrigger { state: vec!["request_changes".to_owned()], ..on("e", &[]) },
+        asked()
+    ));
+    assert!(!triggered(
+        GitHubTrigger { state: vec!["approved".to_owned()], ..on("e", &[]) },
+        asked()
+    ));
 
     let status = || event_of("e", "a", Some("bot:demo/check:success"));
-    assert!(triggered(GitHubTrigger { status: vec![pattern("bot:demo/.*:success")], ..on("e", &[]) }, status()));
-    assert!(!triggered(GitHubTrigger { status: vec![pattern("bot:demo/")], ..on("e", &[]) }, status()));
+    assert!(triggered(
+        GitHubTrigger { status: vec![pattern("bot:demo/.*:success")], ..on("e", &[]) },
+        status()
+    ));
+    assert!(!triggered(
+        GitHubTrigger { status: vec![pattern("bot:demo/")], ..on("e", &[]) },
+        status()
+    ));
 }
 
 /// Z6.1: `check` is about check runs alone, each by its app, its name and how it ended, as a whole.
@@ -100,7 +130,11 @@ fn a_trigger_takes_a_check_run_by_its_whole_name_and_no_other_event_by_it() {
         (&[".*"][..], run("pull_request", Some("ci:one/unit:failure")), false),
         (
             &[".*"][..],
-            EventKind::Push { git_ref: "refs/heads/main".to_owned(), oldrev: "a".into(), newrev: "b".into() },
+            EventKind::Push {
+                git_ref: "refs/heads/main".to_owned(),
+                oldrev: "a".into(),
+                newrev: "b".into(),
+            },
             false,
         ),
     ] {
@@ -114,10 +148,20 @@ fn a_trigger_takes_a_check_run_by_its_whole_name_and_no_other_event_by_it() {
 /// Z6.1
 #[test]
 fn a_push_is_taken_by_its_ref() {
-    let push = || EventKind::Push { git_ref: "refs/tags/v1".to_owned(), oldrev: "0".into(), newrev: "1".into() };
+    let push = || EventKind::Push {
+        git_ref: "refs/tags/v1".to_owned(),
+        oldrev: "0".into(),
+        newrev: "1".into(),
+    };
     assert!(triggered(on("push", &[]), push()));
-    assert!(triggered(GitHubTrigger { r#ref: vec![pattern("^refs/tags/.*$")], ..on("push", &[]) }, push()));
-    assert!(!triggered(GitHubTrigger { r#ref: vec![pattern("^refs/heads/.*$")], ..on("push", &[]) }, push()));
+    assert!(triggered(
+        GitHubTrigger { r#ref: vec![pattern("^refs/tags/.*$")], ..on("push", &[]) },
+        push()
+    ));
+    assert!(!triggered(
+        GitHubTrigger { r#ref: vec![pattern("^refs/heads/.*$")], ..on("push", &[]) },
+        push()
+    ));
 }
 
 fn pushed(git_ref: &str) -> EventKind {
@@ -130,14 +174,25 @@ fn a_push_is_taken_by_its_ref_and_by_nothing_that_a_change_has() {
     let on_push = || on("push", &[]);
     for (trigger, git_ref, taken) in [
         (on_push(), "refs/heads/main", true),
-        (GitHubTrigger { r#ref: vec![pattern("^refs/heads/main$")], ..on_push() }, "refs/heads/main", true),
-        (GitHubTrigger { r#ref: vec![pattern("^refs/tags/")], ..on_push() }, "refs/heads/main", false),
+        (
+            GitHubTrigger { r#ref: vec![pattern("^refs/heads/main$")], ..on_push() },
+            "refs/heads/main",
+            true,
+        ),
+        (
+            GitHubTrigger { r#ref: vec![pattern("^refs/tags/")], ..on_push() },
+            "refs/heads/main",
+            false,
+        ),
         (GitHubTrigger { r#ref: vec![pattern("^refs/tags/")], ..on_push() }, "refs/tags/1.0", true),
         (GitHubTrigger { branch: vec![pattern("main")], ..on_push() }, "refs/heads/main", true),
         (GitHubTrigger { branch: vec![pattern("main")], ..on_push() }, "refs/tags/main", false),
         (GitHubTrigger { label: vec!["go".to_owned()], ..on_push() }, "refs/heads/main", false),
         (
-            GitHubTrigger { require: Some(FilterKind::GitHub(GitHubFilter::default())), ..on_push() },
+            GitHubTrigger {
+                require: Some(FilterKind::GitHub(GitHubFilter::default())),
+                ..on_push()
+            },
             "refs/heads/main",
             false,
         ),
@@ -145,20 +200,38 @@ fn a_push_is_taken_by_its_ref_and_by_nothing_that_a_change_has() {
         (on("pull_request", &[]), "refs/heads/main", false),
     ] {
         let event = told("ada", pushed(git_ref));
-        assert_eq!(is_triggered(&with(trigger.clone()), &event, None, None), taken, "{trigger:?} {git_ref}");
+        assert_eq!(
+            is_triggered(&with(trigger.clone()), &event, None, None),
+            taken,
+            "{trigger:?} {git_ref}"
+        );
     }
 }
 
-/// Z6.7: a status is looked at where a trigger is for it, or where changes are asked for statuses, and nowhere else.
+/// Z6.7: a status is looked at where a trigger is for it, or where changes are asked for statuses,
+/// and nowhere else.
 #[test]
 fn a_pipeline_heeds_statuses_only_if_it_says_a_word_of_them() {
-    let on_status = |status: &str| GitHubTrigger { status: vec![pattern(status)], ..on("pull_request", &["status"]) };
-    let require = Some(FilterKind::GitHub(GitHubFilter { label: vec!["go".to_owned()], ..GitHubFilter::default() }));
+    let on_status = |status: &str| GitHubTrigger {
+        status: vec![pattern(status)],
+        ..on("pull_request", &["status"])
+    };
+    let require = Some(FilterKind::GitHub(GitHubFilter {
+        label: vec!["go".to_owned()],
+        ..GitHubFilter::default()
+    }));
     let about = told("ci", event_of("pull_request", "status", Some("ci:unit:success")));
     for (trigger, heeded) in [
         (on_status("ci:unit:success"), true),
         // What it asks of the change nobody knows yet.
-        (GitHubTrigger { require, branch: vec![pattern("stable")], ..on_status("ci:unit:success") }, true),
+        (
+            GitHubTrigger {
+                require,
+                branch: vec![pattern("stable")],
+                ..on_status("ci:unit:success")
+            },
+            true,
+        ),
         (on_status("ci:unit:failure"), false),
         (on("pull_request", &[]), true),
         (on("pull_request", &["opened", "changed"]), false),
@@ -168,27 +241,36 @@ fn a_pipeline_heeds_statuses_only_if_it_says_a_word_of_them() {
     }
     let mut gate = with(on("pull_request", &["opened"]));
     for (connection, heeded) in [("another", false), ("github", true)] {
-        let kind = FilterKind::GitHub(GitHubFilter { status: vec![pattern("ci:.*")], ..GitHubFilter::default() });
+        let kind = FilterKind::GitHub(GitHubFilter {
+            status: vec![pattern("ci:.*")],
+            ..GitHubFilter::default()
+        });
         gate.reject = vec![Filter { connection: connection.into(), kind }];
         assert_eq!(heeds_status(&gate, &about), heeded, "{connection}");
     }
 }
 
-/// S06: no pipeline of GitHub's is started by a ref that is gone; its triggers have no `ignore-deletes` that could say otherwise.
+/// S06: no pipeline of GitHub's is started by a ref that is gone; its triggers have no
+/// `ignore-deletes` that could say otherwise.
 #[test]
 fn a_deleted_ref_starts_nothing() {
     for git_ref in ["refs/heads/main", "refs/tags/1.0"] {
-        let kind =
-            |newrev: &str| EventKind::Push { git_ref: git_ref.to_owned(), oldrev: "a".into(), newrev: newrev.into() };
+        let kind = |newrev: &str| EventKind::Push {
+            git_ref: git_ref.to_owned(),
+            oldrev: "a".into(),
+            newrev: newrev.into(),
+        };
         assert!(triggered(on("push", &[]), kind("b")));
         assert!(!triggered(on("push", &[]), kind("0000000000000000000000000000000000000000")));
     }
 }
 
-/// Z6.1: who may not do what the trigger asks for starts nothing, and nor does one of whom nobody knows it.
+/// Z6.1: who may not do what the trigger asks for starts nothing, and nor does one of whom nobody
+/// knows it.
 #[test]
 fn a_trigger_that_asks_who_it_is_fires_for_those_alone_who_may_do_so_much() {
-    let pipeline = with(GitHubTrigger { permission: Some(Needed::Write), ..on("pull_request", &["comment"]) });
+    let pipeline =
+        with(GitHubTrigger { permission: Some(Needed::Write), ..on("pull_request", &["comment"]) });
     let event = |action: &str| told("ada", event("pull_request", action));
     for (may, fires) in [
         (None, false),
@@ -197,7 +279,11 @@ fn a_trigger_that_asks_who_it_is_fires_for_those_alone_who_may_do_so_much() {
         (Some(Permission::Write), true),
         (Some(Permission::Admin), true),
     ] {
-        assert_eq!(is_triggered(&pipeline, &event("comment"), Some(&facts()), may), fires, "{may:?}");
+        assert_eq!(
+            is_triggered(&pipeline, &event("comment"), Some(&facts()), may),
+            fires,
+            "{may:?}"
+        );
     }
     // The forge is asked only where that decides.
     assert!(asks_who(&pipeline, &event("comment"), Some(&facts())));
@@ -221,7 +307,11 @@ fn what_is_asked_of_images_starts_pipelines_that_name_it() {
         let event = events.iter().map(|event| (*event).to_owned()).collect();
         let kind = TriggerKind::Zuul(ZuulTrigger { event, ..ZuulTrigger::default() });
         pipeline.triggers = vec![Trigger { connection: "zuul".into(), kind, debug: false }];
-        assert_eq!(all.map(|what| detail_by_images(&pipeline, what).is_some()), taken, "{events:?}");
+        assert_eq!(
+            all.map(|what| detail_by_images(&pipeline, what).is_some()),
+            taken,
+            "{events:?}"
+        );
     }
     let mut pipeline = Pipeline::new("p", Manager::Independent);
     let kind = TriggerKind::GitHub(on("pull_request", &[]));

@@ -46,14 +46,18 @@ pub enum CommandError {
 
 /// Runs `git` in `dir` with `input` on its standard input, until `deadline`.
 ///
-/// Configuration of the system and the user is not read, no hook runs, nobody is asked anything, and no transport works.
+/// Configuration of the system and the user is not read, no hook runs, nobody is asked anything,
+/// and no transport works.
 pub(crate) fn git<A: AsRef<OsStr>>(
     dir: &Path,
     arguments: &[A],
     input: &str,
     deadline: Instant,
 ) -> Result<(), CommandError> {
-    let command = arguments.first().map(|name| name.as_ref().to_string_lossy().into_owned()).unwrap_or_default();
+    let command = arguments
+        .first()
+        .map(|name| name.as_ref().to_string_lossy().into_owned())
+        .unwrap_or_default();
     let start = |source| CommandError::Start { command: command.clone(), source };
     let started = Instant::now();
     let mut child = prepare(dir, arguments).spawn().map_err(start)?;
@@ -68,7 +72,10 @@ pub(crate) fn git<A: AsRef<OsStr>>(
             Some(status) => break status,
             None if Instant::now() >= deadline => {
                 end(&mut child);
-                return Err(CommandError::TimedOut { command, timeout_seconds: started.elapsed().as_secs() });
+                return Err(CommandError::TimedOut {
+                    command,
+                    timeout_seconds: started.elapsed().as_secs(),
+                });
             }
             None => std::thread::sleep(LOOK_EVERY),
         }
@@ -81,17 +88,20 @@ pub(crate) fn git<A: AsRef<OsStr>>(
     written.map_err(start)
 }
 
-/// Returns where git is. By its bare name, and with an environment of its own, the standard library would start it by `fork`, which
-/// takes the longer the more memory this process has.
+/// Returns where git is. By its bare name, and with an environment of its own, the standard library
+/// would start it by `fork`, which takes the longer the more memory this process has.
 fn program() -> &'static OsStr {
     static PROGRAM: OnceLock<OsString> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let is_program = |file: &PathBuf| {
             file.is_absolute()
-                && file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+                && file
+                    .metadata()
+                    .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
         };
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let found = std::env::split_paths(&path).map(|directory| directory.join("git")).find(is_program);
+        let found =
+            std::env::split_paths(&path).map(|directory| directory.join("git")).find(is_program);
         // Whoever starts it says that it is missing.
         found.map_or_else(|| OsString::from("git"), PathBuf::into_os_string)
     })

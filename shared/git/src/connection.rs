@@ -30,7 +30,9 @@ impl Repository {
         let address = |reason| FetchError::Address { project: self.project.clone(), reason };
         let parsed = gix::url::parse(url).map_err(|_| address("is no URL"))?;
         if parsed.user().is_some() || parsed.password().is_some() {
-            return Err(address("holds a user name or password: give them as the connection's credential"));
+            return Err(address(
+                "holds a user name or password: give them as the connection's credential",
+            ));
         }
         let loopback = matches!(parsed.host(), Some(host) if host == "localhost" || host == "[::1]" || host == "::1" || host.starts_with("127."));
         match parsed.scheme {
@@ -62,7 +64,8 @@ impl Repository {
             Vec::new(),
             &mut gix::progress::Discard,
         );
-        connection.handshake = opened.map_err(|source| connection.failed("read the refs", source))?;
+        connection.handshake =
+            opened.map_err(|source| connection.failed("read the refs", source))?;
         connection.transport = Some(transport);
         Ok(connection)
     }
@@ -83,8 +86,8 @@ fn agent() -> gix::protocol::command::Feature {
 }
 
 impl Connection<'_> {
-    /// Lists the refs that are wanted. A forge can be asked by what names begin with only, so `prefixes` may bring more; what is
-    /// not wanted counts for no limit.
+    /// Lists the refs that are wanted. A forge can be asked by what names begin with only, so
+    /// `prefixes` may bring more; what is not wanted counts for no limit.
     pub(crate) fn refs(
         &mut self,
         prefixes: &[&str],
@@ -96,9 +99,15 @@ impl Connection<'_> {
             None => {
                 let mut asked = gix::protocol::ls_refs::RefPrefixes::new();
                 asked.extend(prefixes.iter().map(|prefix| (*prefix).into()));
-                let command = gix::protocol::LsRefsCommand::new(Some(asked), &self.handshake.capabilities, agent());
+                let command = gix::protocol::LsRefsCommand::new(
+                    Some(asked),
+                    &self.handshake.capabilities,
+                    agent(),
+                );
                 match self.transport.as_mut() {
-                    Some(transport) => command.invoke_blocking(transport, &mut gix::progress::Discard, false),
+                    Some(transport) => {
+                        command.invoke_blocking(transport, &mut gix::progress::Discard, false)
+                    }
                     None => Ok(Vec::new()),
                 }
             }
@@ -138,7 +147,12 @@ impl Connection<'_> {
             },
             gix::progress::Discard,
             &AtomicBool::new(false),
-            fetch::Context { handshake: &mut self.handshake, transport, user_agent: agent(), trace_packetlines: false },
+            fetch::Context {
+                handshake: &mut self.handshake,
+                transport,
+                user_agent: agent(),
+                trace_packetlines: false,
+            },
             fetch::Options {
                 shallow_file: directory.join("no-shallow-commits"),
                 shallow: &fetch::Shallow::NoChange,
@@ -154,14 +168,19 @@ impl Connection<'_> {
     }
 
     pub(crate) fn gone(&self, wanted: &str) -> FetchError {
-        FetchError::Gone { project: self.project.clone(), url: self.url.to_owned(), wanted: wanted.to_owned() }
+        FetchError::Gone {
+            project: self.project.clone(),
+            url: self.url.to_owned(),
+            wanted: wanted.to_owned(),
+        }
     }
 
     /// Finds out what a failure means for the caller.
     fn failed(&self, doing: &'static str, source: gix::Error) -> FetchError {
         let (project, url) = (self.project.clone(), self.url.to_owned());
         // The library tells the server's refusals in words only.
-        let says = |words: &str| source.iter_errors().any(|error| error.to_string().contains(words));
+        let says =
+            |words: &str| source.iter_errors().any(|error| error.to_string().contains(words));
         if self.budget.too_large() {
             FetchError::TooLarge { project, url, limit_bytes: self.limits.size_bytes }
         } else if self.budget.timed_out() {
@@ -188,8 +207,8 @@ fn remote_ref(found: &Ref) -> Option<RemoteRef> {
     Some(RemoteRef { name: text(name), target: oid(target?), peeled: peeled.map(oid), leads_to })
 }
 
-/// All wants and haves in one request: a forge that knows some of the haves leaves out what they reach, and another round trip would cost
-/// more than the few objects it could save.
+/// All wants and haves in one request: a forge that knows some of the haves leaves out what they
+/// reach, and another round trip would cost more than the few objects it could save.
 struct OneRound {
     wants: Vec<ObjectId>,
     haves: Vec<ObjectId>,

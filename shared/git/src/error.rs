@@ -1,4 +1,5 @@
-//! What can go wrong, one enum per operation; each message names the repository, the thing asked for and what to do.
+//! What can go wrong, one enum per operation; each message names the repository, the thing asked
+//! for and what to do.
 
 use sluice_model::{ProjectName, git::Oid};
 use std::path::PathBuf;
@@ -32,7 +33,9 @@ pub enum PackError {
         reason: &'static str,
     },
     /// Git objects could not be read from, or written to, the cache directory.
-    #[error("could not {doing} in the repository of {project}: remove its cache directory and open it again")]
+    #[error(
+        "could not {doing} in the repository of {project}: remove its cache directory and open it again"
+    )]
     Engine {
         /// Whose repository.
         project: ProjectName,
@@ -47,7 +50,9 @@ pub enum PackError {
 #[derive(Debug, thiserror::Error)]
 pub enum PlantError {
     /// Git would not check it out.
-    #[error("{path:?} can be no file of a commit because {why}: give it another name, or take it away")]
+    #[error(
+        "{path:?} can be no file of a commit because {why}: give it another name, or take it away"
+    )]
     Path {
         /// The path.
         path: String,
@@ -63,7 +68,9 @@ pub enum PlantError {
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// None of the packs holds the object; fetch it.
-    #[error("{object} is in none of the packs held for {project}: fetch it, or add the pack that holds it")]
+    #[error(
+        "{object} is in none of the packs held for {project}: fetch it, or add the pack that holds it"
+    )]
     Missing {
         /// Whose repository.
         project: ProjectName,
@@ -71,7 +78,9 @@ pub enum ReadError {
         object: Oid,
     },
     /// The text is not an object id.
-    #[error("{object:?} is no object id (40 hexadecimal digits), asked for in the repository of {project}")]
+    #[error(
+        "{object:?} is no object id (40 hexadecimal digits), asked for in the repository of {project}"
+    )]
     NotAnId {
         /// Whose repository.
         project: ProjectName,
@@ -122,7 +131,8 @@ pub enum MergeError {
     /// One of the commits, or what it reaches, cannot be read.
     #[error("could not read what is to be merged")]
     Read(#[from] ReadError),
-    /// There are more commits to put on the tip than one change may have; it has to be squashed or merged.
+    /// There are more commits to put on the tip than one change may have; it has to be squashed or
+    /// merged.
     #[error(
         "{theirs} has more than {limit} commits to put on {ours} in the repository of {project}: use another merge mode, or fewer commits"
     )]
@@ -162,7 +172,9 @@ pub enum FetchError {
         reason: &'static str,
     },
     /// The forge wants a credential, or refuses the one given.
-    #[error("{url} refused access to {project}: check the connection's credential and that it may read the repository")]
+    #[error(
+        "{url} refused access to {project}: check the connection's credential and that it may read the repository"
+    )]
     Denied {
         /// Whose repository.
         project: ProjectName,
@@ -170,7 +182,9 @@ pub enum FetchError {
         url: String,
     },
     /// There is no such repository, or the credential may not know of it.
-    #[error("{url} knows no repository {project}: check its name and that the connection's credential may read it")]
+    #[error(
+        "{url} knows no repository {project}: check its name and that the connection's credential may read it"
+    )]
     NoRepository {
         /// Whose repository.
         project: ProjectName,
@@ -178,7 +192,9 @@ pub enum FetchError {
         url: String,
     },
     /// A wanted ref or commit does not exist (any more).
-    #[error("{url} has no {wanted} in {project}: it was deleted or rewritten; look at the change again")]
+    #[error(
+        "{url} has no {wanted} in {project}: it was deleted or rewritten; look at the change again"
+    )]
     Gone {
         /// Whose repository.
         project: ProjectName,
@@ -200,7 +216,9 @@ pub enum FetchError {
         limit: usize,
     },
     /// The answer is larger than allowed.
-    #[error("fetching {project} from {url} exceeded {limit_bytes} bytes: raise the limit for this repository")]
+    #[error(
+        "fetching {project} from {url} exceeded {limit_bytes} bytes: raise the limit for this repository"
+    )]
     TooLarge {
         /// Whose repository.
         project: ProjectName,
@@ -219,7 +237,8 @@ pub enum FetchError {
         /// The limit.
         limit_seconds: u64,
     },
-    /// The forge cannot be reached, fails, or answers what is not git's protocol; worth another attempt.
+    /// The forge cannot be reached, fails, or answers what is not git's protocol; worth another
+    /// attempt.
     #[error("could not {doing} of {project} from {url}: {detail}; try again")]
     Unavailable {
         /// Whose repository.

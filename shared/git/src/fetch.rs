@@ -1,4 +1,5 @@
-//! Fetching over smart HTTP: what a forge has under some refs or ids arrives as one pack that is whole by itself.
+//! Fetching over smart HTTP: what a forge has under some refs or ids arrives as one pack that is
+//! whole by itself.
 
 use crate::connection::Connection;
 use crate::error::{FetchError, ReadError};
@@ -80,8 +81,8 @@ pub struct FetchRequest<'a> {
     pub credential: Option<&'a Credential>,
     /// What is wanted.
     pub wants: &'a [Want],
-    /// Commits whose packs are held: the refs as they were recorded after the last fetch. Those that are not held are passed over, and without
-    /// any the whole history arrives.
+    /// Commits whose packs are held: the refs as they were recorded after the last fetch. Those
+    /// that are not held are passed over, and without any the whole history arrives.
     pub haves: &'a [Oid],
     /// Bounds.
     pub limits: FetchLimits,
@@ -118,12 +119,14 @@ pub struct Fetched {
 
 /// More commits are not offered to a forge: the newest of each line tell it what it needs.
 const HAVES_MAX: usize = 512;
-/// Of each commit held, older ones are offered too, in case its branch was rewritten. So far back, and of so many commits.
+/// Of each commit held, older ones are offered too, in case its branch was rewritten. So far back,
+/// and of so many commits.
 const STEPS_BACK_MAX: usize = 128;
 const LINES_BACK_MAX: usize = 16;
 
 impl Repository {
-    /// Lists the refs of a forge's repository whose full names start with one of `prefixes`, sorted by name.
+    /// Lists the refs of a forge's repository whose full names start with one of `prefixes`, sorted
+    /// by name.
     pub fn ls_refs(
         &self,
         url: &str,
@@ -135,8 +138,8 @@ impl Repository {
         connection.refs(prefixes, |name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
     }
 
-    /// Asks a forge's repository for one ref by its full name; `None` where there is none of that name. However many other names
-    /// begin like it, they count for no limit.
+    /// Asks a forge's repository for one ref by its full name; `None` where there is none of that
+    /// name. However many other names begin like it, they count for no limit.
     pub fn ls_ref(
         &self,
         url: &str,
@@ -158,8 +161,11 @@ impl Repository {
                 missing.push(self.id(object)?);
             }
         }
-        let made =
-            if missing.is_empty() { None } else { connection.pack(self, missing, self.offer(request.haves)?)? };
+        let made = if missing.is_empty() {
+            None
+        } else {
+            connection.pack(self, missing, self.offer(request.haves)?)?
+        };
         if made.is_some() {
             self.reload()?;
         }
@@ -191,7 +197,8 @@ impl Repository {
                 Want::Commit(_) => false,
             })
         };
-        let offered = if prefixes.is_empty() { Vec::new() } else { connection.refs(&prefixes, is_wanted)? };
+        let offered =
+            if prefixes.is_empty() { Vec::new() } else { connection.refs(&prefixes, is_wanted)? };
         let mut refs = BTreeSet::new();
         let mut objects = BTreeSet::new();
         for want in wants {
@@ -199,9 +206,8 @@ impl Repository {
                 Want::Commit(id) => {
                     objects.insert(id.clone());
                 }
-                Want::Prefix(prefix) => {
-                    refs.extend(offered.iter().filter(|found| found.name.starts_with(prefix)).cloned())
-                }
+                Want::Prefix(prefix) => refs
+                    .extend(offered.iter().filter(|found| found.name.starts_with(prefix)).cloned()),
                 Want::Ref(name) => match offered.iter().find(|found| found.name == *name) {
                     Some(found) => {
                         refs.insert(found.clone());
@@ -214,7 +220,8 @@ impl Repository {
         Ok((refs.into_iter().collect(), objects))
     }
 
-    /// Chooses the commits to tell the forge about: those given, then some of their first parents at doubling distances.
+    /// Chooses the commits to tell the forge about: those given, then some of their first parents
+    /// at doubling distances.
     fn offer(&self, haves: &[Oid]) -> Result<Vec<ObjectId>, ReadError> {
         let mut offered: Vec<ObjectId> = Vec::new();
         for have in haves.iter().take(HAVES_MAX) {

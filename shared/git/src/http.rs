@@ -1,7 +1,9 @@
-//! HTTP under a fetch: one client for the process, one budget of time and bytes for all of a conversation, and the credential sent to
-//! nobody but the forge.
+//! HTTP under a fetch: one client for the process, one budget of time and bytes for all of a
+//! conversation, and the credential sent to nobody but the forge.
 
-use gix::protocol::transport::client::blocking_io::http::{GetResponse, Http, PostBodyDataKind, PostResponse};
+use gix::protocol::transport::client::blocking_io::http::{
+    GetResponse, Http, PostBodyDataKind, PostResponse,
+};
 use reqwest::Url;
 use reqwest::blocking::{Client, RequestBuilder, Response};
 use reqwest::header::{AUTHORIZATION, HeaderValue, LOCATION};
@@ -26,8 +28,15 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub(crate) fn new(deadline: Instant, bytes: u64) -> Arc<Self> {
-        let (timed_out, too_large, refused) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU16::new(0));
-        Arc::new(Self { deadline, bytes_left: AtomicU64::new(bytes), timed_out, too_large, refused })
+        let (timed_out, too_large, refused) =
+            (AtomicBool::new(false), AtomicBool::new(false), AtomicU16::new(0));
+        Arc::new(Self {
+            deadline,
+            bytes_left: AtomicU64::new(bytes),
+            timed_out,
+            too_large,
+            refused,
+        })
     }
 
     /// Tells whether the deadline ended the fetch.
@@ -68,15 +77,18 @@ impl Budget {
 
     fn spend(&self, bytes: usize) {
         let bytes = bytes as u64;
-        let spent = self.bytes_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
+        let spent = self
+            .bytes_left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
         if spent.is_err() {
             self.too_large.store(true, Ordering::Relaxed);
         }
     }
 }
 
-/// HTTP as git's library wants it, held to a budget, over the client that all fetches of the process share: certificates are loaded once,
-/// and a forge that was asked a moment ago is asked over the same connection.
+/// HTTP as git's library wants it, held to a budget, over the client that all fetches of the
+/// process share: certificates are loaded once, and a forge that was asked a moment ago is asked
+/// over the same connection.
 pub(crate) struct Bounded {
     authorization: Option<String>,
     /// Scheme, host and port: only there the credential is sent.
@@ -89,13 +101,21 @@ pub(crate) struct Bounded {
 }
 
 impl Bounded {
-    /// Makes a client for `url`; `authorization` is the value of that header. A server that is silent for longer than `silence` is given up.
-    pub(crate) fn new(url: &str, authorization: Option<String>, silence: Duration, budget: Arc<Budget>) -> Self {
+    /// Makes a client for `url`; `authorization` is the value of that header. A server that is
+    /// silent for longer than `silence` is given up.
+    pub(crate) fn new(
+        url: &str,
+        authorization: Option<String>,
+        silence: Duration,
+        budget: Arc<Budget>,
+    ) -> Self {
         Self { authorization, origin: origin(url), silence, moved_to: None, budget }
     }
 
     fn credential(&self, url: &str) -> Option<&str> {
-        self.authorization.as_deref().filter(|_| self.origin.is_some() && origin(url) == self.origin)
+        self.authorization
+            .as_deref()
+            .filter(|_| self.origin.is_some() && origin(url) == self.origin)
     }
 
     /// Completes a request: the library's headers, and the credential where it may go.
@@ -123,15 +143,25 @@ impl Bounded {
         }
     }
 
-    /// Asks for the refs, and follows a repository that was moved, as git does: to https only where it was https, and to an address that
-    /// ends as the one that was asked for.
-    fn asked<S: AsRef<str>>(&mut self, url: &str, base_url: &str, lines: &[S]) -> io::Result<Response> {
+    /// Asks for the refs, and follows a repository that was moved, as git does: to https only where
+    /// it was https, and to an address that ends as the one that was asked for.
+    fn asked<S: AsRef<str>>(
+        &mut self,
+        url: &str,
+        base_url: &str,
+        lines: &[S],
+    ) -> io::Result<Response> {
         let tail = url.strip_prefix(base_url).unwrap_or_default();
         let mut url = Url::parse(url).map_err(io::Error::other)?;
         for _ in 0..=REDIRECTS_MAX {
             self.budget.check()?;
-            let request =
-                || Ok::<_, io::Error>(self.prepared(client(self.silence)?.get(url.clone()), url.as_str(), lines));
+            let request = || {
+                Ok::<_, io::Error>(self.prepared(
+                    client(self.silence)?.get(url.clone()),
+                    url.as_str(),
+                    lines,
+                ))
+            };
             let response = match request()?.send() {
                 // Of a function that slept, the connection may be dead without its knowing.
                 Err(error) if !error.is_timeout() && !error.is_connect() => request()?.send(),
@@ -141,12 +171,21 @@ impl Bounded {
             if !response.status().is_redirection() {
                 return self.budget.accepted(response);
             }
-            let to = response.headers().get(LOCATION).and_then(|to| to.to_str().ok()).and_then(|to| url.join(to).ok());
+            let to = response
+                .headers()
+                .get(LOCATION)
+                .and_then(|to| to.to_str().ok())
+                .and_then(|to| url.join(to).ok());
             let Some(to) = to else {
-                return Err(io::Error::other("the forge redirects to an address that cannot be read"));
+                return Err(io::Error::other(
+                    "the forge redirects to an address that cannot be read",
+                ));
             };
             let safe = to.scheme() == url.scheme() || to.scheme() == "https";
-            let base = to.as_str().strip_suffix(tail).filter(|_| safe && matches!(to.scheme(), "http" | "https"));
+            let base = to
+                .as_str()
+                .strip_suffix(tail)
+                .filter(|_| safe && matches!(to.scheme(), "http" | "https"));
             let Some(base) = base else {
                 let host = to.host_str().unwrap_or_default();
                 let words = format!(
@@ -165,14 +204,17 @@ impl Bounded {
 
 /// A repository that was moved more often in one chain is not followed further.
 const REDIRECTS_MAX: usize = 5;
-/// How long a connection that nobody uses is kept: less than a forge keeps it, and than a function sleeps between two events.
+/// How long a connection that nobody uses is kept: less than a forge keeps it, and than a function
+/// sleeps between two events.
 const IDLE_SECONDS: u64 = 10;
 const CONNECT_SECONDS: u64 = 20;
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Returns the client of the process for servers that may be silent for so long. It holds no secret: credentials belong to requests.
+/// Returns the client of the process for servers that may be silent for so long. It holds no
+/// secret: credentials belong to requests.
 ///
-/// Of a client this bounds each wait for the server; said of a request it would bound the whole transfer, which the budget does.
+/// Of a client this bounds each wait for the server; said of a request it would bound the whole
+/// transfer, which the budget does.
 fn client(silence: Duration) -> io::Result<Client> {
     // A handful: silence is a number of seconds, and one of those that callers say.
     static CLIENTS: Mutex<BTreeMap<Duration, Client>> = Mutex::new(BTreeMap::new());
@@ -198,11 +240,13 @@ fn failure(error: &reqwest::Error) -> io::Error {
         cause = deeper;
     }
     let kind = if error.is_timeout() { io::ErrorKind::TimedOut } else { io::ErrorKind::Other };
-    let words = if error.is_timeout() { "the forge is silent".to_owned() } else { cause.to_string() };
+    let words =
+        if error.is_timeout() { "the forge is silent".to_owned() } else { cause.to_string() };
     io::Error::new(kind, words)
 }
 
-/// Returns scheme, host and port of an address, however they are written; `None` of what is none that is asked over HTTP.
+/// Returns scheme, host and port of an address, however they are written; `None` of what is none
+/// that is asked over HTTP.
 fn origin(url: &str) -> Option<String> {
     let url = Url::parse(url).ok()?;
     matches!(url.scheme(), "http" | "https").then(|| url.origin().ascii_serialization())
@@ -222,7 +266,10 @@ impl Http for Bounded {
         let lines: Vec<String> = headers.into_iter().map(|line| line.as_ref().to_owned()).collect();
         let response = self.asked(url, base_url, &lines).map_err(gix::Error::from_error)?;
         let of = Shared::new(Exchange::Answered(response), &self.budget);
-        Ok(GetResponse { headers: Headers { of: of.clone(), lines: None }, body: Body { of, reader: None } })
+        Ok(GetResponse {
+            headers: Headers { of: of.clone(), lines: None },
+            body: Body { of, reader: None },
+        })
     }
 
     fn post(
@@ -237,7 +284,11 @@ impl Http for Bounded {
         let request = self.prepared(client.post(url), url, headers);
         let of = Shared::new(Exchange::Asked(request, Vec::new()), &self.budget);
         let headers = Headers { of: of.clone(), lines: None };
-        Ok(PostResponse { post_body: PostBody(of.clone()), headers, body: Body { of, reader: None } })
+        Ok(PostResponse {
+            post_body: PostBody(of.clone()),
+            headers,
+            body: Body { of, reader: None },
+        })
     }
 
     /// There is nothing to set.
@@ -250,7 +301,8 @@ impl Http for Bounded {
     }
 }
 
-/// A request and its answer. It is asked when somebody wants to know the answer: only then its body is whole.
+/// A request and its answer. It is asked when somebody wants to know the answer: only then its body
+/// is whole.
 enum Exchange {
     /// What to ask, and its body so far: some lines for each commit, never the objects.
     Asked(RequestBuilder, Vec<u8>),
@@ -277,7 +329,8 @@ impl Exchange {
     }
 }
 
-/// One exchange, of which the request's body, the answer's headers and the answer's body are in three hands.
+/// One exchange, of which the request's body, the answer's headers and the answer's body are in
+/// three hands.
 #[derive(Clone)]
 struct Shared {
     exchange: Arc<Mutex<Exchange>>,
@@ -311,7 +364,9 @@ impl Shared {
         exchange.answer(&self.budget)?;
         match std::mem::replace(&mut *exchange, Exchange::Over) {
             Exchange::Answered(response) => Ok(response),
-            Exchange::Asked(..) | Exchange::Over => Err(io::Error::other("the forge did not answer")),
+            Exchange::Asked(..) | Exchange::Over => {
+                Err(io::Error::other("the forge did not answer"))
+            }
         }
     }
 }
@@ -323,7 +378,9 @@ impl Write for PostBody {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut *self.0.lock() {
             Exchange::Asked(_, body) => body.extend_from_slice(bytes),
-            Exchange::Answered(_) | Exchange::Over => return Err(io::Error::other("the request was sent already")),
+            Exchange::Answered(_) | Exchange::Over => {
+                return Err(io::Error::other("the request was sent already"));
+            }
         }
         Ok(bytes.len())
     }
@@ -415,7 +472,9 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             let mut asked = [0; 4096];
             assert!(stream.read(&mut asked).unwrap() > 0);
-            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\nConnection: close\r\n\r\n").unwrap();
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\nConnection: close\r\n\r\n")
+                .unwrap();
             for _ in 0..8 {
                 std::thread::sleep(Duration::from_millis(200));
                 stream.write_all(b"x").unwrap();
@@ -434,7 +493,12 @@ mod tests {
     fn the_credential_goes_to_the_forge_only() {
         let budget = Budget::new(Instant::now(), 1);
         let credential = Some("Basic x".to_owned());
-        let client = Bounded::new("https://forge.example/org/name", credential, Duration::from_secs(1), budget);
+        let client = Bounded::new(
+            "https://forge.example/org/name",
+            credential,
+            Duration::from_secs(1),
+            budget,
+        );
         assert_eq!(client.credential("https://forge.example/moved/name"), Some("Basic x"));
         assert_eq!(client.credential("https://Forge.Example:443/org/name"), Some("Basic x"));
         assert_eq!(client.credential("http://forge.example/org/name"), None);

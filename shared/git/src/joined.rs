@@ -1,7 +1,7 @@
 //! A pack and its index as one object, so that storing or loading a pack is one call.
 //!
-//! The bytes of the pack come first, then those of its index, then sixteen more: [`MARK`] and the length of the pack. It is told
-//! apart again where it lies in memory: nothing is copied for that.
+//! The bytes of the pack come first, then those of its index, then sixteen more: [`MARK`] and the
+//! length of the pack. It is told apart again where it lies in memory: nothing is copied for that.
 
 use crate::error::PackError;
 use crate::pack::{NewPack, PackName};
@@ -17,7 +17,8 @@ const MARK: &[u8] = b"slu+pack";
 const TRAILER_BYTES: usize = 16;
 
 impl NewPack {
-    /// Reads the pack and its index and returns the object to upload, which [`Repository::add_stored`] takes.
+    /// Reads the pack and its index and returns the object to upload, which
+    /// [`Repository::add_stored`] takes.
     ///
     /// # Errors
     /// [`PackError::Directory`] when one of the files cannot be read.
@@ -26,8 +27,10 @@ impl NewPack {
             let (project, path) = (project.clone(), path.to_owned());
             PackError::Directory { project, doing: "read", path, source }
         };
-        let (mut pack, pack_bytes) = open(&self.pack).map_err(|source| failed(&self.pack, source))?;
-        let (mut index, index_bytes) = open(&self.index).map_err(|source| failed(&self.index, source))?;
+        let (mut pack, pack_bytes) =
+            open(&self.pack).map_err(|source| failed(&self.pack, source))?;
+        let (mut index, index_bytes) =
+            open(&self.index).map_err(|source| failed(&self.index, source))?;
         // At once: a pack may be large, and growing would copy it.
         let mut out = Vec::with_capacity(pack_bytes + index_bytes + TRAILER_BYTES);
         pack.read_to_end(&mut out).map_err(|source| failed(&self.pack, source))?;
@@ -39,15 +42,21 @@ impl NewPack {
 }
 
 impl Repository {
-    /// Adds a pack as it lies in object storage: `object` is what [`NewPack::joined`] returned, or the pack alone where its `index`
-    /// lies beside it, as earlier versions stored it ([`crate::keys::index_beside`]). Both are checked as by [`Repository::add_pack`].
+    /// Adds a pack as it lies in object storage: `object` is what [`NewPack::joined`] returned, or
+    /// the pack alone where its `index` lies beside it, as earlier versions stored it
+    /// ([`crate::keys::index_beside`]). Both are checked as by [`Repository::add_pack`].
     ///
     /// # Errors
     /// [`PackError::Damaged`] when that is not what `object` is.
-    pub fn add_stored(&mut self, object: &[u8], index: Option<&[u8]>) -> Result<PackName, PackError> {
+    pub fn add_stored(
+        &mut self,
+        object: &[u8],
+        index: Option<&[u8]>,
+    ) -> Result<PackName, PackError> {
         let (pack, index) = match index {
             Some(index) => (object, index),
-            None => split(object).map_err(|reason| PackError::Damaged { project: self.project.clone(), reason })?,
+            None => split(object)
+                .map_err(|reason| PackError::Damaged { project: self.project.clone(), reason })?,
         };
         self.add_pack(pack, index)
     }
@@ -80,7 +89,9 @@ fn split(object: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
     let (rest, length) = object.split_last_chunk::<8>().ok_or(CUT)?;
     let rest = rest.strip_suffix(MARK).ok_or(CUT)?;
     let length = usize::try_from(u64::from_be_bytes(*length)).ok();
-    length.and_then(|length| rest.split_at_checked(length)).ok_or("it is shorter than its pack is said to be")
+    length
+        .and_then(|length| rest.split_at_checked(length))
+        .ok_or("it is shorter than its pack is said to be")
 }
 
 #[cfg(test)]
@@ -102,7 +113,10 @@ mod tests {
         assert_eq!(split(&object), Ok((&b"PACK..."[..], &b"\xfftOc"[..])));
         std::fs::remove_file(&new.index).unwrap();
         let text = new.joined(&project).unwrap_err().to_string();
-        assert!(text.contains("read") && text.contains("a.idx") && text.contains("org/name"), "{text}");
+        assert!(
+            text.contains("read") && text.contains("a.idx") && text.contains("org/name"),
+            "{text}"
+        );
     }
 
     #[test]

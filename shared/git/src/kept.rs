@@ -1,7 +1,8 @@
-//! What a tested commit adds to the commit it was put on, kept so that a branch can be moved to exactly that commit.
+//! What a tested commit adds to the commit it was put on, kept so that a branch can be moved to
+//! exactly that commit.
 //!
-//! The objects stand there as a pack holds them, each whole: what several commits in a row add becomes one pack by putting it one
-//! behind the other, and nothing is unpacked for that.
+//! The objects stand there as a pack holds them, each whole: what several commits in a row add
+//! becomes one pack by putting it one behind the other, and nothing is unpacked for that.
 
 use crate::error::ReadError;
 use crate::pack;
@@ -34,7 +35,9 @@ pub struct Kept {
 
 /// Bytes that are not what was kept of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("what was kept of a tested commit cannot be read: {0}; its change is merged by its forge instead")]
+#[error(
+    "what was kept of a tested commit cannot be read: {0}; its change is merged by its forge instead"
+)]
 pub struct BadKept(&'static str);
 
 impl Kept {
@@ -49,7 +52,8 @@ impl Kept {
         out
     }
 
-    /// Reads what [`Kept::bytes`] returned. What the objects are nobody looks at here: who is sent them does.
+    /// Reads what [`Kept::bytes`] returned. What the objects are nobody looks at here: who is sent
+    /// them does.
     ///
     /// # Errors
     /// When the bytes are of another form, or end too soon.
@@ -88,7 +92,8 @@ impl Kept {
     /// # Errors
     /// When there are more objects than a pack can name.
     pub fn pack(&self) -> Result<Vec<u8>, BadKept> {
-        pack::of_entries(self.entries.values()).map_err(|_| BadKept("its objects do not fit into a pack"))
+        pack::of_entries(self.entries.values())
+            .map_err(|_| BadKept("its objects do not fit into a pack"))
     }
 
     fn put(&mut self, id: ObjectId, entry: Vec<u8>) {
@@ -100,8 +105,8 @@ impl Kept {
 }
 
 impl Repository {
-    /// Returns what a repository that has `from` needs in order to have `to`; `None` where `to` does not follow `from`, so that no
-    /// branch moves forward by that.
+    /// Returns what a repository that has `from` needs in order to have `to`; `None` where `to`
+    /// does not follow `from`, so that no branch moves forward by that.
     ///
     /// # Errors
     /// [`ReadError::TooLarge`] for more than is kept.
@@ -178,11 +183,13 @@ impl Repository {
         if kept.entries.contains_key(&id) {
             return Ok(());
         }
-        let header = self.git.find_header(id).map_err(|source| self.engine("read an object", at, source))?;
+        let header =
+            self.git.find_header(id).map_err(|source| self.engine("read an object", at, source))?;
         if header.size() > KEPT_BYTES_MAX as u64 {
             return Err(self.too_many(at, "bytes to be kept", KEPT_BYTES_MAX));
         }
-        let object = self.git.find_object(id).map_err(|source| self.engine("read an object", at, source))?;
+        let object =
+            self.git.find_object(id).map_err(|source| self.engine("read an object", at, source))?;
         let (kind, mut entry): (Kind, Vec<u8>) = (object.kind, Vec::new());
         pack::write_entry(id, kind, &object.data, &mut entry)
             .map_err(|source| self.engine("keep an object", at, source))?;
@@ -193,16 +200,24 @@ impl Repository {
         Ok(())
     }
 
-    /// Returns the entries of a tree, but for other repositories' commits: those are theirs to have.
+    /// Returns the entries of a tree, but for other repositories' commits: those are theirs to
+    /// have.
     fn entries(&self, at: &Oid, tree: ObjectId) -> Result<Vec<Entry>, ReadError> {
-        let found = self.git.find_tree(tree).map_err(|source| self.engine("read a directory", at, source))?;
+        let found = self
+            .git
+            .find_tree(tree)
+            .map_err(|source| self.engine("read a directory", at, source))?;
         let mut entries = Vec::new();
         for entry in found.iter() {
             let entry = entry.map_err(|source| self.engine("read a directory", at, source))?;
             let mode = entry.mode();
             if !mode.is_commit() {
                 let name: &[u8] = entry.filename();
-                entries.push(Entry { name: name.to_vec(), id: entry.object_id(), is_folder: mode.is_tree() });
+                entries.push(Entry {
+                    name: name.to_vec(),
+                    id: entry.object_id(),
+                    is_folder: mode.is_tree(),
+                });
             }
         }
         Ok(entries)
@@ -236,6 +251,10 @@ mod tests {
         assert_eq!(Kept::read(&bytes[..bytes.len() - 1]), Err(BadKept("it ends within an object")));
         assert_eq!(Kept::read(&bytes[..MAGIC.len() + 3]), Err(BadKept("it ends within an object")));
         assert_eq!(Kept::read(b"PACK"), Err(BadKept("it is of another form")));
-        assert_eq!(kept.clone().with(kept.clone()), kept, "an object that two commits add is there once");
+        assert_eq!(
+            kept.clone().with(kept.clone()),
+            kept,
+            "an object that two commits add is there once"
+        );
     }
 }

@@ -1,7 +1,9 @@
-//! The names of a repository's objects in object storage: `git/<escaped canonical project>/pack-<sha>.joined` for a pack with its
-//! index, and `kept/<commit>..<commit>` for what a tested commit adds to the one below.
+//! The names of a repository's objects in object storage:
+//! `git/<escaped canonical project>/pack-<sha>.joined` for a pack with its index, and
+//! `kept/<commit>..<commit>` for what a tested commit adds to the one below.
 //!
-//! Earlier versions stored a pack as two objects, `pack-<sha>.pack` and `.idx`, and listed the former: such packs are still read.
+//! Earlier versions stored a pack as two objects, `pack-<sha>.pack` and `.idx`, and listed the
+//! former: such packs are still read.
 
 use crate::pack::PackName;
 use sluice_model::ProjectName;
@@ -15,8 +17,8 @@ const ALONE: &str = ".pack";
 
 /// Returns the prefix of all of a project's packs, ending in `/`.
 ///
-/// Every byte of the canonical name but letters, digits, `-`, `_` and inner `.` is percent-encoded, so that no name reaches into another's
-/// prefix.
+/// Every byte of the canonical name but letters, digits, `-`, `_` and inner `.` is percent-encoded,
+/// so that no name reaches into another's prefix.
 pub fn prefix(project: &ProjectName) -> String {
     format!("git/{}/", escape(project.as_str()))
 }
@@ -26,13 +28,14 @@ pub fn pack(project: &ProjectName, name: &PackName) -> String {
     format!("{}{name}{JOINED}", prefix(project))
 }
 
-/// Returns the key of the index that lies beside a pack of an earlier version; `None` where pack and index are one object.
+/// Returns the key of the index that lies beside a pack of an earlier version; `None` where pack
+/// and index are one object.
 pub fn index_beside(key: &str) -> Option<String> {
     key.strip_suffix(ALONE).map(|stem| format!("{stem}.idx"))
 }
 
-/// Returns the key of what a tested commit adds to the commit that it was put on ([`crate::Kept`]). That it is there says that a
-/// branch moves forward from the one to the other.
+/// Returns the key of what a tested commit adds to the commit that it was put on ([`crate::Kept`]).
+/// That it is there says that a branch moves forward from the one to the other.
 pub fn kept(project: &ProjectName, from: &Oid, to: &Oid) -> String {
     format!("{}kept/{}..{}", prefix(project), escape(from.as_str()), escape(to.as_str()))
 }
@@ -48,7 +51,8 @@ pub fn pack_of(key: &str) -> Option<PackName> {
 pub fn escape(name: &str) -> String {
     let mut out = String::with_capacity(name.len() + 8);
     for (at, byte) in name.bytes().enumerate() {
-        let plain = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || (byte == b'.' && at > 0);
+        let plain =
+            byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || (byte == b'.' && at > 0);
         if plain {
             out.push(byte as char);
         } else {
@@ -68,7 +72,10 @@ mod tests {
         let project = ProjectName::from("forge.example/org/name.git");
         let name: PackName = format!("pack-{}", "a1".repeat(20)).parse().unwrap();
         let key = pack(&project, &name);
-        assert_eq!(key, format!("git/forge.example%2Forg%2Fname.git/pack-{}.joined", "a1".repeat(20)));
+        assert_eq!(
+            key,
+            format!("git/forge.example%2Forg%2Fname.git/pack-{}.joined", "a1".repeat(20))
+        );
         assert_eq!(pack_of(&key), Some(name));
         assert_eq!(index_beside(&key), None);
     }
@@ -78,7 +85,10 @@ mod tests {
     fn a_key_of_an_earlier_version_names_its_pack_and_the_index_beside_it() {
         let stem = format!("git/forge.example%2Forg%2Fname/pack-{}", "a1".repeat(20));
         let key = format!("{stem}.pack");
-        assert_eq!(pack_of(&key).map(|name| name.to_string()), Some(format!("pack-{}", "a1".repeat(20))));
+        assert_eq!(
+            pack_of(&key).map(|name| name.to_string()),
+            Some(format!("pack-{}", "a1".repeat(20)))
+        );
         assert_eq!(index_beside(&key), Some(format!("{stem}.idx")));
     }
 

@@ -1,4 +1,5 @@
-//! Lines of one text in another one: where a line of a merged file stands in the file as its author wrote it.
+//! Lines of one text in another one: where a line of a merged file stands in the file as its author
+//! wrote it.
 
 use gix::diff::blob::{Algorithm, Hunk, InternedInput, diff_with_slider_heuristics};
 
@@ -30,7 +31,8 @@ impl LineMap {
         Self { hunks: diff.hunks().collect(), from_lines, to_lines }
     }
 
-    /// Returns where a line stands; `None` where the other text has no lines. What lies behind the end is nearest to the last line.
+    /// Returns where a line stands; `None` where the other text has no lines. What lies behind the
+    /// end is nearest to the last line.
     pub fn find(&self, line: u32) -> Option<Place> {
         let at = line.saturating_sub(1);
         if self.to_lines == 0 {
@@ -46,7 +48,8 @@ impl LineMap {
                 break;
             }
             if at < hunk.before.end {
-                // Of lines that were written anew as far down; of lines that only one text has the one above.
+                // Of lines that were written anew as far down; of lines that only one text has the
+                // one above.
                 let below = hunk.after.start + (at - hunk.before.start) + 1;
                 return Some(Place::Nearest(below.min(hunk.after.end).max(1)));
             }
@@ -71,7 +74,8 @@ mod tests {
     /// Z7.4
     #[test]
     fn lines_below_an_insertion_move_up_and_the_inserted_ones_are_nearest_to_the_one_above() {
-        let found = places("new\nnewer\none\ntwo\nput in\nthree\nfour\n", OWN, &[1, 2, 3, 4, 5, 6, 7]);
+        let found =
+            places("new\nnewer\none\ntwo\nput in\nthree\nfour\n", OWN, &[1, 2, 3, 4, 5, 6, 7]);
         let wanted = [Nearest(1), Nearest(1), Same(1), Same(2), Nearest(2), Same(3), Same(4)];
         assert_eq!(found, wanted.map(Some));
     }
@@ -86,7 +90,10 @@ mod tests {
     /// Z7.4
     #[test]
     fn a_line_that_was_written_anew_is_nearest_to_the_one_in_its_place() {
-        assert_eq!(places("one\ntwo\nTHREE\nfour\n", OWN, &[2, 3, 4]), [Same(2), Nearest(3), Same(4)].map(Some));
+        assert_eq!(
+            places("one\ntwo\nTHREE\nfour\n", OWN, &[2, 3, 4]),
+            [Same(2), Nearest(3), Same(4)].map(Some)
+        );
         // Of more lines than there were before, those behind are nearest to the last one.
         let found = places("one\nTWO\nTWO\nTWO\nthree\nfour\n", OWN, &[2, 3, 4, 5]);
         assert_eq!(found, [Nearest(2), Nearest(2), Nearest(2), Same(3)].map(Some));

@@ -1,4 +1,5 @@
-//! Merging a proposed commit into a branch's tip, in memory, so that equal inputs give an equal commit.
+//! Merging a proposed commit into a branch's tip, in memory, so that equal inputs give an equal
+//! commit.
 
 use crate::error::{MergeError, ReadError};
 use crate::pack::text;
@@ -49,28 +50,36 @@ pub enum MergeOutcome {
 pub struct Merged {
     /// Its new tip.
     pub commit: Commit,
-    /// The commits that were made, oldest first, the tip last. Empty when replaying left nothing: then the tip is the old one.
+    /// The commits that were made, oldest first, the tip last. Empty when replaying left nothing:
+    /// then the tip is the old one.
     pub made: Vec<Oid>,
 }
 
 impl Repository {
-    /// Merges a proposed commit into a branch's tip as a forge's merge button would: never by fast-forward.
+    /// Merges a proposed commit into a branch's tip as a forge's merge button would: never by
+    /// fast-forward.
     ///
-    /// The commits made are kept in memory until [`Repository::pack_new_objects`]. Their committer is `Sluice <sluice@localhost>` and their time
-    /// the newer committer time of the two commits, in UTC, so the result depends on the two commits, the mode and the message alone.
+    /// The commits made are kept in memory until [`Repository::pack_new_objects`]. Their committer
+    /// is `Sluice <sluice@localhost>` and their time the newer committer time of the two commits,
+    /// in UTC, so the result depends on the two commits, the mode and the message alone.
     ///
-    /// - [`MergeMode::Merge`], [`MergeMode::MergeResolve`]: one commit with two parents. Several merge bases are merged first.
+    /// - [`MergeMode::Merge`], [`MergeMode::MergeResolve`]: one commit with two parents. Several
+    ///   merge bases are merged first.
     /// - [`MergeMode::SquashMerge`]: one commit with the tip as parent.
-    /// - [`MergeMode::CherryPick`], [`MergeMode::Rebase`]: each commit that the branch lacks, oldest first, with its author and message; merge
-    ///   commits are left out, and so is a commit that has become empty.
-    /// - [`MergeMode::RebaseFirstParent`]: the same along first parents; a merge commit becomes one commit with what it brought in.
+    /// - [`MergeMode::CherryPick`], [`MergeMode::Rebase`]: each commit that the branch lacks,
+    ///   oldest first, with its author and message; merge commits are left out, and so is a commit
+    ///   that has become empty.
+    /// - [`MergeMode::RebaseFirstParent`]: the same along first parents; a merge commit becomes one
+    ///   commit with what it brought in.
     ///
-    /// Files are compared with git's defaults for merges: histogram diffs, renames from 50 % similarity, and a conflict where one side adds to a
-    /// directory that the other renames. Attributes in the tree are not
-    /// consulted (no line ending conversion, no merge drivers), as in git's own merge of a bare repository.
+    /// Files are compared with git's defaults for merges: histogram diffs, renames from 50 %
+    /// similarity, and a conflict where one side adds to a directory that the other renames.
+    /// Attributes in the tree are not consulted (no line ending conversion, no merge drivers), as
+    /// in git's own merge of a bare repository.
     ///
-    /// One difference is known: where several merge bases exist *and* files were renamed on both sides of them, git and this library may
-    /// disagree about whether there is a conflict, in either direction. In random histories, where both made a tree it was the same one.
+    /// One difference is known: where several merge bases exist *and* files were renamed on both
+    /// sides of them, git and this library may disagree about whether there is a conflict, in
+    /// either direction. In random histories, where both made a tree it was the same one.
     pub fn merge(&self, merge: Merge<'_>) -> Result<MergeOutcome, MergeError> {
         let ours = self.commit(merge.ours)?;
         let theirs = self.commit(merge.theirs)?;
@@ -88,22 +97,31 @@ impl Repository {
                 self.merge_both(merge, committer, &[merge.ours, merge.theirs])
             }
             MergeMode::SquashMerge => self.merge_both(merge, committer, &[merge.ours]),
-            MergeMode::CherryPick | MergeMode::Rebase | MergeMode::RebaseFirstParent => self.replay(merge, committer),
+            MergeMode::CherryPick | MergeMode::Rebase | MergeMode::RebaseFirstParent => {
+                self.replay(merge, committer)
+            }
         }
     }
 
     /// Merges the two commits by their merge bases into one new commit with `parents`.
-    fn merge_both(&self, merge: Merge<'_>, committer: Signature, parents: &[&Oid]) -> Result<MergeOutcome, MergeError> {
+    fn merge_both(
+        &self,
+        merge: Merge<'_>,
+        committer: Signature,
+        parents: &[&Oid],
+    ) -> Result<MergeOutcome, MergeError> {
         let (ours, theirs) = (self.find_commit(merge.ours)?.id, self.find_commit(merge.theirs)?.id);
         let failed = |source: gix::Error| self.merge_failed(&merge, source);
         let (our_tree, their_tree) = (self.tree_of(merge.ours)?, self.tree_of(merge.theirs)?);
         let bases = self.git.merge_bases_many(ours, &[theirs]).map_err(failed)?;
         let settled = match bases.as_slice() {
-            // The library would do the same, after looking for a short name of the base in all packs: ten times the work.
+            // The library would do the same, after looking for a short name of the base in all
+            // packs: ten times the work.
             [base] => self.merge_three(self.tree_of(&oid(base))?, our_tree, their_tree),
             _ => {
                 let options = self.merge_options().map_err(failed)?.into();
-                let outcome = self.git.merge_commits(ours, theirs, labels(), options).map_err(failed)?;
+                let outcome =
+                    self.git.merge_commits(ours, theirs, labels(), options).map_err(failed)?;
                 self.settle([outcome.merge_base_tree_id, our_tree, their_tree], outcome.tree_merge)
             }
         };
@@ -125,11 +143,19 @@ impl Repository {
             extra_headers: Vec::new(),
         };
         let id = oid(&self.git.write_object(&commit).map_err(failed)?);
-        Ok(MergeOutcome::Merged(Merged { commit: Commit { id: id.clone(), tree: oid(&tree) }, made: vec![id] }))
+        Ok(MergeOutcome::Merged(Merged {
+            commit: Commit { id: id.clone(), tree: oid(&tree) },
+            made: vec![id],
+        }))
     }
 
     /// Puts what a commit changed relative to `base` onto `ours`; all three are trees.
-    pub(crate) fn merge_three(&self, base: ObjectId, ours: ObjectId, theirs: ObjectId) -> Result<Settled, gix::Error> {
+    pub(crate) fn merge_three(
+        &self,
+        base: ObjectId,
+        ours: ObjectId,
+        theirs: ObjectId,
+    ) -> Result<Settled, gix::Error> {
         let outcome = self.git.merge_trees(base, ours, theirs, labels(), self.merge_options()?)?;
         self.settle([base, ours, theirs], outcome)
     }
@@ -138,11 +164,16 @@ impl Repository {
         self.git.tree_merge_options()
     }
 
-    fn settle(&self, [base, ours, theirs]: [ObjectId; 3], mut outcome: Outcome<'_>) -> Result<Settled, gix::Error> {
+    fn settle(
+        &self,
+        [base, ours, theirs]: [ObjectId; 3],
+        mut outcome: Outcome<'_>,
+    ) -> Result<Settled, gix::Error> {
         let how = TreatAsUnresolved::default();
         if outcome.has_unresolved_conflicts(how) {
             let mut paths = BTreeSet::new();
-            for conflict in outcome.conflicts.iter().filter(|conflict| conflict.is_unresolved(how)) {
+            for conflict in outcome.conflicts.iter().filter(|conflict| conflict.is_unresolved(how))
+            {
                 for change in [&conflict.ours, &conflict.theirs] {
                     paths.insert(text(change.location()));
                     paths.insert(text(change.source_location()));
@@ -161,7 +192,11 @@ impl Repository {
     pub(crate) fn merge_failed(&self, merge: &Merge<'_>, source: gix::Error) -> MergeError {
         if source.is_not_found() {
             // Something behind a commit that is held is not: the list of packs is not closed.
-            return MergeError::Read(self.engine("read what the commits reach", merge.theirs, source));
+            return MergeError::Read(self.engine(
+                "read what the commits reach",
+                merge.theirs,
+                source,
+            ));
         }
         MergeError::Engine {
             project: self.project.clone(),
@@ -174,7 +209,10 @@ impl Repository {
     /// Returns the tree of a commit.
     pub(crate) fn tree_of(&self, commit: &Oid) -> Result<ObjectId, ReadError> {
         let found = self.find_commit(commit)?;
-        found.tree_id().map(gix::Id::detach).map_err(|source| self.engine("read the commit", commit, source))
+        found
+            .tree_id()
+            .map(gix::Id::detach)
+            .map_err(|source| self.engine("read the commit", commit, source))
     }
 }
 
@@ -194,7 +232,11 @@ fn whole_lines(message: &str) -> String {
 
 fn labels() -> Labels<'static> {
     // Only seen inside of conflicts, and those are thrown away.
-    Labels { ancestor: Some("base".into()), current: Some("ours".into()), other: Some("theirs".into()) }
+    Labels {
+        ancestor: Some("base".into()),
+        current: Some("ours".into()),
+        other: Some("theirs".into()),
+    }
 }
 
 fn committer(seconds: i64) -> Signature {

@@ -1,7 +1,8 @@
 //! Renamed directories: what one side adds to a directory that the other side has renamed.
 //!
-//! Git asks people in that case (`merge.directoryRenames = conflict`), while the library below moves the file along without a word. A forge
-//! refuses what git asks about, so it is a conflict here too.
+//! Git asks people in that case (`merge.directoryRenames = conflict`), while the library below
+//! moves the file along without a word. A forge refuses what git asks about, so it is a conflict
+//! here too.
 
 use crate::pack::text;
 use crate::repository::Repository;
@@ -12,7 +13,8 @@ use gix::object::tree::diff::ChangeDetached;
 use std::collections::BTreeSet;
 
 impl Repository {
-    /// Lists the paths that one side added to a directory which the other side has renamed; all arguments are trees.
+    /// Lists the paths that one side added to a directory which the other side has renamed; all
+    /// arguments are trees.
     pub(crate) fn added_to_renamed(
         &self,
         base: ObjectId,
@@ -21,7 +23,8 @@ impl Repository {
     ) -> gix::Result<BTreeSet<String>> {
         let mut paths = BTreeSet::new();
         for (adding, renaming) in [(ours, theirs), (theirs, ours)] {
-            // Only a directory that has vanished can have been renamed; that is rare, so renames are looked for after that only.
+            // Only a directory that has vanished can have been renamed; that is rare, so renames
+            // are looked for after that only.
             let mut candidates = Vec::new();
             for change in self.changes(base, adding, None)? {
                 let ChangeDetached::Addition { location, entry_mode, .. } = change else {
@@ -39,37 +42,53 @@ impl Repository {
                 continue;
             }
             let mut renamed = BTreeSet::new();
-            for change in
-                self.changes(base, renaming, Some(gix::diff::Rewrites { limit: 7000, ..Default::default() }))?
-            {
-                if let ChangeDetached::Rewrite { source_location, location, entry_mode, copy: false, .. } = change
+            for change in self.changes(
+                base,
+                renaming,
+                Some(gix::diff::Rewrites { limit: 7000, ..Default::default() }),
+            )? {
+                if let ChangeDetached::Rewrite {
+                    source_location,
+                    location,
+                    entry_mode,
+                    copy: false,
+                    ..
+                } = change
                     && !entry_mode.is_tree()
                 {
                     collect_renamed(&source_location, &location, &mut renamed);
                 }
             }
             paths.extend(
-                candidates.into_iter().filter(|(parent, _)| renamed.contains(parent)).map(|(_, path)| text(&path)),
+                candidates
+                    .into_iter()
+                    .filter(|(parent, _)| renamed.contains(parent))
+                    .map(|(_, path)| text(&path)),
             );
         }
         Ok(paths)
     }
 
-    /// Puts back what the library has moved along with a directory although git leaves it: files in directories that are new themselves.
+    /// Puts back what the library has moved along with a directory although git leaves it: files in
+    /// directories that are new themselves.
     pub(crate) fn put_back(&self, base: ObjectId, outcome: &mut Outcome<'_>) -> gix::Result<()> {
         let base = self.git.find_tree(base)?;
         for conflict in &outcome.conflicts {
-            let Ok(Resolution::SourceLocationAffectedByRename { final_location }) = &conflict.resolution else {
+            let Ok(Resolution::SourceLocationAffectedByRename { final_location }) =
+                &conflict.resolution
+            else {
                 continue;
             };
             // One of the two is the directory's rename, whichever side it came from.
-            let Some(change) =
-                [&conflict.ours, &conflict.theirs].into_iter().find(|change| !change.entry_mode().is_tree())
+            let Some(change) = [&conflict.ours, &conflict.theirs]
+                .into_iter()
+                .find(|change| !change.entry_mode().is_tree())
             else {
                 continue;
             };
             let path = change.location();
-            if path == final_location.as_bstr() || base.lookup_entry(path.split_str("/"))?.is_some() {
+            if path == final_location.as_bstr() || base.lookup_entry(path.split_str("/"))?.is_some()
+            {
                 continue;
             }
             if let Some(entry) = outcome.tree.get(final_location.as_bstr()) {
@@ -102,7 +121,8 @@ fn parent(path: &BString) -> Option<BString> {
     path.rfind_byte(b'/').map(|at| path[..at].into())
 }
 
-/// Adds the directories that the rename of one file speaks for: its own, and those above as long as both paths end alike.
+/// Adds the directories that the rename of one file speaks for: its own, and those above as long as
+/// both paths end alike.
 fn collect_renamed(from: &BString, to: &BString, renamed: &mut BTreeSet<BString>) {
     let (mut from, mut to) = (parent(from), parent(to));
     // Ends: each round shortens `from`.
@@ -111,7 +131,8 @@ fn collect_renamed(from: &BString, to: &BString, renamed: &mut BTreeSet<BString>
             return;
         }
         renamed.insert(old.clone());
-        let alike = to.as_ref().is_some_and(|new| old.rsplit_str("/").next() == new.rsplit_str("/").next());
+        let alike =
+            to.as_ref().is_some_and(|new| old.rsplit_str("/").next() == new.rsplit_str("/").next());
         if !alike {
             return;
         }

@@ -1,4 +1,5 @@
-//! Packs: their names, what arrives as a new one, and writing objects of memory as one that needs no other.
+//! Packs: their names, what arrives as a new one, and writing objects of memory as one that needs
+//! no other.
 
 use crate::error::PackError;
 use gix::bstr::ByteSlice;
@@ -43,13 +44,16 @@ impl FromStr for PackName {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let digits = text.strip_prefix("pack-").filter(|digits| digits.len() == 40);
         match digits {
-            Some(digits) if digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) => Ok(Self(text.to_owned())),
+            Some(digits) if digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) => {
+                Ok(Self(text.to_owned()))
+            }
             _ => Err(BadPackName(text.to_owned())),
         }
     }
 }
 
-/// A pack that the repository has gained: to be uploaded ([`NewPack::joined`]), then appended to the repository's list.
+/// A pack that the repository has gained: to be uploaded ([`NewPack::joined`]), then appended to
+/// the repository's list.
 ///
 /// The files stay in the repository's cache directory; read them before that directory is removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,9 +106,11 @@ pub(crate) struct Encoded {
     pub(crate) index: Vec<u8>,
 }
 
-/// Makes a pack of whole objects, in the order of their ids, and its index: equal objects make equal files.
+/// Makes a pack of whole objects, in the order of their ids, and its index: equal objects make
+/// equal files.
 ///
-/// Nothing has to be resolved, so the index is known while the pack is made, and nothing is read back.
+/// Nothing has to be resolved, so the index is known while the pack is made, and nothing is read
+/// back.
 pub(crate) fn encode(objects: &BTreeMap<ObjectId, (Kind, Vec<u8>)>) -> std::io::Result<Encoded> {
     let mut out = header(objects.len())?;
     let mut entries = Vec::with_capacity(objects.len());
@@ -120,19 +126,27 @@ pub(crate) fn encode(objects: &BTreeMap<ObjectId, (Kind, Vec<u8>)>) -> std::io::
 }
 
 /// Writes an object as a pack holds it, whole.
-pub(crate) fn write_entry(id: ObjectId, kind: Kind, data: &[u8], out: &mut Vec<u8>) -> std::io::Result<()> {
+pub(crate) fn write_entry(
+    id: ObjectId,
+    kind: Kind,
+    data: &[u8],
+    out: &mut Vec<u8>,
+) -> std::io::Result<()> {
     // Nobody else looks whether an object is what it is called before it is passed on.
     if gix::objs::compute_hash(gix::hash::Kind::Sha1, kind, data).ok() != Some(id) {
         return Err(std::io::Error::other(format!("the object {id} is damaged")));
     }
     entry_header(kind, data.len() as u64, out);
-    let mut deflate = gix::zlib::stream::deflate::Write::new(out, gix::zlib::Compression::BEST_SPEED);
+    let mut deflate =
+        gix::zlib::stream::deflate::Write::new(out, gix::zlib::Compression::BEST_SPEED);
     deflate.write_all(data)?;
     deflate.flush()
 }
 
 /// Makes a pack of objects as [`write_entry`] writes them.
-pub(crate) fn of_entries<'a>(entries: impl ExactSizeIterator<Item = &'a Vec<u8>>) -> std::io::Result<Vec<u8>> {
+pub(crate) fn of_entries<'a>(
+    entries: impl ExactSizeIterator<Item = &'a Vec<u8>>,
+) -> std::io::Result<Vec<u8>> {
     let mut out = header(entries.len())?;
     for entry in entries {
         out.extend_from_slice(entry);
@@ -153,12 +167,16 @@ fn header(objects: usize) -> std::io::Result<Vec<u8>> {
 /// Offsets from here on stand in a table of their own.
 const LARGE_OFFSET: u64 = 1 << 31;
 
-/// Returns the index, of version 2, of a pack with this checksum: ids with offsets and checksums, sorted by id.
+/// Returns the index, of version 2, of a pack with this checksum: ids with offsets and checksums,
+/// sorted by id.
 fn index_of(entries: &[(ObjectId, u64, u32)], pack_sum: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut out = Vec::from(*b"\xfftOc\0\0\0\x02");
     let mut below = 0;
     for first in 0..=u8::MAX {
-        below += entries[below..].iter().take_while(|(id, ..)| id.as_bytes().first() == Some(&first)).count();
+        below += entries[below..]
+            .iter()
+            .take_while(|(id, ..)| id.as_bytes().first() == Some(&first))
+            .count();
         out.extend_from_slice(&u32::try_from(below).map_err(std::io::Error::other)?.to_be_bytes());
     }
     for (id, ..) in entries {
@@ -187,10 +205,12 @@ fn index_of(entries: &[(ObjectId, u64, u32)], pack_sum: &[u8]) -> std::io::Resul
 }
 
 fn checksum(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
-    sha1(bytes).ok_or_else(|| std::io::Error::other("the pack collides with a known attack on SHA-1"))
+    sha1(bytes)
+        .ok_or_else(|| std::io::Error::other("the pack collides with a known attack on SHA-1"))
 }
 
-/// Writes kind and size: four bits of the size beside the kind, then seven in each byte, the top bit saying that more follows.
+/// Writes kind and size: four bits of the size beside the kind, then seven in each byte, the top
+/// bit saying that more follows.
 fn entry_header(kind: Kind, mut size: u64, out: &mut Vec<u8>) {
     let kind = match kind {
         Kind::Commit => 1u8,
@@ -208,9 +228,11 @@ fn entry_header(kind: Kind, mut size: u64, out: &mut Vec<u8>) {
     out.push(byte);
 }
 
-/// Reads pack data, completes it with bases from `objects` where it is thin, and keeps it with an index in `directory`.
+/// Reads pack data, completes it with bases from `objects` where it is thin, and keeps it with an
+/// index in `directory`.
 ///
-/// Returns `None` for a pack without objects. `object_bytes_max` bounds each object's size when unpacked.
+/// Returns `None` for a pack without objects. `object_bytes_max` bounds each object's size when
+/// unpacked.
 pub(crate) fn keep_stream(
     data: &mut dyn BufRead,
     directory: &Path,
@@ -218,8 +240,10 @@ pub(crate) fn keep_stream(
     object_bytes_max: usize,
     interrupt: &AtomicBool,
 ) -> gix::Result<Option<NewPack>> {
-    let options =
-        gix::odb::pack::bundle::write::Options { alloc_limit_bytes: Some(object_bytes_max), ..Default::default() };
+    let options = gix::odb::pack::bundle::write::Options {
+        alloc_limit_bytes: Some(object_bytes_max),
+        ..Default::default()
+    };
     let outcome = Bundle::write_to_directory(
         data,
         Some(directory),
@@ -248,8 +272,12 @@ pub(crate) fn keep_stream(
 
 /// Lists the packs in `directory` that have an index, sorted by name.
 pub(crate) fn list(project: &ProjectName, directory: &Path) -> Result<Vec<PackName>, PackError> {
-    let failed =
-        |source| PackError::Directory { project: project.clone(), doing: "list", path: directory.to_owned(), source };
+    let failed = |source| PackError::Directory {
+        project: project.clone(),
+        doing: "list",
+        path: directory.to_owned(),
+        source,
+    };
     let mut names = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
@@ -265,7 +293,8 @@ pub(crate) fn list(project: &ProjectName, directory: &Path) -> Result<Vec<PackNa
     Ok(names)
 }
 
-/// Returns text of git for people and records; bytes that are not UTF-8 become the replacement character.
+/// Returns text of git for people and records; bytes that are not UTF-8 become the replacement
+/// character.
 pub(crate) fn text(bytes: &[u8]) -> String {
     bytes.to_str_lossy().into_owned()
 }
@@ -277,19 +306,27 @@ mod tests {
     /// The library that everybody else's packs are indexed by makes the same files of it.
     #[test]
     fn a_pack_and_its_index_are_what_the_library_makes_of_the_pack() {
-        let data: Vec<Vec<u8>> =
-            (0..700_u32).map(|n| format!("file {n}\n").repeat(n as usize % 50).into_bytes()).collect();
-        let id = |data: &[u8]| gix::objs::compute_hash(gix::hash::Kind::Sha1, Kind::Blob, data).unwrap();
-        let objects: BTreeMap<_, _> = data.into_iter().map(|data| (id(&data), (Kind::Blob, data))).collect();
+        let data: Vec<Vec<u8>> = (0..700_u32)
+            .map(|n| format!("file {n}\n").repeat(n as usize % 50).into_bytes())
+            .collect();
+        let id =
+            |data: &[u8]| gix::objs::compute_hash(gix::hash::Kind::Sha1, Kind::Blob, data).unwrap();
+        let objects: BTreeMap<_, _> =
+            data.into_iter().map(|data| (id(&data), (Kind::Blob, data))).collect();
         let made = encode(&objects).unwrap();
         assert_eq!(verify(&made.pack, &made.index), Ok(made.name.clone()));
         let folder = tempfile::tempdir().unwrap();
         let mut stream = made.pack.as_slice();
         let never = AtomicBool::new(false);
-        let kept = keep_stream(&mut stream, folder.path(), gix::objs::find::Never, 1 << 20, &never).unwrap().unwrap();
+        let kept = keep_stream(&mut stream, folder.path(), gix::objs::find::Never, 1 << 20, &never)
+            .unwrap()
+            .unwrap();
         assert_eq!(kept.name, made.name);
         assert_eq!(usize::try_from(kept.objects), Ok(objects.len()));
-        assert!(fs::read(kept.pack).unwrap() == made.pack && fs::read(kept.index).unwrap() == made.index);
+        assert!(
+            fs::read(kept.pack).unwrap() == made.pack
+                && fs::read(kept.index).unwrap() == made.index
+        );
     }
 
     /// No pack of ours gets that large; the format is kept all the same.

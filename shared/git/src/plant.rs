@@ -1,6 +1,8 @@
-//! A commit without parents, made of files that lie in no repository, with all of its objects in one pack.
+//! A commit without parents, made of files that lie in no repository, with all of its objects in
+//! one pack.
 //!
-//! Who made it and when is fixed, so that equal files make an equal commit and an equal pack, whoever makes them.
+//! Who made it and when is fixed, so that equal files make an equal commit and an equal pack,
+//! whoever makes them.
 
 use crate::error::PlantError;
 use crate::joined::join;
@@ -41,7 +43,8 @@ pub struct Planted {
 /// Makes a commit without parents out of files by their paths, with `/`.
 ///
 /// # Errors
-/// [`PlantError::Path`] for a path that git would not check out, and [`PlantError::Pack`] for more than a pack can hold.
+/// [`PlantError::Path`] for a path that git would not check out, and [`PlantError::Pack`] for more
+/// than a pack can hold.
 pub fn plant(files: &BTreeMap<String, NewFile>, message: &str) -> Result<Planted, PlantError> {
     let mut root = Directory::default();
     for (path, file) in files {
@@ -50,15 +53,19 @@ pub fn plant(files: &BTreeMap<String, NewFile>, message: &str) -> Result<Planted
     let mut objects = Objects::new();
     let tree = root.write(&mut objects)?;
     let who = format!("{NAME} <{EMAIL}> 0 +0000");
-    let text = format!("tree {}\nauthor {who}\ncommitter {who}\n\n{}\n", tree.to_hex(), message.trim_end());
+    let text = format!(
+        "tree {}\nauthor {who}\ncommitter {who}\n\n{}\n",
+        tree.to_hex(),
+        message.trim_end()
+    );
     let id = add(&mut objects, Kind::Commit, text.into_bytes())?;
     let made = pack::encode(&objects).map_err(PlantError::Pack)?;
     let commit = Commit { id: oid(&id), tree: oid(&tree) };
     Ok(Planted { commit, pack: made.name, object: join(&made.pack, &made.index) })
 }
 
-/// Returns whether git takes a name for that of its own directory, in any of the spellings that some file system makes one of: of a
-/// tree with such a name it checks out nothing.
+/// Returns whether git takes a name for that of its own directory, in any of the spellings that
+/// some file system makes one of: of a tree with such a name it checks out nothing.
 pub fn is_own_directory(name: &str) -> bool {
     name.split('\\').any(|part| {
         let part = part.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']);
@@ -95,7 +102,8 @@ impl<'f> Directory<'f> {
         }
         let mut at = self;
         for folder in folders {
-            let inner = at.members.entry(folder).or_insert_with(|| Member::Directory(Directory::default()));
+            let inner =
+                at.members.entry(folder).or_insert_with(|| Member::Directory(Directory::default()));
             match inner {
                 Member::Directory(inner) => at = inner,
                 Member::File(_) => return Err(refused("what it lies in is a file")),
@@ -116,7 +124,9 @@ impl<'f> Directory<'f> {
         for (name, member) in &self.members {
             // Git puts a directory where it would stand if its name ended so.
             let (mode, id, end) = match member {
-                Member::File(file) => (file.mode(), add(objects, Kind::Blob, file.bytes().to_vec())?, ""),
+                Member::File(file) => {
+                    (file.mode(), add(objects, Kind::Blob, file.bytes().to_vec())?, "")
+                }
                 Member::Directory(inner) => ("40000", inner.write(objects)?, "/"),
             };
             let mut line = format!("{mode} {name}\0").into_bytes();

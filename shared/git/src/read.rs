@@ -1,4 +1,5 @@
-//! Reading: commits and how they relate, files and directories at a commit, what differs between two.
+//! Reading: commits and how they relate, files and directories at a commit, what differs between
+//! two.
 
 use crate::error::{Cause, ReadError};
 use crate::pack::text;
@@ -89,7 +90,9 @@ impl Repository {
         let found = self.find_commit(commit)?;
         let failed = |source: gix::Error| self.engine("read the commit", commit, source);
         let decoded = found.decode().map_err(failed)?;
-        let time = decoded.time().map_err(|source| self.engine("read the commit's time", commit, source))?;
+        let time = decoded
+            .time()
+            .map_err(|source| self.engine("read the commit's time", commit, source))?;
         Ok(CommitFacts {
             commit: Commit { id: oid(&found.id), tree: oid(&decoded.tree()) },
             parents: decoded.parents().map(|id| oid(&id)).collect(),
@@ -98,10 +101,14 @@ impl Repository {
         })
     }
 
-    /// Returns the best common ancestor of two commits; `None` for histories that have nothing in common.
+    /// Returns the best common ancestor of two commits; `None` for histories that have nothing in
+    /// common.
     pub fn merge_base(&self, one: &Oid, other: &Oid) -> Result<Option<Oid>, ReadError> {
         let (a, b) = (self.find_commit(one)?.id, self.find_commit(other)?.id);
-        let base = self.git.merge_base(a, b).map_err(|source| self.engine("find the merge base", one, source))?;
+        let base = self
+            .git
+            .merge_base(a, b)
+            .map_err(|source| self.engine("find the merge base", one, source))?;
         Ok(base.map(|id| oid(&id)))
     }
 
@@ -113,13 +120,20 @@ impl Repository {
 
     /// Returns those of `tips` that are a commit or have it in their history.
     ///
-    /// What was committed more than 30 days before it is not looked behind, so that the cost is that of what came since; so far may
-    /// clocks be off. At more than `commits_max` commits it ends with [`ReadError::TooLarge`].
-    pub fn containing(&self, commit: &Oid, tips: &[Oid], commits_max: usize) -> Result<BTreeSet<Oid>, ReadError> {
+    /// What was committed more than 30 days before it is not looked behind, so that the cost is
+    /// that of what came since; so far may clocks be off. At more than `commits_max` commits it
+    /// ends with [`ReadError::TooLarge`].
+    pub fn containing(
+        &self,
+        commit: &Oid,
+        tips: &[Oid],
+        commits_max: usize,
+    ) -> Result<BTreeSet<Oid>, ReadError> {
         let wanted = self.commit(commit)?;
         let oldest_seconds = wanted.committed_at_seconds.saturating_sub(SKEW_SECONDS);
         let wanted = self.id(&wanted.commit.id)?;
-        // From each commit those that build on it, as far as there are any between the tips and the wanted one.
+        // From each commit those that build on it, as far as there are any between the tips and the
+        // wanted one.
         let mut children: BTreeMap<ObjectId, Vec<ObjectId>> = BTreeMap::new();
         let mut seen: BTreeSet<ObjectId> = BTreeSet::from([wanted]);
         let mut ahead = Vec::with_capacity(tips.len());
@@ -147,7 +161,8 @@ impl Repository {
         let mut found: BTreeSet<ObjectId> = BTreeSet::from([wanted]);
         let mut ahead = vec![wanted];
         while let Some(id) = ahead.pop() {
-            let more = children.get(&id).into_iter().flatten().filter(|child| found.insert(**child));
+            let more =
+                children.get(&id).into_iter().flatten().filter(|child| found.insert(**child));
             ahead.extend(more.copied());
         }
         let mut containing = BTreeSet::new();
@@ -159,22 +174,30 @@ impl Repository {
         Ok(containing)
     }
 
-    /// Reads a file at a commit or tree; `None` when there is no regular file (links are not followed).
-    pub fn read_file(&self, at: &Oid, path: &str, limits: ReadLimits) -> Result<Option<Vec<u8>>, ReadError> {
+    /// Reads a file at a commit or tree; `None` when there is no regular file (links are not
+    /// followed).
+    pub fn read_file(
+        &self,
+        at: &Oid,
+        path: &str,
+        limits: ReadLimits,
+    ) -> Result<Option<Vec<u8>>, ReadError> {
         let tree = self.find_tree(at)?;
         let entry = tree
             .lookup_entry(path.split('/').map(str::as_bytes))
             .map_err(|source| self.engine("look up a path", at, source))?;
         match entry {
-            Some(entry) if matches!(entry.mode().kind(), EntryKind::Blob | EntryKind::BlobExecutable) => {
+            Some(entry)
+                if matches!(entry.mode().kind(), EntryKind::Blob | EntryKind::BlobExecutable) =>
+            {
                 self.blob(at, entry.object_id(), path, limits.file_bytes_max).map(Some)
             }
             _ => Ok(None),
         }
     }
 
-    /// Tells whether there is a file at a commit or tree; a link, at its end or on the way, counts as one: where it leads only a
-    /// checkout shows.
+    /// Tells whether there is a file at a commit or tree; a link, at its end or on the way, counts
+    /// as one: where it leads only a checkout shows.
     pub fn has_file(&self, at: &Oid, path: &str) -> Result<bool, ReadError> {
         let tree = self.find_tree(at)?;
         let parts: Vec<&[u8]> = path.split('/').map(str::as_bytes).collect();
@@ -185,21 +208,32 @@ impl Repository {
             match entry.map(|entry| entry.mode().kind()) {
                 Some(EntryKind::Link) => return Ok(true),
                 Some(EntryKind::Tree) => {}
-                Some(EntryKind::Blob | EntryKind::BlobExecutable) => return Ok(depth == parts.len()),
+                Some(EntryKind::Blob | EntryKind::BlobExecutable) => {
+                    return Ok(depth == parts.len());
+                }
                 Some(EntryKind::Commit) | None => return Ok(false),
             }
         }
         Ok(false)
     }
 
-    /// Lists all files at a commit or tree whose path is one of `prefixes` or lies below one; all files when there are none. Sorted as git does.
-    pub fn list_files(&self, at: &Oid, prefixes: &[&str], limits: ReadLimits) -> Result<Vec<TreeFile>, ReadError> {
+    /// Lists all files at a commit or tree whose path is one of `prefixes` or lies below one; all
+    /// files when there are none. Sorted as git does.
+    pub fn list_files(
+        &self,
+        at: &Oid,
+        prefixes: &[&str],
+        limits: ReadLimits,
+    ) -> Result<Vec<TreeFile>, ReadError> {
         let below = |path: &str, prefix: &str| {
             path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        let prefixes: Vec<&str> = prefixes.iter().map(|prefix| prefix.trim_end_matches('/')).collect();
-        let listed =
-            |path: &str| prefixes.is_empty() || prefixes.iter().any(|prefix| prefix.is_empty() || below(path, prefix));
+        let prefixes: Vec<&str> =
+            prefixes.iter().map(|prefix| prefix.trim_end_matches('/')).collect();
+        let listed = |path: &str| {
+            prefixes.is_empty()
+                || prefixes.iter().any(|prefix| prefix.is_empty() || below(path, prefix))
+        };
         let mut files = Vec::new();
         self.walk(at, &mut |found, path, mode, id| {
             match found {
@@ -210,7 +244,11 @@ impl Repository {
                     if files.len() == limits.files_max {
                         return Err(self.too_large(at, "files", limits.files_max));
                     }
-                    files.push(TreeFile { path: path.to_owned(), kind: kind_of(mode), id: oid(&id) });
+                    files.push(TreeFile {
+                        path: path.to_owned(),
+                        kind: kind_of(mode),
+                        id: oid(&id),
+                    });
                 }
                 Found::File => {}
             }
@@ -221,7 +259,8 @@ impl Repository {
 
     /// Reads the regular files at a commit or tree that `wanted` says yes to, sorted as git does.
     ///
-    /// `wanted` is asked about each directory before it is entered, so that a walk for configuration costs little in a large tree.
+    /// `wanted` is asked about each directory before it is entered, so that a walk for
+    /// configuration costs little in a large tree.
     pub fn read_files(
         &self,
         at: &Oid,
@@ -234,7 +273,9 @@ impl Repository {
             if !wanted(found, path) {
                 return Ok(false);
             }
-            if found == Found::File && matches!(mode.kind(), EntryKind::Blob | EntryKind::BlobExecutable) {
+            if found == Found::File
+                && matches!(mode.kind(), EntryKind::Blob | EntryKind::BlobExecutable)
+            {
                 let bytes = self.blob(at, id, path, limits.file_bytes_max)?;
                 total += bytes.len();
                 if total > limits.total_bytes_max {
@@ -250,10 +291,16 @@ impl Repository {
         Ok(files)
     }
 
-    /// Lists the paths that differ between two commits or trees, sorted; of a renamed file both paths.
+    /// Lists the paths that differ between two commits or trees, sorted; of a renamed file both
+    /// paths.
     ///
     /// To know what a change does, give the merge base of branch and change as `base`.
-    pub fn changed_files(&self, base: &Oid, head: &Oid, files_max: usize) -> Result<Vec<String>, ReadError> {
+    pub fn changed_files(
+        &self,
+        base: &Oid,
+        head: &Oid,
+        files_max: usize,
+    ) -> Result<Vec<String>, ReadError> {
         let (old, new) = (self.find_tree(base)?, self.find_tree(head)?);
         let mut paths = Vec::new();
         let mut many = false;
@@ -298,7 +345,10 @@ impl Repository {
             .git
             .try_find_object(self.id(object)?)
             .map_err(|source| self.engine("read an object", object, source))?;
-        found.ok_or_else(|| ReadError::Missing { project: self.project.clone(), object: object.clone() })
+        found.ok_or_else(|| ReadError::Missing {
+            project: self.project.clone(),
+            object: object.clone(),
+        })
     }
 
     fn not_a(&self, wanted: &'static str, object: &Oid, source: gix::Error) -> ReadError {
@@ -309,12 +359,20 @@ impl Repository {
         ReadError::WrongKind { project: self.project.clone(), object: object.clone(), wanted }
     }
 
-    fn blob(&self, at: &Oid, id: ObjectId, path: &str, bytes_max: usize) -> Result<Vec<u8>, ReadError> {
-        let header = self.git.find_header(id).map_err(|source| self.engine("read a file", at, source))?;
+    fn blob(
+        &self,
+        at: &Oid,
+        id: ObjectId,
+        path: &str,
+        bytes_max: usize,
+    ) -> Result<Vec<u8>, ReadError> {
+        let header =
+            self.git.find_header(id).map_err(|source| self.engine("read a file", at, source))?;
         if header.size() > bytes_max as u64 {
             return Err(self.too_large(at, &format!("bytes of {path}"), bytes_max));
         }
-        let mut blob = self.git.find_blob(id).map_err(|source| self.engine("read a file", at, source))?;
+        let mut blob =
+            self.git.find_blob(id).map_err(|source| self.engine("read a file", at, source))?;
         Ok(blob.take_data())
     }
 
@@ -345,7 +403,10 @@ impl Repository {
             let (mode, id) = (entry.mode(), entry.object_id());
             if mode.is_tree() {
                 if visit(Found::Directory, path, mode, id)? {
-                    let sub = self.git.find_tree(id).map_err(|source| self.engine("read a directory", at, source))?;
+                    let sub = self
+                        .git
+                        .find_tree(id)
+                        .map_err(|source| self.engine("read a directory", at, source))?;
                     self.walk_tree(at, &sub, path, depth + 1, visit)?;
                 }
             } else {
@@ -356,8 +417,18 @@ impl Repository {
         Ok(())
     }
 
-    pub(crate) fn engine(&self, doing: &'static str, object: &Oid, source: impl Into<Cause>) -> ReadError {
-        ReadError::Engine { project: self.project.clone(), doing, object: object.clone(), source: source.into() }
+    pub(crate) fn engine(
+        &self,
+        doing: &'static str,
+        object: &Oid,
+        source: impl Into<Cause>,
+    ) -> ReadError {
+        ReadError::Engine {
+            project: self.project.clone(),
+            doing,
+            object: object.clone(),
+            source: source.into(),
+        }
     }
 
     fn too_large(&self, object: &Oid, what: &str, limit: usize) -> ReadError {

@@ -14,8 +14,13 @@ use std::collections::HashSet;
 const COMMITS_MAX: usize = 1000;
 
 impl Repository {
-    /// Puts each commit that `ours` lacks on it, oldest first. The histories are related and `theirs` is not contained.
-    pub(crate) fn replay(&self, merge: Merge<'_>, committer: Signature) -> Result<MergeOutcome, MergeError> {
+    /// Puts each commit that `ours` lacks on it, oldest first. The histories are related and
+    /// `theirs` is not contained.
+    pub(crate) fn replay(
+        &self,
+        merge: Merge<'_>,
+        committer: Signature,
+    ) -> Result<MergeOutcome, MergeError> {
         let failed = |source: gix::Error| self.merge_failed(&merge, source);
         let ours = self.commit(merge.ours)?.commit;
         let mut tip = self.id(&ours.id)?;
@@ -54,7 +59,10 @@ impl Repository {
             tree = merged;
             made.push(oid(&tip));
         }
-        Ok(MergeOutcome::Merged(Merged { commit: Commit { id: oid(&tip), tree: oid(&tree) }, made }))
+        Ok(MergeOutcome::Merged(Merged {
+            commit: Commit { id: oid(&tip), tree: oid(&tree) },
+            made,
+        }))
     }
 
     /// Lists the commits that `ours` lacks, parents before children.
@@ -85,7 +93,11 @@ impl Repository {
     }
 
     /// Keeps of `commits` those along first parents from `tip`, newest first.
-    fn first_parents(&self, tip: ObjectId, commits: &[ObjectId]) -> Result<Vec<ObjectId>, gix::Error> {
+    fn first_parents(
+        &self,
+        tip: ObjectId,
+        commits: &[ObjectId],
+    ) -> Result<Vec<ObjectId>, gix::Error> {
         let lacking: HashSet<ObjectId> = commits.iter().copied().collect();
         let mut line = Vec::new();
         let mut next = Some(tip);

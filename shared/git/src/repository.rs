@@ -17,8 +17,9 @@ pub(crate) const OBJECT_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 /// A project's repository, opened in a cache directory.
 ///
-/// What a merge makes is kept in memory until [`Repository::pack_new_objects`]; nothing else ever changes but by a pack more. The directory may
-/// be shared by several processes: each file appears whole or not at all, under a name that its content gives.
+/// What a merge makes is kept in memory until [`Repository::pack_new_objects`]; nothing else ever
+/// changes but by a pack more. The directory may be shared by several processes: each file appears
+/// whole or not at all, under a name that its content gives.
 pub struct Repository {
     pub(crate) project: ProjectName,
     pub(crate) git: gix::Repository,
@@ -29,7 +30,10 @@ pub struct Repository {
 
 impl std::fmt::Debug for Repository {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Repository").field("project", &self.project).field("dir", &self.dir).finish_non_exhaustive()
+        f.debug_struct("Repository")
+            .field("project", &self.project)
+            .field("dir", &self.dir)
+            .finish_non_exhaustive()
     }
 }
 
@@ -41,10 +45,16 @@ impl Repository {
         Ok(Self { project: project.clone(), git, dir: dir.to_owned(), indexes: BTreeMap::new() })
     }
 
-    /// Opens a repository of its own in `dir`, made of packs that lie in `pack_dir`: linked, or copied from another file system.
+    /// Opens a repository of its own in `dir`, made of packs that lie in `pack_dir`: linked, or
+    /// copied from another file system.
     ///
     /// What is done with it changes nothing in `pack_dir`.
-    pub fn of_packs(project: &ProjectName, dir: &Path, pack_dir: &Path, packs: &[PackName]) -> Result<Self, PackError> {
+    pub fn of_packs(
+        project: &ProjectName,
+        dir: &Path,
+        pack_dir: &Path,
+        packs: &[PackName],
+    ) -> Result<Self, PackError> {
         create(project, dir)?;
         let own_dir = dir.join("objects/pack");
         for name in packs {
@@ -88,12 +98,13 @@ impl Repository {
         path.is_file() && path.with_extension("pack").is_file()
     }
 
-    /// Adds a pack and its index, whole files as they were uploaded; checks both against their checksums and each other.
+    /// Adds a pack and its index, whole files as they were uploaded; checks both against their
+    /// checksums and each other.
     ///
     /// A pack already held is left as it is.
     pub fn add_pack(&mut self, pack: &[u8], index: &[u8]) -> Result<PackName, PackError> {
-        let name =
-            pack::verify(pack, index).map_err(|reason| PackError::Damaged { project: self.project.clone(), reason })?;
+        let name = pack::verify(pack, index)
+            .map_err(|reason| PackError::Damaged { project: self.project.clone(), reason })?;
         if !self.has_pack(&name) {
             self.write_pack(&name, pack, index)?;
             self.reload()?;
@@ -111,7 +122,8 @@ impl Repository {
         self.id(object).is_ok_and(|id| self.git.objects.exists(&id))
     }
 
-    /// Writes what merges have made and `tips` reach as one pack that is whole by itself, objects of the packs held left out.
+    /// Writes what merges have made and `tips` reach as one pack that is whole by itself, objects
+    /// of the packs held left out.
     ///
     /// Returns `None` when everything is in a pack already. Equal tips make an equal pack.
     pub fn pack_new_objects(&mut self, tips: &[Oid]) -> Result<Option<NewPack>, PackError> {
@@ -119,11 +131,17 @@ impl Repository {
         self.pack_objects_beyond(tips, &held)
     }
 
-    /// Writes what `tips` reach and none of the packs `base` holds as one pack that is whole by itself.
+    /// Writes what `tips` reach and none of the packs `base` holds as one pack that is whole by
+    /// itself.
     ///
-    /// Whoever has `base` and this pack has all of it, whatever else lies in this cache: packs of other states, or of an
-    /// earlier attempt at the same one. Returns `None` when `base` holds everything. Equal arguments make an equal pack.
-    pub fn pack_objects_beyond(&mut self, tips: &[Oid], base: &[PackName]) -> Result<Option<NewPack>, PackError> {
+    /// Whoever has `base` and this pack has all of it, whatever else lies in this cache: packs of
+    /// other states, or of an earlier attempt at the same one. Returns `None` when `base` holds
+    /// everything. Equal arguments make an equal pack.
+    pub fn pack_objects_beyond(
+        &mut self,
+        tips: &[Oid],
+        base: &[PackName],
+    ) -> Result<Option<NewPack>, PackError> {
         let objects = self.objects_beyond(tips, base)?;
         if objects.is_empty() {
             return Ok(None);
@@ -161,16 +179,21 @@ impl Repository {
         Ok(())
     }
 
-    /// Collects objects by walking from `tips` as far as `base` does not hold them: what else lies here is of no use to others.
+    /// Collects objects by walking from `tips` as far as `base` does not hold them: what else lies
+    /// here is of no use to others.
     fn objects_beyond(
         &mut self,
         tips: &[Oid],
         base: &[PackName],
     ) -> Result<BTreeMap<ObjectId, (Kind, Vec<u8>)>, PackError> {
         let project = self.project.clone();
-        let failed =
-            |source: Cause| PackError::Engine { project: project.clone(), doing: "collect merged objects", source };
-        for name in base.iter().filter(|name| !self.indexes.contains_key(*name)).collect::<Vec<_>>() {
+        let failed = |source: Cause| PackError::Engine {
+            project: project.clone(),
+            doing: "collect merged objects",
+            source,
+        };
+        for name in base.iter().filter(|name| !self.indexes.contains_key(*name)).collect::<Vec<_>>()
+        {
             let path = self.pack_dir().join(format!("{name}.idx"));
             let index = gix::odb::pack::index::File::at(path, gix::hash::Kind::Sha1);
             self.indexes.insert(name.clone(), index.map_err(|source| failed(source.into()))?);
@@ -189,13 +212,18 @@ impl Repository {
             let object = self.git.find_object(id).map_err(|source| failed(source.into()))?;
             match object.kind {
                 Kind::Commit => {
-                    let mut commit = gix::objs::CommitRefIter::from_bytes(&object.data, gix::hash::Kind::Sha1);
+                    let mut commit =
+                        gix::objs::CommitRefIter::from_bytes(&object.data, gix::hash::Kind::Sha1);
                     ahead.push(commit.tree_id().map_err(|source| failed(source.into()))?);
-                    ahead
-                        .extend(gix::objs::CommitRefIter::from_bytes(&object.data, gix::hash::Kind::Sha1).parent_ids());
+                    ahead.extend(
+                        gix::objs::CommitRefIter::from_bytes(&object.data, gix::hash::Kind::Sha1)
+                            .parent_ids(),
+                    );
                 }
                 Kind::Tree => {
-                    for entry in gix::objs::TreeRefIter::from_bytes(&object.data, gix::hash::Kind::Sha1) {
+                    for entry in
+                        gix::objs::TreeRefIter::from_bytes(&object.data, gix::hash::Kind::Sha1)
+                    {
                         let entry = entry.map_err(|source| failed(source.into()))?;
                         if !entry.mode.is_commit() {
                             ahead.push(entry.oid.to_owned());
@@ -209,7 +237,8 @@ impl Repository {
         Ok(found)
     }
 
-    /// Opens the packs anew and keeps what memory holds: the store below has room for a fixed number of packs.
+    /// Opens the packs anew and keeps what memory holds: the store below has room for a fixed
+    /// number of packs.
     pub(crate) fn reload(&mut self) -> Result<(), PackError> {
         let memory = self.git.objects.take_object_memory().unwrap_or_default();
         self.git = open_git(&self.project, &self.dir)?;
@@ -219,8 +248,10 @@ impl Repository {
 
     /// Parses an object id.
     pub(crate) fn id(&self, object: &Oid) -> Result<ObjectId, ReadError> {
-        ObjectId::from_hex(object.as_str().as_bytes())
-            .map_err(|_| ReadError::NotAnId { project: self.project.clone(), object: object.0.clone() })
+        ObjectId::from_hex(object.as_str().as_bytes()).map_err(|_| ReadError::NotAnId {
+            project: self.project.clone(),
+            object: object.0.clone(),
+        })
     }
 }
 
@@ -234,9 +265,10 @@ fn create(project: &ProjectName, dir: &Path) -> Result<(), PackError> {
         let path = dir.join(sub);
         fs::create_dir_all(&path).map_err(failed(&path))?;
     }
-    for (name, text) in
-        [("config", "[core]\n\trepositoryformatversion = 0\n\tbare = true\n"), ("HEAD", "ref: refs/heads/none\n")]
-    {
+    for (name, text) in [
+        ("config", "[core]\n\trepositoryformatversion = 0\n\tbare = true\n"),
+        ("HEAD", "ref: refs/heads/none\n"),
+    ] {
         let path = dir.join(name);
         if !path.is_file() {
             write_whole(dir, &path, text.as_bytes()).map_err(failed(&path))?;
@@ -246,13 +278,16 @@ fn create(project: &ProjectName, dir: &Path) -> Result<(), PackError> {
 }
 
 fn open_git(project: &ProjectName, dir: &Path) -> Result<gix::Repository, PackError> {
-    // Isolated: neither the machine's configuration nor its environment may change what a merge gives. The two settings are what `git merge`
-    // uses by itself.
-    let options = gix::open::Options::isolated().with(gix::sec::Trust::Full).open_path_as_is(true).config_overrides([
-        "diff.algorithm=histogram",
-        "merge.renameLimit=7000",
-        "core.commitGraph=false",
-    ]);
+    // Isolated: neither the machine's configuration nor its environment may change what a merge
+    // gives. The two settings are what `git merge` uses by itself.
+    let options = gix::open::Options::isolated()
+        .with(gix::sec::Trust::Full)
+        .open_path_as_is(true)
+        .config_overrides([
+            "diff.algorithm=histogram",
+            "merge.renameLimit=7000",
+            "core.commitGraph=false",
+        ]);
     let mut git = gix::open_opts(dir, options).map_err(|source| PackError::Engine {
         project: project.clone(),
         doing: "open the object database",

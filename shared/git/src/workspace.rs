@@ -1,7 +1,8 @@
 //! Workspaces for an executor: a repository with files, made of packs, as a job finds it.
 //!
-//! `HEAD` is on the branch at the merged commit; `origin` leads nowhere (`file:///dev/null`), and `origin/<branch>` is the state before the
-//! merge. So a job sees what its change does as `origin/<branch>..HEAD`, and fetches nothing.
+//! `HEAD` is on the branch at the merged commit; `origin` leads nowhere (`file:///dev/null`), and
+//! `origin/<branch>` is the state before the merge. So a job sees what its change does as
+//! `origin/<branch>..HEAD`, and fetches nothing.
 
 pub use crate::command::CommandError;
 use crate::command::git;
@@ -16,11 +17,13 @@ use std::time::{Duration, Instant};
 pub struct Checkout<'a> {
     /// The directory with the pack files and their indices ([`crate::Repository::pack_dir`]).
     pub pack_dir: &'a Path,
-    /// Which of its packs are needed; together they hold everything reachable from the commits below.
+    /// Which of its packs are needed; together they hold everything reachable from the commits
+    /// below.
     pub packs: &'a [PackName],
     /// Where the repository goes: a directory that is empty or does not exist.
     pub dest: &'a Path,
-    /// The branch that is checked out. A whole ref, `refs/tags/1.0`, is no branch: `HEAD` is then on the commit itself.
+    /// The branch that is checked out. A whole ref, `refs/tags/1.0`, is no branch: `HEAD` is then
+    /// on the commit itself.
     pub branch: &'a BranchName,
     /// The commit under test.
     pub result: &'a Oid,
@@ -82,14 +85,16 @@ pub enum CheckoutError {
 
 /// Makes a workspace; what is left at `dest` after an error is to be removed.
 ///
-/// Packs are hard-linked where the file system allows it and copied elsewhere. Needs git 2.28 or newer on the machine.
+/// Packs are hard-linked where the file system allows it and copied elsewhere. Needs git 2.28 or
+/// newer on the machine.
 pub fn checkout(checkout: &Checkout<'_>) -> Result<(), CheckoutError> {
     let refs = refs(checkout)?;
     let dest = checkout.dest;
     prepare(dest)?;
     let deadline = Instant::now() + Duration::from_secs(checkout.timeout_seconds);
     let run = |arguments: &[&str], input: &str| {
-        git(dest, arguments, input, deadline).map_err(|source| CheckoutError::Git { dest: dest.to_owned(), source })
+        git(dest, arguments, input, deadline)
+            .map_err(|source| CheckoutError::Git { dest: dest.to_owned(), source })
     };
     let on_branch = !is_whole_ref(checkout.branch);
     let first = if on_branch { checkout.branch.as_str() } else { UNBORN };
@@ -113,7 +118,11 @@ fn is_whole_ref(name: &BranchName) -> bool {
 
 /// Writes the transaction that makes all refs at once, after checking each name and id in it.
 fn refs(checkout: &Checkout<'_>) -> Result<String, CheckoutError> {
-    let bad = |name: &str, what| CheckoutError::BadName { dest: checkout.dest.to_owned(), name: name.to_owned(), what };
+    let bad = |name: &str, what| CheckoutError::BadName {
+        dest: checkout.dest.to_owned(),
+        name: name.to_owned(),
+        what,
+    };
     // Git allows it in a ref but not as a branch: commands would take it for an option.
     if checkout.branch.as_str().starts_with('-') {
         return Err(bad(checkout.branch.as_str(), "branch name"));
@@ -131,7 +140,8 @@ fn refs(checkout: &Checkout<'_>) -> Result<String, CheckoutError> {
     wanted.extend(checkout.tags.iter().map(|(tag, object)| (format!("refs/tags/{tag}"), object)));
     let mut transaction = String::new();
     for (name, object) in wanted {
-        if gix::validate::reference::name(name.as_str().into()).is_err() || name.ends_with("/HEAD") {
+        if gix::validate::reference::name(name.as_str().into()).is_err() || name.ends_with("/HEAD")
+        {
             return Err(bad(&name, "ref name"));
         }
         if gix::ObjectId::from_hex(object.as_str().as_bytes()).is_err() {

@@ -33,15 +33,26 @@ fn the_branches_that_have_a_commit_are_those_that_git_names() {
     assert_ne!(tag, fix);
     let repository = sandbox.open(&dir.path().join("cache"));
     for commit in [&first, &second, &fix, &tag, &side, &third, &alone] {
-        let git = ["for-each-ref", "--format=%(refname:short)", "--contains", commit.as_str(), "refs/heads"];
+        let git = [
+            "for-each-ref",
+            "--format=%(refname:short)",
+            "--contains",
+            commit.as_str(),
+            "refs/heads",
+        ];
         let named = sandbox.git(&git);
         let having = repository.containing(commit, &tips, 1_000).unwrap();
-        let found: Vec<&str> = branches.iter().filter(|(_, tip)| having.contains(tip)).map(|(name, _)| *name).collect();
+        let found: Vec<&str> = branches
+            .iter()
+            .filter(|(_, tip)| having.contains(tip))
+            .map(|(name, _)| *name)
+            .collect();
         assert_eq!(found, named.lines().collect::<Vec<_>>(), "{commit}");
     }
 }
 
-/// A history that is longer than may be looked at is told as such, and not taken for one without the commit.
+/// A history that is longer than may be looked at is told as such, and not taken for one without
+/// the commit.
 #[test]
 fn more_commits_than_may_be_looked_at_are_an_error() {
     let dir = tempfile::tempdir().unwrap();

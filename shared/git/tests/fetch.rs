@@ -51,7 +51,10 @@ fn branches_and_pull_requests_arrive_as_one_pack_and_another_machine_works_from_
     assert_eq!(fetched.refs[1].target, first);
     assert_eq!(fetched.packs.len(), 1);
     assert_eq!(here.packs().unwrap(), [fetched.packs[0].name.clone()]);
-    assert_eq!(fetched.packs[0].size_bytes, std::fs::metadata(&fetched.packs[0].pack).unwrap().len());
+    assert_eq!(
+        fetched.packs[0].size_bytes,
+        std::fs::metadata(&fetched.packs[0].pack).unwrap().len()
+    );
 
     // Nothing but the two files reaches the other machine.
     let mut there = Repository::open(&project(), &dir.path().join("there")).unwrap();
@@ -59,7 +62,10 @@ fn branches_and_pull_requests_arrive_as_one_pack_and_another_machine_works_from_
     assert_eq!(there.add_pack(&pack, &index).unwrap(), fetched.packs[0].name);
     let change = sandbox.rev("change");
     assert_eq!(there.commit(&change).unwrap().parents, [first]);
-    assert_eq!(there.read_file(&change, "a/b.txt", Default::default()).unwrap().as_deref(), Some(&b"b\n"[..]));
+    assert_eq!(
+        there.read_file(&change, "a/b.txt", Default::default()).unwrap().as_deref(),
+        Some(&b"b\n"[..])
+    );
     git_checks(&dir.path().join("there"), &[&change]);
 }
 
@@ -76,13 +82,18 @@ fn a_second_fetch_brings_the_new_objects_only_and_its_pack_is_complete_by_itself
     let again = repository.fetch(&request(&url, &wants, &tips(&first))).unwrap();
     assert_eq!((again.refs, again.packs.len()), (first.refs.clone(), 0));
 
-    // One line of a large file: the forge sends a delta against what we have, which must not be needed afterwards.
+    // One line of a large file: the forge sends a delta against what we have, which must not be
+    // needed afterwards.
     let long = std::fs::read_to_string(sandbox.dir.join("long.txt")).unwrap();
     let new = sandbox.write("long.txt", format!("{long}end\n")).commit("two");
     let second = repository.fetch(&request(&url, &wants, &tips(&first))).unwrap();
     let pack = &second.packs[0];
     assert!(pack.objects <= 4, "commit, tree, file and at most the file's base: {}", pack.objects);
-    let alone = std::process::Command::new("git").args(["verify-pack", "-v"]).arg(&pack.index).output().unwrap();
+    let alone = std::process::Command::new("git")
+        .args(["verify-pack", "-v"])
+        .arg(&pack.index)
+        .output()
+        .unwrap();
     assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stderr));
     git_checks(&dir.path().join("here"), &[&new]);
 }
@@ -113,7 +124,8 @@ fn a_commit_is_fetched_by_its_id() {
     let server = Server::start(dir.path(), Manner::Open);
     let mut repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
     let wants = [Want::Commit(change.clone())];
-    let fetched = repository.fetch(&request(&format!("{}/name/.git", server.url), &wants, &[])).unwrap();
+    let fetched =
+        repository.fetch(&request(&format!("{}/name/.git", server.url), &wants, &[])).unwrap();
     assert_eq!((fetched.refs.len(), fetched.packs.len()), (0, 1));
     assert!(repository.has(&change));
 }
@@ -126,7 +138,9 @@ fn refs_are_listed_by_prefix_with_the_commit_behind_a_tag() {
         let server = Server::start(dir.path(), manner);
         let repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
         let url = format!("{}/name/.git", server.url);
-        let refs = repository.ls_refs(&url, None, &["refs/tags/", "refs/heads/m"], FetchLimits::default()).unwrap();
+        let refs = repository
+            .ls_refs(&url, None, &["refs/tags/", "refs/heads/m"], FetchLimits::default())
+            .unwrap();
         let names: Vec<&str> = refs.iter().map(|found| found.name.as_str()).collect();
         assert_eq!(names, ["refs/heads/main", "refs/tags/v1"]);
         assert_eq!((refs[0].commit(), refs[1].commit()), (&first, &first));
@@ -152,7 +166,8 @@ fn a_ref_is_found_by_its_whole_name_among_many_that_begin_like_it() {
         assert_eq!((found.name.as_str(), found.commit()), ("refs/tags/v1", &first));
         assert_eq!(repository.ls_ref(&url, None, "refs/tags/v", few).unwrap(), None);
         let wants = want_refs(&["refs/heads/main"]);
-        let fetched = repository.fetch(&FetchRequest { limits: few, ..request(&url, &wants, &[]) }).unwrap();
+        let fetched =
+            repository.fetch(&FetchRequest { limits: few, ..request(&url, &wants, &[]) }).unwrap();
         assert_eq!(tips(&fetched), std::slice::from_ref(&first));
     }
 }
@@ -166,7 +181,9 @@ fn the_head_of_a_repository_tells_its_default_branch() {
         let server = Server::start(dir.path(), manner);
         let repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
         let url = format!("{}/name/.git", server.url);
-        let refs = repository.ls_refs(&url, None, &["HEAD", "refs/heads/"], FetchLimits::default()).unwrap();
+        let refs = repository
+            .ls_refs(&url, None, &["HEAD", "refs/heads/"], FetchLimits::default())
+            .unwrap();
         let head = refs.iter().find(|found| found.name == "HEAD").expect("HEAD is listed");
         assert_eq!(head.leads_to.as_deref(), Some("refs/heads/main"));
         let others = refs.iter().filter(|found| found.name != "HEAD");
@@ -198,14 +215,18 @@ fn the_credential_travels_in_a_header_and_shows_nowhere() {
     let mut repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
     let wants = want_refs(&["refs/heads/main"]);
     let good = Credential::token("s3cret");
-    repository.fetch(&FetchRequest { credential: Some(&good), ..request(&url, &wants, &[]) }).unwrap();
+    repository
+        .fetch(&FetchRequest { credential: Some(&good), ..request(&url, &wants, &[]) })
+        .unwrap();
     let seen = server.seen.lock().unwrap().clone();
     assert_eq!(seen.len(), 3, "refs are announced, listed, and a pack is sent: {seen:?}");
     assert!(seen.iter().all(|(line, header)| header.is_some() && !line.contains("s3cret")));
     assert_eq!(format!("{good:?}"), "Credential(not shown)");
 
     for credential in [None, Some(&Credential::token("wr0ng"))] {
-        let denied = repository.fetch(&FetchRequest { credential, ..request(&url, &wants, &[]) }).unwrap_err();
+        let denied = repository
+            .fetch(&FetchRequest { credential, ..request(&url, &wants, &[]) })
+            .unwrap_err();
         assert!(matches!(denied, FetchError::Denied { .. }), "{denied:?}");
         assert!(!format!("{denied:?} {denied}").contains("wr0ng"));
     }
@@ -218,7 +239,10 @@ fn the_credential_travels_in_a_header_and_shows_nowhere() {
         assert!(matches!(refused, FetchError::Address { .. }), "{refused:?}");
         assert!(!format!("{refused:?} {refused}").contains("s3cret"));
     }
-    let plain = FetchRequest { credential: Some(&good), ..request("http://forge.example/name", &wants, &[]) };
+    let plain = FetchRequest {
+        credential: Some(&good),
+        ..request("http://forge.example/name", &wants, &[])
+    };
     assert!(matches!(repository.fetch(&plain), Err(FetchError::Address { .. })));
 }
 
@@ -231,15 +255,21 @@ fn a_repository_that_was_moved_is_followed_and_strangers_are_not_told_the_creden
     let mut repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
     let (wants, secret) = (want_refs(&["refs/heads/main"]), Credential::token("s3cret"));
     let url = format!("{}/name/.git", before.url);
-    let fetched = repository.fetch(&FetchRequest { credential: Some(&secret), ..request(&url, &wants, &[]) }).unwrap();
+    let fetched = repository
+        .fetch(&FetchRequest { credential: Some(&secret), ..request(&url, &wants, &[]) })
+        .unwrap();
     assert_eq!(tips(&fetched), [first]);
     let (asked, seen) = (before.seen.lock().unwrap().clone(), now.seen.lock().unwrap().clone());
-    assert!(asked.len() == 1 && asked[0].1.is_some(), "the first was asked once, with the credential: {asked:?}");
+    assert!(
+        asked.len() == 1 && asked[0].1.is_some(),
+        "the first was asked once, with the credential: {asked:?}"
+    );
     assert!(seen.len() == 3 && seen.iter().all(|(_, header)| header.is_none()), "{seen:?}");
 
     // One that sends everybody to itself is given up.
     let circle = Server::start(dir.path(), Manner::Circle);
-    let lost = repository.fetch(&request(&format!("{}/name/.git", circle.url), &wants, &[])).unwrap_err();
+    let lost =
+        repository.fetch(&request(&format!("{}/name/.git", circle.url), &wants, &[])).unwrap_err();
     assert!(
         matches!(lost, FetchError::Unavailable { ref detail, .. } if detail.contains("redirects more than")),
         "{lost:?}"
@@ -256,7 +286,8 @@ fn a_forge_is_asked_again_over_the_connection_that_is_open() {
         let mut repository = Repository::open(&project(), &dir.path().join(name)).unwrap();
         repository.fetch(&request(&url, &want_refs(&["refs/heads/main"]), &[])).unwrap();
     }
-    let (asked, made) = (server.seen.lock().unwrap().len(), server.connections.load(Ordering::Relaxed));
+    let (asked, made) =
+        (server.seen.lock().unwrap().len(), server.connections.load(Ordering::Relaxed));
     assert_eq!(asked, 12);
     assert!(made <= 6, "{made} connections for {asked} requests");
 }
@@ -270,8 +301,12 @@ fn a_failure_tells_whether_to_try_again() {
     let url = format!("{}/name/.git", server.url);
     let main = want_refs(&["refs/heads/main"]);
 
-    let gone = repository.fetch(&request(&url, &want_refs(&["refs/pull/8/head"]), &[])).unwrap_err();
-    assert!(matches!(gone, FetchError::Gone { ref wanted, .. } if wanted == "refs/pull/8/head"), "{gone:?}");
+    let gone =
+        repository.fetch(&request(&url, &want_refs(&["refs/pull/8/head"]), &[])).unwrap_err();
+    assert!(
+        matches!(gone, FetchError::Gone { ref wanted, .. } if wanted == "refs/pull/8/head"),
+        "{gone:?}"
+    );
     let unknown = [Want::Commit(Oid("12".repeat(20)))];
     let gone = repository.fetch(&request(&url, &unknown, &[])).unwrap_err();
     assert!(matches!(gone, FetchError::Gone { .. }), "{gone:?}");
@@ -280,7 +315,8 @@ fn a_failure_tells_whether_to_try_again() {
     assert!(matches!(none, FetchError::NoRepository { .. }), "{none:?}");
 
     let small = FetchLimits { size_bytes: 2000, ..FetchLimits::default() };
-    let large = repository.fetch(&FetchRequest { limits: small, ..request(&url, &main, &[]) }).unwrap_err();
+    let large =
+        repository.fetch(&FetchRequest { limits: small, ..request(&url, &main, &[]) }).unwrap_err();
     assert!(matches!(large, FetchError::TooLarge { limit_bytes: 2000, .. }), "{large:?}");
     assert_eq!(repository.packs().unwrap(), [], "half a pack is not kept");
 
@@ -291,11 +327,13 @@ fn a_failure_tells_whether_to_try_again() {
     let silent = Server::start(dir.path(), Manner::Silent);
     let short = FetchLimits { timeout_seconds: 1, ..FetchLimits::default() };
     let url = format!("{}/name/.git", silent.url);
-    let slow = repository.fetch(&FetchRequest { limits: short, ..request(&url, &main, &[]) }).unwrap_err();
+    let slow =
+        repository.fetch(&FetchRequest { limits: short, ..request(&url, &main, &[]) }).unwrap_err();
     assert!(matches!(slow, FetchError::TimedOut { limit_seconds: 1, .. }), "{slow:?}");
 
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let away = repository.fetch(&request(&format!("http://{closed}/name"), &main, &[])).unwrap_err();
+    let away =
+        repository.fetch(&request(&format!("http://{closed}/name"), &main, &[])).unwrap_err();
     assert!(matches!(away, FetchError::Unavailable { .. }), "{away:?}");
 }
 
@@ -306,10 +344,19 @@ fn what_was_merged_here_is_a_base_for_deltas_and_for_merges_elsewhere() {
     let server = Server::start(dir.path(), Manner::Open);
     let url = format!("{}/name/.git", server.url);
     let mut here = Repository::open(&project(), &dir.path().join("here")).unwrap();
-    let fetched = here.fetch(&request(&url, &want_refs(&["refs/heads/main", "refs/pull/7/head"]), &[])).unwrap();
+    let fetched = here
+        .fetch(&request(&url, &want_refs(&["refs/heads/main", "refs/pull/7/head"]), &[]))
+        .unwrap();
     let theirs = fetched.refs[1].commit().clone();
-    let merge = sluice_git::Merge { ours: &first, theirs: &theirs, mode: MergeMode::Merge, message: "Merge change 7" };
-    let sluice_git::MergeOutcome::Merged(merged) = here.merge(merge).unwrap() else { panic!("they do not conflict") };
+    let merge = sluice_git::Merge {
+        ours: &first,
+        theirs: &theirs,
+        mode: MergeMode::Merge,
+        message: "Merge change 7",
+    };
+    let sluice_git::MergeOutcome::Merged(merged) = here.merge(merge).unwrap() else {
+        panic!("they do not conflict")
+    };
     let made = here.pack_new_objects(std::slice::from_ref(&merged.commit.id)).unwrap().unwrap();
     assert_eq!(made.objects, 1, "the tree is the change's own, so only the commit is new");
 

@@ -1,4 +1,5 @@
-//! What a tested commit adds, judged by git itself: a repository that has the branch takes it as a push would send it.
+//! What a tested commit adds, judged by git itself: a repository that has the branch takes it as a
+//! push would send it.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -21,7 +22,15 @@ fn merge(repository: &Repository, ours: &Oid, theirs: &Oid) -> Oid {
 /// Returns a repository that has a branch and nothing else.
 fn clone_of(sandbox: &Sandbox, branch: &str, dest: &Path) -> Sandbox {
     let url = format!("file://{}", sandbox.dir.display());
-    sandbox.git(&["clone", "-q", "--single-branch", "--branch", branch, &url, dest.to_str().unwrap()]);
+    sandbox.git(&[
+        "clone",
+        "-q",
+        "--single-branch",
+        "--branch",
+        branch,
+        &url,
+        dest.to_str().unwrap(),
+    ]);
     Sandbox::new(dest)
 }
 
@@ -38,19 +47,24 @@ fn take(there: &Sandbox, kept: &Kept, dir: &Path) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Z6.4: what several commits in a row add is one pack, and whoever has the branch has all of the last with it.
+/// Z6.4: what several commits in a row add is one pack, and whoever has the branch has all of the
+/// last with it.
 #[test]
 fn whoever_has_the_branch_has_the_last_tested_commit_by_one_pack() {
     let dir = tempfile::tempdir().unwrap();
     let sandbox = Sandbox::new(&dir.path().join("forge"));
-    sandbox.write("deep/er/both.txt", numbered(0..40)).write("deep/other.txt", "o\n").write("top.txt", "t\n");
+    sandbox
+        .write("deep/er/both.txt", numbered(0..40))
+        .write("deep/other.txt", "o\n")
+        .write("top.txt", "t\n");
     let start = sandbox.commit("start");
     sandbox.switch("one", Some(&start));
     replace(&sandbox, "deep/er/both.txt", "line 1\n", "line one\n");
     sandbox.write("deep/new/file.txt", "new\n");
     let one = sandbox.commit("one");
     sandbox.switch("two", Some(&start));
-    // The same file in two places, and both sides of one file: the merge makes an object of its own.
+    // The same file in two places, and both sides of one file: the merge makes an object of its
+    // own.
     replace(&sandbox, "deep/er/both.txt", "line 30\n", "line thirty\n");
     sandbox.write("again/file.txt", "new\n");
     sandbox.commit("two, first");
@@ -61,7 +75,8 @@ fn whoever_has_the_branch_has_the_last_tested_commit_by_one_pack() {
     let repository = sandbox.open(&dir.path().join("cache"));
     let first = merge(&repository, &start, &one);
     let second = merge(&repository, &first, &two);
-    let kept = [(&start, &first), (&first, &second)].map(|(from, to)| repository.added(from, to).unwrap().unwrap());
+    let kept = [(&start, &first), (&first, &second)]
+        .map(|(from, to)| repository.added(from, to).unwrap().unwrap());
     let kept = kept.map(|kept| Kept::read(&kept.bytes()).unwrap());
     let [of_first, of_second] = kept;
     take(&there, &of_first.with(of_second), dir.path());

@@ -48,8 +48,10 @@ fn the_same_merge_made_elsewhere_has_the_same_id() {
     ];
     let all = |cache: &str| {
         let mut repository = sandbox.open(&dir.path().join(cache));
-        let tips: Vec<Oid> =
-            modes.iter().map(|mode| merged(merge(&repository, &ours, &theirs, *mode)).commit.id).collect();
+        let tips: Vec<Oid> = modes
+            .iter()
+            .map(|mode| merged(merge(&repository, &ours, &theirs, *mode)).commit.id)
+            .collect();
         let pack = repository.pack_new_objects(&tips).unwrap().unwrap();
         (tips, pack.name, fs::read(pack.pack).unwrap(), fs::read(pack.index).unwrap())
     };
@@ -85,7 +87,10 @@ fn a_merge_has_two_parents_our_name_and_the_newer_time() {
     ]
     .map(str::to_owned);
     let said = sandbox.git(&who.iter().map(String::as_str).collect::<Vec<_>>());
-    assert_eq!(said, "Sluice <sluice@localhost> Sluice <sluice@localhost> 2023-11-14T22:13:24+00:00");
+    assert_eq!(
+        said,
+        "Sluice <sluice@localhost> Sluice <sluice@localhost> 2023-11-14T22:13:24+00:00"
+    );
 }
 
 #[test]
@@ -96,7 +101,8 @@ fn never_by_fast_forward_but_what_is_contained_stays() {
     let ahead = merged(merge(&repository, &base, &theirs, MergeMode::Merge));
     assert_ne!(ahead.commit.id, theirs);
     assert_eq!(ahead.commit.tree, repository.commit(&theirs).unwrap().commit.tree);
-    for mode in [MergeMode::Merge, MergeMode::SquashMerge, MergeMode::CherryPick, MergeMode::Rebase] {
+    for mode in [MergeMode::Merge, MergeMode::SquashMerge, MergeMode::CherryPick, MergeMode::Rebase]
+    {
         assert_eq!(
             merge(&repository, &ours, &base, mode),
             MergeOutcome::Contained(repository.commit(&ours).unwrap().commit)
@@ -104,7 +110,10 @@ fn never_by_fast_forward_but_what_is_contained_stays() {
     }
     // Also what only memory holds: the second change of a chain, and the first one again.
     let both = merged(merge(&repository, &ours, &theirs, MergeMode::Merge)).commit;
-    assert_eq!(merge(&repository, &both.id, &theirs, MergeMode::Merge), MergeOutcome::Contained(both));
+    assert_eq!(
+        merge(&repository, &both.id, &theirs, MergeMode::Merge),
+        MergeOutcome::Contained(both)
+    );
 }
 
 #[test]
@@ -121,7 +130,8 @@ fn a_squash_is_one_commit_on_the_tip() {
 fn replayed_commits_are_those_of_git_rebase_and_keep_author_and_message() {
     let dir = tempfile::tempdir().unwrap();
     let (sandbox, base, ours, theirs) = fork(&dir.path().join("repo"));
-    // The branch gets one of the change's commits meanwhile, which so becomes empty, and the change a merge commit.
+    // The branch gets one of the change's commits meanwhile, which so becomes empty, and the change
+    // a merge commit.
     sandbox.git(&["cherry-pick", &format!("{theirs}~1")]);
     let ours_with_one = sandbox.rev("HEAD");
     sandbox.switch("side", Some(&base)).write("side.txt", "side\n").commit("side");
@@ -129,9 +139,11 @@ fn replayed_commits_are_those_of_git_rebase_and_keep_author_and_message() {
     sandbox.git(&["merge", "-q", "--no-edit", "side"]);
     let with_merge = sandbox.write("c.txt", "c\n").commit("three");
 
-    for (onto, theirs, subjects) in
-        [(&ours, &theirs, "two\none"), (&ours_with_one, &theirs, "two"), (&ours, &with_merge, "three\nside\ntwo\none")]
-    {
+    for (onto, theirs, subjects) in [
+        (&ours, &theirs, "two\none"),
+        (&ours_with_one, &theirs, "two"),
+        (&ours, &with_merge, "three\nside\ntwo\none"),
+    ] {
         let mut repository = sandbox.open(&dir.path().join("cache"));
         let result = merged(merge(&repository, onto, theirs, MergeMode::Rebase));
         assert_eq!(merged(merge(&repository, onto, theirs, MergeMode::CherryPick)), result);
@@ -171,17 +183,26 @@ fn replayed_commits_are_those_of_git_rebase_and_keep_author_and_message() {
 fn a_conflict_is_a_result_that_names_its_paths_and_makes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let sandbox = Sandbox::new(&dir.path().join("repo"));
-    let base = sandbox.write("a.txt", "a\n").write("dir/b.txt", "b\n").write("c.txt", "c\n").commit("start");
+    let base = sandbox
+        .write("a.txt", "a\n")
+        .write("dir/b.txt", "b\n")
+        .write("c.txt", "c\n")
+        .commit("start");
     let theirs = sandbox
         .switch("change", Some(&base))
         .write("a.txt", "x\n")
         .write("dir/b.txt", "x\n")
         .write("c.txt", "x\n")
         .commit("change");
-    let ours = sandbox.switch("main", None).write("a.txt", "y\n").write("dir/b.txt", "y\n").commit("meanwhile");
+    let ours = sandbox
+        .switch("main", None)
+        .write("a.txt", "y\n")
+        .write("dir/b.txt", "y\n")
+        .commit("meanwhile");
     let repository = sandbox.open(&dir.path().join("cache"));
     for mode in [MergeMode::Merge, MergeMode::SquashMerge, MergeMode::Rebase] {
-        let expected = MergeOutcome::Conflict { paths: vec!["a.txt".to_owned(), "dir/b.txt".to_owned()] };
+        let expected =
+            MergeOutcome::Conflict { paths: vec!["a.txt".to_owned(), "dir/b.txt".to_owned()] };
         assert_eq!(merge(&repository, &ours, &theirs, mode), expected);
     }
 }
@@ -203,8 +224,11 @@ fn a_commit_that_is_not_held_is_named() {
     let (sandbox, _, ours, _) = fork(&dir.path().join("repo"));
     let repository = sandbox.open(&dir.path().join("cache"));
     let theirs = Oid("ab".repeat(20));
-    let error =
-        repository.merge(Merge { ours: &ours, theirs: &theirs, mode: MergeMode::Merge, message: "" }).unwrap_err();
-    let sluice_git::MergeError::Read(ReadError::Missing { project, object }) = error else { panic!("{error:?}") };
+    let error = repository
+        .merge(Merge { ours: &ours, theirs: &theirs, mode: MergeMode::Merge, message: "" })
+        .unwrap_err();
+    let sluice_git::MergeError::Read(ReadError::Missing { project, object }) = error else {
+        panic!("{error:?}")
+    };
     assert_eq!((project, object), (support::project(), theirs));
 }

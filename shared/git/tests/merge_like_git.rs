@@ -1,4 +1,5 @@
-//! Merges give the trees and the conflicts that git gives: stories of two sides, and random histories.
+//! Merges give the trees and the conflicts that git gives: stories of two sides, and random
+//! histories.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -18,7 +19,10 @@ type Edit = fn(&Sandbox);
 
 /// The common start of the stories below.
 fn start(sandbox: &Sandbox) {
-    sandbox.write("a.txt", numbered(0..40)).write("b.txt", numbered(100..140)).write("dir/c.txt", numbered(200..240));
+    sandbox
+        .write("a.txt", numbered(0..40))
+        .write("b.txt", numbered(100..140))
+        .write("dir/c.txt", numbered(200..240));
     sandbox
         .write("dir/sub/d.txt", "d\n")
         .write("crlf.txt", "one\r\ntwo\r\nthree\r\n")
@@ -36,7 +40,11 @@ fn set_submodule(sandbox: &Sandbox, digit: &str) {
 
 fn executable(sandbox: &Sandbox, path: &str) {
     sandbox.git(&["update-index", "--chmod=+x", path]);
-    fs::set_permissions(sandbox.dir.join(path), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    fs::set_permissions(
+        sandbox.dir.join(path),
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .unwrap();
 }
 
 fn relink(sandbox: &Sandbox, to: &str) {
@@ -58,16 +66,36 @@ fn mv(sandbox: &Sandbox, from: &str, to: &str) {
 }
 
 const STORIES: &[(&str, Edit, Edit)] = &[
-    ("different files", |s| replace(s, "a.txt", "line 3\n", "A\n"), |s| replace(s, "b.txt", "line 103\n", "B\n")),
-    ("one file, far apart", |s| replace(s, "a.txt", "line 3\n", "A\n"), |s| replace(s, "a.txt", "line 30\n", "B\n")),
+    (
+        "different files",
+        |s| replace(s, "a.txt", "line 3\n", "A\n"),
+        |s| replace(s, "b.txt", "line 103\n", "B\n"),
+    ),
+    (
+        "one file, far apart",
+        |s| replace(s, "a.txt", "line 3\n", "A\n"),
+        |s| replace(s, "a.txt", "line 30\n", "B\n"),
+    ),
     (
         "one file, adjacent lines",
         |s| replace(s, "a.txt", "line 3\n", "A\n"),
         |s| replace(s, "a.txt", "line 4\n", "B\n"),
     ),
-    ("one line", |s| replace(s, "a.txt", "line 3\n", "A\n"), |s| replace(s, "a.txt", "line 3\n", "B\n")),
-    ("the same change twice", |s| replace(s, "a.txt", "line 3\n", "A\n"), |s| replace(s, "a.txt", "line 3\n", "A\n")),
-    ("rename and edit", |s| mv(s, "a.txt", "new/z.txt"), |s| replace(s, "a.txt", "line 30\n", "B\n")),
+    (
+        "one line",
+        |s| replace(s, "a.txt", "line 3\n", "A\n"),
+        |s| replace(s, "a.txt", "line 3\n", "B\n"),
+    ),
+    (
+        "the same change twice",
+        |s| replace(s, "a.txt", "line 3\n", "A\n"),
+        |s| replace(s, "a.txt", "line 3\n", "A\n"),
+    ),
+    (
+        "rename and edit",
+        |s| mv(s, "a.txt", "new/z.txt"),
+        |s| replace(s, "a.txt", "line 30\n", "B\n"),
+    ),
     (
         "rename with edit, and edit",
         |s| {
@@ -93,7 +121,11 @@ const STORIES: &[(&str, Edit, Edit)] = &[
         |s| put(s, "crlf.txt", "zero\r\none\r\ntwo\r\nthree\r\n"),
         |s| put(s, "crlf.txt", "one\r\ntwo\r\nthree\r\nfour\r\n"),
     ),
-    ("line ends against content", |s| put(s, "crlf.txt", "one\ntwo\nthree\n"), |s| put(s, "b.txt", "x\n")),
+    (
+        "line ends against content",
+        |s| put(s, "crlf.txt", "one\ntwo\nthree\n"),
+        |s| put(s, "b.txt", "x\n"),
+    ),
     ("binary and file", |s| put(s, "bin", [9, 0, 9]), |s| put(s, "b.txt", "x\n")),
     ("binary differently", |s| put(s, "bin", [9, 0, 9]), |s| put(s, "bin", [8, 0, 8])),
     ("added alike", |s| put(s, "new.txt", "x\n"), |s| put(s, "new.txt", "x\n")),
@@ -123,9 +155,17 @@ const STORIES: &[(&str, Edit, Edit)] = &[
         },
         |s| replace(s, "a.txt", "line 3\n", "B\n"),
     ),
-    ("directory renamed, file added to it", |s| mv(s, "dir", "moved"), |s| put(s, "dir/x.txt", "x\n")),
+    (
+        "directory renamed, file added to it",
+        |s| mv(s, "dir", "moved"),
+        |s| put(s, "dir/x.txt", "x\n"),
+    ),
     ("directory deleted, file added to it", |s| rm(s, "dir"), |s| put(s, "dir/x.txt", "x\n")),
-    ("directory renamed, file moved into it", |s| mv(s, "dir", "moved"), |s| mv(s, "a.txt", "dir/a.txt")),
+    (
+        "directory renamed, file moved into it",
+        |s| mv(s, "dir", "moved"),
+        |s| mv(s, "a.txt", "dir/a.txt"),
+    ),
     (
         "directory renamed, file in it edited",
         |s| mv(s, "dir", "moved"),
@@ -136,8 +176,16 @@ const STORIES: &[(&str, Edit, Edit)] = &[
         |s| mv(s, "dir/c.txt", "moved/c.txt"),
         |s| put(s, "dir/x.txt", "x\n"),
     ),
-    ("inner directory renamed, file added to it", |s| mv(s, "dir/sub", "moved"), |s| put(s, "dir/sub/x.txt", "x\n")),
-    ("directory renamed, file added below", |s| mv(s, "dir", "moved"), |s| put(s, "dir/deep/er/x.txt", "x\n")),
+    (
+        "inner directory renamed, file added to it",
+        |s| mv(s, "dir/sub", "moved"),
+        |s| put(s, "dir/sub/x.txt", "x\n"),
+    ),
+    (
+        "directory renamed, file added below",
+        |s| mv(s, "dir", "moved"),
+        |s| put(s, "dir/deep/er/x.txt", "x\n"),
+    ),
     ("nothing and something", |_| {}, |s| replace(s, "a.txt", "line 3\n", "B\n")),
 ];
 
@@ -182,10 +230,11 @@ fn each_story_ends_as_it_does_in_git() {
             };
             let same = match (&expected, &found) {
                 (Ok(a), Ok(b)) => a == b,
-                // Git also names the places it moves things to (`b.txt~commit`, `moved/x.txt`); ours are names that the commits have.
-                (Err(git), Err(ours)) => {
-                    ours.iter().any(|path| git.iter().any(|name| file_name(name) == file_name(path)))
-                }
+                // Git also names the places it moves things to (`b.txt~commit`, `moved/x.txt`);
+                // ours are names that the commits have.
+                (Err(git), Err(ours)) => ours
+                    .iter()
+                    .any(|path| git.iter().any(|name| file_name(name) == file_name(path))),
                 _ => false,
             };
             if !same {
@@ -195,7 +244,8 @@ fn each_story_ends_as_it_does_in_git() {
                         .map(|files| files.into_iter().map(|file| file.path).collect::<Vec<_>>())
                 };
                 let listed = found.as_ref().map(list);
-                differences.push(format!("{name}: git {expected:?}, here {found:?} with {listed:?}"));
+                differences
+                    .push(format!("{name}: git {expected:?}, here {found:?} with {listed:?}"));
             }
         }
     }
@@ -207,7 +257,8 @@ struct Dice(u64);
 
 impl Dice {
     fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
     }
 }
@@ -225,7 +276,8 @@ impl Files {
             10 => {
                 let from = format!("d{}/", dice.roll(2));
                 let to = format!("e{}/", dice.roll(3));
-                let moved: Vec<String> = paths.into_iter().filter(|path| path.starts_with(&from)).collect();
+                let moved: Vec<String> =
+                    paths.into_iter().filter(|path| path.starts_with(&from)).collect();
                 for path in moved {
                     if let Some(lines) = self.0.remove(&path) {
                         self.0.insert(path.replacen(&from, &to, 1), lines);
@@ -292,8 +344,11 @@ fn random_histories_end_as_they_do_in_git() {
     let mut cases = Vec::new();
     let mut mark = 0;
     for case in 0..90 {
-        let mut files =
-            Files((0..6).map(|n| (format!("d{}/f{n}.txt", n % 2), (n * 100..n * 100 + 20).collect())).collect());
+        let mut files = Files(
+            (0..6)
+                .map(|n| (format!("d{}/f{n}.txt", n % 2), (n * 100..n * 100 + 20).collect()))
+                .collect(),
+        );
         let mut next = |files: &Files, parents: &[u32]| {
             mark += 1;
             files.commit(&mut stream, mark, parents);
@@ -326,15 +381,23 @@ fn random_histories_end_as_they_do_in_git() {
     let repository = sandbox.open(&dir.path().join("cache"));
     let (mut clean, mut conflicts, mut differences) = (0, 0, Vec::new());
     for (ours, theirs) in cases {
-        let (ours, theirs) = (sandbox.rev(&format!("refs/kept/{ours}")), sandbox.rev(&format!("refs/kept/{theirs}")));
+        let (ours, theirs) = (
+            sandbox.rev(&format!("refs/kept/{ours}")),
+            sandbox.rev(&format!("refs/kept/{theirs}")),
+        );
         let expected = git_merge(&sandbox, &ours, &theirs);
         match (&expected, merge(&repository, &ours, &theirs)) {
             (Ok(tree), MergeOutcome::Merged(merged)) if *tree == merged.commit.tree => clean += 1,
             (Err(_), MergeOutcome::Conflict { .. }) => conflicts += 1,
-            (_, found) => differences.push(format!("{ours} {theirs}: git {expected:?}, here {found:?}")),
+            (_, found) => {
+                differences.push(format!("{ours} {theirs}: git {expected:?}, here {found:?}"))
+            }
         }
     }
     println!("{clean} clean, {conflicts} conflicts");
-    assert!(clean > 20 && conflicts > 10, "the histories try both: {clean} clean, {conflicts} conflicts");
+    assert!(
+        clean > 20 && conflicts > 10,
+        "the histories try both: {clean} clean, {conflicts} conflicts"
+    );
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }

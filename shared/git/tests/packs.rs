@@ -3,7 +3,9 @@
 
 mod support;
 
-use sluice_git::{FileKind, Found, Merge, MergeOutcome, PackError, ReadError, ReadLimits, Repository};
+use sluice_git::{
+    FileKind, Found, Merge, MergeOutcome, PackError, ReadError, ReadLimits, Repository,
+};
 use sluice_model::git::{MergeMode, Oid};
 use std::time::Instant;
 use support::{Sandbox, carry, git_checks, project};
@@ -27,7 +29,9 @@ fn objects_are_found_across_packs_and_a_pack_is_kept_once() {
     assert_eq!(repository.commit(&second).unwrap().parents, std::slice::from_ref(&first));
     // Another opening of the same directory sees the same.
     let again = Repository::open(&project(), &dir.path().join("cache")).unwrap();
-    assert!(again.is_ancestor(&first, &second).unwrap() && !again.is_ancestor(&second, &first).unwrap());
+    assert!(
+        again.is_ancestor(&first, &second).unwrap() && !again.is_ancestor(&second, &first).unwrap()
+    );
     assert_eq!(again.merge_base(&second, &first).unwrap(), Some(first));
 }
 
@@ -46,19 +50,26 @@ fn more_packs_than_the_store_has_room_for_at_first_are_no_problem() {
     // Each merge is a pack of its own, as in a long queue.
     for round in 0..80 {
         let message = format!("round {round}");
-        let MergeOutcome::Merged(merged) =
-            made.merge(Merge { ours: &tip, theirs: &change, mode: MergeMode::Merge, message: &message }).unwrap()
+        let MergeOutcome::Merged(merged) = made
+            .merge(Merge { ours: &tip, theirs: &change, mode: MergeMode::Merge, message: &message })
+            .unwrap()
         else {
             panic!("no conflict")
         };
-        let name = made.pack_new_objects(std::slice::from_ref(&merged.commit.id)).unwrap().unwrap().name;
+        let name =
+            made.pack_new_objects(std::slice::from_ref(&merged.commit.id)).unwrap().unwrap().name;
         let (pack, index) = carry(&made, &name);
         repository.add_pack(&pack, &index).unwrap();
         (tip, change) = (change, merged.commit.id);
     }
     assert_eq!(repository.packs().unwrap().len(), 81);
     git_checks(&dir.path().join("cache"), &[&change]);
-    assert!(Repository::open(&project(), &dir.path().join("cache")).unwrap().is_ancestor(&tip, &change).unwrap());
+    assert!(
+        Repository::open(&project(), &dir.path().join("cache"))
+            .unwrap()
+            .is_ancestor(&tip, &change)
+            .unwrap()
+    );
 }
 
 #[test]
@@ -94,11 +105,16 @@ fn a_pack_is_carried_with_its_index_as_one_object_or_with_the_index_beside_it() 
     let made = from.pack_objects_beyond(std::slice::from_ref(&tip), &[]).unwrap().unwrap();
     let object = made.joined(&project()).unwrap();
     let (pack, index) = carry(&from, &made.name);
-    for (cache, object, beside) in [("joined", &object, None), ("beside", &pack, Some(&index[..]))] {
+    for (cache, object, beside) in [("joined", &object, None), ("beside", &pack, Some(&index[..]))]
+    {
         let mut to = Repository::open(&project(), &dir.path().join(cache)).unwrap();
         assert_eq!(to.add_stored(object, beside).unwrap(), made.name, "{cache}");
         assert_eq!(carry(&to, &made.name), (pack.clone(), index.clone()), "{cache}");
-        assert_eq!(to.read_file(&tip, "dir/b.txt", ReadLimits::default()).unwrap().unwrap(), b"b\n", "{cache}");
+        assert_eq!(
+            to.read_file(&tip, "dir/b.txt", ReadLimits::default()).unwrap().unwrap(),
+            b"b\n",
+            "{cache}"
+        );
     }
 }
 
@@ -132,7 +148,10 @@ fn a_damaged_object_of_pack_and_index_is_refused_and_the_error_says_what_to_do()
         let error = repository.add_stored(&object, None).unwrap_err();
         assert!(matches!(error, PackError::Damaged { .. }), "{what}: {error}");
         let text = error.to_string();
-        assert!(text.contains("forge.example/org/name") && text.contains("download it again"), "{what}: {text}");
+        assert!(
+            text.contains("forge.example/org/name") && text.contains("download it again"),
+            "{what}: {text}"
+        );
     }
     assert_eq!(repository.packs().unwrap(), []);
     repository.add_stored(&whole, None).unwrap();
@@ -143,13 +162,23 @@ fn a_damaged_object_of_pack_and_index_is_refused_and_the_error_says_what_to_do()
 fn a_pack_of_merges_holds_what_is_new_only_and_nothing_when_nothing_is() {
     let dir = tempfile::tempdir().unwrap();
     let sandbox = Sandbox::new(&dir.path().join("repo"));
-    let base = sandbox.write("a.txt", "1\n2\n3\n4\n5\n6\n7\n8\n9\n").write("dir/b.txt", "b\n").commit("start");
-    let theirs = sandbox.switch("change", Some(&base)).write("a.txt", "X\n2\n3\n4\n5\n6\n7\n8\n9\n").commit("change");
-    let ours = sandbox.switch("main", None).write("a.txt", "1\n2\n3\n4\n5\n6\n7\n8\nY\n").commit("meanwhile");
+    let base = sandbox
+        .write("a.txt", "1\n2\n3\n4\n5\n6\n7\n8\n9\n")
+        .write("dir/b.txt", "b\n")
+        .commit("start");
+    let theirs = sandbox
+        .switch("change", Some(&base))
+        .write("a.txt", "X\n2\n3\n4\n5\n6\n7\n8\n9\n")
+        .commit("change");
+    let ours = sandbox
+        .switch("main", None)
+        .write("a.txt", "1\n2\n3\n4\n5\n6\n7\n8\nY\n")
+        .commit("meanwhile");
     let mut repository = sandbox.open(&dir.path().join("cache"));
     assert_eq!(repository.pack_new_objects(&[ours.clone(), theirs.clone()]).unwrap(), None);
-    let MergeOutcome::Merged(merged) =
-        repository.merge(Merge { ours: &ours, theirs: &theirs, mode: MergeMode::Merge, message: "m" }).unwrap()
+    let MergeOutcome::Merged(merged) = repository
+        .merge(Merge { ours: &ours, theirs: &theirs, mode: MergeMode::Merge, message: "m" })
+        .unwrap()
     else {
         panic!("no conflict")
     };
@@ -157,12 +186,14 @@ fn a_pack_of_merges_holds_what_is_new_only_and_nothing_when_nothing_is() {
     let made = repository.pack_new_objects(&tips).unwrap().unwrap();
     assert_eq!(made.objects, 3, "commit, root, file");
     assert_eq!(repository.pack_new_objects(&tips).unwrap(), None);
-    let merged_file = repository.read_file(&merged.commit.id, "a.txt", ReadLimits::default()).unwrap().unwrap();
+    let merged_file =
+        repository.read_file(&merged.commit.id, "a.txt", ReadLimits::default()).unwrap().unwrap();
     assert_eq!(merged_file, b"X\n2\n3\n4\n5\n6\n7\n8\nY\n");
     git_checks(&dir.path().join("cache"), &[&merged.commit.id]);
 }
 
-/// Z6.4: whoever builds a state has the packs that the state lists, not those that another state left in the merger's cache.
+/// Z6.4: whoever builds a state has the packs that the state lists, not those that another state
+/// left in the merger's cache.
 #[test]
 fn a_pack_beyond_a_base_completes_the_base_whatever_else_is_held() {
     let dir = tempfile::tempdir().unwrap();
@@ -173,12 +204,18 @@ fn a_pack_beyond_a_base_completes_the_base_whatever_else_is_held() {
     let mut repository = sandbox.open(&dir.path().join("cache"));
     let listed = repository.packs().unwrap();
     let merge = Merge { ours: &ours, theirs: &theirs, mode: MergeMode::Merge, message: "m" };
-    let MergeOutcome::Merged(merged) = repository.merge(merge).unwrap() else { panic!("no conflict") };
+    let MergeOutcome::Merged(merged) = repository.merge(merge).unwrap() else {
+        panic!("no conflict")
+    };
     let tips = [merged.commit.id.clone()];
     let made = repository.pack_objects_beyond(&tips, &listed).unwrap().unwrap();
-    // A second state with the same content finds everything in the cache, and lists the pack nevertheless.
+    // A second state with the same content finds everything in the cache, and lists the pack
+    // nevertheless.
     let mut again = Repository::open(&project(), &dir.path().join("cache")).unwrap();
-    assert_eq!(again.pack_objects_beyond(&tips, &listed).unwrap().map(|pack| pack.name), Some(made.name.clone()));
+    assert_eq!(
+        again.pack_objects_beyond(&tips, &listed).unwrap().map(|pack| pack.name),
+        Some(made.name.clone())
+    );
     let complete: Vec<_> = listed.into_iter().chain([made.name]).collect();
     assert_eq!(again.pack_objects_beyond(&tips, &complete).unwrap(), None);
 }
@@ -192,7 +229,11 @@ fn sample(sandbox: &Sandbox) -> Oid {
     sandbox.write("src/large.bin", vec![7; 5000]).write("run.sh", "#!/bin/sh\n");
     sandbox.git(&["add", "run.sh"]);
     sandbox.git(&["update-index", "--chmod=+x", "run.sh"]);
-    std::fs::set_permissions(sandbox.dir.join("run.sh"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(
+        sandbox.dir.join("run.sh"),
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .unwrap();
     std::os::unix::fs::symlink("zuul.d/a.yaml", sandbox.dir.join("link.yaml")).unwrap();
     sandbox.commit("files")
 }
@@ -209,17 +250,33 @@ fn configuration_is_read_without_entering_other_directories() {
         asked.borrow_mut().push(path.to_owned());
         match found {
             Found::Directory => path.starts_with("zuul.d"),
-            Found::File => path == ".zuul.yaml" || path == "link.yaml" || path.starts_with("zuul.d/"),
+            Found::File => {
+                path == ".zuul.yaml" || path == "link.yaml" || path.starts_with("zuul.d/")
+            }
         }
     };
     let files = repository.read_files(&tip, &wanted, ReadLimits::default()).unwrap();
-    let texts: Vec<(&str, &[u8])> = files.iter().map(|(path, bytes)| (path.as_str(), bytes.as_slice())).collect();
-    assert_eq!(texts, [(".zuul.yaml", &b"- job: {}\n"[..]), ("zuul.d/a.yaml", b"a\n"), ("zuul.d/sub/b.yaml", b"b\n")]);
+    let texts: Vec<(&str, &[u8])> =
+        files.iter().map(|(path, bytes)| (path.as_str(), bytes.as_slice())).collect();
+    assert_eq!(
+        texts,
+        [
+            (".zuul.yaml", &b"- job: {}\n"[..]),
+            ("zuul.d/a.yaml", b"a\n"),
+            ("zuul.d/sub/b.yaml", b"b\n")
+        ]
+    );
     assert!(!asked.borrow().iter().any(|path| path.starts_with("src/")));
 
     let small = |limits| repository.read_files(&tip, &|_, _| true, limits).unwrap_err().to_string();
-    assert!(small(ReadLimits { file_bytes_max: 4000, ..Default::default() }).contains("bytes of src/large.bin"));
-    assert!(small(ReadLimits { total_bytes_max: 4000, ..Default::default() }).contains("bytes of all files"));
+    assert!(
+        small(ReadLimits { file_bytes_max: 4000, ..Default::default() })
+            .contains("bytes of src/large.bin")
+    );
+    assert!(
+        small(ReadLimits { total_bytes_max: 4000, ..Default::default() })
+            .contains("bytes of all files")
+    );
     assert!(small(ReadLimits { files_max: 3, ..Default::default() }).contains("files at"));
 }
 
@@ -252,10 +309,15 @@ fn files_are_listed_below_prefixes_with_what_they_are() {
     assert_eq!(repository.read_file(&tip, "zuul.d", ReadLimits::default()).unwrap(), None);
     assert_eq!(repository.read_file(&tip, "zuul.d/none", ReadLimits::default()).unwrap(), None);
     let has = |path: &str| repository.has_file(&tip, path).unwrap();
-    assert!(has("run.sh") && has("zuul.d/sub/b.yaml") && has("link.yaml") && has("link.yaml/below"));
+    assert!(
+        has("run.sh") && has("zuul.d/sub/b.yaml") && has("link.yaml") && has("link.yaml/below")
+    );
     assert!(!has("zuul.d") && !has("zuul.d/none") && !has("none/a.yaml") && !has("run.sh/below"));
     let tree = repository.commit(&tip).unwrap().commit.tree;
-    assert_eq!(repository.read_file(&tree, "zuul.d/a.yaml", ReadLimits::default()).unwrap().unwrap(), b"a\n");
+    assert_eq!(
+        repository.read_file(&tree, "zuul.d/a.yaml", ReadLimits::default()).unwrap().unwrap(),
+        b"a\n"
+    );
 }
 
 #[test]
@@ -264,11 +326,15 @@ fn changed_files_name_both_paths_of_a_rename() {
     let sandbox = Sandbox::new(&dir.path().join("repo"));
     let base = sample(&sandbox);
     sandbox.git(&["mv", "src", "lib"]);
-    let head = sandbox.write("zuul.d/a.yaml", "changed\n").write("new/deep/file", "x\n").commit("change");
+    let head =
+        sandbox.write("zuul.d/a.yaml", "changed\n").write("new/deep/file", "x\n").commit("change");
     let repository = sandbox.open(&dir.path().join("cache"));
     let changed = repository.changed_files(&base, &head, 100).unwrap();
     assert_eq!(changed, ["lib/large.bin", "new/deep/file", "src/large.bin", "zuul.d/a.yaml"]);
-    assert!(matches!(repository.changed_files(&base, &head, 3), Err(ReadError::TooLarge { limit: 3, .. })));
+    assert!(matches!(
+        repository.changed_files(&base, &head, 3),
+        Err(ReadError::TooLarge { limit: 3, .. })
+    ));
     assert_eq!(repository.changed_files(&head, &head, 3).unwrap(), [""; 0]);
 }
 
@@ -283,7 +349,8 @@ fn errors_name_the_repository_and_the_object() {
     assert!(matches!(repository.commit(&tree), Err(ReadError::WrongKind { wanted: "commit", .. })));
     let missing = repository.commit(&Oid("cd".repeat(20))).unwrap_err();
     assert!(
-        missing.to_string().contains("forge.example/org/name") && missing.to_string().contains(&"cd".repeat(20)),
+        missing.to_string().contains("forge.example/org/name")
+            && missing.to_string().contains(&"cd".repeat(20)),
         "{missing}"
     );
     sandbox.git(&["tag", "-a", "v1", "-m", "one"]);
@@ -296,8 +363,9 @@ fn errors_name_the_repository_and_the_object() {
 fn a_repository_of_two_thousand_files_is_merged_quickly() {
     let dir = tempfile::tempdir().unwrap();
     let sandbox = Sandbox::new(&dir.path().join("repo"));
-    let mut stream =
-        String::from("commit refs/heads/main\ncommitter Bob <bob@example.org> 1700000000 +0000\ndata 2\nx\n");
+    let mut stream = String::from(
+        "commit refs/heads/main\ncommitter Bob <bob@example.org> 1700000000 +0000\ndata 2\nx\n",
+    );
     for file in 0..2000 {
         let text = format!("{file}\nsecond\nthird\nfourth\n");
         stream.push_str(&format!(
@@ -310,17 +378,28 @@ fn a_repository_of_two_thousand_files_is_merged_quickly() {
     sandbox.import(stream.as_bytes());
     sandbox.git(&["reset", "-q", "--hard", "main"]);
     let base = sandbox.rev("main");
-    let theirs = sandbox.switch("change", Some(&base)).write("d3/e3/f3.txt", "3\nsecond\nthird\nX\n").commit("change");
-    let ours = sandbox.switch("main", None).write("d3/e3/f3.txt", "Y\nsecond\nthird\nfourth\n").commit("meanwhile");
+    let theirs = sandbox
+        .switch("change", Some(&base))
+        .write("d3/e3/f3.txt", "3\nsecond\nthird\nX\n")
+        .commit("change");
+    let ours = sandbox
+        .switch("main", None)
+        .write("d3/e3/f3.txt", "Y\nsecond\nthird\nfourth\n")
+        .commit("meanwhile");
     sandbox.open(&dir.path().join("cache"));
     let started = Instant::now();
     let repository = Repository::open(&project(), &dir.path().join("cache")).unwrap();
     let opened = started.elapsed();
     let merge = Merge { ours: &ours, theirs: &theirs, mode: MergeMode::Merge, message: "m" };
-    let MergeOutcome::Merged(merged) = repository.merge(merge).unwrap() else { panic!("no conflict") };
+    let MergeOutcome::Merged(merged) = repository.merge(merge).unwrap() else {
+        panic!("no conflict")
+    };
     let done = started.elapsed();
     println!("opened in {opened:?}, merged in {:?}", done - opened);
-    let file = repository.read_file(&merged.commit.tree, "d3/e3/f3.txt", ReadLimits::default()).unwrap().unwrap();
+    let file = repository
+        .read_file(&merged.commit.tree, "d3/e3/f3.txt", ReadLimits::default())
+        .unwrap()
+        .unwrap();
     assert_eq!(file, b"Y\nsecond\nthird\nX\n");
     assert!(done.as_secs() < 5, "without optimisation and beside other work: {done:?}");
 }

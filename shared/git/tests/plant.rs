@@ -11,7 +11,8 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use support::{Sandbox, project};
 
-/// Names that git puts in another order than their bytes have: a directory counts as if its name ended with a slash.
+/// Names that git puts in another order than their bytes have: a directory counts as if its name
+/// ended with a slash.
 fn files() -> BTreeMap<String, NewFile> {
     let file = |text: &str| NewFile::File(text.as_bytes().to_vec());
     BTreeMap::from([
@@ -24,7 +25,8 @@ fn files() -> BTreeMap<String, NewFile> {
     ])
 }
 
-/// Z2.5: equal files are an equal commit in an equal pack, and another content, name or right is another one.
+/// Z2.5: equal files are an equal commit in an equal pack, and another content, name or right is
+/// another one.
 #[test]
 fn equal_files_make_an_equal_commit() {
     let made = plant(&files(), "Message").unwrap();
@@ -67,9 +69,13 @@ fn git_finds_the_files_in_the_pack_as_they_were() {
     let mut repository = Repository::open(&project(), &dir.path().join("cache")).unwrap();
     assert_eq!(repository.add_stored(&made.object, None).unwrap(), made.pack);
     let facts = repository.commit(&made.commit.id).unwrap();
-    assert_eq!((facts.commit, facts.parents.len(), facts.message.as_str()), (made.commit.clone(), 0, "Message\n"));
+    assert_eq!(
+        (facts.commit, facts.parents.len(), facts.message.as_str()),
+        (made.commit.clone(), 0, "Message\n")
+    );
     support::git_checks(&dir.path().join("cache"), &[&made.commit.id]);
-    let (dest, branch, pack_dir) = (dir.path().join("work"), BranchName::from("main"), repository.pack_dir());
+    let (dest, branch, pack_dir) =
+        (dir.path().join("work"), BranchName::from("main"), repository.pack_dir());
     let request = Checkout {
         pack_dir: &pack_dir,
         packs: std::slice::from_ref(&made.pack),
@@ -90,15 +96,31 @@ fn git_finds_the_files_in_the_pack_as_they_were() {
 
 #[test]
 fn a_path_that_git_would_not_check_out_is_refused() {
-    for path in ["", "/a", "a/", "a//b", "../a", "a/./b", "a/.git/config", "a/.GIT", ".git", "git~1/x", "a\0b"] {
+    for path in [
+        "",
+        "/a",
+        "a/",
+        "a//b",
+        "../a",
+        "a/./b",
+        "a/.git/config",
+        "a/.GIT",
+        ".git",
+        "git~1/x",
+        "a\0b",
+    ] {
         let files = BTreeMap::from([(path.to_owned(), NewFile::File(Vec::new()))]);
         assert!(matches!(plant(&files, "x"), Err(PlantError::Path { .. })), "{path:?}");
     }
     let link = BTreeMap::from([("a/.gitmodules".to_owned(), NewFile::Link("b".to_owned()))]);
     assert!(matches!(plant(&link, "x"), Err(PlantError::Path { .. })));
-    let both = BTreeMap::from(["a", "a/b"].map(|path| (path.to_owned(), NewFile::File(Vec::new()))));
+    let both =
+        BTreeMap::from(["a", "a/b"].map(|path| (path.to_owned(), NewFile::File(Vec::new()))));
     let error = plant(&both, "x").unwrap_err().to_string();
-    assert!(error.starts_with("\"a/b\" can be no file of a commit because what it lies in is a file"), "{error}");
+    assert!(
+        error.starts_with("\"a/b\" can be no file of a commit because what it lies in is a file"),
+        "{error}"
+    );
     for name in [".git", ".Git", ".git.", ".git ", "GIT~1", ".git::$INDEX_ALLOCATION", "a\\.git"] {
         assert!(is_own_directory(name), "{name}");
     }

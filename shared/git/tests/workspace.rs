@@ -33,8 +33,11 @@ fn prepare(dir: &Path) -> Prepared {
     let theirs = sandbox.switch("change", Some(&start)).write("b.txt", "b\n").commit("change");
     let base = sandbox.switch("main", None).write("c.txt", "c\n").commit("meanwhile");
     let mut repository = sandbox.open(&dir.join("cache"));
-    let merge = Merge { ours: &base, theirs: &theirs, mode: MergeMode::Merge, message: "Merge change 7" };
-    let MergeOutcome::Merged(merged) = repository.merge(merge).unwrap() else { panic!("no conflict") };
+    let merge =
+        Merge { ours: &base, theirs: &theirs, mode: MergeMode::Merge, message: "Merge change 7" };
+    let MergeOutcome::Merged(merged) = repository.merge(merge).unwrap() else {
+        panic!("no conflict")
+    };
     repository.pack_new_objects(std::slice::from_ref(&merged.commit.id)).unwrap();
     Prepared {
         pack_dir: repository.pack_dir(),
@@ -52,7 +55,10 @@ fn a_job_finds_its_branch_at_the_merged_commit_and_origin_before_it() {
     let prepared = prepare(dir.path());
     let dest = dir.path().join("work/src/forge.example/org/name");
     let main = BranchName::from("main");
-    let others = [(BranchName::from("stable/1"), prepared.theirs.clone()), (main.clone(), prepared.theirs.clone())];
+    let others = [
+        (BranchName::from("stable/1"), prepared.theirs.clone()),
+        (main.clone(), prepared.theirs.clone()),
+    ];
     let tags = [("v1".to_owned(), prepared.theirs.clone())];
     let request = Checkout {
         pack_dir: &prepared.pack_dir,
@@ -74,13 +80,20 @@ fn a_job_finds_its_branch_at_the_merged_commit_and_origin_before_it() {
             .current_dir(&dest)
             .output()
             .unwrap();
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
     };
     assert_eq!(git(&["symbolic-ref", "HEAD"]), "refs/heads/main");
     assert_eq!(
         git(&["rev-parse", "HEAD", "origin/main", "origin/stable/1", "v1"]),
-        format!("{}\n{}\n{}\n{}", prepared.result.id, prepared.base, prepared.theirs, prepared.theirs)
+        format!(
+            "{}\n{}\n{}\n{}",
+            prepared.result.id, prepared.base, prepared.theirs, prepared.theirs
+        )
     );
     assert_eq!(git(&["remote", "get-url", "origin"]), "file:///dev/null");
     assert_eq!(git(&["status", "--porcelain"]), "");
@@ -121,18 +134,27 @@ fn what_cannot_be_made_says_why() {
         assert!(!dest.exists());
     }
     let away = ["pack-0000000000000000000000000000000000000000".parse().unwrap()];
-    assert!(matches!(checkout(&Checkout { packs: &away, ..good.clone() }), Err(CheckoutError::NoPack { .. })));
+    assert!(matches!(
+        checkout(&Checkout { packs: &away, ..good.clone() }),
+        Err(CheckoutError::NoPack { .. })
+    ));
     fs::remove_dir_all(&dest).unwrap();
 
     let missing = Oid("ab".repeat(20));
     let error = checkout(&Checkout { result: &missing, ..good.clone() }).unwrap_err();
     let CheckoutError::Git { source, .. } = &error else { panic!("{error:?}") };
-    assert!(source.to_string().contains("update-ref") && source.to_string().contains(missing.as_str()), "{source}");
+    assert!(
+        source.to_string().contains("update-ref") && source.to_string().contains(missing.as_str()),
+        "{source}"
+    );
     fs::remove_dir_all(&dest).unwrap();
 
     let error = checkout(&Checkout { timeout_seconds: 0, ..good }).unwrap_err();
     assert!(
-        matches!(error, CheckoutError::Git { source: sluice_git::workspace::CommandError::TimedOut { .. }, .. }),
+        matches!(
+            error,
+            CheckoutError::Git { source: sluice_git::workspace::CommandError::TimedOut { .. }, .. }
+        ),
         "{error:?}"
     );
 }
@@ -143,7 +165,8 @@ fn a_job_of_a_tag_finds_the_tag_checked_out_and_no_branch_made_of_it() {
     let dir = tempfile::tempdir().unwrap();
     let prepared = prepare(dir.path());
     let (dest, tag) = (dir.path().join("work"), BranchName::from("refs/tags/1.0"));
-    let others = [(BranchName::from("main"), prepared.base.clone()), (tag.clone(), prepared.theirs.clone())];
+    let others =
+        [(BranchName::from("main"), prepared.base.clone()), (tag.clone(), prepared.theirs.clone())];
     let request = Checkout {
         pack_dir: &prepared.pack_dir,
         packs: &prepared.packs,
@@ -158,12 +181,23 @@ fn a_job_of_a_tag_finds_the_tag_checked_out_and_no_branch_made_of_it() {
     checkout(&request).unwrap();
     let git = |arguments: &[&str]| {
         let mut git = std::process::Command::new("git");
-        let output = git.args(["-c", "safe.directory=*"]).args(arguments).current_dir(&dest).output().unwrap();
+        let output = git
+            .args(["-c", "safe.directory=*"])
+            .args(arguments)
+            .current_dir(&dest)
+            .output()
+            .unwrap();
         String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
     };
-    assert_eq!(git(&["rev-parse", "HEAD", "1.0"]), format!("{}\n{}", prepared.theirs, prepared.theirs));
+    assert_eq!(
+        git(&["rev-parse", "HEAD", "1.0"]),
+        format!("{}\n{}", prepared.theirs, prepared.theirs)
+    );
     assert_eq!(git(&["symbolic-ref", "-q", "HEAD"]), "", "HEAD is on the commit itself");
-    assert_eq!(git(&["for-each-ref", "--format=%(refname)"]), "refs/remotes/origin/main\nrefs/tags/1.0");
+    assert_eq!(
+        git(&["for-each-ref", "--format=%(refname)"]),
+        "refs/remotes/origin/main\nrefs/tags/1.0"
+    );
     assert_eq!(git(&["status", "--porcelain"]), "");
     assert!(dest.join("b.txt").exists());
 }

@@ -7,8 +7,9 @@ use zeroize::Zeroizing;
 pub(crate) fn write(label: &str, bytes: &[u8], columns: usize) -> Zeroizing<String> {
     let encoded = Zeroizing::new(STANDARD.encode(bytes));
     // The exact size from the start: growing would leave copies behind.
-    let mut text =
-        Zeroizing::new(String::with_capacity(encoded.len() + encoded.len() / columns + 2 * label.len() + 64));
+    let mut text = Zeroizing::new(String::with_capacity(
+        encoded.len() + encoded.len() / columns + 2 * label.len() + 64,
+    ));
     text.push_str(&format!("-----BEGIN {label}-----\n"));
     for (index, character) in encoded.chars().enumerate() {
         if index > 0 && index % columns == 0 {
@@ -20,7 +21,8 @@ pub(crate) fn write(label: &str, bytes: &[u8], columns: usize) -> Zeroizing<Stri
     text
 }
 
-/// Returns label and bytes of the first PEM block in `text`; `None` when there is none that is whole.
+/// Returns label and bytes of the first PEM block in `text`; `None` when there is none that is
+/// whole.
 pub(crate) fn read(text: &str) -> Option<(String, Zeroizing<Vec<u8>>)> {
     let mut lines = text.lines().map(str::trim).skip_while(|line| !line.starts_with("-----BEGIN "));
     let label = lines.next()?.strip_prefix("-----BEGIN ")?.strip_suffix("-----")?.to_owned();
@@ -28,7 +30,10 @@ pub(crate) fn read(text: &str) -> Option<(String, Zeroizing<Vec<u8>>)> {
     let mut encoded = Zeroizing::new(String::with_capacity(text.len()));
     for line in lines {
         if line == end {
-            return STANDARD.decode(encoded.as_bytes()).ok().map(|bytes| (label, Zeroizing::new(bytes)));
+            return STANDARD
+                .decode(encoded.as_bytes())
+                .ok()
+                .map(|bytes| (label, Zeroizing::new(bytes)));
         }
         encoded.push_str(line);
     }

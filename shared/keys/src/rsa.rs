@@ -1,13 +1,14 @@
 //! A project's RSA key pair: it decrypts the secrets in the project's configuration (Z5.1, Z5.2).
 //!
-//! The cipher is Zuul's: RSAES-OAEP with SHA-1 for both hashes and an empty label. Without Sluice, the public key at hand:
+//! The cipher is Zuul's: RSAES-OAEP with SHA-1 for both hashes and an empty label. Without Sluice,
+//! the public key at hand:
 //! `openssl pkeyutl -encrypt -pubin -inkey project.pub -pkeyopt rsa_padding_mode:oaep -pkeyopt rsa_oaep_md:sha1 | base64 -w0`
 
 use crate::{Secret, pem};
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der, PublicKeyX509Der};
 use aws_lc_rs::rsa::{
-    KeySize, OAEP_SHA1_MGF1SHA1, OaepPrivateDecryptingKey, OaepPublicEncryptingKey, PrivateDecryptingKey,
-    PublicEncryptingKey,
+    KeySize, OAEP_SHA1_MGF1SHA1, OaepPrivateDecryptingKey, OaepPublicEncryptingKey,
+    PrivateDecryptingKey, PublicEncryptingKey,
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
@@ -26,7 +27,8 @@ pub struct ProjectKey {
 impl ProjectKey {
     /// Makes a key pair of 4096 bits. It takes seconds.
     pub fn generate() -> Result<Self, RsaError> {
-        let private = PrivateDecryptingKey::generate(KeySize::Rsa4096).map_err(|_| RsaError::Generate)?;
+        let private =
+            PrivateDecryptingKey::generate(KeySize::Rsa4096).map_err(|_| RsaError::Generate)?;
         Ok(Self { private })
     }
 
@@ -62,11 +64,14 @@ impl ProjectKey {
     pub fn decrypt(&self, ciphertext: &Ciphertext) -> Result<Secret, RsaError> {
         let key = OaepPrivateDecryptingKey::new(self.private.clone())
             .map_err(|_| RsaError::Key { problem: "it cannot be used for OAEP" })?;
-        let mut whole =
-            Zeroizing::new(Vec::with_capacity(ciphertext.chunks.len().saturating_mul(key.min_output_size())));
+        let mut whole = Zeroizing::new(Vec::with_capacity(
+            ciphertext.chunks.len().saturating_mul(key.min_output_size()),
+        ));
         for chunk in &ciphertext.chunks {
             let mut buffer = Zeroizing::new(vec![0; key.min_output_size()]);
-            let plain = key.decrypt(&OAEP_SHA1_MGF1SHA1, chunk, &mut buffer, None).map_err(|_| RsaError::Decrypt)?;
+            let plain = key
+                .decrypt(&OAEP_SHA1_MGF1SHA1, chunk, &mut buffer, None)
+                .map_err(|_| RsaError::Decrypt)?;
             whole.extend_from_slice(plain);
         }
         Ok(Secret(whole))
@@ -104,11 +109,14 @@ impl ProjectPublicKey {
         if plain.len().div_ceil(size) > CHUNKS_MAX {
             return Err(RsaError::TooLong { max_bytes: size * CHUNKS_MAX });
         }
-        let pieces: Vec<&[u8]> = if plain.is_empty() { vec![plain] } else { plain.chunks(size).collect() };
+        let pieces: Vec<&[u8]> =
+            if plain.is_empty() { vec![plain] } else { plain.chunks(size).collect() };
         let mut chunks = Vec::with_capacity(pieces.len());
         for piece in pieces {
             let mut buffer = vec![0; key.ciphertext_size()];
-            let chunk = key.encrypt(&OAEP_SHA1_MGF1SHA1, piece, &mut buffer, None).map_err(|_| RsaError::Encrypt)?;
+            let chunk = key
+                .encrypt(&OAEP_SHA1_MGF1SHA1, piece, &mut buffer, None)
+                .map_err(|_| RsaError::Encrypt)?;
             chunks.push(chunk.to_vec());
         }
         Ok(Ciphertext { chunks })
@@ -122,13 +130,15 @@ pub struct Ciphertext {
 }
 
 impl Ciphertext {
-    /// Reads the value under the tag: base64 text, or a list of such. White space within is ignored.
+    /// Reads the value under the tag: base64 text, or a list of such. White space within is
+    /// ignored.
     pub fn from_value(value: &Value) -> Result<Self, RsaError> {
         let texts: Vec<&str> = match value {
             Value::String(text) => vec![text],
-            Value::Array(texts) if !texts.is_empty() && texts.len() <= CHUNKS_MAX => {
-                texts.iter().map(|text| text.as_str().ok_or(RsaError::Ciphertext)).collect::<Result<_, _>>()?
-            }
+            Value::Array(texts) if !texts.is_empty() && texts.len() <= CHUNKS_MAX => texts
+                .iter()
+                .map(|text| text.as_str().ok_or(RsaError::Ciphertext))
+                .collect::<Result<_, _>>()?,
             _ => return Err(RsaError::Ciphertext),
         };
         let decode = |text: &str| {
@@ -140,7 +150,9 @@ impl Ciphertext {
 
     /// Returns the list form, which holds any length.
     pub fn to_value(&self) -> Value {
-        Value::Array(self.chunks.iter().map(|chunk| Value::String(STANDARD.encode(chunk))).collect())
+        Value::Array(
+            self.chunks.iter().map(|chunk| Value::String(STANDARD.encode(chunk))).collect(),
+        )
     }
 }
 
@@ -155,7 +167,8 @@ impl fmt::Display for Ciphertext {
     }
 }
 
-/// Returns where a project's private key is kept below the key store: `<source name>/<repo name>.pem` (Z5.2).
+/// Returns where a project's private key is kept below the key store:
+/// `<source name>/<repo name>.pem` (Z5.2).
 pub fn key_file(connection: &ConnectionName, project: &ProjectName) -> String {
     format!("{}/{}.pem", connection, project.name())
 }
@@ -173,7 +186,9 @@ pub enum RsaError {
         problem: &'static str,
     },
     /// The configuration's value is no ciphertext: tell the author.
-    #[error("could not read the encrypted value: it must be base64 text or a list of up to {CHUNKS_MAX} such texts")]
+    #[error(
+        "could not read the encrypted value: it must be base64 text or a list of up to {CHUNKS_MAX} such texts"
+    )]
     Ciphertext,
     /// It was encrypted for another key: tell the author.
     #[error(
@@ -191,10 +206,13 @@ pub enum RsaError {
     },
 }
 
-/// Wraps a PKCS#1 private key as PKCS#8: version 0, the algorithm rsaEncryption, the key as an octet string.
+/// Wraps a PKCS#1 private key as PKCS#8: version 0, the algorithm rsaEncryption, the key as an
+/// octet string.
 fn pkcs8(pkcs1: &[u8]) -> Zeroizing<Vec<u8>> {
-    const VERSION_AND_ALGORITHM: [u8; 18] =
-        [0x02, 0x01, 0x00, 0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00];
+    const VERSION_AND_ALGORITHM: [u8; 18] = [
+        0x02, 0x01, 0x00, 0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01,
+        0x01, 0x05, 0x00,
+    ];
     let mut body = Zeroizing::new(Vec::with_capacity(pkcs1.len() + 32));
     body.extend_from_slice(&VERSION_AND_ALGORITHM);
     body.push(0x04);

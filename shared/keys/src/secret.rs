@@ -44,7 +44,10 @@ mod tests {
     #[test]
     fn a_secret_cannot_be_printed() {
         let secret = Secret::from("hunter2".to_owned());
-        assert_eq!(format!("{secret:?} {:?}", Some(&secret)), "Secret(hidden) Some(Secret(hidden))");
+        assert_eq!(
+            format!("{secret:?} {:?}", Some(&secret)),
+            "Secret(hidden) Some(Secret(hidden))"
+        );
         assert_eq!(secret.expose_text(), Some("hunter2"));
     }
 }

@@ -17,31 +17,41 @@ pub struct SshKeyPair {
 }
 
 impl SshKeyPair {
-    /// Makes a key pair. The comment is for people and stands in both halves; line breaks in it become spaces.
+    /// Makes a key pair. The comment is for people and stands in both halves; line breaks in it
+    /// become spaces.
     pub fn generate(comment: &str) -> Result<Self, SshError> {
         let pair = Ed25519KeyPair::generate().map_err(|_| SshError::Generate)?;
         let seed = pair.seed().map_err(|_| SshError::Generate)?;
-        let seed = Zeroizing::new(seed.as_be_bytes().map_err(|_| SshError::Generate)?.as_ref().to_vec());
+        let seed =
+            Zeroizing::new(seed.as_be_bytes().map_err(|_| SshError::Generate)?.as_ref().to_vec());
         let mut check = [0; 4];
         rand::fill(&mut check).map_err(|_| SshError::Generate)?;
         let comment = comment.split_whitespace().collect::<Vec<_>>().join(" ");
         let public = pair.public_key().as_ref();
         let private = openssh_private(&seed, public, check, &comment);
         Ok(Self {
-            private: Secret::new(pem::write("OPENSSH PRIVATE KEY", &private, 70).as_bytes().to_vec()),
-            public: format!("{KIND} {} {comment}", STANDARD.encode(public_blob(public))).trim_end().to_owned(),
+            private: Secret::new(
+                pem::write("OPENSSH PRIVATE KEY", &private, 70).as_bytes().to_vec(),
+            ),
+            public: format!("{KIND} {} {comment}", STANDARD.encode(public_blob(public)))
+                .trim_end()
+                .to_owned(),
         })
     }
 
-    /// Puts back together what a key store kept: the private half as OpenSSH wrote it, which names the public one.
+    /// Puts back together what a key store kept: the private half as OpenSSH wrote it, which names
+    /// the public one.
     pub fn from_openssh(private: Secret) -> Result<Self, SshError> {
         let text = private.expose_text().ok_or(SshError::Read)?;
-        let (_, bytes) = pem::read(text).filter(|(label, _)| label == "OPENSSH PRIVATE KEY").ok_or(SshError::Read)?;
+        let (_, bytes) = pem::read(text)
+            .filter(|(label, _)| label == "OPENSSH PRIVATE KEY")
+            .ok_or(SshError::Read)?;
         let public = read_public(&bytes).ok_or(SshError::Read)?;
         Ok(Self { private, public })
     }
 
-    /// Returns the private half in OpenSSH's format, without a passphrase; `ssh-add` and russh take it.
+    /// Returns the private half in OpenSSH's format, without a passphrase; `ssh-add` and russh take
+    /// it.
     pub fn private(&self) -> &Secret {
         &self.private
     }
@@ -78,7 +88,12 @@ fn public_blob(public: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the bytes of `openssh-key-v1` without encryption (PROTOCOL.key of OpenSSH).
-fn openssh_private(seed: &[u8], public: &[u8], check: [u8; 4], comment: &str) -> Zeroizing<Vec<u8>> {
+fn openssh_private(
+    seed: &[u8],
+    public: &[u8],
+    check: [u8; 4],
+    comment: &str,
+) -> Zeroizing<Vec<u8>> {
     let mut inner = Zeroizing::new(Vec::with_capacity(256 + comment.len()));
     inner.extend_from_slice(&check);
     inner.extend_from_slice(&check);
@@ -120,7 +135,8 @@ fn read_public(bytes: &[u8]) -> Option<String> {
     // The public and the private key stand before the comment.
     let _ = (take(&mut inner)?, take(&mut inner)?);
     let comment = std::str::from_utf8(take(&mut inner)?).ok()?;
-    (kind == KIND.as_bytes()).then(|| format!("{KIND} {} {comment}", STANDARD.encode(blob)).trim_end().to_owned())
+    (kind == KIND.as_bytes())
+        .then(|| format!("{KIND} {} {comment}", STANDARD.encode(blob)).trim_end().to_owned())
 }
 
 fn take<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {

@@ -82,7 +82,10 @@ fn the_older_key_format_reads_as_the_same_key() {
     let public = ProjectPublicKey::from_pem(&newer.public().to_pem().unwrap()).unwrap();
     assert_eq!(older.decrypt(&public.encrypt(b"x").unwrap()).unwrap().expose(), b"x");
     assert!(ProjectKey::from_pem(&Secret::from("nonsense".to_owned())).is_err());
-    assert_eq!(key_file(&"github".into(), &"github.com/org/project".into()), "github/org/project.pem");
+    assert_eq!(
+        key_file(&"github".into(), &"github.com/org/project".into()),
+        "github/org/project.pem"
+    );
 }
 
 /// Z5.2

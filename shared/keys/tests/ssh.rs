@@ -10,7 +10,10 @@ use std::process::{Command, Stdio};
 #[test]
 fn openssh_reads_the_private_key_and_derives_the_same_public_line() {
     let pair = SshKeyPair::generate("sluice tenant\none").unwrap();
-    assert!(pair.public_line().starts_with("ssh-ed25519 AAAA") && pair.public_line().ends_with(" sluice tenant one"));
+    assert!(
+        pair.public_line().starts_with("ssh-ed25519 AAAA")
+            && pair.public_line().ends_with(" sluice tenant one")
+    );
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("key");
     std::fs::write(&file, pair.private().expose()).unwrap();

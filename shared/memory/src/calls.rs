@@ -1,4 +1,5 @@
-//! Counts of the calls that ports answered, by caller and operation: what a real account would bill.
+//! Counts of the calls that ports answered, by caller and operation: what a real account would
+//! bill.
 
 use sluice_runtime::record::{Record, Write};
 use std::collections::BTreeMap;
@@ -24,9 +25,11 @@ pub struct Calls {
 pub struct Used {
     /// Calls.
     pub calls: u64,
-    /// DynamoDB read request units: one for each 4 KB read consistently, half of one through an index.
+    /// DynamoDB read request units: one for each 4 KB read consistently, half of one through an
+    /// index.
     pub read_units: f64,
-    /// DynamoDB write request units: one for each KB, two in a transaction, and those of the indexes.
+    /// DynamoDB write request units: one for each KB, two in a transaction, and those of the
+    /// indexes.
     pub write_units: f64,
     /// How many of the calls went to FIFO queues.
     pub fifo_calls: u64,
@@ -45,7 +48,11 @@ impl Used {
 impl Calls {
     /// Returns the calls of all operations but the polls of queues.
     pub fn total(&self) -> u64 {
-        self.by_operation.iter().filter(|(name, _)| **name != "queues.receive").map(|(_, count)| count).sum()
+        self.by_operation
+            .iter()
+            .filter(|(name, _)| **name != "queues.receive")
+            .map(|(_, count)| count)
+            .sum()
     }
 
     pub(crate) fn count(&mut self, caller: &'static str, operation: &'static str, used: Used) {
@@ -64,7 +71,8 @@ pub(crate) fn query_units<'a>(records: impl IntoIterator<Item = &'a Record>) -> 
     kilobytes_of(records.into_iter().map(size).sum(), 4)
 }
 
-/// Returns the units of a write or of several in one transaction, `old` telling what was stored under a key before.
+/// Returns the units of a write or of several in one transaction, `old` telling what was stored
+/// under a key before.
 pub(crate) fn write_units<'a>(writes: &[Write], old: impl Fn(&Write) -> Option<&'a Record>) -> f64 {
     let each = if writes.len() > 1 { 2.0 } else { 1.0 };
     let units = |write: &Write| {
@@ -79,10 +87,12 @@ pub(crate) fn write_units<'a>(writes: &[Write], old: impl Fn(&Write) -> Option<&
     writes.iter().map(units).sum()
 }
 
-/// An index that holds keys alone is written where the record's place in it changes: once to leave, once to enter.
+/// An index that holds keys alone is written where the record's place in it changes: once to leave,
+/// once to enter.
 fn index_units(before: Option<&Record>, after: Option<&Record>) -> f64 {
-    let moved =
-        |before: bool, after: bool, same: bool| if same { 0.0 } else { f64::from(u8::from(before) + u8::from(after)) };
+    let moved = |before: bool, after: bool, same: bool| {
+        if same { 0.0 } else { f64::from(u8::from(before) + u8::from(after)) }
+    };
     let due = |record: Option<&Record>| record.and_then(|record| record.look_at);
     let find = |record: Option<&Record>| record.and_then(|record| record.find.clone());
     moved(due(before).is_some(), due(after).is_some(), due(before) == due(after))

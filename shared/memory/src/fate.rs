@@ -22,7 +22,8 @@ pub enum Fate {
     FailsAfter,
     /// The service asks to slow down; no effect.
     Throttled,
-    /// Nothing yet: others go on meanwhile, and what becomes of it is asked again when the caller is polled again.
+    /// Nothing yet: others go on meanwhile, and what becomes of it is asked again when the caller
+    /// is polled again.
     Waits,
 }
 
@@ -64,7 +65,8 @@ pub(crate) async fn wait_once() {
     .await;
 }
 
-/// Runs a future that waits on nothing but ports in memory. `None` means that its function died in a step.
+/// Runs a future that waits on nothing but ports in memory. `None` means that its function died in
+/// a step.
 pub fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

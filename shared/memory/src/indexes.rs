@@ -43,7 +43,13 @@ impl Indexes {
     }
 
     /// Notes that a record was written or removed.
-    pub(crate) fn moved(&mut self, key: &Key, old: Option<&Record>, new: Option<&Record>, now: Timestamp) {
+    pub(crate) fn moved(
+        &mut self,
+        key: &Key,
+        old: Option<&Record>,
+        new: Option<&Record>,
+        now: Timestamp,
+    ) {
         let place = |record: Option<&Record>| -> Place {
             record.map_or((None, None), |record| (record.look_at, record.find.clone()))
         };
@@ -62,19 +68,33 @@ impl Indexes {
     }
 
     /// Returns keys that the index shows as due.
-    pub(crate) fn due(&mut self, now: Timestamp, shard: u32, until: Timestamp, limit: usize) -> Vec<Key> {
+    pub(crate) fn due(
+        &mut self,
+        now: Timestamp,
+        shard: u32,
+        until: Timestamp,
+        limit: usize,
+    ) -> Vec<Key> {
         self.settle(now);
         let due = self.due.iter().filter(|(s, at, _)| *s == shard && *at <= until);
         due.take(limit).map(|(_, _, key)| key.clone()).collect()
     }
 
     /// Returns keys of one partition of the index, the highest first.
-    pub(crate) fn find(&mut self, now: Timestamp, partition: &str, before: Option<&str>, limit: usize) -> Vec<Key> {
+    pub(crate) fn find(
+        &mut self,
+        now: Timestamp,
+        partition: &str,
+        before: Option<&str>,
+        limit: usize,
+    ) -> Vec<Key> {
         self.settle(now);
         let from = (partition.to_owned(), String::new());
         let found = self.find.range(from..).take_while(|((p, _), _)| p == partition);
-        let mut keys: Vec<_> =
-            found.filter(|((_, s), _)| before.is_none_or(|b| s.as_str() < b)).map(|(_, k)| k.clone()).collect();
+        let mut keys: Vec<_> = found
+            .filter(|((_, s), _)| before.is_none_or(|b| s.as_str() < b))
+            .map(|(_, k)| k.clone())
+            .collect();
         keys.reverse();
         keys.truncate(limit);
         keys
@@ -82,7 +102,8 @@ impl Indexes {
 
     /// Returns the earliest time at which a record is due, those included that do not show yet.
     pub(crate) fn next_due_at(&self) -> Option<Timestamp> {
-        let coming = self.coming.iter().filter_map(|(shown_at, moved)| Some((*shown_at).max(moved.new.0?)));
+        let coming =
+            self.coming.iter().filter_map(|(shown_at, moved)| Some((*shown_at).max(moved.new.0?)));
         self.due.iter().map(|(_, at, _)| *at).chain(coming).min()
     }
 

@@ -1,7 +1,8 @@
 //! The ports in memory, with faults; and the rules of the services they stand for.
 //!
-//! [`World`] holds all state and gives [`sluice_runtime::Ports`] that share it. Every call of a port is one *step*; a step's
-//! [`Fate`] can be set or decided, so that a test stops a function at each of them, or has others go on in between. [`sqs`] holds the pure rules of the queues,
+//! [`World`] holds all state and gives [`sluice_runtime::Ports`] that share it. Every call of a
+//! port is one *step*; a step's [`Fate`] can be set or decided, so that a test stops a function at
+//! each of them, or has others go on in between. [`sqs`] holds the pure rules of the queues,
 //! [`prices`] what the services ask for requests.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]

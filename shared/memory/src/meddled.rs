@@ -1,4 +1,5 @@
-//! A table that something is done to on its way, where no [`crate::Fate`] says it: one of its records, not one of its calls.
+//! A table that something is done to on its way, where no [`crate::Fate`] says it: one of its
+//! records, not one of its calls.
 
 use async_trait::async_trait;
 use sluice_model::Timestamp;
@@ -29,7 +30,10 @@ impl Meddled {
     }
 
     /// Returns the table where `writes` says before each commit what is written.
-    pub fn writing(inner: Arc<dyn Records>, writes: impl Fn(Vec<Write>) -> Vec<Write> + Send + Sync + 'static) -> Self {
+    pub fn writing(
+        inner: Arc<dyn Records>,
+        writes: impl Fn(Vec<Write>) -> Vec<Write> + Send + Sync + 'static,
+    ) -> Self {
         Self { inner, reads: Box::new(|_| Ok(())), writes: Box::new(writes) }
     }
 }
@@ -49,7 +53,12 @@ impl Records for Meddled {
         self.inner.due(shard, until, limit).await
     }
 
-    async fn find(&self, partition: &str, before: Option<&str>, limit: usize) -> Result<Vec<Key>, PortError> {
+    async fn find(
+        &self,
+        partition: &str,
+        before: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Key>, PortError> {
         self.inner.find(partition, before, limit).await
     }
 

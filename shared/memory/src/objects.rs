@@ -18,7 +18,12 @@ impl Objects for World {
         .await
     }
 
-    async fn get_part(&self, key: &str, first: u64, most: usize) -> Result<Option<Part>, PortError> {
+    async fn get_part(
+        &self,
+        key: &str,
+        first: u64,
+        most: usize,
+    ) -> Result<Option<Part>, PortError> {
         self.with("objects.get_part", |state| {
             Ok(state.objects.get(key).map(|(bytes, _)| {
                 let from = usize::try_from(first).unwrap_or(usize::MAX).min(bytes.len());
@@ -29,7 +34,13 @@ impl Objects for World {
         .await
     }
 
-    async fn put(&self, key: &str, bytes: Bytes, mode: PutMode, _content_type: &str) -> Result<Stored, PortError> {
+    async fn put(
+        &self,
+        key: &str,
+        bytes: Bytes,
+        mode: PutMode,
+        _content_type: &str,
+    ) -> Result<Stored, PortError> {
         self.with("objects.put", |state| {
             let found = state.objects.get(key).map(|(_, version)| version.to_string());
             let allowed = match &mode {
@@ -47,11 +58,23 @@ impl Objects for World {
         .await
     }
 
-    async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<String>, PortError> {
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<String>, PortError> {
         self.with("objects.list", |state| {
-            let keys =
-                state.objects.range(prefix.to_owned()..).map(|(key, _)| key).take_while(|key| key.starts_with(prefix));
-            Ok(keys.filter(|key| after.is_none_or(|after| key.as_str() > after)).take(limit).cloned().collect())
+            let keys = state
+                .objects
+                .range(prefix.to_owned()..)
+                .map(|(key, _)| key)
+                .take_while(|key| key.starts_with(prefix));
+            Ok(keys
+                .filter(|key| after.is_none_or(|after| key.as_str() > after))
+                .take(limit)
+                .cloned()
+                .collect())
         })
         .await
     }

@@ -35,8 +35,9 @@ impl Queues for World {
                 } else if message.delay_seconds > 0 {
                     new = new.delay(message.delay_seconds);
                 }
-                held.send(new, now)
-                    .map_err(|refusal| PortError::unknown(format!("send to {queue:?}"), refusal.code()))?;
+                held.send(new, now).map_err(|refusal| {
+                    PortError::unknown(format!("send to {queue:?}"), refusal.code())
+                })?;
             }
             Ok(())
         })
@@ -62,8 +63,9 @@ impl Queues for World {
             state.used.fifo_calls = u64::from(queue.is_fifo());
             let now = state.now.0;
             if let Some(held) = state.queues.get_mut(&queue) {
-                held.delete(receipt, now)
-                    .map_err(|refusal| PortError::unknown(format!("acknowledge in {queue:?}"), refusal.code()))?;
+                held.delete(receipt, now).map_err(|refusal| {
+                    PortError::unknown(format!("acknowledge in {queue:?}"), refusal.code())
+                })?;
             }
             Ok(())
         })
@@ -76,8 +78,10 @@ impl Queues for World {
                 state.used.fifo_calls = u64::from(queue.is_fifo());
                 let now = state.now.0;
                 let Some(held) = state.queues.get_mut(&queue) else { return Ok(()) };
-                // Each by itself, as the real service does: one that is refused keeps no other from being removed.
-                let refused = batch.iter().filter_map(|receipt| held.delete(receipt, now).err()).last();
+                // Each by itself, as the real service does: one that is refused keeps no other from
+                // being removed.
+                let refused =
+                    batch.iter().filter_map(|receipt| held.delete(receipt, now).err()).last();
                 refused.map_or(Ok(()), |refusal| {
                     Err(PortError::unknown(format!("acknowledge in {queue:?}"), refusal.code()))
                 })
@@ -92,8 +96,9 @@ impl Queues for World {
             state.used.fifo_calls = u64::from(queue.is_fifo());
             let now = state.now.0;
             if let Some(held) = state.queues.get_mut(&queue) {
-                held.change_visibility(receipt, seconds, now)
-                    .map_err(|refusal| PortError::unknown(format!("postpone in {queue:?}"), refusal.code()))?;
+                held.change_visibility(receipt, seconds, now).map_err(|refusal| {
+                    PortError::unknown(format!("postpone in {queue:?}"), refusal.code())
+                })?;
             }
             Ok(())
         })
@@ -109,10 +114,14 @@ pub(crate) fn receive(
 ) -> Result<Vec<Incoming>, PortError> {
     let now = state.now.0;
     let attempt = || format!("receive from {queue:?}");
-    let held = state.queues.get_mut(&queue).ok_or_else(|| PortError::unknown(attempt(), "no such queue"))?;
+    let held = state
+        .queues
+        .get_mut(&queue)
+        .ok_or_else(|| PortError::unknown(attempt(), "no such queue"))?;
     let poll = Poll { max: max as usize, visibility_seconds: Some(visibility_seconds) };
-    let received =
-        held.receive(poll, now, &mut state.chooser).map_err(|refusal| PortError::unknown(attempt(), refusal.code()))?;
+    let received = held
+        .receive(poll, now, &mut state.chooser)
+        .map_err(|refusal| PortError::unknown(attempt(), refusal.code()))?;
     state.dead.entry(queue).or_default().extend(received.dead);
     let incoming = received.messages.into_iter().map(|delivered| Incoming {
         id: delivered.message.id,

@@ -5,7 +5,9 @@ use crate::fate::Written;
 use crate::world::{State, World};
 use async_trait::async_trait;
 use sluice_model::Timestamp;
-use sluice_runtime::record::{BODY_BYTES_MAX, Committed, Expect, Key, Query, Record, TRANSACTION_RECORDS_MAX, Write};
+use sluice_runtime::record::{
+    BODY_BYTES_MAX, Committed, Expect, Key, Query, Record, TRANSACTION_RECORDS_MAX, Write,
+};
 use sluice_runtime::{PortError, Records};
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -14,7 +16,8 @@ use std::ops::Bound;
 impl Records for World {
     async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError> {
         self.with("records.get", |state| {
-            let found: Vec<Option<Record>> = keys.iter().map(|key| state.records.get(key).cloned()).collect();
+            let found: Vec<Option<Record>> =
+                keys.iter().map(|key| state.records.get(key).cloned()).collect();
             state.used.read_units = found.iter().map(|record| read_units(record.as_ref())).sum();
             Ok(found)
         })
@@ -29,7 +32,9 @@ impl Records for World {
             let found: Vec<Record> = state
                 .records
                 .range((bound, Bound::Unbounded))
-                .take_while(|(key, _)| key.partition == query.partition && key.sort.starts_with(&query.prefix))
+                .take_while(|(key, _)| {
+                    key.partition == query.partition && key.sort.starts_with(&query.prefix)
+                })
                 .take(query.limit)
                 .map(|(_, record)| record.clone())
                 .collect();
@@ -47,7 +52,12 @@ impl Records for World {
         .await
     }
 
-    async fn find(&self, partition: &str, before: Option<&str>, limit: usize) -> Result<Vec<Key>, PortError> {
+    async fn find(
+        &self,
+        partition: &str,
+        before: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Key>, PortError> {
         self.with("records.find", |state| {
             state.used.read_units = 0.5;
             Ok(state.indexes.find(state.now, partition, before, limit))
@@ -59,8 +69,11 @@ impl Records for World {
         self.with("records.commit", |state| {
             check_limits(&writes)?;
             state.used.write_units = write_units(&writes, |write| state.records.get(write.key()));
-            let lost: Vec<Key> =
-                writes.iter().filter(|write| !holds(state, write)).map(|write| write.key().clone()).collect();
+            let lost: Vec<Key> = writes
+                .iter()
+                .filter(|write| !holds(state, write))
+                .map(|write| write.key().clone())
+                .collect();
             if !lost.is_empty() {
                 return Ok(Committed::Lost(lost));
             }
@@ -87,7 +100,11 @@ fn check_limits(writes: &[Write]) -> Result<(), PortError> {
         if let Write::Put { record, .. } = write
             && record.body.len() > BODY_BYTES_MAX
         {
-            return refused(format!("{} has {} bytes; at most {BODY_BYTES_MAX}", record.key, record.body.len()));
+            return refused(format!(
+                "{} has {} bytes; at most {BODY_BYTES_MAX}",
+                record.key,
+                record.body.len()
+            ));
         }
     }
     Ok(())
@@ -123,8 +140,10 @@ pub(crate) fn apply(state: &mut State, write: Write) {
         }
         Some(record) => {
             state.calls.bytes_written += record.body.len() as u64;
-            // Whoever writes another cell's head leaves it with what that has still to send, and with whose write that was.
-            let is_kept = |old: &Record| (&old.write_id, &old.outbox) == (&record.write_id, &record.outbox);
+            // Whoever writes another cell's head leaves it with what that has still to send, and
+            // with whose write that was.
+            let is_kept =
+                |old: &Record| (&old.write_id, &old.outbox) == (&record.write_id, &record.outbox);
             if !before.as_ref().is_some_and(is_kept) {
                 state.moment += 1;
                 state.outboxes.insert(key.clone(), state.moment);

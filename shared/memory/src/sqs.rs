@@ -1,9 +1,9 @@
 //! The rules of Amazon SQS as a pure state machine: no I/O, no clock, no randomness of its own.
 //!
-//! `now_ms` (milliseconds since the Unix epoch) is an argument everywhere and what SQS leaves open (the order of a
-//! standard queue, a second delivery) is asked of an injected [`Chooser`]. Both the simulator's queue port and the
-//! emulator's SQS service stand on it. Where AWS documents a limit it is refused here; where AWS leaves a choice,
-//! the harsher one is taken.
+//! `now_ms` (milliseconds since the Unix epoch) is an argument everywhere and what SQS leaves open
+//! (the order of a standard queue, a second delivery) is asked of an injected [`Chooser`]. Both the
+//! simulator's queue port and the emulator's SQS service stand on it. Where AWS documents a limit
+//! it is refused here; where AWS leaves a choice, the harsher one is taken.
 //!
 //! - [`Queue`] is one queue; [`queue`](self::queue) says what each operation does.
 //! - [`Settings`] are its attributes, checked once by [`Settings::check`].

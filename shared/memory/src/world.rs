@@ -61,9 +61,11 @@ type Decide = Box<dyn FnMut(Step) -> Fate + Send>;
 impl World {
     /// Returns an empty world whose whole behaviour follows from `seed`; its clock stands at `now`.
     ///
-    /// Standard queues deliver in an order drawn from the seed, and `twice_per_mille` of their messages twice.
+    /// Standard queues deliver in an order drawn from the seed, and `twice_per_mille` of their
+    /// messages twice.
     pub fn new(seed: u64, twice_per_mille: u16, now: Timestamp) -> Self {
-        let queues = Queue::ALL.into_iter().filter_map(|queue| Some((queue, new_queue(queue)?))).collect();
+        let queues =
+            Queue::ALL.into_iter().filter_map(|queue| Some((queue, new_queue(queue)?))).collect();
         Self {
             caller: NOBODY,
             state: Arc::new(Mutex::new(State {
@@ -137,7 +139,8 @@ impl World {
         self.lock().indexes.set_lag(millis_max);
     }
 
-    /// Returns every write since this was asked last, in order; the first time it returns none and begins to note them.
+    /// Returns every write since this was asked last, in order; the first time it returns none and
+    /// begins to note them.
     pub fn take_journal(&self) -> Vec<Written> {
         self.lock().journal.replace(Vec::new()).unwrap_or_default()
     }
@@ -180,9 +183,15 @@ impl World {
     /// Returns the records whose outbox holds a poke that was not sent since it was written.
     pub fn unsent(&self) -> Vec<Key> {
         let state = self.lock();
-        let is_sent = |written: u64, poke: &Poke| state.sent.get(&poke.slot()).is_some_and(|sent| *sent > written);
-        let outboxes = state.outboxes.iter().filter_map(|(key, written)| Some((state.records.get(key)?, *written)));
-        let unsent = outboxes.filter(|(record, written)| !record.outbox.iter().all(|poke| is_sent(*written, poke)));
+        let is_sent = |written: u64, poke: &Poke| {
+            state.sent.get(&poke.slot()).is_some_and(|sent| *sent > written)
+        };
+        let outboxes = state
+            .outboxes
+            .iter()
+            .filter_map(|(key, written)| Some((state.records.get(key)?, *written)));
+        let unsent = outboxes
+            .filter(|(record, written)| !record.outbox.iter().all(|poke| is_sent(*written, poke)));
         unsent.map(|(record, _)| record.key.clone()).collect()
     }
 
@@ -194,16 +203,24 @@ impl World {
     /// Takes the messages that were received too often out of the dead letter queues.
     pub fn take_dead(&self) -> Vec<(Queue, String)> {
         let dead = std::mem::take(&mut self.lock().dead);
-        dead.into_iter().flat_map(|(queue, messages)| messages.into_iter().map(move |m| (queue, m.body))).collect()
+        dead.into_iter()
+            .flat_map(|(queue, messages)| messages.into_iter().map(move |m| (queue, m.body)))
+            .collect()
     }
 
     /// Returns how many messages each queue that is not empty holds, in flight or not.
     pub fn queued(&self) -> BTreeMap<Queue, usize> {
         let state = self.lock();
-        state.queues.iter().map(|(queue, held)| (*queue, held.messages().count())).filter(|(_, n)| *n > 0).collect()
+        state
+            .queues
+            .iter()
+            .map(|(queue, held)| (*queue, held.messages().count()))
+            .filter(|(_, n)| *n > 0)
+            .collect()
     }
 
-    /// Returns the message of a queue that was sent first of those it holds, in flight or not: its group, and when.
+    /// Returns the message of a queue that was sent first of those it holds, in flight or not: its
+    /// group, and when.
     pub fn oldest_message(&self, queue: Queue) -> Option<(Option<String>, Timestamp)> {
         let state = self.lock();
         let oldest = state.queues.get(&queue)?.messages().min_by_key(|message| message.sent_ms)?;
@@ -226,10 +243,14 @@ impl World {
     pub fn has_visible(&self, queue: Queue) -> bool {
         let state = self.lock();
         let now = state.now.0;
-        state.queues.get(&queue).is_some_and(|held| held.next_wake_ms(now).is_some_and(|at| at <= now))
+        state
+            .queues
+            .get(&queue)
+            .is_some_and(|held| held.next_wake_ms(now).is_some_and(|at| at <= now))
     }
 
-    /// Receives messages as an event source does: no step of a function, so nothing is injected here.
+    /// Receives messages as an event source does: no step of a function, so nothing is injected
+    /// here.
     pub fn take_messages(&self, queue: Queue, max: u32, visibility_seconds: u32) -> Vec<Incoming> {
         crate::queues::receive(&mut self.lock(), queue, max, visibility_seconds).unwrap_or_default()
     }
@@ -239,7 +260,8 @@ impl World {
         let mut state = self.lock();
         let now = state.now.0;
         if let Some(held) = state.queues.get_mut(&queue) {
-            // A receipt that has gone stale removes nothing: the message was received again meanwhile.
+            // A receipt that has gone stale removes nothing: the message was received again
+            // meanwhile.
             let _ = held.delete(receipt, now);
         }
     }
@@ -251,7 +273,8 @@ impl World {
         crate::records::apply(&mut state, write);
     }
 
-    /// Runs `work` as one step called `name`. Outside services that a test plays (a forge, a cloud) take their steps here too.
+    /// Runs `work` as one step called `name`. Outside services that a test plays (a forge, a cloud)
+    /// take their steps here too.
     ///
     /// # Errors
     /// What `work` returns, or what the step's fate says.
@@ -271,14 +294,20 @@ impl World {
                 return Err(PortError::unknown(name, "injected: nothing was done"));
             }
             Fate::Throttled => {
-                return Err(PortError { attempt: name.into(), why: "injected: slow down".into(), throttled: true });
+                return Err(PortError {
+                    attempt: name.into(),
+                    why: "injected: slow down".into(),
+                    throttled: true,
+                });
             }
             Fate::Works | Fate::Waits | Fate::DiesAfter | Fate::FailsAfter => {}
         }
         let result = work();
         match fate {
             Fate::DiesAfter => std::future::pending().await,
-            Fate::FailsAfter => Err(PortError::unknown(name, "injected: it was done, but the answer was lost")),
+            Fate::FailsAfter => {
+                Err(PortError::unknown(name, "injected: it was done, but the answer was lost"))
+            }
             _ => result,
         }
     }
@@ -356,7 +385,10 @@ impl Seal for World {
                 .and_then(|rest| rest.strip_prefix(b"\0"))
                 .map(<[u8]>::to_vec)
                 .ok_or_else(|| {
-                    PortError::unknown(format!("open what was sealed as {context}"), "it was sealed as something else")
+                    PortError::unknown(
+                        format!("open what was sealed as {context}"),
+                        "it was sealed as something else",
+                    )
                 })
         })
         .await

@@ -1,6 +1,7 @@
 //! A build: the gate's order, the executor's run, and how it ended.
 //!
-//! The two halves have one writer each: the gate writes [`Order`], whoever executes writes [`Run`] (Z7.6).
+//! The two halves have one writer each: the gate writes [`Order`], whoever executes writes [`Run`]
+//! (Z7.6).
 
 use crate::{
     BranchName, BuildId, ItemId, JobName, ProviderName, QueueKey, SessionId, Timestamp,
@@ -35,7 +36,8 @@ pub enum BuildResult {
     Skipped,
     /// A change's repositories could not be merged.
     MergeConflict,
-    /// The job as configured cannot be executed (a missing playbook or role, an undecipherable secret).
+    /// The job as configured cannot be executed (a missing playbook or role, an undecipherable
+    /// secret).
     ConfigError,
     /// The executor's disk was full.
     DiskFull,
@@ -104,13 +106,15 @@ pub struct Order {
     /// Builds whose returned data it is given, the nearest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parents: Vec<BuildId>,
-    /// Builds of changes ahead whose artifacts it is given, the nearest first: they provide what its job requires.
+    /// Builds of changes ahead whose artifacts it is given, the nearest first: they provide what
+    /// its job requires.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub providers: Vec<BuildId>,
     /// Which of the job's nodesets its nodes are, from 0.
     #[serde(default, skip_serializing_if = "is_first")]
     pub nodeset: u32,
-    /// The commit by which the change is in its branch, where it landed before the build was ordered.
+    /// The commit by which the change is in its branch, where it landed before the build was
+    /// ordered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge_commit: Option<Oid>,
     /// The request for its nodes: provider and row; `None` when it needs none.
@@ -137,20 +141,22 @@ pub struct RequestRef {
 pub struct Speculation {
     /// Changes ahead, oldest first, the item's own last.
     pub changes: Vec<SpeculativeChange>,
-    /// Every branch that matters to the jobs: changed ones, and those of required projects, playbooks and roles.
+    /// Every branch that matters to the jobs: changed ones, and those of required projects,
+    /// playbooks and roles.
     pub branches: Vec<BranchState>,
     /// Branches whose proposed configuration counts, since a change of the list edits it.
     #[serde(default)]
     pub configured: Vec<crate::git::BranchKey>,
-    /// Changes that need each other, in the order they land, as they were put on it together: whichever of them a state is
-    /// asked for, it starts from this one.
+    /// Changes that need each other, in the order they land, as they were put on it together:
+    /// whichever of them a state is asked for, it starts from this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placed: Vec<PlacedChange>,
-    /// Of a tag, the branches whose history has its commit, as far as they are kept; `None` where that is not known or not asked.
+    /// Of a tag, the branches whose history has its commit, as far as they are kept; `None` where
+    /// that is not known or not asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub containing: Option<Vec<BranchName>>,
-    /// The default branches of projects that jobs need, as the configuration says them, where they are among the branches: what is
-    /// checked out where there is nothing better.
+    /// The default branches of projects that jobs need, as the configuration says them, where they
+    /// are among the branches: what is checked out where there is nothing better.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub defaults: Vec<crate::git::BranchKey>,
 }
@@ -195,13 +201,15 @@ pub struct Run {
     pub build: BuildId,
     /// The executor's life that owns it.
     pub session: SessionId,
-    /// Counts the claims of this build: 1, since nobody takes one over. What is lost is ordered anew under an id of its own.
+    /// Counts the claims of this build: 1, since nobody takes one over. What is lost is ordered
+    /// anew under an id of its own.
     pub fence: u64,
     /// What it is doing.
     pub phase: Phase,
     /// When it was claimed; people are told that it started then.
     pub claimed_at: Timestamp,
-    /// Where its log is read: an address on the executor while it runs, an object prefix afterwards.
+    /// Where its log is read: an address on the executor while it runs, an object prefix
+    /// afterwards.
     pub log: Option<String>,
 }
 
@@ -213,7 +221,8 @@ pub enum Phase {
     Running,
     /// As [`Self::Running`]; a main playbook has failed, so it will not succeed.
     Failing,
-    /// Its main playbooks passed, and it keeps its nodes until the jobs behind it are over; then it goes on with its post-run.
+    /// Its main playbooks passed, and it keeps its nodes until the jobs behind it are over; then it
+    /// goes on with its post-run.
     Paused(Pause),
     /// Over.
     Ended(Ended),
@@ -246,7 +255,8 @@ pub struct Ended {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub ended_at: Timestamp,
-    /// What the job returned (`zuul_return`), without secrets. Where it is too much for a record, only its `zuul` part, if that fits.
+    /// What the job returned (`zuul_return`), without secrets. Where it is too much for a record,
+    /// only its `zuul` part, if that fits.
     #[serde(default)]
     pub data: Map<String, Value>,
     /// The object with all that the job returned, where [`Self::data`] is not all of it.

@@ -1,4 +1,5 @@
-//! What an item is about: a change as its forge showed it, a fact with one writer (intake), or a ref that moved.
+//! What an item is about: a change as its forge showed it, a fact with one writer (intake), or a
+//! ref that moved.
 
 use crate::{BranchName, ConnectionName, ProjectName, Timestamp, gerrit::Vote, git::Oid};
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,8 @@ pub struct ChangeKey {
     pub what: What,
 }
 
-/// What an item is about: a proposed change, or a ref as it was pushed or stands (Zuul's Change; Branch, Tag and Ref).
+/// What an item is about: a proposed change, or a ref as it was pushed or stands (Zuul's Change;
+/// Branch, Tag and Ref).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum What {
     /// The change or pull request of this number.
@@ -34,10 +36,12 @@ pub struct RefMove {
     /// Where it was; `None` for one that is new, or that did not move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldrev: Option<Oid>,
-    /// Where it is; `None` for one that was deleted, or whose commit is known only when it is tested (a timer's).
+    /// Where it is; `None` for one that was deleted, or whose commit is known only when it is
+    /// tested (a timer's).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newrev: Option<Oid>,
-    /// The images that an event asks something of; each such event is something else to run than the branch by itself.
+    /// The images that an event asks something of; each such event is something else to run than
+    /// the branch by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub images: Option<Box<ImagesAsked>>,
 }
@@ -79,7 +83,12 @@ impl RefMove {
     /// Returns a ref that moved; commits of zeros only are none.
     pub fn new(git_ref: impl Into<String>, oldrev: Oid, newrev: Oid) -> Self {
         let commit = |oid: Oid| (!oid.is_zero()).then_some(oid);
-        Self { git_ref: git_ref.into(), oldrev: commit(oldrev), newrev: commit(newrev), images: None }
+        Self {
+            git_ref: git_ref.into(),
+            oldrev: commit(oldrev),
+            newrev: commit(newrev),
+            images: None,
+        }
     }
 
     /// Returns a branch as it will stand when it is tested.
@@ -176,8 +185,8 @@ impl ChangeKey {
         self.moved()?.images.as_deref()
     }
 
-    /// Returns the text that tells it from everything else of its project: its number, or its ref with the move, and the images
-    /// that are asked for.
+    /// Returns the text that tells it from everything else of its project: its number, or its ref
+    /// with the move, and the images that are asked for.
     pub fn local(&self) -> String {
         let RefMove { git_ref, oldrev, newrev, images } = match &self.what {
             What::Number(number) => return number.to_string(),
@@ -207,16 +216,18 @@ impl fmt::Display for ChangeKey {
     }
 }
 
-/// One revision of a change, or one state of a ref: what is tested, and of a change what may be merged.
+/// One revision of a change, or one state of a ref: what is tested, and of a change what may be
+/// merged.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ChangeRef {
     /// The change or ref.
     pub key: ChangeKey,
-    /// The branch a change is to be merged into, or that a ref is. Of a tag, or another ref that is no branch, it is the whole
-    /// ref, under which its state is known; [`Self::on_branch`] tells the two apart.
+    /// The branch a change is to be merged into, or that a ref is. Of a tag, or another ref that is
+    /// no branch, it is the whole ref, under which its state is known; [`Self::on_branch`] tells
+    /// the two apart.
     pub branch: BranchName,
-    /// The commit that was proposed (GitHub: the head of the pull request) or pushed; of a deleted ref the one it was at.
-    /// Zeros where only whoever tests it will see which.
+    /// The commit that was proposed (GitHub: the head of the pull request) or pushed; of a deleted
+    /// ref the one it was at. Zeros where only whoever tests it will see which.
     pub head: Oid,
     /// The patchset as users see it: Gerrit's number, GitHub's head commit. Empty for a ref.
     pub patchset: String,
@@ -243,7 +254,9 @@ impl ChangeRef {
     pub fn id(&self) -> String {
         match &self.key.what {
             What::Number(number) => format!("{number},{}", self.patchset),
-            What::Ref(moved) => moved.newrev.as_ref().map_or_else(|| moved.git_ref.clone(), ToString::to_string),
+            What::Ref(moved) => {
+                moved.newrev.as_ref().map_or_else(|| moved.git_ref.clone(), ToString::to_string)
+            }
         }
     }
 
@@ -333,13 +346,14 @@ pub struct CommitStatus {
     /// Whether it is a check run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_check: bool,
-    /// The forge's number of it, where it has one: one that is set again has a greater one, also where it says the same.
+    /// The forge's number of it, where it has one: one that is set again has a greater one, also
+    /// where it says the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<u64>,
 }
 
-/// Of what a change has more than is read. What is asked for of it counts only where it was read; what is refused because of it
-/// counts as being there.
+/// Of what a change has more than is read. What is asked for of it counts only where it was read;
+/// what is refused because of it counts as being there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cut {
     /// Reviews, or reviewers.
@@ -348,7 +362,8 @@ pub struct Cut {
     /// Statuses and check runs.
     #[serde(default)]
     pub statuses: bool,
-    /// All check runs: its forge does not show them to this token. Nothing is refused because of what nobody can ever see.
+    /// All check runs: its forge does not show them to this token. Nothing is refused because of
+    /// what nobody can ever see.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub check_runs: bool,
 }
@@ -393,9 +408,11 @@ pub struct ChangeFacts {
     pub cut: Cut,
     /// Paths the change touches, sorted; `None` when the forge could not tell them all.
     pub files: Option<Vec<String>>,
-    /// URLs after `Depends-On:` in the message, in order (Z6.5); where there are more than are read, one more than those.
+    /// URLs after `Depends-On:` in the message, in order (Z6.5); where there are more than are
+    /// read, one more than those.
     pub depends_on: Vec<String>,
-    /// Changes whose commits it is built on, as far as the forge shows them, the nearest one or several of a merge (Gerrit).
+    /// Changes whose commits it is built on, as far as the forge shows them, the nearest one or
+    /// several of a merge (Gerrit).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parents: Vec<ChangeKey>,
     /// The topic that it belongs to with other changes, where the forge has topics.
@@ -406,12 +423,14 @@ pub struct ChangeFacts {
     pub votes: Vec<Vote>,
     /// Whether the forge says it can be merged; `None` while it has not decided.
     pub mergeable: Option<bool>,
-    /// Whether the forge's own rules would let it land (Gerrit's submit requirements); `None` where it does not say.
+    /// Whether the forge's own rules would let it land (Gerrit's submit requirements); `None` where
+    /// it does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submittable: Option<bool>,
     /// The commit that put it into its branch, once merged.
     pub merge_commit: Option<Oid>,
-    /// When it changed last, by the forge's clock: its description, head, labels, comments, reviews; not its statuses.
+    /// When it changed last, by the forge's clock: its description, head, labels, comments,
+    /// reviews; not its statuses.
     #[serde(default)]
     pub updated_at: Timestamp,
     /// When the forge was asked.
@@ -470,7 +489,10 @@ mod tests {
         let zero = Oid::zero();
         let pushed = RefMove::new("refs/heads/main", zero, "abc".into());
         for (key, text) in [
-            (key(What::Number(7)), r#"{"connection":"github","project":"forge.test/org/one","number":7}"#),
+            (
+                key(What::Number(7)),
+                r#"{"connection":"github","project":"forge.test/org/one","number":7}"#,
+            ),
             (
                 key(What::Ref(pushed)),
                 r#"{"connection":"github","project":"forge.test/org/one","ref":{"name":"refs/heads/main","newrev":"abc"}}"#,
@@ -503,18 +525,26 @@ mod tests {
         assert_eq!(nightly.to_string(), "org/one refs/heads/main");
     }
 
-    /// L1.2, L1.5: one event for an image is one item, another image's or another upload's is another one.
+    /// L1.2, L1.5: one event for an image is one item, another image's or another upload's is
+    /// another one.
     #[test]
     fn a_branch_that_images_are_asked_of_is_something_else_for_each_of_them() {
-        let of = |moved: RefMove| ChangeRef::of_ref("github".into(), "forge.test/org/one".into(), moved);
+        let of =
+            |moved: RefMove| ChangeRef::of_ref("github".into(), "forge.test/org/one".into(), moved);
         let asked = |images: ImagesAsked| of(RefMove::standing(&"main".into()).asking(images)).key;
         let debian = asked(ImagesAsked::one("debian"));
         assert_eq!(debian.to_string(), "org/one refs/heads/main for image debian");
         assert_eq!(debian.images().unwrap().names, ["debian"]);
         let text = serde_json::to_string(&debian).unwrap();
-        assert!(text.ends_with(r#""ref":{"name":"refs/heads/main","images":{"names":["debian"]}}}"#), "{text}");
+        assert!(
+            text.ends_with(r#""ref":{"name":"refs/heads/main","images":{"names":["debian"]}}}"#),
+            "{text}"
+        );
         assert_eq!(serde_json::from_str::<ChangeKey>(&text).unwrap(), debian);
-        let upload = |name: &str| ImagesAsked { upload: Some(name.to_owned()), ..ImagesAsked::one("debian") };
+        let upload = |name: &str| ImagesAsked {
+            upload: Some(name.to_owned()),
+            ..ImagesAsked::one("debian")
+        };
         let build = ImagesAsked { build: Some("1".to_owned()), ..ImagesAsked::one("debian") };
         let all = [
             of(RefMove::standing(&"main".into())).key,

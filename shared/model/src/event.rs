@@ -1,8 +1,12 @@
-//! Events of forges, in the vocabulary that Zuul's GitHub triggers use. A hint: the change is read again before anything is decided.
+//! Events of forges, in the vocabulary that Zuul's GitHub triggers use. A hint: the change is read
+//! again before anything is decided.
 
 use crate::change::{ChangeKey, ImagesAsked};
 use crate::gerrit::GerritEvent;
-use crate::{BranchName, ConnectionName, DeliveryId, PipelineName, ProjectName, TenantName, Timestamp, git::Oid};
+use crate::{
+    BranchName, ConnectionName, DeliveryId, PipelineName, ProjectName, TenantName, Timestamp,
+    git::Oid,
+};
 use serde::{Deserialize, Serialize};
 
 /// Something a forge told about one of its projects.
@@ -28,7 +32,8 @@ pub enum EventKind {
         number: u64,
         /// `pull_request`, `pull_request_review` or `check_run`.
         event: String,
-        /// `opened`, `changed`, `closed`, `reopened`, `comment`, `labeled`, `unlabeled`, `status`, `submitted`, `dismissed`, `edited`, `rerequested`, `completed`.
+        /// `opened`, `changed`, `closed`, `reopened`, `comment`, `labeled`, `unlabeled`, `status`,
+        /// `submitted`, `dismissed`, `edited`, `rerequested`, `completed`.
         action: String,
         /// A comment's text.
         comment: Option<String>,
@@ -55,7 +60,8 @@ pub enum EventKind {
         #[serde(default)]
         after: u64,
     },
-    /// Nobody told anything: the project's open changes are to be compared with what is known here, and gaps mended.
+    /// Nobody told anything: the project's open changes are to be compared with what is known here,
+    /// and gaps mended.
     Sweep,
     /// A branch or tag moved.
     Push {
@@ -126,7 +132,8 @@ pub enum EventKind {
         pipeline: PipelineName,
         /// The branches.
         branches: Vec<BranchName>,
-        /// Whether they are to be tested where they are when this is handled, rather than when their turn comes.
+        /// Whether they are to be tested where they are when this is handled, rather than when
+        /// their turn comes.
         dereference: bool,
         /// Whether the timer has reports tell how jobs were decided (`debug`).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -143,7 +150,8 @@ pub enum EventKind {
         /// Of which images.
         images: ImagesAsked,
     },
-    /// A tenant has read its configuration again after a push, or had no need to: only now its pipelines are asked.
+    /// A tenant has read its configuration again after a push, or had no need to: only now its
+    /// pipelines are asked.
     Read {
         /// The tenant that had to read.
         tenant: TenantName,
@@ -157,8 +165,8 @@ pub enum EventKind {
         #[serde(default)]
         awaited: Awaited,
     },
-    /// Something came about a change while a tenant's configuration was on its way, or could not be read: only once it is live the
-    /// tenant's pipelines are asked.
+    /// Something came about a change while a tenant's configuration was on its way, or could not be
+    /// read: only once it is live the tenant's pipelines are asked.
     Later {
         /// The tenant.
         tenant: TenantName,
@@ -169,13 +177,15 @@ pub enum EventKind {
     },
 }
 
-/// What of a tenant's configuration was on its way when something came: whatever comes after it belongs to what it makes.
+/// What of a tenant's configuration was on its way when something came: whatever comes after it
+/// belongs to what it makes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Awaited {
     /// The number of the layout that was wanted; 0 where that is not known.
     #[serde(default)]
     pub layout: u64,
-    /// Marks of pushes that the tenant had still to read, by their sort keys; one of a project at most.
+    /// Marks of pushes that the tenant had still to read, by their sort keys; one of a project at
+    /// most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<String>,
     /// What was kept for the tenant of the same project before: that is told first.

@@ -1,5 +1,5 @@
-//! What Gerrit tells: votes, and events in its own words. Facts of a change that other forges have as well are in
-//! [`crate::change`].
+//! What Gerrit tells: votes, and events in its own words. Facts of a change that other forges have
+//! as well are in [`crate::change`].
 
 use crate::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -47,12 +47,15 @@ impl fmt::Display for BranchKey {
 pub struct Commit {
     /// The commit.
     pub id: Oid,
-    /// Its tree. Two commits with one tree hold the same files; this is what "tested = landed" compares.
+    /// Its tree. Two commits with one tree hold the same files; this is what "tested = landed"
+    /// compares.
     pub tree: Oid,
 }
 
 /// How a change is put into its branch (Zuul's `merge-mode`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum MergeMode {
     /// A merge commit with two parents.
@@ -71,7 +74,9 @@ pub enum MergeMode {
 }
 
 /// How a change that passed gets into its branch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum LandingWay {
     /// Its forge is asked to merge it, and makes a commit of its own.
@@ -89,7 +94,8 @@ impl LandingWay {
 }
 
 impl MergeMode {
-    /// Returns whether the change's own commit stays part of the branch, so that a forge that finds it there takes the change for merged.
+    /// Returns whether the change's own commit stays part of the branch, so that a forge that finds
+    /// it there takes the change for merged.
     pub fn keeps_head(self) -> bool {
         matches!(self, Self::Merge | Self::MergeResolve)
     }
@@ -104,12 +110,14 @@ pub struct BranchState {
     pub base: Commit,
     /// The result: what is tested. Equal to `base` where nothing was put on it.
     pub result: Commit,
-    /// Object keys of the packs that together hold everything reachable from `result`, and from the commits that were proposed.
+    /// Object keys of the packs that together hold everything reachable from `result`, and from the
+    /// commits that were proposed.
     pub packs: Vec<String>,
 }
 
 impl BranchState {
-    /// Returns a branch on which nothing was put: what is tested of it is `tip`, which these packs hold.
+    /// Returns a branch on which nothing was put: what is tested of it is `tip`, which these packs
+    /// hold.
     pub fn untouched(branch: BranchKey, tip: Commit, packs: Vec<String>) -> Self {
         Self { branch, base: tip.clone(), result: tip, packs }
     }

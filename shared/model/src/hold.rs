@@ -84,7 +84,8 @@ impl EventsHold {
             (self.trigger_queue_paused, "trigger events wait"),
             (self.result_queue_paused, "results wait"),
         ];
-        let held: Vec<&str> = held.into_iter().filter_map(|(holds, word)| holds.then_some(word)).collect();
+        let held: Vec<&str> =
+            held.into_iter().filter_map(|(holds, word)| holds.then_some(word)).collect();
         if held.is_empty() { "nothing is held back".to_owned() } else { held.join(", ") }
     }
 
@@ -103,13 +104,23 @@ mod tests {
     fn a_word_replaces_the_one_before_and_only_so_many_are_kept() {
         let mut hold = EventsHold::default();
         for number in 0..20 {
-            hold = hold.said(number % 2 == 0, false, number % 2 == 1, "jo", &number.to_string(), Timestamp(number));
+            hold = hold.said(
+                number % 2 == 0,
+                false,
+                number % 2 == 1,
+                "jo",
+                &number.to_string(),
+                Timestamp(number),
+            );
         }
         assert!(!hold.trigger_queue_discarding && hold.result_queue_paused);
         assert_eq!((hold.words.len(), hold.reason()), (WORDS_MAX, Some("19")));
         assert_eq!(hold.words.last().unwrap().what, "results wait");
         let hold = hold.said(false, false, false, "jo", "mended", Timestamp(30));
-        assert_eq!((hold.holds(), hold.reason(), hold.described().as_str()), (false, None, "nothing is held back"));
+        assert_eq!(
+            (hold.holds(), hold.reason(), hold.described().as_str()),
+            (false, None, "nothing is held back")
+        );
         assert_eq!(serde_json::from_str::<EventsHold>("{}").unwrap(), EventsHold::default());
     }
 }

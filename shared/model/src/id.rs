@@ -1,4 +1,5 @@
-//! Ids that Sluice gives. They are derived from what they name, so that a step run twice names the same thing.
+//! Ids that Sluice gives. They are derived from what they name, so that a step run twice names the
+//! same thing.
 
 use crate::text::text;
 use sha2::{Digest, Sha256};
@@ -20,7 +21,8 @@ macro_rules! id {
 }
 
 id!(
-    /// A webhook delivery: the connection and the forge's own delivery id, so a repeat is recognised.
+    /// A webhook delivery: the connection and the forge's own delivery id, so a repeat is
+    /// recognised.
     DeliveryId
 );
 id!(
@@ -44,7 +46,8 @@ id!(
     ArrivalId
 );
 
-/// Returns 32 hexadecimal digits of SHA-256 over the parts, each with its length, so that `ab`,`c` and `a`,`bc` differ.
+/// Returns 32 hexadecimal digits of SHA-256 over the parts, each with its length, so that `ab`,`c`
+/// and `a`,`bc` differ.
 pub fn digest(parts: &[&str]) -> String {
     let mut hasher = Sha256::new();
     for part in parts {

@@ -28,7 +28,8 @@ name!(
     PipelineName
 );
 name!(
-    /// A shared change queue's name (Z6.3); for a project without one, the project's canonical name.
+    /// A shared change queue's name (Z6.3); for a project without one, the project's canonical
+    /// name.
     QueueName
 );
 name!(
@@ -53,7 +54,8 @@ name!(
 );
 
 text!(
-    /// A project's canonical name: the forge's host name and the repository's path there (`github.com/org/project`).
+    /// A project's canonical name: the forge's host name and the repository's path there
+    /// (`github.com/org/project`).
     ProjectName
 );
 
@@ -78,8 +80,9 @@ impl ProjectName {
         self.0.rsplit('/').next().unwrap_or(&self.0)
     }
 
-    /// Returns what playbooks of the project call a role that lies at its root: the last part of the path, without what only says that
-    /// it is a role of Ansible's (`nginx` of `org/ansible-role-nginx`).
+    /// Returns what playbooks of the project call a role that lies at its root: the last part of
+    /// the path, without what only says that it is a role of Ansible's (`nginx` of
+    /// `org/ansible-role-nginx`).
     pub fn role_name(&self) -> &str {
         let name = self.short_name();
         match without(without(name, "ansible"), "role") {
@@ -89,7 +92,8 @@ impl ProjectName {
     }
 }
 
-/// Returns a name without a word that it begins with, however often, and without what joins that to the rest.
+/// Returns a name without a word that it begins with, however often, and without what joins that to
+/// the rest.
 fn without<'n>(name: &'n str, word: &str) -> &'n str {
     let mut left = name;
     while let Some(rest) = left.strip_prefix(word) {
@@ -100,7 +104,8 @@ fn without<'n>(name: &'n str, word: &str) -> &'n str {
 
 /// Which change queue of which pipeline of which tenant: the name of a queue cell.
 ///
-/// An independent pipeline has one such queue for each change it tests; its `queue` is then the change's own text.
+/// An independent pipeline has one such queue for each change it tests; its `queue` is then the
+/// change's own text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct QueueKey {
     /// The tenant the queue belongs to.
@@ -113,11 +118,18 @@ pub struct QueueKey {
 
 impl fmt::Display for QueueKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", escape(self.tenant.as_str()), escape(self.pipeline.as_str()), escape(self.queue.as_str()))
+        write!(
+            f,
+            "{}/{}/{}",
+            escape(self.tenant.as_str()),
+            escape(self.pipeline.as_str()),
+            escape(self.queue.as_str())
+        )
     }
 }
 
-/// Returns `text` with `%`, `/` and `#` written as `%25`, `%2f` and `%23`, so that it is one part of a key (C2.1).
+/// Returns `text` with `%`, `/` and `#` written as `%25`, `%2f` and `%23`, so that it is one part
+/// of a key (C2.1).
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -144,12 +156,20 @@ mod tests {
     #[test]
     fn a_canonical_name_is_one_part_of_a_key() {
         let project = ProjectName::new("github.com", "org/pro#ject");
-        assert_eq!((project.host(), project.name(), project.short_name()), ("github.com", "org/pro#ject", "pro#ject"));
-        let key = QueueKey { tenant: "one".into(), pipeline: "gate".into(), queue: project.as_str().into() };
+        assert_eq!(
+            (project.host(), project.name(), project.short_name()),
+            ("github.com", "org/pro#ject", "pro#ject")
+        );
+        let key = QueueKey {
+            tenant: "one".into(),
+            pipeline: "gate".into(),
+            queue: project.as_str().into(),
+        };
         assert_eq!(key.to_string(), "one/gate/github.com%2forg%2fpro%23ject");
     }
 
-    /// Z4.6: as in Zuul, which takes the words off as often as they stand there, and joins of any sort with them.
+    /// Z4.6: as in Zuul, which takes the words off as often as they stand there, and joins of any
+    /// sort with them.
     #[test]
     fn a_repository_that_is_a_role_bears_its_name() {
         for (project, role) in [

@@ -1,4 +1,5 @@
-//! Pokes: messages that say "look at this". They carry keys only, so twice, late or out of order costs a read.
+//! Pokes: messages that say "look at this". They carry keys only, so twice, late or out of order
+//! costs a read.
 
 use crate::build::RequestRef;
 use crate::id::digest;
@@ -51,7 +52,10 @@ impl Queue {
 
     /// Returns whether the queue keeps the order within a group.
     pub fn is_fifo(self) -> bool {
-        matches!(self, Self::Events | Self::Gate | Self::Tenants | Self::Pool | Self::Reports | Self::Images)
+        matches!(
+            self,
+            Self::Events | Self::Gate | Self::Tenants | Self::Pool | Self::Reports | Self::Images
+        )
     }
 
     /// Returns the environment variable that holds its URL.
@@ -73,7 +77,9 @@ impl Queue {
 }
 
 /// How urgent a pipeline's builds are (Zuul's `precedence`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Precedence {
     /// Before all others.
@@ -121,7 +127,8 @@ pub enum Poke {
         /// Which one.
         queue: QueueKey,
     },
-    /// An answer that a change queue waits for: a merge outcome, a run, a landing. Nothing has arrived at the queue by it.
+    /// An answer that a change queue waits for: a merge outcome, a run, a landing. Nothing has
+    /// arrived at the queue by it.
     Answer {
         /// Which queue.
         queue: QueueKey,
@@ -162,7 +169,8 @@ pub enum Poke {
         precedence: Precedence,
         /// Its tenant, for fairness.
         tenant: TenantName,
-        /// Its request for nodes, so that an executor reads everything at once; the order says which it is.
+        /// Its request for nodes, so that an executor reads everything at once; the order says
+        /// which it is.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         request: Option<RequestRef>,
         /// The nodes of that request; the request says which they are.
@@ -209,12 +217,13 @@ impl Poke {
         }
     }
 
-    /// Returns its message group; on standard queues it serves fairness alone. SQS takes 128 characters of ASCII without spaces,
-    /// and projects, queues and branches have other names as well: of those the group is a digest.
+    /// Returns its message group; on standard queues it serves fairness alone. SQS takes 128
+    /// characters of ASCII without spaces, and projects, queues and branches have other names as
+    /// well: of those the group is a digest.
     pub fn group(&self) -> Option<String> {
         let group = self.cell()?;
-        let is_taken =
-            (1..=GROUP_CHARS_MAX).contains(&group.len()) && group.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_taken = (1..=GROUP_CHARS_MAX).contains(&group.len())
+            && group.bytes().all(|byte| byte.is_ascii_graphic());
         Some(if is_taken { group } else { digest(&["group", &group]) })
     }
 
@@ -234,8 +243,8 @@ impl Poke {
         }
     }
 
-    /// Returns whether a look at this sees all that a look at the other would see, whatever was looked at in between. A delivery may
-    /// have waited for one that ended since.
+    /// Returns whether a look at this sees all that a look at the other would see, whatever was
+    /// looked at in between. A delivery may have waited for one that ended since.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Delivery { .. }, _) => false,
@@ -257,13 +266,23 @@ mod tests {
     /// Z6.7: no name of a project, queue or branch keeps its messages from being sent.
     #[test]
     fn a_group_is_one_that_sqs_takes_whatever_the_name() {
-        let of =
-            |project: String| Poke::Delivery { delivery: "1".into(), project: ProjectName(project) }.group().unwrap();
+        let of = |project: String| {
+            Poke::Delivery { delivery: "1".into(), project: ProjectName(project) }.group().unwrap()
+        };
         assert_eq!(of("github.com/org/one".to_owned()), "github.com/org/one");
-        let odd = ["my queue".to_owned(), "größe".to_owned(), "x".repeat(129), String::new()].map(of);
+        let odd =
+            ["my queue".to_owned(), "größe".to_owned(), "x".repeat(129), String::new()].map(of);
         for group in &odd {
-            assert!((1..=128).contains(&group.len()) && group.bytes().all(|byte| byte.is_ascii_graphic()), "{group}");
+            assert!(
+                (1..=128).contains(&group.len())
+                    && group.bytes().all(|byte| byte.is_ascii_graphic()),
+                "{group}"
+            );
         }
-        assert_eq!(odd.iter().collect::<std::collections::BTreeSet<_>>().len(), 4, "each has its own");
+        assert_eq!(
+            odd.iter().collect::<std::collections::BTreeSet<_>>().len(),
+            4,
+            "each has its own"
+        );
     }
 }

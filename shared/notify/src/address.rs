@@ -1,4 +1,5 @@
-//! Where a mail server or a broker is, as an operator writes it: `smtps://mail.example.org?from=ci@example.org`.
+//! Where a mail server or a broker is, as an operator writes it:
+//! `smtps://mail.example.org?from=ci@example.org`.
 
 use std::net::IpAddr;
 use url::Url;
@@ -21,7 +22,8 @@ pub struct Address {
 /// What is spoken, and how it is encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
-    /// `smtp`: mail; encrypted from STARTTLS on, which must be offered unless the server is this machine.
+    /// `smtp`: mail; encrypted from STARTTLS on, which must be offered unless the server is this
+    /// machine.
     Smtp,
     /// `smtps`: mail, encrypted from the beginning.
     Smtps,
@@ -65,7 +67,8 @@ impl Address {
         }
         let host = url.host_str().filter(|host| !host.is_empty()).ok_or(AddressError::NoAddress)?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let mut address = Self { scheme, host, port: url.port().unwrap_or(port), from: None, to: None };
+        let mut address =
+            Self { scheme, host, port: url.port().unwrap_or(port), from: None, to: None };
         for (word, value) in url.query_pairs() {
             match (address.is_mail(), &*word) {
                 (true, "from") => address.from = Some(value.into_owned()),
@@ -100,12 +103,23 @@ mod tests {
     /// R04, Z5.4
     #[test]
     fn an_address_names_a_server_and_for_mail_who_writes_to_whom() {
-        let mail = Address::parse("smtps://mail.example.org?from=ci@example.org&to=a@x.org,b@x.org").unwrap();
-        assert_eq!((mail.scheme, mail.host.as_str(), mail.port), (Scheme::Smtps, "mail.example.org", 465));
-        assert_eq!((mail.from.as_deref(), mail.to.as_deref()), (Some("ci@example.org"), Some("a@x.org,b@x.org")));
+        let mail =
+            Address::parse("smtps://mail.example.org?from=ci@example.org&to=a@x.org,b@x.org")
+                .unwrap();
+        assert_eq!(
+            (mail.scheme, mail.host.as_str(), mail.port),
+            (Scheme::Smtps, "mail.example.org", 465)
+        );
+        assert_eq!(
+            (mail.from.as_deref(), mail.to.as_deref()),
+            (Some("ci@example.org"), Some("a@x.org,b@x.org"))
+        );
         let broker = Address::parse("mqtt://[::1]:2000").unwrap();
         assert_eq!((broker.host.as_str(), broker.port, broker.is_here()), ("::1", 2000, true));
-        assert!(broker.keeps_secrets() && !Address::parse("mqtt://broker.example.org").unwrap().keeps_secrets());
+        assert!(
+            broker.keeps_secrets()
+                && !Address::parse("mqtt://broker.example.org").unwrap().keeps_secrets()
+        );
     }
 
     /// Z5.4: what is refused may hold a password.

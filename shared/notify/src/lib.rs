@@ -1,6 +1,8 @@
-//! Tells people and programs what became of a change where no forge shows it: by mail, and through an MQTT broker.
+//! Tells people and programs what became of a change where no forge shows it: by mail, and through
+//! an MQTT broker.
 //!
-//! Neither can be asked whether a message is there already, so each arrives at least once, always under the same message id.
+//! Neither can be asked whether a message is there already, so each arrives at least once, always
+//! under the same message id.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
@@ -48,7 +50,8 @@ pub struct Mail {
 /// A message of MQTT.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publication {
-    /// Its id, the same for every attempt; the payload holds it as well, for MQTT has no place for it.
+    /// Its id, the same for every attempt; the payload holds it as well, for MQTT has no place for
+    /// it.
     pub id: String,
     /// The topic.
     pub topic: String,

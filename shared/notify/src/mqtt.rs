@@ -1,7 +1,9 @@
-//! MQTT 3.1.1: one connection for each message, open until the broker has taken it as the quality of service asks.
+//! MQTT 3.1.1: one connection for each message, open until the broker has taken it as the quality
+//! of service asks.
 //!
-//! The packets are rumqttc's. Its own client is not used: it connects again and sends again by itself, which is what the
-//! report's record does here, and its TLS comes with an unmaintained reader of certificates.
+//! The packets are rumqttc's. Its own client is not used: it connects again and sends again by
+//! itself, which is what the report's record does here, and its TLS comes with an unmaintained
+//! reader of certificates.
 
 use crate::address::{Address, Scheme};
 use crate::{Message, Notify, NotifyError, Publication};
@@ -49,13 +51,19 @@ impl Mqtt {
     /// # Errors
     /// When TLS cannot be set up, or the password would be sent in the clear.
     pub fn new(address: Address, login: Option<(String, Secret)>) -> Result<Self, NotifyError> {
-        let refused = |why: String| NotifyError::Refused { attempted: format!("prepare for {}", address.host), why };
+        let refused = |why: String| NotifyError::Refused {
+            attempted: format!("prepare for {}", address.host),
+            why,
+        };
         if login.is_some() && !address.keeps_secrets() {
-            return Err(refused("the password would be sent in the clear: use mqtts://".to_owned()));
+            return Err(refused(
+                "the password would be sent in the clear: use mqtts://".to_owned(),
+            ));
         }
         let tls = match address.scheme {
             Scheme::Mqtts => {
-                let config = ClientConfig::with_platform_verifier().map_err(|error| refused(error.to_string()))?;
+                let config = ClientConfig::with_platform_verifier()
+                    .map_err(|error| refused(error.to_string()))?;
                 Some(TlsConnector::from(Arc::new(config)))
             }
             _ => None,
@@ -67,7 +75,8 @@ impl Mqtt {
         let stream = TcpStream::connect((self.address.host.as_str(), self.address.port)).await?;
         stream.set_nodelay(true)?;
         let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
-        let name = ServerName::try_from(self.address.host.clone()).map_err(std::io::Error::other)?;
+        let name =
+            ServerName::try_from(self.address.host.clone()).map_err(std::io::Error::other)?;
         Ok(Box::new(tls.connect(name, stream).await?))
     }
 
@@ -83,7 +92,9 @@ impl Mqtt {
         match talk.answer().await? {
             Packet::ConnAck(answer) if answer.code == ConnectReturnCode::Success => {}
             // An operator mends a login, and a broker comes back: neither is final.
-            Packet::ConnAck(answer) => return Err(Failure::Later(format!("the broker says {:?}", answer.code))),
+            Packet::ConnAck(answer) => {
+                return Err(Failure::Later(format!("the broker says {:?}", answer.code)));
+            }
             other => return Err(unexpected(&other)),
         }
         let qos = match publication.qos {
@@ -91,7 +102,8 @@ impl Mqtt {
             1 => QoS::AtLeastOnce,
             _ => QoS::ExactlyOnce,
         };
-        let mut publish = Publish::new(publication.topic.as_str(), qos, publication.payload.as_str());
+        let mut publish =
+            Publish::new(publication.topic.as_str(), qos, publication.payload.as_str());
         publish.pkid = if qos == QoS::AtMostOnce { 0 } else { PACKET_ID };
         talk.send(Packet::Publish(publish)).await?;
         match qos {
@@ -128,12 +140,21 @@ impl Notify for Mqtt {
             let why = "a broker sends no mail".to_owned();
             return Err(NotifyError::Refused { attempted: attempted(), why });
         };
-        let passed = tokio::time::timeout(Duration::from_secs(TIMEOUT_SECONDS), self.pass_on(publication)).await;
+        let passed =
+            tokio::time::timeout(Duration::from_secs(TIMEOUT_SECONDS), self.pass_on(publication))
+                .await;
         match passed {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(Failure::Never(why))) => Err(NotifyError::Refused { attempted: attempted(), why }),
-            Ok(Err(Failure::Later(why))) => Err(NotifyError::Unknown { attempted: attempted(), why }),
-            Err(_) => Err(NotifyError::Unknown { attempted: attempted(), why: "it took too long".to_owned() }),
+            Ok(Err(Failure::Never(why))) => {
+                Err(NotifyError::Refused { attempted: attempted(), why })
+            }
+            Ok(Err(Failure::Later(why))) => {
+                Err(NotifyError::Unknown { attempted: attempted(), why })
+            }
+            Err(_) => Err(NotifyError::Unknown {
+                attempted: attempted(),
+                why: "it took too long".to_owned(),
+            }),
         }
     }
 }
@@ -157,7 +178,9 @@ struct Talk {
 impl Talk {
     async fn send(&mut self, packet: Packet) -> Result<(), Failure> {
         let mut bytes = BytesMut::new();
-        packet.write(&mut bytes, PACKET_BYTES_MAX).map_err(|error| Failure::Never(error.to_string()))?;
+        packet
+            .write(&mut bytes, PACKET_BYTES_MAX)
+            .map_err(|error| Failure::Never(error.to_string()))?;
         self.wire.write_all(&bytes).await?;
         Ok(self.wire.flush().await?)
     }
@@ -172,7 +195,11 @@ impl Talk {
             match Packet::read(&mut self.read, ANSWER_BYTES_MAX) {
                 Ok(packet) => return Ok(packet),
                 Err(rumqttc::mqttbytes::Error::InsufficientBytes(_)) => {}
-                Err(error) => return Err(Failure::Later(format!("the broker answers with no packet: {error}"))),
+                Err(error) => {
+                    return Err(Failure::Later(format!(
+                        "the broker answers with no packet: {error}"
+                    )));
+                }
             }
             if self.wire.read_buf(&mut self.read).await? == 0 {
                 return Err(Failure::Later("the broker closed the connection".to_owned()));
@@ -185,8 +212,8 @@ fn unexpected(packet: &Packet) -> Failure {
     Failure::Later(format!("the broker answers with {packet:?}"))
 }
 
-/// A name of our own for each message: a broker closes the connection of whoever bears the name of one that comes. MQTT 3.1.1
-/// promises 23 letters and digits.
+/// A name of our own for each message: a broker closes the connection of whoever bears the name of
+/// one that comes. MQTT 3.1.1 promises 23 letters and digits.
 fn client_id(id: &str) -> String {
     let letters: String = id.chars().filter(char::is_ascii_alphanumeric).take(17).collect();
     format!("sluice{letters}")

@@ -25,22 +25,31 @@ impl Smtp {
     ///
     /// # Errors
     /// When TLS cannot be set up, or a user is given without a password.
-    pub fn new(address: Address, user: Option<&str>, password: Option<&Secret>) -> Result<Self, NotifyError> {
+    pub fn new(
+        address: Address,
+        user: Option<&str>,
+        password: Option<&Secret>,
+    ) -> Result<Self, NotifyError> {
         let refused = |why: &str| NotifyError::Refused {
             attempted: format!("prepare mail through {}", address.host),
             why: why.to_owned(),
         };
         let credentials = match (user, password.map(Secret::expose_text)) {
             (None, None) => None,
-            (Some(user), Some(Some(password))) => Some(Credentials::new(user.to_owned(), password.to_owned())),
+            (Some(user), Some(Some(password))) => {
+                Some(Credentials::new(user.to_owned(), password.to_owned()))
+            }
             (_, Some(None)) => return Err(refused("the password is no text")),
             _ => return Err(refused("user and password belong together")),
         };
-        let parameters =
-            || TlsParameters::new(address.host.clone()).map_err(|error| refused(&format!("no TLS: {error}")));
+        let parameters = || {
+            TlsParameters::new(address.host.clone())
+                .map_err(|error| refused(&format!("no TLS: {error}")))
+        };
         let tls = match address.scheme {
             Scheme::Smtps => Tls::Wrapper(parameters()?),
-            // Nobody listens between a server and its own machine, and relays there rarely have a certificate.
+            // Nobody listens between a server and its own machine, and relays there rarely have a
+            // certificate.
             _ if address.is_here() => Tls::None,
             _ => Tls::Required(parameters()?),
         };
@@ -56,15 +65,23 @@ impl Smtp {
 
     fn letter(&self, mail: &Mail) -> Result<Letter, String> {
         let from = mail.from.as_ref().or(self.address.from.as_ref());
-        let from = from.ok_or("nobody is named as the sender: neither the reporter nor the connection has a `from`")?;
+        let from = from.ok_or(
+            "nobody is named as the sender: neither the reporter nor the connection has a `from`",
+        )?;
         let to = mail.to.as_ref().or(self.address.to.as_ref());
-        let to = to.ok_or("nobody is named as the receiver: neither the reporter nor the connection has a `to`")?;
-        let from: Mailbox = from.parse().map_err(|error| format!("the sender {from:?} is no address: {error}"))?;
-        let to: Mailboxes = to.parse().map_err(|error| format!("the receiver {to:?} is no address: {error}"))?;
+        let to = to.ok_or(
+            "nobody is named as the receiver: neither the reporter nor the connection has a `to`",
+        )?;
+        let from: Mailbox =
+            from.parse().map_err(|error| format!("the sender {from:?} is no address: {error}"))?;
+        let to: Mailboxes =
+            to.parse().map_err(|error| format!("the receiver {to:?} is no address: {error}"))?;
         let id = format!("<{}@{}>", mail.id, from.email.domain());
         // A line end in a subject would begin another header.
-        let subject: String = mail.subject.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let letter = to.into_iter().fold(Letter::builder().from(from), |letter, one| letter.to(one));
+        let subject: String =
+            mail.subject.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let letter =
+            to.into_iter().fold(Letter::builder().from(from), |letter, one| letter.to(one));
         let letter = letter.message_id(Some(id)).subject(subject).header(ContentType::TEXT_PLAIN);
         letter.body(mail.text.clone()).map_err(|error| error.to_string())
     }
@@ -78,14 +95,19 @@ impl Notify for Smtp {
             let why = "a mail server publishes nothing".to_owned();
             return Err(NotifyError::Refused { attempted: attempted(), why });
         };
-        let letter = self.letter(mail).map_err(|why| NotifyError::Refused { attempted: attempted(), why })?;
+        let letter = self
+            .letter(mail)
+            .map_err(|why| NotifyError::Refused { attempted: attempted(), why })?;
         match self.transport.send(letter).await {
             Ok(_) => Ok(()),
-            // 5xx: the server will say the same again, but for what concerns the login (530 to 539), which an operator mends.
+            // 5xx: the server will say the same again, but for what concerns the login (530 to
+            // 539), which an operator mends.
             Err(error) if error.is_permanent() && !is_about_login(&error) => {
                 Err(NotifyError::Refused { attempted: attempted(), why: error.to_string() })
             }
-            Err(error) => Err(NotifyError::Unknown { attempted: attempted(), why: error.to_string() }),
+            Err(error) => {
+                Err(NotifyError::Unknown { attempted: attempted(), why: error.to_string() })
+            }
         }
     }
 }

@@ -1,4 +1,5 @@
-//! MQTT against a broker of the test's own: packets on a socket, with logins and all three qualities of service.
+//! MQTT against a broker of the test's own: packets on a socket, with logins and all three
+//! qualities of service.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use bytes::BytesMut;
@@ -21,10 +22,12 @@ enum Whim {
     Wants(&'static str),
 }
 
-/// Hands on each message that it has taken as the quality of service asks: client, topic and payload; returns its port.
+/// Hands on each message that it has taken as the quality of service asks: client, topic and
+/// payload; returns its port.
 async fn broker(whim: Whim) -> (u16, mpsc::UnboundedReceiver<(String, String, String)>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (port, (messages, taken)) = (listener.local_addr().unwrap().port(), mpsc::unbounded_channel());
+    let (port, (messages, taken)) =
+        (listener.local_addr().unwrap().port(), mpsc::unbounded_channel());
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(serve(stream, whim, messages.clone()));
@@ -41,10 +44,13 @@ async fn serve(
     let mut read = BytesMut::new();
     let Packet::Connect(connect) = next(&mut stream, &mut read).await? else { return None };
     let is_known = match whim {
-        Whim::Wants(password) => connect.login.as_ref().is_some_and(|login| login.validate("ci", password)),
+        Whim::Wants(password) => {
+            connect.login.as_ref().is_some_and(|login| login.validate("ci", password))
+        }
         Whim::None | Whim::Hangs => connect.login.is_none(),
     };
-    let code = if is_known { ConnectReturnCode::Success } else { ConnectReturnCode::BadUserNamePassword };
+    let code =
+        if is_known { ConnectReturnCode::Success } else { ConnectReturnCode::BadUserNamePassword };
     say(&mut stream, Packet::ConnAck(ConnAck::new(code, false))).await?;
     let Packet::Publish(publish) = next(&mut stream, &mut read).await? else { return None };
     if whim == Whim::Hangs {
@@ -84,7 +90,8 @@ async fn say(stream: &mut TcpStream, packet: Packet) -> Option<()> {
 
 fn mqtt(port: u16, password: Option<&str>) -> Mqtt {
     let address = Address::parse(&format!("mqtt://127.0.0.1:{port}")).unwrap();
-    Mqtt::new(address, password.map(|text| ("ci".to_owned(), Secret::from(text.to_owned())))).unwrap()
+    Mqtt::new(address, password.map(|text| ("ci".to_owned(), Secret::from(text.to_owned()))))
+        .unwrap()
 }
 
 fn publication(qos: u8) -> Message {
@@ -118,7 +125,10 @@ async fn a_broker_that_goes_away_is_asked_again() {
         assert!(matches!(error, NotifyError::Unknown { .. }), "{error:?}");
     }
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
-    assert!(matches!(mqtt(closed, None).notify(&publication(0)).await, Err(NotifyError::Unknown { .. })));
+    assert!(matches!(
+        mqtt(closed, None).notify(&publication(0)).await,
+        Err(NotifyError::Unknown { .. })
+    ));
 }
 
 /// Z5.4
@@ -129,7 +139,11 @@ async fn a_login_is_used_and_never_sent_in_the_clear_over_a_network() {
     assert!(taken.recv().await.is_some());
     let error = mqtt(port, Some("wrong")).notify(&publication(1)).await.unwrap_err();
     assert!(matches!(error, NotifyError::Unknown { .. }), "an operator mends it: {error:?}");
-    assert!(error.to_string().contains("BadUserNamePassword") && !format!("{error:?}").contains("wrong"), "{error:?}");
+    assert!(
+        error.to_string().contains("BadUserNamePassword")
+            && !format!("{error:?}").contains("wrong"),
+        "{error:?}"
+    );
     let far = Address::parse("mqtt://broker.example.org").unwrap();
     let refused = Mqtt::new(far, Some(("ci".to_owned(), Secret::from("hush".to_owned()))));
     assert!(refused.is_err_and(|error| error.to_string().contains("mqtts://")));
@@ -141,7 +155,11 @@ async fn mosquitto() -> (Child, u16) {
     // Debian has it where only root's path leads.
     let path = format!("{}:/usr/sbin:/usr/local/sbin", std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("mosquitto");
-    command.args(["-p", &port.to_string()]).env("PATH", path).stderr(Stdio::piped()).kill_on_drop(true);
+    command
+        .args(["-p", &port.to_string()])
+        .env("PATH", path)
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
     let mut running = command.spawn().expect("mosquitto starts; infra/test-tools.sh installs it");
     let mut said = BufReader::new(running.stderr.take().unwrap()).lines();
     let mut all = String::new();
@@ -169,7 +187,12 @@ async fn mosquitto_takes_messages_by_each_quality_of_service() {
     assert!(matches!(next(&mut stream, &mut read).await, Some(Packet::SubAck(_))));
     for qos in 0..3 {
         mqtt(port, None).notify(&publication(qos)).await.unwrap();
-        let Some(Packet::Publish(taken)) = next(&mut stream, &mut read).await else { panic!("nothing was published") };
-        assert_eq!((taken.topic.as_str(), &taken.payload[..]), ("acme/gate", &b"{\"action\":\"success\"}"[..]));
+        let Some(Packet::Publish(taken)) = next(&mut stream, &mut read).await else {
+            panic!("nothing was published")
+        };
+        assert_eq!(
+            (taken.topic.as_str(), &taken.payload[..]),
+            ("acme/gate", &b"{\"action\":\"success\"}"[..])
+        );
     }
 }

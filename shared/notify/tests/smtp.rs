@@ -23,7 +23,10 @@ async fn server(said: &'static [Said]) -> (u16, mpsc::UnboundedReceiver<String>)
                 let mut mail = String::new();
                 write.write_all(b"220 sink ready\r\n").await.unwrap();
                 while let Ok(Some(line)) = lines.next_line().await {
-                    let other = said.iter().find(|(command, _)| line.starts_with(command)).map(|(_, answer)| *answer);
+                    let other = said
+                        .iter()
+                        .find(|(command, _)| line.starts_with(command))
+                        .map(|(_, answer)| *answer);
                     let answer = match other {
                         Some(answer) => answer,
                         None if line.starts_with("EHLO") => "250-sink\r\n250 AUTH PLAIN",
@@ -71,7 +74,8 @@ fn mail(to: Option<&str>) -> Message {
 
 const FROM_AND_TO: &str = "?from=Sluice%20%3Cci@example.org%3E&to=dev@example.org";
 
-/// R07: every attempt bears one message id; the connection says who writes to whom where the reporter does not.
+/// R07: every attempt bears one message id; the connection says who writes to whom where the
+/// reporter does not.
 #[tokio::test]
 async fn a_mail_arrives_with_its_id_and_a_repeat_bears_the_same_one() {
     let (port, mut taken) = server(&[]).await;
@@ -102,7 +106,8 @@ async fn a_login_is_used_and_told_to_nobody() {
     assert!(!format!("{error} {error:?}").contains("hush"));
 }
 
-/// R07: what the server refuses for good is not sent for ever, and what it refuses for now is sent again.
+/// R07: what the server refuses for good is not sent for ever, and what it refuses for now is sent
+/// again.
 #[tokio::test]
 async fn a_refusal_is_final_when_the_server_says_so() {
     let final_ = |error: NotifyError| matches!(error, NotifyError::Refused { .. });
@@ -113,7 +118,10 @@ async fn a_refusal_is_final_when_the_server_says_so() {
     let (port, _taken) = server(&[("RCPT", "451 4.3.0 later")]).await;
     assert!(!final_(smtp(port, FROM_AND_TO, None).notify(&mail(None)).await.unwrap_err()));
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
-    assert!(!final_(smtp(closed, FROM_AND_TO, None).notify(&mail(None)).await.unwrap_err()), "nobody listens");
+    assert!(
+        !final_(smtp(closed, FROM_AND_TO, None).notify(&mail(None)).await.unwrap_err()),
+        "nobody listens"
+    );
     for query in ["", "?from=ci@example.org", "?from=ci@example.org&to=nobody"] {
         assert!(final_(smtp(port, query, None).notify(&mail(None)).await.unwrap_err()), "{query}");
     }

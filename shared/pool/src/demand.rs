@@ -1,4 +1,5 @@
-//! What befalls a request through its nodes: a machine that fails is replaced, a placement is given up, a request fails.
+//! What befalls a request through its nodes: a machine that fails is replaced, a placement is given
+//! up, a request fails.
 
 use crate::ledger::Ledger;
 use crate::node::{Allocation, Launch, Node, NodeState, Origin};
@@ -81,7 +82,10 @@ fn replace(ledger: &mut Ledger<'_>, row: &Row, slot: usize, failed: &Node, why: 
         ..failed.clone()
     });
     let max = ledger.limits.pace.max_attempts;
-    ledger.say(format!("request {row}: node {} is replaced by {id}, attempt {attempt} of {max}: {why}", failed.id));
+    ledger.say(format!(
+        "request {row}: node {} is replaced by {id}, attempt {attempt} of {max}: {why}",
+        failed.id
+    ));
     ledger.request(row, |request| {
         request.reason = format!("a node is replaced, attempt {attempt} of {max}: {why}");
         if let RequestState::Placed(placement) = &mut request.state
@@ -99,7 +103,11 @@ pub(crate) fn drop_placement(ledger: &mut Ledger<'_>, row: &Row, lost: Lost, why
     };
     let lost_placements = request.lost_placements + u32::from(lost == Lost::NeverBooted);
     if lost_placements >= ledger.limits.pace.max_placements {
-        fail(ledger, row, &format!("machines of {lost_placements} placements did not boot; the last: {why}"));
+        fail(
+            ledger,
+            row,
+            &format!("machines of {lost_placements} placements did not boot; the last: {why}"),
+        );
         return;
     }
     for id in request.nodes().to_vec() {

@@ -1,4 +1,5 @@
-//! The cell while a plan is made: records as they will be, what is to be done, and the bound of one commit.
+//! The cell while a plan is made: records as they will be, what is to be done, and the bound of one
+//! commit.
 
 use crate::limits::{ProviderLimits, Resources};
 use crate::node::{InstanceId, Launch, Node, NodeEvent, NodeState};
@@ -43,7 +44,11 @@ impl<'a> Ledger<'a> {
             facts: &snapshot.facts,
             now,
             head,
-            requests: snapshot.requests.iter().map(|request| (request.row.clone(), request.clone())).collect(),
+            requests: snapshot
+                .requests
+                .iter()
+                .map(|request| (request.row.clone(), request.clone()))
+                .collect(),
             nodes: snapshot.nodes.iter().map(|node| (node.id.clone(), node.clone())).collect(),
             actions: Vec::new(),
             pokes: Vec::new(),
@@ -128,7 +133,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Lets a node go: a machine is terminated and its record stays until it is gone; what was never launched, or is only lent, goes at once.
+    /// Lets a node go: a machine is terminated and its record stays until it is gone; what was
+    /// never launched, or is only lent, goes at once.
     pub(crate) fn delete_node(&mut self, id: &NodeId, why: &str) {
         let Some(node) = self.nodes.get(id) else {
             return;
@@ -150,9 +156,9 @@ impl<'a> Ledger<'a> {
         let lent = node.is_static();
         match node.state {
             NodeState::Deleting { .. } | NodeState::Hold { .. } => {}
-            NodeState::Requested(Launch::Reserved) | NodeState::InUse { .. } | NodeState::Used { .. } => {
-                self.delete_node(id, why)
-            }
+            NodeState::Requested(Launch::Reserved)
+            | NodeState::InUse { .. }
+            | NodeState::Used { .. } => self.delete_node(id, why),
             _ if lent => self.delete_node(id, why),
             _ => {
                 self.node(id, |node| node.allocated_to = None);
@@ -176,14 +182,17 @@ impl<'a> Ledger<'a> {
         let Some(listing) = &self.facts.listing else {
             return;
         };
-        // The head is written most: it notes a look for leaks, not each look at machines that are starting.
+        // The head is written most: it notes a look for leaks, not each look at machines that are
+        // starting.
         if listing.taken_at >= self.head.listed_at.plus_seconds(self.limits.pace.leak_seconds) {
             self.head.listed_at = listing.taken_at;
         }
         for fact in &listing.instances {
             let record = fact.node.as_ref().and_then(|node| self.nodes.get(node));
             let known = record.is_some_and(|node| match &node.state {
-                NodeState::Deleting { instance, .. } => instance.as_ref().is_none_or(|id| *id == fact.machine.instance),
+                NodeState::Deleting { instance, .. } => {
+                    instance.as_ref().is_none_or(|id| *id == fact.machine.instance)
+                }
                 _ => node.machine().is_none_or(|machine| machine.instance == fact.machine.instance),
             });
             if known || fact.state == InstanceState::Terminated {
@@ -199,7 +208,11 @@ impl<'a> Ledger<'a> {
     /// Terminates a machine that has no record.
     pub(crate) fn terminate_stray(&mut self, instance: &InstanceId, why: &str) {
         self.say(format!("machine {instance} is terminated: {why}"));
-        self.actions.push(Action::Terminate { node: None, instance: instance.clone(), reason: why.to_owned() });
+        self.actions.push(Action::Terminate {
+            node: None,
+            instance: instance.clone(),
+            reason: why.to_owned(),
+        });
         self.due_at(self.now.plus_seconds(30));
     }
 
@@ -212,7 +225,9 @@ impl<'a> Ledger<'a> {
         for row in &self.touched_requests {
             let before = snapshot.requests.iter().find(|request| request.row == *row);
             match (before, self.requests.get(row)) {
-                (Some(before), Some(after)) if before != after => changes.push(Change::PutRequest(after.clone())),
+                (Some(before), Some(after)) if before != after => {
+                    changes.push(Change::PutRequest(after.clone()))
+                }
                 (Some(_), None) => changes.push(Change::RemoveRequest(row.clone())),
                 _ => {}
             }
@@ -221,12 +236,15 @@ impl<'a> Ledger<'a> {
             let before = snapshot.nodes.iter().find(|node| node.id == *id);
             match (before, self.nodes.get(id)) {
                 (None, Some(after)) => changes.push(Change::CreateNode(after.clone())),
-                (Some(before), Some(after)) if before != after => changes.push(Change::PutNode(after.clone())),
+                (Some(before), Some(after)) if before != after => {
+                    changes.push(Change::PutNode(after.clone()))
+                }
                 (Some(_), None) => changes.push(Change::RemoveNode(id.clone())),
                 _ => {}
             }
         }
-        let head_changed = if self.head == snapshot.head { HeadChange::Same } else { HeadChange::Changed };
+        let head_changed =
+            if self.head == snapshot.head { HeadChange::Same } else { HeadChange::Changed };
         Plan {
             head: self.head,
             head_changed,
@@ -242,7 +260,8 @@ impl<'a> Ledger<'a> {
     fn dues(&mut self) {
         let (now, pace) = (self.now, &self.limits.pace);
         let soon = now.plus_millis(pace.poll_millis.max(1));
-        let is_short = self.requests.values().any(|request| request.state == RequestState::Requested);
+        let is_short =
+            self.requests.values().any(|request| request.state == RequestState::Requested);
         let mut dues = Vec::new();
         for node in self.nodes.values() {
             dues.push(match &node.state {
@@ -255,21 +274,29 @@ impl<'a> Ledger<'a> {
                 // A poke comes when it is let go before its time; this mends a lost one.
                 NodeState::Hold { until, .. } => (*until).min(now.plus_seconds(60)),
                 // A poke comes when a build ends; this mends a lost one.
-                NodeState::Ready { .. } | NodeState::InUse { .. } | NodeState::Used { .. } => now.plus_seconds(60),
+                NodeState::Ready { .. } | NodeState::InUse { .. } | NodeState::Used { .. } => {
+                    now.plus_seconds(60)
+                }
             });
         }
         if !self.requests.is_empty() {
             dues.push(now.plus_seconds(60));
         }
-        dues.extend(self.requests.values().map(|request| request.not_before).filter(|at| *at > now));
+        dues.extend(
+            self.requests.values().map(|request| request.not_before).filter(|at| *at > now),
+        );
         if let Paused::ByCloud { until } = self.head.paused {
             dues.push(until);
         }
-        if self.head.min_ready_not_before > now && self.limits.labels.values().any(|label| label.min_ready > 0) {
+        if self.head.min_ready_not_before > now
+            && self.limits.labels.values().any(|label| label.min_ready > 0)
+        {
             dues.push(self.head.min_ready_not_before);
         }
         if self.limits.has_cloud() {
-            dues.push(self.head.listed_at.plus_seconds(pace.leak_seconds).max(now.plus_seconds(60)));
+            dues.push(
+                self.head.listed_at.plus_seconds(pace.leak_seconds).max(now.plus_seconds(60)),
+            );
         }
         dues.into_iter().for_each(|due| self.due_at(due));
     }

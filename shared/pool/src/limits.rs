@@ -1,4 +1,5 @@
-//! What a provider may do and offers: quota, labels, static hosts, deadlines. Input data; the configuration is mapped to it.
+//! What a provider may do and offers: quota, labels, static hosts, deadlines. Input data; the
+//! configuration is mapped to it.
 
 use serde::{Deserialize, Serialize};
 use sluice_model::{LabelName, ProviderName};
@@ -28,7 +29,8 @@ pub struct ProviderLimits {
 }
 
 impl ProviderLimits {
-    /// Returns what a provider may still do that no configuration has any more: nothing but let go of what it has.
+    /// Returns what a provider may still do that no configuration has any more: nothing but let go
+    /// of what it has.
     pub fn none(provider: ProviderName) -> Self {
         Self {
             provider,
@@ -79,10 +81,15 @@ impl Resources {
         }
     }
 
-    /// Returns whether this fits in `quota`; exactly the quota fits (Z1.5). What the quota does not name is not limited.
+    /// Returns whether this fits in `quota`; exactly the quota fits (Z1.5). What the quota does not
+    /// name is not limited.
     pub fn fits(self, quota: Self) -> bool {
-        let within = |used: Option<u32>, quota: Option<u32>| quota.is_none_or(|quota| used.unwrap_or(0) <= quota);
-        self.instances <= quota.instances && within(self.cores, quota.cores) && within(self.ram_mib, quota.ram_mib)
+        let within = |used: Option<u32>, quota: Option<u32>| {
+            quota.is_none_or(|quota| used.unwrap_or(0) <= quota)
+        };
+        self.instances <= quota.instances
+            && within(self.cores, quota.cores)
+            && within(self.ram_mib, quota.ram_mib)
     }
 }
 
@@ -185,7 +192,8 @@ pub struct Pace {
     pub idle_seconds: u64,
     /// Machines that may fail to boot for one node of a placement.
     pub max_attempts: u32,
-    /// Placements that may be given up since machines do not boot; then the image counts as broken for good.
+    /// Placements that may be given up since machines do not boot; then the image counts as broken
+    /// for good.
     pub max_placements: u32,
 }
 
@@ -215,7 +223,12 @@ mod tests {
         let quota = Resources { instances: 8, cores: Some(16), ram_mib: None };
         let half = Resources { instances: 4, cores: Some(8), ram_mib: Some(1) };
         assert!(half.plus(half).fits(quota));
-        assert!(!half.plus(half).plus(Resources { instances: 0, cores: Some(1), ram_mib: None }).fits(quota));
+        assert!(
+            !half
+                .plus(half)
+                .plus(Resources { instances: 0, cores: Some(1), ram_mib: None })
+                .fits(quota)
+        );
         assert!(!Resources::instances(9).fits(quota));
     }
 }

@@ -3,7 +3,9 @@
 use crate::limits::{Interface, Resources};
 use crate::request::Row;
 use serde::{Deserialize, Serialize};
-use sluice_model::{BuildId, LabelName, NodeId, ProviderName, TenantName, Timestamp, node::NodeAccess};
+use sluice_model::{
+    BuildId, LabelName, NodeId, ProviderName, TenantName, Timestamp, node::NodeAccess,
+};
 use std::fmt;
 
 /// A node of the pool (Z1.8). It is removed only after its machine was seen to be gone.
@@ -48,7 +50,8 @@ pub struct Node {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
-    /// A machine that is launched and terminated. Everything a launch needs is kept, since a repeated call must be the same call.
+    /// A machine that is launched and terminated. Everything a launch needs is kept, since a
+    /// repeated call must be the same call.
     Cloud {
         /// The token that makes a repeated launch the same launch.
         client_token: String,
@@ -245,7 +248,8 @@ pub struct IllegalEvent {
 }
 
 impl NodeState {
-    /// Returns the state after `event`. Facts may arrive twice, so each harmless repeat has its row.
+    /// Returns the state after `event`. Facts may arrive twice, so each harmless repeat has its
+    /// row.
     pub fn next(self, event: NodeEvent) -> Result<Self, IllegalEvent> {
         use NodeEvent as E;
         use NodeState as S;
@@ -256,27 +260,45 @@ impl NodeState {
             (S::Requested(Launch::Intended { tries, .. }), E::LaunchIntended { retry_at }) => {
                 Ok(S::Requested(Launch::Intended { tries: tries.saturating_add(1), retry_at }))
             }
-            (S::Requested(Launch::Intended { .. }), E::Launched(machine)) => Ok(S::Building { machine }),
+            (S::Requested(Launch::Intended { .. }), E::Launched(machine)) => {
+                Ok(S::Building { machine })
+            }
             (S::Building { .. }, E::Launched(machine)) => Ok(S::Building { machine }),
-            (S::Building { .. }, E::Booted(machine, at)) => Ok(S::Testing { machine, next_check_at: at }),
-            (S::Testing { machine, .. }, E::NotYet(next_check_at)) => Ok(S::Testing { machine, next_check_at }),
-            (S::Testing { machine, .. }, E::Checked(host_keys)) => Ok(S::Ready { machine, host_keys }),
+            (S::Building { .. }, E::Booted(machine, at)) => {
+                Ok(S::Testing { machine, next_check_at: at })
+            }
+            (S::Testing { machine, .. }, E::NotYet(next_check_at)) => {
+                Ok(S::Testing { machine, next_check_at })
+            }
+            (S::Testing { machine, .. }, E::Checked(host_keys)) => {
+                Ok(S::Ready { machine, host_keys })
+            }
             (S::Ready { machine, host_keys }, E::Checked(_)) => Ok(S::Ready { machine, host_keys }),
-            (S::Ready { machine, host_keys }, E::Claimed(build)) => Ok(S::InUse { machine, host_keys, build }),
+            (S::Ready { machine, host_keys }, E::Claimed(build)) => {
+                Ok(S::InUse { machine, host_keys, build })
+            }
             (S::InUse { machine, host_keys, build }, E::Claimed(by)) if build == by => {
                 Ok(S::InUse { machine, host_keys, build })
             }
-            // A build that was claimed and ended between two looks leaves the node ready in our eyes: it was used all the same.
-            (S::InUse { machine, .. } | S::Ready { machine, .. } | S::Used { machine }, E::Finished) => {
-                Ok(S::Used { machine })
-            }
+            // A build that was claimed and ended between two looks leaves the node ready in our
+            // eyes: it was used all the same.
+            (
+                S::InUse { machine, .. } | S::Ready { machine, .. } | S::Used { machine },
+                E::Finished,
+            ) => Ok(S::Used { machine }),
             (
                 S::InUse { machine, .. } | S::Ready { machine, .. } | S::Used { machine },
                 E::Held { reason, until, hold },
             ) => Ok(S::Hold { machine, reason, until, hold }),
-            // A launch that learns of its machine only after it was given up: now it is known what to terminate.
+            // A launch that learns of its machine only after it was given up: now it is known what
+            // to terminate.
             (S::Deleting { instance: None, reason, since, .. }, E::Launched(machine)) => {
-                Ok(S::Deleting { instance: Some(machine.instance), reason, since, retry_at: Timestamp(0) })
+                Ok(S::Deleting {
+                    instance: Some(machine.instance),
+                    reason,
+                    since,
+                    retry_at: Timestamp(0),
+                })
             }
             (S::Deleting { instance, reason, since, .. }, E::TerminateIntended(retry_at)) => {
                 Ok(S::Deleting { instance, reason, since, retry_at })
@@ -293,7 +315,12 @@ impl NodeState {
                 | S::Used { machine }
                 | S::Hold { machine, .. },
                 E::Deleted { reason, at },
-            ) => Ok(S::Deleting { instance: Some(machine.instance), reason, since: at, retry_at: Timestamp(0) }),
+            ) => Ok(S::Deleting {
+                instance: Some(machine.instance),
+                reason,
+                since: at,
+                retry_at: Timestamp(0),
+            }),
             (state, event) => Err(IllegalEvent { state: Box::new(state), event: Box::new(event) }),
         }
     }
@@ -326,10 +353,13 @@ impl Node {
         }
     }
 
-    /// Returns what it takes from the quota at most: nothing for a static host, and nothing before its launch is intended.
+    /// Returns what it takes from the quota at most: nothing for a static host, and nothing before
+    /// its launch is intended.
     pub fn used(&self) -> Resources {
         match (&self.origin, &self.state) {
-            (_, NodeState::Requested(Launch::Reserved)) | (Origin::Static { .. }, _) => Resources::default(),
+            (_, NodeState::Requested(Launch::Reserved)) | (Origin::Static { .. }, _) => {
+                Resources::default()
+            }
             (Origin::Cloud { resources, .. }, _) => *resources,
         }
     }
@@ -342,7 +372,8 @@ impl Node {
         }
     }
 
-    /// Returns whether it is in nobody's hands and may be given to a request, now or when it is ready.
+    /// Returns whether it is in nobody's hands and may be given to a request, now or when it is
+    /// ready.
     pub fn is_free(&self) -> bool {
         self.allocated_to.is_none()
             && matches!(
@@ -373,7 +404,8 @@ impl Node {
 
     /// Returns the node as a build sees it under these names; `None` unless it is ready or in use.
     pub fn access(&self, names: Vec<String>) -> Option<NodeAccess> {
-        let (NodeState::Ready { machine, host_keys } | NodeState::InUse { machine, host_keys, .. }) = &self.state
+        let (NodeState::Ready { machine, host_keys } | NodeState::InUse { machine, host_keys, .. }) =
+            &self.state
         else {
             return None;
         };

@@ -13,7 +13,10 @@ const STEPS_MAX: usize = 4;
 pub(crate) fn machines(ledger: &mut Ledger<'_>) {
     for (id, fact) in &ledger.facts.launches {
         if let (None, LaunchFact::Launched(machine)) = (ledger.nodes.get(id), fact) {
-            ledger.terminate_stray(&machine.instance, "its node was given up before the launch answered");
+            ledger.terminate_stray(
+                &machine.instance,
+                "its node was given up before the launch answered",
+            );
         }
     }
     ledger.leaks();
@@ -33,12 +36,13 @@ pub(crate) fn machines(ledger: &mut Ledger<'_>) {
     }
 }
 
-/// Takes in checks of hosts that this very plan lends: a plan that is made again with the answers to its own checks gives the
-/// same hosts the same nodes.
+/// Takes in checks of hosts that this very plan lends: a plan that is made again with the answers
+/// to its own checks gives the same hosts the same nodes.
 pub(crate) fn lent(ledger: &mut Ledger<'_>) {
     for id in ledger.facts.checks.keys() {
         let Some(node) = ledger.nodes.get(id).cloned() else { continue };
-        let is_new = node.is_static() && node.created_at == ledger.now && node.allocated_to.is_some();
+        let is_new =
+            node.is_static() && node.created_at == ledger.now && node.allocated_to.is_some();
         if is_new && matches!(node.state, NodeState::Testing { .. }) && ledger.room(1) {
             step(ledger, &node);
         }
@@ -60,7 +64,9 @@ fn step(ledger: &mut Ledger<'_>, node: &Node) {
         NodeState::Testing { machine, .. } => {
             let state = seen(ledger, &machine.instance).map(|fact| fact.state);
             match ledger.facts.checks.get(id) {
-                Some(CheckFact::Passed { host_keys }) => ledger.advance(id, NodeEvent::Checked(host_keys.clone())),
+                Some(CheckFact::Passed { host_keys }) => {
+                    ledger.advance(id, NodeEvent::Checked(host_keys.clone()))
+                }
                 Some(CheckFact::Failed(why)) => demand::machine_failed(ledger, id, why),
                 Some(CheckFact::NotYet(why)) if boot_deadline(node, machine) <= ledger.now => {
                     demand::machine_failed(
@@ -77,11 +83,17 @@ fn step(ledger: &mut Ledger<'_>, node: &Node) {
             }
         }
         NodeState::Ready { machine, .. } => {
-            // One that a build may be about to claim is left to the build: it will find the host unreachable and be retried.
-            let promised = node.allocated_to.is_some() && demand::placed_request(ledger, node).is_none();
+            // One that a build may be about to claim is left to the build: it will find the host
+            // unreachable and be retried.
+            let promised =
+                node.allocated_to.is_some() && demand::placed_request(ledger, node).is_none();
             if !promised
-                && let Some(why) =
-                    vanished(ledger, node, machine, seen(ledger, &machine.instance).map(|fact| fact.state))
+                && let Some(why) = vanished(
+                    ledger,
+                    node,
+                    machine,
+                    seen(ledger, &machine.instance).map(|fact| fact.state),
+                )
             {
                 demand::machine_failed(ledger, id, &why);
             }
@@ -95,7 +107,9 @@ fn step(ledger: &mut Ledger<'_>, node: &Node) {
                 ledger.delete_node(id, "it was held long enough");
             }
         }
-        NodeState::Deleting { instance, since, .. } => deleting(ledger, node, instance.as_ref(), *since),
+        NodeState::Deleting { instance, since, .. } => {
+            deleting(ledger, node, instance.as_ref(), *since)
+        }
     }
 }
 
@@ -115,7 +129,9 @@ fn launching(ledger: &mut Ledger<'_>, node: &Node, tries: u32) {
     }
     match ledger.facts.launches.get(id) {
         None => {}
-        Some(LaunchFact::Launched(machine)) => ledger.advance(id, NodeEvent::Launched(machine.clone())),
+        Some(LaunchFact::Launched(machine)) => {
+            ledger.advance(id, NodeEvent::Launched(machine.clone()))
+        }
         Some(LaunchFact::Quota(why)) => {
             let until = ledger.now.plus_seconds(ledger.limits.pace.launch_retry_seconds);
             ledger.head.paused = Paused::ByCloud { until };
@@ -124,7 +140,8 @@ fn launching(ledger: &mut Ledger<'_>, node: &Node, tries: u32) {
                 tell_holder(ledger, node, &format!("the cloud's own quota is used up: {why}"));
                 postpone(ledger, id, until);
             } else {
-                // Nobody waits for it any more, or it was to be kept ready: then another one is asked for when launches go on.
+                // Nobody waits for it any more, or it was to be kept ready: then another one is
+                // asked for when launches go on.
                 nothing_made(ledger, id, tries, why);
             }
         }
@@ -140,9 +157,11 @@ fn launching(ledger: &mut Ledger<'_>, node: &Node, tries: u32) {
             let holder = demand::placed_request(ledger, node);
             nothing_made(ledger, id, tries, why);
             match holder {
-                Some((row, _)) => {
-                    demand::fail(ledger, &row, &format!("label {} cannot be launched: {why}", node.label))
-                }
+                Some((row, _)) => demand::fail(
+                    ledger,
+                    &row,
+                    &format!("label {} cannot be launched: {why}", node.label),
+                ),
                 None => ledger.head.min_ready_not_before = ledger.now.plus_seconds(300),
             }
         }
@@ -165,7 +184,8 @@ fn tell_holder(ledger: &mut Ledger<'_>, node: &Node, why: &str) {
     }
 }
 
-/// Lets a node go whose launch answered that it made nothing. Only the first call's answer is proof: an earlier one may have made a machine.
+/// Lets a node go whose launch answered that it made nothing. Only the first call's answer is
+/// proof: an earlier one may have made a machine.
 fn nothing_made(ledger: &mut Ledger<'_>, id: &NodeId, tries: u32, why: &str) {
     if tries <= 1 { ledger.remove_node(id, why) } else { ledger.delete_node(id, why) }
 }
@@ -183,20 +203,30 @@ fn starting(ledger: &mut Ledger<'_>, node: &Node, machine: &Machine, state: Opti
     if let Some(why) = vanished(ledger, node, machine, state) {
         demand::machine_failed(ledger, &node.id, &why);
     } else if boot_deadline(node, machine) <= ledger.now {
-        demand::machine_failed(ledger, &node.id, &format!("it did not boot within {} s", node.boot_timeout_seconds));
+        demand::machine_failed(
+            ledger,
+            &node.id,
+            &format!("it did not boot within {} s", node.boot_timeout_seconds),
+        );
     }
 }
 
 /// Returns why a machine that should exist does not; `None` while it does, or nobody looked.
-fn vanished(ledger: &Ledger<'_>, node: &Node, machine: &Machine, state: Option<InstanceState>) -> Option<String> {
+fn vanished(
+    ledger: &Ledger<'_>,
+    node: &Node,
+    machine: &Machine,
+    state: Option<InstanceState>,
+) -> Option<String> {
     let listing = ledger.facts.listing.as_ref().filter(|_| !node.is_static())?;
     match state {
         Some(InstanceState::Stopping | InstanceState::Terminated) => {
             Some(format!("machine {} ended by itself", machine.instance))
         }
         Some(InstanceState::Pending | InstanceState::Running) => None,
-        None => (listing.taken_at >= machine.launched_at.plus_seconds(ledger.limits.pace.visible_seconds))
-            .then(|| format!("machine {} is not listed any more", machine.instance)),
+        None => (listing.taken_at
+            >= machine.launched_at.plus_seconds(ledger.limits.pace.visible_seconds))
+        .then(|| format!("machine {} is not listed any more", machine.instance)),
     }
 }
 
@@ -211,7 +241,12 @@ fn deleting(ledger: &mut Ledger<'_>, node: &Node, instance: Option<&InstanceId>,
         let settled = since.plus_seconds(ledger.limits.pace.launch_settle_seconds);
         match found.or(answered) {
             Some(machine) => ledger.advance(id, NodeEvent::Launched(machine)),
-            None if ledger.facts.listing.as_ref().is_some_and(|listing| listing.taken_at >= settled) => {
+            None if ledger
+                .facts
+                .listing
+                .as_ref()
+                .is_some_and(|listing| listing.taken_at >= settled) =>
+            {
                 ledger.remove_node(id, "its launch never made a machine");
             }
             None => {}
@@ -222,7 +257,9 @@ fn deleting(ledger: &mut Ledger<'_>, node: &Node, instance: Option<&InstanceId>,
         return;
     };
     match by_instance(listing).get(instance).map(|fact| fact.state) {
-        Some(InstanceState::Terminated) => ledger.remove_node(id, &format!("machine {instance} is terminated")),
+        Some(InstanceState::Terminated) => {
+            ledger.remove_node(id, &format!("machine {instance} is terminated"))
+        }
         None if listing.taken_at >= since.plus_seconds(ledger.limits.pace.visible_seconds) => {
             ledger.remove_node(id, &format!("machine {instance} is not listed any more"));
         }

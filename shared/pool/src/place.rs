@@ -1,4 +1,5 @@
-//! Placement: requests in their order ([`turns`]), each with one zone and all its nodes, or not at all (Z1.3, Z1.5).
+//! Placement: requests in their order ([`turns`]), each with one zone and all its nodes, or not at
+//! all (Z1.3, Z1.5).
 
 use crate::demand;
 use crate::ledger::Ledger;
@@ -37,7 +38,8 @@ pub(crate) fn requests(ledger: &mut Ledger<'_>) -> Waiting {
         match choose(ledger, &request) {
             Choice::Never(why) => demand::fail(ledger, &request.row, &why),
             Choice::Later(why) => {
-                ledger.say(format!("request {} waits and nothing overtakes it: {why}", request.row));
+                ledger
+                    .say(format!("request {} waits and nothing overtakes it: {why}", request.row));
                 if request.reason != why {
                     ledger.request(&request.row, |request| request.reason = why);
                 }
@@ -88,9 +90,14 @@ fn choose(ledger: &mut Ledger<'_>, request: &Request) -> Choice {
                 return Choice::Never(format!("label {label} has no image: {why}"));
             }
             Some(known) => need = need.plus(known.resources),
-            None if ledger.limits.statics.iter().any(|host| host.labels.contains(label)) => lent.push(label),
+            None if ledger.limits.statics.iter().any(|host| host.labels.contains(label)) => {
+                lent.push(label)
+            }
             None => {
-                return Choice::Never(format!("label {label} is unknown at {}", ledger.limits.provider));
+                return Choice::Never(format!(
+                    "label {label} is unknown at {}",
+                    ledger.limits.provider
+                ));
             }
         }
     }
@@ -100,13 +107,17 @@ fn choose(ledger: &mut Ledger<'_>, request: &Request) -> Choice {
     };
     let quota = ledger.limits.quota;
     if !need.fits(quota) {
-        return Choice::Never(format!("{} machines are larger than the quota of {}", need.instances, quota.instances));
+        return Choice::Never(format!(
+            "{} machines are larger than the quota of {}",
+            need.instances, quota.instances
+        ));
     }
     let all: Vec<u32> = ledger.limits.statics.iter().map(|host| host.max_parallel).collect();
     if borrow(ledger, &lent, &all).is_none() {
         return Choice::Never(format!("{} static hosts are more than there are", lent.len()));
     }
-    let free: Vec<u32> = all.iter().zip(lendings(ledger)).map(|(all, lent)| all.saturating_sub(lent)).collect();
+    let free: Vec<u32> =
+        all.iter().zip(lendings(ledger)).map(|(all, lent)| all.saturating_sub(lent)).collect();
     let Some(hosts) = borrow(ledger, &lent, &free) else {
         return Choice::Later("its static hosts are in use".to_owned());
     };
@@ -127,9 +138,11 @@ fn choose(ledger: &mut Ledger<'_>, request: &Request) -> Choice {
     Choice::Now(Chosen { zone, places: places.collect() })
 }
 
-/// Returns the zones where all of some labels may be: the provider's, or the one that labels are bound to; or why there is none.
+/// Returns the zones where all of some labels may be: the provider's, or the one that labels are
+/// bound to; or why there is none.
 fn zones_for(limits: &ProviderLimits, labels: &[LabelName]) -> Result<Vec<String>, String> {
-    let bound = labels.iter().filter_map(|label| Some((limits.labels.get(label)?.zone.as_ref()?, label)));
+    let bound =
+        labels.iter().filter_map(|label| Some((limits.labels.get(label)?.zone.as_ref()?, label)));
     let bound: BTreeMap<&String, &LabelName> = bound.collect();
     let mut bound = bound.into_iter();
     match (bound.next(), bound.next()) {
@@ -141,8 +154,13 @@ fn zones_for(limits: &ProviderLimits, labels: &[LabelName]) -> Result<Vec<String
     }
 }
 
-/// Returns the one of some zones with the most nodes of the pool that help, starting at the next in turn, and those nodes by place.
-fn pick_zone(ledger: &Ledger<'_>, request: &Request, zones: &[String]) -> (Option<String>, Vec<Option<NodeId>>) {
+/// Returns the one of some zones with the most nodes of the pool that help, starting at the next in
+/// turn, and those nodes by place.
+fn pick_zone(
+    ledger: &Ledger<'_>,
+    request: &Request,
+    zones: &[String],
+) -> (Option<String>, Vec<Option<NodeId>>) {
     let start = ledger.head.next_zone as usize;
     let mut best = (None, Vec::new(), 0);
     for turn in 0..zones.len().max(1) {
@@ -156,7 +174,8 @@ fn pick_zone(ledger: &Ledger<'_>, request: &Request, zones: &[String]) -> (Optio
     (best.0, best.1)
 }
 
-/// Returns for each label a free node of the zone: ready ones first, then those that will be soonest.
+/// Returns for each label a free node of the zone: ready ones first, then those that will be
+/// soonest.
 fn pooled(ledger: &Ledger<'_>, labels: &[LabelName], zone: Option<&str>) -> Vec<Option<NodeId>> {
     let mut free: Vec<&Node> = ledger
         .nodes
@@ -168,7 +187,8 @@ fn pooled(ledger: &Ledger<'_>, labels: &[LabelName], zone: Option<&str>) -> Vec<
     labels
         .iter()
         .map(|label| {
-            let node = free.iter().find(|node| node.label == *label && !taken.contains(&node.id))?;
+            let node =
+                free.iter().find(|node| node.label == *label && !taken.contains(&node.id))?;
             taken.insert(node.id.clone());
             Some(node.id.clone())
         })
@@ -197,8 +217,13 @@ pub(crate) fn is_current(ledger: &Ledger<'_>, node: &Node) -> bool {
     }
 }
 
-/// Returns why `missing` does not fit now; then free nodes that this request cannot use make way for it.
-fn shortage(ledger: &mut Ledger<'_>, missing: Resources, pool: &[Option<NodeId>]) -> Option<String> {
+/// Returns why `missing` does not fit now; then free nodes that this request cannot use make way
+/// for it.
+fn shortage(
+    ledger: &mut Ledger<'_>,
+    missing: Resources,
+    pool: &[Option<NodeId>],
+) -> Option<String> {
     let quota = ledger.limits.quota;
     let taken = |ledger: &Ledger<'_>| ledger.used().plus(ledger.reserved());
     if taken(ledger).plus(missing).fits(quota) || missing == Resources::default() {
@@ -207,20 +232,32 @@ fn shortage(ledger: &mut Ledger<'_>, missing: Resources, pool: &[Option<NodeId>]
     let leaving = |ledger: &Ledger<'_>, id: &NodeId| {
         ledger.nodes.get(id).is_some_and(|node| matches!(node.state, NodeState::Deleting { .. }))
     };
-    let mut others: Vec<&Node> = ledger.nodes.values().filter(|node| node.is_free() && !node.is_static()).collect();
+    let mut others: Vec<&Node> =
+        ledger.nodes.values().filter(|node| node.is_free() && !node.is_static()).collect();
     others.sort_by_key(|node| (distance(node), node.created_at, node.id.clone()));
-    let candidates: Vec<NodeId> =
-        others.iter().map(|node| node.id.clone()).filter(|id| !pool.contains(&Some(id.clone()))).collect();
+    let candidates: Vec<NodeId> = others
+        .iter()
+        .map(|node| node.id.clone())
+        .filter(|id| !pool.contains(&Some(id.clone())))
+        .collect();
     for id in candidates {
-        let stays = ledger.nodes.keys().filter(|id| !leaving(ledger, id)).filter_map(|id| ledger.nodes.get(id));
+        let stays = ledger
+            .nodes
+            .keys()
+            .filter(|id| !leaving(ledger, id))
+            .filter_map(|id| ledger.nodes.get(id));
         let after = stays.fold(missing, |sum, node| sum.plus(node.used()).plus(node.reserved()));
         if after.fits(quota) || !ledger.room(1) {
             break;
         }
         ledger.delete_node(&id, "a request that waits for quota cannot use it");
     }
-    // Without the number of those taken, which the head tells: each that comes or goes would rewrite every request that waits.
-    Some(format!("it needs {} more machines than are free of {}", missing.instances, quota.instances))
+    // Without the number of those taken, which the head tells: each that comes or goes would
+    // rewrite every request that waits.
+    Some(format!(
+        "it needs {} more machines than are free of {}",
+        missing.instances, quota.instances
+    ))
 }
 
 /// Returns how often each static host is lent.
@@ -231,15 +268,23 @@ fn lendings(ledger: &Ledger<'_>) -> Vec<u32> {
             *counts.entry(host).or_default() += 1;
         }
     }
-    ledger.limits.statics.iter().map(|host| counts.get(host.name.as_str()).copied().unwrap_or(0)).collect()
+    ledger
+        .limits
+        .statics
+        .iter()
+        .map(|host| counts.get(host.name.as_str()).copied().unwrap_or(0))
+        .collect()
 }
 
-/// Returns a host for each label within `free` uses of each, by augmenting paths; `None` when there is no such choice.
+/// Returns a host for each label within `free` uses of each, by augmenting paths; `None` when there
+/// is no such choice.
 fn borrow(ledger: &Ledger<'_>, labels: &[&LabelName], free: &[u32]) -> Option<Vec<usize>> {
     let slots: Vec<usize> = free
         .iter()
         .enumerate()
-        .flat_map(|(host, free)| std::iter::repeat_n(host, (*free as usize).min(NODES_PER_REQUEST_MAX)))
+        .flat_map(|(host, free)| {
+            std::iter::repeat_n(host, (*free as usize).min(NODES_PER_REQUEST_MAX))
+        })
         .collect();
     let mut taken: Vec<Option<usize>> = vec![None; slots.len()];
     for wish in 0..labels.len() {
@@ -284,7 +329,8 @@ fn reserve(ledger: &mut Ledger<'_>, request: &Request, chosen: Chosen) {
     ledger.head.generation += 1;
     ledger.head.next_zone = ledger.head.next_zone.wrapping_add(1);
     let generation = ledger.head.generation;
-    let allocation = Allocation { row: request.row.clone(), build: request.build.clone(), missing_since: None };
+    let allocation =
+        Allocation { row: request.row.clone(), build: request.build.clone(), missing_since: None };
     let (mut pool, mut new, mut lent) = (0, 0, 0);
     let mut nodes = Vec::new();
     for (slot, place) in chosen.places.iter().enumerate() {
@@ -297,7 +343,13 @@ fn reserve(ledger: &mut Ledger<'_>, request: &Request, chosen: Chosen) {
             }
             Place::New => {
                 new += 1;
-                launchable(ledger, label, chosen.zone.clone(), &slot.to_string(), Some(allocation.clone()))
+                launchable(
+                    ledger,
+                    label,
+                    chosen.zone.clone(),
+                    &slot.to_string(),
+                    Some(allocation.clone()),
+                )
             }
             Place::Static(host) => {
                 lent += 1;
@@ -321,7 +373,8 @@ fn reserve(ledger: &mut Ledger<'_>, request: &Request, chosen: Chosen) {
     });
 }
 
-/// Adds a node with a reserved place in the quota and returns its id; the head's generation must be new.
+/// Adds a node with a reserved place in the quota and returns its id; the head's generation must be
+/// new.
 pub(crate) fn launchable(
     ledger: &mut Ledger<'_>,
     name: &LabelName,
@@ -329,7 +382,12 @@ pub(crate) fn launchable(
     part: &str,
     allocated_to: Option<Allocation>,
 ) -> NodeId {
-    let id = NodeId::derive(&["node", ledger.limits.provider.as_str(), &ledger.head.generation.to_string(), part]);
+    let id = NodeId::derive(&[
+        "node",
+        ledger.limits.provider.as_str(),
+        &ledger.head.generation.to_string(),
+        part,
+    ]);
     let Some(label) = ledger.limits.labels.get(name) else {
         return id;
     };
@@ -372,7 +430,12 @@ fn lend(
     allocation: &Allocation,
 ) -> NodeId {
     let host = &ledger.limits.statics[host];
-    let id = NodeId::derive(&["lent", ledger.limits.provider.as_str(), &generation.to_string(), &slot.to_string()]);
+    let id = NodeId::derive(&[
+        "lent",
+        ledger.limits.provider.as_str(),
+        &generation.to_string(),
+        &slot.to_string(),
+    ]);
     let machine = Machine {
         instance: InstanceId(host.name.clone()),
         private_ipv4: Some(host.address.clone()),

@@ -1,4 +1,5 @@
-//! The plan of a provider's cell: every decision about requests and nodes, made at one place and time.
+//! The plan of a provider's cell: every decision about requests and nodes, made at one place and
+//! time.
 
 use crate::ledger::Ledger;
 use crate::node::{InstanceId, Node};
@@ -7,13 +8,15 @@ use crate::snapshot::{ProviderHead, Snapshot};
 use crate::{ends, observe, place, supply};
 use sluice_model::{NodeId, Timestamp, poke::Poke};
 
-/// Nodes that one request may ask for: a placement and its reversal must each fit in one transaction.
+/// Nodes that one request may ask for: a placement and its reversal must each fit in one
+/// transaction.
 pub const NODES_PER_REQUEST_MAX: usize = 40;
 
 /// Decides what happens next at a provider (Z1.4 to Z1.11).
 ///
-/// The plan is one commit: the head and at most [`crate::plan::RECORDS_MAX`] records. What did not fit makes the plan due at once.
-/// The plan of a snapshot that took in the commit and no new fact is empty.
+/// The plan is one commit: the head and at most [`crate::plan::RECORDS_MAX`] records. What did not
+/// fit makes the plan due at once. The plan of a snapshot that took in the commit and no new fact
+/// is empty.
 pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
     let mut ledger = Ledger::new(snapshot, now);
     observe::machines(&mut ledger);
@@ -43,7 +46,8 @@ pub struct Plan {
     pub head_changed: HeadChange,
     /// Records to change with it.
     pub changes: Vec<Change>,
-    /// What to do outside after the commit. Each may be done twice; its answer is a fact for the next plan.
+    /// What to do outside after the commit. Each may be done twice; its answer is a fact for the
+    /// next plan.
     pub actions: Vec<Action>,
     /// Messages for the outbox.
     pub pokes: Vec<Poke>,
@@ -87,10 +91,12 @@ pub enum Change {
     RemoveNode(NodeId),
 }
 
-/// Something to do outside after the commit; only a [`Self::Check`], which changes nothing there, may as well be done before it.
+/// Something to do outside after the commit; only a [`Self::Check`], which changes nothing there,
+/// may as well be done before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Launch the machine of this node, exactly as its record says. The answer is a [`crate::LaunchFact`].
+    /// Launch the machine of this node, exactly as its record says. The answer is a
+    /// [`crate::LaunchFact`].
     Launch(Box<Node>),
     /// Try to log in to this booted node. The answer is a [`crate::CheckFact`].
     Check(Box<Node>),

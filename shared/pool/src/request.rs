@@ -5,8 +5,9 @@ use sluice_model::build::BuildResult;
 use sluice_model::{BuildId, LabelName, NodeId, QueueKey, Timestamp, poke::Precedence};
 use std::fmt;
 
-/// A request for all nodes of one build. It has one writer at a time: the gate creates it, the cell's plan moves it until its
-/// nodes are ready, the executor that claims its build has it until the build's end, then the plan removes it.
+/// A request for all nodes of one build. It has one writer at a time: the gate creates it, the
+/// cell's plan moves it until its nodes are ready, the executor that claims its build has it until
+/// the build's end, then the plan removes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// Its place in the order.
@@ -24,8 +25,8 @@ pub struct Request {
     /// Whom its nodes are told to once they are ready.
     #[serde(default, skip_serializing_if = "Told::is_executors")]
     pub told: Told,
-    /// What its change takes turns with: changes of one project, or of projects that share a queue, in an independent pipeline. `None`
-    /// where the row tells its place already ([`crate::turns`]).
+    /// What its change takes turns with: changes of one project, or of projects that share a queue,
+    /// in an independent pipeline. `None` where the row tells its place already ([`crate::turns`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Where it stands.
@@ -97,7 +98,8 @@ impl Request {
         }
     }
 
-    /// Returns the request as a claim of its build leaves it; `None` unless all its nodes are ready and nobody claimed it.
+    /// Returns the request as a claim of its build leaves it; `None` unless all its nodes are ready
+    /// and nobody claimed it.
     pub fn claimed(self, now: Timestamp) -> Option<Self> {
         match self.state {
             RequestState::Fulfilled(placement) => Some(Self {
@@ -110,8 +112,8 @@ impl Request {
         }
     }
 
-    /// Returns the request as the end of its build leaves it; `None` unless it was claimed. `result` is [`BuildResult::RetryLimit`]
-    /// for a last attempt that does not count.
+    /// Returns the request as the end of its build leaves it; `None` unless it was claimed.
+    /// `result` is [`BuildResult::RetryLimit`] for a last attempt that does not count.
     pub fn ended(self, result: BuildResult, now: Timestamp) -> Option<Self> {
         match self.state {
             RequestState::Claimed(placement) => Some(Self {
@@ -133,7 +135,8 @@ pub enum Told {
     /// The executors: the build may begin.
     #[default]
     Executors,
-    /// The queue, which sends the build when it has what else the build needs (semaphores with `resources-first`).
+    /// The queue, which sends the build when it has what else the build needs (semaphores with
+    /// `resources-first`).
     Queue,
 }
 
@@ -167,7 +170,8 @@ pub enum RequestState {
 /// The one provider and zone where all nodes of a request are (Z1.3).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// The zone of its cloud machines; `None` where the provider has none, or for static hosts alone.
+    /// The zone of its cloud machines; `None` where the provider has none, or for static hosts
+    /// alone.
     pub az: Option<String>,
     /// The number of the placement at this provider; grows.
     pub generation: u64,
@@ -175,15 +179,22 @@ pub struct Placement {
     pub nodes: Vec<NodeId>,
 }
 
-/// The key of a request: `<priority, 3 digits>-<relative, 4 digits>-<sequence, 12 digits>`, so that the order of text is the order of service.
+/// The key of a request: `<priority, 3 digits>-<relative, 4 digits>-<sequence, 12 digits>`, so that
+/// the order of text is the order of service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Row(pub String);
 
 impl Row {
-    /// Returns the row; numbers too large for their place are cut to the largest that fits, so that they sort last.
+    /// Returns the row; numbers too large for their place are cut to the largest that fits, so that
+    /// they sort last.
     pub fn new(priority: u32, relative: u32, sequence: u64) -> Self {
-        Self(format!("{:03}-{:04}-{:012}", priority.min(999), relative.min(9_999), sequence.min(999_999_999_999)))
+        Self(format!(
+            "{:03}-{:04}-{:012}",
+            priority.min(999),
+            relative.min(9_999),
+            sequence.min(999_999_999_999)
+        ))
     }
 
     /// Returns how far back its change stood when the request was made; 0 for what is no such row.
@@ -191,7 +202,8 @@ impl Row {
         self.parts().1
     }
 
-    /// Returns its priority, how far back its change stands, and what is left of it; whatever else it may be counts as first.
+    /// Returns its priority, how far back its change stands, and what is left of it; whatever else
+    /// it may be counts as first.
     pub(crate) fn parts(&self) -> (u32, u32, &str) {
         let mut parts = self.0.splitn(3, '-');
         let mut number = || parts.next().and_then(|part| part.parse().ok()).unwrap_or_default();

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use sluice_model::{BuildId, ConnectionName, NodeId, ProviderName, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Seconds between two looks at builds that run: their executors tell their ends, and this finds those that cannot.
+/// Seconds between two looks at builds that run: their executors tell their ends, and this finds
+/// those that cannot.
 const RUNNING_SECONDS: u64 = 60;
 
 /// A provider's cell as it was read, with what was seen outside.
@@ -26,24 +27,31 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Returns whether the provider's machines should be listed before planning: one is about to change, or a look for leaks is due.
+    /// Returns whether the provider's machines should be listed before planning: one is about to
+    /// change, or a look for leaks is due.
     ///
-    /// A machine that no record knows is terminated only after a commit on the head's revision that was read: whoever launched it
-    /// meanwhile recorded that first, and that commit is lost then. So it does not matter which of the two was read first.
+    /// A machine that no record knows is terminated only after a commit on the head's revision that
+    /// was read: whoever launched it meanwhile recorded that first, and that commit is lost then.
+    /// So it does not matter which of the two was read first.
     pub fn needs_listing(&self, now: Timestamp) -> bool {
         let moving = self.nodes.iter().any(|node| {
             !node.is_static()
                 && matches!(
                     node.state,
-                    NodeState::Requested(_) | NodeState::Building { .. } | NodeState::Deleting { .. }
+                    NodeState::Requested(_)
+                        | NodeState::Building { .. }
+                        | NodeState::Deleting { .. }
                 )
         });
-        moving || (self.limits.has_cloud() && now >= self.head.listed_at.plus_seconds(self.limits.pace.leak_seconds))
+        moving
+            || (self.limits.has_cloud()
+                && now >= self.head.listed_at.plus_seconds(self.limits.pace.leak_seconds))
     }
 }
 
-/// Returns the builds whose orders and runs the plan wants to know: those that wait for nodes, those on nodes whose request is
-/// gone, and once in a while those that run, whose requests tell the rest.
+/// Returns the builds whose orders and runs the plan wants to know: those that wait for nodes,
+/// those on nodes whose request is gone, and once in a while those that run, whose requests tell
+/// the rest.
 pub fn builds_to_look_at<'a>(
     head: &ProviderHead,
     requests: impl Iterator<Item = &'a Request> + Clone,
@@ -89,7 +97,8 @@ pub struct ProviderHead {
     /// When builds that run were looked at last.
     #[serde(default)]
     pub running_seen_at: Timestamp,
-    /// The connection to its cloud: by it its machines are still let go when no configuration has the provider any more.
+    /// The connection to its cloud: by it its machines are still let go when no configuration has
+    /// the provider any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<ConnectionName>,
 }
@@ -149,8 +158,8 @@ pub struct Facts {
     pub builds: BTreeMap<BuildId, BuildFact>,
     /// Held nodes that nobody wants any more: the wish that they are held for was taken back.
     pub released: BTreeSet<NodeId>,
-    /// How many changes stand before a request's change in its shared queue by now, where that was looked up; the row tells how many
-    /// stood there when the request was made.
+    /// How many changes stand before a request's change in its shared queue by now, where that was
+    /// looked up; the row tells how many stood there when the request was made.
     pub places: BTreeMap<Row, usize>,
 }
 

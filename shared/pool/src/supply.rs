@@ -14,12 +14,14 @@ use sluice_model::{LabelName, NodeId};
 /// Seconds between two calls to terminate one machine.
 const TERMINATE_RETRY_SECONDS: u64 = 30;
 
-/// Launches reserved nodes in the order of their requests as far as the quota goes, and calls unanswered launches again.
+/// Launches reserved nodes in the order of their requests as far as the quota goes, and calls
+/// unanswered launches again.
 pub(crate) fn launch(ledger: &mut Ledger<'_>) {
     if ledger.head.paused != Paused::No {
         return;
     }
-    // One that waits for quota holds back those behind it, but not the repeats of launches that were called.
+    // One that waits for quota holds back those behind it, but not the repeats of launches that
+    // were called.
     'requests: for request in turns::in_order(&ledger.requests, &ledger.facts.places) {
         let RequestState::Placed(placement) = &request.state else {
             continue;
@@ -33,7 +35,9 @@ pub(crate) fn launch(ledger: &mut Ledger<'_>) {
             let Some(node) = ledger.nodes.get(id).cloned() else {
                 continue;
             };
-            if node.state != NodeState::Requested(Launch::Reserved) || !ledger.room(1 + placement.nodes.len()) {
+            if node.state != NodeState::Requested(Launch::Reserved)
+                || !ledger.room(1 + placement.nodes.len())
+            {
                 continue;
             }
             if !total.fits(ledger.limits.quota) {
@@ -68,7 +72,9 @@ fn call(ledger: &mut Ledger<'_>, node: &Node) {
 
 /// Launches what min-ready misses, when no request waits for the room (Z1.11).
 pub(crate) fn keep_ready(ledger: &mut Ledger<'_>, waiting: Waiting) {
-    if waiting == Waiting::ForRoom || ledger.head.paused != Paused::No || ledger.now < ledger.head.min_ready_not_before
+    if waiting == Waiting::ForRoom
+        || ledger.head.paused != Paused::No
+        || ledger.now < ledger.head.min_ready_not_before
     {
         return;
     }
@@ -82,14 +88,22 @@ pub(crate) fn keep_ready(ledger: &mut Ledger<'_>, waiting: Waiting) {
             .filter(|node| node.label == *name && node.is_free() && place::is_current(ledger, node))
             .count();
         for _ in have..label.min_ready as usize {
-            if !ledger.used().plus(ledger.reserved()).plus(label.resources).fits(ledger.limits.quota) || !ledger.room(1)
+            if !ledger
+                .used()
+                .plus(ledger.reserved())
+                .plus(label.resources)
+                .fits(ledger.limits.quota)
+                || !ledger.room(1)
             {
                 return;
             }
             ledger.head.generation += 1;
             ledger.head.next_zone = ledger.head.next_zone.wrapping_add(1);
             let zones = &ledger.limits.zones;
-            let next = || (!zones.is_empty()).then(|| zones[ledger.head.next_zone as usize % zones.len()].clone());
+            let next = || {
+                (!zones.is_empty())
+                    .then(|| zones[ledger.head.next_zone as usize % zones.len()].clone())
+            };
             let zone = label.zone.clone().or_else(next);
             let id = place::launchable(ledger, name, zone, "kept ready", None);
             if let Some(node) = ledger.nodes.get(&id).cloned() {
@@ -99,9 +113,12 @@ pub(crate) fn keep_ready(ledger: &mut Ledger<'_>, waiting: Waiting) {
     }
 }
 
-/// Lets ready machines go that nobody wants: outdated, too old, or idle beyond min-ready while no request waits for its place.
+/// Lets ready machines go that nobody wants: outdated, too old, or idle beyond min-ready while no
+/// request waits for its place.
 pub(crate) fn drop_surplus(ledger: &mut Ledger<'_>, waiting: Waiting) {
-    let ready = |node: &&Node| node.is_free() && !node.is_static() && matches!(node.state, NodeState::Ready { .. });
+    let ready = |node: &&Node| {
+        node.is_free() && !node.is_static() && matches!(node.state, NodeState::Ready { .. })
+    };
     let mut nodes: Vec<Node> = ledger.nodes.values().filter(ready).cloned().collect();
     nodes.sort_by_key(|node| (node.updated_at, node.id.clone()));
     for node in nodes {
@@ -126,8 +143,10 @@ fn unwanted(ledger: &Ledger<'_>, node: &Node, waiting: Waiting) -> Option<&'stat
         return Some("it has been ready for too long");
     }
     // What a waiting request cannot use has made way for it already.
-    let idle = waiting == Waiting::Nobody && now > node.updated_at.plus_seconds(ledger.limits.pace.idle_seconds);
-    (idle && ready_count(ledger, &node.label) > label.min_ready as usize).then_some("nobody needs it")
+    let idle = waiting == Waiting::Nobody
+        && now > node.updated_at.plus_seconds(ledger.limits.pace.idle_seconds);
+    (idle && ready_count(ledger, &node.label) > label.min_ready as usize)
+        .then_some("nobody needs it")
 }
 
 fn ready_count(ledger: &Ledger<'_>, label: &LabelName) -> usize {
@@ -148,18 +167,27 @@ pub(crate) fn check(ledger: &mut Ledger<'_>) {
 /// Asks for the termination of every machine that is to go.
 pub(crate) fn terminate(ledger: &mut Ledger<'_>) {
     let due = |node: &Node| match &node.state {
-        NodeState::Deleting { instance: Some(instance), retry_at, reason, .. } if *retry_at <= ledger.now => {
+        NodeState::Deleting { instance: Some(instance), retry_at, reason, .. }
+            if *retry_at <= ledger.now =>
+        {
             Some((node.id.clone(), instance.clone(), reason.clone()))
         }
         _ => None,
     };
-    let all: Vec<(NodeId, _, _)> =
-        ledger.nodes.values().filter(|node| matches!(node.origin, Origin::Cloud { .. })).filter_map(due).collect();
+    let all: Vec<(NodeId, _, _)> = ledger
+        .nodes
+        .values()
+        .filter(|node| matches!(node.origin, Origin::Cloud { .. }))
+        .filter_map(due)
+        .collect();
     for (id, instance, reason) in all {
         if !ledger.room(1) {
             return;
         }
-        ledger.advance(&id, NodeEvent::TerminateIntended(ledger.now.plus_seconds(TERMINATE_RETRY_SECONDS)));
+        ledger.advance(
+            &id,
+            NodeEvent::TerminateIntended(ledger.now.plus_seconds(TERMINATE_RETRY_SECONDS)),
+        );
         ledger.actions.push(Action::Terminate { node: Some(id), instance, reason });
     }
 }

@@ -32,7 +32,8 @@ enum Happening {
 }
 
 fn happening() -> impl Strategy<Value = Happening> {
-    let labels = prop::collection::vec(prop_oneof![Just("small"), Just("large")], 1..=QUOTA as usize);
+    let labels =
+        prop::collection::vec(prop_oneof![Just("small"), Just("large")], 1..=QUOTA as usize);
     let answer = prop_oneof![
         Just(LaunchFact::Quota("limit".into())),
         Just(LaunchFact::NoCapacity("zone".into())),
@@ -74,9 +75,13 @@ fn happen(world: &mut World, happening: Happening, sequence: u64) {
         Happening::Crash => world.actions.clear(),
         Happening::LaunchesAnswer(fact) => {
             for action in std::mem::take(&mut world.actions) {
-                // A token that made a machine answers with that machine, whatever the state of the cloud.
+                // A token that made a machine answers with that machine, whatever the state of the
+                // cloud.
                 if let Action::Launch(node) = action
-                    && !world.machines.values().any(|machine| machine.node.as_ref() == Some(&node.id))
+                    && !world
+                        .machines
+                        .values()
+                        .any(|machine| machine.node.as_ref() == Some(&node.id))
                 {
                     world.cell.facts.launches.insert(node.id.clone(), fact.clone());
                 }
@@ -108,7 +113,9 @@ fn happen(world: &mut World, happening: Happening, sequence: u64) {
         }
         Happening::Tell(number, fact) => {
             if let Some(sequence) = pick(world, number)
-                && ["fulfilled", "claimed"].iter().any(|word| world.state(sequence).starts_with(word))
+                && ["fulfilled", "claimed"]
+                    .iter()
+                    .any(|word| world.state(sequence).starts_with(word))
             {
                 world.build(sequence, fact);
             }
@@ -138,19 +145,22 @@ fn check(world: &World, before: &Snapshot, plan: &Plan) {
         .iter()
         .filter_map(|change| match change {
             Change::PutRequest(Request {
-                row, state: RequestState::Placed(_) | RequestState::Fulfilled(_), ..
+                row,
+                state: RequestState::Placed(_) | RequestState::Fulfilled(_),
+                ..
             }) => Some(row),
             _ => None,
         })
         .filter(|row| {
-            before.requests.iter().any(|request| request.row == **row && request.state == RequestState::Requested)
+            before
+                .requests
+                .iter()
+                .any(|request| request.row == **row && request.state == RequestState::Requested)
         })
         .collect();
-    let waiting = world
-        .cell
-        .requests
-        .iter()
-        .filter(|request| request.state == RequestState::Requested && request.not_before <= world.now);
+    let waiting = world.cell.requests.iter().filter(|request| {
+        request.state == RequestState::Requested && request.not_before <= world.now
+    });
     for request in waiting {
         assert!(placed.iter().all(|row| **row < request.row), "{} was overtaken", request.row);
     }

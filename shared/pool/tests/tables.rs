@@ -8,7 +8,12 @@ use sluice_model::{Timestamp, build::RequestRef, poke::Poke};
 use sluice_pool::*;
 
 fn looked_at(world: &World) -> std::collections::BTreeSet<sluice_model::BuildId> {
-    builds_to_look_at(&world.cell.head, world.cell.requests.iter(), world.cell.nodes.iter(), world.now)
+    builds_to_look_at(
+        &world.cell.head,
+        world.cell.requests.iter(),
+        world.cell.nodes.iter(),
+        world.now,
+    )
 }
 
 /// N01, Z1.8
@@ -17,7 +22,11 @@ fn a_request_gets_a_machine_the_build_is_sent_and_at_its_end_everything_is_gone(
     let mut world = World::new(limits(8));
     world.cell.requests = vec![request(1, &["small", "small"])];
     let first = world.step();
-    assert_eq!(first.actions.len(), 2, "the launches are asked for by the commit that records them");
+    assert_eq!(
+        first.actions.len(),
+        2,
+        "the launches are asked for by the commit that records them"
+    );
     assert_eq!(first.head.used, Resources::instances(2));
     world.carry_out();
     world.settle();
@@ -45,9 +54,10 @@ fn a_request_gets_a_machine_the_build_is_sent_and_at_its_end_everything_is_gone(
 #[test]
 fn a_request_that_can_never_be_served_fails_and_its_queue_is_told() {
     let mut limits = limits(8);
-    limits
-        .labels
-        .insert("imageless".into(), Label { image: Image::Missing { why: "never uploaded".into() }, ..label(0) });
+    limits.labels.insert(
+        "imageless".into(),
+        Label { image: Image::Missing { why: "never uploaded".into() }, ..label(0) },
+    );
     let mut world = World::new(limits);
     world.cell.requests = vec![
         request(1, &["small", "unknown"]),
@@ -69,15 +79,16 @@ fn a_request_that_can_never_be_served_fails_and_its_queue_is_told() {
     assert_eq!(world.pokes.iter().filter(|poke| matches!(poke, Poke::Queue { .. })).count(), 3);
 }
 
-/// L3.2, L3.8, Z1.3: machines of a label that is bound to a zone are launched and kept ready there, and whatever else its request asks
-/// for with them; labels of two zones are never had together.
+/// L3.2, L3.8, Z1.3: machines of a label that is bound to a zone are launched and kept ready there,
+/// and whatever else its request asks for with them; labels of two zones are never had together.
 #[test]
 fn a_label_that_is_bound_to_a_zone_is_had_there() {
     let mut limits = limits(8);
     let bound = |zone: &str, min_ready| Label { zone: Some(zone.to_owned()), ..label(min_ready) };
     limits.labels.extend([("near".into(), bound("a", 0)), ("far".into(), bound("b", 2))]);
     let mut world = World::new(limits);
-    world.cell.requests = vec![request(1, &["small", "far"]), request(2, &["near", "far"]), request(3, &["near"])];
+    world.cell.requests =
+        vec![request(1, &["small", "far"]), request(2, &["near", "far"]), request(3, &["near"])];
     world.settle();
     assert_eq!([world.state(1), world.state(3)], ["fulfilled 2", "fulfilled 1"]);
     assert_eq!(
@@ -93,17 +104,28 @@ fn a_label_that_is_bound_to_a_zone_is_had_there() {
     // Bound elsewhere now, what is kept ready is replaced.
     world.cell.limits.labels.insert("far".into(), bound("a", 2));
     world.settle();
-    let free = world.cell.nodes.iter().filter(|node| node.label.as_str() == "far" && node.allocated_to.is_none());
-    assert_eq!(free.map(|node| node.az.as_deref().unwrap_or_default()).collect::<Vec<_>>(), ["a", "a"]);
+    let free = world
+        .cell
+        .nodes
+        .iter()
+        .filter(|node| node.label.as_str() == "far" && node.allocated_to.is_none());
+    assert_eq!(
+        free.map(|node| node.az.as_deref().unwrap_or_default()).collect::<Vec<_>>(),
+        ["a", "a"]
+    );
 }
 
 /// Z1.5
 #[test]
 fn nothing_overtakes_a_request_that_waits_for_quota() {
     let mut world = World::new(limits(8));
-    world.cell.requests = vec![request(1, &["small"; 5]), request(2, &["small"; 5]), request(3, &["small"])];
+    world.cell.requests =
+        vec![request(1, &["small"; 5]), request(2, &["small"; 5]), request(3, &["small"])];
     world.settle();
-    assert_eq!([world.state(1), world.state(2), world.state(3)], ["fulfilled 5", "requested", "requested"]);
+    assert_eq!(
+        [world.state(1), world.state(2), world.state(3)],
+        ["fulfilled 5", "requested", "requested"]
+    );
     assert_eq!(world.alive(), 5, "nothing is half reserved");
     world.build(1, BuildFact::Ended);
     world.settle();
@@ -126,7 +148,8 @@ fn a_lower_priority_number_is_served_first() {
     assert!(matches!(world.cell.requests[1].state, RequestState::Placed(_)));
 }
 
-/// A request of a job of a change in an independent pipeline, where each change is a queue of its own.
+/// A request of a job of a change in an independent pipeline, where each change is a queue of its
+/// own.
 fn of_change(sequence: u64, project: &str, change: u64, asked_at: u64) -> Request {
     let mut request = request(sequence, &["small"]);
     request.queue.queue = format!("{project}#{change}").as_str().into();
@@ -139,7 +162,12 @@ fn served(world: &mut World) -> Vec<u64> {
     let mut served = Vec::new();
     while !world.cell.requests.is_empty() {
         world.settle();
-        let now = world.cell.requests.iter().find(|request| !request.nodes().is_empty()).expect("one is served");
+        let now = world
+            .cell
+            .requests
+            .iter()
+            .find(|request| !request.nodes().is_empty())
+            .expect("one is served");
         let sequence = now.row.as_str().rsplit('-').next().unwrap().parse().unwrap();
         served.push(sequence);
         world.executor_writes(sequence);
@@ -149,7 +177,8 @@ fn served(world: &mut World) -> Vec<u64> {
     served
 }
 
-/// Z6.1: relative priority. A project with many changes in a pipeline does not keep those of others waiting behind all of them.
+/// Z6.1: relative priority. A project with many changes in a pipeline does not keep those of others
+/// waiting behind all of them.
 #[test]
 fn changes_of_projects_in_an_independent_pipeline_take_turns() {
     let mut world = World::new(limits(1));
@@ -162,8 +191,13 @@ fn changes_of_projects_in_an_independent_pipeline_take_turns() {
         of_change(6, "few", 8, 6),
         of_change(7, "one", 9, 7),
     ];
-    // The first changes of all projects in the order they asked; then what has become first meanwhile.
-    assert_eq!(served(&mut world), [1, 2, 3, 4, 5, 6, 7], "who came first has nobody before it when its turn comes");
+    // The first changes of all projects in the order they asked; then what has become first
+    // meanwhile.
+    assert_eq!(
+        served(&mut world),
+        [1, 2, 3, 4, 5, 6, 7],
+        "who came first has nobody before it when its turn comes"
+    );
 
     let mut world = World::new(limits(2));
     world.cell.requests = (1..=8).map(|n| of_change(n, "many", n, n)).collect();
@@ -174,7 +208,8 @@ fn changes_of_projects_in_an_independent_pipeline_take_turns() {
     assert_eq!(world.state(2), "requested", "its project has one before it");
 }
 
-/// Z1.1, Z6.1: a change that has moved up in its shared queue since it asked is served by the place that it has by now.
+/// Z1.1, Z6.1: a change that has moved up in its shared queue since it asked is served by the place
+/// that it has by now.
 #[test]
 fn a_request_is_served_by_the_place_that_its_change_has_by_now() {
     let behind = |sequence: u64, relative: u32| {
@@ -187,14 +222,18 @@ fn a_request_is_served_by_the_place_that_its_change_has_by_now() {
         let places = moved_up.map(|place| (Row::new(200, 3, 1), place));
         world.cell.facts.places = places.into_iter().collect();
         world.step();
-        let placed = world.cell.requests.iter().filter(|request| matches!(request.state, RequestState::Placed(_)));
+        let placed = world
+            .cell
+            .requests
+            .iter()
+            .filter(|request| matches!(request.state, RequestState::Placed(_)));
         let placed: Vec<&str> = placed.map(|request| request.build.as_str()).collect();
         assert_eq!(placed, [served], "{moved_up:?}");
     }
 }
 
-/// Z1.1, Z6.1: a more urgent pipeline is served first whatever stands before a change there, and a place in a shared queue counts as one
-/// in an independent pipeline.
+/// Z1.1, Z6.1: a more urgent pipeline is served first whatever stands before a change there, and a
+/// place in a shared queue counts as one in an independent pipeline.
 #[test]
 fn turns_are_taken_within_one_priority() {
     let mut world = World::new(limits(2));
@@ -202,7 +241,8 @@ fn turns_are_taken_within_one_priority() {
     urgent.row = Row::new(100, 0, 9);
     let mut second_in_queue = request(1, &["small"]);
     second_in_queue.row = Row::new(200, 1, 1);
-    world.cell.requests = vec![second_in_queue, of_change(2, "many", 2, 2), of_change(3, "few", 3, 3), urgent];
+    world.cell.requests =
+        vec![second_in_queue, of_change(2, "many", 2, 2), of_change(3, "few", 3, 3), urgent];
     world.step();
     let waits: Vec<&str> = (world.cell.requests.iter())
         .filter(|request| request.state == RequestState::Requested)
@@ -237,7 +277,11 @@ fn a_machine_that_does_not_boot_is_replaced() {
     world.now = world.now.plus_seconds(61);
     world.list();
     let plan = world.step();
-    assert!(plan.reasons.iter().any(|reason| reason.contains("attempt 2 of 3")), "{:?}", plan.reasons);
+    assert!(
+        plan.reasons.iter().any(|reason| reason.contains("attempt 2 of 3")),
+        "{:?}",
+        plan.reasons
+    );
     assert_eq!(world.words(), ["building", "deleting"]);
     assert!(
         !plan.actions.iter().any(|action| matches!(action, Action::Launch(_))),
@@ -248,7 +292,8 @@ fn a_machine_that_does_not_boot_is_replaced() {
     assert_eq!((world.state(1).as_str(), world.alive()), ("fulfilled 1", 1));
 }
 
-/// Z1.6: a passing refusal never fails a request; machines that never boot, placement after placement, do in the end.
+/// Z1.6: a passing refusal never fails a request; machines that never boot, placement after
+/// placement, do in the end.
 #[test]
 fn only_what_will_never_work_fails_a_request() {
     let mut world = World::new(limits(1));
@@ -283,12 +328,17 @@ fn only_what_will_never_work_fails_a_request() {
         world.list();
         world.now = world.now.plus_seconds(61);
     }
-    assert!(world.state(1).starts_with("failed: machines of 3 placements did not boot"), "{}", world.state(1));
+    assert!(
+        world.state(1).starts_with("failed: machines of 3 placements did not boot"),
+        "{}",
+        world.state(1)
+    );
     assert!((9..=12).contains(&boots), "{boots}");
     assert_eq!((world.alive(), world.cell.nodes.len()), (0, 0));
 }
 
-/// L2.3: what the cloud refuses for its own quota is asked for again as long as somebody waits for it, and no longer.
+/// L2.3: what the cloud refuses for its own quota is asked for again as long as somebody waits for
+/// it, and no longer.
 #[test]
 fn a_launch_that_was_refused_for_quota_is_given_up_when_nobody_waits_for_it() {
     for before in 1..4 {
@@ -299,7 +349,11 @@ fn a_launch_that_was_refused_for_quota_is_given_up_when_nobody_waits_for_it() {
             for action in std::mem::take(&mut world.actions) {
                 if let Action::Launch(node) = action {
                     launches += 1;
-                    world.cell.facts.launches.insert(node.id.clone(), LaunchFact::Quota("limit".into()));
+                    world
+                        .cell
+                        .facts
+                        .launches
+                        .insert(node.id.clone(), LaunchFact::Quota("limit".into()));
                 }
             }
             world.list();
@@ -353,7 +407,10 @@ fn a_launch_without_an_answer_is_called_again_with_the_same_token() {
     world.actions.clear();
     world.list();
     world.step();
-    assert!(matches!(world.cell.nodes[0].state, NodeState::Testing { .. }), "the tag tells whose machine it is");
+    assert!(
+        matches!(world.cell.nodes[0].state, NodeState::Testing { .. }),
+        "the tag tells whose machine it is"
+    );
 }
 
 /// Z1.9
@@ -417,7 +474,8 @@ fn a_static_host_is_lent_as_often_as_it_may_and_never_terminated() {
         max_parallel: 2,
     }];
     let mut world = World::new(limits);
-    world.cell.requests = vec![request(1, &["metal", "metal"]), request(2, &["metal"]), request(3, &["metal"; 3])];
+    world.cell.requests =
+        vec![request(1, &["metal", "metal"]), request(2, &["metal"]), request(3, &["metal"; 3])];
     world.settle();
     assert_eq!([world.state(1), world.state(2)], ["fulfilled 2", "requested"]);
     world.build(1, BuildFact::Ended);
@@ -464,7 +522,8 @@ fn a_held_node_stays_until_its_time_is_over() {
     assert_eq!(world.alive(), 0);
 }
 
-/// N15: nodes that somebody looks at take their place of the quota, and are looked after although nobody waits for them.
+/// N15: nodes that somebody looks at take their place of the quota, and are looked after although
+/// nobody waits for them.
 #[test]
 fn a_held_node_is_let_go_when_nobody_wants_it_any_more_and_keeps_others_out_until_then() {
     let mut world = World::new(limits(1));
@@ -478,7 +537,10 @@ fn a_held_node_is_let_go_when_nobody_wants_it_any_more_and_keeps_others_out_unti
     world.settle();
     assert_eq!((world.words(), world.state(2).as_str()), (vec!["hold"], "requested"));
     let plan = sluice_pool::plan(&world.cell, world.now);
-    assert!(plan.due.is_some_and(|due| due <= world.now.plus_seconds(60)), "a word that was lost is found soon");
+    assert!(
+        plan.due.is_some_and(|due| due <= world.now.plus_seconds(60)),
+        "a word that was lost is found soon"
+    );
     world.cell.facts.released = world.cell.nodes.iter().map(|node| node.id.clone()).collect();
     world.settle();
     assert_eq!((world.words(), world.state(2).as_str()), (vec!["ready"], "fulfilled 1"));
@@ -491,10 +553,14 @@ fn a_ready_node_of_an_older_image_is_replaced() {
     limits.labels.insert("small".into(), label(1));
     let mut world = World::new(limits);
     world.settle();
-    world.cell.limits.labels.get_mut(&"small".into()).unwrap().image = Image::Available { id: "image-2".into() };
+    world.cell.limits.labels.get_mut(&"small".into()).unwrap().image =
+        Image::Available { id: "image-2".into() };
     world.settle();
     let images: Vec<_> = world.cell.nodes.iter().map(|node| &node.origin).collect();
-    assert!(matches!(images[..], [Origin::Cloud { image_id, .. }] if image_id == "image-2"), "{images:?}");
+    assert!(
+        matches!(images[..], [Origin::Cloud { image_id, .. }] if image_id == "image-2"),
+        "{images:?}"
+    );
 }
 
 /// A paused provider places and launches nothing.
@@ -508,7 +574,8 @@ fn an_operators_pause_holds_everything_back() {
     assert_eq!(world.cell.head.min_ready_not_before, Timestamp(0));
 }
 
-/// Z1.7, Z1.9: executors write claims and ends themselves; a build that runs is looked at once in a while all the same.
+/// Z1.7, Z1.9: executors write claims and ends themselves; a build that runs is looked at once in a
+/// while all the same.
 #[test]
 fn a_running_build_is_looked_at_each_minute_and_its_nodes_go_when_its_run_says_that_it_ended() {
     let mut world = World::new(limits(8));
@@ -540,7 +607,8 @@ fn a_claim_is_not_undone_by_a_build_that_was_seen_waiting_or_withdrawn_before() 
     }
 }
 
-/// A message may be lost with its queue: the build is sent again, no more often than every quarter of an hour.
+/// A message may be lost with its queue: the build is sent again, no more often than every quarter
+/// of an hour.
 #[test]
 fn a_build_that_nobody_claims_is_sent_again() {
     let mut world = World::new(limits(8));
@@ -553,7 +621,11 @@ fn a_build_that_nobody_claims_is_sent_again() {
         world.step();
         assert_eq!(world.pokes.len(), times, "{:?}", world.now);
         assert!(world.pokes.iter().all(|poke| *poke == sent[0]));
-        assert_eq!(world.cell.requests[0].sent_again as usize, times - 1, "the first time is not once more");
+        assert_eq!(
+            world.cell.requests[0].sent_again as usize,
+            times - 1,
+            "the first time is not once more"
+        );
     }
 }
 
@@ -577,12 +649,19 @@ fn a_lent_host_that_answers_is_ready_in_the_plan_that_lends_it() {
     let [Action::Check(node)] = asks.actions.as_slice() else { panic!("{:?}", asks.actions) };
     world.cell.facts.checks.insert(node.id.clone(), CheckFact::Passed { host_keys: Vec::new() });
     world.step();
-    assert_eq!((world.state(1).as_str(), world.pokes.len(), world.actions.len()), ("fulfilled 1", 1, 0));
+    assert_eq!(
+        (world.state(1).as_str(), world.pokes.len(), world.actions.len()),
+        ("fulfilled 1", 1, 0)
+    );
     world.cell.requests = vec![request(2, &["iron"])];
     world.cell.nodes.clear();
     let asks = plan(&world.cell, world.now);
     let [Action::Check(node)] = asks.actions.as_slice() else { panic!("{:?}", asks.actions) };
     world.cell.facts.checks.insert(node.id.clone(), CheckFact::NotYet("no route".into()));
     world.step();
-    assert_eq!((world.state(2).as_str(), world.actions.len()), ("placed 1", 0), "it is asked again later, not at once");
+    assert_eq!(
+        (world.state(2).as_str(), world.actions.len()),
+        ("placed 1", 0),
+        "it is asked again later, not at once"
+    );
 }

@@ -1,4 +1,5 @@
-//! A build: the gate's order, its words to stop or to go on, and the executor's run, each a record with one writer.
+//! A build: the gate's order, its words to stop or to go on, and the executor's run, each a record
+//! with one writer.
 
 use crate::codec::{KEEP_DAYS, decode, encode, encode_first, expiry, with_body};
 use crate::ledger;
@@ -75,8 +76,8 @@ pub fn put_stop(build: &BuildId, stop: &Stop) -> Result<Write, PortError> {
     Ok(Write::Put { record, expect: Expect::Anything })
 }
 
-/// Reads the wish to stop a build. It is one whatever it says: of what cannot be read it is known when it was said, by when it may be
-/// forgotten, and that counts as for an executor that lives.
+/// Reads the wish to stop a build. It is one whatever it says: of what cannot be read it is known
+/// when it was said, by when it may be forgotten, and that counts as for an executor that lives.
 pub fn stop_of(record: &Record) -> Stop {
     decode(record).unwrap_or_else(|bad| {
         tracing::error!(%bad, "a build is stopped all the same; nothing is to be done: the record is forgotten by itself");
@@ -130,10 +131,20 @@ mod tests {
     /// Z7.3: nobody waits for a build, or keeps its nodes, since nobody can read why it is to end.
     #[test]
     fn a_wish_to_stop_that_cannot_be_read_is_as_old_as_it_is() {
-        let stop = Stop { why: "the change left".to_owned(), at: Timestamp(1_795_259_025_000), lost: true };
-        let Write::Put { record, .. } = put_stop(&"b".into(), &stop).unwrap() else { panic!("a wish is written") };
+        let stop = Stop {
+            why: "the change left".to_owned(),
+            at: Timestamp(1_795_259_025_000),
+            lost: true,
+        };
+        let Write::Put { record, .. } = put_stop(&"b".into(), &stop).unwrap() else {
+            panic!("a wish is written")
+        };
         assert_eq!(stop_of(&record), stop);
         let unread = stop_of(&Record { body: "{}".to_owned(), ..record });
-        assert_eq!((unread.at, unread.lost), (stop.at, false), "its executor may live, and has its time to end it");
+        assert_eq!(
+            (unread.at, unread.lost),
+            (stop.at, false),
+            "its executor may live, and has its time to end it"
+        );
     }
 }

@@ -24,17 +24,23 @@ pub fn facts_key(change: &ChangeKey) -> Key {
     Key::new(partition(change), "facts")
 }
 
-/// Returns the key of what was told of a change: marks of intake, each of which counts as news once.
+/// Returns the key of what was told of a change: marks of intake, each of which counts as news
+/// once.
 pub fn told_key(change: &ChangeKey) -> Key {
     Key::new(partition(change), "told")
 }
 
-/// Returns the write of what was told of a change, on condition that nobody told of it since `seen`, the revision that was read
-/// (`None` where there was none): what is told next follows from it.
+/// Returns the write of what was told of a change, on condition that nobody told of it since
+/// `seen`, the revision that was read (`None` where there was none): what is told next follows from
+/// it.
 ///
 /// # Errors
 /// When it is too large.
-pub fn put_told<T: Serialize>(change: &ChangeKey, told: &T, seen: Option<u64>) -> Result<Write, PortError> {
+pub fn put_told<T: Serialize>(
+    change: &ChangeKey,
+    told: &T,
+    seen: Option<u64>,
+) -> Result<Write, PortError> {
     let mut record = encode_first(told_key(change), told)?;
     record.revision = seen.unwrap_or(0) + 1;
     Ok(Write::Put { record, expect: seen.map_or(Expect::Absent, Expect::Revision) })
@@ -55,13 +61,17 @@ pub fn verdicts_key(change: &ChangeKey) -> Key {
 /// # Errors
 /// When it is too large.
 pub fn put_verdicts(change: &ChangeKey, verdicts: &Verdicts) -> Result<Write, PortError> {
-    Ok(Write::Put { record: encode_first(verdicts_key(change), verdicts)?, expect: Expect::Anything })
+    Ok(Write::Put {
+        record: encode_first(verdicts_key(change), verdicts)?,
+        expect: Expect::Anything,
+    })
 }
 
 /// The prefix of the records that say who needs a change.
 pub const NEEDED_BY: &str = "needed-by#";
 
-/// Returns the write that stores a change's facts; the newest reading wins, and a decision reads the forge again anyway.
+/// Returns the write that stores a change's facts; the newest reading wins, and a decision reads
+/// the forge again anyway.
 ///
 /// What does not fit is left out, and said to be cut where that matters.
 ///
@@ -72,7 +82,11 @@ pub fn put_facts(facts: &ChangeFacts) -> Result<Write, PortError> {
     if bounded.message.len() > 16_000 {
         bounded.message = bounded.message.chars().take(4_000).collect();
     }
-    if bounded.files.as_ref().is_some_and(|files| files.iter().map(String::len).sum::<usize>() > 24_000) {
+    if bounded
+        .files
+        .as_ref()
+        .is_some_and(|files| files.iter().map(String::len).sum::<usize>() > 24_000)
+    {
         bounded.files = None; // Too many to keep here; whoever matches files reads them from git.
     }
     let mut record = encode_first(facts_key(&facts.change.key), &bounded);
@@ -86,7 +100,8 @@ pub fn put_facts(facts: &ChangeFacts) -> Result<Write, PortError> {
     Ok(Write::Put { record: record?, expect: Expect::Anything })
 }
 
-/// What is left out of facts that a record does not hold, one after the other. Strangers decide how long each of these is.
+/// What is left out of facts that a record does not hold, one after the other. Strangers decide how
+/// long each of these is.
 const SHORTER: [fn(&mut ChangeFacts); 5] = [
     |facts| {
         facts.statuses.clear();
@@ -115,10 +130,12 @@ const TITLE_CHARS_MAX: usize = 300;
 /// Days after which it is forgotten who needs a change, if nothing is heard of him.
 const NEEDED_BY_DAYS: u64 = 180;
 
-/// Days that the mark of a needed change outlives the last word of who needs it: two writers' clocks differ.
+/// Days that the mark of a needed change outlives the last word of who needs it: two writers'
+/// clocks differ.
 const NEEDED_DAYS: u64 = NEEDED_BY_DAYS + 7;
 
-/// Returns the key of the mark that somebody needs a change, or did: where there is none, nobody has to be looked for.
+/// Returns the key of the mark that somebody needs a change, or did: where there is none, nobody
+/// has to be looked for.
 pub fn needed_key(change: &ChangeKey) -> Key {
     Key::new(partition(change), "needed")
 }
@@ -127,7 +144,11 @@ pub fn needed_key(change: &ChangeKey) -> Key {
 ///
 /// # Errors
 /// When one is too large.
-pub fn put_needed_by(needed: &ChangeKey, change: &ChangeKey, now: Timestamp) -> Result<[Write; 2], PortError> {
+pub fn put_needed_by(
+    needed: &ChangeKey,
+    change: &ChangeKey,
+    now: Timestamp,
+) -> Result<[Write; 2], PortError> {
     let mut record = encode_first(needed_by_key(needed, change), change)?;
     record.expires_at = Some(now.plus_seconds(NEEDED_BY_DAYS * 86_400));
     let mut mark = encode_first(needed_key(needed), needed)?;
@@ -142,7 +163,8 @@ pub fn forget_needed_by(needed: &ChangeKey, change: &ChangeKey) -> Write {
 
 /// Returns whether a record only remembers that a change is needed, or by which.
 pub fn is_need(key: &Key) -> bool {
-    key.partition.starts_with("change#") && (key.sort == "needed" || key.sort.starts_with(NEEDED_BY))
+    key.partition.starts_with("change#")
+        && (key.sort == "needed" || key.sort.starts_with(NEEDED_BY))
 }
 
 fn needed_by_key(needed: &ChangeKey, change: &ChangeKey) -> Key {
@@ -158,7 +180,12 @@ mod tests {
 
     fn bare() -> ChangeFacts {
         let key = ChangeKey::change("github".into(), ProjectName::new("forge.test", "org/one"), 1);
-        let change = ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() };
+        let change = ChangeRef {
+            key,
+            branch: "main".into(),
+            head: "abc".into(),
+            patchset: "abc".to_owned(),
+        };
         ChangeFacts::bare(change, Timestamp(1))
     }
 
@@ -167,7 +194,8 @@ mod tests {
         decode(&record).unwrap()
     }
 
-    /// C2: nothing unbounded in a record, and nothing that strangers wrote has an event come again for ever.
+    /// C2: nothing unbounded in a record, and nothing that strangers wrote has an event come again
+    /// for ever.
     #[test]
     fn facts_of_any_size_are_kept_as_far_as_a_record_holds_them() {
         let status = |number: usize| CommitStatus {
@@ -194,13 +222,19 @@ mod tests {
             message: "\u{1}".repeat(15_000),
             files: Some(vec!["\u{1}".repeat(23_000)]),
             reviews: (0..100).map(review).collect(),
-            depends_on: vec![format!("https://forge.test/{}", "d".repeat(70_000)), "https://forge.test/a".to_owned()],
+            depends_on: vec![
+                format!("https://forge.test/{}", "d".repeat(70_000)),
+                "https://forge.test/a".to_owned(),
+            ],
             labels: vec!["l".repeat(50); 2_000],
             title: "t".repeat(70_000),
             ..many
         };
         let kept = stored(&all);
         assert_eq!(kept.cut, Cut { statuses: true, reviews: true, ..Cut::default() });
-        assert_eq!((kept.depends_on, kept.labels.len()), (vec!["https://forge.test/a".to_owned()], 100));
+        assert_eq!(
+            (kept.depends_on, kept.labels.len()),
+            (vec!["https://forge.test/a".to_owned()], 100)
+        );
     }
 }

@@ -59,11 +59,13 @@ pub fn with_body<T: Serialize>(mut record: Record, value: &T) -> Result<Record, 
 /// # Errors
 /// [`BadRecord`] when it is not what was expected.
 pub fn decode<T: DeserializeOwned>(record: &Record) -> Result<T, BadRecord> {
-    serde_json::from_str(&record.body).map_err(|error| BadRecord { key: record.key.clone(), why: error.to_string() })
+    serde_json::from_str(&record.body)
+        .map_err(|error| BadRecord { key: record.key.clone(), why: error.to_string() })
 }
 
-/// Reads a record of somebody else's: one that cannot be read counts as missing here, with a line in the log. Whoever rules it
-/// finds it by himself; what looks at many cells must not stop at a bad one.
+/// Reads a record of somebody else's: one that cannot be read counts as missing here, with a line
+/// in the log. Whoever rules it finds it by himself; what looks at many cells must not stop at a
+/// bad one.
 pub fn decode_foreign<T: DeserializeOwned>(record: &Record) -> Option<T> {
     decode(record).inspect_err(|bad| tracing::error!(%bad, "a record counts as missing")).ok()
 }
@@ -82,7 +84,8 @@ pub async fn get(ports: &Ports, key: &Key) -> Result<Option<Record>, PortError> 
 }
 
 fn body<T: Serialize>(key: &Key, value: &T) -> Result<String, PortError> {
-    let body = serde_json::to_string(value).map_err(|error| PortError::unknown(format!("write {key}"), error))?;
+    let body = serde_json::to_string(value)
+        .map_err(|error| PortError::unknown(format!("write {key}"), error))?;
     if body.len() > BODY_BYTES_MAX {
         let why = format!("its body has {} bytes, and a record holds {BODY_BYTES_MAX}", body.len());
         return Err(PortError::unknown(format!("write {key}"), why));

@@ -38,8 +38,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Returns whether changes are read there: a plain git server tells of none. Where no driver of that kind is there yet, whoever
-    /// is to ask says so.
+    /// Returns whether changes are read there: a plain git server tells of none. Where no driver of
+    /// that kind is there yet, whoever is to ask says so.
     pub fn is_asked(&self) -> bool {
         matches!(self.driver, Driver::GitHub | Driver::Gerrit)
     }
@@ -47,18 +47,26 @@ impl Connection {
     /// Returns whether projects may be there, whether or not it is asked about changes.
     fn has_projects(&self) -> bool {
         match self.driver {
-            Driver::GitHub | Driver::Gerrit | Driver::GitLab | Driver::Pagure | Driver::Git | Driver::Other => true,
+            Driver::GitHub
+            | Driver::Gerrit
+            | Driver::GitLab
+            | Driver::Pagure
+            | Driver::Git
+            | Driver::Other => true,
             Driver::Smtp | Driver::Mqtt | Driver::Sql | Driver::Elasticsearch => false,
             Driver::Timer | Driver::Zuul | Driver::Aws | Driver::Static => false,
         }
     }
 
-    /// Returns whether somebody whom the forge names is the account that the token acts as. A GitHub App is named with `[bot]` as an
-    /// account, and without it where a check run is its own. Case does not count: on GitHub no two logins differ by it alone, and
-    /// whoever is taken for us elsewhere starts the less by that.
+    /// Returns whether somebody whom the forge names is the account that the token acts as. A
+    /// GitHub App is named with `[bot]` as an account, and without it where a check run is its own.
+    /// Case does not count: on GitHub no two logins differ by it alone, and whoever is taken for us
+    /// elsewhere starts the less by that.
     pub fn is_own(&self, by: &str) -> bool {
         let is = |own: &str| own.eq_ignore_ascii_case(by);
-        self.login.as_deref().is_some_and(|login| is(login) || login.strip_suffix("[bot]").is_some_and(is))
+        self.login
+            .as_deref()
+            .is_some_and(|login| is(login) || login.strip_suffix("[bot]").is_some_and(is))
     }
 }
 
@@ -75,40 +83,48 @@ impl ConnectionsFile {
         })
     }
 
-    /// Returns the connections with this canonical host, by name: there may be several, and by which of them a project is known only
-    /// the tenants that have it say.
+    /// Returns the connections with this canonical host, by name: there may be several, and by
+    /// which of them a project is known only the tenants that have it say.
     pub fn of_host(&self, host: &str) -> Vec<(&ConnectionName, &Connection)> {
         self.0.iter().filter(|(_, connection)| connection.canonical_hostname == host).collect()
     }
 
-    /// Returns whether an address is on a host that no connection leads to: nobody can be asked about what is there. What names no
-    /// host is on none, and so is not.
+    /// Returns whether an address is on a host that no connection leads to: nobody can be asked
+    /// about what is there. What names no host is on none, and so is not.
     fn is_strange(&self, address: &str) -> bool {
         host_of(address).is_some_and(|host| !self.leads_to(&host))
     }
 
-    /// Returns whether a connection to where changes are leads to a host, or to one that it lies below. Ports do not count: what is
-    /// taken for known without being so is refused, and what is not, though it is, would be left out.
+    /// Returns whether a connection to where changes are leads to a host, or to one that it lies
+    /// below. Ports do not count: what is taken for known without being so is refused, and what is
+    /// not, though it is, would be left out.
     fn leads_to(&self, host: &str) -> bool {
         let is_it = |known: String| {
             let below = host.strip_suffix(known.as_str());
             below.is_some_and(|front| front.is_empty() || front.ends_with('.'))
         };
         self.0.values().filter(|connection| connection.has_projects()).any(|connection| {
-            let named = [Some(&connection.canonical_hostname), Some(&connection.git_url), connection.api_url.as_ref()];
+            let named = [
+                Some(&connection.canonical_hostname),
+                Some(&connection.git_url),
+                connection.api_url.as_ref(),
+            ];
             named.into_iter().flatten().filter_map(|written| host_in(written)).any(is_it)
         })
     }
 }
 
-/// Returns the host that an address leads to, as a browser would read it: in small letters, without its port, its user and a dot at
-/// its end. `None` for what is no address of one.
+/// Returns the host that an address leads to, as a browser would read it: in small letters, without
+/// its port, its user and a dot at its end. `None` for what is no address of one.
 fn host_of(address: &str) -> Option<String> {
     let url = Url::parse(address).ok()?;
-    url.host_str().map(|host| host.trim_end_matches('.').to_ascii_lowercase()).filter(|host| !host.is_empty())
+    url.host_str()
+        .map(|host| host.trim_end_matches('.').to_ascii_lowercase())
+        .filter(|host| !host.is_empty())
 }
 
-/// Returns the host of what a connection is configured with: an address, or a host with or without a port; nothing of a path.
+/// Returns the host of what a connection is configured with: an address, or a host with or without
+/// a port; nothing of a path.
 fn host_in(written: &str) -> Option<String> {
     if written.contains("://") {
         return host_of(written);
@@ -127,19 +143,23 @@ pub fn seal_context(connection: &ConnectionName, what: &str) -> String {
 /// # Errors
 /// When there are none, or they cannot be read.
 pub async fn load(ports: &Ports) -> Result<ConnectionsFile, PortError> {
-    let object =
-        ports.objects.get(OBJECT).await?.ok_or_else(|| {
-            PortError::unknown(format!("read {OBJECT}"), "there is none; store the connections first")
-        })?;
-    serde_json::from_slice(&object.bytes).map_err(|error| PortError::unknown(format!("read {OBJECT}"), error))
+    let object = ports.objects.get(OBJECT).await?.ok_or_else(|| {
+        PortError::unknown(format!("read {OBJECT}"), "there is none; store the connections first")
+    })?;
+    serde_json::from_slice(&object.bytes)
+        .map_err(|error| PortError::unknown(format!("read {OBJECT}"), error))
 }
 
-/// Returns those of some addresses that are on a host that no connection leads to; nothing is read where there are none. What
-/// comes in without waiting for them lands without them: whoever asks about either asks here.
+/// Returns those of some addresses that are on a host that no connection leads to; nothing is read
+/// where there are none. What comes in without waiting for them lands without them: whoever asks
+/// about either asks here.
 ///
 /// # Errors
 /// As [`load`].
-pub async fn strange<'a>(ports: &Ports, addresses: Vec<&'a String>) -> Result<Vec<&'a String>, PortError> {
+pub async fn strange<'a>(
+    ports: &Ports,
+    addresses: Vec<&'a String>,
+) -> Result<Vec<&'a String>, PortError> {
     if addresses.is_empty() {
         return Ok(addresses);
     }
@@ -160,13 +180,14 @@ pub async fn seal(ports: &Ports, context: &str, plain: &str) -> Result<String, P
 /// Opens a sealed secret of a connection.
 ///
 /// # Errors
-/// When it was sealed as something else, or the key service does not answer; the text of the secret is in no error.
+/// When it was sealed as something else, or the key service does not answer; the text of the secret
+/// is in no error.
 pub async fn open(ports: &Ports, context: &str, sealed: &str) -> Result<String, PortError> {
     use base64::Engine as _;
     let attempt = || format!("open the sealed {context}");
-    let bytes = base64::engine::general_purpose::STANDARD
-        .decode(sealed)
-        .map_err(|_| PortError::unknown(attempt(), "it is not base64; seal it again with `sluice connection`"))?;
+    let bytes = base64::engine::general_purpose::STANDARD.decode(sealed).map_err(|_| {
+        PortError::unknown(attempt(), "it is not base64; seal it again with `sluice connection`")
+    })?;
     let plain = ports.seal.open(context, &bytes).await?;
     String::from_utf8(plain).map_err(|_| PortError::unknown(attempt(), "it is not text"))
 }
@@ -188,7 +209,8 @@ mod tests {
         }
     }
 
-    /// Z6.1: what an application says it says as its account, and its check runs are under its own name.
+    /// Z6.1: what an application says it says as its account, and its check runs are under its own
+    /// name.
     #[test]
     fn an_application_is_known_by_its_account_and_by_its_name() {
         for (login, by, is_own) in [
@@ -226,10 +248,16 @@ mod tests {
             git_url: "https://bücher.test".to_owned(),
             ..acting_as(None)
         };
-        let mail = Connection { driver: Driver::Smtp, canonical_hostname: "mail.test".to_owned(), ..acting_as(None) };
+        let mail = Connection {
+            driver: Driver::Smtp,
+            canonical_hostname: "mail.test".to_owned(),
+            ..acting_as(None)
+        };
         let mail = Connection { git_url: String::new(), ..mail };
         let file = ConnectionsFile(
-            [("hub", hub), ("here", here), ("far", far), ("mail", mail)].map(|(name, one)| (name.into(), one)).into(),
+            [("hub", hub), ("here", here), ("far", far), ("mail", mail)]
+                .map(|(name, one)| (name.into(), one))
+                .into(),
         );
         for (address, is_strange) in [
             ("https://hub.test/org/one/issues/4", false),

@@ -1,4 +1,5 @@
-//! Dead letters that were given another life, so that a message that dies again and again does not become many.
+//! Dead letters that were given another life, so that a message that dies again and again does not
+//! become many.
 //!
 //! `dead-letter#<hash of the poke>` / `head`. Written by the timer alone; forgotten after a while.
 
@@ -29,12 +30,13 @@ pub struct DeadLetter {
 /// # Errors
 /// When the poke cannot be written as JSON.
 pub fn key(poke: &Poke) -> Result<Key, PortError> {
-    let text = serde_json::to_string(poke).map_err(|error| PortError::unknown("write a poke as JSON", error))?;
+    let text = serde_json::to_string(poke)
+        .map_err(|error| PortError::unknown("write a poke as JSON", error))?;
     Ok(Key::new(format!("dead-letter#{}", digest(&["dead-letter", &text])), "head"))
 }
 
-/// Returns the write of a dead letter on the condition that it is as it was `seen`. By its token a writer that had no answer
-/// knows it again.
+/// Returns the write of a dead letter on the condition that it is as it was `seen`. By its token a
+/// writer that had no answer knows it again.
 ///
 /// # Errors
 /// When it is too large.

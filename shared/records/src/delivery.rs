@@ -95,12 +95,15 @@ pub fn record(id: &DeliveryId, delivery: &Delivery) -> Result<Record, PortError>
     Ok(record)
 }
 
-/// Returns the id of a delivery of ours, its first record, by which it is looked at again at that moment, and the poke that has it
-/// handled.
+/// Returns the id of a delivery of ours, its first record, by which it is looked at again at that
+/// moment, and the poke that has it handled.
 ///
 /// # Errors
 /// When it is too large.
-pub fn pending(delivery: &Delivery, at: Timestamp) -> Result<(DeliveryId, Record, Poke), PortError> {
+pub fn pending(
+    delivery: &Delivery,
+    at: Timestamp,
+) -> Result<(DeliveryId, Record, Poke), PortError> {
     let id = id(&delivery.connection, &delivery.forge_id);
     let poke = Poke::Delivery { delivery: id.clone(), project: group(delivery) };
     let mut record = record(&id, delivery)?;
@@ -110,7 +113,8 @@ pub fn pending(delivery: &Delivery, at: Timestamp) -> Result<(DeliveryId, Record
     Ok((id, record, poke))
 }
 
-/// Lists a delivery among those that have not ended, or those that have: the first list is what the metric counts.
+/// Lists a delivery among those that have not ended, or those that have: the first list is what the
+/// metric counts.
 pub fn listed(record: &mut Record, id: &DeliveryId, delivery: &Delivery) {
     let list = if delivery.state.is_final() { "deliveries" } else { "open-deliveries" };
     record.find = Some((list.to_owned(), format!("{:015}#{id}", delivery.received_at.0)));
@@ -118,5 +122,8 @@ pub fn listed(record: &mut Record, id: &DeliveryId, delivery: &Delivery) {
 
 /// Returns the project whose events are handled in order with this one.
 pub fn group(delivery: &Delivery) -> ProjectName {
-    delivery.event.as_ref().map_or_else(|| ProjectName(delivery.connection.to_string()), |event| event.project.clone())
+    delivery
+        .event
+        .as_ref()
+        .map_or_else(|| ProjectName(delivery.connection.to_string()), |event| event.project.clone())
 }

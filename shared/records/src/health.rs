@@ -1,4 +1,5 @@
-//! The failures of a pipeline that is to be disabled after too many, written in one transaction with what leaves it.
+//! The failures of a pipeline that is to be disabled after too many, written in one transaction
+//! with what leaves it.
 
 use crate::codec::{encode_first, expiry, with_body};
 use sluice_gate::Health;
@@ -12,8 +13,9 @@ pub fn key(tenant: &TenantName, pipeline: &PipelineName) -> Key {
     Key::new(format!("health#{}/{}", escape(tenant.as_str()), escape(pipeline.as_str())), "head")
 }
 
-/// Returns the write of a pipeline's failures on condition that they still are as they were read, `None` for never. They are
-/// forgotten when nothing has left the pipeline for as long as final records are kept.
+/// Returns the write of a pipeline's failures on condition that they still are as they were read,
+/// `None` for never. They are forgotten when nothing has left the pipeline for as long as final
+/// records are kept.
 ///
 /// # Errors
 /// When it is too large.

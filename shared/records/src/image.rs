@@ -1,4 +1,5 @@
-//! An image of a tenant: the request flag, its builds and their uploads, in one cell (N1, N2, N5, L1).
+//! An image of a tenant: the request flag, its builds and their uploads, in one cell (N1, N2, N5,
+//! L1).
 //!
 //! | record | key | written by |
 //! |---|---|---|
@@ -22,7 +23,8 @@ pub struct Image {
     pub tenant: TenantName,
     /// Its canonical name.
     pub name: String,
-    /// Since when a build is wanted that has not begun; further wishes until it begins are the same one.
+    /// Since when a build is wanted that has not begun; further wishes until it begins are the same
+    /// one.
     pub build_wanted_since: Option<Timestamp>,
     /// The id that the next build gets; ids are sequential and never given twice (N1).
     pub next_build: u64,
@@ -98,10 +100,14 @@ pub fn request_key(tenant: &TenantName, image: &str) -> Key {
     Key::new(partition(tenant, image), REQUEST_BUILD)
 }
 
-/// Returns the write that wishes for a build, off schedule (N5); one that is there already stands. The image is poked after it.
+/// Returns the write that wishes for a build, off schedule (N5); one that is there already stands.
+/// The image is poked after it.
 ///
 /// # Errors
 /// When it is too large.
 pub fn put_request(tenant: &TenantName, image: &str, at: Timestamp) -> Result<Write, PortError> {
-    Ok(Write::Put { record: encode_first(request_key(tenant, image), &at)?, expect: Expect::Anything })
+    Ok(Write::Put {
+        record: encode_first(request_key(tenant, image), &at)?,
+        expect: Expect::Anything,
+    })
 }

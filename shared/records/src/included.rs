@@ -1,9 +1,10 @@
-//! What lies beside the main configuration for its tenants (Z2.5): the files that they include, and the commit that playbooks and
-//! roles beside those are. One object for each main configuration.
+//! What lies beside the main configuration for its tenants (Z2.5): the files that they include, and
+//! the commit that playbooks and roles beside those are. One object for each main configuration.
 //!
-//! It bears the digest of that configuration's text, and is stored first: whoever reads a main configuration finds the files that
-//! were given with it, never those of another. The commit's pack is stored before the object that names it, and stays: builds that
-//! were frozen with it find it whatever is loaded meanwhile.
+//! It bears the digest of that configuration's text, and is stored first: whoever reads a main
+//! configuration finds the files that were given with it, never those of another. The commit's pack
+//! is stored before the object that names it, and stays: builds that were frozen with it find it
+//! whatever is loaded meanwhile.
 
 use crate::tenant::main_digest;
 use bytes::Bytes;
@@ -22,7 +23,8 @@ pub type IncludedFiles = BTreeMap<String, String>;
 pub struct Included {
     /// The files.
     pub files: IncludedFiles,
-    /// Playbooks and roles beside them, as the one commit of the project that the files are; `None` where there are none.
+    /// Playbooks and roles beside them, as the one commit of the project that the files are; `None`
+    /// where there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<BranchState>,
 }
@@ -38,7 +40,8 @@ pub fn object(main: &str) -> String {
 /// When the store does not answer.
 pub async fn store(ports: &Ports, main: &str, included: &Included) -> Result<(), PortError> {
     let key = object(main);
-    let text = serde_json::to_string(included).map_err(|error| PortError::unknown(format!("store {key}"), error))?;
+    let text = serde_json::to_string(included)
+        .map_err(|error| PortError::unknown(format!("store {key}"), error))?;
     ports.objects.put(&key, Bytes::from(text), PutMode::Always, "application/json").await.map(drop)
 }
 

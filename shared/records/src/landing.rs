@@ -15,7 +15,8 @@ pub fn key(item: &ItemId, generation: u64) -> Key {
     Key::new(format!("landing#{item}"), format!("{generation:08}"))
 }
 
-/// Returns the poke that has a landing carried out; its group lets no two land on one branch at once.
+/// Returns the poke that has a landing carried out; its group lets no two land on one branch at
+/// once.
 pub fn poke(landing: &Landing) -> Poke {
     let group = format!("{}@{}", landing.change.key.project, landing.change.branch);
     Poke::Report {
@@ -44,18 +45,25 @@ pub fn put(landing: &Landing) -> Result<Write, PortError> {
     Ok(Write::Put { record, expect: Expect::Absent })
 }
 
-/// Returns the write of a landing that its queue ends, on condition that it is as it was read: nobody has begun it, and whoever is about
-/// to begin it finds at its intent that it is over.
+/// Returns the write of a landing that its queue ends, on condition that it is as it was read:
+/// nobody has begun it, and whoever is about to begin it finds at its intent that it is over.
 ///
 /// # Errors
 /// When it is too large.
 pub fn put_ended(seen: &Record, landing: &Landing) -> Result<Write, PortError> {
     let record = with_body(seen.clone(), landing)?;
-    let record = Record { revision: seen.revision + 1, outbox: Vec::new(), due: None, look_at: None, ..record };
+    let record = Record {
+        revision: seen.revision + 1,
+        outbox: Vec::new(),
+        due: None,
+        look_at: None,
+        ..record
+    };
     Ok(Write::Put { record, expect: Expect::Revision(seen.revision) })
 }
 
-/// What a landing is about to make of a branch, where that changes nothing that its tenant reads as configuration.
+/// What a landing is about to make of a branch, where that changes nothing that its tenant reads as
+/// configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Harmless {
     /// The tenant that tested it; another one may read other files.
@@ -70,18 +78,28 @@ pub fn harmless_key(branch: &BranchKey, from: &Oid) -> Key {
     Key::new(format!("landing-of#{at}"), from.as_str())
 }
 
-/// Returns the write that goes with the intent of a landing from `tip`; `None` when it touches configuration.
+/// Returns the write that goes with the intent of a landing from `tip`; `None` when it touches
+/// configuration.
 ///
-/// Whoever sees the branch go from this commit to a commit with this tree need not read its configuration again.
+/// Whoever sees the branch go from this commit to a commit with this tree need not read its
+/// configuration again.
 ///
 /// # Errors
 /// When it is too large.
-pub fn put_harmless(landing: &Landing, tip: &Commit, now: Timestamp) -> Result<Option<Write>, PortError> {
+pub fn put_harmless(
+    landing: &Landing,
+    tip: &Commit,
+    now: Timestamp,
+) -> Result<Option<Write>, PortError> {
     if landing.configures {
         return Ok(None);
     }
-    let branch = BranchKey { project: landing.change.key.project.clone(), branch: landing.change.branch.clone() };
-    let harmless = Harmless { tenant: landing.queue.tenant.clone(), tree: landing.tested.tree.clone() };
+    let branch = BranchKey {
+        project: landing.change.key.project.clone(),
+        branch: landing.change.branch.clone(),
+    };
+    let harmless =
+        Harmless { tenant: landing.queue.tenant.clone(), tree: landing.tested.tree.clone() };
     let mut record = encode_first(harmless_key(&branch, &tip.id), &harmless)?;
     record.expires_at = Some(expiry(now));
     Ok(Some(Write::Put { record, expect: Expect::Anything }))

@@ -16,8 +16,9 @@ const KEPT_MAX: usize = 8;
 /// Tenants whose newest reading is kept in memory.
 const TENANTS_MAX: usize = 256;
 
-/// Opened layouts by object key, and each tenant as it was read last. A layout never changes under its key, so it cannot be
-/// stale; a tenant can, so [`Self::seen`] says when it was read, and whoever uses it says why that does no harm.
+/// Opened layouts by object key, and each tenant as it was read last. A layout never changes under
+/// its key, so it cannot be stale; a tenant can, so [`Self::seen`] says when it was read, and
+/// whoever uses it says why that does no harm.
 #[derive(Debug, Default)]
 pub struct Layouts {
     kept: Mutex<VecDeque<(String, Arc<Layout>)>>,
@@ -30,11 +31,18 @@ impl Layouts {
     /// # Errors
     /// When it cannot be read, or is not there (it is written before any record names it).
     pub async fn open(&self, ports: &Ports, key: &str) -> Result<Arc<Layout>, PortError> {
-        self.try_open(ports, key).await?.map_err(|why| PortError::unknown(format!("open the layout {key}"), why))
+        self.try_open(ports, key)
+            .await?
+            .map_err(|why| PortError::unknown(format!("open the layout {key}"), why))
     }
 
-    /// Returns the layout stored under `key`, or why what is stored there is none: it would be none the next time.
-    async fn try_open(&self, ports: &Ports, key: &str) -> Result<Result<Arc<Layout>, String>, PortError> {
+    /// Returns the layout stored under `key`, or why what is stored there is none: it would be none
+    /// the next time.
+    async fn try_open(
+        &self,
+        ports: &Ports,
+        key: &str,
+    ) -> Result<Result<Arc<Layout>, String>, PortError> {
         if let Some(layout) = self.kept(key) {
             return Ok(Ok(layout));
         }
@@ -61,7 +69,8 @@ impl Layouts {
         }
     }
 
-    /// Returns a tenant with its live layout; `None` when the tenant does not exist or was never read.
+    /// Returns a tenant with its live layout; `None` when the tenant does not exist or was never
+    /// read.
     ///
     /// # Errors
     /// When the store cannot answer or a record is bad.
@@ -71,7 +80,8 @@ impl Layouts {
         self.live_of(ports, name, record, read_at).await
     }
 
-    /// Returns a tenant with its live layout, of a head's record that was read together with others at this time.
+    /// Returns a tenant with its live layout, of a head's record that was read together with others
+    /// at this time.
     ///
     /// # Errors
     /// As [`Self::live`].
@@ -86,13 +96,14 @@ impl Layouts {
         let tenant: Tenant = decode(&record)?;
         let Some(key) = tenant.layout_object.clone() else { return Ok(None) };
         let live = self.live_or_damaged(ports, record, tenant, read_at).await?;
-        let live =
-            live.map_err(|why| PortError::unknown(format!("open the layout {key} of the tenant {name}"), why))?;
+        let live = live.map_err(|why| {
+            PortError::unknown(format!("open the layout {key} of the tenant {name}"), why)
+        })?;
         Ok(Some(live))
     }
 
-    /// Returns a tenant that has a layout with that, or why what is stored of the layout is none. For whoever goes on with other
-    /// tenants where that is so.
+    /// Returns a tenant that has a layout with that, or why what is stored of the layout is none.
+    /// For whoever goes on with other tenants where that is so.
     ///
     /// # Errors
     /// When the store cannot answer.
@@ -125,8 +136,8 @@ impl Layouts {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// Returns a layout that is in memory anyway. One that is asked for stays longest; whoever goes round more tenants than are
-    /// kept finds each among those that were seen.
+    /// Returns a layout that is in memory anyway. One that is asked for stays longest; whoever goes
+    /// round more tenants than are kept finds each among those that were seen.
     fn kept(&self, key: &str) -> Option<Arc<Layout>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = kept.iter().position(|(known, _)| known == key) {

@@ -1,8 +1,9 @@
-//! The ledger: what is not over, found by an index and decided by keys. Arrivals, items, runs and requests for nodes are listed
-//! while they are open; deliveries have a list of their own.
+//! The ledger: what is not over, found by an index and decided by keys. Arrivals, items, runs and
+//! requests for nodes are listed while they are open; deliveries have a list of their own.
 //!
-//! The lists are spread over the shards of the index `due`, since each change enters and leaves them several times. What is
-//! read is bounded: of more than [`LISTED_MAX`] open ones of a shard the newest are looked at, and [`Ledger::is_cut`] says so.
+//! The lists are spread over the shards of the index `due`, since each change enters and leaves
+//! them several times. What is read is bounded: of more than [`LISTED_MAX`] open ones of a shard
+//! the newest are looked at, and [`Ledger::is_cut`] says so.
 
 use crate::codec::{decode_foreign, get};
 use crate::delivery::Delivery;
@@ -31,7 +32,8 @@ const KEYS_MAX: usize = 100;
 pub struct Ledger {
     /// Everything that was found open, in no particular order.
     pub open: Vec<Open>,
-    /// The cells among those that something stands in that are frozen, by their partitions: nobody but an operator sees to them.
+    /// The cells among those that something stands in that are frozen, by their partitions: nobody
+    /// but an operator sees to them.
     pub frozen: BTreeSet<String>,
     /// Whether there may be more.
     pub is_cut: bool,
@@ -54,7 +56,8 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Delivery, Self::Arrival, Self::Item, Self::Build, Self::Request];
+    pub const ALL: [Self; 5] =
+        [Self::Delivery, Self::Arrival, Self::Item, Self::Build, Self::Request];
 
     /// Returns what people call several of them.
     pub fn plural(self) -> &'static str {
@@ -93,7 +96,8 @@ impl Ledger {
 
     /// Counts what nobody sees to, of each kind.
     pub fn counts(&self) -> BTreeMap<Kind, usize> {
-        let mut counts: BTreeMap<Kind, usize> = Kind::ALL.into_iter().map(|kind| (kind, 0)).collect();
+        let mut counts: BTreeMap<Kind, usize> =
+            Kind::ALL.into_iter().map(|kind| (kind, 0)).collect();
         for open in self.unaccounted() {
             *counts.entry(open.kind).or_default() += 1;
         }
@@ -103,7 +107,10 @@ impl Ledger {
 
 /// Returns where the index lists a record while it is open.
 pub fn listed(key: &Key, since: Timestamp) -> (String, String) {
-    (list(due_shard(&key.partition)), format!("{:015}#{}", since.0, digest(&[&key.partition, &key.sort])))
+    (
+        list(due_shard(&key.partition)),
+        format!("{:015}#{}", since.0, digest(&[&key.partition, &key.sort])),
+    )
 }
 
 fn list(shard: u32) -> String {
@@ -118,7 +125,8 @@ pub fn past_bound(now: Timestamp) -> Timestamp {
 /// Reads what is open and began before a time, and says of each whether it is accounted for.
 ///
 /// # Errors
-/// Whatever the store could not answer. A record that cannot be read counts as missing; who rules it finds it by itself.
+/// Whatever the store could not answer. A record that cannot be read counts as missing; who rules
+/// it finds it by itself.
 pub async fn read(ports: &Ports, before: Timestamp, now: Timestamp) -> Result<Ledger, PortError> {
     let until = format!("{:015}", before.0);
     let mut ledger = Ledger::default();
@@ -151,11 +159,21 @@ type Cells = BTreeMap<String, Vec<String>>;
 fn open_delivery(record: &Record, now: Timestamp) -> Option<Open> {
     let delivery: Delivery = decode_foreign(record)?;
     let age = now.since(delivery.received_at) / 1_000;
-    let told = || format!("{} {} was accepted {} minutes ago", delivery.event_name, delivery.forge_id, age / 60);
+    let told = || {
+        format!(
+            "{} {} was accepted {} minutes ago",
+            delivery.event_name,
+            delivery.forge_id,
+            age / 60
+        )
+    };
     let id = record.key.partition.strip_prefix("delivery#").unwrap_or_default().to_owned();
     (!delivery.state.is_final()).then(|| Open {
         kind: Kind::Delivery,
-        poke: Some(Poke::Delivery { delivery: id.as_str().into(), project: crate::delivery::group(&delivery) }),
+        poke: Some(Poke::Delivery {
+            delivery: id.as_str().into(),
+            project: crate::delivery::group(&delivery),
+        }),
         id,
         tenant: None,
         project: delivery.event.as_ref().map(|event| event.project.clone()),
@@ -163,8 +181,14 @@ fn open_delivery(record: &Record, now: Timestamp) -> Option<Open> {
     })
 }
 
-/// Looks at arrivals and items. A head names its items, so that their records are read only where it does not.
-async fn in_queues(ports: &Ports, cells: Cells, now: Timestamp, ledger: &mut Ledger) -> Result<(), PortError> {
+/// Looks at arrivals and items. A head names its items, so that their records are read only where
+/// it does not.
+async fn in_queues(
+    ports: &Ports,
+    cells: Cells,
+    now: Timestamp,
+    ledger: &mut Ledger,
+) -> Result<(), PortError> {
     let heads = heads(ports, &cells).await?;
     let (mut strays, mut unclaimed) = (Vec::new(), Vec::new());
     for (partition, sorts) in cells {
@@ -210,17 +234,21 @@ async fn in_queues(ports: &Ports, cells: Cells, now: Timestamp, ledger: &mut Led
         (Some(record), Kind::Item) => decode_foreign::<Item>(record).is_some(),
         (Some(_), _) => true,
     };
-    ledger.open.extend(strays.into_iter().filter(|(key, open)| is_there(key, open)).map(|(_, open)| open));
+    ledger
+        .open
+        .extend(strays.into_iter().filter(|(key, open)| is_there(key, open)).map(|(_, open)| open));
     unclaimed_builds(ports, unclaimed, ledger).await
 }
 
-/// Takes in builds that were sent again and again; one that was claimed since its queue looked last is listed by its run.
+/// Takes in builds that were sent again and again; one that was claimed since its queue looked last
+/// is listed by its run.
 async fn unclaimed_builds(
     ports: &Ports,
     builds: Vec<(BuildId, Option<QueueKey>)>,
     ledger: &mut Ledger,
 ) -> Result<(), PortError> {
-    let runs = by_key(many(ports, builds.iter().map(|(id, _)| build::run_key(id)).collect()).await?);
+    let runs =
+        by_key(many(ports, builds.iter().map(|(id, _)| build::run_key(id)).collect()).await?);
     let waiting = builds.into_iter().filter(|(id, _)| !runs.contains_key(&build::run_key(id)));
     ledger.open.extend(waiting.map(|(id, queue)| Open {
         kind: Kind::Build,
@@ -247,12 +275,23 @@ fn is_young(since: Timestamp, now: Timestamp) -> bool {
 fn queue_of(partition: &str) -> Option<QueueKey> {
     let mut parts = partition.strip_prefix("queue#")?.split('/').map(sluice_model::name::unescape);
     let (tenant, pipeline, queue) = (parts.next()?, parts.next()?, parts.next()?);
-    Some(QueueKey { tenant: TenantName(tenant), pipeline: pipeline.as_str().into(), queue: queue.as_str().into() })
+    Some(QueueKey {
+        tenant: TenantName(tenant),
+        pipeline: pipeline.as_str().into(),
+        queue: queue.as_str().into(),
+    })
 }
 
-async fn in_providers(ports: &Ports, cells: Cells, now: Timestamp, ledger: &mut Ledger) -> Result<(), PortError> {
+async fn in_providers(
+    ports: &Ports,
+    cells: Cells,
+    now: Timestamp,
+    ledger: &mut Ledger,
+) -> Result<(), PortError> {
     let heads = heads(ports, &cells).await?;
-    let keys = cells.iter().flat_map(|(partition, sorts)| sorts.iter().map(|sort| Key::new(partition.as_str(), sort)));
+    let keys = cells
+        .iter()
+        .flat_map(|(partition, sorts)| sorts.iter().map(|sort| Key::new(partition.as_str(), sort)));
     for record in many(ports, keys.collect()).await? {
         let Some(request) = decode_foreign::<Request>(&record) else { continue };
         let partition = &record.key.partition;
@@ -260,33 +299,50 @@ async fn in_providers(ports: &Ports, cells: Cells, now: Timestamp, ledger: &mut 
         let is_frozen = heads.contains_key(&frozen_key(partition));
         ledger.frozen.extend(is_frozen.then(|| partition.clone()));
         let cell = head.map(|head| Cell { due: head.look_at, is_frozen });
-        let name = partition.strip_prefix("provider#").map(sluice_model::name::unescape).map(ProviderName);
-        let provider = head.and_then(decode_foreign::<ProviderHead>).map(|head| head.provider).or(name);
+        let name =
+            partition.strip_prefix("provider#").map(sluice_model::name::unescape).map(ProviderName);
+        let provider =
+            head.and_then(decode_foreign::<ProviderHead>).map(|head| head.provider).or(name);
         let is_ready = matches!(request.state, RequestState::Fulfilled(_));
-        let unclaimed = (is_ready && account::is_unclaimed(request.sent_again)).then(|| account::UNCLAIMED.to_owned());
+        let unclaimed = (is_ready && account::is_unclaimed(request.sent_again))
+            .then(|| account::UNCLAIMED.to_owned());
         ledger.open.push(Open {
             kind: Kind::Request,
             id: request.row.to_string(),
             tenant: Some(request.queue.tenant.clone()),
             project: None,
-            unaccounted: account::in_cell(cell, now).filter(|_| !is_young(request.created_at, now)).or(unclaimed),
+            unaccounted: account::in_cell(cell, now)
+                .filter(|_| !is_young(request.created_at, now))
+                .or(unclaimed),
             poke: provider.map(|provider| Poke::Pool { provider }),
         });
     }
     Ok(())
 }
 
-async fn of_runs(ports: &Ports, keys: Vec<Key>, now: Timestamp, ledger: &mut Ledger) -> Result<(), PortError> {
-    let runs: Vec<Run> = many(ports, keys).await?.iter().filter_map(decode_foreign::<Run>).collect();
-    let runs: Vec<Run> = runs.into_iter().filter(|run| !matches!(run.phase, Phase::Ended(_))).collect();
+async fn of_runs(
+    ports: &Ports,
+    keys: Vec<Key>,
+    now: Timestamp,
+    ledger: &mut Ledger,
+) -> Result<(), PortError> {
+    let runs: Vec<Run> =
+        many(ports, keys).await?.iter().filter_map(decode_foreign::<Run>).collect();
+    let runs: Vec<Run> =
+        runs.into_iter().filter(|run| !matches!(run.phase, Phase::Ended(_))).collect();
     let sessions: BTreeSet<Key> = runs.iter().map(|run| session::key(&run.session)).collect();
-    let of_builds = runs.iter().flat_map(|run| [build::order_key(&run.build), build::stop_key(&run.build)]);
+    let of_builds =
+        runs.iter().flat_map(|run| [build::order_key(&run.build), build::stop_key(&run.build)]);
     let found = by_key(many(ports, of_builds.chain(sessions).collect()).await?);
     for run in runs {
         let order = found.get(&build::order_key(&run.build)).and_then(decode_foreign::<Order>);
         let stop = found.get(&build::stop_key(&run.build)).map(build::stop_of);
-        let life = found.get(&session::key(&run.session)).and_then(decode_foreign::<session::Session>);
-        let seen = OpenRun { alive_until: life.map(|life| life.alive_until), stopped_at: stop.map(|stop| stop.at) };
+        let life =
+            found.get(&session::key(&run.session)).and_then(decode_foreign::<session::Session>);
+        let seen = OpenRun {
+            alive_until: life.map(|life| life.alive_until),
+            stopped_at: stop.map(|stop| stop.at),
+        };
         if account::is_given_up(seen, now) {
             continue;
         }
@@ -304,11 +360,14 @@ async fn of_runs(ports: &Ports, keys: Vec<Key>, now: Timestamp, ledger: &mut Led
 
 /// Reads the heads of cells, and their marks where they are frozen.
 async fn heads(ports: &Ports, cells: &Cells) -> Result<BTreeMap<Key, Record>, PortError> {
-    let keys = cells.keys().flat_map(|partition| [Key::new(partition.as_str(), "head"), frozen_key(partition)]);
+    let keys = cells
+        .keys()
+        .flat_map(|partition| [Key::new(partition.as_str(), "head"), frozen_key(partition)]);
     Ok(by_key(many(ports, keys.collect()).await?))
 }
 
-/// Reads records, and those that can be read of a page that cannot: what looks at many must not stop at a bad one.
+/// Reads records, and those that can be read of a page that cannot: what looks at many must not
+/// stop at a bad one.
 async fn many(ports: &Ports, keys: Vec<Key>) -> Result<Vec<Record>, PortError> {
     let mut records = Vec::new();
     for page in keys.chunks(KEYS_MAX) {
@@ -320,7 +379,9 @@ async fn many(ports: &Ports, keys: Vec<Key>) -> Result<Vec<Record>, PortError> {
                     match get(ports, key).await {
                         Ok(found) => records.extend(found),
                         Err(error) if error.throttled => return Err(error),
-                        Err(error) => tracing::error!(%key, %error, "a record counts as missing in the ledger"),
+                        Err(error) => {
+                            tracing::error!(%key, %error, "a record counts as missing in the ledger")
+                        }
                     }
                 }
             }

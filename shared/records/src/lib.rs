@@ -1,4 +1,5 @@
-//! Where everything lies in the table: one file per entity with its keys, its encoding and its conditions.
+//! Where everything lies in the table: one file per entity with its keys, its encoding and its
+//! conditions.
 //!
 //! | what | partition | sort key | written by |
 //! |---|---|---|---|
@@ -27,9 +28,10 @@
 //! | a dead letter that was sent again | `dead-letter#<hash of its poke>` | `head` | timer |
 //! | a repository's packs | `repository#<project>` | `head` | merger, tenant |
 //!
-//! Objects: `system/main.yaml`, `system/included/<digest of main.yaml>.json`, `system/connections.json`, `layouts/<hash>`,
-//! `jobs/<hash>`, `speculations/<hash>`, `git/…`,
-//! `deliveries/<id>`, `logs/<build>/…`, `logs/<build>.files`, `returned/<build>/<hash>`, `keys/<source name>/<repo name>.pem` and `.pub`.
+//! Objects: `system/main.yaml`, `system/included/<digest of main.yaml>.json`,
+//! `system/connections.json`, `layouts/<hash>`, `jobs/<hash>`, `speculations/<hash>`, `git/…`,
+//! `deliveries/<id>`, `logs/<build>/…`, `logs/<build>.files`, `returned/<build>/<hash>`,
+//! `keys/<source name>/<repo name>.pem` and `.pub`.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod autohold;

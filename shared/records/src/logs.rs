@@ -1,11 +1,14 @@
 //! What a build leaves behind (Z7.4): its log and the files beside it.
 //!
-//! A large file is an object of its own, `logs/<build>/<name>`. The small ones of a build lie together in `logs/<build>.files`: a
-//! line of JSON, `{"version":1,"files":[{"name":"job-output.txt","bytes":16},…]}`, its line feed, and then the files' bytes in that
-//! order, with nothing between them. No id of a build has a dot, so no file's own object has that key.
+//! A large file is an object of its own, `logs/<build>/<name>`. The small ones of a build lie
+//! together in `logs/<build>.files`: a line of JSON,
+//! `{"version":1,"files":[{"name":"job-output.txt","bytes":16},…]}`, its line feed, and then the
+//! files' bytes in that order, with nothing between them. No id of a build has a dot, so no file's
+//! own object has that key.
 //!
-//! Whoever reads a file looks for its own object first: that is all that earlier versions wrote, and what is read in parts is one.
-//! A build is archived once and a lost one runs again under another id, so a file never has both with different contents.
+//! Whoever reads a file looks for its own object first: that is all that earlier versions wrote,
+//! and what is read in parts is one. A build is archived once and a lost one runs again under
+//! another id, so a file never has both with different contents.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -70,8 +73,12 @@ impl Packed {
     }
 
     fn encode(&self) -> Result<Bytes, serde_json::Error> {
-        let entry = |(name, content): &(String, Bytes)| Entry { name: name.clone(), bytes: content.len() };
-        let mut bytes = serde_json::to_vec(&Index { version: VERSION, files: self.files.iter().map(entry).collect() })?;
+        let entry =
+            |(name, content): &(String, Bytes)| Entry { name: name.clone(), bytes: content.len() };
+        let mut bytes = serde_json::to_vec(&Index {
+            version: VERSION,
+            files: self.files.iter().map(entry).collect(),
+        })?;
         bytes.push(b'\n');
         self.files.iter().for_each(|(_, content)| bytes.extend_from_slice(content));
         Ok(bytes.into())
@@ -79,9 +86,13 @@ impl Packed {
 
     fn decode(bytes: &Bytes) -> Result<Self, String> {
         let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("it has no first line")?;
-        let index: Index = serde_json::from_slice(&bytes[..end]).map_err(|error| error.to_string())?;
+        let index: Index =
+            serde_json::from_slice(&bytes[..end]).map_err(|error| error.to_string())?;
         if index.version != VERSION {
-            return Err(format!("it has layout {}, and layout {VERSION} is understood", index.version));
+            return Err(format!(
+                "it has layout {}, and layout {VERSION} is understood",
+                index.version
+            ));
         }
         let mut rest = bytes.slice(end + 1..);
         let mut packed = Self::default();
@@ -102,9 +113,14 @@ impl Packed {
 ///
 /// # Errors
 /// When the store does not answer.
-pub async fn store_packed(ports: &Ports, build: &BuildId, packed: &Packed) -> Result<(), PortError> {
+pub async fn store_packed(
+    ports: &Ports,
+    build: &BuildId,
+    packed: &Packed,
+) -> Result<(), PortError> {
     let key = packed_key(build);
-    let bytes = packed.encode().map_err(|error| PortError::unknown(format!("store {key}"), error))?;
+    let bytes =
+        packed.encode().map_err(|error| PortError::unknown(format!("store {key}"), error))?;
     ports.objects.put(&key, bytes, PutMode::Always, "application/octet-stream").await.map(drop)
 }
 
@@ -130,8 +146,8 @@ pub async fn whole(ports: &Ports, build: &BuildId, name: &str) -> Result<Option<
     Ok(packed.find(name).cloned())
 }
 
-/// Returns at most `most` bytes of a file of a build from byte `first` on, wherever it lies; `None` when there is none of this
-/// name.
+/// Returns at most `most` bytes of a file of a build from byte `first` on, wherever it lies; `None`
+/// when there is none of this name.
 ///
 /// # Errors
 /// As [`packed`].
@@ -201,7 +217,10 @@ mod tests {
     fn a_part_ends_where_its_file_ends() {
         let content = Bytes::from_static(b"0123456789");
         let read = |first, most| cut(&content, first, most).bytes;
-        assert_eq!((read(2, 3), read(8, usize::MAX)), (Bytes::from_static(b"234"), Bytes::from_static(b"89")));
+        assert_eq!(
+            (read(2, 3), read(8, usize::MAX)),
+            (Bytes::from_static(b"234"), Bytes::from_static(b"89"))
+        );
         assert_eq!((read(10, 1), read(u64::MAX, 1)), (Bytes::new(), Bytes::new()));
         assert_eq!(cut(&content, 99, 1).length, 10);
     }

@@ -1,5 +1,5 @@
-//! Which changes of a project are known to be open: one of these that its forge lists no more was closed or merged, and perhaps
-//! nobody told so.
+//! Which changes of a project are known to be open: one of these that its forge lists no more was
+//! closed or merged, and perhaps nobody told so.
 
 use crate::codec::encode_first;
 use crate::refs;
@@ -10,11 +10,13 @@ use sluice_runtime::PortError;
 use sluice_runtime::record::{Expect, Key, Write};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Changes of one project that are remembered, of each connection those with the highest numbers: that an older one was closed is
-/// missed when nobody tells of it. A record holds 64 KB, and each event of the project reads it.
+/// Changes of one project that are remembered, of each connection those with the highest numbers:
+/// that an older one was closed is missed when nobody tells of it. A record holds 64 KB, and each
+/// event of the project reads it.
 pub const OPEN_MAX: usize = 1_000;
 
-/// The changes of a project that are known to be open. One delivery of a project is handled at a time, and writes it.
+/// The changes of a project that are known to be open. One delivery of a project is handled at a
+/// time, and writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Open {
     /// Their numbers, by the connection that told of them.
@@ -43,10 +45,12 @@ impl Open {
         self.by.get(connection).into_iter().flatten().copied()
     }
 
-    /// Drops the lowest number of the connection that has most: what nobody asks by any more leaves room to the others.
+    /// Drops the lowest number of the connection that has most: what nobody asks by any more leaves
+    /// room to the others.
     fn drop_one(&mut self) {
         let fullest = self.by.iter().max_by_key(|(_, numbers)| numbers.len());
-        let lowest = fullest.and_then(|(connection, numbers)| Some((connection.clone(), *numbers.first()?)));
+        let lowest =
+            fullest.and_then(|(connection, numbers)| Some((connection.clone(), *numbers.first()?)));
         if let Some((connection, number)) = lowest {
             self.remove(&connection, number);
         }
@@ -91,7 +95,8 @@ mod tests {
         }
         open.forget(&change("github", 7));
         open.forget(&change("nowhere", 7));
-        let numbers = |open: &Open, connection: &str| open.of(&connection.into()).collect::<Vec<u64>>();
+        let numbers =
+            |open: &Open, connection: &str| open.of(&connection.into()).collect::<Vec<u64>>();
         assert_eq!((numbers(&open, "github"), numbers(&open, "aside")), (vec![2], vec![7]));
         open.forget(&change("aside", 7));
         open.forget(&change("github", 2));
@@ -113,7 +118,8 @@ mod tests {
         assert_eq!((record.key.sort.as_str(), decode::<Open>(&record).unwrap()), ("open", open));
     }
 
-    /// C5: a connection that was removed, or by which nobody has the project any more, leaves room to the others.
+    /// C5: a connection that was removed, or by which nobody has the project any more, leaves room
+    /// to the others.
     #[test]
     fn a_connection_is_not_kept_out_by_what_another_one_told() {
         let mut open = Open::default();

@@ -1,4 +1,5 @@
-//! Projects' key pairs: `keys/<source name>/<repo name>.pem` holds the sealed private half, `….pub` beside it the public one (Z5.2).
+//! Projects' key pairs: `keys/<source name>/<repo name>.pem` holds the sealed private half, `….pub`
+//! beside it the public one (Z5.2).
 //!
 //! A private half that is there is used, never replaced: what was encrypted for it would be lost.
 
@@ -43,7 +44,10 @@ pub async fn store(
 ) -> Result<Stored, PortError> {
     let key = private_object(connection, project);
     let sealed = ports.seal.seal(&key, private).await?;
-    ports.objects.put(&key, Bytes::from(sealed), PutMode::IfAbsent, "application/octet-stream").await
+    ports
+        .objects
+        .put(&key, Bytes::from(sealed), PutMode::IfAbsent, "application/octet-stream")
+        .await
 }
 
 /// Stores the public half, which follows from the private one.
@@ -57,5 +61,9 @@ pub async fn publish(
     public: &str,
 ) -> Result<(), PortError> {
     let key = public_object(connection, project);
-    ports.objects.put(&key, Bytes::from(public.to_owned()), PutMode::Always, "text/plain").await.map(drop)
+    ports
+        .objects
+        .put(&key, Bytes::from(public.to_owned()), PutMode::Always, "text/plain")
+        .await
+        .map(drop)
 }

@@ -1,4 +1,5 @@
-//! What a revision of a change provides to those that need it, in one pipeline: a record that its queue writes.
+//! What a revision of a change provides to those that need it, in one pipeline: a record that its
+//! queue writes.
 
 use crate::change;
 use crate::codec::{encode_first, expiry};
@@ -12,7 +13,10 @@ use sluice_runtime::record::{Expect, Key, Write};
 /// Returns the key of what a revision provides in the pipeline of a queue.
 pub fn key(queue: &QueueKey, change: &ChangeRef) -> Key {
     let (tenant, pipeline) = (escape(queue.tenant.as_str()), escape(queue.pipeline.as_str()));
-    Key::new(format!("provided#{tenant}/{pipeline}/{}", change::partition(&change.key)), change.head.as_str())
+    Key::new(
+        format!("provided#{tenant}/{pipeline}/{}", change::partition(&change.key)),
+        change.head.as_str(),
+    )
 }
 
 /// Returns the write of what a revision provides; its queue's revision guards it.

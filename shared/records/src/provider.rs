@@ -57,7 +57,8 @@ pub fn create_request(provider: &ProviderName, request: &Request) -> Result<Writ
     Ok(Write::Put { record, expect: Expect::Absent })
 }
 
-/// Returns the record of a request, whose revision is the caller's; it is listed as open until it is removed.
+/// Returns the record of a request, whose revision is the caller's; it is listed as open until it
+/// is removed.
 ///
 /// # Errors
 /// When it is too large.

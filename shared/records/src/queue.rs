@@ -1,7 +1,8 @@
 //! A change queue's cell: head, items, and what arrived.
 //!
-//! The head's record names each item with the version of its record ([`StoredHead`]). So whoever knows the items of an older
-//! head reads those alone that were written since, and head and items that were read while somebody wrote them are found out.
+//! The head's record names each item with the version of its record ([`StoredHead`]). So whoever
+//! knows the items of an older head reads those alone that were written since, and head and items
+//! that were read while somebody wrote them are found out.
 
 mod arrivals;
 
@@ -18,7 +19,8 @@ use std::sync::Arc;
 /// The most records of one queue that are read by one query.
 pub const LOAD_MAX: usize = 2_000;
 
-/// How often a queue is read again that somebody writes meanwhile, before whoever reads it comes back later.
+/// How often a queue is read again that somebody writes meanwhile, before whoever reads it comes
+/// back later.
 const READS_MAX: usize = 4;
 
 /// Keys that one call may name (the limit of DynamoDB's BatchGetItem).
@@ -31,7 +33,8 @@ pub struct Loaded {
     pub head_record: Option<Record>,
     /// The head.
     pub head: Option<Head>,
-    /// Items with their records. Shared, since each look hands a long queue on several times and changes few of them.
+    /// Items with their records. Shared, since each look hands a long queue on several times and
+    /// changes few of them.
     pub items: BTreeMap<ItemId, (Arc<Record>, Arc<Item>)>,
     /// Arrivals, oldest first.
     pub arrivals: Vec<Arrival>,
@@ -80,7 +83,11 @@ pub fn put_arrival(queue: &QueueKey, arrival: &Arrival) -> Result<Write, PortErr
 ///
 /// # Errors
 /// When it is too large.
-pub fn item_record(queue: &QueueKey, before: Option<&Record>, item: &Item) -> Result<Record, PortError> {
+pub fn item_record(
+    queue: &QueueKey,
+    before: Option<&Record>,
+    item: &Item,
+) -> Result<Record, PortError> {
     let mut record = match before {
         Some(record) => with_body(record.clone(), item)?,
         None => encode(item_key(queue, &item.id), item)?,
@@ -107,8 +114,9 @@ pub fn arrival_key(queue: &QueueKey, arrival: &Arrival) -> Key {
 /// Reads a whole queue.
 ///
 /// # Errors
-/// [`LoadError::Port`] when the store does not answer, or somebody writes the queue each time it is read; [`LoadError::Bad`] with
-/// the key of a record that cannot be read, or does not go with the head.
+/// [`LoadError::Port`] when the store does not answer, or somebody writes the queue each time it is
+/// read; [`LoadError::Bad`] with the key of a record that cannot be read, or does not go with the
+/// head.
 pub async fn load(ports: &Ports, queue: &QueueKey) -> Result<Loaded, LoadError> {
     let mut torn: Option<(u64, NotWhole)> = None;
     for _ in 0..READS_MAX {
@@ -119,7 +127,9 @@ pub async fn load(ports: &Ports, queue: &QueueKey) -> Result<Loaded, LoadError> 
         match stored.whole(|id| items.get(id).map(|(_, item)| &**item)) {
             Ok(head) => return Ok(Loaded { head: Some(head), items, ..loaded }),
             // The head was the same both times: nobody is writing.
-            Err(why) if torn.as_ref().is_some_and(|(before, _)| *before == revision) => return Err(bad(queue, &why)),
+            Err(why) if torn.as_ref().is_some_and(|(before, _)| *before == revision) => {
+                return Err(bad(queue, &why));
+            }
             Err(why @ NotWhole::Bad { .. }) => return Err(bad(queue, &why)),
             Err(why @ NotWhole::Torn { .. }) => torn = Some((revision, why)),
         }
@@ -127,9 +137,9 @@ pub async fn load(ports: &Ports, queue: &QueueKey) -> Result<Loaded, LoadError> 
     Err(busy(queue))
 }
 
-/// Reads what changed in a queue since it was `known`: its items as its head, which was read just now, names them, and what
-/// arrived. Where the head is the very one that is known, so is all that it names. `None` where somebody writes it meanwhile: then it
-/// is to be read whole.
+/// Reads what changed in a queue since it was `known`: its items as its head, which was read just
+/// now, names them, and what arrived. Where the head is the very one that is known, so is all that
+/// it names. `None` where somebody writes it meanwhile: then it is to be read whole.
 ///
 /// # Errors
 /// As [`load`].
@@ -166,14 +176,18 @@ pub async fn refresh(
     }
     // After the head: what arrived and was taken in by a newer head must not be found by this one.
     let arrived = arrivals::after(ports, queue, None, Window::default()).await?;
-    let Ok(head) = stored.whole(|id| items.get(id).map(|(_, item)| &**item)) else { return Ok(None) };
-    let mut loaded = Loaded { head_record: Some(head_record), head: Some(head), items, ..Loaded::empty() };
+    let Ok(head) = stored.whole(|id| items.get(id).map(|(_, item)| &**item)) else {
+        return Ok(None);
+    };
+    let mut loaded =
+        Loaded { head_record: Some(head_record), head: Some(head), items, ..Loaded::empty() };
     loaded.arrived(arrived);
     Ok(Some(loaded))
 }
 
 impl Loaded {
-    /// Returns whether a head's record is the one that this was read or written with, so that its items are those of the store.
+    /// Returns whether a head's record is the one that this was read or written with, so that its
+    /// items are those of the store.
     pub fn is_at(&self, head: &Record) -> bool {
         let is_same = |own: &Record| own.revision == head.revision && own.write_id == head.write_id;
         self.head_record.as_ref().is_some_and(is_same)
@@ -181,7 +195,15 @@ impl Loaded {
 
     fn empty() -> Self {
         let (items, arrivals, arrival_keys) = Default::default();
-        Self { head_record: None, head: None, items, arrivals, arrival_keys, is_cut: false, is_frozen: false }
+        Self {
+            head_record: None,
+            head: None,
+            items,
+            arrivals,
+            arrival_keys,
+            is_cut: false,
+            is_frozen: false,
+        }
     }
 
     fn arrived(&mut self, window: Window) {
@@ -198,14 +220,18 @@ async fn read(ports: &Ports, queue: &QueueKey) -> Result<(Loaded, Option<StoredH
     let mut records = ports.records.query(&Query::prefix(partition(queue), "", LOAD_MAX)).await?;
     let mut window = Window::default();
     if records.len() >= LOAD_MAX {
-        // Arrivals come first by key: however many there are, they must not hide the head and its items.
+        // Arrivals come first by key: however many there are, they must not hide the head and its
+        // items.
         records.retain(|record| record.key.sort.starts_with(arrivals::PREFIX));
         let last = records.last().map(|record| record.key.sort.clone());
         for record in records.drain(..) {
             window.add(record)?;
         }
         window = arrivals::after(ports, queue, last, window).await?;
-        let behind = Query { after: Some("arrival~".to_owned()), ..Query::prefix(partition(queue), "", LOAD_MAX) };
+        let behind = Query {
+            after: Some("arrival~".to_owned()),
+            ..Query::prefix(partition(queue), "", LOAD_MAX)
+        };
         records.extend(ports.records.query(&behind).await?);
     }
     let (mut loaded, mut stored) = (Loaded::empty(), None);

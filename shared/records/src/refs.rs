@@ -1,4 +1,5 @@
-//! Where a project's branches were when intake heard of them last: what is elsewhere by now was pushed without a word.
+//! Where a project's branches were when intake heard of them last: what is elsewhere by now was
+//! pushed without a word.
 
 use crate::codec::encode_first;
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,8 @@ use sluice_runtime::PortError;
 use sluice_runtime::record::{Expect, Key, Write};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Branches of one project that are remembered; pushes to others are not missed when nobody tells of them.
+/// Branches of one project that are remembered; pushes to others are not missed when nobody tells
+/// of them.
 pub const REFS_MAX: usize = 400;
 
 /// Bytes of them; a record holds 64 KB, and anybody who may push gives branches long names.
@@ -19,13 +21,15 @@ const REFS_BYTES_MAX: usize = 62 << 10;
 /// Bytes that a branch takes besides its name and its commit: what JSON puts around them.
 const PLACE_BYTES: usize = 32;
 
-/// Bytes that a connection takes besides its name, with those of the list that it may be the only one of.
+/// Bytes that a connection takes besides its name, with those of the list that it may be the only
+/// one of.
 const BY_BYTES: usize = 12;
 
 /// The same of a connection that has not told a push, and of the commit that the push began at.
 const UNTOLD_BYTES: usize = 16;
 
-/// The branches of a project as far as they are known. One delivery of a project is handled at a time, and writes it.
+/// The branches of a project as far as they are known. One delivery of a project is handled at a
+/// time, and writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Refs {
     /// By the whole ref, `refs/heads/main`.
@@ -43,18 +47,20 @@ pub struct Refs {
 pub struct Place {
     /// Its commit.
     pub at: Oid,
-    /// Whether a push told so. Otherwise it was found there at the first look, and its push may still come.
+    /// Whether a push told so. Otherwise it was found there at the first look, and its push may
+    /// still come.
     #[serde(default)]
     pub told: bool,
-    /// By which connections it told so, of several to one host. None where that was not noted, or there is no room for it: then what
-    /// a further one tells is nothing new.
+    /// By which connections it told so, of several to one host. None where that was not noted, or
+    /// there is no room for it: then what a further one tells is nothing new.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub by: BTreeSet<ConnectionName>,
-    /// By which connections it is to be told yet, of those that tenants had the project by when it was told first.
+    /// By which connections it is to be told yet, of those that tenants had the project by when it
+    /// was told first.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub untold: BTreeSet<ConnectionName>,
-    /// Where the branch was before, for those that have not told it, nor the pushes before it; `None` where it was new, or all have
-    /// told it.
+    /// Where the branch was before, for those that have not told it, nor the pushes before it;
+    /// `None` where it was new, or all have told it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Oid>,
 }
@@ -62,7 +68,13 @@ pub struct Place {
 impl Place {
     fn new(at: &Oid, by: Option<&ConnectionName>) -> Self {
         let told = by.is_some();
-        Self { at: at.clone(), told, by: by.into_iter().cloned().collect(), untold: BTreeSet::new(), from: None }
+        Self {
+            at: at.clone(),
+            told,
+            by: by.into_iter().cloned().collect(),
+            untold: BTreeSet::new(),
+            from: None,
+        }
     }
 }
 
@@ -73,10 +85,12 @@ impl Refs {
         place.is_some_and(|place| place.told && Some(&place.at) == moved.newrev.as_ref())
     }
 
-    /// Returns whether a push says what only other connections to its host have said: triggers of its own have heard nothing of it.
+    /// Returns whether a push says what only other connections to its host have said: triggers of
+    /// its own have heard nothing of it.
     pub fn was_told_elsewhere(&self, moved: &RefMove, by: &ConnectionName) -> bool {
         let place = self.branches.get(&moved.git_ref);
-        self.was_told(moved) && place.is_some_and(|place| !place.by.is_empty() && !place.by.contains(by))
+        self.was_told(moved)
+            && place.is_some_and(|place| !place.by.is_empty() && !place.by.contains(by))
     }
 
     /// Notes that a push was told of by a further connection: its branch did not move again.
@@ -89,14 +103,19 @@ impl Refs {
         }
     }
 
-    /// Notes that a push which was told is to be told by each of these connections, as far as there is room for that.
+    /// Notes that a push which was told is to be told by each of these connections, as far as there
+    /// is room for that.
     pub fn await_others(&mut self, moved: &RefMove, all: &BTreeSet<ConnectionName>) {
-        let place = self.branches.get(&moved.git_ref).filter(|place| Some(&place.at) == moved.newrev.as_ref());
+        let place = self
+            .branches
+            .get(&moved.git_ref)
+            .filter(|place| Some(&place.at) == moved.newrev.as_ref());
         // Where it was left out who told it nobody can say who has not.
         if let Some(mut place) = place.filter(|place| !place.by.is_empty()).cloned() {
             let untold: BTreeSet<ConnectionName> = all.difference(&place.by).cloned().collect();
-            // Who has not told the push before either is to tell what both brought; where others are to tell this one alone, they tell
-            // more than it rather than some less. Back where the branch was, both brought nothing.
+            // Who has not told the push before either is to tell what both brought; where others
+            // are to tell this one alone, they tell more than it rather than some less. Back where
+            // the branch was, both brought nothing.
             if place.untold.is_disjoint(&untold) || place.from.as_ref() == Some(&place.at) {
                 place.from.clone_from(&moved.oldrev);
             }
@@ -108,23 +127,29 @@ impl Refs {
         }
     }
 
-    /// Returns the pushes that led to where branches are now, and that some of these connections have never told, with each of those.
+    /// Returns the pushes that led to where branches are now, and that some of these connections
+    /// have never told, with each of those.
     pub fn untold(
         &self,
         listed: &BTreeMap<String, Oid>,
         all: &BTreeSet<ConnectionName>,
     ) -> Vec<(RefMove, ConnectionName)> {
-        let is_there = |git_ref: &str, place: &Place| place.told && listed.get(git_ref) == Some(&place.at);
+        let is_there =
+            |git_ref: &str, place: &Place| place.told && listed.get(git_ref) == Some(&place.at);
         let there = self.branches.iter().filter(|(git_ref, place)| is_there(git_ref, place));
         let moves = there.flat_map(|(git_ref, place)| {
             let from = place.from.clone().unwrap_or_else(Oid::zero);
             let moved = RefMove::new(git_ref, from, place.at.clone());
-            place.untold.intersection(all).map(move |connection| (moved.clone(), connection.clone()))
+            place
+                .untold
+                .intersection(all)
+                .map(move |connection| (moved.clone(), connection.clone()))
         });
         moves.collect()
     }
 
-    /// Returns a push that nobody told as a connection is to tell it: with what that one has not told of the pushes before.
+    /// Returns a push that nobody told as a connection is to tell it: with what that one has not
+    /// told of the pushes before.
     pub fn as_told_by(&self, lost: &RefMove, by: &ConnectionName) -> RefMove {
         let place = self.branches.get(&lost.git_ref).filter(|place| place.untold.contains(by));
         match (place, &lost.newrev) {
@@ -136,7 +161,8 @@ impl Refs {
         }
     }
 
-    /// Returns whether a push does not begin where the branch is: it comes late, or one before it was lost.
+    /// Returns whether a push does not begin where the branch is: it comes late, or one before it
+    /// was lost.
     pub fn is_out_of_order(&self, moved: &RefMove) -> bool {
         let place = self.branches.get(&moved.git_ref);
         place.is_some_and(|place| place.told && Some(&place.at) != moved.oldrev.as_ref())
@@ -151,14 +177,15 @@ impl Refs {
                 let before = self.branches.get(&moved.git_ref);
                 let mut untold = before.map(|place| place.untold.clone()).unwrap_or_default();
                 untold.remove(by);
-                let from = before.and_then(|place| place.from.clone()).filter(|_| !untold.is_empty());
+                let from =
+                    before.and_then(|place| place.from.clone()).filter(|_| !untold.is_empty());
                 self.put(&moved.git_ref, Place { untold, from, ..Place::new(at, Some(by)) });
             }
         }
     }
 
-    /// Takes in where a forge says that branches are, and returns what moved without a word, at most `most`; nothing at the first
-    /// look.
+    /// Takes in where a forge says that branches are, and returns what moved without a word, at
+    /// most `most`; nothing at the first look.
     pub fn compare(&mut self, listed: &BTreeMap<String, Oid>, most: usize) -> Vec<RefMove> {
         if !self.is_whole {
             self.is_whole = true;
@@ -171,7 +198,9 @@ impl Refs {
         let mut lost = Vec::new();
         for (git_ref, at) in listed {
             match self.branches.get(git_ref) {
-                Some(place) if place.at != *at => lost.push(RefMove::new(git_ref, place.at.clone(), at.clone())),
+                Some(place) if place.at != *at => {
+                    lost.push(RefMove::new(git_ref, place.at.clone(), at.clone()))
+                }
                 None if self.has_room(git_ref, &Place::new(at, None)) => {
                     lost.push(RefMove::new(git_ref, Oid::zero(), at.clone()));
                 }
@@ -179,7 +208,9 @@ impl Refs {
             }
         }
         let gone = self.branches.iter().filter(|(git_ref, _)| !listed.contains_key(*git_ref));
-        lost.extend(gone.map(|(git_ref, place)| RefMove::new(git_ref, place.at.clone(), Oid::zero())));
+        lost.extend(
+            gone.map(|(git_ref, place)| RefMove::new(git_ref, place.at.clone(), Oid::zero())),
+        );
         lost.truncate(most);
         lost
     }
@@ -250,7 +281,8 @@ mod tests {
         assert_eq!(refs.compare(&first, 9), [], "everything is new at the first look");
         assert_eq!(refs.compare(&first, 9), []);
         let now = listed(&[("main", "b"), ("new", "n")]);
-        let lost = [moved("main", "a", "b"), moved("new", NOWHERE, "n"), moved("old", "o", NOWHERE)];
+        let lost =
+            [moved("main", "a", "b"), moved("new", NOWHERE, "n"), moved("old", "o", NOWHERE)];
         assert_eq!(refs.compare(&now, 9), lost);
         assert_eq!(refs.compare(&now, 1).len(), 1, "the rest at the next look");
         lost.iter().for_each(|lost| refs.note(lost, &"github".into()));
@@ -282,13 +314,18 @@ mod tests {
         refs.note(&push, &one);
         assert!(!refs.was_told_elsewhere(&push, &one) && refs.was_told_elsewhere(&push, &two));
         refs.note_again(&push, &two);
-        assert!(refs.was_told(&push) && !refs.was_told_elsewhere(&push, &one) && !refs.was_told_elsewhere(&push, &two));
+        assert!(
+            refs.was_told(&push)
+                && !refs.was_told_elsewhere(&push, &one)
+                && !refs.was_told_elsewhere(&push, &two)
+        );
         assert_eq!(refs.moves, 1, "the branch moved once");
         refs.note(&moved("main", "b", "c"), &two);
         assert!(refs.was_told_elsewhere(&moved("main", "b", "c"), &one));
     }
 
-    /// C5: what only some connections told is told by the others when it is looked for, and by no connection that came later.
+    /// C5: what only some connections told is told by the others when it is looked for, and by no
+    /// connection that came later.
     #[test]
     fn a_push_is_looked_for_by_the_connections_that_did_not_tell_it() {
         let [one, two, later] = ["one", "two", "later"].map(ConnectionName::from);
@@ -303,34 +340,54 @@ mod tests {
         let asked: BTreeSet<ConnectionName> = all.iter().cloned().chain([later]).collect();
         assert_eq!(refs.untold(&now, &asked), [(push.clone(), two.clone())]);
         assert_eq!(refs.untold(&now, &[one].into()), [], "nobody has it by the other one any more");
-        assert_eq!(refs.untold(&listed(&[("main", "c")]), &asked), [], "it moved on, and that is told");
+        assert_eq!(
+            refs.untold(&listed(&[("main", "c")]), &asked),
+            [],
+            "it moved on, and that is told"
+        );
         refs.note_again(&push, &two);
-        assert_eq!((refs.untold(&now, &asked), &refs.branches["refs/heads/main"].from), (Vec::new(), &None));
+        assert_eq!(
+            (refs.untold(&now, &asked), &refs.branches["refs/heads/main"].from),
+            (Vec::new(), &None)
+        );
         let new = moved("new", NOWHERE, "n");
         refs.note(&new, &two);
         refs.await_others(&new, &all);
         assert_eq!(refs.untold(&listed(&[("new", "n")]), &asked), [(new, "one".into())]);
     }
 
-    /// C5: who told none of several pushes tells what all of them brought; who told the one before, this one.
+    /// C5: who told none of several pushes tells what all of them brought; who told the one before,
+    /// this one.
     #[test]
     fn pushes_that_a_connection_did_not_tell_are_told_by_it_as_one() {
         let [one, two, three] = ["one", "two", "three"].map(ConnectionName::from);
         let all: BTreeSet<ConnectionName> = [one.clone(), two.clone()].into();
         let mut refs = Refs::default();
-        let mut push = |by: &ConnectionName, all: &BTreeSet<ConnectionName>, from: &str, to: &str| {
-            let push = moved("main", from, to);
-            refs.note(&push, by);
-            refs.await_others(&push, all);
-            refs.untold(&listed(&[("main", to)]), all)
-        };
+        let mut push =
+            |by: &ConnectionName, all: &BTreeSet<ConnectionName>, from: &str, to: &str| {
+                let push = moved("main", from, to);
+                refs.note(&push, by);
+                refs.await_others(&push, all);
+                refs.untold(&listed(&[("main", to)]), all)
+            };
         assert_eq!(push(&one, &all, "a", "b"), [(moved("main", "a", "b"), two.clone())]);
         assert_eq!(push(&one, &all, "b", "c"), [(moved("main", "a", "c"), two.clone())]);
         assert_eq!(push(&two, &all, "c", "d"), [(moved("main", "c", "d"), one.clone())]);
         assert_eq!(push(&one, &all, "d", "e"), [(moved("main", "d", "e"), two.clone())]);
-        assert_eq!(push(&one, &all, "e", "d"), [(moved("main", "e", "d"), two)], "back where it was");
-        assert_eq!(push(&one, &[one.clone()].into(), "d", "f"), [], "nobody has it by the other one any more");
-        assert_eq!(push(&one, &[one.clone(), three.clone()].into(), "f", "g"), [(moved("main", "f", "g"), three)]);
+        assert_eq!(
+            push(&one, &all, "e", "d"),
+            [(moved("main", "e", "d"), two)],
+            "back where it was"
+        );
+        assert_eq!(
+            push(&one, &[one.clone()].into(), "d", "f"),
+            [],
+            "nobody has it by the other one any more"
+        );
+        assert_eq!(
+            push(&one, &[one.clone(), three.clone()].into(), "f", "g"),
+            [(moved("main", "f", "g"), three)]
+        );
     }
 
     /// C5: who has not told the push before one that nobody told tells what both brought.
@@ -352,7 +409,9 @@ mod tests {
     /// What was noted before that is told nobody anew.
     #[test]
     fn an_older_record_has_each_push_told_by_every_connection() {
-        let refs: Refs = serde_json::from_str(r#"{"branches":{"refs/heads/main":{"at":"a","told":true}}}"#).unwrap();
+        let refs: Refs =
+            serde_json::from_str(r#"{"branches":{"refs/heads/main":{"at":"a","told":true}}}"#)
+                .unwrap();
         let push = moved("main", "x", "a");
         assert!(refs.was_told(&push) && !refs.was_told_elsewhere(&push, &"two".into()));
     }
@@ -361,7 +420,8 @@ mod tests {
     #[test]
     fn as_many_branches_are_remembered_as_a_record_holds() {
         let name = |number: usize| format!("refs/heads/{number:05}{}", "n".repeat(70));
-        let all = (0..2_000).map(|number| (name(number), Oid::from("0123456789012345678901234567890123456789")));
+        let all = (0..2_000)
+            .map(|number| (name(number), Oid::from("0123456789012345678901234567890123456789")));
         let mut refs = Refs::default();
         let all: BTreeMap<String, Oid> = all.collect();
         assert_eq!(refs.compare(&all, 9), []);
@@ -369,10 +429,16 @@ mod tests {
         assert!(put(&ProjectName::new("forge.test", "org/one"), &refs).is_ok());
         assert_eq!(refs.compare(&all, 9), [], "what there is no room for is not new at each look");
         for (git_ref, at) in all.iter().take(REFS_MAX) {
-            refs.note(&RefMove::new(git_ref, Oid::from("a"), at.clone()), &"a-connection-with-a-name".into());
+            refs.note(
+                &RefMove::new(git_ref, Oid::from("a"), at.clone()),
+                &"a-connection-with-a-name".into(),
+            );
         }
         assert_eq!(refs.branches.len(), REFS_MAX);
-        assert!(put(&ProjectName::new("forge.test", "org/one"), &refs).is_ok(), "who told it is left out first");
+        assert!(
+            put(&ProjectName::new("forge.test", "org/one"), &refs).is_ok(),
+            "who told it is left out first"
+        );
         let others = ["another-connection-with-a-name", "a-third-one"].map(ConnectionName::from);
         let others: BTreeSet<ConnectionName> = others.into();
         for (git_ref, at) in all.iter().take(REFS_MAX) {
@@ -382,8 +448,9 @@ mod tests {
         assert_eq!(refs.branches.len(), REFS_MAX);
         assert!(put(&ProjectName::new("forge.test", "org/one"), &refs).is_ok(), "and who has not");
         // GitHub takes names of 255 bytes.
-        let long = (0..2_000)
-            .map(|number| (format!("{}{}", name(number), "\"".repeat(160)), Oid::from("0".repeat(40).as_str())));
+        let long = (0..2_000).map(|number| {
+            (format!("{}{}", name(number), "\"".repeat(160)), Oid::from("0".repeat(40).as_str()))
+        });
         let (mut refs, long): (Refs, BTreeMap<String, Oid>) = (Refs::default(), long.collect());
         refs.compare(&long, 9);
         assert!((100..REFS_MAX).contains(&refs.branches.len()), "{}", refs.branches.len());

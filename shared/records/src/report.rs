@@ -14,9 +14,11 @@ pub fn key(id: &str) -> Key {
     Key::new(format!("report#{id}"), "head")
 }
 
-/// Returns the poke that has a report made. What a forge is told of one change is told in order; mail and MQTT keep nobody waiting.
+/// Returns the poke that has a report made. What a forge is told of one change is told in order;
+/// mail and MQTT keep nobody waiting.
 ///
-/// One that tells that an item begins names the item, so that what ends it is read with the same call ([`parse`]).
+/// One that tells that an item begins names the item, so that what ends it is read with the same
+/// call ([`parse`]).
 pub fn poke(report: &Report) -> Poke {
     let group = match report.actions.iter().all(Action::is_message) {
         true => format!("message#{}", report.id),
@@ -77,8 +79,8 @@ pub struct Buildset {
 }
 
 impl Buildset {
-    /// Returns whether jobs of the item are still to run that come after its reports: the item stands in its queue until they are over,
-    /// when this is written once more.
+    /// Returns whether jobs of the item are still to run that come after its reports: the item
+    /// stands in its queue until they are over, when this is written once more.
     pub fn is_open(&self) -> bool {
         self.item.has_reporters_left()
     }

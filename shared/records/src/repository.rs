@@ -8,8 +8,8 @@ use sluice_runtime::record::Key;
 /// A repository's packs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Repository {
-    /// Object keys of its packs, oldest first, each with its index; where a key ends in `.pack`, as those of earlier versions do, the
-    /// index lies beside it under `.idx`.
+    /// Object keys of its packs, oldest first, each with its index; where a key ends in `.pack`, as
+    /// those of earlier versions do, the index lies beside it under `.idx`.
     pub packs: Vec<String>,
     /// Commits that were fetched, newest last, so that the next fetch brings only what is new.
     #[serde(default)]

@@ -22,6 +22,8 @@ pub fn commit(record: Option<Record>, schedule: &Schedule) -> Result<Commit, Por
         Some(record) => with_body(record, schedule)?,
         None => encode(key(&schedule.tenant), schedule)?,
     };
-    let due = schedule.due().map(|at| Due { at, poke: Poke::Schedule { tenant: schedule.tenant.clone() } });
+    let due = schedule
+        .due()
+        .map(|at| Due { at, poke: Poke::Schedule { tenant: schedule.tenant.clone() } });
     Ok(Commit { head, others: Vec::new(), pokes: Vec::new(), due })
 }

@@ -5,7 +5,8 @@ use sluice_gate::{Semaphore, SemaphoreKey};
 use sluice_runtime::PortError;
 use sluice_runtime::record::{Expect, Key, Record, Write};
 
-/// Returns the key of a semaphore. All of a tenant's stand in one partition, the global ones in that of no tenant.
+/// Returns the key of a semaphore. All of a tenant's stand in one partition, the global ones in
+/// that of no tenant.
 pub fn key(semaphore: &SemaphoreKey) -> Key {
     let text = semaphore.to_string();
     let (tenant, name) = text.split_once('/').unwrap_or(("", &text));
@@ -23,7 +24,10 @@ pub fn partition(tenant: &str) -> String {
 /// When it is too large.
 pub fn put(seen: Option<&Record>, semaphore: &Semaphore) -> Result<Write, PortError> {
     Ok(match seen {
-        None => Write::Put { record: encode_first(key(&semaphore.key), semaphore)?, expect: Expect::Absent },
+        None => Write::Put {
+            record: encode_first(key(&semaphore.key), semaphore)?,
+            expect: Expect::Absent,
+        },
         Some(seen) => {
             let mut record = with_body(seen.clone(), semaphore)?;
             record.revision = seen.revision + 1;

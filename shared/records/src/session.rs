@@ -29,9 +29,10 @@ pub struct Session {
     pub builds: Vec<BuildId>,
 }
 
-/// That a session was seen to have run out by its executor's clock, which may be behind the one of whoever saw it. Unless it
-/// is renewed within its life from then on, its executor is dead. Clocks differ, so that life is measured by one clock: each who
-/// saw it stands here with the time by his own.
+/// That a session was seen to have run out by its executor's clock, which may be behind the one of
+/// whoever saw it. Unless it is renewed within its life from then on, its executor is dead. Clocks
+/// differ, so that life is measured by one clock: each who saw it stands here with the time by his
+/// own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Doubt {
     /// Which revision of the session was seen.
@@ -53,7 +54,8 @@ pub struct Seen {
 /// How many who saw it a doubt names. Whoever is not named any more begins anew.
 pub const SEEN_MAX: usize = 8;
 
-/// Returns the record of a doubt about a session, which replaces an older one; it is forgotten with the session.
+/// Returns the record of a doubt about a session, which replaces an older one; it is forgotten with
+/// the session.
 ///
 /// # Errors
 /// When it cannot be written as JSON.
@@ -73,7 +75,8 @@ pub fn key(session: &SessionId) -> Key {
     Key::new(format!("{PREFIX}{session}"), "head")
 }
 
-/// Returns the id of the session that a record of it is about, as its key says; the whole partition where it is no session's.
+/// Returns the id of the session that a record of it is about, as its key says; the whole partition
+/// where it is no session's.
 pub fn id_of(key: &Key) -> &str {
     key.partition.strip_prefix(PREFIX).unwrap_or(&key.partition)
 }

@@ -1,4 +1,5 @@
-//! What statuses and check runs may start anything: of those that we set ourselves the webhook passes on these alone.
+//! What statuses and check runs may start anything: of those that we set ourselves the webhook
+//! passes on these alone.
 
 use crate::codec::{decode_foreign, encode_first, get};
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,8 @@ use std::collections::BTreeMap;
 /// Triggers of one tenant that are kept; what others are for is found by the sweep.
 const TRIGGERS_MAX: usize = 20;
 
-/// The triggers that statuses and check runs may fire, of each tenant that has any, by the layouts that are live.
+/// The triggers that statuses and check runs may fire, of each tenant that has any, by the layouts
+/// that are live.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct StatusTriggers(BTreeMap<TenantName, Vec<StatusTrigger>>);
@@ -23,7 +25,8 @@ impl StatusTriggers {
         self.0.values().flatten().any(|trigger| trigger.is_for(event))
     }
 
-    /// Puts the triggers of a tenant in the place of those it had, and returns whether that changes anything.
+    /// Puts the triggers of a tenant in the place of those it had, and returns whether that changes
+    /// anything.
     fn set(&mut self, tenant: &TenantName, triggers: &[StatusTrigger]) -> bool {
         let kept: Vec<StatusTrigger> = triggers.iter().take(TRIGGERS_MAX).cloned().collect();
         let before = match kept.is_empty() {
@@ -47,12 +50,17 @@ pub async fn load(ports: &Ports) -> Result<StatusTriggers, PortError> {
     Ok(get(ports, &key()).await?.as_ref().and_then(decode_foreign).unwrap_or_default())
 }
 
-/// Returns the write that says what a tenant's triggers are, for the commit by which its layout is live; `None` where that is said
-/// already, and where there is no place for it. Of two tenants that write at once one comes again.
+/// Returns the write that says what a tenant's triggers are, for the commit by which its layout is
+/// live; `None` where that is said already, and where there is no place for it. Of two tenants that
+/// write at once one comes again.
 ///
 /// # Errors
 /// When the store does not answer.
-pub async fn put(ports: &Ports, tenant: &TenantName, triggers: &[StatusTrigger]) -> Result<Option<Write>, PortError> {
+pub async fn put(
+    ports: &Ports,
+    tenant: &TenantName,
+    triggers: &[StatusTrigger],
+) -> Result<Option<Write>, PortError> {
     let known = get(ports, &key()).await?;
     let mut all: StatusTriggers = known.as_ref().and_then(decode_foreign).unwrap_or_default();
     if !all.set(tenant, triggers) {
@@ -80,7 +88,8 @@ mod tests {
     /// Z6.1: what a tenant has no more is forgotten, and what is said already is not written again.
     #[test]
     fn the_triggers_of_a_tenant_take_the_place_of_those_it_had() {
-        let on = GitHubTrigger { event: vec!["pull_request".to_owned()], ..GitHubTrigger::default() };
+        let on =
+            GitHubTrigger { event: vec!["pull_request".to_owned()], ..GitHubTrigger::default() };
         let trigger = StatusTrigger { connection: "github".into(), on };
         let (one, two) = (TenantName::from("one"), TenantName::from("two"));
         let mut all = StatusTriggers::default();

@@ -1,7 +1,7 @@
 //! What happened to a tenant as a whole, for people: each layout that became live, and why.
 //!
-//! `system-events#<tenant>` / the number of the layout, counted down, so that the newest comes first. Written by tenant together
-//! with the layout, never changed, forgotten after a while.
+//! `system-events#<tenant>` / the number of the layout, counted down, so that the newest comes
+//! first. Written by tenant together with the layout, never changed, forgotten after a while.
 
 use crate::codec::{decode_foreign, encode_first, expiry};
 use serde::{Deserialize, Serialize};
@@ -36,7 +36,8 @@ fn sort(number: u64) -> String {
     format!("{:020}", u64::MAX - number)
 }
 
-/// Returns the write of an event; a second one of the same number replaces it. Its description is cut where it is too long.
+/// Returns the write of an event; a second one of the same number replaces it. Its description is
+/// cut where it is too long.
 ///
 /// # Errors
 /// When it is too large.
@@ -44,11 +45,14 @@ pub fn put(tenant: &TenantName, event: &SystemEvent) -> Result<Write, PortError>
     let description = event.description.chars().take(DESCRIPTION_CHARS_MAX).collect();
     let kept = SystemEvent { description, ..event.clone() };
     let record = encode_first(Key::new(partition(tenant), sort(event.number)), &kept)?;
-    Ok(Write::Put { record: Record { expires_at: Some(expiry(event.at)), ..record }, expect: Expect::Anything })
+    Ok(Write::Put {
+        record: Record { expires_at: Some(expiry(event.at)), ..record },
+        expect: Expect::Anything,
+    })
 }
 
-/// Returns at most `limit` events of a tenant, the newest first, from the number `newest` on downward. One that cannot be read is
-/// left out.
+/// Returns at most `limit` events of a tenant, the newest first, from the number `newest` on
+/// downward. One that cannot be read is left out.
 ///
 /// # Errors
 /// When the store does not answer.

@@ -9,7 +9,9 @@ use sluice_model::event::Behind;
 use sluice_model::hold::EventsHold;
 use sluice_model::id::digest;
 use sluice_model::name::{escape, unescape};
-use sluice_model::{DeliveryId, ItemId, PipelineName, ProjectName, QueueKey, QueueName, TenantName, Timestamp};
+use sluice_model::{
+    DeliveryId, ItemId, PipelineName, ProjectName, QueueKey, QueueName, TenantName, Timestamp,
+};
 use sluice_runtime::object::PutMode;
 use sluice_runtime::record::{Expect, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports};
@@ -23,7 +25,8 @@ pub struct Tenant {
     pub layout: LayoutNumbers,
     /// The object with the live layout; `None` before the first.
     pub layout_object: Option<String>,
-    /// What the live layout was read from: a hash over the tips of every repository's branches and the main configuration.
+    /// What the live layout was read from: a hash over the tips of every repository's branches and
+    /// the main configuration.
     pub read_from: String,
     /// When it became live.
     pub live_since: Timestamp,
@@ -32,11 +35,12 @@ pub struct Tenant {
     /// Projects that cannot be read; the first [`PROBLEMS_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
-    /// When the main configuration was first seen without it. One look decides nothing: it is removed when a later one sees the same.
+    /// When the main configuration was first seen without it. One look decides nothing: it is
+    /// removed when a later one sees the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out_at: Option<Timestamp>,
-    /// Whether the main configuration left it out: its layout is empty, and it is listed no more. The record stays, so that
-    /// its numbers go on when it comes back.
+    /// Whether the main configuration left it out: its layout is empty, and it is listed no more.
+    /// The record stays, so that its numbers go on when it comes back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_removed: bool,
     /// Whether its queues have still to be told of the live layout.
@@ -48,7 +52,8 @@ pub struct Tenant {
     /// Since when it reads on, while it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reading_since: Option<Timestamp>,
-    /// Whether an operator wants it configured anew, whatever was pushed, and that is still to be done.
+    /// Whether an operator wants it configured anew, whatever was pushed, and that is still to be
+    /// done.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_reloading: bool,
     /// The repositories it reads; see [`projects`] where they are many.
@@ -57,7 +62,8 @@ pub struct Tenant {
     /// The object with [`Self::projects`] where they are too many for a record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub projects_object: Option<String>,
-    /// Landings that touch configuration and were ordered since the live layout: `live` is not raised before all are over.
+    /// Landings that touch configuration and were ordered since the live layout: `live` is not
+    /// raised before all are over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub landings: Vec<AwaitedLanding>,
     /// When a project that could not be read is tried again.
@@ -79,11 +85,13 @@ pub struct AwaitedLanding {
     pub project: ProjectName,
     /// When it was ordered.
     pub ordered_at: Timestamp,
-    /// The landing that comes first where changes land one after the other; `None` for one that stands alone, or is that first
-    /// one. What is behind is ordered when all before it have landed, and never where one of them does not.
+    /// The landing that comes first where changes land one after the other; `None` for one that
+    /// stands alone, or is that first one. What is behind is ordered when all before it have
+    /// landed, and never where one of them does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<FirstLanding>,
-    /// Why the tenant went on without its end, if it did: what it brings is read when it ends all the same.
+    /// Why the tenant went on without its end, if it did: what it brings is read when it ends all
+    /// the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<String>,
 }
@@ -130,13 +138,18 @@ const PROJECTS_BYTES_MAX: usize = 16 * 1024;
 ///
 /// # Errors
 /// When the object with them cannot be stored.
-pub async fn set_projects(ports: &Ports, head: &mut Tenant, projects: Vec<ProjectName>) -> Result<(), PortError> {
+pub async fn set_projects(
+    ports: &Ports,
+    head: &mut Tenant,
+    projects: Vec<ProjectName>,
+) -> Result<(), PortError> {
     (head.projects, head.projects_object) = (projects, None);
     if head.projects.iter().map(|name| name.as_str().len()).sum::<usize>() <= PROJECTS_BYTES_MAX {
         return Ok(());
     }
     let attempt = "write the names of a tenant's projects";
-    let text = serde_json::to_string(&head.projects).map_err(|error| PortError::unknown(attempt, error))?;
+    let text = serde_json::to_string(&head.projects)
+        .map_err(|error| PortError::unknown(attempt, error))?;
     let key = format!("layouts/projects/{}", digest(&["projects", &text]));
     ports.objects.put(&key, Bytes::from(text), PutMode::Always, "application/json").await?;
     (head.projects, head.projects_object) = (Vec::new(), Some(key));
@@ -194,14 +207,20 @@ pub fn queue_key(queue: &QueueKey) -> Key {
     )
 }
 
-/// Returns the queue that the key of such a record names: it says the names as well as the body, should that be damaged.
+/// Returns the queue that the key of such a record names: it says the names as well as the body,
+/// should that be damaged.
 pub fn listed_queue(tenant: &TenantName, listed: &Key) -> Option<QueueKey> {
     let (pipeline, queue) = listed.sort.strip_prefix(QUEUES)?.split_once('/')?;
     let (pipeline, queue) = (unescape(pipeline), unescape(queue));
-    Some(QueueKey { tenant: tenant.clone(), pipeline: pipeline.as_str().into(), queue: queue.as_str().into() })
+    Some(QueueKey {
+        tenant: tenant.clone(),
+        pipeline: pipeline.as_str().into(),
+        queue: queue.as_str().into(),
+    })
 }
 
-/// A queue on the list of those that are not empty. Whoever wants the key alone reads a [`QueueKey`].
+/// A queue on the list of those that are not empty. Whoever wants the key alone reads a
+/// [`QueueKey`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
     /// The tenant.
@@ -232,7 +251,8 @@ pub fn put_queue(queue: &QueueKey, changes: u32) -> Result<Write, PortError> {
 pub async fn changes_elsewhere(ports: &Ports, queue: &QueueKey) -> Result<u32, PortError> {
     let prefix = format!("{QUEUES}{}/", escape(queue.pipeline.as_str()));
     let own = queue_key(queue);
-    let records = ports.records.query(&Query::prefix(partition(&queue.tenant), prefix, COUNTED_MAX)).await?;
+    let records =
+        ports.records.query(&Query::prefix(partition(&queue.tenant), prefix, COUNTED_MAX)).await?;
     let others = records.iter().filter(|record| record.key != own);
     Ok(others.filter_map(decode_foreign::<Listed>).map(|listed| listed.changes).sum())
 }
@@ -240,28 +260,48 @@ pub async fn changes_elsewhere(ports: &Ports, queue: &QueueKey) -> Result<u32, P
 /// The prefix of the records that name projects whose configuration is to be read again.
 pub const DIRTY: &str = "dirty#";
 
-/// Returns the write that has a tenant read a project's configuration again. `cause` names why: whoever reads removes the marks
-/// that he found before, and not one that was made while he read.
+/// Returns the write that has a tenant read a project's configuration again. `cause` names why:
+/// whoever reads removes the marks that he found before, and not one that was made while he read.
 ///
 /// # Errors
 /// When it is too large.
-pub fn put_dirty(tenant: &TenantName, project: &ProjectName, cause: &str) -> Result<Write, PortError> {
-    put_mark(dirty_key(tenant, project, cause), &Dirty { project: project.clone(), then: None, is_asked: false })
+pub fn put_dirty(
+    tenant: &TenantName,
+    project: &ProjectName,
+    cause: &str,
+) -> Result<Write, PortError> {
+    put_mark(
+        dirty_key(tenant, project, cause),
+        &Dirty { project: project.clone(), then: None, is_asked: false },
+    )
 }
 
-/// Returns the write of such a mark by an operator's word: the tenant is configured anew even if nothing moved (R01).
+/// Returns the write of such a mark by an operator's word: the tenant is configured anew even if
+/// nothing moved (R01).
 ///
 /// # Errors
 /// When it is too large.
-pub fn put_dirty_asked(tenant: &TenantName, project: &ProjectName, cause: &str) -> Result<Write, PortError> {
-    put_mark(dirty_key(tenant, project, cause), &Dirty { project: project.clone(), then: None, is_asked: true })
+pub fn put_dirty_asked(
+    tenant: &TenantName,
+    project: &ProjectName,
+    cause: &str,
+) -> Result<Write, PortError> {
+    put_mark(
+        dirty_key(tenant, project, cause),
+        &Dirty { project: project.clone(), then: None, is_asked: true },
+    )
 }
 
-/// Returns the write of such a mark by a push, with the delivery that waits for the reading; [`put_waiting`] has that told.
+/// Returns the write of such a mark by a push, with the delivery that waits for the reading;
+/// [`put_waiting`] has that told.
 ///
 /// # Errors
 /// When it is too large.
-pub fn put_dirty_then(tenant: &TenantName, project: &ProjectName, waiting: Waiting) -> Result<Write, PortError> {
+pub fn put_dirty_then(
+    tenant: &TenantName,
+    project: &ProjectName,
+    waiting: Waiting,
+) -> Result<Write, PortError> {
     let key = dirty_key(tenant, project, waiting.delivery.as_str());
     put_mark(key, &Dirty { project: project.clone(), then: Some(waiting), is_asked: false })
 }
@@ -297,10 +337,12 @@ pub struct Waiting {
     pub delivery: DeliveryId,
 }
 
-/// The prefix of the records that name the newest mark of a project, so that an event of the project finds it by a key.
+/// The prefix of the records that name the newest mark of a project, so that an event of the
+/// project finds it by a key.
 pub const PUSHED: &str = "pushed#";
 
-/// Returns the key of the record that names a project's newest mark by a push. It stays when the mark is gone.
+/// Returns the key of the record that names a project's newest mark by a push. It stays when the
+/// mark is gone.
 pub fn pushed_key(tenant: &TenantName, project: &ProjectName) -> Key {
     Key::new(partition(tenant), format!("{PUSHED}{}", escape(project.as_str())))
 }
@@ -309,7 +351,11 @@ pub fn pushed_key(tenant: &TenantName, project: &ProjectName) -> Key {
 ///
 /// # Errors
 /// When it is too large.
-pub fn put_pushed(tenant: &TenantName, project: &ProjectName, mark: &Key) -> Result<Write, PortError> {
+pub fn put_pushed(
+    tenant: &TenantName,
+    project: &ProjectName,
+    mark: &Key,
+) -> Result<Write, PortError> {
     let record = encode_first(pushed_key(tenant, project), &mark.sort)?;
     Ok(Write::Put { record, expect: Expect::Anything })
 }
@@ -326,8 +372,9 @@ pub struct Early {
     pub project: ProjectName,
 }
 
-/// Returns the write that has a delivery poked when the tenant's next layout is live; the tenant removes it then, and who ends the
-/// delivery with its end. The revision is another one at each look: whoever poked for an earlier one does not remove a later one.
+/// Returns the write that has a delivery poked when the tenant's next layout is live; the tenant
+/// removes it then, and who ends the delivery with its end. The revision is another one at each
+/// look: whoever poked for an earlier one does not remove a later one.
 ///
 /// # Errors
 /// When it is too large.
@@ -337,7 +384,8 @@ pub fn put_waiting(tenant: &TenantName, early: &Early, revision: u64) -> Result<
     Ok(Write::Put { record, expect: Expect::Anything })
 }
 
-/// Returns the key of the record that names a delivery which waits for a tenant; those that came later follow.
+/// Returns the key of the record that names a delivery which waits for a tenant; those that came
+/// later follow.
 pub fn waiting_key(tenant: &TenantName, waiting: &Waiting) -> Key {
     let Waiting { since, delivery } = waiting;
     Key::new(partition(tenant), format!("{WAITING}{:015}#{delivery}", since.0))
@@ -348,16 +396,22 @@ pub fn remove_waiting(tenant: &TenantName, waiting: &Waiting) -> Write {
     Write::Delete { key: waiting_key(tenant, waiting), expect: Expect::Anything }
 }
 
-/// Returns the key of the record that names what was kept last for a tenant of a project: what comes later is told after it.
+/// Returns the key of the record that names what was kept last for a tenant of a project: what
+/// comes later is told after it.
 pub fn kept_key(tenant: &TenantName, project: &ProjectName) -> Key {
     Key::new(partition(tenant), format!("kept#{}", escape(project.as_str())))
 }
 
-/// Returns the write that names what was kept last, for the commit that keeps it. Who ends it removes that; it expires by itself.
+/// Returns the write that names what was kept last, for the commit that keeps it. Who ends it
+/// removes that; it expires by itself.
 ///
 /// # Errors
 /// When it is too large.
-pub fn put_kept(tenant: &TenantName, project: &ProjectName, kept: &Behind) -> Result<Write, PortError> {
+pub fn put_kept(
+    tenant: &TenantName,
+    project: &ProjectName,
+    kept: &Behind,
+) -> Result<Write, PortError> {
     let mut record = encode_first(kept_key(tenant, project), kept)?;
     record.expires_at = Some(expiry(kept.since));
     Ok(Write::Put { record, expect: Expect::Anything })
@@ -375,12 +429,16 @@ pub fn leaving_key(tenant: &TenantName) -> Key {
     Key::new(partition(tenant), "leaving")
 }
 
-/// Returns the write of an operator's word that a tenant goes with this very main configuration, which leaves it out.
+/// Returns the write of an operator's word that a tenant goes with this very main configuration,
+/// which leaves it out.
 ///
 /// # Errors
 /// When it is too large.
 pub fn put_leaving(tenant: &TenantName, main: &str) -> Result<Write, PortError> {
-    Ok(Write::Put { record: encode_first(leaving_key(tenant), &main_digest(main))?, expect: Expect::Anything })
+    Ok(Write::Put {
+        record: encode_first(leaving_key(tenant), &main_digest(main))?,
+        expect: Expect::Anything,
+    })
 }
 
 /// Returns what names a main configuration by its text.
@@ -402,8 +460,8 @@ pub fn put_listed(tenant: &TenantName) -> Result<Write, PortError> {
     })
 }
 
-/// Returns the key of the mark that is written anew whenever a tenant comes onto the list or leaves it: a list that was read
-/// after the mark holds every tenant until the mark is another one.
+/// Returns the key of the mark that is written anew whenever a tenant comes onto the list or leaves
+/// it: a list that was read after the mark holds every tenant until the mark is another one.
 pub fn listing_key() -> Key {
     Key::new("tenants-listing", "head")
 }
@@ -429,7 +487,8 @@ pub async fn listed(ports: &Ports) -> Result<Vec<TenantName>, LoadError> {
     let records = ports.records.query(&Query::prefix(TENANTS, "", 1_000)).await?;
     // The key says it as well as the body, should that be damaged.
     let name = |record: &Record| {
-        decode_foreign(record).unwrap_or_else(|| TenantName::from(unescape(&record.key.sort).as_str()))
+        decode_foreign(record)
+            .unwrap_or_else(|| TenantName::from(unescape(&record.key.sort).as_str()))
     };
     Ok(records.iter().map(name).collect())
 }
@@ -442,20 +501,23 @@ pub const SOURCES: &str = "source#";
 pub struct ProjectSource {
     /// The project.
     pub project: ProjectName,
-    /// Its branches, those that count most first; the object is `None` where the branch is not read for configuration or has none.
+    /// Its branches, those that count most first; the object is `None` where the branch is not read
+    /// for configuration or has none.
     pub branches: Vec<BranchSource>,
     /// Why it could not be read, if so: the tenant goes on with what was read last.
     pub problem: Option<String>,
     /// When it is read again although nothing moved there: while there is a problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
-    /// The name of what the tenant said of it as it was read: which branches and files count. By other words it is read again.
+    /// The name of what the tenant said of it as it was read: which branches and files count. By
+    /// other words it is read again.
     #[serde(default)]
     pub rules: String,
     /// Whether some of its branches are still to be read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unfinished: bool,
-    /// The object with the branches, where they are too many for a record; [`Self::branches`] is empty then as it is stored.
+    /// The object with the branches, where they are too many for a record; [`Self::branches`] is
+    /// empty then as it is stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branches_object: Option<String>,
 }
@@ -469,7 +531,8 @@ pub struct BranchSource {
     pub commit: sluice_model::git::Oid,
     /// The object with the files, a JSON list of path and text.
     pub files: Option<String>,
-    /// The name of what its files come to once parsed, without which they are fetched and parsed at each layout.
+    /// The name of what its files come to once parsed, without which they are fetched and parsed at
+    /// each layout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
     /// Whether it was read for configuration.
@@ -488,7 +551,8 @@ pub fn source_key(tenant: &TenantName, project: &ProjectName) -> Key {
     Key::new(partition(tenant), format!("{SOURCES}{}", escape(project.as_str())))
 }
 
-/// Returns the project that a record of [`SOURCES`] is of, by its key alone; `None` for another key.
+/// Returns the project that a record of [`SOURCES`] is of, by its key alone; `None` for another
+/// key.
 pub fn source_project(key: &Key) -> Option<ProjectName> {
     key.sort.strip_prefix(SOURCES).map(|escaped| ProjectName::from(unescape(escaped).as_str()))
 }

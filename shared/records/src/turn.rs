@@ -1,6 +1,8 @@
-//! Whose turn it is to land on a branch: a record for each branch, `branch#<project>@<branch>` / `turn`.
+//! Whose turn it is to land on a branch: a record for each branch, `branch#<project>@<branch>` /
+//! `turn`.
 //!
-//! It is never removed while it may be remembered, so that neither its revision nor its fence begins anew.
+//! It is never removed while it may be remembered, so that neither its revision nor its fence
+//! begins anew.
 
 use crate::codec::{encode_first, expiry, with_body};
 use sluice_gate::turn::branch_of;
@@ -18,8 +20,8 @@ pub fn key(branch: &BranchKey) -> Key {
     Key::new(format!("branch#{name}"), "turn")
 }
 
-/// Returns the write of a branch's record on condition that it still is as it was read, `None` for never. One that nobody holds is
-/// forgotten in time.
+/// Returns the write of a branch's record on condition that it still is as it was read, `None` for
+/// never. One that nobody holds is forgotten in time.
 ///
 /// # Errors
 /// When it is too large.
@@ -35,8 +37,8 @@ pub fn put(seen: Option<&Record>, turn: &Turn, now: Timestamp) -> Result<Write, 
     Ok(Write::Put { record: Record { fence: turn.fence, expires_at, ..record }, expect })
 }
 
-/// Returns the branches that a landing needs and those that land after it need, with the fences under which they were taken; `None`
-/// where that of one is not known.
+/// Returns the branches that a landing needs and those that land after it need, with the fences
+/// under which they were taken; `None` where that of one is not known.
 pub fn fences(landing: &Landing) -> Option<BTreeMap<BranchKey, u64>> {
     let others = landing.together.iter().map(|other| (&other.change, other.fence));
     let mut fences = BTreeMap::new();
@@ -48,10 +50,13 @@ pub fn fences(landing: &Landing) -> Option<BTreeMap<BranchKey, u64>> {
     Some(fences)
 }
 
-/// Returns the conditions that nobody took any of these branches since, one for each, to go with whatever intends the merge.
+/// Returns the conditions that nobody took any of these branches since, one for each, to go with
+/// whatever intends the merge.
 pub fn checks(fences: &BTreeMap<BranchKey, u64>) -> Vec<Write> {
-    let check =
-        |(branch, fence): (&BranchKey, &u64)| Write::Check { key: key(branch), expect: Expect::FenceAtMost(*fence) };
+    let check = |(branch, fence): (&BranchKey, &u64)| Write::Check {
+        key: key(branch),
+        expect: Expect::FenceAtMost(*fence),
+    };
     fences.iter().map(check).collect()
 }
 
@@ -71,16 +76,28 @@ mod tests {
         assert_ne!(key(&branch("stable/1")), key(&branch("stable")));
     }
 
-    /// C2: its fence is in the record's own attribute, which conditions ask; one that is held is not forgotten.
+    /// C2: its fence is in the record's own attribute, which conditions ask; one that is held is
+    /// not forgotten.
     #[test]
     fn a_branch_that_is_taken_bears_its_fence_and_stays() {
         let mut turn = Turn::new(branch("main"));
         turn.fence = 7;
-        turn.waiting = vec![sluice_model::QueueKey { tenant: "t".into(), pipeline: "p".into(), queue: "q".into() }];
-        let Put { record, expect } = put(None, &turn, Timestamp(5)).unwrap() else { panic!("it is put") };
-        assert_eq!((record.fence, record.revision, record.expires_at, expect), (7, 1, None, Expect::Absent));
+        turn.waiting = vec![sluice_model::QueueKey {
+            tenant: "t".into(),
+            pipeline: "p".into(),
+            queue: "q".into(),
+        }];
+        let Put { record, expect } = put(None, &turn, Timestamp(5)).unwrap() else {
+            panic!("it is put")
+        };
+        assert_eq!(
+            (record.fence, record.revision, record.expires_at, expect),
+            (7, 1, None, Expect::Absent)
+        );
         turn.waiting.clear();
-        let Put { record, expect } = put(Some(&record), &turn, Timestamp(5)).unwrap() else { panic!("it is put") };
+        let Put { record, expect } = put(Some(&record), &turn, Timestamp(5)).unwrap() else {
+            panic!("it is put")
+        };
         assert_eq!((record.fence, record.revision, expect), (7, 2, Expect::Revision(1)));
         assert!(record.expires_at.is_some());
     }
@@ -107,7 +124,11 @@ mod tests {
         Landing {
             item: "i".into(),
             generation: 1,
-            queue: sluice_model::QueueKey { tenant: "t".into(), pipeline: "p".into(), queue: "q".into() },
+            queue: sluice_model::QueueKey {
+                tenant: "t".into(),
+                pipeline: "p".into(),
+                queue: "q".into(),
+            },
             change: change(1, "main"),
             needs: Vec::new(),
             mode: MergeMode::Merge,
@@ -137,17 +158,24 @@ mod tests {
             Write::Check { key, expect: Expect::FenceAtMost(fence) } => (key, fence),
             other => panic!("{other:?}"),
         });
-        assert_eq!(shown.collect::<Vec<_>>(), [(key(&branch("main")), 4), (key(&branch("stable")), 7)]);
+        assert_eq!(
+            shown.collect::<Vec<_>>(),
+            [(key(&branch("main")), 4), (key(&branch("stable")), 7)]
+        );
     }
 
-    /// C2: records of an earlier version do not say under which fence a branch was taken; whose it is then nobody can tell.
+    /// C2: records of an earlier version do not say under which fence a branch was taken; whose it
+    /// is then nobody can tell.
     #[test]
     fn a_landing_of_which_one_fence_is_not_known_has_none() {
-        for unknown in [[None, Some(1), Some(1)], [Some(1), None, Some(1)], [Some(1), Some(1), None]] {
+        for unknown in
+            [[None, Some(1), Some(1)], [Some(1), None, Some(1)], [Some(1), Some(1), None]]
+        {
             assert_eq!(fences(&landing(unknown)), None);
         }
         let text = serde_json::to_string(&landing([Some(1), Some(2), None])).unwrap();
-        let old: Landing = serde_json::from_str(&text.replace("\"fence\":2", "\"unknown\":2")).unwrap();
+        let old: Landing =
+            serde_json::from_str(&text.replace("\"fence\":2", "\"unknown\":2")).unwrap();
         assert_eq!(old.together.iter().map(|other| other.fence).collect::<Vec<_>>(), [None, None]);
     }
 }

@@ -1,7 +1,8 @@
 //! What an operator asked of a queue, and what the records tell became of it.
 //!
-//! No record of its own: the queue removes the word, an arrival, with the commit that carries it out, and keeps what left by it as a
-//! buildset. So whoever finds the word gone reads what came of it in what is there afterwards.
+//! No record of its own: the queue removes the word, an arrival, with the commit that carries it
+//! out, and keeps what left by it as a buildset. So whoever finds the word gone reads what came of
+//! it in what is there afterwards.
 
 use crate::codec::{BadRecord, decode};
 use crate::queue::{self, LoadError};
@@ -14,7 +15,8 @@ use sluice_runtime::record::{Key, Query, TRANSACTION_RECORDS_MAX, Write};
 use sluice_runtime::{PortError, Ports, quarantine};
 use std::collections::BTreeSet;
 
-/// Queues of a pipeline that are looked through for a change; in an independent one each change is one.
+/// Queues of a pipeline that are looked through for a change; in an independent one each change is
+/// one.
 pub const QUEUES_MAX: usize = 2_000;
 
 /// What stands in the queues of a pipeline that are not empty, as far as it can be read.
@@ -66,25 +68,38 @@ pub enum Became {
     Gone,
 }
 
-/// Returns what stands in a pipeline's queues, of which an operator may speak. A queue that cannot be read hides no other; those of other
-/// pipelines are not counted.
+/// Returns what stands in a pipeline's queues, of which an operator may speak. A queue that cannot
+/// be read hides no other; those of other pipelines are not counted.
 ///
 /// # Errors
 /// Whatever the store could not answer.
-pub async fn standings(ports: &Ports, name: &TenantName, pipeline: &str) -> Result<Standings, PortError> {
+pub async fn standings(
+    ports: &Ports,
+    name: &TenantName,
+    pipeline: &str,
+) -> Result<Standings, PortError> {
     let prefix = format!("{}{}/", tenant::QUEUES, escape(pipeline));
-    let records = ports.records.query(&Query::prefix(tenant::partition(name), prefix, QUEUES_MAX)).await?;
+    let records =
+        ports.records.query(&Query::prefix(tenant::partition(name), prefix, QUEUES_MAX)).await?;
     let mut found = Standings::default();
     for record in &records {
         let key = match decode::<QueueKey>(record) {
             Ok(key) => key,
             Err(bad) => match tenant::listed_queue(name, &record.key) {
                 Some(key) => {
-                    found.unread.push(Unread { queue: key.queue.to_string(), is_left_out: false, bad });
+                    found.unread.push(Unread {
+                        queue: key.queue.to_string(),
+                        is_left_out: false,
+                        bad,
+                    });
                     key
                 }
                 None => {
-                    found.unread.push(Unread { queue: record.key.to_string(), is_left_out: true, bad });
+                    found.unread.push(Unread {
+                        queue: record.key.to_string(),
+                        is_left_out: true,
+                        bad,
+                    });
                     continue;
                 }
             },
@@ -128,8 +143,8 @@ pub async fn unheard(ports: &Ports, words: &[Word]) -> Result<Vec<Word>, PortErr
     Ok(words.iter().filter(|word| there.contains(&word.key)).cloned().collect())
 }
 
-/// Returns why a queue waits for somebody to let it go on before it hears what is asked of it, if so: it cannot be decided on, or what is
-/// in a branch is not what was tested.
+/// Returns why a queue waits for somebody to let it go on before it hears what is asked of it, if
+/// so: it cannot be decided on, or what is in a branch is not what was tested.
 ///
 /// # Errors
 /// Whatever the store could not answer.
@@ -149,7 +164,11 @@ pub async fn frozen_because(ports: &Ports, queue: &QueueKey) -> Result<Option<St
 ///
 /// # Errors
 /// As [`queue::load`]; [`LoadError::Bad`] also for what is kept of one that left.
-pub async fn became(ports: &Ports, queue: &QueueKey, items: &[ItemId]) -> Result<Vec<Became>, LoadError> {
+pub async fn became(
+    ports: &Ports,
+    queue: &QueueKey,
+    items: &[ItemId],
+) -> Result<Vec<Became>, LoadError> {
     let head = queue::load(ports, queue).await?.head;
     let slots = head.map(|head| head.slots).unwrap_or_default();
     // After the head: what it does not name any more has been kept by the commit that took it out.

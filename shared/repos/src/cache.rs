@@ -18,25 +18,42 @@ const TIPS_MAX: usize = 64;
 const APPEND_TRIES: u32 = 8;
 
 /// Uploads a new pack with its index and returns its key.
-pub(crate) async fn upload(ports: &Ports, project: &ProjectName, pack: &NewPack) -> Result<String, ReposError> {
+pub(crate) async fn upload(
+    ports: &Ports,
+    project: &ProjectName,
+    pack: &NewPack,
+) -> Result<String, ReposError> {
     let key = keys::pack(project, &pack.name);
     let (pack, of) = (pack.clone(), project.clone());
     let bytes = blocking(move || pack.joined(&of).map_err(unknown)).await?;
-    ports.objects.put(&key, Bytes::from(bytes), PutMode::Always, "application/octet-stream").await?;
+    ports
+        .objects
+        .put(&key, Bytes::from(bytes), PutMode::Always, "application/octet-stream")
+        .await?;
     Ok(key)
 }
 
-/// Downloads a pack as it is stored: with its index, or with the index of an earlier version that lies beside it.
-pub(crate) async fn download(ports: &Ports, key: &str) -> Result<(Bytes, Option<Bytes>), ReposError> {
+/// Downloads a pack as it is stored: with its index, or with the index of an earlier version that
+/// lies beside it.
+pub(crate) async fn download(
+    ports: &Ports,
+    key: &str,
+) -> Result<(Bytes, Option<Bytes>), ReposError> {
     let Some(index) = keys::index_beside(key) else { return Ok((object(ports, key).await?, None)) };
     let (pack, index) = tokio::try_join!(object(ports, key), object(ports, &index))?;
     Ok((pack, Some(index)))
 }
 
 /// Reads which packs make up a repository and which tips were fetched last.
-pub(crate) async fn listed(ports: &Ports, project: &ProjectName) -> Result<repository::Repository, ReposError> {
+pub(crate) async fn listed(
+    ports: &Ports,
+    project: &ProjectName,
+) -> Result<repository::Repository, ReposError> {
     let record = get(ports, &repository::key(project)).await?;
-    record.map_or_else(|| Ok(repository::Repository::default()), |record| decode(&record).map_err(unknown))
+    record.map_or_else(
+        || Ok(repository::Repository::default()),
+        |record| decode(&record).map_err(unknown),
+    )
 }
 
 /// Appends packs and tips to the list, whoever else appends at the same time.

@@ -1,13 +1,16 @@
-//! Real git: forges over HTTP, packs in object storage, a cache directory that may be empty at any time.
+//! Real git: forges over HTTP, packs in object storage, a cache directory that may be empty at any
+//! time.
 
 use crate::cache::{dir_of, unknown, upload};
 use crate::shelf::{From, Shelf, names_of};
-use crate::{Branches, Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError, is_configuration};
+use crate::{
+    Branches, Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError, is_configuration,
+};
 use async_trait::async_trait;
 use bytes::Bytes;
 use sluice_git::{
-    Credential, FetchError, FetchLimits, Found, Kept, Merge, MergeError, MergeOutcome, NewPack, PackName, ReadError,
-    ReadLimits, RemoteRef, Repository, Want, keys,
+    Credential, FetchError, FetchLimits, Found, Kept, Merge, MergeError, MergeOutcome, NewPack,
+    PackName, ReadError, ReadLimits, RemoteRef, Repository, Want, keys,
 };
 use sluice_model::git::{BranchKey, BranchState, Commit, LandingWay, Oid};
 use sluice_model::{BranchName, ConnectionName, ProjectName};
@@ -48,8 +51,9 @@ pub struct Remote {
 
 /// Repositories of real forges.
 ///
-/// Merges of one repository run side by side; a fetch is one at a time. A merge asks the forge only for what is not held:
-/// the head of a change that was merged before is, and so is the state of an item ahead.
+/// Merges of one repository run side by side; a fetch is one at a time. A merge asks the forge only
+/// for what is not held: the head of a change that was merged before is, and so is the state of an
+/// item ahead.
 pub struct GitRepos {
     ports: Ports,
     remotes: BTreeMap<ConnectionName, Remote>,
@@ -64,10 +68,9 @@ impl GitRepos {
     }
 
     fn remote(&self, project: &ProjectAt) -> Result<From, ReposError> {
-        let remote = self
-            .remotes
-            .get(&project.connection)
-            .ok_or_else(|| ReposError::Unknown(format!("the connection {} is not configured", project.connection)))?;
+        let remote = self.remotes.get(&project.connection).ok_or_else(|| {
+            ReposError::Unknown(format!("the connection {} is not configured", project.connection))
+        })?;
         let url = format!("{}/{}", remote.git_url.trim_end_matches('/'), project.project.name());
         Ok(From { url, credential: remote.credential.clone() })
     }
@@ -81,7 +84,8 @@ impl GitRepos {
         shelves.entry(project.clone()).or_insert_with(new).clone()
     }
 
-    /// Returns whether the commit that a merge makes is kept, so that the branch can be moved to it.
+    /// Returns whether the commit that a merge makes is kept, so that the branch can be moved to
+    /// it.
     fn keeps(&self, ask: &MergeAsk) -> bool {
         let landing = self.remotes.get(&ask.connection).map(|remote| remote.landing);
         landing == Some(LandingWay::FastForward) && ask.mode.keeps_head()
@@ -99,7 +103,9 @@ impl GitRepos {
         let wants = std::iter::once(Want::Ref(name.clone())).chain(more).collect();
         let refs = shelf.fetch(&self.ports, &self.remote(at)?, wants).await?;
         let tip = refs.iter().find(|found| found.name == name).map(|found| found.commit().clone());
-        let Some(tip) = tip else { return Err(ReposError::Gone(format!("{} has no branch {branch}", at.project))) };
+        let Some(tip) = tip else {
+            return Err(ReposError::Gone(format!("{} has no branch {branch}", at.project)));
+        };
         shelf.with(move |repository| Ok(repository.commit(&tip).map_err(unknown)?.commit)).await
     }
 }
@@ -111,14 +117,27 @@ impl Repos for GitRepos {
         self.shelf(&at.project)
             .with(move |repository| {
                 let limits = FetchLimits { timeout_seconds: 30, ..FetchLimits::default() };
-                let refs = repository.ls_refs(&from.url, from.credential.as_ref(), &["HEAD", BRANCHES], limits);
+                let refs = repository.ls_refs(
+                    &from.url,
+                    from.credential.as_ref(),
+                    &["HEAD", BRANCHES],
+                    limits,
+                );
                 let refs = refs.map_err(gone_or_unknown)?;
-                let head = refs.iter().find(|found| found.name == "HEAD").and_then(|head| head.leads_to.as_deref());
+                let head = refs
+                    .iter()
+                    .find(|found| found.name == "HEAD")
+                    .and_then(|head| head.leads_to.as_deref());
                 let named = |found: &RemoteRef| {
-                    Some((BranchName::from(found.name.strip_prefix(BRANCHES)?), found.commit().clone()))
+                    Some((
+                        BranchName::from(found.name.strip_prefix(BRANCHES)?),
+                        found.commit().clone(),
+                    ))
                 };
                 Ok(Branches {
-                    default: head.and_then(|name| name.strip_prefix(BRANCHES)).map(BranchName::from),
+                    default: head
+                        .and_then(|name| name.strip_prefix(BRANCHES))
+                        .map(BranchName::from),
                     tips: refs.iter().filter_map(named).collect(),
                 })
             })
@@ -141,11 +160,15 @@ impl Repos for GitRepos {
             .with(move |repository| {
                 let limits = FetchLimits { timeout_seconds: 30, ..FetchLimits::default() };
                 let credential = listed_from.credential.as_ref();
-                repository.ls_ref(&listed_from.url, credential, &asked, limits).map_err(gone_or_unknown)
+                repository
+                    .ls_ref(&listed_from.url, credential, &asked, limits)
+                    .map_err(gone_or_unknown)
             })
             .await?;
         let found = found.map(|found| found.commit().clone());
-        let Some(found) = found else { return Err(ReposError::Gone(format!("{} has no tag {tag}", at.project))) };
+        let Some(found) = found else {
+            return Err(ReposError::Gone(format!("{} has no tag {tag}", at.project)));
+        };
         // By its id: of what a tag leads to only a commit may be told as a tip that is held.
         shelf.need(&self.ports, &from, &found).await?;
         let no_commit = format!("the tag {tag} of {} leads to no commit", at.project);
@@ -170,9 +193,12 @@ impl Repos for GitRepos {
     ) -> Result<(BranchState, Option<Vec<String>>), ReposError> {
         let (shelf, from) = (self.shelf(&at.project), self.remote(at)?);
         shelf.need(&self.ports, &from, commit).await?;
-        // What it moved from may be gone with a push that was forced; then there is nothing to compare with.
+        // What it moved from may be gone with a push that was forced; then there is nothing to
+        // compare with.
         let held = match since {
-            Some(since) => shelf.need(&self.ports, &from, since).await.map(|()| Some(since.clone())),
+            Some(since) => {
+                shelf.need(&self.ports, &from, since).await.map(|()| Some(since.clone()))
+            }
             None => Ok(None),
         };
         let since = match held {
@@ -182,7 +208,8 @@ impl Repos for GitRepos {
         let wanted = commit.clone();
         let (commit, files) = shelf
             .with(move |repository| {
-                let files = since.and_then(|since| repository.changed_files(&since, &wanted, FILES_MAX).ok());
+                let files = since
+                    .and_then(|since| repository.changed_files(&since, &wanted, FILES_MAX).ok());
                 Ok((repository.commit(&wanted).map_err(unknown)?.commit, files))
             })
             .await?;
@@ -191,7 +218,11 @@ impl Repos for GitRepos {
         Ok((BranchState::untouched(branch, commit, packs), files))
     }
 
-    async fn containing(&self, at: &ProjectAt, commit: &Oid) -> Result<Vec<BranchName>, ReposError> {
+    async fn containing(
+        &self,
+        at: &ProjectAt,
+        commit: &Oid,
+    ) -> Result<Vec<BranchName>, ReposError> {
         let (shelf, from) = (self.shelf(&at.project), self.remote(at)?);
         shelf.need(&self.ports, &from, commit).await?;
         let refs = shelf.fetch(&self.ports, &from, vec![Want::Prefix(BRANCHES.to_owned())]).await?;
@@ -200,18 +231,24 @@ impl Repos for GitRepos {
             .with(move |repository| {
                 let tips: BTreeSet<Oid> = refs.iter().map(|found| found.commit().clone()).collect();
                 let tips: Vec<Oid> = tips.into_iter().collect();
-                let found = repository.containing(&commit, &tips, COMMITS_MAX).map_err(|error| match error {
-                    ReadError::TooLarge { .. } => ReposError::Unreadable(error.to_string()),
-                    other => unknown(other),
-                })?;
+                let found = repository.containing(&commit, &tips, COMMITS_MAX).map_err(
+                    |error| match error {
+                        ReadError::TooLarge { .. } => ReposError::Unreadable(error.to_string()),
+                        other => unknown(other),
+                    },
+                )?;
                 let of_those = refs.iter().filter(|one| found.contains(one.commit()));
-                Ok(of_those.filter_map(|one| one.name.strip_prefix(BRANCHES)).map(BranchName::from).collect())
+                Ok(of_those
+                    .filter_map(|one| one.name.strip_prefix(BRANCHES))
+                    .map(BranchName::from)
+                    .collect())
             })
             .await
     }
 
     async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError> {
-        let at = ProjectAt { connection: ask.connection.clone(), project: ask.branch.project.clone() };
+        let at =
+            ProjectAt { connection: ask.connection.clone(), project: ask.branch.project.clone() };
         let shelf = self.shelf(&at.project);
         let (base, start, packs) = match &ask.onto {
             None => {
@@ -234,7 +271,9 @@ impl Repos for GitRepos {
         };
         let (ask_again, names, below) = (ask.clone(), names_of(&packs)?, start.id.clone());
         let keep = if self.keeps(ask) { Keep::Added } else { Keep::Nothing };
-        let made = shelf.with(move |repository| merge_here(repository, &ask_again, &start, &names, keep)).await?;
+        let made = shelf
+            .with(move |repository| merge_here(repository, &ask_again, &start, &names, keep))
+            .await?;
         match made {
             Made::Conflict(detail) => Ok(MergeAnswer::Conflict { detail }),
             Made::Merged { result, pack, files, kept } => {
@@ -249,7 +288,10 @@ impl Repos for GitRepos {
                 if let Some(kept) = &kept {
                     let key = keys::kept(&at.project, &below, &result.id);
                     let bytes = Bytes::from(kept.bytes());
-                    self.ports.objects.put(&key, bytes, PutMode::Always, "application/octet-stream").await?;
+                    self.ports
+                        .objects
+                        .put(&key, bytes, PutMode::Always, "application/octet-stream")
+                        .await?;
                 }
                 let state = BranchState { branch: ask.branch.clone(), base, result, packs };
                 Ok(MergeAnswer::Merged { state, files, kept: kept.is_some() })
@@ -275,14 +317,20 @@ impl Repos for GitRepos {
                 let wanted = |found: Found, path: &str| match found {
                     Found::File => is_configuration(path, &extra),
                     Found::Directory => {
-                        let inside =
-                            |dir: &str| dir.starts_with(&format!("{path}/")) || format!("{path}/").starts_with(dir);
-                        inside("zuul.d/") || inside(".zuul.d/") || extra.iter().any(|extra| inside(extra))
+                        let inside = |dir: &str| {
+                            dir.starts_with(&format!("{path}/"))
+                                || format!("{path}/").starts_with(dir)
+                        };
+                        inside("zuul.d/")
+                            || inside(".zuul.d/")
+                            || extra.iter().any(|extra| inside(extra))
                     }
                 };
-                repository.read_files(&commit, &wanted, ReadLimits::default()).map_err(|error| match error {
-                    ReadError::TooLarge { .. } => ReposError::Unreadable(error.to_string()),
-                    other => unknown(other),
+                repository.read_files(&commit, &wanted, ReadLimits::default()).map_err(|error| {
+                    match error {
+                        ReadError::TooLarge { .. } => ReposError::Unreadable(error.to_string()),
+                        other => unknown(other),
+                    }
                 })
             })
             .await
@@ -328,8 +376,9 @@ enum Made {
     Conflict(String),
 }
 
-/// Merges in the cache. The pack that is made completes `packs`, whatever else the cache holds: other states' packs, and what
-/// was fetched and is not listed, are not named for this one, so whoever builds it does not have them.
+/// Merges in the cache. The pack that is made completes `packs`, whatever else the cache holds:
+/// other states' packs, and what was fetched and is not listed, are not named for this one, so
+/// whoever builds it does not have them.
 fn merge_here(
     repository: &mut Repository,
     ask: &MergeAsk,
@@ -341,7 +390,9 @@ fn merge_here(
     let outcome = match repository.merge(merge) {
         Ok(outcome) => outcome,
         // It is the same however often it is tried.
-        Err(error @ MergeError::TooManyCommits { .. }) => return Ok(Made::Conflict(error.to_string())),
+        Err(error @ MergeError::TooManyCommits { .. }) => {
+            return Ok(Made::Conflict(error.to_string()));
+        }
         Err(error) => return Err(unknown(error)),
     };
     let result = match outcome {
@@ -349,11 +400,14 @@ fn merge_here(
         MergeOutcome::Contained(commit) => commit,
         MergeOutcome::Conflict { paths } => return Ok(Made::Conflict(paths.join(", "))),
         MergeOutcome::Unrelated => {
-            return Ok(Made::Conflict("its history has nothing in common with the branch".to_owned()));
+            return Ok(Made::Conflict(
+                "its history has nothing in common with the branch".to_owned(),
+            ));
         }
     };
     let files = touched(repository, &onto.id, &ask.head, &result.id)?;
-    // The proposed commit goes with it where the result does not have it as a parent: what jobs say of lines is told of its files.
+    // The proposed commit goes with it where the result does not have it as a parent: what jobs say
+    // of lines is told of its files.
     let tips = [result.id.clone(), ask.head.clone()];
     let pack = repository.pack_objects_beyond(&tips, packs).map_err(unknown)?;
     let kept = match keep {
@@ -368,9 +422,15 @@ fn merge_here(
     Ok(Made::Merged { result, pack, files, kept })
 }
 
-/// Returns the paths that a change touches: compared with where it left the branch, and those that its merge changes in the
-/// branch. They differ where the branch has renamed a file since, for merges follow renames. `None` for too many.
-fn touched(repository: &Repository, onto: &Oid, head: &Oid, result: &Oid) -> Result<Option<Vec<String>>, ReposError> {
+/// Returns the paths that a change touches: compared with where it left the branch, and those that
+/// its merge changes in the branch. They differ where the branch has renamed a file since, for
+/// merges follow renames. `None` for too many.
+fn touched(
+    repository: &Repository,
+    onto: &Oid,
+    head: &Oid,
+    result: &Oid,
+) -> Result<Option<Vec<String>>, ReposError> {
     let base = repository.merge_base(onto, head).map_err(unknown)?.unwrap_or_else(|| onto.clone());
     let proposed = repository.changed_files(&base, head, FILES_MAX);
     let made = repository.changed_files(onto, result, FILES_MAX);
@@ -381,12 +441,16 @@ fn touched(repository: &Repository, onto: &Oid, head: &Oid, result: &Oid) -> Res
 
 pub(crate) fn gone_or_unknown(error: FetchError) -> ReposError {
     match &error {
-        FetchError::Gone { .. } | FetchError::NoRepository { .. } => ReposError::Gone(error.to_string()),
+        FetchError::Gone { .. } | FetchError::NoRepository { .. } => {
+            ReposError::Gone(error.to_string())
+        }
         FetchError::Denied { .. }
         | FetchError::TooManyRefs { .. }
         | FetchError::TooLarge { .. }
         | FetchError::Address { .. } => ReposError::Unreadable(error.to_string()),
-        FetchError::TimedOut { .. } | FetchError::Unavailable { .. } => ReposError::Unreachable(error.to_string()),
+        FetchError::TimedOut { .. } | FetchError::Unavailable { .. } => {
+            ReposError::Unreachable(error.to_string())
+        }
         FetchError::Pack(_) | FetchError::Read(_) => unknown(error),
     }
 }
@@ -400,7 +464,14 @@ mod tests {
 
     /// Runs git, which has to succeed, and returns what it printed.
     fn git(dir: &Path, arguments: &[&str]) -> String {
-        let who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org", "-c", "commit.gpgsign=false"];
+        let who = [
+            "-c",
+            "user.name=Ann",
+            "-c",
+            "user.email=ann@example.org",
+            "-c",
+            "commit.gpgsign=false",
+        ];
         let output = Command::new("git")
             .args(who)
             .args(arguments)
@@ -409,7 +480,11 @@ mod tests {
             .env("GIT_CONFIG_GLOBAL", "/dev/null")
             .output()
             .unwrap();
-        assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "git {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
@@ -419,7 +494,8 @@ mod tests {
         Oid(git(dir, &["rev-parse", "HEAD"]))
     }
 
-    /// C06, Z6.6: a merge follows renames, so it may change a configuration file that the change does not name.
+    /// C06, Z6.6: a merge follows renames, so it may change a configuration file that the change
+    /// does not name.
     #[test]
     fn a_change_to_a_file_that_the_branch_moved_into_the_configuration_touches_configuration() {
         let dir = tempfile::tempdir().unwrap();
@@ -430,7 +506,8 @@ mod tests {
         std::fs::write(at.join("conf/a.yaml"), &text).unwrap();
         commit(&at, "start");
         git(&at, &["switch", "-q", "-c", "change"]);
-        std::fs::write(at.join("conf/a.yaml"), text.replace("# line 20\n", "- job: {name: x}\n")).unwrap();
+        std::fs::write(at.join("conf/a.yaml"), text.replace("# line 20\n", "- job: {name: x}\n"))
+            .unwrap();
         let head = commit(&at, "a change");
         git(&at, &["switch", "-q", "main"]);
         std::fs::create_dir_all(at.join("zuul.d")).unwrap();
@@ -443,7 +520,10 @@ mod tests {
         for entry in std::fs::read_dir(at.join(".git/objects/pack")).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|extension| extension == "pack") {
-                let (pack, index) = (std::fs::read(&path).unwrap(), std::fs::read(path.with_extension("idx")).unwrap());
+                let (pack, index) = (
+                    std::fs::read(&path).unwrap(),
+                    std::fs::read(path.with_extension("idx")).unwrap(),
+                );
                 repository.add_pack(&pack, &index).unwrap();
             }
         }

@@ -5,12 +5,17 @@ use sluice_model::ProjectName;
 use sluice_model::git::Oid;
 use sluice_runtime::{PortError, Ports};
 
-/// Reads what the tested commit `to` adds to the commit `from` below it; `None` where it is not kept, or cannot be used, which a
-/// warning tells.
+/// Reads what the tested commit `to` adds to the commit `from` below it; `None` where it is not
+/// kept, or cannot be used, which a warning tells.
 ///
 /// # Errors
 /// When object storage does not answer.
-pub async fn kept(ports: &Ports, project: &ProjectName, from: &Oid, to: &Oid) -> Result<Option<Kept>, PortError> {
+pub async fn kept(
+    ports: &Ports,
+    project: &ProjectName,
+    from: &Oid,
+    to: &Oid,
+) -> Result<Option<Kept>, PortError> {
     let key = keys::kept(project, from, to);
     let Some(object) = ports.objects.get(&key).await? else { return Ok(None) };
     match Kept::read(&object.bytes) {

@@ -1,6 +1,8 @@
-//! Repositories as functions use them: fetched from forges, kept as packs in object storage, merged in memory.
+//! Repositories as functions use them: fetched from forges, kept as packs in object storage, merged
+//! in memory.
 //!
-//! [`Repos`] is what merger and tenant ask; [`GitRepos`] is real git, the simulator has a toy of its own.
+//! [`Repos`] is what merger and tenant ask; [`GitRepos`] is real git, the simulator has a toy of
+//! its own.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod cache;
@@ -46,7 +48,8 @@ pub struct MergeAsk {
 /// The branches of a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Branches {
-    /// The default branch as the forge says it, whatever its name; `None` where the forge does not say.
+    /// The default branch as the forge says it, whatever its name; `None` where the forge does not
+    /// say.
     pub default: Option<BranchName>,
     /// Every branch with the commit it is at, by name.
     pub tips: Vec<(BranchName, Oid)>,
@@ -61,8 +64,8 @@ pub enum MergeAnswer {
         state: BranchState,
         /// Paths that the change touches, sorted; `None` when there are too many to tell.
         files: Option<Vec<String>>,
-        /// Whether the result is kept, so that the branch can be moved to it from where it was below the change
-        /// ([`sluice_git::keys::kept`]).
+        /// Whether the result is kept, so that the branch can be moved to it from where it was
+        /// below the change ([`sluice_git::keys::kept`]).
         kept: bool,
     },
     /// It does not.
@@ -78,10 +81,12 @@ pub enum ReposError {
     /// The repository, branch or commit is not there (any more): an outcome to tell.
     #[error("{0}")]
     Gone(String),
-    /// It is there and cannot be read as it is: too many refs, too large, access refused. Asking again at once does not help.
+    /// It is there and cannot be read as it is: too many refs, too large, access refused. Asking
+    /// again at once does not help.
     #[error("{0}")]
     Unreadable(String),
-    /// Whoever has it does not answer, the forge or the store: to be asked again for as long as it takes.
+    /// Whoever has it does not answer, the forge or the store: to be asked again for as long as it
+    /// takes.
     #[error("{0}")]
     Unreachable(String),
     /// Anything else: to be asked again for a while.
@@ -104,11 +109,17 @@ pub trait Repos: Send + Sync {
     /// Returns every branch, and which one is the default.
     async fn branches(&self, project: &ProjectAt) -> Result<Branches, ReposError>;
     /// Returns a branch as the forge has it: base and result are its tip.
-    async fn tip(&self, project: &ProjectAt, branch: &BranchName) -> Result<BranchState, ReposError>;
-    /// Returns the commit of a tag, which is given by its short name, as the state of its whole ref: base and result are the commit.
+    async fn tip(
+        &self,
+        project: &ProjectAt,
+        branch: &BranchName,
+    ) -> Result<BranchState, ReposError>;
+    /// Returns the commit of a tag, which is given by its short name, as the state of its whole
+    /// ref: base and result are the commit.
     async fn tag(&self, project: &ProjectAt, tag: &str) -> Result<BranchState, ReposError>;
-    /// Returns a commit as the state of a branch, or of a tag by its whole ref: base and result are the commit. With it come the
-    /// paths in which it differs from `since`, sorted; `None` where there is nothing to compare with, or too many differ.
+    /// Returns a commit as the state of a branch, or of a tag by its whole ref: base and result are
+    /// the commit. With it come the paths in which it differs from `since`, sorted; `None` where
+    /// there is nothing to compare with, or too many differ.
     async fn at(
         &self,
         project: &ProjectAt,
@@ -117,10 +128,15 @@ pub trait Repos: Send + Sync {
         since: Option<&Oid>,
     ) -> Result<(BranchState, Option<Vec<String>>), ReposError>;
     /// Returns the branches whose history has a commit, by name, as the forge has them now.
-    async fn containing(&self, project: &ProjectAt, commit: &Oid) -> Result<Vec<BranchName>, ReposError>;
+    async fn containing(
+        &self,
+        project: &ProjectAt,
+        commit: &Oid,
+    ) -> Result<Vec<BranchName>, ReposError>;
     /// Puts a change on a branch.
     async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError>;
-    /// Returns the configuration files at a commit: `zuul.yaml`, `.zuul.yaml`, those below `zuul.d/` and `.zuul.d/`, and below `extra`.
+    /// Returns the configuration files at a commit: `zuul.yaml`, `.zuul.yaml`, those below
+    /// `zuul.d/` and `.zuul.d/`, and below `extra`.
     ///
     /// `state` names the packs that hold the commit; `None` when the forge has it.
     async fn configuration(
@@ -130,7 +146,8 @@ pub trait Repos: Send + Sync {
         state: Option<&BranchState>,
         extra: &[String],
     ) -> Result<Files, ReposError>;
-    /// Returns those of some paths that are files at a commit, in the order given; a link counts as a file.
+    /// Returns those of some paths that are files at a commit, in the order given; a link counts as
+    /// a file.
     ///
     /// `state` as above.
     async fn present(
@@ -145,11 +162,12 @@ pub trait Repos: Send + Sync {
 /// The name of a file that keeps its directory from being read as configuration (Z2.4).
 const IGNORE: &str = ".zuul.ignore";
 
-/// Returns whether a path may hold configuration, or says by its name which paths do: whoever adds or removes it changes
-/// what is read.
+/// Returns whether a path may hold configuration, or says by its name which paths do: whoever adds
+/// or removes it changes what is read.
 pub fn is_configuration(path: &str, extra: &[String]) -> bool {
     let counts = |path: &str| !config_paths([path], extra).is_empty();
-    counts(path) || path.strip_suffix(IGNORE).is_some_and(|folder| counts(&format!("{folder}any.yaml")))
+    counts(path)
+        || path.strip_suffix(IGNORE).is_some_and(|folder| counts(&format!("{folder}any.yaml")))
 }
 
 #[cfg(test)]
@@ -160,12 +178,18 @@ mod tests {
     #[test]
     fn a_file_that_hides_a_directory_of_configuration_is_configuration_too() {
         let extra = ["more/".to_owned()];
-        for path in
-            ["zuul.yaml", ".zuul.yaml", "zuul.d/a.yaml", ".zuul.d/x/b.yaml", "more/c.yaml", "zuul.d/x/.zuul.ignore"]
-        {
+        for path in [
+            "zuul.yaml",
+            ".zuul.yaml",
+            "zuul.d/a.yaml",
+            ".zuul.d/x/b.yaml",
+            "more/c.yaml",
+            "zuul.d/x/.zuul.ignore",
+        ] {
             assert!(is_configuration(path, &extra), "{path}");
         }
-        for path in ["README", "x/zuul.yaml", "zuul.d/notes.txt", "docs/.zuul.ignore", "more.yaml"] {
+        for path in ["README", "x/zuul.yaml", "zuul.d/notes.txt", "docs/.zuul.ignore", "more.yaml"]
+        {
             assert!(!is_configuration(path, &extra), "{path}");
         }
     }

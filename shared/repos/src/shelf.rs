@@ -1,8 +1,11 @@
-//! What one function has of a repository: its cache directory, opened and kept open, and what it knows of the repository's list.
+//! What one function has of a repository: its cache directory, opened and kept open, and what it
+//! knows of the repository's list.
 
 use crate::ReposError;
 use crate::cache::{append, blocking, download, listed, told, unknown, upload};
-use sluice_git::{Credential, FetchLimits, FetchRequest, PackName, RemoteRef, Repository, Want, keys};
+use sluice_git::{
+    Credential, FetchLimits, FetchRequest, PackName, RemoteRef, Repository, Want, keys,
+};
 use sluice_model::ProjectName;
 use sluice_model::Timestamp;
 use sluice_model::git::Oid;
@@ -13,13 +16,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Open repositories of one project that are kept.
 const OPEN_MAX: usize = 2;
-/// Merges after which an open repository is closed: what they made lies in its memory, and in packs on disk.
+/// Merges after which an open repository is closed: what they made lies in its memory, and in packs
+/// on disk.
 const MERGES_MAX: u32 = 64;
-/// Packs that may be added to the directory before an open repository looks again: it has room for some more only.
+/// Packs that may be added to the directory before an open repository looks again: it has room for
+/// some more only.
 const PACKS_ADDED_MAX: u64 = 16;
-/// Milliseconds for which the list of packs is used. An old one is a shorter one: what it lacks is fetched, or packed, again.
+/// Milliseconds for which the list of packs is used. An old one is a shorter one: what it lacks is
+/// fetched, or packed, again.
 const LIST_MILLIS: u64 = 60_000;
-/// Objects that were fetched and are in no listed pack; more of them are listed, so that not every merge packs them again.
+/// Objects that were fetched and are in no listed pack; more of them are listed, so that not every
+/// merge packs them again.
 const TAIL_OBJECTS_MAX: u64 = 500;
 
 /// One project's repository, as far as this machine has it.
@@ -73,7 +80,11 @@ impl Shelf {
         let (open, done) = blocking(move || {
             let mut open = match open {
                 Some(open) => open,
-                None => Open { repository: Repository::open(&project, &dir).map_err(unknown)?, merges: 0, seen: added },
+                None => Open {
+                    repository: Repository::open(&project, &dir).map_err(unknown)?,
+                    merges: 0,
+                    seen: added,
+                },
             };
             if added - open.seen >= PACKS_ADDED_MAX {
                 open.repository.refresh().map_err(unknown)?;
@@ -111,7 +122,9 @@ impl Shelf {
             let at = key.clone();
             self.with(move |repository| match repository.add_stored(&object, index.as_deref()) {
                 Ok(_) => Ok(()),
-                Err(error) => Err(ReposError::Unknown(format!("could not add {at}: {}", told(&error)))),
+                Err(error) => {
+                    Err(ReposError::Unknown(format!("could not add {at}: {}", told(&error))))
+                }
             })
             .await?;
         }
@@ -126,14 +139,20 @@ impl Shelf {
     }
 
     /// Fetches a commit that is not held.
-    pub(crate) async fn need(&self, ports: &Ports, from: &From, commit: &Oid) -> Result<(), ReposError> {
+    pub(crate) async fn need(
+        &self,
+        ports: &Ports,
+        from: &From,
+        commit: &Oid,
+    ) -> Result<(), ReposError> {
         if self.has(commit).await? {
             return Ok(());
         }
         self.fetch(ports, from, vec![Want::Commit(commit.clone())]).await.map(|_| ())
     }
 
-    /// Fetches what is wanted and not held. What came stays on this machine; once it is much, it is listed for all.
+    /// Fetches what is wanted and not held. What came stays on this machine; once it is much, it is
+    /// listed for all.
     pub(crate) async fn fetch(
         &self,
         ports: &Ports,
@@ -149,7 +168,13 @@ impl Shelf {
         let fetched = self
             .with(move |repository| {
                 let (credential, limits) = (from.credential.as_ref(), FetchLimits::default());
-                let request = FetchRequest { url: &from.url, credential, wants: &wants, haves: &haves, limits };
+                let request = FetchRequest {
+                    url: &from.url,
+                    credential,
+                    wants: &wants,
+                    haves: &haves,
+                    limits,
+                };
                 repository.fetch(&request).map_err(crate::git::gone_or_unknown)
             })
             .await?;
@@ -157,7 +182,8 @@ impl Shelf {
             return Ok(fetched.refs);
         }
         self.added(fetched.packs.len());
-        let objects = before + fetched.packs.iter().map(|pack| u64::from(pack.objects)).sum::<u64>();
+        let objects =
+            before + fetched.packs.iter().map(|pack| u64::from(pack.objects)).sum::<u64>();
         let new: Vec<Oid> = fetched.refs.iter().map(|found| found.commit().clone()).collect();
         if objects <= TAIL_OBJECTS_MAX {
             let mut state = self.lock();
@@ -178,8 +204,13 @@ impl Shelf {
         Ok(fetched.refs)
     }
 
-    /// Returns the packs that make up the repository and hold a commit; lists what is missing for that.
-    pub(crate) async fn packs_with(&self, ports: &Ports, commit: &Oid) -> Result<Vec<String>, ReposError> {
+    /// Returns the packs that make up the repository and hold a commit; lists what is missing for
+    /// that.
+    pub(crate) async fn packs_with(
+        &self,
+        ports: &Ports,
+        commit: &Oid,
+    ) -> Result<Vec<String>, ReposError> {
         self.list_tips(ports, vec![commit.clone()]).await?;
         Ok(self.list(ports).await?.packs)
     }
@@ -203,15 +234,23 @@ impl Shelf {
         let list = self.list(ports).await?;
         self.hold(ports, &list.packs).await?;
         let (names, packed) = (names_of(&list.packs)?, tips.clone());
-        let made =
-            self.with(move |repository| repository.pack_objects_beyond(&packed, &names).map_err(unknown)).await?;
+        let made = self
+            .with(move |repository| {
+                repository.pack_objects_beyond(&packed, &names).map_err(unknown)
+            })
+            .await?;
         let Some(pack) = made else { return Ok(()) };
         self.added(1);
         let key = upload(ports, &self.project, &pack).await?;
         self.list_packs(ports, &[key], &tips).await
     }
 
-    async fn list_packs(&self, ports: &Ports, packs: &[String], tips: &[Oid]) -> Result<(), ReposError> {
+    async fn list_packs(
+        &self,
+        ports: &Ports,
+        packs: &[String],
+        tips: &[Oid],
+    ) -> Result<(), ReposError> {
         let list = append(ports, &self.project, packs, tips).await?;
         let mut state = self.lock();
         state.list = Some((ports.clock.now(), list));

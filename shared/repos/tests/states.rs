@@ -1,4 +1,5 @@
-//! Tested states against a forge of this machine: what a merge asks of the forge, and that its packs alone are the state.
+//! Tested states against a forge of this machine: what a merge asks of the forge, and that its
+//! packs alone are the state.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use bytes::Bytes;
@@ -28,8 +29,12 @@ impl Ground {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("forge");
         let accounts = vec![Account::new("ada", "ada-token", Permission::Admin)];
-        let forge = Forge::start(Options { root, port: 0, accounts, first_hook: None }).await.unwrap();
-        forge.create_repository("org/one", &[Edit::write(".zuul.yaml", "[]\n")], "ada").await.unwrap();
+        let forge =
+            Forge::start(Options { root, port: 0, accounts, first_hook: None }).await.unwrap();
+        forge
+            .create_repository("org/one", &[Edit::write(".zuul.yaml", "[]\n")], "ada")
+            .await
+            .unwrap();
         Self { forge, world: World::new(1, 0, Timestamp(1_800_000_000_000)), folder }
     }
 
@@ -47,7 +52,15 @@ impl Ground {
 
     /// Makes a tag in the forge's repository.
     fn tag(&self, arguments: &[&str]) {
-        let who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org", "-c", "tag.gpgsign=false", "tag"];
+        let who = [
+            "-c",
+            "user.name=Ann",
+            "-c",
+            "user.email=ann@example.org",
+            "-c",
+            "tag.gpgsign=false",
+            "tag",
+        ];
         let output = Command::new("git")
             .args(who)
             .args(arguments)
@@ -56,7 +69,11 @@ impl Ground {
             .env("GIT_CONFIG_GLOBAL", "/dev/null")
             .output()
             .unwrap();
-        assert!(output.status.success(), "git tag {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "git tag {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 
     async fn propose(&self, number: usize) -> Oid {
@@ -83,7 +100,8 @@ async fn merged(repos: &GitRepos, ask: &MergeAsk) -> BranchState {
     }
 }
 
-/// C2, Z6.4: an executor, or a merger on another machine, has the packs of a state and nothing else.
+/// C2, Z6.4: an executor, or a merger on another machine, has the packs of a state and nothing
+/// else.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_chain_of_states_is_complete_by_its_packs_alone() {
     let ground = Ground::new().await;
@@ -121,18 +139,23 @@ async fn each_pack_of_a_state_is_one_object() {
     assert!(packs.iter().all(|key| keys::index_beside(key).is_none()), "{packs:?}");
 }
 
-/// Z7.4: whoever tells lines of the change's own files has them by the state's packs, whichever way the change is put on its branch.
+/// Z7.4: whoever tells lines of the change's own files has them by the state's packs, whichever way
+/// the change is put on its branch.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_holds_the_commit_that_was_proposed_in_every_merge_mode() {
     let ground = Ground::new().await;
     let repos = ground.repos("one", ground.forge.web_url());
-    let modes = [MergeMode::SquashMerge, MergeMode::CherryPick, MergeMode::Rebase, MergeMode::Merge];
+    let modes =
+        [MergeMode::SquashMerge, MergeMode::CherryPick, MergeMode::Rebase, MergeMode::Merge];
     for (number, mode) in modes.into_iter().enumerate() {
         let head = ground.propose(number).await;
         let state = merged(&repos, &MergeAsk { mode, ..ask(&head, None) }).await;
         let elsewhere = ground.repos(&format!("of-{number}"), "http://127.0.0.1:1");
         let file = format!("file-{number}");
-        let found = elsewhere.present(&at(), &head, Some(&state), std::slice::from_ref(&file)).await.unwrap();
+        let found = elsewhere
+            .present(&at(), &head, Some(&state), std::slice::from_ref(&file))
+            .await
+            .unwrap();
         assert_eq!(found, [file], "{mode:?}");
     }
 }
@@ -146,7 +169,8 @@ async fn a_pack_of_an_earlier_version_is_read_with_the_index_beside_it() {
     let mut state = merged(&repos, &ask(&head, None)).await;
     let objects = ground.world.ports().objects;
     let project = at().project;
-    let held = ground.folder.path().join("one").join(keys::escape(project.as_str())).join("objects/pack");
+    let held =
+        ground.folder.path().join("one").join(keys::escape(project.as_str())).join("objects/pack");
     for key in &mut state.packs {
         let name = keys::pack_of(key).unwrap();
         objects.delete(key).await.unwrap();
@@ -177,7 +201,8 @@ async fn a_damaged_pack_is_named_with_what_to_do() {
     let cut = whole.slice(..whole.len() - 1);
     objects.put(key, cut, PutMode::Always, "application/octet-stream").await.unwrap();
     let elsewhere = ground.repos("two", "http://127.0.0.1:1");
-    let error = elsewhere.configuration(&at(), &state.result.id, Some(&state), &[]).await.unwrap_err();
+    let error =
+        elsewhere.configuration(&at(), &state.result.id, Some(&state), &[]).await.unwrap_err();
     let text = error.to_string();
     assert!(text.contains(key) && text.contains("download it again"), "{text}");
     objects.put(key, whole, PutMode::Always, "application/octet-stream").await.unwrap();
@@ -199,14 +224,19 @@ async fn a_head_that_is_held_is_not_asked_for_again() {
     elsewhere.configuration(&at(), &state.result.id, Some(&state), &[]).await.unwrap();
 }
 
-/// A branch that moves is listed for all who have no cache, whatever merges of this machine did before.
+/// A branch that moves is listed for all who have no cache, whatever merges of this machine did
+/// before.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tip_is_complete_by_the_packs_it_names() {
     let ground = Ground::new().await;
     let repos = ground.repos("one", ground.forge.web_url());
     let head = ground.propose(1).await;
     merged(&repos, &ask(&head, None)).await;
-    ground.forge.commit("org/one", "main", "on", &[Edit::write("more", "x\n")], "ada").await.unwrap();
+    ground
+        .forge
+        .commit("org/one", "main", "on", &[Edit::write("more", "x\n")], "ada")
+        .await
+        .unwrap();
     let tip = repos.tip(&at(), &"main".into()).await.unwrap();
     let elsewhere = ground.repos("two", "http://127.0.0.1:1");
     let files = elsewhere.configuration(&at(), &tip.result.id, Some(&tip), &[]).await.unwrap();
@@ -219,7 +249,11 @@ async fn a_commit_is_a_state_of_its_own_with_the_files_since_another() {
     let ground = Ground::new().await;
     let repos = ground.repos("one", ground.forge.web_url());
     let commit = async |file: &str| {
-        Oid(ground.forge.commit("org/one", "main", file, &[Edit::write(file, "x\n")], "ada").await.unwrap())
+        Oid(ground
+            .forge
+            .commit("org/one", "main", file, &[Edit::write(file, "x\n")], "ada")
+            .await
+            .unwrap())
     };
     let (first, second) = (commit("first").await, commit("second").await);
     commit("third").await;
@@ -242,7 +276,9 @@ async fn a_tag_is_the_state_of_its_whole_ref() {
     let ground = Ground::new().await;
     let repos = ground.repos("one", ground.forge.web_url());
     let tagged = repos.tip(&at(), &"main".into()).await.unwrap().result;
-    for arguments in [&["1.0", "main"][..], &["-a", "-m", "two", "2.0", "main"], &["file", "main:.zuul.yaml"]] {
+    for arguments in
+        [&["1.0", "main"][..], &["-a", "-m", "two", "2.0", "main"], &["file", "main:.zuul.yaml"]]
+    {
         ground.tag(arguments);
     }
     let edit = Edit::write("more", "x\n");
@@ -275,9 +311,11 @@ async fn the_branches_that_have_a_commit_are_told_by_name() {
     let on = Oid(ground.forge.commit("org/one", "main", "on", &[edit], "ada").await.unwrap());
     let other = ground.repos("two", ground.forge.web_url());
     for repos in [&repos, &other] {
-        for (commit, expected) in
-            [(&start, &["change-1", "main"][..]), (&change, &["change-1"][..]), (&on, &["main"][..])]
-        {
+        for (commit, expected) in [
+            (&start, &["change-1", "main"][..]),
+            (&change, &["change-1"][..]),
+            (&on, &["main"][..]),
+        ] {
             let found = repos.containing(&at(), commit).await.unwrap();
             let found: Vec<&str> = found.iter().map(|branch| branch.as_str()).collect();
             assert_eq!(found, expected, "{commit}");
@@ -286,8 +324,8 @@ async fn the_branches_that_have_a_commit_are_told_by_name() {
     assert!(repos.containing(&at(), &Oid("ab".repeat(20))).await.is_err());
 }
 
-/// Z6.4: what a tested commit adds is kept where branches are moved to it, and nowhere else; a mode that leaves the change's own
-/// commit out of the branch never moves it.
+/// Z6.4: what a tested commit adds is kept where branches are moved to it, and nowhere else; a mode
+/// that leaves the change's own commit out of the branch never moves it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tested_commit_is_kept_where_its_branch_may_be_moved_to_it() {
     let ground = Ground::new().await;
@@ -300,9 +338,12 @@ async fn a_tested_commit_is_kept_where_its_branch_may_be_moved_to_it() {
         (LandingWay::FastForward, MergeMode::Rebase, false),
     ];
     for (number, (landing, mode, expected)) in rows.into_iter().enumerate() {
-        let repos = ground.repos_that_land(&format!("cache-{number}"), ground.forge.web_url(), landing);
+        let repos =
+            ground.repos_that_land(&format!("cache-{number}"), ground.forge.web_url(), landing);
         let asked = MergeAsk { mode, message: format!("Merge it, {number}"), ..ask(&head, None) };
-        let MergeAnswer::Merged { state, kept, .. } = repos.merge(&asked).await.unwrap() else { panic!("it merges") };
+        let MergeAnswer::Merged { state, kept, .. } = repos.merge(&asked).await.unwrap() else {
+            panic!("it merges")
+        };
         let key = keys::kept(&at().project, &state.base.id, &state.result.id);
         let object = ground.world.ports().objects.get(&key).await.unwrap();
         assert_eq!((kept, object.is_some()), (expected, expected), "{landing:?} {mode:?}");
@@ -321,13 +362,15 @@ async fn nothing_is_kept_of_a_change_that_is_in_its_branch() {
     let repos = ground.repos_that_land("one", ground.forge.web_url(), LandingWay::FastForward);
     let head = ground.propose(1).await;
     let state = merged(&repos, &ask(&head, None)).await;
-    let MergeAnswer::Merged { kept, .. } = repos.merge(&ask(&head, Some(state))).await.unwrap() else {
+    let MergeAnswer::Merged { kept, .. } = repos.merge(&ask(&head, Some(state))).await.unwrap()
+    else {
         panic!("it merges");
     };
     assert!(!kept);
 }
 
-/// Z6.4: two tested commits land by one push of what is kept of them, and the forge takes both changes for merged.
+/// Z6.4: two tested commits land by one push of what is kept of them, and the forge takes both
+/// changes for merged.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_of_tested_commits_lands_by_one_push() {
     let ground = Ground::new().await;
@@ -341,7 +384,8 @@ async fn a_run_of_tested_commits_lands_by_one_push() {
     }
     let first = merged(&repos, &ask(&heads[0], None)).await;
     let second = merged(&repos, &ask(&heads[1], Some(first.clone()))).await;
-    let (start, tested) = (first.base.id.clone(), [first.result.id.clone(), second.result.id.clone()]);
+    let (start, tested) =
+        (first.base.id.clone(), [first.result.id.clone(), second.result.id.clone()]);
     let objects = ground.world.ports().objects;
     let mut all = Kept::default();
     for (from, to) in [(&start, &tested[0]), (&tested[0], &tested[1])] {

@@ -1,4 +1,5 @@
-//! Batches of messages: each group in order, each cell looked at once, each message with its own result.
+//! Batches of messages: each group in order, each cell looked at once, each message with its own
+//! result.
 
 use crate::port::{Incoming, PortError, Ports};
 use crate::quarantine;
@@ -22,7 +23,8 @@ pub enum LookError {
     /// Anything unknown: the message comes again.
     #[error("deliver again: {0}")]
     Again(String),
-    /// Somebody asked for, a forge above all, wants to be left alone for so long: the message comes again then.
+    /// Somebody asked for, a forge above all, wants to be left alone for so long: the message comes
+    /// again then.
     #[error("deliver again in {seconds} s: {why}")]
     Later {
         /// What happened.
@@ -30,9 +32,10 @@ pub enum LookError {
         /// How long; more than [`LATER_SECONDS_MAX`] is waited out in several steps.
         seconds: u64,
     },
-    /// The cell's own records contradict themselves; after a few receipts the cell is frozen, where whoever looks at it heeds such
-    /// a mark ([`quarantine::is_heeded`]). Otherwise the message ends as a dead letter, and comes to life again, or is left to the
-    /// sweep that finds its record due each minute.
+    /// The cell's own records contradict themselves; after a few receipts the cell is frozen, where
+    /// whoever looks at it heeds such a mark ([`quarantine::is_heeded`]). Otherwise the message
+    /// ends as a dead letter, and comes to life again, or is left to the sweep that finds its
+    /// record due each minute.
     #[error("{partition} cannot be decided on: {reason}")]
     Broken {
         /// The cell.
@@ -53,15 +56,17 @@ impl From<PortError> for LookError {
 pub enum Heard {
     /// For the first time.
     First,
-    /// It was received and not acknowledged: that look may have died between its commit and the end of its sending.
+    /// It was received and not acknowledged: that look may have died between its commit and the end
+    /// of its sending.
     Again,
 }
 
 /// A function that looks at cells.
 #[async_trait]
 pub trait Look: Send + Sync {
-    /// Looks at what a poke names; safe to run twice. Whoever leaves an outbox to its message ([`crate::cell::Guard::Message`]) sends
-    /// it again where that was received before ([`Heard::Again`]).
+    /// Looks at what a poke names; safe to run twice. Whoever leaves an outbox to its message
+    /// ([`crate::cell::Guard::Message`]) sends it again where that was received before
+    /// ([`Heard::Again`]).
     async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError>;
     /// Looks at what a message names that is received for the first time.
     async fn look(&self, poke: &Poke) -> Result<(), LookError> {
@@ -77,15 +82,21 @@ pub trait Look: Send + Sync {
 
 /// Handles a batch and returns the ids of messages that must come again.
 ///
-/// Groups run side by side; within a group the first failure ends it, so that order is kept, and a poke that stands twice in
-/// a batch is one look, also where the first sees more than the second asks for. A failed message is postponed by a back-off that grows with its receipts.
+/// Groups run side by side; within a group the first failure ends it, so that order is kept, and a
+/// poke that stands twice in a batch is one look, also where the first sees more than the second
+/// asks for. A failed message is postponed by a back-off that grows with its receipts.
 pub async fn handle(function: &dyn Look, queue: Queue, messages: Vec<Incoming>) -> Vec<String> {
     let mut groups: BTreeMap<String, Vec<Incoming>> = BTreeMap::new();
     for message in messages {
-        let group = if queue.is_fifo() { message.group.clone().unwrap_or_default() } else { message.id.clone() };
+        let group = if queue.is_fifo() {
+            message.group.clone().unwrap_or_default()
+        } else {
+            message.id.clone()
+        };
         groups.entry(group).or_default().push(message);
     }
-    let failed = join_all(groups.into_values().map(|group| handle_group(function, queue, group))).await;
+    let failed =
+        join_all(groups.into_values().map(|group| handle_group(function, queue, group))).await;
     failed.into_iter().flatten().collect()
 }
 
@@ -94,7 +105,8 @@ async fn handle_group(function: &dyn Look, queue: Queue, messages: Vec<Incoming>
     let mut failed: Vec<String> = Vec::new();
     for message in messages {
         if !failed.is_empty() {
-            // Left behind for order's sake; hidden no longer than the one before it, or it would hold the group back.
+            // Left behind for order's sake; hidden no longer than the one before it, or it would
+            // hold the group back.
             postpone(function.ports(), queue, &message, back_off(&message)).await;
             failed.push(message.id);
             continue;
@@ -108,26 +120,36 @@ async fn handle_group(function: &dyn Look, queue: Queue, messages: Vec<Incoming>
 }
 
 /// Handles one message; the error is the number of seconds after which it is to come again.
-async fn handle_one(function: &dyn Look, queue: Queue, message: &Incoming, looked: &mut Vec<Poke>) -> Result<(), u32> {
+async fn handle_one(
+    function: &dyn Look,
+    queue: Queue,
+    message: &Incoming,
+    looked: &mut Vec<Poke>,
+) -> Result<(), u32> {
     let name = format!("{queue:?}");
     let poke = match serde_json::from_str::<Poke>(&message.body) {
         Ok(poke) => poke,
         Err(error) => {
             let reason = format!("not a poke: {error}");
-            let kept = quarantine::keep(function.ports(), &name, &message.id, &message.body, &reason).await;
+            let kept =
+                quarantine::keep(function.ports(), &name, &message.id, &message.body, &reason)
+                    .await;
             return kept.map_err(|_| back_off(message));
         }
     };
     if looked.iter().any(|done| done.covers(&poke)) {
         return Ok(());
     }
-    let looks = if message.receive_count > 1 { function.look_again(&poke) } else { function.look(&poke) };
+    let looks =
+        if message.receive_count > 1 { function.look_again(&poke) } else { function.look(&poke) };
     match looks.await {
         Ok(()) => {
             looked.push(poke);
             Ok(())
         }
-        Err(LookError::Broken { partition, reason }) if quarantine::is_heeded(queue, &partition) => {
+        Err(LookError::Broken { partition, reason })
+            if quarantine::is_heeded(queue, &partition) =>
+        {
             set_aside(function.ports(), message, &partition, &reason).await
         }
         Err(LookError::Broken { partition, reason })
@@ -145,7 +167,8 @@ async fn handle_one(function: &dyn Look, queue: Queue, message: &Incoming, looke
             tracing::warn!(queue = name, message = message.id, receipts = message.receive_count, %error, "a look failed");
             Err(match error {
                 LookError::Later { seconds, .. } => {
-                    let seconds = u32::try_from(seconds).unwrap_or(LATER_SECONDS_MAX).min(LATER_SECONDS_MAX);
+                    let seconds =
+                        u32::try_from(seconds).unwrap_or(LATER_SECONDS_MAX).min(LATER_SECONDS_MAX);
                     seconds.max(back_off(message))
                 }
                 LookError::Again(_) | LookError::Broken { .. } => back_off(message),
@@ -154,20 +177,32 @@ async fn handle_one(function: &dyn Look, queue: Queue, message: &Incoming, looke
     }
 }
 
-/// Returns whether the record that a poke names is due each minute until it is over. Such a message need not stay in its group, where
-/// others wait behind it that have nothing to do with what is wrong.
+/// Returns whether the record that a poke names is due each minute until it is over. Such a message
+/// need not stay in its group, where others wait behind it that have nothing to do with what is
+/// wrong.
 fn is_due_by_itself(poke: &Poke) -> bool {
     matches!(poke, Poke::Delivery { .. } | Poke::Report { .. })
 }
 
-/// Freezes a cell that cannot be decided on, once its message was received often enough; the error is as that of [`handle_one`].
-/// A message about a cell that is frozen already is done with: the rest is an operator's turn.
-async fn set_aside(ports: &Ports, message: &Incoming, partition: &str, reason: &str) -> Result<(), u32> {
+/// Freezes a cell that cannot be decided on, once its message was received often enough; the error
+/// is as that of [`handle_one`]. A message about a cell that is frozen already is done with: the
+/// rest is an operator's turn.
+async fn set_aside(
+    ports: &Ports,
+    message: &Incoming,
+    partition: &str,
+    reason: &str,
+) -> Result<(), u32> {
     // A record that cannot be read may have ended the look before it came to the mark.
     let ended = match quarantine::frozen_because(ports, partition).await {
         Ok(Some(_)) => Ok(()),
         Ok(None) if message.receive_count < BROKEN_RECEIPTS_MAX => {
-            tracing::warn!(cell = partition, reason, receipts = message.receive_count, "a cell cannot be decided on");
+            tracing::warn!(
+                cell = partition,
+                reason,
+                receipts = message.receive_count,
+                "a cell cannot be decided on"
+            );
             return Err(back_off(message));
         }
         Ok(None) => quarantine::freeze(ports, partition, reason).await,
@@ -181,7 +216,9 @@ async fn set_aside(ports: &Ports, message: &Incoming, partition: &str, reason: &
 
 /// Returns the seconds of a pause that grows with a message's receipts.
 fn back_off(message: &Incoming) -> u32 {
-    1_u32.checked_shl(message.receive_count.min(16)).map_or(BACK_OFF_SECONDS_MAX, |s| s.min(BACK_OFF_SECONDS_MAX))
+    1_u32
+        .checked_shl(message.receive_count.min(16))
+        .map_or(BACK_OFF_SECONDS_MAX, |s| s.min(BACK_OFF_SECONDS_MAX))
 }
 
 async fn postpone(ports: &Ports, queue: Queue, message: &Incoming, seconds: u32) {
@@ -202,7 +239,18 @@ mod tests {
             let (id, body, receipt) = Default::default();
             back_off(&Incoming { id, body, receipt, group: None, receive_count })
         };
-        let table = [(0, 1), (1, 2), (2, 4), (3, 8), (4, 16), (5, 32), (6, 64), (7, 120), (16, 120), (u32::MAX, 120)];
+        let table = [
+            (0, 1),
+            (1, 2),
+            (2, 4),
+            (3, 8),
+            (4, 16),
+            (5, 32),
+            (6, 64),
+            (7, 120),
+            (16, 120),
+            (u32::MAX, 120),
+        ];
         for (receipts, expected) in table {
             assert_eq!(seconds(receipts), expected, "received {receipts} times");
         }
@@ -211,11 +259,19 @@ mod tests {
     /// A mark is written for those alone who look at it.
     #[test]
     fn only_the_gate_freezes_queues_and_only_the_launcher_providers() {
-        let partitions =
-            ["queue#demo/gate/q", "provider#ec2", "tenant#demo", "image#demo/debian", "landing#1", "queue"];
+        let partitions = [
+            "queue#demo/gate/q",
+            "provider#ec2",
+            "tenant#demo",
+            "image#demo/debian",
+            "landing#1",
+            "queue",
+        ];
         for queue in Queue::ALL {
-            let heeded: Vec<&str> =
-                partitions.into_iter().filter(|partition| quarantine::is_heeded(queue, partition)).collect();
+            let heeded: Vec<&str> = partitions
+                .into_iter()
+                .filter(|partition| quarantine::is_heeded(queue, partition))
+                .collect();
             let expected: &[&str] = match queue {
                 Queue::Gate => &["queue#demo/gate/q"],
                 Queue::Pool => &["provider#ec2"],

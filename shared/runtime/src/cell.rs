@@ -1,4 +1,5 @@
-//! Commit and deliver: one conditional transaction over a cell's head and its records, then its outbox.
+//! Commit and deliver: one conditional transaction over a cell's head and its records, then its
+//! outbox.
 
 use crate::port::{Outgoing, PortError, Ports};
 use crate::record::{Committed, Due, Expect, Record, TRANSACTION_RECORDS_MAX, Write};
@@ -23,7 +24,10 @@ pub struct Commit {
 
 /// How a commit ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "one is made per commit, and the large variant is the usual one")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one is made per commit, and the large variant is the usual one"
+)]
 pub enum Saved {
     /// It is written; the head as it is stored now.
     Yes(Record),
@@ -36,14 +40,16 @@ pub enum Saved {
 pub enum Guard {
     /// The sweep: the head is due a minute later, until [`strike`] writes that everything was sent.
     Sweep,
-    /// The message that led to the commit. It is acknowledged only after everything was sent, so it comes again otherwise,
-    /// and [`crate::batch::Look::look_again`] sends the outbox once more. No write strikes it off: a group's next message is
-    /// received only when the one before was acknowledged, so whoever handles a message for the first time may take
-    /// what the head holds for sent. Where a message is given up, the timer sends its head's outbox.
+    /// The message that led to the commit. It is acknowledged only after everything was sent, so it
+    /// comes again otherwise, and [`crate::batch::Look::look_again`] sends the outbox once more. No
+    /// write strikes it off: a group's next message is received only when the one before was
+    /// acknowledged, so whoever handles a message for the first time may take what the head holds
+    /// for sent. Where a message is given up, the timer sends its head's outbox.
     Message,
 }
 
-/// Writes a decision on the condition that the head is still as it was read; the sweep guards its outbox.
+/// Writes a decision on the condition that the head is still as it was read; the sweep guards its
+/// outbox.
 ///
 /// # Errors
 /// As [`commit_guarded`].
@@ -51,11 +57,12 @@ pub async fn commit(ports: &Ports, plan: Commit) -> Result<Saved, PortError> {
     commit_guarded(ports, plan, Guard::Sweep).await
 }
 
-/// Writes a decision and sends its outbox, for whoever handles a message. The head that is returned holds an empty outbox:
-/// what was sent is not written again.
+/// Writes a decision and sends its outbox, for whoever handles a message. The head that is returned
+/// holds an empty outbox: what was sent is not written again.
 ///
 /// # Errors
-/// As [`commit_guarded`] and [`send`]; the message then comes again, and its next look sends what is in the outbox.
+/// As [`commit_guarded`] and [`send`]; the message then comes again, and its next look sends what
+/// is in the outbox.
 pub async fn commit_and_send(ports: &Ports, plan: Commit) -> Result<Saved, PortError> {
     match commit_guarded(ports, plan, Guard::Message).await? {
         Saved::Yes(mut head) => {
@@ -69,20 +76,27 @@ pub async fn commit_and_send(ports: &Ports, plan: Commit) -> Result<Saved, PortE
 
 /// Writes a decision on the condition that the head is still as it was read.
 ///
-/// The head's outbox keeps what was not known to be sent, plus the new pokes. After an error whose effect is unknown, the
-/// head's write id tells whether the write was ours; when even that cannot be read, the error is returned and the message
-/// comes again.
+/// The head's outbox keeps what was not known to be sent, plus the new pokes. After an error whose
+/// effect is unknown, the head's write id tells whether the write was ours; when even that cannot
+/// be read, the error is returned and the message comes again.
 ///
 /// # Errors
 /// Whatever the store could not answer; it always means "deliver again".
-pub async fn commit_guarded(ports: &Ports, commit: Commit, guard: Guard) -> Result<Saved, PortError> {
+pub async fn commit_guarded(
+    ports: &Ports,
+    commit: Commit,
+    guard: Guard,
+) -> Result<Saved, PortError> {
     let Commit { mut head, others, pokes, due } = commit;
     let seen = head.revision;
     let expect = if seen == 0 { Expect::Absent } else { Expect::Revision(seen) };
     if others.len() >= TRANSACTION_RECORDS_MAX {
         return Err(PortError::unknown(
             format!("commit {}", head.key),
-            format!("the plan writes {} records; a transaction holds {TRANSACTION_RECORDS_MAX}", others.len() + 1),
+            format!(
+                "the plan writes {} records; a transaction holds {TRANSACTION_RECORDS_MAX}",
+                others.len() + 1
+            ),
         ));
     }
     head.revision = seen + 1;
@@ -97,7 +111,9 @@ pub async fn commit_guarded(ports: &Ports, commit: Commit, guard: Guard) -> Resu
     writes.extend(others);
     match ports.records.commit(writes, &head.write_id).await {
         Ok(Committed::Yes) => Ok(Saved::Yes(head)),
-        Ok(Committed::Lost(_)) => Ok(if is_ours(ports, &head).await? { Saved::Yes(head) } else { Saved::Stale }),
+        Ok(Committed::Lost(_)) => {
+            Ok(if is_ours(ports, &head).await? { Saved::Yes(head) } else { Saved::Stale })
+        }
         Err(error) if error.throttled => Err(error),
         Err(error) => {
             tracing::warn!(key = %head.key, %error, "whether a commit was written is unknown; reading it back");
@@ -117,8 +133,13 @@ pub async fn send(ports: &Ports, pokes: &[Poke]) -> Result<(), PortError> {
             Poke::Wake { delay_seconds, .. } => (*delay_seconds).min(900),
             _ => 0,
         };
-        let body = serde_json::to_string(poke).map_err(|error| PortError::unknown("write a poke as JSON", error))?;
-        by_queue.entry(poke.queue()).or_default().push(Outgoing { body, group: poke.group(), delay_seconds });
+        let body = serde_json::to_string(poke)
+            .map_err(|error| PortError::unknown("write a poke as JSON", error))?;
+        by_queue.entry(poke.queue()).or_default().push(Outgoing {
+            body,
+            group: poke.group(),
+            delay_seconds,
+        });
     }
     for (queue, messages) in by_queue {
         ports.queues.send(queue, messages).await?;
@@ -128,8 +149,8 @@ pub async fn send(ports: &Ports, pokes: &[Poke]) -> Result<(), PortError> {
 
 /// Sends what the head's outbox holds and strikes it off, also when there was nothing to decide.
 ///
-/// Striking off is a write under the same revision: it makes no new one, and losing it is harmless, because whoever was
-/// faster has read the outbox too.
+/// Striking off is a write under the same revision: it makes no new one, and losing it is harmless,
+/// because whoever was faster has read the outbox too.
 ///
 /// # Errors
 /// When a message may not have been sent; the outbox then stays.

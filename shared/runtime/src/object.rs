@@ -1,4 +1,5 @@
-//! What lies in object storage: bytes under a key, with the entity tag that conditional writes name.
+//! What lies in object storage: bytes under a key, with the entity tag that conditional writes
+//! name.
 
 use bytes::Bytes;
 

@@ -1,4 +1,5 @@
-//! The ports: everything a function may touch besides its own memory. `shared/aws` and `shared/memory` are their two forms.
+//! The ports: everything a function may touch besides its own memory. `shared/aws` and
+//! `shared/memory` are their two forms.
 
 use crate::object::{Object, Part, PutMode, Stored};
 use crate::record::{Committed, Key, Query, Record, Write};
@@ -31,12 +32,20 @@ impl PortError {
 pub trait Records: Send + Sync {
     /// Returns the records under `keys`, in their order, read consistently.
     async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError>;
-    /// Returns records of one partition in key order, read consistently; fewer than the limit means there are no more.
+    /// Returns records of one partition in key order, read consistently; fewer than the limit means
+    /// there are no more.
     async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError>;
-    /// Returns keys of records whose look is due, oldest first, from one shard of the index `due`. It may lag behind the table.
+    /// Returns keys of records whose look is due, oldest first, from one shard of the index `due`.
+    /// It may lag behind the table.
     async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError>;
-    /// Returns keys from one partition of the index `find`, newest (highest) first. It may lag behind the table.
-    async fn find(&self, partition: &str, before: Option<&str>, limit: usize) -> Result<Vec<Key>, PortError>;
+    /// Returns keys from one partition of the index `find`, newest (highest) first. It may lag
+    /// behind the table.
+    async fn find(
+        &self,
+        partition: &str,
+        before: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Key>, PortError>;
     /// Writes all or nothing. `write_id` makes a repeat of the same call harmless.
     async fn commit(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError>;
 }
@@ -49,12 +58,25 @@ pub const DUE_SHARDS: u32 = 4;
 pub trait Objects: Send + Sync {
     /// Returns the object, or `None` when there is none.
     async fn get(&self, key: &str) -> Result<Option<Object>, PortError>;
-    /// Returns at most `most` bytes of an object from byte `first` on, none beyond its end; `None` when there is no object.
-    async fn get_part(&self, key: &str, first: u64, most: usize) -> Result<Option<Part>, PortError>;
+    /// Returns at most `most` bytes of an object from byte `first` on, none beyond its end; `None`
+    /// when there is no object.
+    async fn get_part(&self, key: &str, first: u64, most: usize)
+    -> Result<Option<Part>, PortError>;
     /// Stores an object. `content_type` is what a browser is told.
-    async fn put(&self, key: &str, bytes: Bytes, mode: PutMode, content_type: &str) -> Result<Stored, PortError>;
+    async fn put(
+        &self,
+        key: &str,
+        bytes: Bytes,
+        mode: PutMode,
+        content_type: &str,
+    ) -> Result<Stored, PortError>;
     /// Returns keys that begin with `prefix`, in order, after `after`.
-    async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<String>, PortError>;
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<String>, PortError>;
     /// Removes an object; a missing one is fine.
     async fn delete(&self, key: &str) -> Result<(), PortError>;
 }
@@ -100,7 +122,8 @@ pub trait Queues: Send + Sync {
     ) -> Result<Vec<Incoming>, PortError>;
     /// Removes a received message for good.
     async fn acknowledge(&self, queue: Queue, receipt: &str) -> Result<(), PortError>;
-    /// Removes received messages of one queue for good, ten in a call; an error means that any of them may come again.
+    /// Removes received messages of one queue for good, ten in a call; an error means that any of
+    /// them may come again.
     async fn acknowledge_all(&self, queue: Queue, receipts: &[String]) -> Result<(), PortError>;
     /// Makes a received message visible again after `seconds` from now.
     async fn postpone(&self, queue: Queue, receipt: &str, seconds: u32) -> Result<(), PortError>;
@@ -153,6 +176,8 @@ impl std::fmt::Debug for Ports {
 /// Returns the shard of the index `due` for a partition.
 pub fn due_shard(partition: &str) -> u32 {
     // FNV-1a: spread is all that is wanted, and every writer must agree on it for ever.
-    let hash = partition.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let hash = partition
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     hash % DUE_SHARDS
 }

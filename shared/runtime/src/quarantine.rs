@@ -1,4 +1,5 @@
-//! Quarantine: what could not be read is kept for people, then acknowledged; a broken cell is frozen with its reason.
+//! Quarantine: what could not be read is kept for people, then acknowledged; a broken cell is
+//! frozen with its reason.
 
 use crate::port::{PortError, Ports};
 use crate::record::{Expect, Key, Record, Write};
@@ -28,8 +29,9 @@ pub fn frozen_key(partition: &str) -> Key {
     Key::new(partition, "frozen")
 }
 
-/// Returns whether the function behind a message queue rules a cell and heeds its mark: the gate those of change queues, the launcher
-/// those of providers. Nobody else freezes anything, since a mark that nobody reads would only lose the message.
+/// Returns whether the function behind a message queue rules a cell and heeds its mark: the gate
+/// those of change queues, the launcher those of providers. Nobody else freezes anything, since a
+/// mark that nobody reads would only lose the message.
 pub fn is_heeded(queue: Queue, partition: &str) -> bool {
     match partition.split_once('#') {
         Some(("queue", _)) => queue == Queue::Gate,
@@ -59,9 +61,24 @@ pub fn reason(mark: &Record) -> String {
 ///
 /// # Errors
 /// Whatever the store could not answer; the message then stays in its queue.
-pub async fn keep(ports: &Ports, queue: &str, id: &str, body: &str, reason: &str) -> Result<(), PortError> {
-    tracing::error!(queue, message = id, reason, "a message that cannot be read goes to quarantine");
-    let cut = body.char_indices().take_while(|(at, _)| *at < 32 * 1024).last().map_or(0, |(at, c)| at + c.len_utf8());
+pub async fn keep(
+    ports: &Ports,
+    queue: &str,
+    id: &str,
+    body: &str,
+    reason: &str,
+) -> Result<(), PortError> {
+    tracing::error!(
+        queue,
+        message = id,
+        reason,
+        "a message that cannot be read goes to quarantine"
+    );
+    let cut = body
+        .char_indices()
+        .take_while(|(at, _)| *at < 32 * 1024)
+        .last()
+        .map_or(0, |(at, c)| at + c.len_utf8());
     put(ports, Key::new(QUARANTINE, format!("{queue}#{id}")), reason, &body[..cut]).await
 }
 
@@ -77,8 +94,10 @@ pub async fn freeze(ports: &Ports, partition: &str, reason: &str) -> Result<(), 
 }
 
 async fn put(ports: &Ports, key: Key, reason: &str, body: &str) -> Result<(), PortError> {
-    let aside = SetAside { at: ports.clock.now(), reason: reason.to_owned(), body: body.to_owned() };
-    let body = serde_json::to_string(&aside).map_err(|error| PortError::unknown("write a quarantine record", error))?;
+    let aside =
+        SetAside { at: ports.clock.now(), reason: reason.to_owned(), body: body.to_owned() };
+    let body = serde_json::to_string(&aside)
+        .map_err(|error| PortError::unknown("write a quarantine record", error))?;
     let mut record = Record::new(key, body);
     record.revision = 1;
     let write_id = ports.entropy.token();

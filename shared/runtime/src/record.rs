@@ -1,4 +1,5 @@
-//! What lies in the table: records under two-part keys, conditions on them, and writes that go together.
+//! What lies in the table: records under two-part keys, conditions on them, and writes that go
+//! together.
 
 use serde::{Deserialize, Serialize};
 use sluice_model::{Timestamp, poke::Poke};
@@ -62,7 +63,8 @@ pub struct Record {
     pub find: Option<(String, String)>,
     /// When the store may forget it; deletion may come days late.
     pub expires_at: Option<Timestamp>,
-    /// Names the write that made this version, so that a writer recognises its own after a time-out.
+    /// Names the write that made this version, so that a writer recognises its own after a
+    /// time-out.
     pub write_id: String,
 }
 

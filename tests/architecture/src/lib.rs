@@ -1,4 +1,5 @@
-//! What the tests of the house's order stand on: the [`plan`] as tables, and the [`Workspace`] as it is, read from cargo and git.
+//! What the tests of the house's order stand on: the [`plan`] as tables, and the [`Workspace`] as
+//! it is, read from cargo and git.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod plan;
@@ -52,7 +53,8 @@ pub struct Crate {
     pub room: String,
     /// What its manifest names.
     pub dependencies: BTreeSet<Dependency>,
-    /// Every package that gets linked into it, however far down. Without what builds and tests need.
+    /// Every package that gets linked into it, however far down. Without what builds and tests
+    /// need.
     pub linked: BTreeSet<String>,
 }
 
@@ -80,15 +82,26 @@ impl Workspace {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let mut command = Command::new(cargo);
-        command.args(["metadata", "--format-version", "1", "--locked", "--offline", "--filter-platform", &host]);
+        command.args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--locked",
+            "--offline",
+            "--filter-platform",
+            &host,
+        ]);
         let said = output(command.current_dir(here))?;
-        let metadata: Metadata = serde_json::from_str(&said)
-            .map_err(|error| Unreadable { what: "cargo metadata".into(), why: error.to_string() })?;
+        let metadata: Metadata = serde_json::from_str(&said).map_err(|error| Unreadable {
+            what: "cargo metadata".into(),
+            why: error.to_string(),
+        })?;
         Ok(metadata.into_workspace())
     }
 }
 
-/// Returns the text files that git tracks, as paths under the root with their text. Links and other bytes are left out.
+/// Returns the text files that git tracks, as paths under the root with their text. Links and other
+/// bytes are left out.
 ///
 /// # Errors
 /// [`Unreadable`] when git fails.
@@ -97,7 +110,9 @@ pub fn files() -> Result<Vec<(String, String)>, Unreadable> {
     let said = output(Command::new("git").args(["ls-files", "-z"]).current_dir(&root))?;
     let tracked = said.split('\0').filter(|path| !path.is_empty());
     // A file that was just deleted is still tracked.
-    Ok(tracked.filter_map(|path| Some((path.to_owned(), std::fs::read_to_string(root.join(path)).ok()?))).collect())
+    Ok(tracked
+        .filter_map(|path| Some((path.to_owned(), std::fs::read_to_string(root.join(path)).ok()?)))
+        .collect())
 }
 
 fn output(command: &mut Command) -> Result<String, Unreadable> {
@@ -162,7 +177,8 @@ impl Metadata {
             self.packages.iter().map(|one| (one.id.as_str(), one.name.as_str())).collect();
         let links: BTreeMap<&str, Vec<&str>> =
             self.resolve.nodes.iter().map(|node| (node.id.as_str(), node.linked())).collect();
-        let members = self.packages.iter().filter(|package| self.workspace_members.contains(&package.id));
+        let members =
+            self.packages.iter().filter(|package| self.workspace_members.contains(&package.id));
         let crates = members
             .map(|package| {
                 let directory = package.manifest_path.parent().unwrap_or(&package.manifest_path);
@@ -197,7 +213,8 @@ impl Named {
 
 impl Node {
     fn linked(&self) -> Vec<&str> {
-        let normal = self.deps.iter().filter(|link| link.dep_kinds.iter().any(|how| how.kind.is_none()));
+        let normal =
+            self.deps.iter().filter(|link| link.dep_kinds.iter().any(|how| how.kind.is_none()));
         normal.map(|link| link.pkg.as_str()).collect()
     }
 }

@@ -2,14 +2,16 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use sluice_architecture_tests::plan::{
-    COMPOSITION, FUNCTIONS_MAY_USE, ONLY, PURE, PURE_MAY_NAME, PURE_NEVER_LINKS, SHARED, TESTS, fits,
+    COMPOSITION, FUNCTIONS_MAY_USE, ONLY, PURE, PURE_MAY_NAME, PURE_NEVER_LINKS, SHARED, TESTS,
+    fits,
 };
 use sluice_architecture_tests::{Crate, Kind, Workspace};
 use std::sync::LazyLock;
 
 /// Returns the workspace; it is read once, since resolving it takes a second.
 fn workspace() -> &'static Workspace {
-    static READ: LazyLock<Workspace> = LazyLock::new(|| Workspace::read().unwrap_or_else(|error| panic!("{error}")));
+    static READ: LazyLock<Workspace> =
+        LazyLock::new(|| Workspace::read().unwrap_or_else(|error| panic!("{error}")));
     &READ
 }
 
@@ -19,7 +21,11 @@ fn none(found: Vec<String>) {
 }
 
 /// Returns the rooms that a crate names for this purpose.
-fn arrows<'a>(of: &'a Crate, kind: Kind, workspace: &'a Workspace) -> impl Iterator<Item = &'a str> {
+fn arrows<'a>(
+    of: &'a Crate,
+    kind: Kind,
+    workspace: &'a Workspace,
+) -> impl Iterator<Item = &'a str> {
     of.named(kind).filter_map(|package| workspace.crates.get(package)).map(|to| to.room.as_str())
 }
 
@@ -32,8 +38,10 @@ fn may_use(room: &str) -> Option<&'static [&'static str]> {
     } else {
         let row = SHARED.iter().find(|row| row.path == room);
         Some(
-            row.unwrap_or_else(|| panic!("{room} is a new room: give it a row in tests/architecture/src/plan.rs"))
-                .may_use,
+            row.unwrap_or_else(|| {
+                panic!("{room} is a new room: give it a row in tests/architecture/src/plan.rs")
+            })
+            .may_use,
         )
     }
 }
@@ -126,7 +134,12 @@ fn every_room_of_the_plan_exists() {
     let workspace = workspace();
     let rooms: Vec<&str> = workspace.crates.values().map(|one| one.room.as_str()).collect();
     let planned = SHARED.iter().map(|row| row.path).chain(PURE).chain([COMPOSITION]);
-    none(planned.filter(|path| !rooms.contains(path)).map(|path| format!("there is no {path}")).collect());
+    none(
+        planned
+            .filter(|path| !rooms.contains(path))
+            .map(|path| format!("there is no {path}"))
+            .collect(),
+    );
 }
 
 #[test]

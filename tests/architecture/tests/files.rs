@@ -1,4 +1,5 @@
-//! What every file keeps: a header that says what lives in it, a length that one can read, nothing unfinished, no machine's paths.
+//! What every file keeps: a header that says what lives in it, a length that one can read, nothing
+//! unfinished, no machine's paths.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use sluice_architecture_tests::plan::{LINES_MAX, LONG_FILES, PURE};
@@ -35,8 +36,12 @@ fn no_file_is_longer_than_one_can_read() {
         let lines = text.lines().count();
         let listed = LONG_FILES.iter().any(|(long, _)| *long == path);
         match (lines > LINES_MAX, listed) {
-            (true, false) => found.push(format!("{path} has {lines} lines: does it hold two rooms?")),
-            (false, true) => found.push(format!("{path} has {lines} lines: strike it off LONG_FILES")),
+            (true, false) => {
+                found.push(format!("{path} has {lines} lines: does it hold two rooms?"))
+            }
+            (false, true) => {
+                found.push(format!("{path} has {lines} lines: strike it off LONG_FILES"))
+            }
             _ => {}
         }
     }
@@ -73,12 +78,14 @@ fn no_file_names_a_path_of_one_machine() {
     none(found);
 }
 
-/// Returns whether `home` stands in the line as the beginning of a path, not within one. `/home/zuul` is the home of every node
-/// that Zuul's users know, and a name put in by the program is no machine's.
+/// Returns whether `home` stands in the line as the beginning of a path, not within one.
+/// `/home/zuul` is the home of every node that Zuul's users know, and a name put in by the program
+/// is no machine's.
 fn starts_a_path(line: &str, home: &str) -> bool {
     line.match_indices(home).any(|(at, _)| {
         let before = line[..at].chars().next_back();
-        let begins = before.is_none_or(|sign| !(sign.is_alphanumeric() || "._-~}*>/".contains(sign)));
+        let begins =
+            before.is_none_or(|sign| !(sign.is_alphanumeric() || "._-~}*>/".contains(sign)));
         let after = &line[at + home.len()..];
         begins && !after.starts_with("zuul") && !after.starts_with('{')
     })
@@ -118,9 +125,9 @@ fn pure_rooms_touch_nothing() {
             let code = line.split("//").next().unwrap();
             // A field `awaits` is no `.await`.
             let names = |word: &&str| {
-                code.split(word)
-                    .skip(1)
-                    .any(|after| !after.starts_with(|next: char| next.is_alphanumeric() || next == '_'))
+                code.split(word).skip(1).any(|after| {
+                    !after.starts_with(|next: char| next.is_alphanumeric() || next == '_')
+                })
             };
             if words.iter().any(names) {
                 found.push(format!("{path}:{}: {}", number + 1, line.trim()));

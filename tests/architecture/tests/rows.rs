@@ -1,4 +1,5 @@
-//! Each row of behaviour that is promised has a test on a whole Sluice in memory that quotes its id.
+//! Each row of behaviour that is promised has a test on a whole Sluice in memory that quotes its
+//! id.
 
 use std::collections::BTreeSet;
 
@@ -33,9 +34,13 @@ fn above_tests(text: &str) -> BTreeSet<String> {
 #[test]
 fn every_row_has_a_test_on_a_whole_sluice_that_quotes_it() {
     let files = sluice_architecture_tests::files().unwrap_or_else(|error| panic!("{error}"));
-    let tests = files.iter().filter(|(path, _)| path.starts_with("tests/scenarios/tests/") && path.ends_with(".rs"));
+    let tests = files
+        .iter()
+        .filter(|(path, _)| path.starts_with("tests/scenarios/tests/") && path.ends_with(".rs"));
     let quoted: BTreeSet<String> = tests.flat_map(|(_, text)| above_tests(text)).collect();
-    let rows = ROWS.iter().flat_map(|(part, numbers)| numbers.iter().map(move |number| format!("{part}{number:02}")));
+    let rows = ROWS
+        .iter()
+        .flat_map(|(part, numbers)| numbers.iter().map(move |number| format!("{part}{number:02}")));
     let missing: Vec<String> = rows.filter(|row| !quoted.contains(row)).collect();
     assert!(missing.is_empty(), "no test in tests/scenarios quotes {}", missing.join(", "));
 }

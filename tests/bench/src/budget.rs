@@ -17,13 +17,15 @@ pub const GOAL_BURST_PER_SECOND: f64 = 100.0;
 /// Milliseconds of processor time of one change, however many projects its tenant has.
 pub const GOAL_CHANGE_MILLISECONDS: f64 = 5.0;
 
-/// How many times as much a change may take in a tenant of a thousand projects as in one of ten: flat, but for noise.
+/// How many times as much a change may take in a tenant of a thousand projects as in one of ten:
+/// flat, but for noise.
 pub const GOAL_FLAT: f64 = 1.25;
 
 /// Milliseconds of processor time that a whole look at a queue of a thousand changes may take.
 pub const GOAL_LOOK_MILLISECONDS: f64 = 10.0;
 
-/// Records of items that such a look may write for each item that changed. The head is written besides, once for each commit.
+/// Records of items that such a look may write for each item that changed. The head is written
+/// besides, once for each commit.
 pub const GOAL_ITEM_WRITES: u64 = 1;
 
 /// Calls that cold nodes add.
@@ -39,9 +41,11 @@ pub const WAY_TO_BUILD: [Queue; 4] = [Queue::Events, Queue::Merges, Queue::Gate,
 pub const POKES_OF_GATE: u64 = 6;
 
 /// The steps of a change in their order.
-pub const STEPS: [&str; 7] = ["webhook", "intake", "gate", "merger", "launcher", "executor", "reporter"];
+pub const STEPS: [&str; 7] =
+    ["webhook", "intake", "gate", "merger", "launcher", "executor", "reporter"];
 
-/// Returns the calls that the plan gives one step of a check change with warm nodes; 0 for what it does not know.
+/// Returns the calls that the plan gives one step of a check change with warm nodes; 0 for what it
+/// does not know.
 pub fn planned(step: &str, jobs: u64) -> u64 {
     match step {
         "webhook" => 2,

@@ -1,5 +1,6 @@
-//! A burst of changes over many projects, in a pipeline where each is tested for itself: how many a second, and what processor time
-//! one of them takes where a tenant has few projects and where it has many.
+//! A burst of changes over many projects, in a pipeline where each is tested for itself: how many a
+//! second, and what processor time one of them takes where a tenant has few projects and where it
+//! has many.
 
 use crate::house::Ends;
 use crate::played::Played;
@@ -43,7 +44,8 @@ impl Burst {
 
 /// Measures a burst of changes with one job each.
 pub async fn measure(changes: u64, projects: usize) -> Burst {
-    let mut played = Played::of(&sample::main_of(projects), &sample::repositories_of(projects)).await;
+    let mut played =
+        Played::of(&sample::main_of(projects), &sample::repositories_of(projects)).await;
     played.house.ends = Ends::AtOnce;
     let propose = |number: u64| {
         let project = sample::project(usize::try_from(number).unwrap_or_default() % projects);
@@ -63,7 +65,11 @@ pub async fn measure(changes: u64, projects: usize) -> Burst {
     let calls = played.house.world.take_calls().total();
     let functions = played.house.take_times();
     for key in &keys {
-        assert!(played.has_status(key, "bench/check", "success"), "{key} did not pass: {:?}", played.forge.change(key));
+        assert!(
+            played.has_status(key, "bench/check", "success"),
+            "{key} did not pass: {:?}",
+            played.forge.change(key)
+        );
     }
     Burst { projects, changes, wall, processor, calls, functions }
 }

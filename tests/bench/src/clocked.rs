@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use sluice_forge::{
-    Branch, CheckReport, CommitFacts, Delivery, Forge, ForgeError, LineComment, Marker, MergeMessage, ReviewVerdict,
-    StatusReport,
+    Branch, CheckReport, CommitFacts, Delivery, Forge, ForgeError, LineComment, Marker,
+    MergeMessage, ReviewVerdict, StatusReport,
 };
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange, Permission};
 use sluice_model::git::{BranchKey, BranchState, Commit, MergeMode, Oid};
@@ -20,7 +20,8 @@ pub struct Stopwatch(Arc<Mutex<Measured>>);
 #[derive(Debug, Default)]
 struct Measured {
     by_name: BTreeMap<&'static str, (Duration, u64)>,
-    /// By the part of the name before the dot: how many calls are open, since when, and how long any was open before.
+    /// By the part of the name before the dot: how many calls are open, since when, and how long
+    /// any was open before.
     kinds: BTreeMap<&'static str, (u32, Option<Instant>, Duration)>,
 }
 
@@ -30,7 +31,8 @@ impl Stopwatch {
         std::mem::take(&mut *self.0.lock().unwrap()).by_name
     }
 
-    /// Returns for how long at least one call of a kind (`forge`, `git`) was open; calls may run side by side.
+    /// Returns for how long at least one call of a kind (`forge`, `git`) was open; calls may run
+    /// side by side.
     pub fn covered(&self, kind: &str) -> Duration {
         self.0.lock().unwrap().kinds.get(kind).map(|(_, _, covered)| *covered).unwrap_or_default()
     }
@@ -98,8 +100,14 @@ impl Forge for ClockedForge {
     async fn open_changes(&self, project: &ProjectName) -> Result<Vec<OpenChange>, ForgeError> {
         self.watch.time("forge.open_changes", self.inner.open_changes(project)).await
     }
-    async fn changes_with_head(&self, project: &ProjectName, head: &Oid) -> Result<Vec<ChangeRef>, ForgeError> {
-        self.watch.time("forge.changes_with_head", self.inner.changes_with_head(project, head)).await
+    async fn changes_with_head(
+        &self,
+        project: &ProjectName,
+        head: &Oid,
+    ) -> Result<Vec<ChangeRef>, ForgeError> {
+        self.watch
+            .time("forge.changes_with_head", self.inner.changes_with_head(project, head))
+            .await
     }
     async fn branches(&self, project: &ProjectName) -> Result<Vec<Branch>, ForgeError> {
         self.watch.time("forge.branches", self.inner.branches(project)).await
@@ -110,19 +118,43 @@ impl Forge for ClockedForge {
     async fn branch_tip(&self, branch: &BranchKey) -> Result<Commit, ForgeError> {
         self.watch.time("forge.branch_tip", self.inner.branch_tip(branch)).await
     }
-    async fn read_commit(&self, project: &ProjectName, id: &Oid) -> Result<CommitFacts, ForgeError> {
+    async fn read_commit(
+        &self,
+        project: &ProjectName,
+        id: &Oid,
+    ) -> Result<CommitFacts, ForgeError> {
         self.watch.time("forge.read_commit", self.inner.read_commit(project, id)).await
     }
-    async fn set_status(&self, project: &ProjectName, head: &Oid, status: &StatusReport) -> Result<(), ForgeError> {
+    async fn set_status(
+        &self,
+        project: &ProjectName,
+        head: &Oid,
+        status: &StatusReport,
+    ) -> Result<(), ForgeError> {
         self.watch.time("forge.set_status", self.inner.set_status(project, head, status)).await
     }
-    async fn put_check_run(&self, project: &ProjectName, head: &Oid, run: &CheckReport) -> Result<(), ForgeError> {
+    async fn put_check_run(
+        &self,
+        project: &ProjectName,
+        head: &Oid,
+        run: &CheckReport,
+    ) -> Result<(), ForgeError> {
         self.watch.time("forge.put_check_run", self.inner.put_check_run(project, head, run)).await
     }
-    async fn put_comment(&self, change: &ChangeKey, marker: &Marker, text: &str) -> Result<(), ForgeError> {
+    async fn put_comment(
+        &self,
+        change: &ChangeKey,
+        marker: &Marker,
+        text: &str,
+    ) -> Result<(), ForgeError> {
         self.watch.time("forge.put_comment", self.inner.put_comment(change, marker, text)).await
     }
-    async fn change_labels(&self, change: &ChangeKey, add: &[String], remove: &[String]) -> Result<(), ForgeError> {
+    async fn change_labels(
+        &self,
+        change: &ChangeKey,
+        add: &[String],
+        remove: &[String],
+    ) -> Result<(), ForgeError> {
         self.watch.time("forge.change_labels", self.inner.change_labels(change, add, remove)).await
     }
     async fn put_line_comments(
@@ -133,10 +165,17 @@ impl Forge for ClockedForge {
         comments: &[LineComment],
     ) -> Result<(), ForgeError> {
         self.watch
-            .time("forge.put_line_comments", self.inner.put_line_comments(change, marker, summary, comments))
+            .time(
+                "forge.put_line_comments",
+                self.inner.put_line_comments(change, marker, summary, comments),
+            )
             .await
     }
-    async fn ref_tip(&self, project: &ProjectName, git_ref: &str) -> Result<Option<Commit>, ForgeError> {
+    async fn ref_tip(
+        &self,
+        project: &ProjectName,
+        git_ref: &str,
+    ) -> Result<Option<Commit>, ForgeError> {
         self.watch.time("forge.ref_tip", self.inner.ref_tip(project, git_ref)).await
     }
     fn page_of(&self, project: &ProjectName, commit: Option<&Oid>) -> String {
@@ -148,7 +187,11 @@ impl Forge for ClockedForge {
     async fn own_account(&self) -> Result<Option<String>, ForgeError> {
         self.watch.time("forge.own_account", self.inner.own_account()).await
     }
-    async fn permission_of(&self, project: &ProjectName, login: &str) -> Result<Permission, ForgeError> {
+    async fn permission_of(
+        &self,
+        project: &ProjectName,
+        login: &str,
+    ) -> Result<Permission, ForgeError> {
         self.watch.time("forge.permission_of", self.inner.permission_of(project, login)).await
     }
     async fn put_review(
@@ -158,12 +201,25 @@ impl Forge for ClockedForge {
         verdict: ReviewVerdict,
         text: &str,
     ) -> Result<(), ForgeError> {
-        self.watch.time("forge.put_review", self.inner.put_review(change, marker, verdict, text)).await
+        self.watch
+            .time("forge.put_review", self.inner.put_review(change, marker, verdict, text))
+            .await
     }
-    async fn merge(&self, change: &ChangeRef, mode: MergeMode, message: &MergeMessage) -> Result<Oid, ForgeError> {
+    async fn merge(
+        &self,
+        change: &ChangeRef,
+        mode: MergeMode,
+        message: &MergeMessage,
+    ) -> Result<Oid, ForgeError> {
         self.watch.time("forge.merge", self.inner.merge(change, mode, message)).await
     }
-    async fn fast_forward(&self, branch: &BranchKey, from: &Oid, to: &Oid, pack: &[u8]) -> Result<(), ForgeError> {
+    async fn fast_forward(
+        &self,
+        branch: &BranchKey,
+        from: &Oid,
+        to: &Oid,
+        pack: &[u8],
+    ) -> Result<(), ForgeError> {
         self.watch.time("forge.fast_forward", self.inner.fast_forward(branch, from, to, pack)).await
     }
     async fn contains(&self, branch: &BranchKey, commit: &Oid) -> Result<bool, ForgeError> {
@@ -172,7 +228,11 @@ impl Forge for ClockedForge {
     async fn deliveries(&self, project: &ProjectName) -> Result<Vec<Delivery>, ForgeError> {
         self.watch.time("forge.deliveries", self.inner.deliveries(project)).await
     }
-    async fn redeliver(&self, project: &ProjectName, delivery: &Delivery) -> Result<(), ForgeError> {
+    async fn redeliver(
+        &self,
+        project: &ProjectName,
+        delivery: &Delivery,
+    ) -> Result<(), ForgeError> {
         self.watch.time("forge.redeliver", self.inner.redeliver(project, delivery)).await
     }
 }
@@ -195,7 +255,11 @@ impl Repos for ClockedRepos {
     async fn branches(&self, project: &ProjectAt) -> Result<Branches, ReposError> {
         self.watch.time("git.branches", self.inner.branches(project)).await
     }
-    async fn tip(&self, project: &ProjectAt, branch: &BranchName) -> Result<BranchState, ReposError> {
+    async fn tip(
+        &self,
+        project: &ProjectAt,
+        branch: &BranchName,
+    ) -> Result<BranchState, ReposError> {
         self.watch.time("git.tip", self.inner.tip(project, branch)).await
     }
     async fn tag(&self, project: &ProjectAt, tag: &str) -> Result<BranchState, ReposError> {
@@ -210,7 +274,11 @@ impl Repos for ClockedRepos {
     ) -> Result<(BranchState, Option<Vec<String>>), ReposError> {
         self.watch.time("git.at", self.inner.at(project, branch, commit, since)).await
     }
-    async fn containing(&self, project: &ProjectAt, commit: &Oid) -> Result<Vec<BranchName>, ReposError> {
+    async fn containing(
+        &self,
+        project: &ProjectAt,
+        commit: &Oid,
+    ) -> Result<Vec<BranchName>, ReposError> {
         self.watch.time("git.containing", self.inner.containing(project, commit)).await
     }
     async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError> {
@@ -223,7 +291,9 @@ impl Repos for ClockedRepos {
         state: Option<&BranchState>,
         extra: &[String],
     ) -> Result<Files, ReposError> {
-        self.watch.time("git.configuration", self.inner.configuration(project, commit, state, extra)).await
+        self.watch
+            .time("git.configuration", self.inner.configuration(project, commit, state, extra))
+            .await
     }
     async fn present(
         &self,

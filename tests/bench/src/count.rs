@@ -1,4 +1,5 @@
-//! Counts the calls of one change with three jobs, by function and operation, on a house that has seen such a change before.
+//! Counts the calls of one change with three jobs, by function and operation, on a house that has
+//! seen such a change before.
 
 use crate::budget::planned;
 use crate::house::{Ends, EventSources, House};
@@ -13,7 +14,8 @@ use std::collections::BTreeMap;
 
 /// Kinds of calls that are told of what most go to.
 const SPENT_MAX: usize = 12;
-/// Minutes of which [`idle`] counts the calls: in one of them the timer has the forges asked for what nobody told.
+/// Minutes of which [`idle`] counts the calls: in one of them the timer has the forges asked for
+/// what nobody told.
 pub const IDLE_MINUTES: u64 = 10;
 
 /// The calls of one stage of a change.
@@ -48,7 +50,9 @@ impl Stage {
     /// Returns the calls of one kind by all functions.
     pub fn by_service(&self, service: &str) -> u64 {
         let all = self.calls.values().flatten();
-        all.filter(|(name, _)| money::service(name) == Some(service)).map(|(_, used)| used.calls).sum()
+        all.filter(|(name, _)| money::service(name) == Some(service))
+            .map(|(_, used)| used.calls)
+            .sum()
     }
 
     /// Says which operations of which function most calls go to.
@@ -58,8 +62,10 @@ impl Stage {
         });
         let mut all: Vec<_> = all.filter(|(_, _, operation)| is_own(operation)).collect();
         all.sort_by(|one, other| other.cmp(one));
-        let rows =
-            all.iter().take(SPENT_MAX).map(|(calls, function, operation)| format!("{function} {operation} {calls}"));
+        let rows = all
+            .iter()
+            .take(SPENT_MAX)
+            .map(|(calls, function, operation)| format!("{function} {operation} {calls}"));
         rows.collect::<Vec<_>>().join(", ")
     }
 
@@ -73,12 +79,15 @@ impl Stage {
         rows.collect::<Vec<_>>().join(", ")
     }
 
-    /// Says of each function that makes more calls than the plan gives it by how many, and what it calls.
+    /// Says of each function that makes more calls than the plan gives it by how many, and what it
+    /// calls.
     pub fn over_plan(&self, jobs: u64) -> Vec<String> {
         let functions = self.calls.keys().filter(|function| **function != NOBODY);
         let over = functions.filter_map(|function| {
             let over = self.calls_of(function).saturating_sub(planned(function, jobs));
-            (over > 0).then(|| format!("{function}: {over} over plan; spent on: {}", self.spent_by(function)))
+            (over > 0).then(|| {
+                format!("{function}: {over} over plan; spent on: {}", self.spent_by(function))
+            })
         });
         over.collect()
     }
@@ -86,8 +95,10 @@ impl Stage {
     /// Returns what it would cost on AWS, event sources included.
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     pub fn dollars(&self) -> f64 {
-        let own: f64 = self.calls.values().flatten().map(|(name, used)| money::dollars(name, used)).sum();
-        let (all, fifo) = ((self.sources.receives + self.sources.deletes) as f64, self.sources.fifo_calls as f64);
+        let own: f64 =
+            self.calls.values().flatten().map(|(name, used)| money::dollars(name, used)).sum();
+        let (all, fifo) =
+            ((self.sources.receives + self.sources.deletes) as f64, self.sources.fifo_calls as f64);
         own + fifo * prices::SQS_FIFO_REQUEST + (all - fifo) * prices::SQS_STANDARD_REQUEST
     }
 }
@@ -99,7 +110,8 @@ fn is_own(operation: &str) -> bool {
 /// What a change costs.
 #[derive(Debug, Clone)]
 pub struct Counted {
-    /// What the forge tells of the push of a branch that is to be proposed, where that lies in the same repository.
+    /// What the forge tells of the push of a branch that is to be proposed, where that lies in the
+    /// same repository.
     pub push: Stage,
     /// From the webhook to the report of check.
     pub check: Stage,
@@ -109,8 +121,8 @@ pub struct Counted {
     pub echo: Stage,
 }
 
-/// Counts a check change and a gate change with three jobs of one node each: with git repositories, whose packs the merger stores
-/// and executors load, and with the logs that every build leaves.
+/// Counts a check change and a gate change with three jobs of one node each: with git repositories,
+/// whose packs the merger stores and executors load, and with the logs that every build leaves.
 pub async fn count(nodes: Nodes) -> Counted {
     let mut real = Real::new(sample::playable(nodes), Builds::Prepared).await;
     real.house.ends = Ends::OneByOne;
@@ -122,8 +134,8 @@ pub async fn count(nodes: Nodes) -> Counted {
 /// What is called by the minute, whatever changes come: each over [`IDLE_MINUTES`] virtual ones.
 #[derive(Debug, Clone)]
 pub struct Idle {
-    /// The timer's sweep once a minute, as its schedule has it, and what that pokes. Event sources count receives that bring messages
-    /// alone.
+    /// The timer's sweep once a minute, as its schedule has it, and what that pokes. Event sources
+    /// count receives that bring messages alone.
     pub sweep: Stage,
     /// An executor's session, renewed as often as its loop does.
     pub session: Stage,
@@ -131,7 +143,8 @@ pub struct Idle {
     pub building: Stage,
 }
 
-/// Counts what is called in [`IDLE_MINUTES`] virtual minutes in which nothing happens, on a house that has seen a change.
+/// Counts what is called in [`IDLE_MINUTES`] virtual minutes in which nothing happens, on a house
+/// that has seen a change.
 pub async fn idle() -> Idle {
     let mut real = Real::new(sample::playable(Nodes::Warm), Builds::Prepared).await;
     real.house.ends = Ends::OneByOne;
@@ -152,7 +165,8 @@ pub async fn idle() -> Idle {
     Idle { sweep, session, building }
 }
 
-/// Counts what the renewals of the executor's session call, and has the session outlive what comes then.
+/// Counts what the renewals of the executor's session call, and has the session outlive what comes
+/// then.
 async fn renewals(house: &mut House) -> Stage {
     Stage::taken(house);
     house.renew_session(IDLE_MINUTES).await;
@@ -198,8 +212,9 @@ async fn one(real: &mut Real, number: u64) -> Counted {
     Counted { push, check, gate, echo: Stage::taken(&mut real.house) }
 }
 
-/// Takes in what the forge has said so far, and does what comes of it; what the forge says of that is left for later. It comes
-/// through a socket: listening to it meanwhile would count it now or later.
+/// Takes in what the forge has said so far, and does what comes of it; what the forge says of that
+/// is left for later. It comes through a socket: listening to it meanwhile would count it now or
+/// later.
 async fn hear(real: &mut Real) {
     real.told().await;
     real.house.receive_all().await;

@@ -1,4 +1,5 @@
-//! The system that is measured: every function on ports of its own name, moved in one thread, one batch after another.
+//! The system that is measured: every function on ports of its own name, moved in one thread, one
+//! batch after another.
 
 use crate::clocked::Stopwatch;
 use crate::runner::{Builds, Nothing};
@@ -59,7 +60,9 @@ pub struct Signed {
 pub fn signed(id: &str, event: &str, body: Vec<u8>) -> Signed {
     let mut headers = HeaderMap::new();
     let signature = sign(&Secret::new(WEBHOOK_SECRET), &body);
-    for (name, value) in [("x-github-delivery", id), ("x-github-event", event), ("x-hub-signature-256", &signature)] {
+    for (name, value) in
+        [("x-github-delivery", id), ("x-github-event", event), ("x-hub-signature-256", &signature)]
+    {
         headers.insert(name, value.parse().unwrap());
     }
     Signed { headers, body: Bytes::from(body) }
@@ -140,21 +143,41 @@ impl House {
         let ports = |name| world.ports_of(name);
         let forges = || BTreeMap::from([("github".into(), forge.clone())]);
         let cloud = Arc::new(PlayedCloud::new(world.clone()));
-        let clouds = BTreeMap::from([("ec2".into(), Cloud { driver: cloud.clone(), site: CloudSite::default() })]);
-        let launcher = Launcher::new(ports("launcher"), clouds, Arc::new(PlayedChecks(world.clone())));
+        let clouds = BTreeMap::from([(
+            "ec2".into(),
+            Cloud { driver: cloud.clone(), site: CloudSite::default() },
+        )]);
+        let launcher =
+            Launcher::new(ports("launcher"), clouds, Arc::new(PlayedChecks(world.clone())));
         let functions: BTreeMap<Queue, (&'static str, Box<dyn Look>)> = BTreeMap::from([
-            (Queue::Events, ("intake", Box::new(Intake::new(ports("intake"), forges())) as Box<dyn Look>)),
+            (
+                Queue::Events,
+                ("intake", Box::new(Intake::new(ports("intake"), forges())) as Box<dyn Look>),
+            ),
             (Queue::Gate, ("gate", Box::new(Gate::new(ports("gate"), "https://sluice.test/")))),
-            (Queue::Tenants, ("tenant", Box::new(Tenants::new(ports("tenant"), repos(ports("tenant")), forges())))),
+            (
+                Queue::Tenants,
+                (
+                    "tenant",
+                    Box::new(Tenants::new(ports("tenant"), repos(ports("tenant")), forges())),
+                ),
+            ),
             (Queue::Pool, ("launcher", Box::new(launcher))),
             (Queue::Reports, ("reporter", Box::new(Reporter::new(ports("reporter"), forges())))),
-            (Queue::Merges, ("merger", Box::new(Merger::new(ports("merger"), repos(ports("merger")))))),
+            (
+                Queue::Merges,
+                ("merger", Box::new(Merger::new(ports("merger"), repos(ports("merger"))))),
+            ),
             (Queue::Wakes, ("timer", Box::new(Timer::new(ports("timer"), 10)))),
         ]);
         let state = tempfile::tempdir().unwrap();
         let runner = Arc::new(Nothing::new(builds));
         let noted = Arc::new(Noted { world: world.clone(), newest: Mutex::default() });
-        let executor = executor(Ports { entropy: noted.clone(), ..ports("executor") }, runner.clone(), state.path());
+        let executor = executor(
+            Ports { entropy: noted.clone(), ..ports("executor") },
+            runner.clone(),
+            state.path(),
+        );
         let session = SessionId(noted.newest.lock().unwrap().clone());
         let mut house = Self {
             webhook: Webhook::new(ports("webhook")),
@@ -198,7 +221,8 @@ impl House {
         panic!("the house does not come to rest: {:?}", self.world.queued());
     }
 
-    /// Does what can be done at this moment: each queue's next batch. Returns false when there was nothing.
+    /// Does what can be done at this moment: each queue's next batch. Returns false when there was
+    /// nothing.
     pub async fn step(&mut self) -> bool {
         let mut moved = self.receive_all().await;
         for queue in Queue::ALL {
@@ -224,7 +248,8 @@ impl House {
             && let Some(signed) = (self.inbox)()
         {
             let begin = Instant::now();
-            let answer = self.webhook.receive(&"github".into(), &signed.headers, &signed.body).await;
+            let answer =
+                self.webhook.receive(&"github".into(), &signed.headers, &signed.body).await;
             self.watch.add("webhook", begin.elapsed());
             assert_eq!(answer.status(), http::StatusCode::ACCEPTED, "a webhook was refused");
             moved = true;
@@ -232,7 +257,8 @@ impl House {
         moved
     }
 
-    /// Hands one batch of a queue to its function. Returns false when the queue has nothing to show.
+    /// Hands one batch of a queue to its function. Returns false when the queue has nothing to
+    /// show.
     pub async fn deliver(&mut self, queue: Queue) -> bool {
         if !self.world.has_visible(queue) {
             return false;
@@ -272,7 +298,8 @@ impl House {
                 let executor = self.executor.clone();
                 self.running.push(async move { executor.execute(taken).await }.boxed());
             }
-            // All it waits for is in memory: one look takes it to where it may not end yet, or to its end.
+            // All it waits for is in memory: one look takes it to where it may not end yet, or to
+            // its end.
             while let Some(Some(ended)) = self.running.next().now_or_never() {
                 ended.unwrap();
             }
@@ -334,13 +361,16 @@ impl House {
         self.running.is_empty()
             && !self.world.queued().keys().any(waits)
             && self.cloud.running() == 0
-            && !records.iter().any(|record| record.look_at.is_some() && !is_provider(&record.key.partition))
             && !records
                 .iter()
-                .any(|record| is_provider(&record.key.partition) && record.key.sort.starts_with("request#"))
+                .any(|record| record.look_at.is_some() && !is_provider(&record.key.partition))
+            && !records.iter().any(|record| {
+                is_provider(&record.key.partition) && record.key.sort.starts_with("request#")
+            })
     }
 
-    /// Begins a session that outlives the measuring: renewals are counted by the minute, not by the change.
+    /// Begins a session that outlives the measuring: renewals are counted by the minute, not by the
+    /// change.
     pub fn begin_session(&self) {
         let now = self.world.now();
         let session = Session {
@@ -355,14 +385,15 @@ impl House {
         self.world.write_directly(Write::Put { record, expect: Expect::Anything });
     }
 
-    /// Renews the executor's session as often as it does in so many minutes, which pass by the clock of the world. Nothing else is
-    /// moved meanwhile.
+    /// Renews the executor's session as often as it does in so many minutes, which pass by the
+    /// clock of the world. Nothing else is moved meanwhile.
     pub async fn renew_session(&self, minutes: u64) {
         let mut record = self.world.record(&session::key(&self.session)).unwrap();
         let started_at = self.world.now();
         for _ in 0..minutes * 60 / RENEW_SECONDS {
             self.world.advance_millis(RENEW_SECONDS * 1_000);
-            let is_there = self.executor.renew_once(&mut record, started_at, self.world.now()).await.unwrap();
+            let is_there =
+                self.executor.renew_once(&mut record, started_at, self.world.now()).await.unwrap();
             assert!(is_there, "the executor's session is gone");
         }
     }
@@ -427,7 +458,11 @@ pub async fn configure(ports: &Ports, main_yaml: &str, git_url: &str) {
     };
     let file = ConnectionsFile(BTreeMap::from([("github".into(), github), ("ec2".into(), ec2)]));
     let text = serde_json::to_string(&file).unwrap();
-    ports.objects.put(connection::OBJECT, Bytes::from(text), PutMode::Always, "application/json").await.unwrap();
+    ports
+        .objects
+        .put(connection::OBJECT, Bytes::from(text), PutMode::Always, "application/json")
+        .await
+        .unwrap();
     let main = Bytes::from(main_yaml.to_owned());
     ports.objects.put(connection::MAIN, main, PutMode::Always, "application/yaml").await.unwrap();
 }

@@ -1,5 +1,5 @@
-//! Times an event on an idle house until its builds are asked for: with git repositories, before a forge on this machine whose own
-//! time is left out.
+//! Times an event on an idle house until its builds are asked for: with git repositories, before a
+//! forge on this machine whose own time is left out.
 
 use crate::house::Ends;
 use crate::real::Real;
@@ -14,18 +14,21 @@ pub const WARM_UP: u64 = 5;
 /// Changes that are timed.
 pub const SAMPLES: u64 = 50;
 
-/// Medians and 95th percentiles, without the time during which the forge answers something, git over HTTP included.
+/// Medians and 95th percentiles, without the time during which the forge answers something, git
+/// over HTTP included.
 #[derive(Debug, Clone)]
 pub struct Latency {
     /// From the webhook to the gate's requests for nodes.
     pub node_request: Spread,
     /// From the webhook to the first build in an executor's queue.
     pub build_request: Spread,
-    /// Queues of the batches of messages on the way to the requests for nodes, one after another, of the change that needed most.
+    /// Queues of the batches of messages on the way to the requests for nodes, one after another,
+    /// of the change that needed most.
     pub node_way: Vec<Queue>,
     /// The same to the build.
     pub build_way: Vec<Queue>,
-    /// Time by function until the build was asked for, of all changes together, what it waited for included.
+    /// Time by function until the build was asked for, of all changes together, what it waited for
+    /// included.
     pub functions: Times,
     /// By call of the forge and of repositories, which is part of that.
     pub outside: Times,

@@ -1,5 +1,6 @@
-//! One queue of a thousand changes: what a look at it costs when nothing happened, when something happened to one of them, and when
-//! the first one fails, so that all that are tested behind it move and begin anew.
+//! One queue of a thousand changes: what a look at it costs when nothing happened, when something
+//! happened to one of them, and when the first one fails, so that all that are tested behind it
+//! move and begin anew.
 
 use crate::played::Played;
 use crate::sample::{self, Nodes};
@@ -34,20 +35,23 @@ pub struct Long {
     pub items: usize,
     /// Bytes of the head's record.
     pub head_bytes: usize,
-    /// A whole look at which nothing had happened; of all such looks, what the one wrote that wrote most.
+    /// A whole look at which nothing had happened; of all such looks, what the one wrote that wrote
+    /// most.
     pub idle: Cost,
     /// A look at which a build of one item had ended. Some builds are their change's last.
     pub changed: Cost,
     /// The looks at which the first item had failed, until nothing more moves without the merger.
     pub moved: Cost,
-    /// The looks after those, until nothing moves before builds end or nodes boot: all that moved is merged and begins anew.
+    /// The looks after those, until nothing moves before builds end or nodes boot: all that moved
+    /// is merged and begins anew.
     pub restarted: Cost,
 }
 
 /// What looks cost the gate.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cost {
-    /// Time of reading, deciding and writing. On ports in memory that waits for nothing, so it is processor time.
+    /// Time of reading, deciding and writing. On ports in memory that waits for nothing, so it is
+    /// processor time.
     pub time: Duration,
     /// Batches of messages for which it looked.
     pub looks: u64,
@@ -111,12 +115,20 @@ impl Cost {
     fn taken(played: &Played, key: &QueueKey) -> Self {
         let (time, looks) = played.house.take_times().get("gate").copied().unwrap_or_default();
         let calls = played.house.world.take_calls();
-        let read_units =
-            calls.by_caller.get("gate").map_or(0.0, |used| used.values().map(|used| used.read_units).sum());
-        Self { time, looks, read_units, written: Written::of(played.house.world.take_journal(), key) }
+        let read_units = calls
+            .by_caller
+            .get("gate")
+            .map_or(0.0, |used| used.values().map(|used| used.read_units).sum());
+        Self {
+            time,
+            looks,
+            read_units,
+            written: Written::of(played.house.world.take_journal(), key),
+        }
     }
 
-    /// Returns what looks of one kind cost: the median of their times, and of what they wrote that at this place.
+    /// Returns what looks of one kind cost: the median of their times, and of what they wrote that
+    /// at this place.
     fn of(mut all: Vec<Self>, place: usize) -> Self {
         let mut times: Vec<Duration> = all.iter().map(|cost| cost.time).collect();
         times.sort();
@@ -133,7 +145,8 @@ pub async fn measure(items: usize, window: Window) -> Long {
         Window::All => Played::of(sample::MAIN, &sample::wide()).await,
     };
     played.house.listens = false;
-    let key = QueueKey { tenant: "bench".into(), pipeline: "gate".into(), queue: "integrated".into() };
+    let key =
+        QueueKey { tenant: "bench".into(), pipeline: "gate".into(), queue: "integrated".into() };
     for number in 1..=items {
         let change = played.propose(number as u64);
         // What is not approved does not land: all behind it would begin anew.
@@ -152,7 +165,13 @@ pub async fn measure(items: usize, window: Window) -> Long {
         idle.push(look(&mut played, &key).await);
     }
     let head = played.house.world.record(&queue::head_key(&key)).unwrap();
-    let standing = played.house.world.records().iter().filter(|record| record.key.sort.starts_with("item#")).count();
+    let standing = played
+        .house
+        .world
+        .records()
+        .iter()
+        .filter(|record| record.key.sort.starts_with("item#"))
+        .count();
     let mut changed = Vec::new();
     for _ in 0..LOOKS {
         // Nodes take their time.
@@ -175,7 +194,8 @@ pub async fn measure(items: usize, window: Window) -> Long {
     }
 }
 
-/// Has the first item fail and returns what it costs to move what is behind it, and then to have that begin anew.
+/// Has the first item fail and returns what it costs to move what is behind it, and then to have
+/// that begin anew.
 async fn fail_first(played: &mut Played, key: &QueueKey) -> (Cost, Cost) {
     let loaded = queue::load(&played.house.world.ports(), key).await.unwrap();
     let first = loaded.head.unwrap().slots[0].change.key.number().unwrap();

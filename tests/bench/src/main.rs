@@ -11,7 +11,8 @@ use std::path::PathBuf;
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
     // What is not optimised is slow: fewer changes then, so that it all ends within three minutes.
-    let (own, real, changes, wide) = if cfg!(debug_assertions) { (60, 20, 100, 100) } else { (200, 60, 500, 1_000) };
+    let (own, real, changes, wide) =
+        if cfg!(debug_assertions) { (60, 20, 100, 100) } else { (200, 60, 500, 1_000) };
     if cfg!(debug_assertions) {
         println!(
             "This build is not optimised: counts are exact, times are longer than with `cargo run --release -p sluice-bench`.\n"

@@ -1,10 +1,10 @@
-//! What counted calls cost on AWS, by the prices that the emulator's meter takes too. Function time, storage, nodes and transfer are
-//! left out.
+//! What counted calls cost on AWS, by the prices that the emulator's meter takes too. Function
+//! time, storage, nodes and transfer are left out.
 
 use sluice_memory::Used;
 use sluice_memory::prices::{
-    DYNAMODB_READ_UNIT, DYNAMODB_WRITE_UNIT, KMS_REQUEST, S3_READ_REQUEST, S3_WRITE_REQUEST, SQS_FIFO_REQUEST,
-    SQS_STANDARD_REQUEST,
+    DYNAMODB_READ_UNIT, DYNAMODB_WRITE_UNIT, KMS_REQUEST, S3_READ_REQUEST, S3_WRITE_REQUEST,
+    SQS_FIFO_REQUEST, SQS_STANDARD_REQUEST,
 };
 
 /// Returns the dollars of the calls of one operation of a port.
@@ -16,7 +16,9 @@ pub fn dollars(operation: &str, used: &Used) -> f64 {
         "objects.get" => calls * S3_READ_REQUEST,
         "objects.put" | "objects.list" => calls * S3_WRITE_REQUEST,
         _ => match service(operation) {
-            Some("DynamoDB") => used.read_units * DYNAMODB_READ_UNIT + used.write_units * DYNAMODB_WRITE_UNIT,
+            Some("DynamoDB") => {
+                used.read_units * DYNAMODB_READ_UNIT + used.write_units * DYNAMODB_WRITE_UNIT
+            }
             Some("SQS") => fifo * SQS_FIFO_REQUEST + (calls - fifo) * SQS_STANDARD_REQUEST,
             Some("KMS") => calls * KMS_REQUEST,
             _ => 0.0,

@@ -36,20 +36,26 @@ impl Played {
         let store = Arc::new(Mutex::new(Store::default()));
         for (project, path, text) in repositories {
             let mut store = store.lock().unwrap();
-            let commit = store.commit(BTreeMap::from([(path.clone(), text.clone())]), Vec::new(), "first");
+            let commit =
+                store.commit(BTreeMap::from([(path.clone(), text.clone())]), Vec::new(), "first");
             store.set(
-                &BranchKey { project: ProjectName::new("forge.test", project), branch: "main".into() },
+                &BranchKey {
+                    project: ProjectName::new("forge.test", project),
+                    branch: "main".into(),
+                },
                 &commit.id,
             );
         }
         let outside = clocked::Stopwatch::default();
         let forge = Arc::new(PlayedForge::new(world.clone(), store.clone()));
-        let clocked_forge: Arc<dyn Forge> = Arc::new(clocked::ClockedForge::new(forge.clone(), outside.clone()));
+        let clocked_forge: Arc<dyn Forge> =
+            Arc::new(clocked::ClockedForge::new(forge.clone(), outside.clone()));
         let repos: Arc<dyn Repos> = Arc::new(PlayedRepos::new(world.clone(), store));
         let repos: Arc<dyn Repos> = Arc::new(clocked::ClockedRepos::new(repos, outside.clone()));
         let (telling, repos) = (forge.clone(), Box::new(move |_| repos.clone()));
-        let inbox =
-            Box::new(move || telling.next_webhook().map(|webhook| signed(&webhook.id, &webhook.event, webhook.body)));
+        let inbox = Box::new(move || {
+            telling.next_webhook().map(|webhook| signed(&webhook.id, &webhook.event, webhook.body))
+        });
         let parts = Parts {
             world,
             forge: clocked_forge,
@@ -71,7 +77,10 @@ impl Played {
     pub fn has_status(&self, change: &ChangeKey, context: &str, state: &str) -> bool {
         let kept = self.forge.change(change);
         kept.is_some_and(|kept| {
-            kept.facts.statuses.iter().any(|status| status.context == context && status.state == state)
+            kept.facts
+                .statuses
+                .iter()
+                .any(|status| status.context == context && status.state == state)
         })
     }
 }

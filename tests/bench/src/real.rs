@@ -1,4 +1,5 @@
-//! A house before a forge on this machine, with git repositories: what is played elsewhere is real here, but for Ansible and nodes.
+//! A house before a forge on this machine, with git repositories: what is played elsewhere is real
+//! here, but for Ansible and nodes.
 
 use crate::clocked::{ClockedForge, ClockedRepos, Stopwatch};
 use crate::house::{House, Parts, Signed, WEBHOOK_SECRET};
@@ -9,7 +10,9 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use sluice_forge::{Forge, GitHub, GitHubOptions, Secret};
 use sluice_git::Credential;
-use sluice_local_forge::{Account, Edit, Forge as LocalForge, Options, Permission, Proposal, PullState};
+use sluice_local_forge::{
+    Account, Edit, Forge as LocalForge, Options, Permission, Proposal, PullState,
+};
 use sluice_model::git::LandingWay;
 use sluice_repos::{GitRepos, Remote, Repos};
 use std::collections::BTreeMap;
@@ -35,7 +38,8 @@ impl Real {
     pub async fn new(repositories: Vec<File>, builds: Builds) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (hook, webhooks) = listen().await;
-        let account = |login: &str, permission| Account::new(login, format!("{login}-token"), permission);
+        let account =
+            |login: &str, permission| Account::new(login, format!("{login}-token"), permission);
         let accounts = vec![
             account("ada", Permission::Admin),
             account("grace", Permission::Write),
@@ -117,7 +121,8 @@ async fn house(
         token: Secret::new("sluice-token"),
         own_login: Some("sluice".to_owned()),
     });
-    let github: Arc<dyn Forge> = Arc::new(ClockedForge::new(Arc::new(github.unwrap()), outside.clone()));
+    let github: Arc<dyn Forge> =
+        Arc::new(ClockedForge::new(Arc::new(github.unwrap()), outside.clone()));
     let git_url = forge.web_url().to_owned();
     let credential = Some(Credential::token("sluice-token"));
     let remote = Remote { git_url: git_url.clone(), credential, landing: LandingWay::default() };
@@ -130,7 +135,11 @@ async fn house(
         Arc::new(ClockedRepos::new(repos, watch.clone())) as Arc<dyn Repos>
     });
     let inbox = Box::new(move || webhooks.try_recv().ok());
-    House::new(Parts { world: House::world(), forge: github, repos, git_url, inbox, builds }, sample::MAIN).await
+    House::new(
+        Parts { world: House::world(), forge: github, repos, git_url, inbox, builds },
+        sample::MAIN,
+    )
+    .await
 }
 
 /// Listens to webhooks on a free port; returns the address and what comes in.
@@ -146,7 +155,9 @@ async fn listen() -> (String, mpsc::Receiver<Signed>) {
             StatusCode::ACCEPTED
         }
     };
-    let app = axum::Router::new().route("/hook", post(take)).layer(axum::extract::DefaultBodyLimit::disable());
+    let app = axum::Router::new()
+        .route("/hook", post(take))
+        .layer(axum::extract::DefaultBodyLimit::disable());
     tokio::spawn(async move { axum::serve(listener, app).await });
     (url, receive)
 }

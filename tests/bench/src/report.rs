@@ -1,9 +1,9 @@
 //! Prints what was measured, against the goals, and keeps the numbers as JSON.
 
 use crate::budget::{
-    COLD_NODES, GOAL_BURST_PER_SECOND, GOAL_CALLS, GOAL_CHANGE_MILLISECONDS, GOAL_CHANGES_PER_SECOND, GOAL_FLAT,
-    GOAL_ITEM_WRITES, GOAL_LOOK_MILLISECONDS, GOAL_MILLISECONDS, POKES_OF_GATE, STEPS, WAY_TO_BUILD, WAY_TO_NODES,
-    planned,
+    COLD_NODES, GOAL_BURST_PER_SECOND, GOAL_CALLS, GOAL_CHANGE_MILLISECONDS,
+    GOAL_CHANGES_PER_SECOND, GOAL_FLAT, GOAL_ITEM_WRITES, GOAL_LOOK_MILLISECONDS,
+    GOAL_MILLISECONDS, POKES_OF_GATE, STEPS, WAY_TO_BUILD, WAY_TO_NODES, planned,
 };
 use crate::burst::Burst;
 use crate::count::{Counted, IDLE_MINUTES, Idle, Stage};
@@ -65,10 +65,13 @@ impl Measured {
 
     fn bursts(&self, text: &mut String) {
         let Burst { changes, projects, .. } = self.burst;
-        let (rate, calls) = (self.burst.per_second(), self.burst.calls as f64 / changes.max(1) as f64);
+        let (rate, calls) =
+            (self.burst.per_second(), self.burst.calls as f64 / changes.max(1) as f64);
         line(
             text,
-            format_args!("\n6. A burst of {changes} changes over {projects} projects, one job each, in one thread"),
+            format_args!(
+                "\n6. A burst of {changes} changes over {projects} projects, one job each, in one thread"
+            ),
         );
         line(
             text,
@@ -77,7 +80,13 @@ impl Measured {
                 at_least(rate, GOAL_BURST_PER_SECOND)
             ),
         );
-        line(text, format_args!("      spent on (ms for each change): {}", ranked(&self.burst.functions, changes)));
+        line(
+            text,
+            format_args!(
+                "      spent on (ms for each change): {}",
+                ranked(&self.burst.functions, changes)
+            ),
+        );
         let (few, many) = (self.few.processor_milliseconds(), self.many.processor_milliseconds());
         for (burst, is) in [(&self.few, few), (&self.many, many)] {
             line(
@@ -103,7 +112,12 @@ impl Measured {
 
     fn calls(&self, text: &mut String) {
         let (warm, cold) = (&self.warm, &self.cold);
-        line(text, format_args!("1. Own calls (DynamoDB, S3, SQS) of a change with {JOBS} jobs of one node each"));
+        line(
+            text,
+            format_args!(
+                "1. Own calls (DynamoDB, S3, SQS) of a change with {JOBS} jobs of one node each"
+            ),
+        );
         line(
             text,
             format_args!(
@@ -184,8 +198,8 @@ impl Measured {
         self.apart(text);
     }
 
-    /// What goes on without any change. What waits for messages by the clock of the machine is not counted by that of the world, and
-    /// is computed.
+    /// What goes on without any change. What waits for messages by the clock of the machine is not
+    /// counted by that of the world, and is computed.
     fn apart(&self, text: &mut String) {
         let Idle { sweep, session, building } = &self.idle;
         let minute = |calls: u64| calls as f64 / IDLE_MINUTES as f64;
@@ -269,10 +283,16 @@ impl Measured {
             ),
         );
         let Latency { node_way, build_way, functions, outside, .. } = &self.latency;
-        line(text, format_args!("      spent on (ms for each change): {}", ranked(functions, SAMPLES)));
         line(
             text,
-            format_args!("      outside, part of that, the forge's own time included: {}", ranked(outside, SAMPLES)),
+            format_args!("      spent on (ms for each change): {}", ranked(functions, SAMPLES)),
+        );
+        line(
+            text,
+            format_args!(
+                "      outside, part of that, the forge's own time included: {}",
+                ranked(outside, SAMPLES)
+            ),
         );
         hops(text, "nodes are asked for", node_way, &WAY_TO_NODES);
         hops(text, "a build is asked for", build_way, &WAY_TO_BUILD);
@@ -375,14 +395,16 @@ fn long(text: &mut String, number: &str, long: &Long) {
     );
 }
 
-/// Says what looks wrote, against the goal for each item that changed. The head is no item, and is told apart.
+/// Says what looks wrote, against the goal for each item that changed. The head is no item, and is
+/// told apart.
 fn written(text: &mut String, cost: &Cost) {
     let written = &cost.written;
     let (is, goal) = match written.items {
         0 => (written.total() as f64, 0.0),
         _ => (written.per_item(), GOAL_ITEM_WRITES as f64),
     };
-    let others: Vec<String> = written.others.iter().map(|(kind, writes)| format!("{kind} {writes}")).collect();
+    let others: Vec<String> =
+        written.others.iter().map(|(kind, writes)| format!("{kind} {writes}")).collect();
     line(
         text,
         format_args!(
@@ -434,10 +456,18 @@ fn cost_json(cost: &Cost) -> Value {
 
 fn rate(text: &mut String, number: &str, what: &str, rate: &Rate) {
     let each = |time: Duration| millis(time) / rate.landed.max(1) as f64;
-    line(text, format_args!("\n{number}. One gate queue, {what}: {} of {} changes landed", rate.landed, rate.asked));
+    line(
+        text,
+        format_args!(
+            "\n{number}. One gate queue, {what}: {} of {} changes landed",
+            rate.landed, rate.asked
+        ),
+    );
     let builds = match rate.builds {
         Builds::Nothing => "have no workspace, as repositories in memory have no packs; 4b has it",
-        Builds::Prepared => "get their workspace from the merger's packs, and their playbooks; Ansible is left out",
+        Builds::Prepared => {
+            "get their workspace from the merger's packs, and their playbooks; Ansible is left out"
+        }
     };
     line(
         text,
@@ -475,7 +505,9 @@ fn rate(text: &mut String, number: &str, what: &str, rate: &Rate) {
             rate.calls as f64 / rate.landed.max(1) as f64
         ),
     );
-    for (name, times) in [("functions", &rate.functions), ("outside, part of the above", &rate.outside)] {
+    for (name, times) in
+        [("functions", &rate.functions), ("outside, part of the above", &rate.outside)]
+    {
         line(text, format_args!("   {name} (ms for each change): {}", ranked(times, rate.landed)));
     }
 }
@@ -524,8 +556,8 @@ fn rate_json(rate: &Rate) -> Value {
 }
 
 fn times_json(times: &Times) -> Value {
-    let rows = times
-        .iter()
-        .map(|(name, (time, count))| ((*name).to_owned(), json!({"milliseconds": millis(*time), "count": count})));
+    let rows = times.iter().map(|(name, (time, count))| {
+        ((*name).to_owned(), json!({"milliseconds": millis(*time), "count": count}))
+    });
     Value::Object(rows.collect())
 }

@@ -1,5 +1,5 @@
-//! A runner that leaves Ansible and nodes out: it prepares what a playbook would find, writes the logs that every build has, and ends
-//! when it is let.
+//! A runner that leaves Ansible and nodes out: it prepares what a playbook would find, writes the
+//! logs that every build has, and ends when it is let.
 
 use async_trait::async_trait;
 use serde_json::json;
@@ -17,8 +17,8 @@ use tokio::sync::{Semaphore, watch};
 pub enum Builds {
     /// It starts and ends, and leaves a log.
     Nothing,
-    /// Its repositories and playbooks are put in place first, from the packs that the merger stored, and it leaves the files that
-    /// every build leaves, which one call stores with the log.
+    /// Its repositories and playbooks are put in place first, from the packs that the merger
+    /// stored, and it leaves the files that every build leaves, which one call stores with the log.
     Prepared,
 }
 
@@ -34,7 +34,12 @@ pub struct Nothing {
 impl Nothing {
     /// Makes a runner of which no build has been let to end.
     pub fn new(builds: Builds) -> Self {
-        Self { ends: Semaphore::new(0), fails: watch::Sender::new(None), waiting: Mutex::default(), builds }
+        Self {
+            ends: Semaphore::new(0),
+            fails: watch::Sender::new(None),
+            waiting: Mutex::default(),
+            builds,
+        }
     }
 
     /// Returns how much of a build is done.

@@ -50,19 +50,27 @@ pub fn playable(nodes: Nodes) -> Vec<File> {
 
 fn supplied(supply: &str) -> Vec<File> {
     vec![
-        ("org/config".to_owned(), "zuul.yaml".to_owned(), [PIPELINES, BASE, JOBS, COMMON, supply].concat()),
+        (
+            "org/config".to_owned(),
+            "zuul.yaml".to_owned(),
+            [PIPELINES, BASE, JOBS, COMMON, supply].concat(),
+        ),
         ("org/one".to_owned(), ".zuul.yaml".to_owned(), PROJECT.to_owned()),
     ]
 }
 
-/// Returns the configuration of a gate that tests all of its changes at once, with one job without nodes each: executors run as
-/// many builds as come, however many nodes there are.
+/// Returns the configuration of a gate that tests all of its changes at once, with one job without
+/// nodes each: executors run as many builds as come, however many nodes there are.
 pub fn wide() -> Vec<File> {
     let pipelines = PIPELINES.replace("manager: dependent", "manager: dependent\n    window: 0");
     let job = "- job: {name: one, run: playbooks/one.yaml, nodeset: {nodes: []}}\n";
     let project = "- project: {queue: integrated, check: {jobs: [one]}, gate: {jobs: [one]}}\n";
     vec![
-        ("org/config".to_owned(), "zuul.yaml".to_owned(), [pipelines.as_str(), BASE, job, COMMON, &cloud(1)].concat()),
+        (
+            "org/config".to_owned(),
+            "zuul.yaml".to_owned(),
+            [pipelines.as_str(), BASE, job, COMMON, &cloud(1)].concat(),
+        ),
         ("org/one".to_owned(), ".zuul.yaml".to_owned(), project.to_owned()),
     ]
 }
@@ -81,8 +89,9 @@ pub fn main_of(projects: usize) -> String {
 /// Returns the files of its repositories: each project has one job of one node in check.
 pub fn repositories_of(projects: usize) -> Vec<File> {
     let config = [PIPELINES, BASE, JOBS, COMMON, &cloud(1_000)].concat();
-    let own = (0..projects)
-        .map(|number| (project(number), ".zuul.yaml".to_owned(), "- project: {check: {jobs: [one]}}\n".to_owned()));
+    let own = (0..projects).map(|number| {
+        (project(number), ".zuul.yaml".to_owned(), "- project: {check: {jobs: [one]}}\n".to_owned())
+    });
     [("org/config".to_owned(), "zuul.yaml".to_owned(), config)].into_iter().chain(own).collect()
 }
 
@@ -103,7 +112,9 @@ const JOBS: &str = "
 
 fn warm(nodes: u32) -> String {
     let node = |number: u32| {
-        format!("{{name: n{number}.example.com, labels: [small], host-key: ssh-ed25519 AAAA, username: zuul}}")
+        format!(
+            "{{name: n{number}.example.com, labels: [small], host-key: ssh-ed25519 AAAA, username: zuul}}"
+        )
     };
     let nodes: Vec<String> = (1..=nodes).map(node).collect();
     format!(

@@ -1,10 +1,12 @@
-//! Sends many approved changes through one gate queue and says how long that took, and where the time went.
+//! Sends many approved changes through one gate queue and says how long that took, and where the
+//! time went.
 //!
-//! Everything runs in one thread, one batch after another: functions run side by side on AWS, so this is a lower bound of
-//! the rate, and the time of the gate's own function its upper one.
+//! Everything runs in one thread, one batch after another: functions run side by side on AWS, so
+//! this is a lower bound of the rate, and the time of the gate's own function its upper one.
 //!
-//! The forge of this machine starts git processes for what it answers. It counts the time during which it answers anything,
-//! API and git over HTTP alike, and that time is left out: it is the forge's own.
+//! The forge of this machine starts git processes for what it answers. It counts the time during
+//! which it answers anything, API and git over HTTP alike, and that time is left out: it is the
+//! forge's own.
 
 use crate::clocked::Stopwatch;
 use crate::house::{Ends, House};
@@ -42,7 +44,8 @@ pub struct Rate {
     pub landed: u64,
     /// From the first approval being known to the last landing.
     pub wall: Duration,
-    /// Processor time of this process; a forge that runs in it is included, its git processes are not.
+    /// Processor time of this process; a forge that runs in it is included, its git processes are
+    /// not.
     pub processor: Duration,
     /// By function, what it waited for included.
     pub functions: Times,
@@ -72,8 +75,8 @@ impl Rate {
     }
 }
 
-/// Measures with a forge and repositories that cost next to nothing: our own work alone. Such repositories have no packs, so builds
-/// have no workspace.
+/// Measures with a forge and repositories that cost next to nothing: our own work alone. Such
+/// repositories have no packs, so builds have no workspace.
 pub async fn own(changes: u64) -> Rate {
     let mut played = Played::new(Nodes::Cold).await;
     played.house.ends = Ends::AtOnce;
@@ -87,8 +90,9 @@ pub async fn own(changes: u64) -> Rate {
     measure(&mut played.house, &outside, changes, || forge.merges().len() as u64, forge_time).await
 }
 
-/// Measures with real repositories: a forge on this machine, its REST API, merges by git, and builds that get their workspace from
-/// the packs of those and their playbooks. Ansible is left out, and the nodes that it would run on are played.
+/// Measures with real repositories: a forge on this machine, its REST API, merges by git, and
+/// builds that get their workspace from the packs of those and their playbooks. Ansible is left
+/// out, and the nodes that it would run on are played.
 pub async fn real(changes: u64) -> Rate {
     let mut real = Real::new(sample::playable(Nodes::Cold), Builds::Prepared).await;
     real.house.ends = Ends::AtOnce;
@@ -142,11 +146,18 @@ async fn measure(
     }
 }
 
-/// Returns the processor time that this process has used, its children left out. Linux counts it in hundredths of a second.
+/// Returns the processor time that this process has used, its children left out. Linux counts it in
+/// hundredths of a second.
 pub fn processor_time() -> Duration {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name in parentheses may hold spaces; user and system time are the 12th and 13th fields behind it.
+    // The name in parentheses may hold spaces; user and system time are the 12th and 13th fields
+    // behind it.
     let behind = text.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks: u64 = behind.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    let ticks: u64 = behind
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|field| field.parse::<u64>().ok())
+        .sum();
     Duration::from_millis(ticks * 10)
 }

@@ -59,7 +59,9 @@ pub fn unplanned(way: &[Queue], planned: &[Queue]) -> Vec<Queue> {
 
 /// Says what batches a way has, which of them are beyond the plan, and why, where that is known.
 pub fn way_spent(way: &[Queue], planned: &[Queue]) -> String {
-    let names = |queues: &[Queue]| queues.iter().map(|queue| format!("{queue:?}")).collect::<Vec<_>>().join(", ");
+    let names = |queues: &[Queue]| {
+        queues.iter().map(|queue| format!("{queue:?}")).collect::<Vec<_>>().join(", ")
+    };
     let beyond = unplanned(way, planned);
     let why = if beyond.contains(&Queue::Gate) {
         " (intake writes arrivals and creates no items, as a queue's head has one writer: the gate takes them in)"
@@ -69,7 +71,8 @@ pub fn way_spent(way: &[Queue], planned: &[Queue]) -> String {
     format!("{}; beyond the plan: {}{why}", names(way), names(&beyond))
 }
 
-/// Returns the questions of a minute that something asks, when each waits so long where nothing comes.
+/// Returns the questions of a minute that something asks, when each waits so long where nothing
+/// comes.
 pub fn asked_a_minute(askers: usize, wait_seconds: u32) -> f64 {
     askers as f64 * 60.0 / f64::from(wait_seconds.max(1))
 }

@@ -12,9 +12,10 @@ use sluice_memory::Used;
 use sluice_model::poke::Queue;
 use std::collections::BTreeMap;
 
-/// The plan's budget: a change with three jobs on warm nodes, goal 60. Calls are counted in one thread and by a clock of its
-/// own, so they are always the same. Of three builds that pass side by side the last one tells their queue: the first two cost no
-/// message, and no look of the gate's with its read and its commit.
+/// The plan's budget: a change with three jobs on warm nodes, goal 60. Calls are counted in one
+/// thread and by a clock of its own, so they are always the same. Of three builds that pass side by
+/// side the last one tells their queue: the first two cost no message, and no look of the gate's
+/// with its read and its commit.
 #[tokio::test]
 async fn a_change_costs_no_more_calls_than_it_did() {
     let counted = count(Nodes::Warm).await;
@@ -31,25 +32,33 @@ async fn a_change_costs_no_more_calls_than_it_did() {
 /// Changes of three jobs that land, at most, by the builds that end before the first one fails.
 const LANDED_MAX: u64 = 7;
 
-/// Z6.7: what waits in a long queue is neither read nor written when something happens to one of its changes, or nothing at all. The
-/// head is no item: it is written besides, once for a commit.
+/// Z6.7: what waits in a long queue is neither read nor written when something happens to one of
+/// its changes, or nothing at all. The head is no item: it is written besides, once for a commit.
 #[tokio::test]
 async fn a_look_at_a_long_queue_reads_and_writes_what_changed() {
-    let (short, long) = (long::measure(60, Window::Default).await, long::measure(360, Window::Default).await);
+    let (short, long) =
+        (long::measure(60, Window::Default).await, long::measure(360, Window::Default).await);
     assert_eq!((short.items, long.items), (60, 360));
     for measured in [&short, &long] {
         let changed = &measured.changed.written;
         assert_eq!(measured.idle.written.total(), 0, "{measured:?}");
         assert_eq!(changed.items, 1, "{measured:?}");
-        assert!(changed.item_writes <= GOAL_ITEM_WRITES * changed.items && changed.head <= 1, "{measured:?}");
+        assert!(
+            changed.item_writes <= GOAL_ITEM_WRITES * changed.items && changed.head <= 1,
+            "{measured:?}"
+        );
         assert!(changed.others.is_empty(), "{measured:?}");
     }
     // Three hundred items more are 300 units at least; their ids in the head are two or three.
     assert!(long.idle.read_units < short.idle.read_units + 10.0, "{short:?} {long:?}");
     assert!(long.changed.read_units < short.changed.read_units + 10.0, "{short:?} {long:?}");
-    // What moves when the first one fails is the window, however many wait behind it; it has grown by each that landed before.
+    // What moves when the first one fails is the window, however many wait behind it; it has grown
+    // by each that landed before.
     assert!(short.moved.written.items > 10, "{short:?}");
-    assert!(long.moved.written.items <= short.moved.written.items + LANDED_MAX, "{short:?} {long:?}");
+    assert!(
+        long.moved.written.items <= short.moved.written.items + LANDED_MAX,
+        "{short:?} {long:?}"
+    );
     for measured in [&short, &long] {
         each_item_is_written_once(&measured.moved.written);
     }
@@ -65,12 +74,14 @@ async fn a_failure_at_the_head_of_a_wide_queue_writes_each_change_behind_it_once
     assert!(wide.restarted.written.items + 2 >= wide.moved.written.items, "{wide:?}");
 }
 
-/// That an item moves is written with its reason by the plan that stops its builds, which one transaction has room for.
+/// That an item moves is written with its reason by the plan that stops its builds, which one
+/// transaction has room for.
 fn each_item_is_written_once(moved: &Written) {
     assert!(moved.item_writes <= GOAL_ITEM_WRITES * moved.items, "{moved:?}");
 }
 
-/// C1, C2: what a change costs does not grow with the projects of its tenant, and many that come at once all pass.
+/// C1, C2: what a change costs does not grow with the projects of its tenant, and many that come at
+/// once all pass.
 #[tokio::test]
 async fn a_change_makes_the_same_calls_in_a_tenant_of_few_projects_and_of_many() {
     let (few, many) = (burst::measure(20, 5).await, burst::measure(20, 150).await);
@@ -86,32 +97,45 @@ async fn a_change_makes_the_same_calls_in_a_tenant_of_few_projects_and_of_many()
     );
 }
 
-/// What a step makes beyond the plan is told with what it is made of: its own calls alone, and no step that keeps to the plan.
+/// What a step makes beyond the plan is told with what it is made of: its own calls alone, and no
+/// step that keeps to the plan.
 #[test]
 fn a_step_that_makes_more_calls_than_planned_says_which() {
     let used = |calls| Used { calls, ..Used::default() };
-    let launcher = BTreeMap::from([("records.get", used(4)), ("records.commit", used(7)), ("seal.open", used(2))]);
+    let launcher = BTreeMap::from([
+        ("records.get", used(4)),
+        ("records.commit", used(7)),
+        ("seal.open", used(2)),
+    ]);
     let reporter = BTreeMap::from([("records.commit", used(3))]);
     let calls = BTreeMap::from([("launcher", launcher), ("reporter", reporter)]);
     let stage = Stage { calls, ..Stage::default() };
-    assert_eq!(stage.over_plan(3), ["launcher: 5 over plan; spent on: records.commit 7, records.get 4"]);
+    assert_eq!(
+        stage.over_plan(3),
+        ["launcher: 5 over plan; spent on: records.commit 7, records.get 4"]
+    );
 }
 
-/// A way that is longer than planned names what it passes beyond the plan, and one that is not says so.
+/// A way that is longer than planned names what it passes beyond the plan, and one that is not says
+/// so.
 #[test]
 fn a_way_that_is_longer_than_planned_says_by_what() {
     let way = [Queue::Events, Queue::Gate, Queue::Merges, Queue::Gate, Queue::Pool];
     assert_eq!(unplanned(&way, &WAY_TO_BUILD), [Queue::Gate]);
     assert!(unplanned(&WAY_TO_BUILD, &WAY_TO_BUILD).is_empty());
     let spent = way_spent(&way, &WAY_TO_BUILD);
-    assert!(spent.starts_with("Events, Gate, Merges, Gate, Pool; beyond the plan: Gate (intake writes"), "{spent}");
+    assert!(
+        spent.starts_with("Events, Gate, Merges, Gate, Pool; beyond the plan: Gate (intake writes"),
+        "{spent}"
+    );
     assert_eq!(verdict(5.0, 4.0), "MISSED by 1 (1.25 times it)");
     assert_eq!(verdict(4.0, 4.0), "met (1.00 of it)");
     assert_eq!(at_least(40.0, 50.0), "MISSED by 10.0 (0.80 of it)");
     assert_eq!(at_least(50.0, 50.0), "met (1.00 of it)");
 }
 
-/// A session is renewed by one write, and while it runs builds it reads beside that whether one is to stop.
+/// A session is renewed by one write, and while it runs builds it reads beside that whether one is
+/// to stop.
 #[tokio::test]
 async fn a_session_costs_a_write_a_second_and_a_read_more_while_it_builds() {
     let idle = idle().await;
@@ -121,7 +145,8 @@ async fn a_session_costs_a_write_a_second_and_a_read_more_while_it_builds() {
     assert!((asked_a_minute(3, 20) - 9.0).abs() < f64::EPSILON);
 }
 
-/// The rate with real merges leaves out Ansible alone: builds have their workspace from the packs, and what they test lands.
+/// The rate with real merges leaves out Ansible alone: builds have their workspace from the packs,
+/// and what they test lands.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_that_land_by_real_merges_have_their_builds_prepared() {
     let rate = throughput::real(2).await;

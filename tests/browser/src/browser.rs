@@ -59,8 +59,13 @@ impl Browser {
     /// [`BrowserError::Missing`] with the words how to install it.
     pub fn find() -> Result<Self, BrowserError> {
         let named = std::env::var_os("SLUICE_CHROMIUM").map(PathBuf::from);
-        let usual = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].map(PathBuf::from);
-        let program = named.into_iter().chain(usual).find(|program| program.is_file()).ok_or(BrowserError::Missing)?;
+        let usual = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"]
+            .map(PathBuf::from);
+        let program = named
+            .into_iter()
+            .chain(usual)
+            .find(|program| program.is_file())
+            .ok_or(BrowserError::Missing)?;
         Ok(Self { program })
     }
 
@@ -83,7 +88,9 @@ impl Browser {
             std::fs::remove_file(file).map_err(|error| failed(error.to_string()))?;
         }
         self.run(url, look, &[format!("--screenshot={}", file.display())]).await?;
-        let bytes = std::fs::metadata(file).map_err(|error| failed(format!("it left no picture: {error}")))?.len();
+        let bytes = std::fs::metadata(file)
+            .map_err(|error| failed(format!("it left no picture: {error}")))?
+            .len();
         if bytes == 0 { Err(failed("its picture is empty".to_owned())) } else { Ok(()) }
     }
 
@@ -101,7 +108,11 @@ impl Browser {
                 "--no-first-run",
                 "--hide-scrollbars",
             ])
-            .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+            .args([
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--disable-sync",
+            ])
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .arg(format!("--virtual-time-budget={PAGE_MS}"))
             .arg(format!("--window-size={width},{height}"));
@@ -110,7 +121,8 @@ impl Browser {
         }
         let child = command.args(task).arg(url).stdin(Stdio::null()).kill_on_drop(true).output();
         let output = tokio::time::timeout(Duration::from_secs(RUN_SECONDS_MAX), child).await;
-        let output = output.map_err(|_| failed(format!("it did not end within {RUN_SECONDS_MAX} s")))?;
+        let output =
+            output.map_err(|_| failed(format!("it did not end within {RUN_SECONDS_MAX} s")))?;
         let output = output.map_err(|error| failed(error.to_string()))?;
         if !output.status.success() {
             return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));

@@ -104,7 +104,8 @@ const LIB: &str = r#"
     check: {jobs: [no-such-job]}
 "#;
 
-/// Returns the live layout of the tenant with a story: two projects, a shared queue, and one mistake.
+/// Returns the live layout of the tenant with a story: two projects, a shared queue, and one
+/// mistake.
 pub fn layout(tenant: &str) -> Layout {
     let mut config = TenantConfig::new(tenant);
     let file = |project: &str, path: &str, trust: Trust, text: &str| {
@@ -117,8 +118,16 @@ pub fn layout(tenant: &str) -> Layout {
         };
         Arc::new(fragment::parse(&SourceFile { source, text: text.to_owned() }))
     };
-    for (name, trust) in [("org/config", Trust::Config), ("org/app", Trust::Untrusted), ("org/lib", Trust::Untrusted)] {
-        config.projects.push(TenantProject::new("github", ProjectName::new("github.com", name), trust));
+    for (name, trust) in [
+        ("org/config", Trust::Config),
+        ("org/app", Trust::Untrusted),
+        ("org/lib", Trust::Untrusted),
+    ] {
+        config.projects.push(TenantProject::new(
+            "github",
+            ProjectName::new("github.com", name),
+            trust,
+        ));
     }
     Layout::build(LayoutSources {
         tenant: config,

@@ -1,7 +1,9 @@
-//! A busy moment of one tenant, in records and objects as the functions write them, with a second tenant beside it.
+//! A busy moment of one tenant, in records and objects as the functions write them, with a second
+//! tenant beside it.
 //!
-//! The gate queue `integrated`: A lands; B is tested on A; C failed on B; D was tested behind C and is tested again on B; E is
-//! being merged on D; F is outside the window of five. A change is in check, and three have left.
+//! The gate queue `integrated`: A lands; B is tested on A; C failed on B; D was tested behind C and
+//! is tested again on B; E is being merged on D; F is outside the window of five. A change is in
+//! check, and three have left.
 
 mod parts;
 mod write;
@@ -36,24 +38,46 @@ pub const OTHER: &str = "other";
 pub const WEB_ROOT: &str = "https://ci.example.org/";
 
 /// The changes of the gate queue, in order.
-pub const A: Change =
-    Change { project: "org/lib", number: 11, title: "Read numbers without copying them", author: "ada" };
+pub const A: Change = Change {
+    project: "org/lib",
+    number: 11,
+    title: "Read numbers without copying them",
+    author: "ada",
+};
 /// Behind A.
-pub const B: Change =
-    Change { project: "org/app", number: 12, title: "Use the faster numbers in the importer", author: "grace" };
+pub const B: Change = Change {
+    project: "org/app",
+    number: 12,
+    title: "Use the faster numbers in the importer",
+    author: "grace",
+};
 /// Behind B; it failed.
-pub const C: Change =
-    Change { project: "org/lib", number: 13, title: "Drop the old parser <script>alert(1)</script>", author: "linus" };
+pub const C: Change = Change {
+    project: "org/lib",
+    number: 13,
+    title: "Drop the old parser <script>alert(1)</script>",
+    author: "linus",
+};
 /// Behind C, then on B.
-pub const D: Change =
-    Change { project: "org/app", number: 14, title: "Retry a lost connection once", author: "barbara" };
+pub const D: Change = Change {
+    project: "org/app",
+    number: 14,
+    title: "Retry a lost connection once",
+    author: "barbara",
+};
 /// Behind D.
-pub const E: Change = Change { project: "org/lib", number: 15, title: "Explain the grammar", author: "edsger" };
+pub const E: Change =
+    Change { project: "org/lib", number: 15, title: "Explain the grammar", author: "edsger" };
 /// Outside the window.
-pub const F: Change =
-    Change { project: "org/app", number: 16, title: "Say which file was skipped", author: "margaret" };
+pub const F: Change = Change {
+    project: "org/app",
+    number: 16,
+    title: "Say which file was skipped",
+    author: "margaret",
+};
 /// In check.
-pub const G: Change = Change { project: "org/app", number: 17, title: "Add a dry run", author: "grace" };
+pub const G: Change =
+    Change { project: "org/app", number: 17, title: "Add a dry run", author: "grace" };
 
 /// The world of the story with what serves it.
 pub struct Story {
@@ -72,15 +96,28 @@ pub struct StoryLogs(Mutex<BTreeMap<BuildId, String>>);
 impl StoryLogs {
     /// Appends to the log of a build.
     pub fn append(&self, build: &BuildId, text: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(build.clone()).or_default().push_str(text);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(build.clone())
+            .or_default()
+            .push_str(text);
     }
 }
 
 #[async_trait]
 impl LiveLogs for StoryLogs {
-    async fn read(&self, address: &str, build: &BuildId, offset: u64) -> Result<Option<LogPiece>, PortError> {
+    async fn read(
+        &self,
+        address: &str,
+        build: &BuildId,
+        offset: u64,
+    ) -> Result<Option<LogPiece>, PortError> {
         if address.trim_end_matches('/') != "http://10.0.0.7:7900" {
-            return Err(PortError::unknown(format!("read a log at {address}"), "nobody listens there"));
+            return Err(PortError::unknown(
+                format!("read a log at {address}"),
+                "nobody listens there",
+            ));
         }
         let logs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(log) = logs.get(build) else {
@@ -149,7 +186,11 @@ async fn gate(writer: &mut Writer) -> Result<(), PortError> {
                 ("unit", success(95)),
                 ("docs", Ended(BuildResult::Failure, 12, Some("the spelling check found 3 words"))),
             ],
-            &["took it in: approved by grace", "tested on main as it is", "every voting job passed: landing"],
+            &[
+                "took it in: approved by grace",
+                "tested on main as it is",
+                "every voting job passed: landing",
+            ],
         )
         .await?;
     writer
@@ -166,7 +207,10 @@ async fn gate(writer: &mut Writer) -> Result<(), PortError> {
             &queue,
             &C,
             1,
-            &[("unit", Ended(BuildResult::Failure, 41, Some("2 of 314 tests failed"))), ("docs", Running(30))],
+            &[
+                ("unit", Ended(BuildResult::Failure, 41, Some("2 of 314 tests failed"))),
+                ("docs", Running(30)),
+            ],
             &[
                 "took it in: approved by ada",
                 "tested on org/app#12",
@@ -180,11 +224,25 @@ async fn gate(writer: &mut Writer) -> Result<(), PortError> {
             &D,
             2,
             &[("unit", Running(28)), ("integration", Waiting)],
-            &["took it in: approved by margaret", "tested on org/lib#13", "tested again, now on org/app#12"],
+            &[
+                "took it in: approved by margaret",
+                "tested on org/lib#13",
+                "tested again, now on org/app#12",
+            ],
         )
         .await?;
-    writer.item(&queue, &E, 2, &[], &["took it in: approved by ada", "tested again, now on org/app#14"]).await?;
-    writer.item(&queue, &F, 1, &[], &["took it in: approved by grace", "the window of 5 is full"]).await?;
+    writer
+        .item(
+            &queue,
+            &E,
+            2,
+            &[],
+            &["took it in: approved by ada", "tested again, now on org/app#14"],
+        )
+        .await?;
+    writer
+        .item(&queue, &F, 1, &[], &["took it in: approved by grace", "the window of 5 is full"])
+        .await?;
     Ok(())
 }
 
@@ -192,7 +250,8 @@ async fn check(writer: &mut Writer) -> Result<(), PortError> {
     let queue = queue_key(TENANT, "check", "github.com/org/app#17");
     let mut head = Head::new(queue.clone(), Manager::Independent, 0, 3);
     let (id, change, standing) = (item_id(&G), change(&G), Standing::Testing);
-    head.slots = vec![Slot { id, change, generation: 1, ahead: None, standing, joined: false, version: 0 }];
+    head.slots =
+        vec![Slot { id, change, generation: 1, ahead: None, standing, joined: false, version: 0 }];
     writer.head(&head).await?;
     writer
         .item(
@@ -229,7 +288,14 @@ async fn archive(world: &World) -> Result<(), PortError> {
     ];
     for (name, bytes) in files {
         let put = sluice_runtime::object::PutMode::Always;
-        Objects::put(world, &format!("logs/{build}/{name}"), Bytes::copy_from_slice(bytes), put, "text/plain").await?;
+        Objects::put(
+            world,
+            &format!("logs/{build}/{name}"),
+            Bytes::copy_from_slice(bytes),
+            put,
+            "text/plain",
+        )
+        .await?;
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The pages in headless Chromium, over the API on loopback. Each test keeps a picture below the target directory.
+//! The pages in headless Chromium, over the API on loopback. Each test keeps a picture below the
+//! target directory.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use sluice_browser_tests::browser::{Browser, Colours, Look};
@@ -75,7 +76,10 @@ async fn the_status_page_shows_the_queue_and_its_speculative_states() {
     has(&document, &[&format!("/t/acme/build/{}", build_id(&B, "integration", 1))]);
     // The rail draws an edge for each item of both queues; D's goes to B, past C.
     assert_eq!(document.matches("class=\"edge ").count(), 7, "{document}");
-    let d = document.find(&format!("data-item=\"{}\"", item_id(&D))).map(|at| &document[at..at + 200]).unwrap();
+    let d = document
+        .find(&format!("data-item=\"{}\"", item_id(&D)))
+        .map(|at| &document[at..at + 200])
+        .unwrap();
     assert!(d.contains(&format!("data-on=\"{}\"", item_id(&B))), "{d}");
     assert!(!document.contains("<script>alert(1)"), "a title is text, never markup");
     assert!(document.contains("&lt;script&gt;alert(1)"));
@@ -90,7 +94,10 @@ async fn the_status_page_shows_one_pipeline_alone() {
     has(&document, &["org/app #17", "Only pipeline check.", "Show all"]);
     assert!(!document.contains("org/lib #11"), "{document}");
     let document = page.look("/t/acme/status?project=org/lib", WIDE, "status-project").await;
-    has(&document, &["org/lib #11", "Only project org/lib.", "on top of a change that is not shown here"]);
+    has(
+        &document,
+        &["org/lib #11", "Only project org/lib.", "on top of a change that is not shown here"],
+    );
     assert!(!document.contains("org/app #14"), "{document}");
 }
 
@@ -108,8 +115,11 @@ async fn the_builds_page_lists_and_filters() {
     let page = Page::open().await;
     let document = page.look("/t/acme/builds", WIDE, "builds").await;
     has(&document, &["integration", "org/app #9", "1 min 35 s", "non-voting", "name=\"job_name\""]);
-    let failures =
-        page.browser.document(&page.served.url("/t/acme/builds?result=FAILURE&project=org%2Flib")).await.unwrap();
+    let failures = page
+        .browser
+        .document(&page.served.url("/t/acme/builds?result=FAILURE&project=org%2Flib"))
+        .await
+        .unwrap();
     has(&failures, &["org/lib #13", "selected=\"\""]);
     assert!(!failures.contains(&build_id(&D, "unit", 1).to_string()));
 }
@@ -120,9 +130,21 @@ async fn the_build_page_follows_a_log() {
     let page = Page::open().await;
     let build = build_id(&B, "integration", 1);
     let document = page.look(&format!("/t/acme/build/{build}"), WIDE, "build").await;
-    has(&document, &["imported 31,882 of 40,000", "größer", "Following: 7 lines so far", "in progress", "pair"]);
-    page.story.logs.append(&build, "2026-11-21 11:03:46.000000 | fatal: [primary]: FAILED! => {}\n");
-    let document = page.browser.document(&page.served.url(&format!("/t/acme/build/{build}"))).await.unwrap();
+    has(
+        &document,
+        &[
+            "imported 31,882 of 40,000",
+            "größer",
+            "Following: 7 lines so far",
+            "in progress",
+            "pair",
+        ],
+    );
+    page.story
+        .logs
+        .append(&build, "2026-11-21 11:03:46.000000 | fatal: [primary]: FAILED! => {}\n");
+    let document =
+        page.browser.document(&page.served.url(&format!("/t/acme/build/{build}"))).await.unwrap();
     has(&document, &["FAILED!", "Following: 8 lines so far"]);
 }
 
@@ -131,7 +153,10 @@ async fn the_build_page_follows_a_log() {
 async fn the_buildset_page_says_what_was_decided() {
     let page = Page::open().await;
     let document = page.look(&format!("/t/acme/buildset/{}", item_id(&C)), WIDE, "buildset").await;
-    has(&document, &["unit failed; what is behind is tested without it", "Tested tree", "failure", "docs"]);
+    has(
+        &document,
+        &["unit failed; what is behind is tested without it", "Tested tree", "failure", "docs"],
+    );
 }
 
 /// Z2.1: several tenants are offered; one that does not exist is refused in words.
@@ -144,7 +169,8 @@ async fn the_first_page_offers_the_tenants() {
     has(&nobody, &["There is no tenant nobody."]);
 }
 
-/// Z9.1, C16: what is wrong with a configuration, and what of it is not carried out, is a page and not raw JSON.
+/// Z9.1, C16: what is wrong with a configuration, and what of it is not carried out, is a page and
+/// not raw JSON.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_configuration_page_shows_mistakes_and_what_there_is() {
     let page = Page::open().await;

@@ -75,7 +75,8 @@ impl Ground {
         Self { ports: world.ports(), time: Time::Virtual(world) }
     }
 
-    /// Lets a second pass in memory, where a poll does not wait; elsewhere the poll itself has waited.
+    /// Lets a second pass in memory, where a poll does not wait; elsewhere the poll itself has
+    /// waited.
     pub(crate) fn a_poll_has_waited(&self) {
         if let Time::Virtual(world) = &self.time {
             world.advance_millis(1_000);
@@ -138,12 +139,17 @@ pub(crate) fn holds(what: &str, holds: bool) -> Outcome {
 pub(crate) fn refused<T: Debug>(what: &str, answer: Result<T, PortError>) -> Outcome {
     match answer {
         Err(_) => Ok(()),
-        Ok(answer) => Err(Mismatch(format!("{what}: it was not refused but gave {}", shortened(&answer)))),
+        Ok(answer) => {
+            Err(Mismatch(format!("{what}: it was not refused but gave {}", shortened(&answer))))
+        }
     }
 }
 
 /// Runs `work` for each of `count` writers at once and returns what each of them saw.
-pub(crate) async fn at_once<T, F>(count: usize, work: impl Fn(usize) -> F) -> Result<Vec<T>, Mismatch>
+pub(crate) async fn at_once<T, F>(
+    count: usize,
+    work: impl Fn(usize) -> F,
+) -> Result<Vec<T>, Mismatch>
 where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,

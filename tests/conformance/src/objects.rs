@@ -26,7 +26,12 @@ pub(crate) fn checks() -> Vec<Check> {
 const WRITERS: usize = 16;
 const ROUNDS: usize = 5;
 
-async fn put(ground: &Ground, key: &str, body: impl Into<Bytes>, mode: PutMode) -> Result<Stored, PortError> {
+async fn put(
+    ground: &Ground,
+    key: &str,
+    body: impl Into<Bytes>,
+    mode: PutMode,
+) -> Result<Stored, PortError> {
     let objects = &ground.ports.objects;
     objects.put(key, body.into(), mode, "application/octet-stream").await
 }
@@ -46,7 +51,12 @@ async fn missing(ground: &Ground, key: &str) -> Outcome {
     equal(&format!("the object {key}"), &found, &None)
 }
 
-async fn list(ground: &Ground, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<String>, PortError> {
+async fn list(
+    ground: &Ground,
+    prefix: &str,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Vec<String>, PortError> {
     ground.ports.objects.list(prefix, after, limit).await
 }
 
@@ -117,8 +127,8 @@ async fn if_match_stores_over_that_very_object(ground: Arc<Ground>) -> Outcome {
     equal("the content", &read(&ground, "k").await?.bytes[..], b"two")
 }
 
-/// Lets all writers put at once and expects one winner, whose content is found. A writer may also be told that it is not
-/// known who won; then nobody needs to have.
+/// Lets all writers put at once and expects one winner, whose content is found. A writer may also
+/// be told that it is not known who won; then nobody needs to have.
 async fn race(ground: &Arc<Ground>, key: &str, mode: &PutMode) -> Outcome {
     let endings = at_once(WRITERS, |n| {
         let (ground, key, mode) = (Arc::clone(ground), key.to_owned(), mode.clone());

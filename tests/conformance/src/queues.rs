@@ -50,7 +50,12 @@ async fn now(ground: &Ground, queue: Queue, max: u32) -> Result<Vec<Incoming>, P
 }
 
 /// Polls until `count` messages came, invisible for `visibility_seconds`.
-async fn soon(ground: &Ground, queue: Queue, count: usize, visibility_seconds: u32) -> Result<Vec<Incoming>, Mismatch> {
+async fn soon(
+    ground: &Ground,
+    queue: Queue,
+    count: usize,
+    visibility_seconds: u32,
+) -> Result<Vec<Incoming>, Mismatch> {
     let mut got = Vec::new();
     for _ in 0..POLLS_MAX {
         let max = u32::try_from(count - got.len()).unwrap_or(10).min(10);
@@ -164,7 +169,8 @@ async fn an_acknowledged_message_never_comes_back(ground: Arc<Ground>) -> Outcom
         let got = one(&ground, queue, 1).await?;
         equal("how often it was received", &got.receive_count, &1)?;
         acknowledge(&ground, queue, &got).await?;
-        // A second message, received after the first one's visibility ended, shows that the time has passed.
+        // A second message, received after the first one's visibility ended, shows that the time
+        // has passed.
         send(&ground, queue, vec![message("y", group)]).await?;
         let y = one(&ground, queue, 1).await?;
         let again = one(&ground, queue, LONG_SECONDS).await?;
@@ -238,7 +244,8 @@ async fn stale(ground: Arc<Ground>, queue: Queue, group: Option<&str>) -> Outcom
     send(&ground, queue, vec![message("x", group)]).await?;
     let first = one(&ground, queue, 1).await?;
     let second = one(&ground, queue, LONG_SECONDS).await?;
-    // Whether it is refused is left open; what matters is that whoever holds the message now keeps it.
+    // Whether it is refused is left open; what matters is that whoever holds the message now keeps
+    // it.
     let _ = acknowledge(&ground, queue, &first).await;
     let queues = &ground.ports.queues;
     let given_back = queues.postpone(queue, &second.receipt, 0).await;

@@ -7,7 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Checks that run at the same time. Several wait for a message to become visible again, so more than there are cores.
+/// Checks that run at the same time. Several wait for a message to become visible again, so more
+/// than there are cores.
 const AT_ONCE: usize = 6;
 /// Longest time of one check.
 const CHECK_SECONDS_MAX: u64 = 120;
@@ -73,9 +74,10 @@ pub async fn run(
         match (ended, difference) {
             (Ok(()), None) => held += 1,
             (Err(said), Some(difference)) if said.0.contains(difference.says) => known += 1,
-            (Ok(()), Some(_)) => {
-                unexpected.push(format!("{}: it holds; the listed difference went away, strike it off", check.name))
-            }
+            (Ok(()), Some(_)) => unexpected.push(format!(
+                "{}: it holds; the listed difference went away, strike it off",
+                check.name
+            )),
             (Err(said), Some(_)) => {
                 unexpected.push(format!("{}: it differs otherwise than listed: {said}", check.name))
             }
@@ -86,12 +88,15 @@ pub async fn run(
     Report { of: of.to_owned(), held, known, unexpected }
 }
 
-async fn one(check: Check, ground: BoxFuture<'static, Result<Ground, Mismatch>>) -> Result<(), Mismatch> {
+async fn one(
+    check: Check,
+    ground: BoxFuture<'static, Result<Ground, Mismatch>>,
+) -> Result<(), Mismatch> {
     let ground = Arc::new(ground.await?);
     let limit = Duration::from_secs(CHECK_SECONDS_MAX);
-    tokio::time::timeout(limit, (check.run)(ground))
-        .await
-        .unwrap_or_else(|_| Err(Mismatch(format!("it did not end within {CHECK_SECONDS_MAX} seconds"))))
+    tokio::time::timeout(limit, (check.run)(ground)).await.unwrap_or_else(|_| {
+        Err(Mismatch(format!("it did not end within {CHECK_SECONDS_MAX} seconds")))
+    })
 }
 
 #[cfg(test)]
@@ -101,7 +106,10 @@ mod tests {
     use sluice_memory::World;
     use sluice_model::Timestamp;
 
-    fn check(name: &'static str, run: fn(Arc<Ground>) -> BoxFuture<'static, Result<(), Mismatch>>) -> Check {
+    fn check(
+        name: &'static str,
+        run: fn(Arc<Ground>) -> BoxFuture<'static, Result<(), Mismatch>>,
+    ) -> Check {
         Check { name, needs: Needs::Records, run }
     }
 

@@ -5,8 +5,8 @@ use aws_config::{BehaviorVersion, Region};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
-    ScalarAttributeType, TableStatus,
+    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection,
+    ProjectionType, ScalarAttributeType, TableStatus,
 };
 use aws_sdk_sqs::types::QueueAttributeName;
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
@@ -40,8 +40,14 @@ impl From<SiteError> for Mismatch {
     }
 }
 
-/// Returns the SDK's configuration for an endpoint in `us-east-1` and one pair of keys; `http_client` in place of sockets.
-pub fn sdk_config(endpoint: &str, key: &str, secret: &str, http_client: Option<SharedHttpClient>) -> SdkConfig {
+/// Returns the SDK's configuration for an endpoint in `us-east-1` and one pair of keys;
+/// `http_client` in place of sockets.
+pub fn sdk_config(
+    endpoint: &str,
+    key: &str,
+    secret: &str,
+    http_client: Option<SharedHttpClient>,
+) -> SdkConfig {
     let credentials = Credentials::new(key, secret, None, None, "conformance");
     let mut config = SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())
@@ -53,7 +59,8 @@ pub fn sdk_config(endpoint: &str, key: &str, secret: &str, http_client: Option<S
 }
 
 impl Site {
-    /// Returns the site at the configuration's endpoint. `key_id` is a key of its KMS, if it has one.
+    /// Returns the site at the configuration's endpoint. `key_id` is a key of its KMS, if it has
+    /// one.
     pub fn new(sdk_config: SdkConfig, key_id: Option<String>) -> Self {
         Self { sdk_config, key_id }
     }
@@ -82,7 +89,8 @@ impl Site {
         Ok(Ground::real(ports(&self.sdk_config, settings).await))
     }
 
-    /// Makes everything under names nobody has used, and returns the ports onto it: for who measures, not for checks.
+    /// Makes everything under names nobody has used, and returns the ports onto it: for who
+    /// measures, not for checks.
     ///
     /// # Errors
     /// [`SiteError`] when the endpoint cannot make it.
@@ -119,11 +127,14 @@ impl Site {
             .billing_mode(BillingMode::PayPerRequest)
             .set_key_schema(Some(schema("pk", "sk")?));
         for (attribute, kind) in attributes {
-            let definition = AttributeDefinition::builder().attribute_name(attribute).attribute_type(kind.clone());
+            let definition = AttributeDefinition::builder()
+                .attribute_name(attribute)
+                .attribute_type(kind.clone());
             let definition = definition.build().map_err(|error| failed(text_of(&error)))?;
             create = create.attribute_definitions(definition);
         }
-        for (index, hash, range) in [("due", "due_shard", "due_at"), ("find", "find_pk", "find_sk")] {
+        for (index, hash, range) in [("due", "due_shard", "due_at"), ("find", "find_pk", "find_sk")]
+        {
             let keys_only = Projection::builder().projection_type(ProjectionType::KeysOnly).build();
             let index = GlobalSecondaryIndex::builder()
                 .index_name(index)
@@ -148,7 +159,8 @@ impl Site {
         let config = aws_sdk_s3::config::Builder::from(&self.sdk_config).force_path_style(true);
         let client = aws_sdk_s3::Client::from_conf(config.build());
         let made = client.create_bucket().bucket(name).send().await;
-        made.map(drop).map_err(|error| SiteError { what: format!("the bucket {name}"), why: text_of(&error) })
+        made.map(drop)
+            .map_err(|error| SiteError { what: format!("the bucket {name}"), why: text_of(&error) })
     }
 
     async fn make_queues(&self, name: &str) -> Result<BTreeMap<Queue, String>, SiteError> {
@@ -178,7 +190,10 @@ fn schema(hash: &str, range: &str) -> Result<Vec<KeySchemaElement>, SiteError> {
         .into_iter()
         .map(|(name, kind)| {
             let element = KeySchemaElement::builder().attribute_name(name).key_type(kind);
-            element.build().map_err(|error| SiteError { what: format!("the key {name}"), why: text_of(&error) })
+            element.build().map_err(|error| SiteError {
+                what: format!("the key {name}"),
+                why: text_of(&error),
+            })
         })
         .collect()
 }

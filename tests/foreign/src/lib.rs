@@ -1,4 +1,5 @@
-//! Endpoints that others wrote: installed once, started as children on a free port of 127.0.0.1, ended by their ids.
+//! Endpoints that others wrote: installed once, started as children on a free port of 127.0.0.1,
+//! ended by their ids.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -39,7 +40,8 @@ impl Drop for Foreign {
     }
 }
 
-/// Returns cargo's target directory: a test runs in `deps` of one of its profiles, beside a `tmp` that cargo makes for tests.
+/// Returns cargo's target directory: a test runs in `deps` of one of its profiles, beside a `tmp`
+/// that cargo makes for tests.
 fn target() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.ancestors().nth(3).unwrap().to_owned()
@@ -47,8 +49,8 @@ fn target() -> PathBuf {
 
 /// Returns the directory of an installed endpoint; `install` fills it unless that was done before.
 ///
-/// Installed things stay in cargo's target directory, so that only the first run pays. A lock lets one test at a time
-/// install, and a mark tells a finished installation from an interrupted one.
+/// Installed things stay in cargo's target directory, so that only the first run pays. A lock lets
+/// one test at a time install, and a mark tells a finished installation from an interrupted one.
 fn installed(name: &str, install: impl FnOnce(&Path)) -> PathBuf {
     let foreign = target().join("foreign");
     std::fs::create_dir_all(&foreign).unwrap();
@@ -69,14 +71,22 @@ fn installed(name: &str, install: impl FnOnce(&Path)) -> PathBuf {
 fn step(command: &mut Command, tool: &str) {
     let shown = format!("{command:?}");
     let ended = command.stdin(Stdio::null()).output();
-    let output = ended.unwrap_or_else(|error| panic!("could not run {shown}: {error}; install {tool}"));
+    let output =
+        ended.unwrap_or_else(|error| panic!("could not run {shown}: {error}; install {tool}"));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{shown} failed; it needs {tool} and a way to its package registry:\n{said}");
+    assert!(
+        output.status.success(),
+        "{shown} failed; it needs {tool} and a way to its package registry:\n{said}"
+    );
 }
 
-/// Starts an endpoint on a free port and returns once `ready` says that it answers. `command` gets the port and an empty
-/// directory for its data.
-async fn started(name: &str, command: impl Fn(u16, &Path) -> Command, ready: impl AsyncFn(&str) -> bool) -> Foreign {
+/// Starts an endpoint on a free port and returns once `ready` says that it answers. `command` gets
+/// the port and an empty directory for its data.
+async fn started(
+    name: &str,
+    command: impl Fn(u16, &Path) -> Command,
+    ready: impl AsyncFn(&str) -> bool,
+) -> Foreign {
     for _ in 0..PORTS_TRIED_MAX {
         let data = tempfile::tempdir_in(target().join("tmp")).unwrap();
         let port = free_port();

@@ -20,7 +20,8 @@ pub async fn start() -> Foreign {
         NAME,
         |port, data| {
             let mut command = Command::new(&program);
-            // It listens on every address unless told otherwise, and leaves files in the directory for temporary ones.
+            // It listens on every address unless told otherwise, and leaves files in the directory
+            // for temporary ones.
             command
                 .env("BIND_HOST", "127.0.0.1")
                 .env("GATEWAY_PORT", port.to_string())

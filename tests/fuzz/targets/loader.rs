@@ -1,5 +1,5 @@
-//! Any bytes as the files of a tenant: main configuration, trusted, untrusted and proposed, each ended by a form feed. One that is
-//! left out is the first: a file of the corpus is all four.
+//! Any bytes as the files of a tenant: main configuration, trusted, untrusted and proposed, each
+//! ended by a form feed. One that is left out is the first: a file of the corpus is all four.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

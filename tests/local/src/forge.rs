@@ -35,7 +35,8 @@ pub struct Delivery {
     pub event: String,
     /// What it was answered.
     pub status: u64,
-    /// Whether the forge gave up before it was answered: its connection broke, or ten seconds went by.
+    /// Whether the forge gave up before it was answered: its connection broke, or ten seconds went
+    /// by.
     pub failed: bool,
     /// The path of the API that sends it once more.
     again: String,
@@ -58,23 +59,35 @@ impl Forge {
     pub fn of(data: &Path, port: u16) -> anyhow::Result<Self> {
         let bearer = |login: &str| -> anyhow::Result<String> {
             let path = header_file(data, login);
-            let headers =
-                std::fs::read_to_string(&path).with_context(|| format!("could not read {}", path.display()))?;
+            let headers = std::fs::read_to_string(&path)
+                .with_context(|| format!("could not read {}", path.display()))?;
             let line = headers.lines().find_map(|line| line.strip_prefix("Authorization: "));
             Ok(line.context("the header file has no token")?.to_owned())
         };
-        let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(20)).build()?;
+        let http =
+            reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(20)).build()?;
         let api = format!("http://127.0.0.1:{port}/api/v3");
         Ok(Self { http, api, owner: bearer(OWNER)?, reviewer: bearer(REVIEWER)? })
     }
 
-    async fn ask(&self, method: Method, path: &str, bearer: &str, body: Option<Value>) -> anyhow::Result<Value> {
-        let mut request =
-            self.http.request(method.clone(), format!("{}{path}", self.api)).header("authorization", bearer);
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        bearer: &str,
+        body: Option<Value>,
+    ) -> anyhow::Result<Value> {
+        let mut request = self
+            .http
+            .request(method.clone(), format!("{}{path}", self.api))
+            .header("authorization", bearer);
         if let Some(body) = body {
             request = request.json(&body);
         }
-        let answer = request.send().await.with_context(|| format!("the forge does not answer {method} {path}"))?;
+        let answer = request
+            .send()
+            .await
+            .with_context(|| format!("the forge does not answer {method} {path}"))?;
         let (status, said) = (answer.status(), answer.text().await?);
         if !status.is_success() {
             bail!("the forge answered {method} {path} with {status}: {said}");
@@ -94,18 +107,35 @@ impl Forge {
     ///
     /// # Errors
     /// When the forge does not answer, or refuses.
-    pub async fn write(&self, repository: &str, branch: &str, path: &str, content: &str) -> anyhow::Result<()> {
+    pub async fn write(
+        &self,
+        repository: &str,
+        branch: &str,
+        path: &str,
+        content: &str,
+    ) -> anyhow::Result<()> {
         let held = self.ask_blob(repository, branch, path).await?;
-        let mut new =
-            json!({"message": format!("Write {path}"), "branch": branch, "content": STANDARD.encode(content)});
+        let mut new = json!({"message": format!("Write {path}"), "branch": branch, "content": STANDARD.encode(content)});
         if let Some(sha) = held {
             new["sha"] = sha.into();
         }
-        self.ask(Method::PUT, &format!("/repos/{repository}/contents/{path}"), &self.owner, Some(new)).await.map(drop)
+        self.ask(
+            Method::PUT,
+            &format!("/repos/{repository}/contents/{path}"),
+            &self.owner,
+            Some(new),
+        )
+        .await
+        .map(drop)
     }
 
     /// Returns the id of what a file holds; `None` when there is no such file.
-    async fn ask_blob(&self, repository: &str, branch: &str, path: &str) -> anyhow::Result<Option<String>> {
+    async fn ask_blob(
+        &self,
+        repository: &str,
+        branch: &str,
+        path: &str,
+    ) -> anyhow::Result<Option<String>> {
         let url = format!("{}/repos/{repository}/contents/{path}?ref={branch}", self.api);
         let answer = self.http.get(url).header("authorization", &self.owner).send().await?;
         if answer.status() == reqwest::StatusCode::NOT_FOUND {
@@ -119,7 +149,12 @@ impl Forge {
     ///
     /// # Errors
     /// When the forge does not answer, or refuses.
-    pub async fn propose(&self, repository: &str, title: &str, files: &[(&str, &str)]) -> anyhow::Result<Change> {
+    pub async fn propose(
+        &self,
+        repository: &str,
+        title: &str,
+        files: &[(&str, &str)],
+    ) -> anyhow::Result<Change> {
         self.propose_after(repository, title, files, None).await
     }
 
@@ -144,27 +179,36 @@ impl Forge {
         let branch = format!("change-{}", title.to_lowercase().replace(' ', "-"));
         let main = self.get(&format!("{repository}/branches/main")).await?;
         let new = json!({"ref": format!("refs/heads/{branch}"), "sha": main["commit"]["sha"]});
-        self.ask(Method::POST, &format!("/repos/{repository}/git/refs"), &self.owner, Some(new)).await?;
+        self.ask(Method::POST, &format!("/repos/{repository}/git/refs"), &self.owner, Some(new))
+            .await?;
         for (path, content) in files {
             self.write(repository, &branch, path, content).await?;
         }
         let new = json!({"title": title, "head": branch, "base": "main", "body": body});
-        let pull = self.ask(Method::POST, &format!("/repos/{repository}/pulls"), &self.owner, Some(new)).await?;
+        let pull = self
+            .ask(Method::POST, &format!("/repos/{repository}/pulls"), &self.owner, Some(new))
+            .await?;
         let number = pull["number"].as_u64().context("the forge gave a change no number")?;
         Ok(Change { repository: repository.to_owned(), number })
     }
 
-    /// Approves a change; one that is approved is left as it is, so that whoever had no answer may ask again.
+    /// Approves a change; one that is approved is left as it is, so that whoever had no answer may
+    /// ask again.
     ///
     /// # Errors
     /// When the forge does not answer, or refuses.
     pub async fn approve(&self, change: &Change) -> anyhow::Result<()> {
         let path = format!("/repos/{}/pulls/{}/reviews", change.repository, change.number);
         let reviews = self.ask(Method::GET, &path, &self.reviewer, None).await?;
-        if reviews.as_array().is_some_and(|reviews| reviews.iter().any(|review| text(review, "state") == "APPROVED")) {
+        if reviews
+            .as_array()
+            .is_some_and(|reviews| reviews.iter().any(|review| text(review, "state") == "APPROVED"))
+        {
             return Ok(());
         }
-        self.ask(Method::POST, &path, &self.reviewer, Some(json!({"event": "APPROVE"}))).await.map(drop)
+        self.ask(Method::POST, &path, &self.reviewer, Some(json!({"event": "APPROVE"})))
+            .await
+            .map(drop)
     }
 
     /// Takes every approval of a change back.
@@ -174,7 +218,12 @@ impl Forge {
     pub async fn dismiss(&self, change: &Change) -> anyhow::Result<()> {
         let path = format!("/repos/{}/pulls/{}/reviews", change.repository, change.number);
         let reviews = self.ask(Method::GET, &path, &self.reviewer, None).await?;
-        for review in reviews.as_array().into_iter().flatten().filter(|review| text(review, "state") == "APPROVED") {
+        for review in reviews
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|review| text(review, "state") == "APPROVED")
+        {
             let path = format!("{path}/{}/dismissals", review["id"]);
             self.ask(Method::PUT, &path, &self.owner, Some(json!({"message": "not yet"}))).await?;
         }
@@ -218,7 +267,9 @@ impl Forge {
     /// When the forge does not answer, or refuses.
     pub async fn fault(&self, repository: &str, fault: Value, times: u32) -> anyhow::Result<()> {
         let wanted = json!({"fault": fault, "times": times});
-        self.ask(Method::POST, &format!("/faults/{repository}"), &self.owner, Some(wanted)).await.map(drop)
+        self.ask(Method::POST, &format!("/faults/{repository}"), &self.owner, Some(wanted))
+            .await
+            .map(drop)
     }
 
     /// Comments on a change.
@@ -237,7 +288,12 @@ impl Forge {
     pub async fn comments(&self, change: &Change) -> anyhow::Result<Vec<String>> {
         let path = format!("{}/issues/{}/comments?per_page=100", change.repository, change.number);
         let comments = self.get(&path).await?;
-        Ok(comments.as_array().into_iter().flatten().map(|comment| text(comment, "body").to_owned()).collect())
+        Ok(comments
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|comment| text(comment, "body").to_owned())
+            .collect())
     }
 
     /// Returns the commit that a change landed as; `None` while it has not.
@@ -258,7 +314,8 @@ impl Forge {
         let pull = self.get(&format!("{}/pulls/{}", change.repository, change.number)).await?;
         let head = text(&pull["head"], "sha").to_owned();
         let statuses = self.get(&format!("{}/commits/{head}/status", change.repository)).await?;
-        let found = list(&statuses, "statuses").iter().find(|status| text(status, "context") == context);
+        let found =
+            list(&statuses, "statuses").iter().find(|status| text(status, "context") == context);
         Ok(found.map(|status| text(status, "state").to_owned()).unwrap_or_default())
     }
 
@@ -280,13 +337,21 @@ impl Forge {
         let hook = hooks[0]["id"].as_u64().context("the repository has no hook")?;
         let all = self.get(&format!("{repository}/hooks/{hook}/deliveries?per_page=100")).await?;
         let of = |one: &Value| {
-            let what = format!("{repository}: {} {} ({})", text(one, "event"), text(one, "action"), text(one, "guid"));
+            let what = format!(
+                "{repository}: {} {} ({})",
+                text(one, "event"),
+                text(one, "action"),
+                text(one, "guid")
+            );
             Delivery {
                 sent: Sent { what, guid: text(one, "guid").to_owned() },
                 event: text(one, "event").to_owned(),
                 status: one["status_code"].as_u64().unwrap_or(0),
                 failed: one["status_code"] == 0 && text(one, "status") != "PENDING",
-                again: format!("/repos/{repository}/hooks/{hook}/deliveries/{}/attempts", one["id"]),
+                again: format!(
+                    "/repos/{repository}/hooks/{hook}/deliveries/{}/attempts",
+                    one["id"]
+                ),
             }
         };
         Ok(all.as_array().into_iter().flatten().map(of).collect())

@@ -1,8 +1,9 @@
-//! The whole local system as people run it: [`system`] starts `sluice up` as a program on a directory of its own and ends it
-//! in every way, [`forge`] does over HTTP what people do on its forge, [`story`] has changes proposed, approved and followed
-//! to their end.
+//! The whole local system as people run it: [`system`] starts `sluice up` as a program on a
+//! directory of its own and ends it in every way, [`forge`] does over HTTP what people do on its
+//! forge, [`story`] has changes proposed, approved and followed to their end.
 //!
-//! Nothing here is told by the system behind people's backs: what happened is read from its API, its forge and its records.
+//! Nothing here is told by the system behind people's backs: what happened is read from its API,
+//! its forge and its records.
 
 pub mod forge;
 pub mod story;
@@ -20,7 +21,10 @@ pub const PATIENCE: Duration = Duration::from_secs(180);
 ///
 /// # Errors
 /// When [`PATIENCE`] runs out; the text says what was waited for and what was seen last.
-pub async fn until<T>(what: &str, look: impl AsyncFn() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
+pub async fn until<T>(
+    what: &str,
+    look: impl AsyncFn() -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T> {
     let begun = Instant::now();
     loop {
         let seen = match look().await {

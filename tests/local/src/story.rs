@@ -1,5 +1,5 @@
-//! What changes go through: a configuration of the tests' own is made live, changes are followed to their end, and the end
-//! is compared with what had to come out.
+//! What changes go through: a configuration of the tests' own is made live, changes are followed to
+//! their end, and the end is compared with what had to come out.
 
 use crate::forge::Change;
 use crate::system::System;
@@ -24,30 +24,38 @@ const ROWS_PLAYBOOKS: [(&str, &str); 2] = [
     ("playbooks/failing.yaml", include_str!("../configuration/playbooks/failing.yaml")),
 ];
 
-/// Has the tests' configuration read, with these jobs in the gate of both projects; returns when it is live.
+/// Has the tests' configuration read, with these jobs in the gate of both projects; returns when it
+/// is live.
 ///
 /// # Errors
 /// When it does not become live.
 pub async fn configure(system: &System, jobs: [&str; 2]) -> anyhow::Result<()> {
-    let project = |jobs: &str| format!("- project:\n    queue: integrated\n    gate:\n      jobs: [{jobs}]\n");
+    let project = |jobs: &str| {
+        format!("- project:\n    queue: integrated\n    gate:\n      jobs: [{jobs}]\n")
+    };
     let projects = [(ONE, project(jobs[0]), jobs[0]), (TWO, project(jobs[1]), jobs[1])];
     make_live(system, ZUUL, &PLAYBOOKS, &projects).await
 }
 
-/// Has the configuration read that rows of behaviour are played with: `held` in check and gate of both projects, which have a queue
-/// in common, and `after` when something was pushed to the first; returns when it is live.
+/// Has the configuration read that rows of behaviour are played with: `held` in check and gate of
+/// both projects, which have a queue in common, and `after` when something was pushed to the first;
+/// returns when it is live.
 ///
 /// # Errors
 /// When it does not become live.
 pub async fn configure_rows(system: &System) -> anyhow::Result<()> {
     let project = |more: &str| {
-        format!("- project:\n    queue: integrated\n    check: {{jobs: [held]}}\n    gate: {{jobs: [held]}}\n{more}")
+        format!(
+            "- project:\n    queue: integrated\n    check: {{jobs: [held]}}\n    gate: {{jobs: [held]}}\n{more}"
+        )
     };
-    let projects = [(ONE, project("    post: {jobs: [after]}\n"), "held, after"), (TWO, project(""), "held")];
+    let projects =
+        [(ONE, project("    post: {jobs: [after]}\n"), "held, after"), (TWO, project(""), "held")];
     make_live(system, ROWS, &ROWS_PLAYBOOKS, &projects).await
 }
 
-/// Writes a configuration over the sample's: central files, and for each project its own file with the jobs that it must show.
+/// Writes a configuration over the sample's: central files, and for each project its own file with
+/// the jobs that it must show.
 async fn make_live(
     system: &System,
     zuul: &str,
@@ -69,9 +77,12 @@ async fn make_live(
     forge.write(CONFIG, "main", "zuul.yaml", zuul).await?;
     until("the tests' configuration to be live", async || {
         for (repository, _, jobs) in projects {
-            let project: Value = client.get(&format!("tenant/{TENANT}/project/{repository}")).await?;
+            let project: Value =
+                client.get(&format!("tenant/{TENANT}/project/{repository}")).await?;
             let text = project.to_string();
-            if !jobs.split(", ").all(|job| text.contains(&format!("\"{job}\""))) || text.contains("\"pair\"") {
+            if !jobs.split(", ").all(|job| text.contains(&format!("\"{job}\"")))
+                || text.contains("\"pair\"")
+            {
                 return Ok(None);
             }
         }
@@ -106,8 +117,12 @@ pub async fn entered(system: &System, change: &Change) -> anyhow::Result<()> {
             .filter(|pipeline| pipeline["name"] == "gate")
             .flat_map(|pipeline| list(pipeline, "queues"))
             .flat_map(|queue| list(queue, "items"))
-            .any(|item| text(&item["change"], "project") == repository && item["change"]["number"] == *number);
-        let query = format!("tenant/{TENANT}/buildsets?project={repository}&change={number}&pipeline=gate");
+            .any(|item| {
+                text(&item["change"], "project") == repository
+                    && item["change"]["number"] == *number
+            });
+        let query =
+            format!("tenant/{TENANT}/buildsets?project={repository}&change={number}&pipeline=gate");
         let over: Vec<Value> = client.get(&query).await?;
         Ok((waits || !over.is_empty()).then_some(()))
     })
@@ -121,7 +136,9 @@ pub async fn entered(system: &System, change: &Change) -> anyhow::Result<()> {
 pub async fn decided(system: &System, change: &Change) -> anyhow::Result<Value> {
     let client = system.client()?;
     let Change { repository, number } = change;
-    let query = format!("tenant/{TENANT}/buildsets?project={repository}&change={number}&pipeline=gate&complete=true");
+    let query = format!(
+        "tenant/{TENANT}/buildsets?project={repository}&change={number}&pipeline=gate&complete=true"
+    );
     until(&format!("the gate to decide on {change}"), async || {
         let sets: Vec<Value> = client.get(&query).await?;
         let Some(set) = sets.first().filter(|set| set["result"].is_string()) else {
@@ -142,8 +159,8 @@ pub struct Expected<'a> {
     pub refused: &'a [&'a Change],
 }
 
-/// Sees that everything came out as it had to: landed once, in order, as it was tested; refused changes told once; no node
-/// left; no delivery without an end.
+/// Sees that everything came out as it had to: landed once, in order, as it was tested; refused
+/// changes told once; no node left; no delivery without an end.
 ///
 /// # Errors
 /// What is not so.
@@ -157,7 +174,8 @@ pub async fn ends_right(system: &System, expected: Expected<'_>) -> anyhow::Resu
     }
     for change in expected.refused {
         until(&format!("{change} to be told why"), async || {
-            let told = !forge.comments(change).await?.is_empty() && forge.status(change, GATE).await? == "failure";
+            let told = !forge.comments(change).await?.is_empty()
+                && forge.status(change, GATE).await? == "failure";
             Ok(told.then_some(()))
         })
         .await?;
@@ -166,22 +184,40 @@ pub async fn ends_right(system: &System, expected: Expected<'_>) -> anyhow::Resu
     let landed: Vec<Change> = ledger::landed(&sets)
         .into_iter()
         .map(|set| &set.item.candidate.change.key)
-        .filter_map(|key| Some(Change { repository: key.project.name().to_owned(), number: key.number()? }))
+        .filter_map(|key| {
+            Some(Change { repository: key.project.name().to_owned(), number: key.number()? })
+        })
         .collect();
-    ensure!(landed.iter().eq(expected.landed.iter().copied()), "landed: {landed:?}, and not {:?}", expected.landed);
+    ensure!(
+        landed.iter().eq(expected.landed.iter().copied()),
+        "landed: {landed:?}, and not {:?}",
+        expected.landed
+    );
     for change in expected.landed {
-        let commit = forge.landed_as(change).await?.with_context(|| format!("the forge did not merge {change}"))?;
+        let commit = forge
+            .landed_as(change)
+            .await?
+            .with_context(|| format!("the forge did not merge {change}"))?;
         let merges = merges_of(system, change)?;
         ensure!(merges == 1, "{change} was merged {merges} times");
         let set = sets.iter().find(|set| {
             let key = &set.item.candidate.change.key;
-            key.project.name() == change.repository && key.number() == Some(change.number) && set.result == "SUCCESS"
+            key.project.name() == change.repository
+                && key.number() == Some(change.number)
+                && set.result == "SUCCESS"
         });
-        let tested = set.and_then(|set| set.item.merged()).map(|merged| merged.tested.tree.0.clone());
+        let tested =
+            set.and_then(|set| set.item.merged()).map(|merged| merged.tested.tree.0.clone());
         let tree = forge.tree(&change.repository, &commit).await?;
-        ensure!(tested.as_ref() == Some(&tree), "{change}: {tested:?} was tested and {tree} landed");
+        ensure!(
+            tested.as_ref() == Some(&tree),
+            "{change}: {tested:?} was tested and {tree} landed"
+        );
         // Nobody defines the job `noop`.
-        let jobs = set.iter().flat_map(|set| &set.item.jobs).filter(|job| job.summary.name.as_str() != "noop");
+        let jobs = set
+            .iter()
+            .flat_map(|set| &set.item.jobs)
+            .filter(|job| job.summary.name.as_str() != "noop");
         for job in jobs {
             let item = set.map(|set| set.item.id.to_string()).unwrap_or_default();
             let path = format!("tenant/{TENANT}/item/{item}/explain/{}", job.summary.name);
@@ -201,7 +237,8 @@ pub async fn ends_right(system: &System, expected: Expected<'_>) -> anyhow::Resu
     nothing_is_left(system).await
 }
 
-/// Waits until nothing is under way: no node is left, and every item, build, request and delivery has its end.
+/// Waits until nothing is under way: no node is left, and every item, build, request and delivery
+/// has its end.
 ///
 /// # Errors
 /// What has none.
@@ -223,9 +260,14 @@ pub async fn nothing_is_left(system: &System) -> anyhow::Result<()> {
         let open = ledger::open_deliveries(&ports).await?;
         ensure!(open.is_empty(), "{open:?}");
         for repository in [CONFIG, ONE, TWO] {
-            // What the forge could not deliver while it was killed is no delivery to account for; its change is.
-            let sent: Vec<_> =
-                forge.deliveries(repository).await?.into_iter().filter(|one| one.status == 202).collect();
+            // What the forge could not deliver while it was killed is no delivery to account for;
+            // its change is.
+            let sent: Vec<_> = forge
+                .deliveries(repository)
+                .await?
+                .into_iter()
+                .filter(|one| one.status == 202)
+                .collect();
             let sent: Vec<_> = sent.into_iter().map(|one| one.sent).collect();
             let open = ledger::unaccounted(&ports, &sent).await?;
             ensure!(open.is_empty(), "{open:?}");

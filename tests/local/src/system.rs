@@ -1,4 +1,5 @@
-//! `sluice up` as a program: started on a directory of its own, killed, started again, cleared away.
+//! `sluice up` as a program: started on a directory of its own, killed, started again, cleared
+//! away.
 
 use crate::forge::Forge;
 use crate::until;
@@ -24,14 +25,16 @@ pub struct Wishes {
     pub kill: Option<String>,
     /// Minutes between two questions to the forge (`--ask`).
     pub ask_minutes: Option<u64>,
-    /// Where the data services are, if not beside it (`--endpoint`); it is called with keys that anybody knows.
+    /// Where the data services are, if not beside it (`--endpoint`); it is called with keys that
+    /// anybody knows.
     pub endpoint: Option<String>,
 }
 
 /// Who dies of what is tried with `--kill`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Death {
-    /// The program itself; that it ended by SIGKILL is seen by [`System::dies`], and this is its last line.
+    /// The program itself; that it ended by SIGKILL is seen by [`System::dies`], and this is its
+    /// last line.
     OfTheMachine,
     /// Processes of a function.
     OfAFunction,
@@ -61,7 +64,8 @@ impl System {
         Ok(system)
     }
 
-    /// Starts the system again after its end, on the same directory and ports, as whoever watches over it would.
+    /// Starts the system again after its end, on the same directory and ports, as whoever watches
+    /// over it would.
     ///
     /// # Errors
     /// When it does not come up.
@@ -94,7 +98,8 @@ impl System {
     /// When it goes on, or ends in another way.
     pub async fn dies(&mut self) -> anyhow::Result<()> {
         let child = std::cell::RefCell::new(&mut self.child);
-        let status = until("the system to die", async || Ok(child.borrow_mut().try_wait()?)).await?;
+        let status =
+            until("the system to die", async || Ok(child.borrow_mut().try_wait()?)).await?;
         if status.signal() != Some(9) {
             bail!("it ended with {status} and not by SIGKILL: {}", self.said());
         }
@@ -108,7 +113,9 @@ impl System {
     pub async fn deaths(&self, count: usize, kind: Death) -> anyhow::Result<()> {
         let is_one = |line: &str| match kind {
             Death::OfTheMachine => line.contains("killing, as asked"),
-            Death::OfAFunction => line.contains("killed every process of a function") && !line.contains("processes=0"),
+            Death::OfAFunction => {
+                line.contains("killed every process of a function") && !line.contains("processes=0")
+            }
             Death::OfTheExecutor => line.contains("the executor died; another one is started"),
         };
         until(&format!("death number {count}"), async || {
@@ -118,13 +125,17 @@ impl System {
         .await
     }
 
-    /// Kills the program and everything that it started, but for the nodes: they outlive it as machines of a cloud do.
+    /// Kills the program and everything that it started, but for the nodes: they outlive it as
+    /// machines of a cloud do.
     ///
     /// # Errors
     /// When it cannot be waited for.
     pub fn kill(&mut self) -> anyhow::Result<()> {
         // It leads a group of its own, in which everything is that it starts.
-        Command::new("kill").args(["-KILL", "--", &format!("-{}", self.child.id())]).stderr(Stdio::null()).status()?;
+        Command::new("kill")
+            .args(["-KILL", "--", &format!("-{}", self.child.id())])
+            .stderr(Stdio::null())
+            .status()?;
         self.child.wait()?;
         Ok(())
     }
@@ -193,7 +204,8 @@ impl System {
 
     /// Returns the directories of nodes that exist.
     pub fn nodes(&self) -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(self.data.path().join("ec2")).into_iter().flatten().flatten();
+        let entries =
+            std::fs::read_dir(self.data.path().join("ec2")).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
     }
 
@@ -233,9 +245,16 @@ fn up(data: &Path, port: u16, wishes: &Wishes) -> anyhow::Result<Child> {
     }
     if let Some(endpoint) = &wishes.endpoint {
         command.args(["--endpoint", endpoint]);
-        command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "test").env("AWS_REGION", "us-east-1");
+        command
+            .env("AWS_ACCESS_KEY_ID", "test")
+            .env("AWS_SECRET_ACCESS_KEY", "test")
+            .env("AWS_REGION", "us-east-1");
     }
-    command.env_remove("SLUICE_TABLE").env_remove("SLUICE_WEB").env_remove("SLUICE_KILL").env_remove("RUST_LOG");
+    command
+        .env_remove("SLUICE_TABLE")
+        .env_remove("SLUICE_WEB")
+        .env_remove("SLUICE_KILL")
+        .env_remove("RUST_LOG");
     if let Some(kill) = &wishes.kill {
         command.env("SLUICE_KILL", kill);
     }
@@ -249,19 +268,24 @@ fn up(data: &Path, port: u16, wishes: &Wishes) -> anyhow::Result<Child> {
 /// When it was not built.
 pub fn program() -> anyhow::Result<PathBuf> {
     let tests = std::env::current_exe()?;
-    let built = tests.parent().and_then(Path::parent).context("the tests lie in no target directory")?;
+    let built =
+        tests.parent().and_then(Path::parent).context("the tests lie in no target directory")?;
     for name in ["sluice", "bootstrap"] {
         if !built.join(name).is_file() {
-            bail!("there is no {}: build it with `cargo build -p sluice-cli --bins`", built.join(name).display());
+            bail!(
+                "there is no {}: build it with `cargo build -p sluice-cli --bins`",
+                built.join(name).display()
+            );
         }
     }
     Ok(built.join("sluice"))
 }
 
-/// Systems side by side look for ports from places of their own, below those that the system gives to connections: a killed one starts
-/// again on its port.
+/// Systems side by side look for ports from places of their own, below those that the system gives
+/// to connections: a killed one starts again on its port.
 fn own_port() -> anyhow::Result<u16> {
     static STARTED: AtomicU16 = AtomicU16::new(0);
-    let place = u16::try_from(std::process::id() % 50)? * 200 + STARTED.fetch_add(1, Ordering::SeqCst) % 20 * 10;
+    let place = u16::try_from(std::process::id() % 50)? * 200
+        + STARTED.fetch_add(1, Ordering::SeqCst) % 20 * 10;
     free_port(22_000 + place..32_700)
 }

@@ -9,8 +9,9 @@ use sluice_local_tests::story::{GATE, approve, configure, decided};
 use sluice_local_tests::system::{System, Wishes};
 use sluice_local_tests::until;
 
-/// C2.1, Z6.4: with `--endpoint` tables, queues, objects and keys are somebody else's, made there by the program: changes of
-/// two repositories in one queue are tested and land, and nothing of it is on this machine's own services.
+/// C2.1, Z6.4: with `--endpoint` tables, queues, objects and keys are somebody else's, made there
+/// by the program: changes of two repositories in one queue are tested and land, and nothing of it
+/// is on this machine's own services.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_land_over_another_endpoints_data_services() {
     let elsewhere = ministack::start().await;

@@ -1,4 +1,5 @@
-//! What goes wrong around a whole system, one test each: nodes, policies, strangers, bodies, repositories, playbooks.
+//! What goes wrong around a whole system, one test each: nodes, policies, strangers, bodies,
+//! repositories, playbooks.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use aws_credential_types::Credentials;
@@ -20,7 +21,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Posts a webhook as the forge does, signed with this secret, and returns the status of the answer.
+/// Posts a webhook as the forge does, signed with this secret, and returns the status of the
+/// answer.
 async fn post(system: &System, guid: &str, event: &str, body: &str, secret: &str) -> u16 {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let request = client
@@ -32,7 +34,8 @@ async fn post(system: &System, guid: &str, event: &str, body: &str, secret: &str
     request.body(body.to_owned()).send().await.unwrap().status().as_u16()
 }
 
-/// Returns the secret that the forge signs with. The port is only for a directory that has none yet.
+/// Returns the secret that the forge signs with. The port is only for a directory that has none
+/// yet.
 fn secret(system: &System) -> String {
     Identity::open(system.data(), 0).unwrap().webhook_secret
 }
@@ -45,8 +48,8 @@ fn builds(set: &Value) -> Vec<(&str, &str, &str)> {
         .collect()
 }
 
-/// Z1.3, Z1.5: two requests of five nodes share a quota of eight: one waits for the other, both end, and there are never
-/// more than eight nodes.
+/// Z1.3, Z1.5: two requests of five nodes share a quota of eight: one waits for the other, both
+/// end, and there are never more than eight nodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_do_not_fit_together_are_served_one_after_the_other() {
     let system = System::start(Wishes::default()).await.unwrap();
@@ -80,14 +83,22 @@ async fn requests_that_do_not_fit_together_are_served_one_after_the_other() {
     assert!((5..=8).contains(&most), "{most} nodes existed at once");
 }
 
-/// C2.2: a function's keys do what its policy allows and nothing else; the refusal names function, action and resource.
+/// C2.2: a function's keys do what its policy allows and nothing else; the refusal names function,
+/// action and resource.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_beyond_a_functions_policy_is_refused() {
     let system = System::start(Wishes::default()).await.unwrap();
-    let keys: Value = serde_json::from_str(&std::fs::read_to_string(system.data().join("keys.json")).unwrap()).unwrap();
+    let keys: Value =
+        serde_json::from_str(&std::fs::read_to_string(system.data().join("keys.json")).unwrap())
+            .unwrap();
     let key = |name: &str| keys["webhook"][name].as_str().unwrap().to_owned();
-    let credentials =
-        Credentials::new(key("access_key_id"), key("secret_access_key"), Some(key("session_token")), None, "test");
+    let credentials = Credentials::new(
+        key("access_key_id"),
+        key("secret_access_key"),
+        Some(key("session_token")),
+        None,
+        "test",
+    );
     let config = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new("us-east-1"))
@@ -96,9 +107,21 @@ async fn a_call_beyond_a_functions_policy_is_refused() {
         .build();
     let dynamo = aws_sdk_dynamodb::Client::from_conf(config);
     let key = || AttributeValue::S("tenants".to_owned());
-    let allowed = dynamo.get_item().table_name("sluice-records").key("pk", key()).key("sk", key()).send().await;
+    let allowed = dynamo
+        .get_item()
+        .table_name("sluice-records")
+        .key("pk", key())
+        .key("sk", key())
+        .send()
+        .await;
     allowed.unwrap();
-    let refused = dynamo.delete_item().table_name("sluice-records").key("pk", key()).key("sk", key()).send().await;
+    let refused = dynamo
+        .delete_item()
+        .table_name("sluice-records")
+        .key("pk", key())
+        .key("sk", key())
+        .send()
+        .await;
     let told = DisplayErrorContext(refused.unwrap_err()).to_string();
     for part in ["AccessDenied", "webhook", "dynamodb:DeleteItem", "table/sluice-records"] {
         assert!(told.contains(part), "{part} is not named: {told}");
@@ -119,7 +142,8 @@ async fn a_stranger_is_refused_and_leaves_nothing() {
     assert!(stored[1].is_some(), "what is known is stored, so the key is the right one");
 }
 
-/// C5: bodies that GitHub sends and Lambda cannot take are refused, and the sweep finds what they told of.
+/// C5: bodies that GitHub sends and Lambda cannot take are refused, and the sweep finds what they
+/// told of.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_of_25_megabytes_is_refused_and_its_change_is_found_all_the_same() {
     let system = System::start(Wishes { ask_minutes: Some(1), ..Wishes::default() }).await.unwrap();
@@ -131,14 +155,17 @@ async fn a_body_of_25_megabytes_is_refused_and_its_change_is_found_all_the_same(
     approve(&system, &change).await.unwrap();
     let refused = until("the approval to be refused for its size", async || {
         let deliveries = forge.deliveries(ONE).await?;
-        let of_change: Vec<_> = deliveries.into_iter().filter(|one| one.event.starts_with("pull_request")).collect();
-        // On a busy machine the forge may give up before 25 MB are sent; its user would send it again.
+        let of_change: Vec<_> =
+            deliveries.into_iter().filter(|one| one.event.starts_with("pull_request")).collect();
+        // On a busy machine the forge may give up before 25 MB are sent; its user would send it
+        // again.
         let mut guids = BTreeSet::new();
         let newest = of_change.iter().filter(|one| guids.insert(&one.sent.guid));
         for failed in newest.filter(|one| one.failed) {
             forge.redeliver(failed).await?;
         }
-        let refused: Vec<u64> = of_change.iter().map(|one| one.status).filter(|status| *status != 0).collect();
+        let refused: Vec<u64> =
+            of_change.iter().map(|one| one.status).filter(|status| *status != 0).collect();
         Ok((refused.len() >= 2).then_some(refused))
     })
     .await
@@ -161,8 +188,15 @@ async fn a_malformed_payload_is_set_aside_and_shown() {
     let ports = system.operator().await.unwrap();
     let kept = quarantine::read(&ports).await.unwrap();
     let [(name, aside)] = kept.as_slice() else { panic!("{kept:?}") };
-    assert!(name.ends_with("malformed-1") && aside.body == body && !aside.reason.is_empty(), "{name}: {aside:?}");
-    assert_eq!(ledger::open_deliveries(&ports).await.unwrap(), Vec::<String>::new(), "it is final at once");
+    assert!(
+        name.ends_with("malformed-1") && aside.body == body && !aside.reason.is_empty(),
+        "{name}: {aside:?}"
+    );
+    assert_eq!(
+        ledger::open_deliveries(&ports).await.unwrap(),
+        Vec::<String>::new(),
+        "it is final at once"
+    );
     // Whatever came after it in the same queue was handled, and it is in no queue.
     let log = system.log().unwrap();
     assert!(!log.contains("a look failed") && !log.contains("messages come again"), "{log}");
@@ -175,8 +209,8 @@ async fn a_malformed_payload_is_set_aside_and_shown() {
     assert!(shown.contains("malformed-1") && shown.contains(&aside.reason), "{shown}");
 }
 
-/// C16: a repository that is taken away while its change is tested: the change ends and says why, other projects go on, and
-/// when the repository is back so is its gate.
+/// C16: a repository that is taken away while its change is tested: the change ends and says why,
+/// other projects go on, and when the repository is back so is its gate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repository_that_disappears_stops_nobody_else() {
     let system = System::start(Wishes::default()).await.unwrap();
@@ -197,7 +231,8 @@ async fn a_repository_that_disappears_stops_nobody_else() {
 
     let set = decided(&system, &lost).await.unwrap();
     assert_ne!(text(&set, "result"), "SUCCESS", "{set}");
-    let item: Value = client.get(&format!("tenant/demo/item/{}", text(&set, "uuid"))).await.unwrap();
+    let item: Value =
+        client.get(&format!("tenant/demo/item/{}", text(&set, "uuid"))).await.unwrap();
     let reasons = item["reasons"].to_string();
     assert!(reasons.contains("the forge does not know it"), "the end says why: {reasons}");
     approve(&system, &other).await.unwrap();
@@ -210,7 +245,8 @@ async fn a_repository_that_disappears_stops_nobody_else() {
     ends_right(&system, Expected { landed: &[&other, &back], refused: &[] }).await.unwrap();
 }
 
-/// Z1.6: a label whose machines nobody can log in to: its requests fail after their attempts, and no machine is left.
+/// Z1.6: a label whose machines nobody can log in to: its requests fail after their attempts, and
+/// no machine is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_never_boot_fail_their_job_and_leave_nothing() {
     let system = System::start(Wishes::default()).await.unwrap();
@@ -223,11 +259,20 @@ async fn nodes_that_never_boot_fail_their_job_and_leave_nothing() {
         entered(&system, change).await.unwrap();
     }
     let set = decided(&system, &silent).await.unwrap();
-    assert_eq!(builds(&set).iter().map(|build| build.1).collect::<Vec<_>>(), ["NODE_FAILURE"], "{set}");
+    assert_eq!(
+        builds(&set).iter().map(|build| build.1).collect::<Vec<_>>(),
+        ["NODE_FAILURE"],
+        "{set}"
+    );
     decided(&system, &behind).await.unwrap();
     ends_right(&system, Expected { landed: &[&behind], refused: &[&silent] }).await.unwrap();
-    let launches = system.log().unwrap().lines().filter(|line| line.contains("is launched as silent")).count();
-    assert_eq!(launches, 3 * 2, "three placements, each with as many attempts as `launch-attempts` says");
+    let launches =
+        system.log().unwrap().lines().filter(|line| line.contains("is launched as silent")).count();
+    assert_eq!(
+        launches,
+        3 * 2,
+        "three placements, each with as many attempts as `launch-attempts` says"
+    );
 }
 
 /// Z4.3: a playbook that hangs is ended by its job's `timeout`, and its log says so.
@@ -241,9 +286,16 @@ async fn a_playbook_that_hangs_is_ended_by_its_jobs_timeout() {
     let set = decided(&system, &change).await.unwrap();
     let built = builds(&set);
     let [("hanging", "TIMED_OUT", log)] = built.as_slice() else { panic!("{set}") };
-    let inventory = system.client().unwrap().text(&format!("{log}zuul-info/inventory.yaml")).await.unwrap().unwrap();
+    let inventory = system
+        .client()
+        .unwrap()
+        .text(&format!("{log}zuul-info/inventory.yaml"))
+        .await
+        .unwrap()
+        .unwrap();
     assert!(inventory.contains("zuul:"), "{inventory}");
-    let log = system.client().unwrap().text(&format!("{log}job-output.txt")).await.unwrap().unwrap();
+    let log =
+        system.client().unwrap().text(&format!("{log}job-output.txt")).await.unwrap().unwrap();
     assert!(log.contains("ran out of time") && log.contains("RESULT_TIMED_OUT"), "{log}");
     ends_right(&system, Expected { landed: &[], refused: &[&change] }).await.unwrap();
 }

@@ -1,4 +1,5 @@
-//! The story of a change under kill -9: at fourteen points somebody dies, is started again, and the story ends as if nobody had.
+//! The story of a change under kill -9: at fourteen points somebody dies, is started again, and the
+//! story ends as if nobody had.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use serde_json::Value;
@@ -27,8 +28,14 @@ const MACHINE: [Point; 5] = [
         name: "the item is enqueued and nobody was told",
         death: "machine after gate:PutItem|TransactWriteItems:item#",
     },
-    Point { name: "the merge is asked for", death: "machine before merger:PutItem|TransactWriteItems:merge#" },
-    Point { name: "nodes are requested", death: "machine after gate:PutItem|TransactWriteItems:request#" },
+    Point {
+        name: "the merge is asked for",
+        death: "machine before merger:PutItem|TransactWriteItems:merge#",
+    },
+    Point {
+        name: "nodes are requested",
+        death: "machine after gate:PutItem|TransactWriteItems:request#",
+    },
     Point {
         name: "the landing is wanted and the reporter was not told",
         death: r#"machine after gate:PutItem|TransactWriteItems:landing#+"wanted""#,
@@ -45,7 +52,10 @@ const FUNCTIONS: [Point; 6] = [
         name: "the merge is made and not written",
         death: "caller before merger:PutItem|TransactWriteItems:merge#",
     },
-    Point { name: "a node is launched and the launcher has no answer", death: "caller after launcher:RunInstances" },
+    Point {
+        name: "a node is launched and the launcher has no answer",
+        death: "caller after launcher:RunInstances",
+    },
     Point {
         name: "the change is merged at the forge and that is not written",
         death: r#"caller before reporter:PutItem|TransactWriteItems:landing#+"ended""#,
@@ -67,14 +77,18 @@ const EXECUTOR: [Point; 3] = [
         death: r#"executor after executor:PutItem|TransactWriteItems:build#+"running""#,
     },
     // Its session is renewed each second: by the third time the playbook waits on its node.
-    Point { name: "a playbook runs", death: r#"executor after executor:PutItem:session#+"builds":[" 3"# },
+    Point {
+        name: "a playbook runs",
+        death: r#"executor after executor:PutItem:session#+"builds":[" 3"#,
+    },
     Point {
         name: "the result is written and nobody was told",
         death: r#"executor after executor:PutItem|TransactWriteItems:build#+"ended""#,
     },
 ];
 
-/// Proposes the changes of the demo's story: A passes; B, of another repository, depends on it; C breaks a test; D is behind them.
+/// Proposes the changes of the demo's story: A passes; B, of another repository, depends on it; C
+/// breaks a test; D is behind them.
 async fn four(system: &System) -> [Change; 4] {
     let forge = system.forge().unwrap();
     let a = forge.propose(ONE, "A", &[("greetings/a", "Hello!\n")]).await.unwrap();
@@ -103,12 +117,14 @@ async fn shows_the_same_again(system: &mut System) {
     assert_eq!(seen(system).await, before, "a new start shows what the killed system showed");
 }
 
-/// C4, Z6.4, Z1.7: the emulator is killed at each point and started again on the same directory; then everything is killed
-/// once more, and a new start shows the same.
+/// C4, Z6.4, Z1.7: the emulator is killed at each point and started again on the same directory;
+/// then everything is killed once more, and a new start shows the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_system_that_is_killed_goes_on_where_it_was() {
     let mut system =
-        System::start(Wishes { kill: Some(MACHINE[0].death.to_owned()), ..Wishes::default() }).await.unwrap();
+        System::start(Wishes { kill: Some(MACHINE[0].death.to_owned()), ..Wishes::default() })
+            .await
+            .unwrap();
     configure(&system, ["quick", "quick"]).await.unwrap();
     let [a, b, c, d] = four(&system).await;
     let forge = system.forge().unwrap();
@@ -135,16 +151,18 @@ async fn a_system_that_is_killed_goes_on_where_it_was() {
     shows_the_same_again(&mut system).await;
 }
 
-/// What the gate's queue holds, in its order: item, change, and what is known of it that no executor's death changes.
+/// What the gate's queue holds, in its order: item, change, and what is known of it that no
+/// executor's death changes.
 async fn queued(system: &System) -> Vec<[String; 3]> {
     let board: Value = system.client().unwrap().get("tenant/demo/board").await.unwrap();
     let gate = list(&board, "pipelines").iter().filter(|pipeline| pipeline["name"] == "gate");
-    let items = gate.flat_map(|pipeline| list(pipeline, "queues")).flat_map(|queue| list(queue, "items"));
+    let items =
+        gate.flat_map(|pipeline| list(pipeline, "queues")).flat_map(|queue| list(queue, "items"));
     items.map(|item| ["id", "change", "enqueued_at"].map(|name| item[name].to_string())).collect()
 }
 
-/// C4, Z6.4: everything is killed while four changes are tested on top of each other; a new start shows the same queue, and it
-/// ends as it would have.
+/// C4, Z6.4: everything is killed while four changes are tested on top of each other; a new start
+/// shows the same queue, and it ends as it would have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_queue_outlives_the_machine() {
     let mut system = System::start(Wishes::default()).await.unwrap();
@@ -199,7 +217,9 @@ fn orphaned_agents() -> BTreeSet<u32> {
 
 /// Whether a process is an ssh-agent that init has, or that stands in a sandbox which init has.
 fn is_orphaned_agent(id: u32) -> bool {
-    let Some((_, mut parent)) = name_and_parent(id).filter(|(name, _)| name == "ssh-agent") else { return false };
+    let Some((_, mut parent)) = name_and_parent(id).filter(|(name, _)| name == "ssh-agent") else {
+        return false;
+    };
     // A sandbox is two processes.
     for _ in 0..2 {
         match name_and_parent(parent) {
@@ -216,8 +236,9 @@ fn name_and_parent(id: u32) -> Option<(String, u32)> {
     Some((field("Name:")?.to_owned(), field("PPid:")?.parse().ok()?))
 }
 
-/// Z7.3: a build whose executor died is run again, and a result that was written counts although nobody was told. The story goes on
-/// behind it as if nobody had died, and nobody holds the nodes' key any more for the one that did.
+/// Z7.3: a build whose executor died is run again, and a result that was written counts although
+/// nobody was told. The story goes on behind it as if nobody had died, and nobody holds the nodes'
+/// key any more for the one that did.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_executor_that_is_killed_loses_no_build() {
     let wishes = Wishes { processes: true, kill: Some(sequence(&EXECUTOR)), ..Wishes::default() };
@@ -231,8 +252,12 @@ async fn an_executor_that_is_killed_loses_no_build() {
     let d = forge.propose(TWO, "D", &[("greetings/d", "Good day!\n")]).await.unwrap();
     approve(&system, &a).await.unwrap();
     let set = decided(&system, &a).await.unwrap();
-    let results: Vec<&str> =
-        set["builds"].as_array().unwrap().iter().filter_map(|build| build["result"].as_str()).collect();
+    let results: Vec<&str> = set["builds"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|build| build["result"].as_str())
+        .collect();
     assert_eq!(results.iter().filter(|result| **result == "SUCCESS").count(), 1, "{results:?}");
     system.deaths(EXECUTOR.len(), Death::OfTheExecutor).await.unwrap();
     let orphaned: Vec<u32> = orphaned_agents().difference(&orphaned_before).copied().collect();

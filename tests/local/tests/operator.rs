@@ -22,8 +22,9 @@ async fn ping(system: &System, guid: &str, secret: &str) -> u16 {
     request.body(body).send().await.unwrap().status().as_u16()
 }
 
-/// C2.2: the webhook secret is rotated while the system runs: the one before stays valid, the one before that does not, and
-/// nothing that the system wrote (its log, its terminal, its answers) holds any of them.
+/// C2.2: the webhook secret is rotated while the system runs: the one before stays valid, the one
+/// before that does not, and nothing that the system wrote (its log, its terminal, its answers)
+/// holds any of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rotated_webhook_secret_leaves_the_previous_one_valid_and_no_trace() {
     let system = System::start(Wishes::default()).await.unwrap();
@@ -34,17 +35,28 @@ async fn a_rotated_webhook_secret_leaves_the_previous_one_valid_and_no_trace() {
     for (nth, secret) in new.into_iter().enumerate() {
         let words = ["connection", "rotate", CONNECTION, "--webhook-secret-file", "-"];
         let told = system.run(&words, &format!("{secret}\n")).unwrap();
-        let text = format!("{}{}", String::from_utf8_lossy(&told.stdout), String::from_utf8_lossy(&told.stderr));
-        assert!(told.status.success() && text.contains("stays valid") && !text.contains(secret), "{text}");
+        let text = format!(
+            "{}{}",
+            String::from_utf8_lossy(&told.stdout),
+            String::from_utf8_lossy(&told.stderr)
+        );
+        assert!(
+            told.status.success() && text.contains("stays valid") && !text.contains(secret),
+            "{text}"
+        );
         // Functions keep what they read of a connection for a while.
         let tries = std::sync::atomic::AtomicU32::new(0);
         until("the new secret to be taken", async || {
-            let guid = format!("new-{nth}-{}", tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst));
+            let guid =
+                format!("new-{nth}-{}", tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst));
             Ok((ping(&system, &guid, secret).await == 202).then_some(()))
         })
         .await
         .unwrap();
-        assert_eq!(ping(&system, &format!("previous-{nth}"), if nth == 0 { &old } else { new[0] }).await, 202);
+        assert_eq!(
+            ping(&system, &format!("previous-{nth}"), if nth == 0 { &old } else { new[0] }).await,
+            202
+        );
     }
     assert_eq!(ping(&system, "forgotten", &old).await, 401);
     let said = std::fs::read_to_string(system.data().join("said")).unwrap();
@@ -56,7 +68,8 @@ async fn a_rotated_webhook_secret_leaves_the_previous_one_valid_and_no_trace() {
     }
 }
 
-/// C4: what each function calls can be read beside the state while the system runs, not only after the demo.
+/// C4: what each function calls can be read beside the state while the system runs, not only after
+/// the demo.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_functions_call_is_written_beside_the_state_while_the_system_runs() {
     let system = System::start(Wishes::default()).await.unwrap();
@@ -73,7 +86,8 @@ async fn what_functions_call_is_written_beside_the_state_while_the_system_runs()
     .unwrap();
 }
 
-/// L3: a cloud whose provider some tenant has is not taken away by a word: whoever removed it could terminate nothing any more.
+/// L3: a cloud whose provider some tenant has is not taken away by a word: whoever removed it could
+/// terminate nothing any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cloud_that_a_provider_uses_is_not_removed() {
     let system = System::start(Wishes::default()).await.unwrap();
@@ -82,7 +96,12 @@ async fn a_cloud_that_a_provider_uses_is_not_removed() {
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success(), "{text}");
     assert!(text.contains("launches nodes by ec2") && text.contains("demo"), "{text}");
-    let change = system.forge().unwrap().propose(ONE, "Still", &[("greetings/still", "Hello!\n")]).await.unwrap();
+    let change = system
+        .forge()
+        .unwrap()
+        .propose(ONE, "Still", &[("greetings/still", "Hello!\n")])
+        .await
+        .unwrap();
     approve(&system, &change).await.unwrap();
     let set: Value = decided(&system, &change).await.unwrap();
     assert_eq!(set["result"], "SUCCESS", "{set}");
@@ -92,13 +111,15 @@ async fn a_cloud_that_a_provider_uses_is_not_removed() {
 /// Returns the log of a job's build of a change that was decided.
 async fn log_of(system: &System, set: &Value, job: &str) -> String {
     let build = list(set, "builds").iter().find(|build| text(build, "job_name") == job).unwrap();
-    let address = format!("{}api/tenant/{TENANT}/build/{}/log", system.web_root(), text(build, "uuid"));
+    let address =
+        format!("{}api/tenant/{TENANT}/build/{}/log", system.web_root(), text(build, "uuid"));
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     client.get(&address).send().await.unwrap().error_for_status().unwrap().text().await.unwrap()
 }
 
-/// Z2.5, Z4.9: a job of a file that a tenant includes runs the playbook, with the role, that lay beside the main configuration when
-/// that was loaded. Where they are others at the next load, the next build runs those.
+/// Z2.5, Z4.9: a job of a file that a tenant includes runs the playbook, with the role, that lay
+/// beside the main configuration when that was loaded. Where they are others at the next load, the
+/// next build runs those.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_playbook_beside_the_main_configuration_runs_as_it_was_loaded() {
     let system = System::start(Wishes::default()).await.unwrap();
@@ -106,7 +127,11 @@ async fn a_playbook_beside_the_main_configuration_runs_as_it_was_loaded() {
     let folder = tempfile::tempdir().unwrap();
     let main = folder.path().join("main.yaml");
     let sample = include_str!("../../../demo/main.yaml");
-    std::fs::write(&main, sample.replace("    source:\n", "    include: [more.yaml]\n    source:\n")).unwrap();
+    std::fs::write(
+        &main,
+        sample.replace("    source:\n", "    include: [more.yaml]\n    source:\n"),
+    )
+    .unwrap();
     let write = |path: &str, text: &str| {
         let path = folder.path().join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -116,13 +141,23 @@ async fn a_playbook_beside_the_main_configuration_runs_as_it_was_loaded() {
         "- job: {{name: beside, parent: null, run: hello, nodeset: {{nodes: []}}}}\n- project: {{name: {ONE}, gate: {{jobs: [beside]}}}}\n"
     );
     write("more.yaml", &jobs);
-    write("playbooks/hello.yaml", "- hosts: localhost\n  gather_facts: false\n  roles: [greeter]\n");
+    write(
+        "playbooks/hello.yaml",
+        "- hosts: localhost\n  gather_facts: false\n  roles: [greeter]\n",
+    );
     let (mut landed, forge) = (Vec::new(), system.forge().unwrap());
     for (nth, words) in ["first-words", "second-words"].into_iter().enumerate() {
         write("roles/greeter/tasks/main.yaml", &format!("- debug: msg={words}\n"));
         let loaded = system.run(&["tenant", "load", main.to_str().unwrap()], "").unwrap();
-        let told = format!("{}{}", String::from_utf8_lossy(&loaded.stdout), String::from_utf8_lossy(&loaded.stderr));
-        assert!(loaded.status.success() && told.contains("With 2 file(s) of playbooks/ and roles/"), "{told}");
+        let told = format!(
+            "{}{}",
+            String::from_utf8_lossy(&loaded.stdout),
+            String::from_utf8_lossy(&loaded.stderr)
+        );
+        assert!(
+            loaded.status.success() && told.contains("With 2 file(s) of playbooks/ and roles/"),
+            "{told}"
+        );
         let file = format!("greetings/beside-{nth}");
         let change = forge.propose(ONE, words, &[(file.as_str(), "Hello!\n")]).await.unwrap();
         approve(&system, &change).await.unwrap();

@@ -1,7 +1,9 @@
 //! A cloud whose machines run at once, and checks that pass.
 
 use async_trait::async_trait;
-use sluice_cloud::{CloudError, Driver, ImageFact, ImageFilter, Instance, LaunchSpec, TagFilter, tags};
+use sluice_cloud::{
+    CloudError, Driver, ImageFact, ImageFilter, Instance, LaunchSpec, TagFilter, tags,
+};
 use sluice_launcher::Checks;
 use sluice_memory::World;
 use sluice_model::Timestamp;
@@ -25,7 +27,14 @@ impl PlayedCloud {
     /// Makes a cloud without machines.
     pub fn new(world: World) -> Self {
         let (refused, asked) = (Mutex::default(), Mutex::default());
-        Self { world, machines: Mutex::default(), most: Mutex::new(0), refused, asked, quota: Mutex::default() }
+        Self {
+            world,
+            machines: Mutex::default(),
+            most: Mutex::new(0),
+            refused,
+            asked,
+            quota: Mutex::default(),
+        }
     }
 
     /// Refuses every machine of this type from now on, for good.
@@ -52,7 +61,9 @@ impl PlayedCloud {
     /// Returns whether a machine runs.
     pub fn runs(&self, id: &str) -> bool {
         let machines = self.machines.lock().unwrap();
-        machines.get(&InstanceId(id.to_owned())).is_some_and(|machine| machine.state == InstanceState::Running)
+        machines
+            .get(&InstanceId(id.to_owned()))
+            .is_some_and(|machine| machine.state == InstanceState::Running)
     }
 
     /// Returns how many machines of ours exist.
@@ -62,10 +73,12 @@ impl PlayedCloud {
         ours.filter(|machine| machine.state == InstanceState::Running).count()
     }
 
-    /// Has the machine at this place among the running ones vanish, counted around. Returns which, unless there is none.
+    /// Has the machine at this place among the running ones vanish, counted around. Returns which,
+    /// unless there is none.
     pub fn lose(&self, at: usize) -> Option<InstanceId> {
         let mut machines = self.machines.lock().unwrap();
-        let running: Vec<_> = machines.values_mut().filter(|m| m.state == InstanceState::Running).collect();
+        let running: Vec<_> =
+            machines.values_mut().filter(|m| m.state == InstanceState::Running).collect();
         let count = running.len().max(1);
         let machine = running.into_iter().nth(at % count)?;
         machine.state = InstanceState::Terminated;
@@ -78,7 +91,8 @@ impl PlayedCloud {
     }
 
     async fn step<T>(&self, name: &'static str, work: impl FnOnce() -> T) -> Result<T, CloudError> {
-        let unknown = |error: PortError| CloudError::Unknown { attempt: name.to_owned(), why: error.why };
+        let unknown =
+            |error: PortError| CloudError::Unknown { attempt: name.to_owned(), why: error.why };
         self.world.step(name, || Ok(work())).await.map_err(unknown)
     }
 }
@@ -89,13 +103,20 @@ impl Driver for PlayedCloud {
         if self.refused.lock().unwrap().contains(&spec.instance_type) {
             self.asked.lock().unwrap().push(spec.instance_type.clone());
             let attempt = format!("launch a {}", spec.instance_type);
-            return Err(CloudError::Permanent { attempt, why: "there is no such machine".to_owned() });
+            return Err(CloudError::Permanent {
+                attempt,
+                why: "there is no such machine".to_owned(),
+            });
         }
         let launched = self.step("cloud.launch", || {
-            let machine = machine(&format!("i-{}", digest(&[&spec.client_token])), spec.tags.clone());
+            let machine =
+                machine(&format!("i-{}", digest(&[&spec.client_token])), spec.tags.clone());
             let mut machines = self.machines.lock().unwrap();
-            let running = machines.values().filter(|machine| machine.state == InstanceState::Running).count();
-            if !machines.contains_key(&machine.id) && self.quota.lock().unwrap().is_some_and(|most| running >= most) {
+            let running =
+                machines.values().filter(|machine| machine.state == InstanceState::Running).count();
+            if !machines.contains_key(&machine.id)
+                && self.quota.lock().unwrap().is_some_and(|most| running >= most)
+            {
                 let attempt = format!("launch a {}", spec.instance_type);
                 return Err(CloudError::Quota { attempt, why: format!("{running} machines run") });
             }
@@ -103,7 +124,8 @@ impl Driver for PlayedCloud {
                 self.asked.lock().unwrap().push(spec.instance_type.clone());
             }
             let machine = machines.entry(machine.id.clone()).or_insert(machine).clone();
-            let running = machines.values().filter(|machine| machine.state == InstanceState::Running).count();
+            let running =
+                machines.values().filter(|machine| machine.state == InstanceState::Running).count();
             let mut most = self.most.lock().unwrap();
             *most = running.max(*most);
             Ok(machine)
@@ -114,7 +136,11 @@ impl Driver for PlayedCloud {
     async fn describe(&self, filter: &TagFilter) -> Result<Vec<Instance>, CloudError> {
         self.step("cloud.describe", || {
             let machines = self.machines.lock().unwrap();
-            machines.values().filter(|machine| machine.tags.get(&filter.key) == Some(&filter.value)).cloned().collect()
+            machines
+                .values()
+                .filter(|machine| machine.tags.get(&filter.key) == Some(&filter.value))
+                .cloned()
+                .collect()
         })
         .await
     }

@@ -20,13 +20,18 @@ pub struct Ending {
     pub changes: BTreeMap<String, (String, Vec<String>, usize)>,
     /// How each buildset ended, by change and pipeline.
     pub buildsets: Vec<String>,
-    /// What is wrong, if anything: deliveries that did not end, queues that are not empty, machines that are left.
+    /// What is wrong, if anything: deliveries that did not end, queues that are not empty, machines
+    /// that are left.
     pub left_over: Vec<String>,
 }
 
 impl Site {
     /// Returns what is left.
-    pub fn ending(&self, projects: &[&str], changes: &[&sluice_model::change::ChangeKey]) -> Ending {
+    pub fn ending(
+        &self,
+        projects: &[&str],
+        changes: &[&sluice_model::change::ChangeKey],
+    ) -> Ending {
         let waits = |queue: &Queue| !matches!(queue, Queue::Pool | Queue::Wakes);
         let queued = self.world.queued();
         let mut left_over: Vec<String> = queued
@@ -45,17 +50,27 @@ impl Site {
                 }
                 "buildset" => {
                     let set: Buildset = decode(&record).unwrap();
-                    buildsets.push(format!("{} {} {}", set.item.candidate.change.key, set.queue.pipeline, set.result));
+                    buildsets.push(format!(
+                        "{} {} {}",
+                        set.item.candidate.change.key, set.queue.pipeline, set.result
+                    ));
                 }
-                "queue" if record.key.sort != "head" => left_over.push(format!("the record {}", record.key)),
+                "queue" if record.key.sort != "head" => {
+                    left_over.push(format!("the record {}", record.key))
+                }
                 // Whose change stands nowhere any more.
-                "queue" if decode_foreign::<StoredHead>(&record).is_some_and(|head| head.stands_in.is_some()) => {
+                "queue"
+                    if decode_foreign::<StoredHead>(&record)
+                        .is_some_and(|head| head.stands_in.is_some()) =>
+                {
                     left_over.push(format!("the record {} lends its queue", record.key));
                 }
                 "tenant" if record.key.sort.starts_with("queue#") => {
                     left_over.push(format!("the record {}", record.key))
                 }
-                "report" if record.body.contains("\"wanted\"") && !record.body.contains("\"made\"") => {
+                "report"
+                    if record.body.contains("\"wanted\"") && !record.body.contains("\"made\"") =>
+                {
                     left_over.push(format!("the report {} was not made", record.key));
                 }
                 "provider" if record.key.sort.starts_with("request#") => {
@@ -66,9 +81,14 @@ impl Site {
             }
         }
         left_over.extend(
-            self.world.take_dead().into_iter().map(|(queue, body)| format!("a dead letter in {queue:?}: {body}")),
+            self.world
+                .take_dead()
+                .into_iter()
+                .map(|(queue, body)| format!("a dead letter in {queue:?}: {body}")),
         );
-        left_over.extend(self.world.unsent().iter().map(|key| format!("{key} has an outbox that was not sent")));
+        left_over.extend(
+            self.world.unsent().iter().map(|key| format!("{key} has an outbox that was not sent")),
+        );
         buildsets.sort();
         let kept = changes.iter().filter_map(|key| Some(((*key).clone(), self.forge.change(key)?)));
         Ending {
@@ -85,7 +105,10 @@ impl Site {
                         .iter()
                         .map(|status| format!("{} {}", status.context, status.state))
                         .collect();
-                    (key.to_string(), (format!("{:?}", kept.facts.status), statuses, kept.comments.len()))
+                    (
+                        key.to_string(),
+                        (format!("{:?}", kept.facts.status), statuses, kept.comments.len()),
+                    )
                 })
                 .collect(),
             buildsets,

@@ -1,15 +1,17 @@
-//! A forge that a test plays: changes, reviews, statuses, comments, merges, and the signed webhooks about all of it.
+//! A forge that a test plays: changes, reviews, statuses, comments, merges, and the signed webhooks
+//! about all of it.
 
 use crate::repos::{Store, Tree};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use sluice_forge::{
-    Branch, CheckReport, CommitFacts, Delivery, Forge, ForgeError, LineComment, Marker, MergeMessage, Protection,
-    ReviewVerdict, StatusReport, VoteReport, depends_on,
+    Branch, CheckReport, CommitFacts, Delivery, Forge, ForgeError, LineComment, Marker,
+    MergeMessage, Protection, ReviewVerdict, StatusReport, VoteReport, depends_on,
 };
 use sluice_memory::World;
 use sluice_model::change::{
-    ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, OpenChange, Permission, Review, ReviewState,
+    ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, OpenChange, Permission, Review,
+    ReviewState,
 };
 use sluice_model::event::ForgeEvent;
 use sluice_model::git::{BranchKey, Commit, MergeMode, Oid};
@@ -139,7 +141,10 @@ impl PlayedForge {
 
     /// Makes what another connection to the same hosts leads to, whose account sees no change.
     pub fn beside(&self, connection: &str) -> Self {
-        Self { connection: Some(connection.into()), ..Self::new(self.world.clone(), self.store.clone()) }
+        Self {
+            connection: Some(connection.into()),
+            ..Self::new(self.world.clone(), self.store.clone())
+        }
     }
 
     /// Shows changes as branches that point at one commit, the first one's.
@@ -147,7 +152,11 @@ impl PlayedForge {
         let Some(head) = self.change(&keys[0]).map(|kept| kept.facts.change.head) else { return };
         for key in keys {
             self.edit(key, |facts| {
-                facts.change = ChangeRef { head: head.clone(), patchset: head.0.clone(), ..facts.change.clone() }
+                facts.change = ChangeRef {
+                    head: head.clone(),
+                    patchset: head.0.clone(),
+                    ..facts.change.clone()
+                }
             });
         }
     }
@@ -204,10 +213,18 @@ impl PlayedForge {
         let mut state = self.state();
         state.sent += 1;
         let id = format!("delivery-{}", state.sent);
-        state.outgoing.push_back(Webhook { id, event: event.to_owned(), body: body.to_string().into_bytes() });
+        state.outgoing.push_back(Webhook {
+            id,
+            event: event.to_owned(),
+            body: body.to_string().into_bytes(),
+        });
     }
 
-    async fn step<T>(&self, name: &'static str, work: impl FnOnce() -> Result<T, ForgeError>) -> Result<T, ForgeError> {
+    async fn step<T>(
+        &self,
+        name: &'static str,
+        work: impl FnOnce() -> Result<T, ForgeError>,
+    ) -> Result<T, ForgeError> {
         self.make_late(name);
         let mut refused = None;
         let answer = self.world.step(name, || {
@@ -217,7 +234,8 @@ impl PlayedForge {
             })
         });
         let answer = answer.await;
-        answer.map_err(|error| refused.take().unwrap_or_else(|| ForgeError::unknown(name, error.why)))
+        answer
+            .map_err(|error| refused.take().unwrap_or_else(|| ForgeError::unknown(name, error.why)))
     }
 
     fn not_found(what: impl std::fmt::Display) -> ForgeError {
@@ -252,9 +270,11 @@ impl Forge for PlayedForge {
             state.read_keys.push(change.clone());
             let now = self.world.now();
             let kept = state.changes.get(change).ok_or_else(|| Self::not_found(change))?;
-            let shown = state.past.shown(&kept.facts, now).ok_or_else(|| Self::not_found(change))?;
+            let shown =
+                state.past.shown(&kept.facts, now).ok_or_else(|| Self::not_found(change))?;
             let mut facts = ChangeFacts { seen_at: now, ..shown };
-            if state.unseen.as_ref().is_some_and(|(unseen, until)| unseen == change && now < *until) {
+            if state.unseen.as_ref().is_some_and(|(unseen, until)| unseen == change && now < *until)
+            {
                 (facts.status, facts.merge_commit) = (ChangeStatus::Open, None);
             }
             if state.statuses_until.is_some_and(|last| state.reads > last) {
@@ -270,9 +290,15 @@ impl Forge for PlayedForge {
         self.step("forge.open_changes", || {
             let state = self.state();
             let facts = state.changes.values().map(|kept| &kept.facts);
-            let is_listed = |facts: &&ChangeFacts| facts.status == ChangeStatus::Open && !state.lists_nothing;
+            let is_listed =
+                |facts: &&ChangeFacts| facts.status == ChangeStatus::Open && !state.lists_nothing;
             let open = facts.filter(is_listed).filter(|facts| facts.change.key.project == *project);
-            Ok(open.map(|facts| OpenChange { change: facts.change.clone(), updated_at: facts.updated_at }).collect())
+            Ok(open
+                .map(|facts| OpenChange {
+                    change: facts.change.clone(),
+                    updated_at: facts.updated_at,
+                })
+                .collect())
         })
         .await
     }
@@ -280,13 +306,20 @@ impl Forge for PlayedForge {
     async fn open_changes_of_topic(&self, topic: &str) -> Result<Vec<ChangeKey>, ForgeError> {
         let are_large = self.state().has_large_topics;
         self.step("forge.open_changes_of_topic", || match are_large {
-            true => Err(ForgeError::TooMany { attempted: format!("list the changes of the topic {topic}"), most: 100 }),
+            true => Err(ForgeError::TooMany {
+                attempted: format!("list the changes of the topic {topic}"),
+                most: 100,
+            }),
             false => Ok(self.of_topic(topic)),
         })
         .await
     }
 
-    async fn changes_with_head(&self, project: &ProjectName, head: &Oid) -> Result<Vec<ChangeRef>, ForgeError> {
+    async fn changes_with_head(
+        &self,
+        project: &ProjectName,
+        head: &Oid,
+    ) -> Result<Vec<ChangeRef>, ForgeError> {
         let open = self.open_changes(project).await?.into_iter().map(|open| open.change);
         Ok(open.filter(|change| change.head == *head).collect())
     }
@@ -296,9 +329,16 @@ impl Forge for PlayedForge {
             let branches = self.store.lock().unwrap().branches(project);
             let guarded = |name: &BranchName| {
                 let key = BranchKey { project: project.clone(), branch: name.clone() };
-                if self.state().guarded.contains_key(&key) { Protection::Protected } else { Protection::Open }
+                if self.state().guarded.contains_key(&key) {
+                    Protection::Protected
+                } else {
+                    Protection::Open
+                }
             };
-            Ok(branches.into_iter().map(|(name, tip)| Branch { protection: guarded(&name), name, tip }).collect())
+            Ok(branches
+                .into_iter()
+                .map(|(name, tip)| Branch { protection: guarded(&name), name, tip })
+                .collect())
         })
         .await
     }
@@ -308,8 +348,10 @@ impl Forge for PlayedForge {
     }
 
     async fn branch_tip(&self, branch: &BranchKey) -> Result<Commit, ForgeError> {
-        self.step("forge.branch_tip", || self.store.lock().unwrap().tip(branch).ok_or_else(|| Self::not_found(branch)))
-            .await
+        self.step("forge.branch_tip", || {
+            self.store.lock().unwrap().tip(branch).ok_or_else(|| Self::not_found(branch))
+        })
+        .await
     }
 
     async fn read_commit(&self, _: &ProjectName, id: &Oid) -> Result<CommitFacts, ForgeError> {
@@ -322,10 +364,17 @@ impl Forge for PlayedForge {
         .await
     }
 
-    async fn set_status(&self, project: &ProjectName, head: &Oid, status: &StatusReport) -> Result<(), ForgeError> {
+    async fn set_status(
+        &self,
+        project: &ProjectName,
+        head: &Oid,
+        status: &StatusReport,
+    ) -> Result<(), ForgeError> {
         self.step("forge.set_status", || {
             let mut state = self.state();
-            let left = state.limited_until.map_or(0, |until| until.since(self.world.now()).div_ceil(1_000));
+            let left = state
+                .limited_until
+                .map_or(0, |until| until.since(self.world.now()).div_ceil(1_000));
             if left > 0 {
                 state.refused_for_now += 1;
                 let attempted = "set a status".to_owned();
@@ -333,20 +382,30 @@ impl Forge for PlayedForge {
             }
             let (at, word) = ((head.clone(), status.context.clone()), status.state.as_str());
             // As the driver, which sets none that stands there for the same report.
-            let is_it = |there: &Standing| there.state == word && there.at.plus_seconds(2) >= status.wanted_at;
+            let is_it = |there: &Standing| {
+                there.state == word && there.at.plus_seconds(2) >= status.wanted_at
+            };
             let stands = state.statuses.get(&at).is_some_and(is_it);
             if !stands {
                 state.set += 1;
-                let standing = Standing { state: word.to_owned(), number: state.set, at: self.world.now() };
+                let standing =
+                    Standing { state: word.to_owned(), number: state.set, at: self.world.now() };
                 state.statuses.insert(at.clone(), standing);
             }
             let number = state.statuses.get(&at).map(|there| there.number);
-            let of_head =
-                |kept: &&mut Kept| kept.facts.change.head == *head && kept.facts.change.key.project == *project;
+            let of_head = |kept: &&mut Kept| {
+                kept.facts.change.head == *head && kept.facts.change.key.project == *project
+            };
             for kept in state.changes.values_mut().filter(of_head) {
                 kept.facts.statuses.retain(|known| known.context != status.context);
                 let (by, context) = (OWN.to_owned(), status.context.clone());
-                kept.facts.statuses.push(CommitStatus { by, context, state: word.to_owned(), is_check: false, number });
+                kept.facts.statuses.push(CommitStatus {
+                    by,
+                    context,
+                    state: word.to_owned(),
+                    is_check: false,
+                    number,
+                });
                 kept.facts.statuses.sort_by(|a, b| a.context.cmp(&b.context));
             }
             drop(state);
@@ -358,18 +417,29 @@ impl Forge for PlayedForge {
         .await
     }
 
-    async fn put_check_run(&self, _: &ProjectName, _: &Oid, _: &CheckReport) -> Result<(), ForgeError> {
+    async fn put_check_run(
+        &self,
+        _: &ProjectName,
+        _: &Oid,
+        _: &CheckReport,
+    ) -> Result<(), ForgeError> {
         Ok(())
     }
 
-    async fn put_comment(&self, change: &ChangeKey, marker: &Marker, text: &str) -> Result<(), ForgeError> {
+    async fn put_comment(
+        &self,
+        change: &ChangeKey,
+        marker: &Marker,
+        text: &str,
+    ) -> Result<(), ForgeError> {
         self.step("forge.put_comment", || {
             let (now, mut state) = (self.world.now(), self.state());
             let State { changes, past, .. } = &mut *state;
             let moment = past.moment(now);
             let kept = changes.get_mut(change).ok_or_else(|| Self::not_found(change))?;
             past.note(&kept.facts, now);
-            let entry = kept.comments.entry(marker.as_str().to_owned()).or_insert((String::new(), 0));
+            let entry =
+                kept.comments.entry(marker.as_str().to_owned()).or_insert((String::new(), 0));
             *entry = (text.to_owned(), entry.1 + 1);
             kept.facts.updated_at = moment;
             Ok(())
@@ -377,7 +447,12 @@ impl Forge for PlayedForge {
         .await
     }
 
-    async fn change_labels(&self, change: &ChangeKey, add: &[String], remove: &[String]) -> Result<(), ForgeError> {
+    async fn change_labels(
+        &self,
+        change: &ChangeKey,
+        add: &[String],
+        remove: &[String],
+    ) -> Result<(), ForgeError> {
         self.step("forge.change_labels", || {
             let mut state = self.state();
             let kept = state.changes.get_mut(change).ok_or_else(|| Self::not_found(change))?;
@@ -399,14 +474,19 @@ impl Forge for PlayedForge {
         self.step("forge.put_line_comments", || {
             let mut state = self.state();
             let kept = state.changes.get_mut(&change.key).ok_or_else(|| Self::not_found(change))?;
-            let is_shown = |path: &String| kept.facts.files.as_ref().is_some_and(|files| files.contains(path));
+            let is_shown =
+                |path: &String| kept.facts.files.as_ref().is_some_and(|files| files.contains(path));
             if !comments.iter().all(|comment| is_shown(&comment.path)) {
                 // As GitHub: the whole review is refused.
-                let (attempted, message) = ("comment on lines".to_owned(), "not part of the diff".to_owned());
+                let (attempted, message) =
+                    ("comment on lines".to_owned(), "not part of the diff".to_owned());
                 return Err(ForgeError::Refused { attempted, status: 422, message });
             }
-            let lines = comments.iter().map(|comment| format!("{}:{}: {}", comment.path, comment.line, comment.text));
-            let ranges = comments.iter().filter_map(|comment| Some((comment.start_line?, comment.line)));
+            let lines = comments
+                .iter()
+                .map(|comment| format!("{}:{}: {}", comment.path, comment.line, comment.text));
+            let ranges =
+                comments.iter().filter_map(|comment| Some((comment.start_line?, comment.line)));
             // Once for a marker, as the driver does.
             kept.ranges.entry(marker.as_str().to_owned()).or_insert_with(|| ranges.collect());
             kept.lines.entry(marker.as_str().to_owned()).or_insert_with(|| lines.collect());
@@ -415,7 +495,11 @@ impl Forge for PlayedForge {
         .await
     }
 
-    async fn ref_tip(&self, project: &ProjectName, git_ref: &str) -> Result<Option<Commit>, ForgeError> {
+    async fn ref_tip(
+        &self,
+        project: &ProjectName,
+        git_ref: &str,
+    ) -> Result<Option<Commit>, ForgeError> {
         self.step("forge.ref_tip", || {
             if self.state().odd_refs.contains(&(project.clone(), git_ref.to_owned())) {
                 return Err(Self::not_found(format!("a commit behind {git_ref}")));
@@ -438,7 +522,8 @@ impl Forge for PlayedForge {
     }
 
     async fn permission_of(&self, _: &ProjectName, login: &str) -> Result<Permission, ForgeError> {
-        let may = if ["ada", "grace"].contains(&login) { Permission::Write } else { Permission::Read };
+        let may =
+            if ["ada", "grace"].contains(&login) { Permission::Write } else { Permission::Read };
         self.step("forge.permission_of", || Ok(may)).await
     }
 
@@ -459,15 +544,31 @@ impl Forge for PlayedForge {
         .await
     }
 
-    async fn put_votes(&self, change: &ChangeRef, marker: &Marker, report: &VoteReport) -> Result<(), ForgeError> {
+    async fn put_votes(
+        &self,
+        change: &ChangeRef,
+        marker: &Marker,
+        report: &VoteReport,
+    ) -> Result<(), ForgeError> {
         self.step("forge.put_votes", || self.vote_once(change, marker, report)).await
     }
 
-    async fn merge(&self, change: &ChangeRef, mode: MergeMode, message: &MergeMessage) -> Result<Oid, ForgeError> {
+    async fn merge(
+        &self,
+        change: &ChangeRef,
+        mode: MergeMode,
+        message: &MergeMessage,
+    ) -> Result<Oid, ForgeError> {
         self.step("forge.merge", || self.merge_now(change, mode, message)).await
     }
 
-    async fn fast_forward(&self, branch: &BranchKey, from: &Oid, to: &Oid, _: &[u8]) -> Result<(), ForgeError> {
+    async fn fast_forward(
+        &self,
+        branch: &BranchKey,
+        from: &Oid,
+        to: &Oid,
+        _: &[u8],
+    ) -> Result<(), ForgeError> {
         self.step("forge.fast_forward", || match self.is_left_unanswered(branch, from, to) {
             true => Err(ForgeError::unknown(format!("move {branch}"), "no answer")),
             false => self.move_now(branch, from, to),

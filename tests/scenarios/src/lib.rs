@@ -1,7 +1,9 @@
-//! A whole Sluice in memory, single-threaded and seeded: the real functions, with a forge, repositories, a cloud and
-//! executors that a test plays. Every call of theirs is a step that a test can stop at.
+//! A whole Sluice in memory, single-threaded and seeded: the real functions, with a forge,
+//! repositories, a cloud and executors that a test plays. Every call of theirs is a step that a
+//! test can stop at.
 //!
-//! [`Site`] is the whole; [`forge::PlayedForge`] the outside world; what a test asserts is [`Site::ending`].
+//! [`Site`] is the whole; [`forge::PlayedForge`] the outside world; what a test asserts is
+//! [`Site::ending`].
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test harness may panic")]
 
 pub mod cloud;

@@ -54,7 +54,8 @@ impl PlayedPost {
 #[async_trait]
 impl Notify for PlayedPost {
     async fn notify(&self, message: &Message) -> Result<(), NotifyError> {
-        let unknown = |why: String| NotifyError::Unknown { attempted: "pass a message on".to_owned(), why };
+        let unknown =
+            |why: String| NotifyError::Unknown { attempted: "pass a message on".to_owned(), why };
         let taken = self.world.step("post.notify", || {
             let mut state = self.state.lock().unwrap();
             if matches!(message, Message::Mail(_)) && state.turned_away > 0 {

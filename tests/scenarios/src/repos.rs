@@ -1,4 +1,5 @@
-//! Repositories as maps: a commit is its files, a merge is three-way per file. Ids are hashes, so they are always the same.
+//! Repositories as maps: a commit is its files, a merge is three-way per file. Ids are hashes, so
+//! they are always the same.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -7,7 +8,9 @@ use sluice_memory::World;
 use sluice_model::git::{BranchKey, BranchState, Commit, MergeMode, Oid};
 use sluice_model::id::digest;
 use sluice_model::{BranchName, ProjectName};
-use sluice_repos::{Branches, Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError, is_configuration};
+use sluice_repos::{
+    Branches, Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError, is_configuration,
+};
 use sluice_runtime::PortError;
 use sluice_runtime::object::PutMode;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,10 +65,14 @@ impl Store {
         Some(Commit { id: id.clone(), tree: tree_id(&self.commits.get(id)?.tree) })
     }
 
-    /// Returns a branch's commits along first parents, the newest first, each with how many parents it has.
+    /// Returns a branch's commits along first parents, the newest first, each with how many parents
+    /// it has.
     pub fn history(&self, branch: &BranchKey) -> Vec<(Commit, usize)> {
-        let parents = |id: &Oid| self.commits.get(id).map(|made| made.parents.as_slice()).unwrap_or_default();
-        let line = std::iter::successors(self.tip(branch), |commit| self.find(parents(&commit.id).first()?));
+        let parents =
+            |id: &Oid| self.commits.get(id).map(|made| made.parents.as_slice()).unwrap_or_default();
+        let line = std::iter::successors(self.tip(branch), |commit| {
+            self.find(parents(&commit.id).first()?)
+        });
         line.map(|commit| (commit.clone(), parents(&commit.id).len())).collect()
     }
 
@@ -98,7 +105,8 @@ impl Store {
         };
     }
 
-    /// Has the configuration of a project be more than may be read, for this reason; `None` ends that.
+    /// Has the configuration of a project be more than may be read, for this reason; `None` ends
+    /// that.
     pub fn set_unreadable(&mut self, project: &ProjectName, why: Option<&str>) {
         match why {
             Some(why) => self.broken.insert(project.clone(), why.to_owned()),
@@ -119,7 +127,9 @@ impl Store {
     /// Returns where a branch or tag is, by its whole name.
     pub fn ref_tip(&self, project: &ProjectName, git_ref: &str) -> Option<Commit> {
         match (git_ref.strip_prefix("refs/heads/"), git_ref.strip_prefix("refs/tags/")) {
-            (Some(branch), _) => self.tip(&BranchKey { project: project.clone(), branch: branch.into() }),
+            (Some(branch), _) => {
+                self.tip(&BranchKey { project: project.clone(), branch: branch.into() })
+            }
             (_, Some(tag)) => self.find(self.tags.get(&(project.clone(), tag.to_owned()))?),
             _ => None,
         }
@@ -144,7 +154,8 @@ impl Store {
 
     /// Returns the files of `onto` with what was done between `base` and `head`.
     fn merged_trees(&self, base: Option<&Oid>, onto: &Oid, head: &Oid) -> Result<Tree, String> {
-        let (old, ours, theirs) = (self.tree_of(base), self.tree(onto).clone(), self.tree(head).clone());
+        let (old, ours, theirs) =
+            (self.tree_of(base), self.tree(onto).clone(), self.tree(head).clone());
         let mut merged = ours.clone();
         for path in theirs.keys().chain(old.keys()) {
             let (was, mine, other) = (old.get(path), ours.get(path), theirs.get(path));
@@ -163,7 +174,13 @@ impl Store {
     }
 
     /// Puts `head` onto `onto` in that way; the error is the path in conflict.
-    pub fn put(&mut self, mode: MergeMode, onto: &Oid, head: &Oid, message: &str) -> Result<Commit, String> {
+    pub fn put(
+        &mut self,
+        mode: MergeMode,
+        onto: &Oid,
+        head: &Oid,
+        message: &str,
+    ) -> Result<Commit, String> {
         match mode {
             MergeMode::Merge | MergeMode::MergeResolve => self.merge(onto, head, message),
             MergeMode::SquashMerge => {
@@ -186,7 +203,8 @@ impl Store {
     pub fn line(&self, onto: &Oid, head: &Oid) -> Vec<Oid> {
         let known = self.ancestors(onto);
         let parent = |id: &Oid| self.commits[id].parents.first().cloned();
-        let line = std::iter::successors(Some(head.clone()), parent).take_while(|id| !known.contains(id));
+        let line =
+            std::iter::successors(Some(head.clone()), parent).take_while(|id| !known.contains(id));
         let mut line: Vec<Oid> = line.collect();
         line.reverse();
         line
@@ -199,7 +217,8 @@ impl Store {
 
     /// Returns a commit that was made on top of another one, if any was.
     pub fn child(&self, id: &Oid) -> Option<Oid> {
-        let mut made_on_it = self.commits.iter().filter(|(_, made)| made.parents.first() == Some(id));
+        let mut made_on_it =
+            self.commits.iter().filter(|(_, made)| made.parents.first() == Some(id));
         made_on_it.next().map(|(child, _)| child.clone())
     }
 
@@ -207,8 +226,12 @@ impl Store {
     pub fn touched(&self, onto: &Oid, head: &Oid) -> Vec<String> {
         let old = self.tree_of(self.base(onto, head).as_ref());
         let new = self.tree(head);
-        let mut paths: Vec<String> =
-            old.keys().chain(new.keys()).filter(|path| old.get(*path) != new.get(*path)).cloned().collect();
+        let mut paths: Vec<String> = old
+            .keys()
+            .chain(new.keys())
+            .filter(|path| old.get(*path) != new.get(*path))
+            .cloned()
+            .collect();
         paths.sort();
         paths.dedup();
         paths
@@ -243,7 +266,8 @@ impl Store {
 }
 
 fn tree_id(tree: &Tree) -> Oid {
-    let parts: Vec<&str> = tree.iter().flat_map(|(path, text)| [path.as_str(), text.as_str()]).collect();
+    let parts: Vec<&str> =
+        tree.iter().flat_map(|(path, text)| [path.as_str(), text.as_str()]).collect();
     object_id(&parts)
 }
 
@@ -279,7 +303,9 @@ impl PlayedRepos {
             })
         });
         let answer = answer.await;
-        answer.map_err(|error| refused.take().unwrap_or_else(|| ReposError::Unreachable(error.to_string())))
+        answer.map_err(|error| {
+            refused.take().unwrap_or_else(|| ReposError::Unreachable(error.to_string()))
+        })
     }
 }
 
@@ -295,8 +321,8 @@ impl Repos for PlayedRepos {
             if tips.is_empty() || store.missing.contains(&at.project) {
                 return Err(gone(&at.project));
             }
-            let default =
-                Some(store.default_branch(&at.project)).filter(|name| tips.iter().any(|(tip, _)| tip == name));
+            let default = Some(store.default_branch(&at.project))
+                .filter(|name| tips.iter().any(|(tip, _)| tip == name));
             Ok(Branches { default, tips })
         })
         .await
@@ -312,7 +338,10 @@ impl Repos for PlayedRepos {
     }
 
     async fn tag(&self, at: &ProjectAt, tag: &str) -> Result<BranchState, ReposError> {
-        let key = BranchKey { project: at.project.clone(), branch: format!("refs/tags/{tag}").as_str().into() };
+        let key = BranchKey {
+            project: at.project.clone(),
+            branch: format!("refs/tags/{tag}").as_str().into(),
+        };
         self.step("repos.tag", |store| {
             let tip = store.ref_tip(&at.project, key.branch.as_str()).ok_or_else(|| gone(&key))?;
             Ok(BranchState::untouched(key.clone(), tip, Vec::new()))
@@ -336,7 +365,11 @@ impl Repos for PlayedRepos {
         .await
     }
 
-    async fn containing(&self, at: &ProjectAt, commit: &Oid) -> Result<Vec<BranchName>, ReposError> {
+    async fn containing(
+        &self,
+        at: &ProjectAt,
+        commit: &Oid,
+    ) -> Result<Vec<BranchName>, ReposError> {
         self.step("repos.containing", |store| {
             store.find(commit).ok_or_else(|| gone(commit))?;
             let branches = store.branches(&at.project).into_iter();
@@ -349,7 +382,10 @@ impl Repos for PlayedRepos {
     async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError> {
         let merged = self.step("repos.merge", |store| {
             if store.silent.contains(&ask.branch.project) {
-                return Err(ReposError::Unreachable(format!("{} does not answer", ask.branch.project)));
+                return Err(ReposError::Unreachable(format!(
+                    "{} does not answer",
+                    ask.branch.project
+                )));
             }
             if let Some(why) = store.unmergeable.get(&ask.branch.project) {
                 return Err(ReposError::Unreadable(why.clone()));
@@ -365,7 +401,9 @@ impl Repos for PlayedRepos {
             let below = state.result.id.clone();
             let kept = store.keeps && ask.mode.keeps_head();
             let answer = match store.put(ask.mode, &below, &ask.head, &ask.message) {
-                Ok(result) => MergeAnswer::Merged { state: BranchState { result, ..state }, files, kept },
+                Ok(result) => {
+                    MergeAnswer::Merged { state: BranchState { result, ..state }, files, kept }
+                }
                 Err(path) => MergeAnswer::Conflict { detail: path },
             };
             Ok((answer, below))
@@ -375,7 +413,11 @@ impl Repos for PlayedRepos {
             // The store has every commit that was ever made, so nothing has to be sent there.
             let key = keys::kept(&ask.branch.project, &below, &state.result.id);
             let bytes = Bytes::from(Kept::default().bytes());
-            self.world.ports().objects.put(&key, bytes, PutMode::Always, "application/octet-stream").await?;
+            self.world
+                .ports()
+                .objects
+                .put(&key, bytes, PutMode::Always, "application/octet-stream")
+                .await?;
         }
         Ok(answer)
     }

@@ -1,5 +1,5 @@
-//! What stories and measurements share: a tenant of two projects with check and gate, a base job, one kind of node; and how such
-//! a story is told.
+//! What stories and measurements share: a tenant of two projects with check and gate, a base job,
+//! one kind of node; and how such a story is told.
 
 use crate::site::Judge;
 use crate::{Ending, Site};
@@ -23,12 +23,14 @@ pub fn site(seed: u64, config: &str, project: &str, judge: Judge) -> Site {
     Site::new(seed, MAIN, repositories, judge)
 }
 
-/// Returns what the config project holds in most small stories: [`PIPELINES`], [`BASE`], [`COMMON`] and so many nodes at once.
+/// Returns what the config project holds in most small stories: [`PIPELINES`], [`BASE`], [`COMMON`]
+/// and so many nodes at once.
 pub fn central(instances: u32) -> String {
     [PIPELINES, BASE, COMMON, &cloud(instances)].concat()
 }
 
-/// Returns a site of [`central`] where one project has configuration of its own; the other one holds nothing but a file.
+/// Returns a site of [`central`] where one project has configuration of its own; the other one
+/// holds nothing but a file.
 pub fn small(instances: u32, project: &str, judge: Judge) -> Site {
     let config = central(instances);
     let repositories: &[(&str, &[(&str, &str)])] = &[
@@ -39,7 +41,8 @@ pub fn small(instances: u32, project: &str, judge: Judge) -> Site {
     Site::new(7, MAIN, repositories, judge)
 }
 
-/// Lets everything come to its end, approves changes in this order, and lets everything come to its end again.
+/// Lets everything come to its end, approves changes in this order, and lets everything come to its
+/// end again.
 pub fn approve(site: &mut Site, changes: &[&ChangeKey]) {
     site.run();
     for change in changes {
@@ -52,7 +55,8 @@ pub fn approve(site: &mut Site, changes: &[&ChangeKey]) {
 /// Tells a story of [`site`] to its end.
 pub fn tell(site: &mut Site, changes: &[&ChangeKey]) -> Ending {
     approve(site, changes);
-    // Twice: what a lost webhook left undone is found by the first, what that one lost by the second.
+    // Twice: what a lost webhook left undone is found by the first, what that one lost by the
+    // second.
     site.sweep();
     site.sweep();
     site.ending(&["org/one", "org/two"], changes)
@@ -115,7 +119,8 @@ pub const COMMON: &str = "
 - flavor: {name: small}
 ";
 
-/// Returns a provider of nodes labelled `small` that are launched for each build, at most so many at once.
+/// Returns a provider of nodes labelled `small` that are launched for each build, at most so many
+/// at once.
 pub fn cloud(instances: u32) -> String {
     format!(
         "

@@ -1,4 +1,5 @@
-//! The site: functions, queues and time, moved one message at a time in an order drawn from the seed.
+//! The site: functions, queues and time, moved one message at a time in an order drawn from the
+//! seed.
 
 mod executor;
 mod late;
@@ -67,13 +68,16 @@ pub struct Site {
     pub store: Arc<Mutex<Store>>,
     /// Whether each message is delivered twice.
     pub twice: bool,
-    /// Whether what comes twice comes again late, when nothing else is left to do now, and webhooks come late and in another order.
+    /// Whether what comes twice comes again late, when nothing else is left to do now, and webhooks
+    /// come late and in another order.
     pub late: bool,
-    /// What builds of a job return with `zuul_return`; one that returns `pause` waits for those behind it.
+    /// What builds of a job return with `zuul_return`; one that returns `pause` waits for those
+    /// behind it.
     pub returns: fn(job: &str) -> serde_json::Map<String, serde_json::Value>,
     /// Jobs whose builds do not end by themselves.
     pub held: BTreeSet<String>,
-    /// Whether two instances of each function take turns, drawn from the seed: what one remembers the other makes old.
+    /// Whether two instances of each function take turns, drawn from the seed: what one remembers
+    /// the other makes old.
     pub twins: bool,
     functions: [BTreeMap<Queue, Box<dyn Look>>; 2],
     webhook: WebhookFunction,
@@ -94,8 +98,14 @@ pub struct Site {
 }
 
 impl Site {
-    /// Builds a site with these repositories (project, files of `main`) and this main configuration.
-    pub fn new(seed: u64, main_yaml: &str, repositories: &[(&str, &[(&str, &str)])], judge: Judge) -> Self {
+    /// Builds a site with these repositories (project, files of `main`) and this main
+    /// configuration.
+    pub fn new(
+        seed: u64,
+        main_yaml: &str,
+        repositories: &[(&str, &[(&str, &str)])],
+        judge: Judge,
+    ) -> Self {
         Self::beside(seed, main_yaml, repositories, judge, &[])
     }
 
@@ -111,7 +121,8 @@ impl Site {
         let ports = world.ports();
         let store = Arc::new(Mutex::new(Store::default()));
         for (name, files) in repositories {
-            let tree = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+            let tree =
+                files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
             let mut store = store.lock().unwrap();
             let commit = store.commit(tree, Vec::new(), "first");
             let project = match name.split_once('/') {
@@ -131,20 +142,34 @@ impl Site {
                 all.insert(ConnectionName::from(name), forge.clone() as Arc<dyn Forge>);
             }
             for name in others {
-                all.insert(ConnectionName::from(*name), Arc::new(forge.beside(name)) as Arc<dyn Forge>);
+                all.insert(
+                    ConnectionName::from(*name),
+                    Arc::new(forge.beside(name)) as Arc<dyn Forge>,
+                );
             }
             all
         };
-        let notifiers = || BTreeMap::from(["mail", "mqtt"].map(|name| (name.into(), post.clone() as Arc<dyn Notify>)));
-        let clouds = BTreeMap::from([("ec2".into(), Cloud { driver: cloud.clone(), site: CloudSite::default() })]);
+        let notifiers = || {
+            BTreeMap::from(
+                ["mail", "mqtt"].map(|name| (name.into(), post.clone() as Arc<dyn Notify>)),
+            )
+        };
+        let clouds = BTreeMap::from([(
+            "ec2".into(),
+            Cloud { driver: cloud.clone(), site: CloudSite::default() },
+        )]);
         let functions = || -> BTreeMap<Queue, Box<dyn Look>> {
-            let launcher = Launcher::new(ports.clone(), clouds.clone(), Arc::new(PlayedChecks(world.clone())));
+            let launcher =
+                Launcher::new(ports.clone(), clouds.clone(), Arc::new(PlayedChecks(world.clone())));
             BTreeMap::from([
                 (Queue::Events, Box::new(Intake::new(ports.clone(), forges())) as Box<dyn Look>),
                 (Queue::Gate, Box::new(Gate::new(ports.clone(), "https://sluice.test/"))),
                 (Queue::Tenants, Box::new(Tenants::new(ports.clone(), repos.clone(), forges()))),
                 (Queue::Pool, Box::new(launcher)),
-                (Queue::Reports, Box::new(Reporter::new(ports.clone(), forges()).with_notifiers(notifiers()))),
+                (
+                    Queue::Reports,
+                    Box::new(Reporter::new(ports.clone(), forges()).with_notifiers(notifiers())),
+                ),
                 (Queue::Merges, Box::new(Merger::new(ports.clone(), repos.clone()))),
                 (Queue::Wakes, Box::new(Timer::new(ports.clone(), 10))),
             ])
@@ -252,24 +277,31 @@ impl Site {
     }
 
     /// Hands a request to the webhook at a connection's address and returns all of its answer.
-    pub fn hand_in_at(&self, connection: &ConnectionName, headers: &HeaderMap, body: &Bytes) -> Response<Bytes> {
+    pub fn hand_in_at(
+        &self,
+        connection: &ConnectionName,
+        headers: &HeaderMap,
+        body: &Bytes,
+    ) -> Response<Bytes> {
         now(self.webhook.receive(connection, headers, body))
     }
 
-    /// Returns every build that was ordered as pipeline, job and the numbers of the changes it tests, sorted.
+    /// Returns every build that was ordered as pipeline, job and the numbers of the changes it
+    /// tests, sorted.
     pub fn builds(&self) -> Vec<String> {
         let ports = self.ports();
-        let orders = self
-            .world
-            .records()
-            .into_iter()
-            .filter(|record| record.key.partition.starts_with("build#") && record.key.sort == "order");
+        let orders = self.world.records().into_iter().filter(|record| {
+            record.key.partition.starts_with("build#") && record.key.sort == "order"
+        });
         let mut builds: Vec<String> = orders
             .map(|record| {
                 let order: Order = decode(&record).unwrap();
-                let object = now(ports.objects.get(&order.speculation)).unwrap().expect("the tested state is kept");
+                let object = now(ports.objects.get(&order.speculation))
+                    .unwrap()
+                    .expect("the tested state is kept");
                 let state: Speculation = serde_json::from_slice(&object.bytes).unwrap();
-                let numbers: Vec<String> = state.changes.iter().map(|change| change.change.key.local()).collect();
+                let numbers: Vec<String> =
+                    state.changes.iter().map(|change| change.change.key.local()).collect();
                 format!("{} {} {}", order.queue.pipeline, order.job, numbers.join(" "))
             })
             .collect();
@@ -287,8 +319,8 @@ impl Site {
         panic!("the site does not come to rest");
     }
 
-    /// Handles what the forge told and nothing else, so that approvals count in the order they were given. Where the site is told
-    /// late it is put off: there they count in any order.
+    /// Handles what the forge told and nothing else, so that approvals count in the order they were
+    /// given. Where the site is told late it is put off: there they count in any order.
     pub fn take_in(&mut self) {
         if self.late {
             self.put_off_webhooks();
@@ -326,17 +358,22 @@ impl Site {
         }
     }
 
-    /// Does one thing, lets time pass where none can be done now, and has come what comes when all else is at rest. Returns false
-    /// when nothing is left.
+    /// Does one thing, lets time pass where none can be done now, and has come what comes when all
+    /// else is at rest. Returns false when nothing is left.
     fn go_on(&mut self) -> bool {
         self.round() || self.wait() || self.receive_at_rest()
     }
 
     /// Does one thing that can be done now, drawn from the seed. Returns false when there is none.
     fn round(&mut self) -> bool {
-        let mut choices: Vec<Choice> =
-            Queue::ALL.into_iter().filter(|queue| self.has_visible(*queue)).map(Choice::Queue).collect();
-        choices.extend(self.building.iter().any(|claimed| self.may_end(claimed)).then_some(Choice::EndBuild));
+        let mut choices: Vec<Choice> = Queue::ALL
+            .into_iter()
+            .filter(|queue| self.has_visible(*queue))
+            .map(Choice::Queue)
+            .collect();
+        choices.extend(
+            self.building.iter().any(|claimed| self.may_end(claimed)).then_some(Choice::EndBuild),
+        );
         if self.late {
             self.put_off_webhooks();
             choices.extend(self.put_off.may_come().then_some(Choice::Webhook));
@@ -368,7 +405,8 @@ impl Site {
         if self.is_at_rest() {
             return false;
         }
-        let next = [self.world.next_message_at(), self.world.next_due_at()].into_iter().flatten().min();
+        let next =
+            [self.world.next_message_at(), self.world.next_due_at()].into_iter().flatten().min();
         let Some(next) = next else { return false };
         let now = self.world.now();
         self.world.advance_millis(next.since(now).max(1_000));
@@ -382,23 +420,29 @@ impl Site {
         true
     }
 
-    /// Whether nothing is under way: what is left is a provider's look for leaks, every few minutes for ever, a tenant's look
-    /// at projects that cannot be read, and timers.
+    /// Whether nothing is under way: what is left is a provider's look for leaks, every few minutes
+    /// for ever, a tenant's look at projects that cannot be read, and timers.
     fn is_at_rest(&self) -> bool {
         let waits = |queue: &Queue| !matches!(queue, Queue::Pool | Queue::Wakes);
         let records = self.world.records();
         let is_periodic = |record: &sluice_runtime::Record| {
             let (partition, sort, body) = (&record.key.partition, &record.key.sort, &record.body);
-            let retries = body.contains("retry_at") && !body.contains("left_out_at") && record.outbox.is_empty();
+            let retries = body.contains("retry_at")
+                && !body.contains("left_out_at")
+                && record.outbox.is_empty();
             let is_timer = partition.starts_with("schedule#");
             sort == "head"
-                && (partition.starts_with("provider#") || is_timer || (partition.starts_with("tenant#") && retries))
+                && (partition.starts_with("provider#")
+                    || is_timer
+                    || (partition.starts_with("tenant#") && retries))
         };
         self.building.is_empty()
             && !self.world.queued().keys().any(waits)
             && self.cloud.running() == 0
             && !records.iter().any(|record| record.look_at.is_some() && !is_periodic(record))
-            && !records.iter().any(|record| record.key.partition.starts_with("provider#") && record.key.sort != "head")
+            && !records.iter().any(|record| {
+                record.key.partition.starts_with("provider#") && record.key.sort != "head"
+            })
     }
 
     /// Lets so many seconds pass in which nobody looks, then has what is due sent and carried out.
@@ -526,22 +570,37 @@ pub async fn configure(ports: &Ports, main_yaml: &str) {
         login: Some(OWN.to_owned()),
         token: None,
         webhook_secrets: vec![
-            connection::seal(ports, &connection::seal_context(&"github".into(), "webhook-secret"), WEBHOOK_SECRET)
-                .await
-                .unwrap(),
+            connection::seal(
+                ports,
+                &connection::seal_context(&"github".into(), "webhook-secret"),
+                WEBHOOK_SECRET,
+            )
+            .await
+            .unwrap(),
         ],
         landing: LandingWay::default(),
     };
-    let ec2 = Connection { driver: Driver::Aws, webhook_secrets: Vec::new(), login: None, ..github.clone() };
+    let ec2 = Connection {
+        driver: Driver::Aws,
+        webhook_secrets: Vec::new(),
+        login: None,
+        ..github.clone()
+    };
     let ec2 = Connection { canonical_hostname: "ec2".to_owned(), ..ec2 };
     let post = |driver| Connection { driver, canonical_hostname: String::new(), ..ec2.clone() };
     let (mail, mqtt) = (post(Driver::Smtp), post(Driver::Mqtt));
-    let (driver, canonical_hostname, login) = (Driver::Gerrit, REVIEW.to_owned(), Some(OWN.to_owned()));
+    let (driver, canonical_hostname, login) =
+        (Driver::Gerrit, REVIEW.to_owned(), Some(OWN.to_owned()));
     let gerrit = Connection { driver, canonical_hostname, login, ..ec2.clone() };
-    let all = [("github", github), ("gerrit", gerrit), ("mail", mail), ("mqtt", mqtt), ("ec2", ec2)];
+    let all =
+        [("github", github), ("gerrit", gerrit), ("mail", mail), ("mqtt", mqtt), ("ec2", ec2)];
     let file = ConnectionsFile(all.map(|(name, connection)| (name.into(), connection)).into());
     let text = serde_json::to_string(&file).unwrap();
-    ports.objects.put(connection::OBJECT, Bytes::from(text), PutMode::Always, "application/json").await.unwrap();
+    ports
+        .objects
+        .put(connection::OBJECT, Bytes::from(text), PutMode::Always, "application/json")
+        .await
+        .unwrap();
     let main = Bytes::from(main_yaml.to_owned());
     ports.objects.put(connection::MAIN, main, PutMode::Always, "application/yaml").await.unwrap();
 }

@@ -21,7 +21,9 @@ const PROJECT: &str = "
 
 fn site() -> Site {
     sample::small(2, PROJECT, |_, attempt, files| {
-        let says = |word: &str| files.values().flat_map(|tree| tree.values()).any(|text| text.contains(word));
+        let says = |word: &str| {
+            files.values().flat_map(|tree| tree.values()).any(|text| text.contains(word))
+        };
         match attempt {
             _ if says("broken") => BuildResult::Failure,
             1 if says("flaky") => BuildResult::Retry,
@@ -55,21 +57,29 @@ fn known(site: &Site) -> Vec<(sluice_runtime::Record, Autohold)> {
 
 /// Returns the nodes that are held.
 fn held(site: &Site) -> Vec<Node> {
-    let records = site.world.records().into_iter().filter(|record| record.key.sort.starts_with("node#"));
+    let records =
+        site.world.records().into_iter().filter(|record| record.key.sort.starts_with("node#"));
     let nodes = records.map(|record| decode::<Node>(&record).unwrap());
     nodes.filter(|node| matches!(node.state, NodeState::Hold { .. })).collect()
 }
 
-/// Runs until each build that began has ended and its request is over. A held node keeps a site from coming to rest.
+/// Runs until each build that began has ended and its request is over. A held node keeps a site
+/// from coming to rest.
 fn settle(site: &mut Site) {
     site.run_until(|site| {
         let records = site.world.records();
         let is_open = |record: &sluice_runtime::Record| {
             ["request#", "item#", "arrival#"].iter().any(|kind| record.key.sort.starts_with(kind))
         };
-        let waits =
-            site.world.queued().iter().any(|(queue, count)| *count > 0 && *queue == sluice_model::poke::Queue::Events);
-        !site.is_building() && !waits && !records.iter().any(is_open) && records.iter().any(|r| r.key.sort == "run")
+        let waits = site
+            .world
+            .queued()
+            .iter()
+            .any(|(queue, count)| *count > 0 && *queue == sluice_model::poke::Queue::Events);
+        !site.is_building()
+            && !waits
+            && !records.iter().any(is_open)
+            && records.iter().any(|r| r.key.sort == "run")
     });
 }
 
@@ -92,7 +102,10 @@ fn nodes_of_the_first_failed_build_are_held_and_counted() {
     let [(_, request)] = &known(&site)[..] else { panic!("one request") };
     assert_eq!((nodes.len(), request.current_count()), (1, 1));
     assert_eq!(request.held[0].nodes, [nodes[0].id.clone()]);
-    assert_eq!(nodes[0].allocated_to.as_ref().map(|given| &given.build), Some(&request.held[0].build));
+    assert_eq!(
+        nodes[0].allocated_to.as_ref().map(|given| &given.build),
+        Some(&request.held[0].build)
+    );
     let NodeState::Hold { reason, .. } = &nodes[0].state else { panic!("it is held") };
     assert_eq!(reason, "autohold 0000000001: to look at it");
     assert_eq!(site.cloud.running(), 1, "its machine is no leak");
@@ -134,7 +147,8 @@ fn held_nodes_go_when_the_request_is_deleted() {
         ask(&site, ANY, 1, None);
         propose(&mut site, 1, "broken");
         let [(record, request)] = &known(&site)[..] else { panic!("one request") };
-        site.world.write_directly(Write::Delete { key: record.key.clone(), expect: Expect::Anything });
+        site.world
+            .write_directly(Write::Delete { key: record.key.clone(), expect: Expect::Anything });
         if is_told {
             let poke = Poke::Pool { provider: request.held[0].provider.clone() };
             poll_once(sluice_runtime::cell::send(&site.ports(), &[poke])).unwrap().unwrap();

@@ -1,5 +1,6 @@
-//! Two gates over the same branches on a whole Sluice in memory: however it is disturbed, no two landings are under way at once on a
-//! branch, everything lands as it was tested, and nobody holds a branch at the end.
+//! Two gates over the same branches on a whole Sluice in memory: however it is disturbed, no two
+//! landings are under way at once on a branch, everything lands as it was tested, and nobody holds
+//! a branch at the end.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_forge::Forge;
@@ -81,7 +82,9 @@ fn look(site: &Site) {
 
 /// Puts two changes into either gate and lets everything come to its end.
 fn tell(site: &mut Site) -> Ending {
-    let propose = |(number, name): (u64, &str)| site.forge.propose("org/one", number, name, "", &[(name, "x")]);
+    let propose = |(number, name): (u64, &str)| {
+        site.forge.propose("org/one", number, name, "", &[(name, "x")])
+    };
     let changes: Vec<ChangeKey> = [(1, "a"), (2, "b"), (3, "c"), (4, "d")].map(propose).into();
     site.run_checked(look);
     for pair in changes.chunks(2) {
@@ -92,7 +95,8 @@ fn tell(site: &mut Site) -> Ending {
     site.sweep();
     site.sweep();
     site.run_checked(look);
-    let turns: Vec<Turn> = records(site, "branch#").iter().map(|record| decode(record).unwrap()).collect();
+    let turns: Vec<Turn> =
+        records(site, "branch#").iter().map(|record| decode(record).unwrap()).collect();
     assert!(turns.len() == 1 && turns[0].is_unused(), "{turns:?}");
     site.ending(&["org/one"], &changes.iter().collect::<Vec<_>>())
 }
@@ -107,7 +111,10 @@ fn two_gates_over_one_branch_never_land_on_it_at_once() {
         assert_eq!(ending.merged.len(), 4, "{:?}", ending.merged);
         assert_eq!(ending.left_over, Vec::<String>::new());
         let files: Vec<&String> = ending.branches["org/one"].keys().collect();
-        assert!(["a", "b", "c", "d"].iter().all(|name| files.iter().any(|file| file == name)), "{files:?}");
+        assert!(
+            ["a", "b", "c", "d"].iter().all(|name| files.iter().any(|file| file == name)),
+            "{files:?}"
+        );
     }
 }
 
@@ -121,7 +128,9 @@ fn what_waits_for_another_queues_landing_says_so() {
         let sets = records(&site, "buildset#");
         let sets = sets.iter().map(|record| decode::<Buildset>(record).unwrap());
         let reasons = sets.flat_map(|set| set.item.reasons);
-        told += reasons.filter(|reason| reason.contains("its turn to land on org/one@main comes when")).count();
+        told += reasons
+            .filter(|reason| reason.contains("its turn to land on org/one@main comes when"))
+            .count();
     }
     assert!(told > 0, "in none of the stories did one queue wait for the other");
 }
@@ -139,7 +148,8 @@ fn branches_are_let_go_whoever_dies() {
     }
 }
 
-/// Returns a site with an approved change that is ordered to land, and whose branch another queue has taken since.
+/// Returns a site with an approved change that is ordered to land, and whose branch another queue
+/// has taken since.
 fn overtaken() -> (Site, Turn) {
     let mut site = site(1);
     let change = site.forge.propose("org/one", 1, "a", "", &[("a", "x")]);
@@ -157,8 +167,9 @@ fn overtaken() -> (Site, Turn) {
     (site, turn)
 }
 
-/// C2: nothing is merged on behalf of a queue that was passed by. Its landing shows a fence that is the branch's no more; the queue,
-/// which is there after all, has the change tested again and lands it in its turn.
+/// C2: nothing is merged on behalf of a queue that was passed by. Its landing shows a fence that is
+/// the branch's no more; the queue, which is there after all, has the change tested again and lands
+/// it in its turn.
 #[test]
 fn a_landing_whose_branch_was_taken_by_another_queue_merges_nothing() {
     let (mut site, turn) = overtaken();
@@ -166,21 +177,34 @@ fn a_landing_whose_branch_was_taken_by_another_queue_merges_nothing() {
     assert_eq!(site.forge.merges().len(), 0);
     let ended = records(&site, "landing#").remove(0);
     let landing: Landing = decode(&ended).unwrap();
-    assert!(matches!(landing.state, LandingState::Ended { end: LandingEnd::BaseMoved { .. }, .. }), "{landing:?}");
+    assert!(
+        matches!(landing.state, LandingState::Ended { end: LandingEnd::BaseMoved { .. }, .. }),
+        "{landing:?}"
+    );
     site.run();
-    assert_eq!(site.forge.merges().len(), 1, "who holds the branch is over: its landing is nowhere");
-    let fences = records(&site, "landing#").iter().map(|record| decode::<Landing>(record).unwrap().fence).max();
+    assert_eq!(
+        site.forge.merges().len(),
+        1,
+        "who holds the branch is over: its landing is nowhere"
+    );
+    let fences = records(&site, "landing#")
+        .iter()
+        .map(|record| decode::<Landing>(record).unwrap().fence)
+        .max();
     assert_eq!(fences, Some(Some(turn.fence + 1)));
 }
 
-/// Returns a table that asks nobody whose turn it is on a branch: the rule that the test above looks at, broken.
+/// Returns a table that asks nobody whose turn it is on a branch: the rule that the test above
+/// looks at, broken.
 fn unfenced(records: Arc<dyn Records>) -> Meddled {
     let is_fence = |write: &Write| matches!(write, Write::Check { key, .. } if key.partition.starts_with("branch#"));
-    Meddled::writing(records, move |writes| writes.into_iter().filter(|write| !is_fence(write)).collect())
+    Meddled::writing(records, move |writes| {
+        writes.into_iter().filter(|write| !is_fence(write)).collect()
+    })
 }
 
-/// C2: the fence alone keeps it from that, so that the test above would notice its want: the change, its head and its branch's tip
-/// are all as they were.
+/// C2: the fence alone keeps it from that, so that the test above would notice its want: the
+/// change, its head and its branch's tip are all as they were.
 #[test]
 fn a_landing_whose_fence_nobody_asks_for_merges_into_a_branch_that_another_queue_has() {
     let (site, _) = overtaken();
@@ -194,7 +218,8 @@ fn a_landing_whose_fence_nobody_asks_for_merges_into_a_branch_that_another_queue
     assert_eq!(site.forge.merges().len(), 1);
 }
 
-/// Returns a site with an approved change that is ordered to land, and that nobody can land while the forge is silent about its branch.
+/// Returns a site with an approved change that is ordered to land, and that nobody can land while
+/// the forge is silent about its branch.
 fn stuck() -> (Site, ChangeKey, Arc<AtomicBool>) {
     let mut site = site(1);
     let change = site.forge.propose("org/one", 1, "a", "", &[("a", "x")]);
@@ -202,9 +227,11 @@ fn stuck() -> (Site, ChangeKey, Arc<AtomicBool>) {
     site.forge.approve(&change);
     let is_silent = Arc::new(AtomicBool::new(true));
     let silent = is_silent.clone();
-    site.world.decide_fates(move |step| match step.name == "forge.branch_tip" && silent.load(Ordering::Relaxed) {
-        true => Fate::FailsBefore,
-        false => Fate::Works,
+    site.world.decide_fates(move |step| {
+        match step.name == "forge.branch_tip" && silent.load(Ordering::Relaxed) {
+            true => Fate::FailsBefore,
+            false => Fate::Works,
+        }
     });
     site.run_until(|site| landings(site).iter().any(|landing| landing.trouble.is_some()));
     assert_eq!(landings(&site)[0].state, LandingState::Wanted);
@@ -216,14 +243,22 @@ fn dequeue(site: &Site, change: &ChangeKey) {
     let (by, reason) = ("jo".to_owned(), "it hangs".to_owned());
     let kind = ArrivalKind::Dequeue { key: change.clone(), head: None, by, reason };
     let (id, event_id) = (ArrivalId("word".to_owned()), "operator".to_owned());
-    let word = Arrival { id, at: site.world.now(), event_id, layout: 0, by_operator: true, taken_up: false, kind };
+    let word = Arrival {
+        id,
+        at: site.world.now(),
+        event_id,
+        layout: 0,
+        by_operator: true,
+        taken_up: false,
+        kind,
+    };
     let queue = landings(site)[0].queue.clone();
     site.world.write_directly(put_arrival(&queue, &word).unwrap());
     poll_once(cell::send(&site.ports(), &[Poke::Queue { queue }])).unwrap().unwrap();
 }
 
-/// R06, C2: what nobody can put into its branch an operator takes out. The landing is over by that, the branch is free, and nothing lands
-/// once the forge answers again.
+/// R06, C2: what nobody can put into its branch an operator takes out. The landing is over by that,
+/// the branch is free, and nothing lands once the forge answers again.
 #[test]
 fn a_landing_that_an_operator_takes_back_lands_nothing_afterwards() {
     let (mut site, change, is_silent) = stuck();
@@ -231,7 +266,9 @@ fn a_landing_that_an_operator_takes_back_lands_nothing_afterwards() {
     site.run();
     let landed = landings(&site);
     let [landing] = landed.as_slice() else { panic!("{landed:?}") };
-    let LandingState::Ended { end: LandingEnd::Refused { why }, .. } = &landing.state else { panic!("{landing:?}") };
+    let LandingState::Ended { end: LandingEnd::Refused { why }, .. } = &landing.state else {
+        panic!("{landing:?}")
+    };
     assert!(why.contains("an operator took it out"), "{why}");
     let turn: Turn = decode(&records(&site, "branch#")[0]).unwrap();
     assert!(turn.is_unused(), "{turn:?}");
@@ -245,17 +282,19 @@ fn a_landing_that_an_operator_takes_back_lands_nothing_afterwards() {
     assert_eq!(gate.collect::<Vec<_>>(), [&format!("{change} gate DEQUEUED")]);
 }
 
-/// R06, Z6.4: where somebody begins a landing while a gate is about to take it back, the gate finds that, and the change stays: it may be
-/// in its branch.
+/// R06, Z6.4: where somebody begins a landing while a gate is about to take it back, the gate finds
+/// that, and the change stays: it may be in its branch.
 #[test]
 fn a_landing_that_is_begun_while_it_is_taken_back_goes_on() {
     let (site, change, _) = stuck();
     dequeue(&site, &change);
     let is_waiting = Arc::new(AtomicBool::new(true));
     let waits = is_waiting.clone();
-    site.world.decide_fates(move |step| match step.name == "records.commit" && waits.load(Ordering::Relaxed) {
-        true => Fate::Waits,
-        false => Fate::Works,
+    site.world.decide_fates(move |step| {
+        match step.name == "records.commit" && waits.load(Ordering::Relaxed) {
+            true => Fate::Waits,
+            false => Fate::Works,
+        }
     });
     let gate = Gate::new(site.ports(), "https://sluice.test/");
     let messages = site.world.take_messages(Queue::Gate, 10, 30);
@@ -265,13 +304,17 @@ fn a_landing_that_is_begun_while_it_is_taken_back_goes_on() {
     let record = records(&site, "landing#").remove(0);
     let landing: Landing = decode(&record).unwrap();
     let state = LandingState::Attempting { tip: landing.base.clone() };
-    let begun = with_body(record, &Landing { state: state.clone(), tried: true, ..landing }).unwrap();
+    let begun =
+        with_body(record, &Landing { state: state.clone(), tried: true, ..landing }).unwrap();
     let begun = Record { revision: begun.revision + 1, ..begun };
     site.world.write_directly(Write::Put { record: begun, expect: Expect::Anything });
     is_waiting.store(false, Ordering::Relaxed);
     assert!(look.as_mut().poll(&mut context).is_ready());
     assert_eq!(landings(&site)[0].state, state);
-    assert!(!records(&site, "buildset#").iter().any(|record| record.body.contains("DEQUEUED")), "it has not left");
+    assert!(
+        !records(&site, "buildset#").iter().any(|record| record.body.contains("DEQUEUED")),
+        "it has not left"
+    );
 }
 
 /// Two tenants that hold one repository.
@@ -280,11 +323,14 @@ const TWO: &str = "
 - tenant: {name: other, source: {github: {config-projects: [org/config2], untrusted-projects: [org/one]}}}
 ";
 
-/// A site of two tenants, each of which gates the same branch by a pipeline, a queue and jobs of its own.
+/// A site of two tenants, each of which gates the same branch by a pipeline, a queue and jobs of
+/// its own.
 fn site_of_two(seed: u64) -> Site {
     let of = |pipelines: &str, gate: &str| {
         let jobs = "- queue: {name: integrated}\n- job: {name: base, parent: null}\n- job: {name: unit, run: playbooks/unit.yaml}";
-        format!("{pipelines}\n{jobs}\n- project: {{name: org/one, queue: integrated, {gate}: {{jobs: [unit]}}}}\n")
+        format!(
+            "{pipelines}\n{jobs}\n- project: {{name: org/one, queue: integrated, {gate}: {{jobs: [unit]}}}}\n"
+        )
     };
     let (config, config2) = (of(PIPELINES, "gate"), of(EXPRESS, "express"));
     let files: &[(&str, &str)] = &[("README", "hello")];
@@ -295,7 +341,9 @@ fn site_of_two(seed: u64) -> Site {
         ("org/two", files),
     ];
     let mut site = Site::new(seed, TWO, repositories, judge);
-    poll_once(cell::send(&site.ports(), &[Poke::Tenant { tenant: "other".into() }])).unwrap().unwrap();
+    poll_once(cell::send(&site.ports(), &[Poke::Tenant { tenant: "other".into() }]))
+        .unwrap()
+        .unwrap();
     site.run();
     site
 }
@@ -304,8 +352,9 @@ fn landings(site: &Site) -> Vec<Landing> {
     records(site, "landing#").iter().map(|record| decode(record).unwrap()).collect()
 }
 
-/// Z6.4, C2: the gates of two tenants land in turn on one branch. What one tested on a branch that the other moved meanwhile is tested
-/// again: each merge is onto the very tree that was tested on, and makes the tested one.
+/// Z6.4, C2: the gates of two tenants land in turn on one branch. What one tested on a branch that
+/// the other moved meanwhile is tested again: each merge is onto the very tree that was tested on,
+/// and makes the tested one.
 #[test]
 fn two_tenants_land_in_turn_on_one_branch_and_only_what_they_tested_there() {
     let mut moved = 0;
@@ -319,7 +368,9 @@ fn two_tenants_land_in_turn_on_one_branch_and_only_what_they_tested_there() {
         let mut tip: Option<Oid> = None;
         for (change, commit) in site.forge.merges() {
             let is_its = |landing: &&Landing| {
-                let LandingState::Ended { end: LandingEnd::Landed { commit: landed }, .. } = &landing.state else {
+                let LandingState::Ended { end: LandingEnd::Landed { commit: landed }, .. } =
+                    &landing.state
+                else {
                     return false;
                 };
                 landing.change.key == change && *landed == commit
@@ -330,19 +381,22 @@ fn two_tenants_land_in_turn_on_one_branch_and_only_what_they_tested_there() {
                 assert_eq!(landing.base.tree, before, "{change} was tested on what the branch was");
             }
         }
-        let mut tenants: Vec<String> = landings.iter().map(|landing| landing.queue.tenant.to_string()).collect();
+        let mut tenants: Vec<String> =
+            landings.iter().map(|landing| landing.queue.tenant.to_string()).collect();
         tenants.sort();
         tenants.dedup();
         assert_eq!(tenants, ["demo", "other"]);
-        let is_moved =
-            |landing: &&Landing| matches!(landing.state, LandingState::Ended { end: LandingEnd::BaseMoved { .. }, .. });
+        let is_moved = |landing: &&Landing| {
+            matches!(landing.state, LandingState::Ended { end: LandingEnd::BaseMoved { .. }, .. })
+        };
         moved += landings.iter().filter(is_moved).count();
     }
     assert!(moved > 0, "in none of the stories did one tenant move the branch under the other");
 }
 
-/// Z6.4, C2: a change that stands in the gates of two tenants is merged once. The one that comes second finds it in the branch, in
-/// another state than its own, tests what the branch is, and asks no person.
+/// Z6.4, C2: a change that stands in the gates of two tenants is merged once. The one that comes
+/// second finds it in the branch, in another state than its own, tests what the branch is, and asks
+/// no person.
 #[test]
 fn a_change_that_another_tenants_gate_merged_stops_no_queue() {
     for seed in 0..6 {

@@ -1,4 +1,5 @@
-//! Two changes that need each other, with everything dying and failing around them: they land whole, whatever happens (Z6.5).
+//! Two changes that need each other, with everything dying and failing around them: they land
+//! whole, whatever happens (Z6.5).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_memory::Fate;
@@ -43,9 +44,27 @@ fn tell_of(project: &str, seed: u64, prepare: impl FnOnce(&mut Site)) -> Ending 
     let mut site = sample::site(seed, &[PIPELINES, JOBS].concat(), project, judge);
     prepare(&mut site);
     let forge = site.forge.clone();
-    let a = forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", &[("a", "A")]);
-    let b = forge.propose("org/two", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "B")]);
-    let c = forge.propose("org/one", 3, "C", "Depends-On: https://forge.test/org/two/pull/2", &[("c", "C")]);
+    let a = forge.propose(
+        "org/one",
+        1,
+        "A",
+        "Depends-On: https://forge.test/org/two/pull/2",
+        &[("a", "A")],
+    );
+    let b = forge.propose(
+        "org/two",
+        2,
+        "B",
+        "Depends-On: https://forge.test/org/one/pull/1",
+        &[("b", "B")],
+    );
+    let c = forge.propose(
+        "org/one",
+        3,
+        "C",
+        "Depends-On: https://forge.test/org/two/pull/2",
+        &[("c", "C")],
+    );
     sample::tell(&mut site, &[&a, &b, &c])
 }
 
@@ -56,7 +75,8 @@ fn whole() -> Ending {
     ending
 }
 
-/// Z6.5, D10: in every order, each message twice, and with two instances of each function, they land whole and in their order.
+/// Z6.5, D10: in every order, each message twice, and with two instances of each function, they
+/// land whole and in their order.
 #[test]
 fn a_cycle_lands_whole_in_every_order_of_messages() {
     let expected = whole();
@@ -69,9 +89,11 @@ fn a_cycle_lands_whole_in_every_order_of_messages() {
 /// Z6.5, C2: a partial landing is finished after any death, lie or failure, at whatever call.
 #[test]
 fn a_cycle_lands_whole_whatever_call_dies_or_fails() {
-    let every = std::env::var("SLUICE_STORY_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(7);
+    let every =
+        std::env::var("SLUICE_STORY_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(7);
     let expected = whole();
-    let fates = [Fate::DiesAfter, Fate::DiesBefore, Fate::FailsAfter, Fate::FailsBefore, Fate::Throttled];
+    let fates =
+        [Fate::DiesAfter, Fate::DiesBefore, Fate::FailsAfter, Fate::FailsBefore, Fate::Throttled];
     let (mut missed, mut struck) = (0, 0);
     for (number, step) in (0_u64..100_000).step_by(every).enumerate() {
         let fate = fates[number % fates.len()];
@@ -91,7 +113,8 @@ fn a_cycle_lands_whole_whatever_call_dies_or_fails() {
     assert!(struck * every > 200, "{struck} calls were stopped at");
 }
 
-/// Returns what is the same however often check was asked for them: an event that comes late has them tested once more.
+/// Returns what is the same however often check was asked for them: an event that comes late has
+/// them tested once more.
 fn as_checked(ending: Ending) -> Ending {
     let without_comments = |(key, (state, statuses, _))| (key, (state, statuses, 0));
     let changes = ending.changes.into_iter().map(without_comments).collect();
@@ -108,23 +131,29 @@ fn whole_and_checked() -> Ending {
     ending
 }
 
-/// Z6.5, D10, D15: check, where they stand as one in the queue of one of them, leaves nothing behind and votes for each, in every order of
-/// messages, each of them twice, and with two instances of each function.
+/// Z6.5, D10, D15: check, where they stand as one in the queue of one of them, leaves nothing
+/// behind and votes for each, in every order of messages, each of them twice, and with two
+/// instances of each function.
 #[test]
 fn a_cycle_is_checked_as_one_in_every_order_of_messages() {
     let expected = whole_and_checked();
     for seed in 2..32 {
-        let ending = tell_of(CHECKED, seed, |site| (site.twice, site.twins) = (seed % 2 == 0, seed % 3 == 0));
+        let ending = tell_of(CHECKED, seed, |site| {
+            (site.twice, site.twins) = (seed % 2 == 0, seed % 3 == 0)
+        });
         assert_eq!(as_checked(ending), expected, "seed {seed}");
     }
 }
 
-/// Z6.5, C2: what stands in one queue and is written down in another is never half so, whatever call dies or fails.
+/// Z6.5, C2: what stands in one queue and is written down in another is never half so, whatever
+/// call dies or fails.
 #[test]
 fn a_cycle_is_checked_as_one_whatever_call_dies_or_fails() {
-    let every = std::env::var("SLUICE_STORY_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(19);
+    let every =
+        std::env::var("SLUICE_STORY_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(19);
     let expected = whole_and_checked();
-    let fates = [Fate::DiesAfter, Fate::DiesBefore, Fate::FailsAfter, Fate::FailsBefore, Fate::Throttled];
+    let fates =
+        [Fate::DiesAfter, Fate::DiesBefore, Fate::FailsAfter, Fate::FailsBefore, Fate::Throttled];
     let (mut missed, mut struck) = (0, 0);
     for (number, step) in (0_u64..100_000).step_by(every).enumerate() {
         let fate = fates[number % fates.len()];

@@ -12,26 +12,40 @@ const PROJECT: &str = "
 - project: {check: {jobs: [unit]}}
 ";
 
-/// Z7.3, Z1.7: whose executor is dead is known when its build is lost: its nodes are let go then, and not when they might be.
+/// Z7.3, Z1.7: whose executor is dead is known when its build is lost: its nodes are let go then,
+/// and not when they might be.
 #[test]
 fn nodes_of_a_build_whose_executor_died_are_free_as_soon_as_it_is_lost() {
     let mut site = sample::small(8, PROJECT, |_, _, _| BuildResult::Success);
     site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
     let running = |site: &Site| {
         let records = site.world.records();
-        let runs = records.iter().filter(|record| record.key.sort == "run").map(|record| record.key.partition.clone());
+        let runs = records
+            .iter()
+            .filter(|record| record.key.sort == "run")
+            .map(|record| record.key.partition.clone());
         runs.map(|build| build.trim_start_matches("build#").to_owned()).collect::<Vec<String>>()
     };
     // A node names the request it is for, whose row ends with the build.
     let holds = |site: &Site, build: &str| {
         let records = site.world.records();
-        records.iter().any(|record| record.key.sort.starts_with("node#") && record.body.contains(&build[..8]))
+        records
+            .iter()
+            .any(|record| record.key.sort.starts_with("node#") && record.body.contains(&build[..8]))
     };
-    site.run_until(|site| site.is_building() && running(site).iter().any(|build| holds(site, build)));
-    let build = running(&site).into_iter().find(|build| holds(&site, build)).expect("a build with nodes runs");
+    site.run_until(|site| {
+        site.is_building() && running(site).iter().any(|build| holds(site, build))
+    });
+    let build = running(&site)
+        .into_iter()
+        .find(|build| holds(&site, build))
+        .expect("a build with nodes runs");
     site.die();
     let lost = |site: &Site| {
-        site.world.records().iter().any(|r| r.key == sluice_records::build::stop_key(&build.as_str().into()))
+        site.world
+            .records()
+            .iter()
+            .any(|r| r.key == sluice_records::build::stop_key(&build.as_str().into()))
     };
     let (lost_at, held_until) = (Cell::new(None), Cell::new(None));
     site.run_checked(|site| {

@@ -29,7 +29,10 @@ fn verdicts(site: &Site, key: &ChangeKey) -> Verdicts {
 
 /// Returns why a change is not in a pipeline, as the API tells it.
 fn why(site: &Site, key: &ChangeKey, pipeline: &str) -> Vec<String> {
-    let live = poll_once(Layouts::default().live(&site.ports(), &"demo".into())).unwrap().unwrap().unwrap();
+    let live = poll_once(Layouts::default().live(&site.ports(), &"demo".into()))
+        .unwrap()
+        .unwrap()
+        .unwrap();
     let pipeline: &Pipeline = live.layout.pipeline(pipeline).unwrap();
     let record = poll_once(get(&site.ports(), &change::facts_key(key))).unwrap().unwrap();
     let facts: ChangeFacts = decode(&record.unwrap()).unwrap();
@@ -40,7 +43,8 @@ fn why(site: &Site, key: &ChangeKey, pipeline: &str) -> Vec<String> {
     lines.into_iter().map(|line| line.replace("2027-01-15T", "at ")).collect()
 }
 
-/// Z6.1, Z9.1: which event came, what of which trigger did not fit it, and what the pipeline asks for that is not there.
+/// Z6.1, Z9.1: which event came, what of which trigger did not fit it, and what the pipeline asks
+/// for that is not there.
 #[test]
 fn a_change_that_was_never_enqueued_is_explained_by_its_last_event_and_by_what_it_lacks() {
     let mut site = site();
@@ -48,8 +52,15 @@ fn a_change_that_was_never_enqueued_is_explained_by_its_last_event_and_by_what_i
     site.run();
     let told = why(&site, &a, "gate");
     assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[0].starts_with("the last event that no trigger of it took: pull_request opened by ada"), "{told:?}");
-    assert!(told[0].ends_with("it wants the event pull_request_review, not pull_request"), "{told:?}");
+    assert!(
+        told[0]
+            .starts_with("the last event that no trigger of it took: pull_request opened by ada"),
+        "{told:?}"
+    );
+    assert!(
+        told[0].ends_with("it wants the event pull_request_review, not pull_request"),
+        "{told:?}"
+    );
     assert!(told[1].contains("pipeline gate requires a review: approved"), "{told:?}");
     let told = why(&site, &a, "check");
     assert!(told[0].ends_with("offered to its queue") && told.len() == 1, "{told:?}");
@@ -74,7 +85,8 @@ fn a_change_of_a_project_that_takes_part_nowhere_says_so() {
     assert!(verdicts.nowhere.unwrap().contains("takes part in no pipeline"));
 }
 
-/// Z9.1: a review that is given and taken back: the event was taken, and the pipeline does not take the change as it is.
+/// Z9.1: a review that is given and taken back: the event was taken, and the pipeline does not take
+/// the change as it is.
 #[test]
 fn an_event_that_was_taken_for_a_change_that_is_not_is_told_with_what_it_lacks() {
     let mut site = site();

@@ -44,11 +44,16 @@ fn everything_that_begins_is_listed_seen_to_and_ends() {
         assert_eq!(ledger.unaccounted().collect::<Vec<_>>(), Vec::<&ledger::Open>::new());
         seen.borrow_mut().extend(ledger.open.iter().map(|open| open.kind));
     });
-    assert_eq!(seen.into_inner().into_iter().collect::<Vec<_>>(), Kind::ALL, "each kind was open for a while");
+    assert_eq!(
+        seen.into_inner().into_iter().collect::<Vec<_>>(),
+        Kind::ALL,
+        "each kind was open for a while"
+    );
     assert_eq!(open(&site), Ledger::default());
 }
 
-/// Z7.6: what an executor left behind is over when its queue has given it up, and not listed as open for ever.
+/// Z7.6: what an executor left behind is over when its queue has given it up, and not listed as
+/// open for ever.
 #[test]
 fn a_build_whose_executor_died_is_accounted_for() {
     let mut site = site();
@@ -82,8 +87,10 @@ fn what_arrived_and_was_lost_on_the_way_is_found_counted_and_mended() {
 /// Returns what is counted, by its kind, and why.
 fn counted(site: &Site) -> Vec<(Kind, String)> {
     let ledger = open(site);
-    let counted: Vec<(Kind, String)> =
-        ledger.unaccounted().map(|open| (open.kind, open.unaccounted.clone().unwrap_or_default())).collect();
+    let counted: Vec<(Kind, String)> = ledger
+        .unaccounted()
+        .map(|open| (open.kind, open.unaccounted.clone().unwrap_or_default()))
+        .collect();
     for kind in Kind::ALL {
         let of_kind = counted.iter().filter(|(counted, _)| *counted == kind).count();
         assert_eq!(ledger.counts()[&kind], of_kind, "{kind:?}: {counted:?}");
@@ -91,7 +98,8 @@ fn counted(site: &Site) -> Vec<(Kind, String)> {
     counted
 }
 
-/// C5, Z6.7: what a forge told, and nobody was led to, is counted from its bound on and named, and no more once it has ended.
+/// C5, Z6.7: what a forge told, and nobody was led to, is counted from its bound on and named, and
+/// no more once it has ended.
 #[test]
 fn a_delivery_whose_word_was_lost_is_counted_and_named_until_it_ends() {
     let mut site = site();
@@ -105,14 +113,19 @@ fn a_delivery_whose_word_was_lost_is_counted_and_named_until_it_ends() {
     site.world.advance_millis(1_000);
     let late = counted(&site);
     assert_eq!(late.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [Kind::Delivery]);
-    assert!(late[0].1.starts_with("pull_request ") && late[0].1.ends_with("was accepted 10 minutes ago"), "{late:?}");
+    assert!(
+        late[0].1.starts_with("pull_request ")
+            && late[0].1.ends_with("was accepted 10 minutes ago"),
+        "{late:?}"
+    );
     // Not in a minute in which forges are asked as well, which would find the change by itself.
     site.pass(90);
     assert_eq!((counted(&site), open(&site)), (Vec::new(), Ledger::default()));
     assert_eq!(site.builds(), ["check unit 1"]);
 }
 
-/// C5, Z7.6: what a dead letter would have led to, to which nobody gives another life, is counted and named until somebody looks there.
+/// C5, Z7.6: what a dead letter would have led to, to which nobody gives another life, is counted
+/// and named until somebody looks there.
 #[test]
 fn what_a_dead_letter_would_have_led_to_is_counted_and_named_until_it_ends() {
     let mut site = site();
@@ -146,7 +159,9 @@ fn look(site: &mut Site) {
     let heads = site.world.records().into_iter().filter(|record| record.key.sort == "head");
     let poke = |head: Record| match head.key.partition.split('#').next() {
         Some("queue") => Some(Poke::Queue { queue: decode::<StoredHead>(&head).unwrap().key }),
-        Some("provider") => Some(Poke::Pool { provider: decode::<ProviderHead>(&head).unwrap().provider }),
+        Some("provider") => {
+            Some(Poke::Pool { provider: decode::<ProviderHead>(&head).unwrap().provider })
+        }
         _ => None,
     };
     let pokes: Vec<Poke> = heads.filter_map(poke).collect();
@@ -155,8 +170,9 @@ fn look(site: &mut Site) {
     site.handle(Queue::Gate);
 }
 
-/// C5, Z7.6: what is sent anew is a young message each time. A build that nobody claims however often it is sent is counted all the
-/// same, with nodes and without, and no more once somebody has it.
+/// C5, Z7.6: what is sent anew is a young message each time. A build that nobody claims however
+/// often it is sent is counted all the same, with nodes and without, and no more once somebody has
+/// it.
 #[test]
 fn a_build_that_is_sent_again_and_again_and_not_claimed_is_counted() {
     for (nodeset, kind) in [("", Kind::Request), (", nodeset: {nodes: []}", Kind::Build)] {
@@ -174,15 +190,20 @@ fn a_build_that_is_sent_again_and_again_and_not_claimed_is_counted() {
         }
         assert_eq!(counted, [vec![], vec![], vec![kind]], "{nodeset}");
         site.run();
-        assert_eq!((open(&site), site.builds()), (Ledger::default(), vec!["check unit 1".to_owned()]), "{nodeset}");
+        assert_eq!(
+            (open(&site), site.builds()),
+            (Ledger::default(), vec!["check unit 1".to_owned()]),
+            "{nodeset}"
+        );
     }
 }
 
-/// C5, Z6.4: a queue that is frozen is counted, with its reason, until an operator lets it go on; what stands in it is a person's turn,
-/// and not unaccounted for.
+/// C5, Z6.4: a queue that is frozen is counted, with its reason, until an operator lets it go on;
+/// what stands in it is a person's turn, and not unaccounted for.
 #[test]
 fn a_frozen_queue_is_counted_until_an_operator_lets_it_go_on() {
-    let project = PROJECT.replace("check: {jobs: [unit]}", "check: {jobs: [unit]}, gate: {jobs: [unit]}");
+    let project =
+        PROJECT.replace("check: {jobs: [unit]}", "check: {jobs: [unit]}, gate: {jobs: [unit]}");
     let mut site = sample::small(8, &project, |_, _, _| BuildResult::Success);
     site.forge.sabotage(BTreeMap::from([("strange".to_owned(), "file".to_owned())]));
     let change = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
@@ -191,19 +212,25 @@ fn a_frozen_queue_is_counted_until_an_operator_lets_it_go_on() {
     sample::approve(&mut site, &[&change]);
     let frozen = open(&site).frozen;
     let records = site.world.records();
-    let heads = records.iter().filter(|record| record.key.sort == "head" && frozen.contains(&record.key.partition));
+    let heads = records
+        .iter()
+        .filter(|record| record.key.sort == "head" && frozen.contains(&record.key.partition));
     let heads: Vec<StoredHead> = heads.map(|record| decode(record).unwrap()).collect();
-    let [StoredHead { key: queue, frozen: Some(why), .. }] = heads.as_slice() else { panic!("{frozen:?}") };
+    let [StoredHead { key: queue, frozen: Some(why), .. }] = heads.as_slice() else {
+        panic!("{frozen:?}")
+    };
     assert_eq!(queue.pipeline.as_str(), "gate");
     assert!(why.contains("until an operator has looked"), "{why}");
     // As the timer reads it, long after.
     site.world.advance_millis(2 * ledger_bound() * 1_000);
     let now = site.world.now();
-    let late = poll_once(ledger::read(&site.ports(), ledger::past_bound(now), now)).unwrap().unwrap();
+    let late =
+        poll_once(ledger::read(&site.ports(), ledger::past_bound(now), now)).unwrap().unwrap();
     assert_eq!((&late.frozen, late.unaccounted().count()), (&frozen, 0));
     let kind = ArrivalKind::Thaw { by: "jo".to_owned(), reason: "seen".to_owned() };
     let (id, event_id) = (ArrivalId("word".to_owned()), "operator".to_owned());
-    let word = Arrival { id, at: now, event_id, layout: 0, by_operator: true, taken_up: false, kind };
+    let word =
+        Arrival { id, at: now, event_id, layout: 0, by_operator: true, taken_up: false, kind };
     site.world.write_directly(put_arrival(queue, &word).unwrap());
     poll_once(cell::send(&site.ports(), &[Poke::Queue { queue: queue.clone() }])).unwrap().unwrap();
     site.pass(1);

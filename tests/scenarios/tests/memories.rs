@@ -67,7 +67,11 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn poke(site: &Site, tenant: &str) {
-    now(sluice_runtime::cell::send(&site.ports(), &[Poke::Tenant { tenant: TenantName::from(tenant) }])).unwrap();
+    now(sluice_runtime::cell::send(
+        &site.ports(),
+        &[Poke::Tenant { tenant: TenantName::from(tenant) }],
+    ))
+    .unwrap();
 }
 
 fn statuses(site: &Site, number: u64) -> Vec<String> {
@@ -76,7 +80,8 @@ fn statuses(site: &Site, number: u64) -> Vec<String> {
     statuses.into_iter().map(|status| format!("{} {}", status.context, status.state)).collect()
 }
 
-/// C2: intake remembers the list of tenants; a tenant that appears is asked about the very next event.
+/// C2: intake remembers the list of tenants; a tenant that appears is asked about the very next
+/// event.
 #[test]
 fn a_tenant_that_appears_is_known_to_whoever_remembers_the_list_without_it() {
     let mut site = site(TENANT);
@@ -84,7 +89,8 @@ fn a_tenant_that_appears_is_known_to_whoever_remembers_the_list_without_it() {
     site.take_in();
     let both = format!("{TENANT}{}", TENANT.replace("demo", "other"));
     let put = site.ports();
-    now(put.objects.put(connection::MAIN, Bytes::from(both), PutMode::Always, "application/yaml")).unwrap();
+    now(put.objects.put(connection::MAIN, Bytes::from(both), PutMode::Always, "application/yaml"))
+        .unwrap();
     poke(&site, "other");
     site.run_now();
     site.forge.propose("org/one", 2, "B", "", &[("b", "x")]);
@@ -93,17 +99,21 @@ fn a_tenant_that_appears_is_known_to_whoever_remembers_the_list_without_it() {
     assert_eq!(statuses(&site, 2), ["demo/check success", "other/check success"]);
 }
 
-/// R01: intake, gate and merger remember a tenant's layout; what a newer one routes is decided by that one.
+/// R01: intake, gate and merger remember a tenant's layout; what a newer one routes is decided by
+/// that one.
 #[test]
 fn an_arrival_by_a_newer_layout_is_not_decided_on_by_an_older_one() {
     let mut site = site(TENANT);
     // Every function has read the first layout.
     site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
     site.run_now();
-    let main =
-        sluice_model::git::BranchKey { project: ProjectName::new("forge.test", "org/config"), branch: "main".into() };
+    let main = sluice_model::git::BranchKey {
+        project: ProjectName::new("forge.test", "org/config"),
+        branch: "main".into(),
+    };
     site.forge.push_silently(&main, &[("zuul.yaml", &format!("{}{LATE}", config()))]);
-    let dirty: Write = tenant::put_dirty(&TenantName::from("demo"), &main.project, "a push").unwrap();
+    let dirty: Write =
+        tenant::put_dirty(&TenantName::from("demo"), &main.project, "a push").unwrap();
     site.world.write_directly(dirty);
     poke(&site, "demo");
     site.run_now();
@@ -131,8 +141,8 @@ fn change_secret(site: &Site, to: &str) {
     now(ports.objects.put(connection::OBJECT, text, PutMode::Always, "application/json")).unwrap();
 }
 
-/// Z5: the webhook remembers secrets for a minute. A new one counts at once, an old one no longer than that minute, and
-/// strangers cannot have them read again and again.
+/// Z5: the webhook remembers secrets for a minute. A new one counts at once, an old one no longer
+/// than that minute, and strangers cannot have them read again and again.
 #[test]
 fn a_changed_webhook_secret_counts_at_once_and_strangers_cost_no_readings() {
     let mut site = site(TENANT);
@@ -147,7 +157,11 @@ fn a_changed_webhook_secret_counts_at_once_and_strangers_cost_no_readings() {
     for _ in 0..50 {
         assert_eq!(hand_in(&mut site, "a guess"), 401);
     }
-    assert_eq!(site.world.take_calls().total(), 0, "one reading in two seconds has been made already");
+    assert_eq!(
+        site.world.take_calls().total(),
+        0,
+        "one reading in two seconds has been made already"
+    );
     change_secret(&site, "a third secret");
     site.world.advance_millis(60_001);
     assert_eq!(hand_in(&mut site, "a new secret"), 401, "a minute is over");
@@ -155,8 +169,13 @@ fn a_changed_webhook_secret_counts_at_once_and_strangers_cost_no_readings() {
 }
 
 fn told_of_pushes(site: &Site) -> Vec<String> {
-    let deliveries = site.world.records().into_iter().filter(|record| record.key.partition.starts_with("delivery#"));
-    let delivered = deliveries.map(|record| sluice_records::codec::decode::<Delivery>(&record).unwrap());
+    let deliveries = site
+        .world
+        .records()
+        .into_iter()
+        .filter(|record| record.key.partition.starts_with("delivery#"));
+    let delivered =
+        deliveries.map(|record| sluice_records::codec::decode::<Delivery>(&record).unwrap());
     let mut told: Vec<String> = delivered
         .filter(|delivery| delivery.event_name == "push")
         .flat_map(|delivery| match delivery.state {
@@ -168,12 +187,19 @@ fn told_of_pushes(site: &Site) -> Vec<String> {
     told
 }
 
-/// R01: what a landing made of a branch is known to its tenant; only one that touches configuration has it read again.
+/// R01: what a landing made of a branch is known to its tenant; only one that touches configuration
+/// has it read again.
 #[test]
 fn a_push_that_is_a_landing_without_configuration_has_nothing_read_again() {
     let mut site = site(TENANT);
     let plain = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
-    let configures = site.forge.propose("org/one", 2, "B", "", &[(".zuul.yaml", &format!("{PROJECT}\n# No more.\n"))]);
+    let configures = site.forge.propose(
+        "org/one",
+        2,
+        "B",
+        "",
+        &[(".zuul.yaml", &format!("{PROJECT}\n# No more.\n"))],
+    );
     site.run();
     for change in [&plain, &configures] {
         site.forge.approve(change);
@@ -192,11 +218,17 @@ fn a_push_that_is_a_landing_without_configuration_has_nothing_read_again() {
 fn the_layouts_of_more_tenants_than_are_kept_are_opened_once_each() {
     let world = World::new(1, 0, Timestamp(1_800_000_000_000));
     let ports = world.ports();
-    let names: Vec<TenantName> = (0..20).map(|number| TenantName(format!("tenant-{number}"))).collect();
+    let names: Vec<TenantName> =
+        (0..20).map(|number| TenantName(format!("tenant-{number}"))).collect();
     for name in &names {
         let layout = Layout::empty(TenantConfig::new(name.as_str()));
         let object = format!("layouts/{}", layout.id());
-        let put = ports.objects.put(&object, Bytes::from(layout.to_bytes()), PutMode::Always, "application/json");
+        let put = ports.objects.put(
+            &object,
+            Bytes::from(layout.to_bytes()),
+            PutMode::Always,
+            "application/json",
+        );
         poll_once(put).unwrap().unwrap();
         let mut head = Tenant { layout_object: Some(object), ..Tenant::new(name.clone()) };
         (head.layout.wanted, head.layout.live) = (1, 1);

@@ -1,4 +1,5 @@
-//! However a project has its changes merged, what lands is the tree that was tested, or its queue moves no more.
+//! However a project has its changes merged, what lands is the tree that was tested, or its queue
+//! moves no more.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_gate::{Landing, LandingEnd, LandingState};
@@ -36,7 +37,9 @@ fn site(mode: &str) -> Site {
 
 /// Proposes three changes and approves them in this order.
 fn approved(site: &mut Site) -> Vec<ChangeKey> {
-    let propose = |(number, name): (u64, &str)| site.forge.propose("org/one", number, name, "", &[(name, "x")]);
+    let propose = |(number, name): (u64, &str)| {
+        site.forge.propose("org/one", number, name, "", &[(name, "x")])
+    };
     let changes: Vec<ChangeKey> = [(1, "a"), (2, "b"), (3, "c")].map(propose).into();
     sample::approve(site, &changes.iter().collect::<Vec<_>>());
     changes
@@ -48,52 +51,66 @@ fn landings(site: &Site) -> Vec<Landing> {
     landings.map(|record| decode(&record).unwrap()).collect()
 }
 
-/// S05, Z6.4: the forge is asked for the project's own mode, and what it makes of the branch has the tested tree each time; where the mode
-/// is a linear one the history is.
+/// S05, Z6.4: the forge is asked for the project's own mode, and what it makes of the branch has
+/// the tested tree each time; where the mode is a linear one the history is.
 #[test]
 fn in_every_merge_mode_the_landed_tree_is_the_tested_one() {
     for (word, mode, parents) in MODES {
         let mut site = site(word);
         let changes = approved(&mut site);
-        let merged: Vec<ChangeKey> = site.forge.merges().into_iter().map(|(change, _)| change).collect();
+        let merged: Vec<ChangeKey> =
+            site.forge.merges().into_iter().map(|(change, _)| change).collect();
         assert_eq!(merged, changes, "{word}");
         let landings = landings(&site);
         assert_eq!(landings.len(), 3, "{word}");
         for landing in &landings {
-            let LandingState::Ended { end: LandingEnd::Landed { commit }, .. } = &landing.state else {
+            let LandingState::Ended { end: LandingEnd::Landed { commit }, .. } = &landing.state
+            else {
                 panic!("{word}: {:?}", landing.state)
             };
             assert_eq!((landing.mode, &commit.tree), (mode, &landing.tested.tree), "{word}");
         }
-        let main = BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "main".into() };
+        let main =
+            BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "main".into() };
         let history = site.forge.history(&main);
         assert_eq!(history.len(), 4, "{word}: the fixture and three changes");
-        let trees: Vec<_> = history.iter().take(3).rev().map(|(commit, _)| commit.tree.clone()).collect();
+        let trees: Vec<_> =
+            history.iter().take(3).rev().map(|(commit, _)| commit.tree.clone()).collect();
         let merges = site.forge.merges();
-        assert_eq!(trees, merges.iter().map(|(_, commit)| commit.tree.clone()).collect::<Vec<_>>(), "{word}");
+        assert_eq!(
+            trees,
+            merges.iter().map(|(_, commit)| commit.tree.clone()).collect::<Vec<_>>(),
+            "{word}"
+        );
         assert!(history.iter().take(3).all(|(_, found)| *found == parents), "{word}: {history:?}");
     }
 }
 
-/// Z6.4: in every mode a tree that was not tested is found out by the landed commit itself; its queue says both trees, and nothing behind
-/// it lands.
+/// Z6.4: in every mode a tree that was not tested is found out by the landed commit itself; its
+/// queue says both trees, and nothing behind it lands.
 #[test]
 fn in_every_merge_mode_a_tree_that_was_not_tested_freezes_the_queue() {
     for (word, mode, _) in MODES {
         let mut site = site(word);
         site.forge.sabotage(BTreeMap::from([("strange".to_owned(), "file".to_owned())]));
         let changes = approved(&mut site);
-        let merged: Vec<ChangeKey> = site.forge.merges().into_iter().map(|(change, _)| change).collect();
+        let merged: Vec<ChangeKey> =
+            site.forge.merges().into_iter().map(|(change, _)| change).collect();
         assert_eq!(merged, changes[..1], "{word}");
         let landings = landings(&site);
         let [landing] = landings.as_slice() else { panic!("{word}: {landings:?}") };
-        let LandingState::Ended { end: LandingEnd::Mismatch { landed }, .. } = &landing.state else {
+        let LandingState::Ended { end: LandingEnd::Mismatch { landed }, .. } = &landing.state
+        else {
             panic!("{word}: {:?}", landing.state)
         };
         assert_eq!(landing.mode, mode);
         assert_ne!(landed.tree, landing.tested.tree);
         let heads = site.world.records().into_iter().filter(|record| record.key.sort == "head");
-        let told = format!("with tree {}, but tree {} was tested", landed.tree.short(), landing.tested.tree.short());
+        let told = format!(
+            "with tree {}, but tree {} was tested",
+            landed.tree.short(),
+            landing.tested.tree.short()
+        );
         assert_eq!(heads.filter(|record| record.body.contains(&told)).count(), 1, "{word}");
     }
 }

@@ -8,10 +8,13 @@ use sluice_records::codec::decode;
 use sluice_scenarios::Site;
 use sluice_scenarios::sample::{self, MAIN};
 
-/// Returns a site with this many nodes at once, where changes of either project are checked by a job of its own.
+/// Returns a site with this many nodes at once, where changes of either project are checked by a
+/// job of its own.
 fn site(instances: u32, settings: &str) -> Site {
     let project = |job: &str| {
-        format!("- job: {{name: {job}, run: playbooks/unit.yaml}}\n- project: {{{settings}check: {{jobs: [{job}]}}}}\n")
+        format!(
+            "- job: {{name: {job}, run: playbooks/unit.yaml}}\n- project: {{{settings}check: {{jobs: [{job}]}}}}\n"
+        )
     };
     let (one, two, config) = (project("of-one"), project("of-two"), sample::central(instances));
     let repositories: &[(&str, &[(&str, &str)])] = &[
@@ -22,13 +25,20 @@ fn site(instances: u32, settings: &str) -> Site {
     Site::new(3, MAIN, repositories, |_, _, _| BuildResult::Success)
 }
 
-/// Proposes three changes of one project, and then one of the other, and returns whose builds run where there are two nodes.
+/// Proposes three changes of one project, and then one of the other, and returns whose builds run
+/// where there are two nodes.
 fn running(settings: &str) -> (Site, Vec<String>) {
     let mut site = site(2, settings);
     site.run();
     site.held.extend(["of-one".to_owned(), "of-two".to_owned()]);
     for number in 1..=3 {
-        site.forge.propose("org/one", number, "one of many", "", &[(&format!("file-{number}"), "x")]);
+        site.forge.propose(
+            "org/one",
+            number,
+            "one of many",
+            "",
+            &[(&format!("file-{number}"), "x")],
+        );
         site.take_in();
     }
     site.forge.propose("org/two", 4, "the only one", "", &[("file-4", "x")]);
@@ -43,33 +53,43 @@ fn running(settings: &str) -> (Site, Vec<String>) {
     (site, running)
 }
 
-/// Z6.1, Z1.1: in an independent pipeline the only change of a project is served before the second one of another, though it came later;
-/// all of them are served in the end.
+/// Z6.1, Z1.1: in an independent pipeline the only change of a project is served before the second
+/// one of another, though it came later; all of them are served in the end.
 #[test]
 fn a_project_with_many_changes_does_not_keep_another_waiting_for_nodes() {
     let (mut site, running) = running("");
     assert_eq!(running, ["of-one", "of-two"]);
     site.held.clear();
     site.run();
-    assert_eq!(site.ending(&[], &[]).buildsets.iter().filter(|set| set.ends_with("check SUCCESS")).count(), 4);
+    assert_eq!(
+        site.ending(&[], &[]).buildsets.iter().filter(|set| set.ends_with("check SUCCESS")).count(),
+        4
+    );
 }
 
-/// Z6.1, Z6.3: projects that share a queue take their turns as one, whatever pipeline their changes are in.
+/// Z6.1, Z6.3: projects that share a queue take their turns as one, whatever pipeline their changes
+/// are in.
 #[test]
 fn projects_that_share_a_queue_take_turns_as_one() {
     let (mut site, running) = running("queue: integrated, ");
     assert_eq!(running, ["of-one", "of-one"]);
     site.held.clear();
     site.run();
-    assert_eq!(site.ending(&[], &[]).buildsets.iter().filter(|set| set.ends_with("check SUCCESS")).count(), 4);
+    assert_eq!(
+        site.ending(&[], &[]).buildsets.iter().filter(|set| set.ends_with("check SUCCESS")).count(),
+        4
+    );
 }
 
-/// Z6.1, Z1.1: what has become first in its shared queue while it waited for nodes is served before what became first in another one
-/// after that.
+/// Z6.1, Z1.1: what has become first in its shared queue while it waited for nodes is served before
+/// what became first in another one after that.
 #[test]
 fn a_change_that_has_moved_up_in_its_queue_is_served_by_the_place_that_it_has_by_now() {
-    let job = |name: &str, matcher: &str| format!("- job: {{name: {name}, run: playbooks/unit.yaml{matcher}}}\n");
-    let one = job("of-one", ", irrelevant-files: ['^free$']") + "- project: {gate: {jobs: [noop, of-one]}}\n";
+    let job = |name: &str, matcher: &str| {
+        format!("- job: {{name: {name}, run: playbooks/unit.yaml{matcher}}}\n")
+    };
+    let one = job("of-one", ", irrelevant-files: ['^free$']")
+        + "- project: {gate: {jobs: [noop, of-one]}}\n";
     let two = job("long", ", files: ['^slow$']") + &job("of-two", "");
     let two = two + "- project: {check: {jobs: [long]}, gate: {jobs: [of-two]}}\n";
     let config = sample::central(1);
@@ -123,8 +143,9 @@ fn a_change_that_has_moved_up_in_its_queue_is_served_by_the_place_that_it_has_by
     assert_eq!(site.forge.merges().len(), 3);
 }
 
-/// Z4.3, Z1.8: a job that has the only node and waits for a semaphore, and one that holds the semaphore and waits for the node, both come
-/// to their end: the first gives its node back, and is tested after the other.
+/// Z4.3, Z1.8: a job that has the only node and waits for a semaphore, and one that holds the
+/// semaphore and waits for the node, both come to their end: the first gives its node back, and is
+/// tested after the other.
 #[test]
 fn a_job_that_has_the_node_gives_it_to_the_one_that_has_the_semaphore() {
     let project = |job: &str, semaphores: &str| {
@@ -132,7 +153,10 @@ fn a_job_that_has_the_node_gives_it_to_the_one_that_has_the_semaphore() {
             "- job: {{name: {job}, run: playbooks/unit.yaml, semaphores: {semaphores}}}\n- project: {{check: {{jobs: [{job}]}}}}\n"
         )
     };
-    let (one, two) = (project("node-first", "[{name: lock, resources-first: true}]"), project("lock-first", "[lock]"));
+    let (one, two) = (
+        project("node-first", "[{name: lock, resources-first: true}]"),
+        project("lock-first", "[lock]"),
+    );
     let config = format!("{}- semaphore: {{name: lock, max: 1}}\n", sample::central(1));
     let repositories: &[(&str, &[(&str, &str)])] = &[
         ("org/config", &[("zuul.yaml", &config)]),
@@ -140,7 +164,8 @@ fn a_job_that_has_the_node_gives_it_to_the_one_that_has_the_semaphore() {
         ("org/two", &[(".zuul.yaml", &two)]),
     ];
     let mut site = Site::new(3, MAIN, repositories, |_, _, _| BuildResult::Success);
-    // Each has asked for the node before anybody is given it, the one that takes it first before the other.
+    // Each has asked for the node before anybody is given it, the one that takes it first before
+    // the other.
     for (project, number) in [("org/one", 1), ("org/two", 2)] {
         site.forge.propose(project, number, "a change", "", &[("file", "x")]);
         site.take_in();
@@ -163,12 +188,14 @@ fn requests(site: &Site) -> Vec<RequestState> {
     requests.map(|record| decode::<Request>(record).unwrap().state).collect()
 }
 
-/// Z1.2, N02: who asked for nodes is told at once what became of that; and sees it at his next look where the word was lost.
+/// Z1.2, N02: who asked for nodes is told at once what became of that; and sees it at his next look
+/// where the word was lost.
 #[test]
 fn a_queue_hears_that_its_request_failed_and_sees_it_though_nobody_told_it() {
     let nodes = "nodeset: {nodes: [{name: a, label: small}, {name: b, label: small}]}";
-    let project =
-        format!("- job: {{name: unit, run: playbooks/unit.yaml, {nodes}}}\n- project: {{check: {{jobs: [unit]}}}}\n");
+    let project = format!(
+        "- job: {{name: unit, run: playbooks/unit.yaml, {nodes}}}\n- project: {{check: {{jobs: [unit]}}}}\n"
+    );
     for is_told in [true, false] {
         let mut site = sample::small(1, &project, |_, _, _| BuildResult::Success);
         let change = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);

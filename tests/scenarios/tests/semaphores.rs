@@ -1,5 +1,5 @@
-//! Semaphores on a whole Sluice in memory: however it is disturbed, no two builds that exclude each other run at once, all of
-//! them run, and nobody holds anything at the end.
+//! Semaphores on a whole Sluice in memory: however it is disturbed, no two builds that exclude each
+//! other run at once, all of them run, and nobody holds anything at the end.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_gate::Semaphore;
@@ -42,10 +42,14 @@ fn site(seed: u64) -> Site {
 
 fn semaphores(site: &Site) -> Vec<Semaphore> {
     let records = site.world.records().into_iter();
-    records.filter(|record| record.key.partition.starts_with("semaphores#")).map(|r| decode(&r).unwrap()).collect()
+    records
+        .filter(|record| record.key.partition.starts_with("semaphores#"))
+        .map(|r| decode(&r).unwrap())
+        .collect()
 }
 
-/// Proposes three changes and lets everything come to its end, looking at each step that no two hold the semaphore.
+/// Proposes three changes and lets everything come to its end, looking at each step that no two
+/// hold the semaphore.
 fn tell(site: &mut Site) -> Vec<String> {
     let changes: Vec<ChangeKey> = [("org/one", 1), ("org/two", 2), ("org/one", 3)]
         .map(|(project, number)| site.forge.propose(project, number, "a change", "", &[("a", "x")]))
@@ -61,13 +65,17 @@ fn tell(site: &mut Site) -> Vec<String> {
     site.ending(&[], &changes.iter().collect::<Vec<_>>()).buildsets
 }
 
-/// N16: jobs of three changes, and of two jobs of one, that name one semaphore run one after the other; a playbook's too.
+/// N16: jobs of three changes, and of two jobs of one, that name one semaphore run one after the
+/// other; a playbook's too.
 #[test]
 fn builds_that_share_a_semaphore_never_run_at_once_and_all_of_them_run() {
     for seed in 0..5 {
         let mut site = site(seed);
         site.twice = seed % 2 == 1;
-        assert_eq!(tell(&mut site), ["org/one#1 check SUCCESS", "org/one#3 check SUCCESS", "org/two#2 check SUCCESS"]);
+        assert_eq!(
+            tell(&mut site),
+            ["org/one#1 check SUCCESS", "org/one#3 check SUCCESS", "org/two#2 check SUCCESS"]
+        );
         let builds = site.builds();
         assert_eq!(builds.iter().filter(|build| build.starts_with("check deploy")).count(), 3);
     }
@@ -91,7 +99,8 @@ fn a_semaphore_outlives_deaths_and_lies() {
 fn a_change_that_leaves_lets_go_of_its_semaphore() {
     let mut site = site(3);
     let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
-    let holds = |site: &Site| semaphores(site).iter().any(|semaphore| !semaphore.holders.is_empty());
+    let holds =
+        |site: &Site| semaphores(site).iter().any(|semaphore| !semaphore.holders.is_empty());
     site.run_until(|site| site.is_building() && holds(site));
     let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
     site.forge.close(&a);

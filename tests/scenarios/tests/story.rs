@@ -44,12 +44,19 @@ fn site(seed: u64) -> Site {
     sample::site(seed, &[PIPELINES, BASE, JOBS, COMMON, &cloud(8)].concat(), PROJECT, judge)
 }
 
-/// Proposes A, B (which needs A, in another repository), C (which breaks a test) and D, then approves them all.
+/// Proposes A, B (which needs A, in another repository), C (which breaks a test) and D, then
+/// approves them all.
 fn begin(seed: u64) -> Story {
     let site = site(seed);
     let forge = site.forge.clone();
     let a = forge.propose("org/one", 1, "A", "", &[("a", "A")]);
-    let b = forge.propose("org/two", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "B")]);
+    let b = forge.propose(
+        "org/two",
+        2,
+        "B",
+        "Depends-On: https://forge.test/org/one/pull/1",
+        &[("b", "B")],
+    );
     let c = forge.propose("org/one", 3, "C", "", &[("c", "broken")]);
     let d = forge.propose("org/two", 4, "D", "", &[("d", "D")]);
     Story { site, changes: [a, b, c, d] }
@@ -73,7 +80,11 @@ fn a_and_b_land_in_order_c_is_thrown_out_and_d_lands_behind_them() {
     assert_eq!((state.as_str(), comments), ("Open", &2), "C is told by check and by gate");
     assert_eq!(statuses, &["demo/check failure", "demo/gate failure"]);
     for landed in ["org/one#1", "org/two#2", "org/two#4"] {
-        assert_eq!(ending.changes[landed].1, ["demo/check success", "demo/gate success"], "{landed}");
+        assert_eq!(
+            ending.changes[landed].1,
+            ["demo/check success", "demo/gate success"],
+            "{landed}"
+        );
     }
     assert_eq!(
         ending.buildsets,
@@ -101,11 +112,13 @@ fn the_end_is_the_same_in_every_order_and_with_each_message_twice() {
     }
 }
 
-/// Z6.4: each message comes again when nothing else is left to do now, webhooks come in any order, some when all else is at rest.
+/// Z6.4: each message comes again when nothing else is left to do now, webhooks come in any order,
+/// some when all else is at rest.
 ///
-/// Approvals too are told in any order, for nothing that is compared depends on it. All four are given before any is told, and the
-/// forge is read at each: B brings A in before itself, and when A's own comes A is there, or merged. C fails wherever it stands,
-/// and what was behind it is tested without it.
+/// Approvals too are told in any order, for nothing that is compared depends on it. All four are
+/// given before any is told, and the forge is read at each: B brings A in before itself, and when
+/// A's own comes A is there, or merged. C fails wherever it stands, and what was behind it is
+/// tested without it.
 #[test]
 fn the_end_is_the_same_with_each_message_twice_late_and_in_another_order() {
     let plain = told_alike(tell(begin(1)));
@@ -129,8 +142,8 @@ fn the_end_is_the_same_with_two_instances_of_each_function() {
     }
 }
 
-/// Returns an ending in which what is free is the same: queue order follows the order in which approvals were handled. That a
-/// change lands after what it needs is not free.
+/// Returns an ending in which what is free is the same: queue order follows the order in which
+/// approvals were handled. That a change lands after what it needs is not free.
 fn told_alike(mut ending: Ending) -> Ending {
     let place = |change: &str| ending.merged.iter().position(|merged| merged == change);
     assert!(place("org/one#1") < place("org/two#2"), "B needs A: {:?}", ending.merged);
@@ -138,16 +151,21 @@ fn told_alike(mut ending: Ending) -> Ending {
     ending
 }
 
-/// Stories of one kind in a row that were over before their fate could strike, after which no later call is to be found.
+/// Stories of one kind in a row that were over before their fate could strike, after which no later
+/// call is to be found.
 const SHORTER_MAX: u32 = 8;
 
-/// Tells the story once for each call of it, with this fate for that call; another seed each time, so that messages come in
-/// other orders too, every second time each message comes twice, and in half of them two instances of each function take turns. In
-/// a quarter of them what comes twice comes again late, and webhooks come late and in another order; these are the longer ones.
-/// Stories differ in length: it ends where the longest of each kind has no call left. `every` thins the calls out for an everyday
-/// run; with `SLUICE_STORY_EVERY=1` (`make sim`) it is every call.
+/// Tells the story once for each call of it, with this fate for that call; another seed each time,
+/// so that messages come in other orders too, every second time each message comes twice, and in
+/// half of them two instances of each function take turns. In a quarter of them what comes twice
+/// comes again late, and webhooks come late and in another order; these are the longer ones.
+/// Stories differ in length: it ends where the longest of each kind has no call left. `every` thins
+/// the calls out for an everyday run; with `SLUICE_STORY_EVERY=1` (`make sim`) it is every call.
 fn stop_everywhere(fates: &[Fate], every: usize) {
-    let every = std::env::var("SLUICE_STORY_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(every);
+    let every = std::env::var("SLUICE_STORY_EVERY")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(every);
     let story = begin(1);
     let world = story.site.world.clone();
     let first = world.steps();
@@ -181,7 +199,9 @@ fn stop_everywhere(fates: &[Fate], every: usize) {
             break;
         }
     }
-    println!("{fates:?}: {struck} struck, every {every} of up to {last} calls; a plain story takes {steps}");
+    println!(
+        "{fates:?}: {struck} struck, every {every} of up to {last} calls; a plain story takes {steps}"
+    );
     assert!(last >= steps, "the story was not stopped after call {last} of {steps}");
 }
 

@@ -1,4 +1,5 @@
-//! Tenants that come and go with the main configuration, and projects of theirs that nobody can read.
+//! Tenants that come and go with the main configuration, and projects of theirs that nobody can
+//! read.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use bytes::Bytes;
@@ -60,16 +61,20 @@ fn site() -> Site {
 fn store(site: &Site, main: &(impl AsRef<[u8]> + ?Sized), poked: &[&str]) {
     let ports = site.ports();
     let text = Bytes::copy_from_slice(main.as_ref());
-    poll_once(ports.objects.put(connection::MAIN, text, PutMode::Always, "application/yaml")).unwrap().unwrap();
+    poll_once(ports.objects.put(connection::MAIN, text, PutMode::Always, "application/yaml"))
+        .unwrap()
+        .unwrap();
     poke(site, poked);
 }
 
 fn poke(site: &Site, poked: &[&str]) {
-    let pokes: Vec<Poke> = poked.iter().map(|name| Poke::Tenant { tenant: TenantName::from(*name) }).collect();
+    let pokes: Vec<Poke> =
+        poked.iter().map(|name| Poke::Tenant { tenant: TenantName::from(*name) }).collect();
     poll_once(cell::send(&site.ports(), &pokes)).unwrap().unwrap();
 }
 
-/// Stores another main configuration, and removes this tenant by it, as `sluice tenant load --remove` does.
+/// Stores another main configuration, and removes this tenant by it, as
+/// `sluice tenant load --remove` does.
 fn load(site: &Site, tenants: &[&str], gone: &str) {
     let main = main_of(tenants);
     site.world.write_directly(tenant::put_leaving(&TenantName::from(gone), &main).unwrap());
@@ -79,7 +84,10 @@ fn load(site: &Site, tenants: &[&str], gone: &str) {
 
 fn head(site: &Site, name: &str) -> Tenant {
     let key = tenant::key(&TenantName::from(name));
-    decode(site.world.records().iter().find(|record| record.key == key).expect("the tenant was read")).unwrap()
+    decode(
+        site.world.records().iter().find(|record| record.key == key).expect("the tenant was read"),
+    )
+    .unwrap()
 }
 
 fn listed(site: &Site) -> Vec<String> {
@@ -88,11 +96,17 @@ fn listed(site: &Site) -> Vec<String> {
 }
 
 fn keys(site: &Site, is_wanted: impl Fn(&Record) -> bool) -> Vec<String> {
-    site.world.records().iter().filter(|record| is_wanted(record)).map(|record| record.key.to_string()).collect()
+    site.world
+        .records()
+        .iter()
+        .filter(|record| is_wanted(record))
+        .map(|record| record.key.to_string())
+        .collect()
 }
 
 fn approved(site: &mut Site, number: u64) -> ChangeKey {
-    let change = site.forge.propose("org/one", number, "a change", "", &[("file", &number.to_string())]);
+    let change =
+        site.forge.propose("org/one", number, "a change", "", &[("file", &number.to_string())]);
     site.run();
     site.forge.approve(&change);
     change
@@ -102,7 +116,8 @@ fn merged(site: &Site) -> Vec<String> {
     site.forge.merges().iter().map(|(key, _)| key.to_string()).collect()
 }
 
-/// R03: what a removed tenant works on leaves unreported, and whatever is approved afterwards lands by nobody's word but the new tenant's.
+/// R03: what a removed tenant works on leaves unreported, and whatever is approved afterwards lands
+/// by nobody's word but the new tenant's.
 #[test]
 fn a_tenant_that_the_main_configuration_leaves_out_is_emptied_and_lands_nothing_more() {
     let mut site = site();
@@ -123,21 +138,29 @@ fn a_tenant_that_the_main_configuration_leaves_out_is_emptied_and_lands_nothing_
     let second = approved(&mut site, 2);
     site.run();
     assert_eq!(merged(&site), [second.to_string()]);
-    let items = |record: &Record| record.key.partition.starts_with("queue#demo") && record.key.sort.starts_with("item");
+    let items = |record: &Record| {
+        record.key.partition.starts_with("queue#demo") && record.key.sort.starts_with("item")
+    };
     assert_eq!(keys(&site, items), Vec::<String>::new(), "the removed tenant takes nothing in");
     let rest = |record: &Record| record.key.partition == "tenant#demo" && record.key.sort != "head";
     assert_eq!(keys(&site, rest), Vec::<String>::new());
 }
 
-/// R03, Z1.7, N17: what a tenant's builds had goes back, nodes and semaphores, though no configuration has the provider any more.
+/// R03, Z1.7, N17: what a tenant's builds had goes back, nodes and semaphores, though no
+/// configuration has the provider any more.
 #[test]
 fn what_the_builds_of_a_removed_tenant_had_is_given_back() {
-    let needs = "run: playbooks/unit.yaml, semaphores: [one], nodeset: {nodes: [{name: n, label: small}]}";
+    let needs =
+        "run: playbooks/unit.yaml, semaphores: [one], nodeset: {nodes: [{name: n, label: small}]}";
     let jobs = CONFIG.replace("run: playbooks/unit.yaml", needs);
-    let mut site = site_with(&[jobs.as_str(), "- semaphore: {name: one, max: 1}\n", COMMON, &cloud(8)].concat());
+    let mut site = site_with(
+        &[jobs.as_str(), "- semaphore: {name: one, max: 1}\n", COMMON, &cloud(8)].concat(),
+    );
     approved(&mut site, 1);
     site.run_until(Site::is_building);
-    let held = |record: &Record| record.key.partition == "semaphores#demo" && record.body.contains("\"build\"");
+    let held = |record: &Record| {
+        record.key.partition == "semaphores#demo" && record.body.contains("\"build\"")
+    };
     assert_eq!((site.cloud.running(), keys(&site, held).len()), (1, 1));
     // Of another tenant, and without the project that the provider is of.
     let without = "- tenant: {name: other, source: {github: {untrusted-projects: [org/one]}}}\n";
@@ -150,7 +173,9 @@ fn what_the_builds_of_a_removed_tenant_had_is_given_back() {
     site.run();
     assert_eq!(merged(&site), Vec::<String>::new());
     assert_eq!((site.cloud.running(), keys(&site, held)), (0, Vec::new()));
-    let left = |record: &Record| record.key.partition.starts_with("provider#") && record.key.sort != "head";
+    let left = |record: &Record| {
+        record.key.partition.starts_with("provider#") && record.key.sort != "head"
+    };
     assert_eq!(keys(&site, left), Vec::<String>::new());
 }
 
@@ -159,7 +184,9 @@ fn what_the_builds_of_a_removed_tenant_had_is_given_back() {
 fn a_landing_that_was_ordered_before_its_tenant_was_removed_ends() {
     let mut site = site();
     let change = approved(&mut site, 1);
-    site.run_until(|site| !keys(site, |record| record.key.partition.starts_with("landing#")).is_empty());
+    site.run_until(|site| {
+        !keys(site, |record| record.key.partition.starts_with("landing#")).is_empty()
+    });
     assert_eq!(merged(&site), Vec::<String>::new());
     load(&site, &["mine"], "demo");
     site.handle(Queue::Tenants);
@@ -167,11 +194,15 @@ fn a_landing_that_was_ordered_before_its_tenant_was_removed_ends() {
     site.run();
     assert_eq!(merged(&site), [change.to_string()]);
     let ending = site.ending(&[], &[&change]);
-    assert_eq!((ending.buildsets, ending.left_over), (vec![format!("{change} gate SUCCESS")], Vec::new()));
+    assert_eq!(
+        (ending.buildsets, ending.left_over),
+        (vec![format!("{change} gate SUCCESS")], Vec::new())
+    );
 }
 
-/// R03: a main configuration that changes costs the reading of what is new in it: a tenant that stays as it is keeps its layout and reads
-/// nothing, one that grows by two repositories reads the files of two, and one that is new works at once.
+/// R03: a main configuration that changes costs the reading of what is new in it: a tenant that
+/// stays as it is keeps its layout and reads nothing, one that grows by two repositories reads the
+/// files of two, and one that is new works at once.
 #[test]
 fn another_main_configuration_reads_what_is_new_and_nothing_else() {
     let of = |name: &str, projects: &str| {
@@ -180,7 +211,8 @@ fn another_main_configuration_reads_what_is_new_and_nothing_else() {
         )
     };
     let main = [of("same", "org/one"), of("grows", "org/one"), of("gone", "org/one")].concat();
-    let own: &[(&str, &str)] = &[(".zuul.yaml", "- project: {gate: {jobs: [unit]}}\n"), ("file", "0")];
+    let own: &[(&str, &str)] =
+        &[(".zuul.yaml", "- project: {gate: {jobs: [unit]}}\n"), ("file", "0")];
     let repositories: &[(&str, &[(&str, &str)])] = &[
         ("org/config", &[("zuul.yaml", CONFIG)]),
         ("org/one", &[("file", "0")]),
@@ -190,7 +222,8 @@ fn another_main_configuration_reads_what_is_new_and_nothing_else() {
     let mut site = Site::new(7, &main, repositories, |_, _, _| BuildResult::Success);
     poke(&site, &["same", "grows", "gone"]);
     site.run();
-    let before = ["same", "grows"].map(|name| (head(&site, name).layout_object, head(&site, name).layout.live));
+    let before = ["same", "grows"]
+        .map(|name| (head(&site, name).layout_object, head(&site, name).layout.live));
 
     let fetched = Arc::new(AtomicUsize::new(0));
     let counts = Arc::clone(&fetched);
@@ -198,7 +231,9 @@ fn another_main_configuration_reads_what_is_new_and_nothing_else() {
         counts.fetch_add(usize::from(step.name == "repos.configuration"), Ordering::SeqCst);
         Fate::Works
     });
-    let next = [of("same", "org/one"), of("grows", "org/one, org/two, org/three"), of("new", "org/two")].concat();
+    let next =
+        [of("same", "org/one"), of("grows", "org/one, org/two, org/three"), of("new", "org/two")]
+            .concat();
     site.world.write_directly(tenant::put_leaving(&"gone".into(), &next).unwrap());
     store(&site, &next, &[]);
     let mut cost = |name: &str| {
@@ -206,9 +241,11 @@ fn another_main_configuration_reads_what_is_new_and_nothing_else() {
         site.run();
         fetched.swap(0, Ordering::SeqCst)
     };
-    // What another tenant had read of a commit is read no more; what it may define is another thing in each.
+    // What another tenant had read of a commit is read no more; what it may define is another thing
+    // in each.
     assert_eq!(["same", "gone", "grows", "new"].map(&mut cost), [0, 0, 2, 0]);
-    let after = ["same", "grows"].map(|name| (head(&site, name).layout_object, head(&site, name).layout.live));
+    let after = ["same", "grows"]
+        .map(|name| (head(&site, name).layout_object, head(&site, name).layout.live));
     assert_eq!(after[0], before[0], "who stays as he is keeps his layout");
     assert!(after[1].0 != before[1].0 && after[1].1 == before[1].1 + 1, "{after:?}");
     assert_eq!(listed(&site), ["grows", "new", "same"]);
@@ -220,8 +257,9 @@ fn another_main_configuration_reads_what_is_new_and_nothing_else() {
     assert_eq!(merged(&site), [change.to_string()]);
 }
 
-/// Z2.2, R03: of a repository that a tenant takes no kind of objects from no file is fetched, neither of its branches nor of its changes,
-/// which are gated all the same; once the tenant takes some, what is there by then is read.
+/// Z2.2, R03: of a repository that a tenant takes no kind of objects from no file is fetched,
+/// neither of its branches nor of its changes, which are gated all the same; once the tenant takes
+/// some, what is there by then is read.
 #[test]
 fn no_file_is_fetched_of_a_repository_that_nothing_is_read_of() {
     let of = |said: &str| {
@@ -229,8 +267,10 @@ fn no_file_is_fetched_of_a_repository_that_nothing_is_read_of() {
             "- tenant: {{name: demo, source: {{github: {{config-projects: [org/config], untrusted-projects: [org/one{said}]}}}}}}\n"
         )
     };
-    let own: &[(&str, &str)] = &[(".zuul.yaml", "- job: {name: own, run: playbooks/unit.yaml}\n"), ("file", "0")];
-    let repositories: &[(&str, &[(&str, &str)])] = &[("org/config", &[("zuul.yaml", CONFIG)]), ("org/one", own)];
+    let own: &[(&str, &str)] =
+        &[(".zuul.yaml", "- job: {name: own, run: playbooks/unit.yaml}\n"), ("file", "0")];
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", CONFIG)]), ("org/one", own)];
     let mut site = Site::new(7, &of(""), repositories, |_, _, _| BuildResult::Success);
     site.run();
     let before = head(&site, "demo");
@@ -255,7 +295,10 @@ fn no_file_is_fetched_of_a_repository_that_nothing_is_read_of() {
 
     store(&site, &of(""), &["demo"]);
     site.run();
-    assert_eq!((fetched.load(Ordering::SeqCst), head(&site, "demo").errors), (1, without.errors + 1));
+    assert_eq!(
+        (fetched.load(Ordering::SeqCst), head(&site, "demo").errors),
+        (1, without.errors + 1)
+    );
 }
 
 /// R03: a tenant that comes back is read anew, and goes on with the numbers that its queues know.
@@ -290,14 +333,25 @@ fn a_death_while_a_tenant_is_removed_leads_to_the_same_end() {
         }
         site.handle(Queue::Tenants);
         let taken = site.world.steps() - first;
-        // The played build ends when it is looked at, and a dead look comes again later: what counts is that nothing is left.
+        // The played build ends when it is looked at, and a dead look comes again later: what
+        // counts is that nothing is left.
         site.run();
         let ending = site.ending(&[], &[&change]);
-        let rest = keys(&site, |record| record.key.partition == "tenant#demo" && record.key.sort != "head");
-        let queued = keys(&site, |record| record.key.partition.starts_with("queue#demo") && record.key.sort != "head");
-        assert_eq!((ending.left_over, rest, queued), (Vec::new(), Vec::new(), Vec::new()), "{step:?}");
+        let rest = keys(&site, |record| {
+            record.key.partition == "tenant#demo" && record.key.sort != "head"
+        });
+        let queued = keys(&site, |record| {
+            record.key.partition.starts_with("queue#demo") && record.key.sort != "head"
+        });
+        assert_eq!(
+            (ending.left_over, rest, queued),
+            (Vec::new(), Vec::new(), Vec::new()),
+            "{step:?}"
+        );
         assert!(
-            listed(&site) == ["mine"] && head(&site, "demo").is_removed && !head(&site, "demo").telling,
+            listed(&site) == ["mine"]
+                && head(&site, "demo").is_removed
+                && !head(&site, "demo").telling,
             "{step:?}"
         );
         taken
@@ -311,7 +365,8 @@ fn a_death_while_a_tenant_is_removed_leads_to_the_same_end() {
     }
 }
 
-/// R03: one look at a main configuration without a tenant decides nothing; it is gone when a later look finds the same.
+/// R03: one look at a main configuration without a tenant decides nothing; it is gone when a later
+/// look finds the same.
 #[test]
 fn one_look_that_misses_a_tenant_removes_nothing() {
     let mut site = site();
@@ -325,7 +380,10 @@ fn one_look_that_misses_a_tenant_removes_nothing() {
     assert_eq!(noted.layout, before.layout);
     store(&site, &main_of(&["demo"]), &["demo"]);
     site.handle(Queue::Tenants);
-    assert_eq!((head(&site, "demo").left_out_at, head(&site, "demo").layout), (None, before.layout));
+    assert_eq!(
+        (head(&site, "demo").left_out_at, head(&site, "demo").layout),
+        (None, before.layout)
+    );
     site.run();
     assert_eq!(merged(&site), [change.to_string()]);
 
@@ -335,13 +393,15 @@ fn one_look_that_misses_a_tenant_removes_nothing() {
     assert_eq!(listed(&site), ["mine"]);
 }
 
-/// R03, C7: a main configuration that cannot be read, or names nobody, takes nothing away: tenants go on as they are.
+/// R03, C7: a main configuration that cannot be read, or names nobody, takes nothing away: tenants
+/// go on as they are.
 #[test]
 fn a_broken_main_configuration_keeps_everything() {
     let mut site = site();
     let before = head(&site, "demo");
     let unknown = main_of(&["demo"]).replace("github:", "no-such-connection:");
-    let half = main_of(&["demo"]).replace("untrusted-projects: [org/one, org/missing]", "untrusted-projects: 7");
+    let half = main_of(&["demo"])
+        .replace("untrusted-projects: [org/one, org/missing]", "untrusted-projects: 7");
     let all = ["- tenant: {name: [", "[]", "", unknown.as_str(), half.as_str()].map(str::as_bytes);
     for (number, broken) in (1..).zip(all.into_iter().chain([&b"\xff\xfe"[..]])) {
         let told = String::from_utf8_lossy(broken);
@@ -360,16 +420,23 @@ fn is_as_before(site: &mut Site, before: &Tenant, number: u64) {
     let after = head(site, "demo");
     assert!(!after.is_removed && after.left_out_at.is_none(), "{number}");
     let listed = listed(site);
-    assert_eq!((&after.layout_object, listed), (&before.layout_object, vec!["demo".to_owned()]), "{number}");
+    assert_eq!(
+        (&after.layout_object, listed),
+        (&before.layout_object, vec!["demo".to_owned()]),
+        "{number}"
+    );
     let change = approved(site, number);
     site.run();
     assert_eq!(merged(site).last(), Some(&change.to_string()), "{number}");
 }
 
-/// R06: what an operator takes out is reported after its start was, and stands with who wanted it; its build is aborted.
+/// R06: what an operator takes out is reported after its start was, and stands with who wanted it;
+/// its build is aborted.
 #[test]
 fn a_change_that_an_operator_takes_out_is_told_and_lands_no_more() {
-    let mut site = site_with(&CONFIG.replace("    success:", "    start: {github: {comment: true}}\n    success:"));
+    let mut site = site_with(
+        &CONFIG.replace("    success:", "    start: {github: {comment: true}}\n    success:"),
+    );
     site.held.insert("unit".to_owned());
     let change = approved(&mut site, 1);
     site.run_until(Site::is_building);
@@ -381,10 +448,17 @@ fn a_change_that_an_operator_takes_out_is_told_and_lands_no_more() {
     let begun = told(&site);
     assert_eq!(begun.values().collect::<Vec<_>>(), ["Starting gate jobs."]);
     let records = site.world.records();
-    let queue_key = records.iter().find(|record| record.key.sort.starts_with("queue#gate")).expect("it is listed");
+    let queue_key = records
+        .iter()
+        .find(|record| record.key.sort.starts_with("queue#gate"))
+        .expect("it is listed");
     let queue_key = decode(queue_key).unwrap();
-    let kind =
-        ArrivalKind::Dequeue { key: change.clone(), head: None, by: "jo".to_owned(), reason: "it hangs".to_owned() };
+    let kind = ArrivalKind::Dequeue {
+        key: change.clone(),
+        head: None,
+        by: "jo".to_owned(),
+        reason: "it hangs".to_owned(),
+    };
     let word = Arrival {
         id: ArrivalId("word".to_owned()),
         at: site.world.now(),
@@ -403,21 +477,31 @@ fn a_change_that_an_operator_takes_out_is_told_and_lands_no_more() {
     assert_eq!(ending.buildsets, [format!("{change} gate DEQUEUED")]);
     let mut ended = told(&site);
     ended.retain(|marker, _| !begun.contains_key(marker));
-    let [canceled] = ended.values().collect::<Vec<_>>()[..] else { panic!("the dequeue is reported once: {ended:?}") };
-    assert!(canceled.starts_with("Build canceled.\n\nan operator took it out: it hangs\n"), "{canceled}");
+    let [canceled] = ended.values().collect::<Vec<_>>()[..] else {
+        panic!("the dequeue is reported once: {ended:?}")
+    };
+    assert!(
+        canceled.starts_with("Build canceled.\n\nan operator took it out: it hangs\n"),
+        "{canceled}"
+    );
     assert!(canceled.contains("- unit : ABORTED") && !canceled.contains("jo took"), "{canceled}");
     assert_eq!(ending.changes[&change.to_string()].2, 2, "and so is the start");
-    let runs: Vec<Record> = site.world.records().into_iter().filter(|record| record.key.sort == "run").collect();
+    let runs: Vec<Record> =
+        site.world.records().into_iter().filter(|record| record.key.sort == "run").collect();
     let [run] = runs.as_slice() else { panic!("it has one build: {runs:?}") };
-    let Phase::Ended(end) = decode::<Run>(run).unwrap().phase else { panic!("it is over: {}", run.body) };
+    let Phase::Ended(end) = decode::<Run>(run).unwrap().phase else {
+        panic!("it is over: {}", run.body)
+    };
     assert_eq!(end.result, BuildResult::Aborted);
     let kept = keys(&site, |record| {
-        record.key.partition.starts_with("buildset#") && record.body.contains("jo took it out: it hangs")
+        record.key.partition.starts_with("buildset#")
+            && record.body.contains("jo took it out: it hangs")
     });
     assert_eq!(kept.len(), 1);
 }
 
-/// C16: a repository that cannot be read is a mistake of the configuration that is told where mistakes are looked for.
+/// C16: a repository that cannot be read is a mistake of the configuration that is told where
+/// mistakes are looked for.
 #[test]
 fn a_project_that_cannot_be_read_is_counted_and_named_among_the_mistakes() {
     let site = site();
@@ -429,7 +513,8 @@ fn a_project_that_cannot_be_read_is_counted_and_named_among_the_mistakes() {
 
 /// Damages a record's body in place.
 fn damage(site: &Site, is_wanted: impl Fn(&Record) -> bool) {
-    let found: Vec<Record> = site.world.records().into_iter().filter(|record| is_wanted(record)).collect();
+    let found: Vec<Record> =
+        site.world.records().into_iter().filter(|record| is_wanted(record)).collect();
     assert!(!found.is_empty(), "there is such a record");
     for record in found {
         let record = Record { body: "{\"of\": \"somebody else\"}".to_owned(), ..record };
@@ -437,7 +522,8 @@ fn damage(site: &Site, is_wanted: impl Fn(&Record) -> bool) {
     }
 }
 
-/// C2: a record that nobody can read stops nothing but itself: not the other tenants' events, not a tenant's reading.
+/// C2: a record that nobody can read stops nothing but itself: not the other tenants' events, not a
+/// tenant's reading.
 #[test]
 fn a_record_that_cannot_be_read_stops_nobody_else() {
     let mut site = site();
@@ -446,14 +532,19 @@ fn a_record_that_cannot_be_read_stops_nobody_else() {
     let number = head(&site, "demo").layout.live;
     // The other tenant's head, what was read of projects, and a mark of one to read again.
     damage(&site, |record| record.key.partition == "tenant#mine" && record.key.sort == "head");
-    damage(&site, |record| record.key.partition == "tenant#demo" && record.key.sort.starts_with("source#"));
+    damage(&site, |record| {
+        record.key.partition == "tenant#demo" && record.key.sort.starts_with("source#")
+    });
     let project = sluice_model::ProjectName::new("forge.test", "org/config");
     site.world.write_directly(tenant::put_dirty(&"demo".into(), &project, "a test").unwrap());
-    damage(&site, |record| record.key.partition == "tenant#demo" && record.key.sort.starts_with("dirty#"));
+    damage(&site, |record| {
+        record.key.partition == "tenant#demo" && record.key.sort.starts_with("dirty#")
+    });
     poke(&site, &["demo"]);
     site.run_now();
     assert_eq!(
-        keys(&site, |record| record.key.partition == "tenant#demo" && record.key.sort.starts_with("dirty#")),
+        keys(&site, |record| record.key.partition == "tenant#demo"
+            && record.key.sort.starts_with("dirty#")),
         Vec::<String>::new()
     );
     assert!(head(&site, "demo").layout.live >= number);
@@ -464,8 +555,9 @@ fn a_record_that_cannot_be_read_stops_nobody_else() {
     assert_eq!(merged(&site), [change.to_string()]);
 }
 
-/// C2, C16: a record that nobody can read and a forge that does not give the project together take nothing away: what is live
-/// stands in for it, is told as a problem, and is read anew as soon as the forge gives it.
+/// C2, C16: a record that nobody can read and a forge that does not give the project together take
+/// nothing away: what is live stands in for it, is told as a problem, and is read anew as soon as
+/// the forge gives it.
 #[test]
 fn a_damaged_record_and_a_refusing_forge_take_no_configuration_away() {
     let config = ProjectName::new("forge.test", "org/config");
@@ -485,7 +577,11 @@ fn a_damaged_record_and_a_refusing_forge_take_no_configuration_away() {
         poke(&site, &["demo"]);
         site.run();
         let after = head(&site, "demo");
-        assert_eq!((&after.layout_object, after.errors), (&before.layout_object, before.errors + 1), "{after:?}");
+        assert_eq!(
+            (&after.layout_object, after.errors),
+            (&before.layout_object, before.errors + 1),
+            "{after:?}"
+        );
         assert!(after.problems.iter().any(|problem| problem.project == config), "{after:?}");
         let first = approved(&mut site, 1);
         site.run();
@@ -506,8 +602,8 @@ fn a_damaged_record_and_a_refusing_forge_take_no_configuration_away() {
     }
 }
 
-/// C2, C16: a project that was read by half when its forge refused it is tried again later, and the tenant goes live without
-/// waiting for it.
+/// C2, C16: a project that was read by half when its forge refused it is tried again later, and the
+/// tenant goes live without waiting for it.
 #[test]
 fn a_project_that_is_gone_before_all_of_it_was_read_keeps_no_tenant_busy() {
     let mut site = site();
@@ -524,11 +620,14 @@ fn a_project_that_is_gone_before_all_of_it_was_read_keeps_no_tenant_busy() {
     let after = head(&site, "demo");
     assert_eq!((after.is_reading, after.layout.wanted), (false, after.layout.live), "{after:?}");
     let source: ProjectSource = decode(&site.world.record(&key).unwrap()).unwrap();
-    assert!(!source.is_unfinished && source.problem.is_some() && source.retry_at.is_some(), "{source:?}");
+    assert!(
+        !source.is_unfinished && source.problem.is_some() && source.retry_at.is_some(),
+        "{source:?}"
+    );
 }
 
-/// C2: where not even the live layout is left to stand in, the tenant's reading fails and is tried again; it does not go on
-/// without the project.
+/// C2: where not even the live layout is left to stand in, the tenant's reading fails and is tried
+/// again; it does not go on without the project.
 #[test]
 fn what_nobody_has_any_more_stops_the_reading_rather_than_be_taken_for_nothing() {
     let mut site = site();
@@ -551,8 +650,8 @@ fn what_nobody_has_any_more_stops_the_reading_rather_than_be_taken_for_nothing()
     assert_eq!(merged(&site), [change.to_string()]);
 }
 
-/// Z6.4, C2: a state that can never be made is told to the author after a while, rather than asked for again for ever; a forge
-/// that is only silent is waited for.
+/// Z6.4, C2: a state that can never be made is told to the author after a while, rather than asked
+/// for again for ever; a forge that is only silent is waited for.
 #[test]
 fn a_merge_that_cannot_be_made_is_given_up_and_a_silent_forge_is_not() {
     let project = sluice_model::ProjectName::new("forge.test", "org/one");
@@ -561,19 +660,28 @@ fn a_merge_that_cannot_be_made_is_given_up_and_a_silent_forge_is_not() {
     let waits = approved(&mut site, 1);
     let begun = site.world.now();
     site.run_until(|site| site.world.now().since(begun) > 1_800_000);
-    assert_eq!(site.ending(&[], &[&waits]).buildsets, Vec::<String>::new(), "half an hour is no reason");
+    assert_eq!(
+        site.ending(&[], &[&waits]).buildsets,
+        Vec::<String>::new(),
+        "half an hour is no reason"
+    );
     site.store.lock().unwrap().silent.clear();
     site.run();
     assert_eq!(merged(&site), [waits.to_string()]);
 
-    site.store.lock().unwrap().unmergeable.insert(project, "the pack is listed but not there".to_owned());
+    site.store
+        .lock()
+        .unwrap()
+        .unmergeable
+        .insert(project, "the pack is listed but not there".to_owned());
     let never = approved(&mut site, 2);
     let begun = site.world.now();
     site.run_until(|site| site.ending(&[], &[]).buildsets.len() == 2);
     assert!(site.world.now().since(begun) >= 600_000, "it is tried for a while");
     assert_eq!(site.ending(&[], &[]).buildsets[1], format!("{never} gate MERGE_CONFLICT"));
     let told = keys(&site, |record| {
-        record.body.contains("the pack is listed but not there") && record.key.partition.starts_with("buildset#")
+        record.body.contains("the pack is listed but not there")
+            && record.key.partition.starts_with("buildset#")
     });
     assert_eq!(told.len(), 1);
     site.run();

@@ -21,19 +21,24 @@ fn settling() -> Site {
     let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT)];
     let config = [PIPELINES, BASE, JOBS, COMMON, &cloud(8)].concat();
     let config: &[(&str, &str)] = &[("zuul.yaml", &config)];
-    let mut site =
-        Site::new(5, MAIN, &[("org/config", config), ("org/one", project), ("org/two", project)], |_, _, _| {
-            BuildResult::Success
-        });
+    let mut site = Site::new(
+        5,
+        MAIN,
+        &[("org/config", config), ("org/one", project), ("org/two", project)],
+        |_, _, _| BuildResult::Success,
+    );
     let edited = format!("{PROJECT}# edited\n");
     let change = site.forge.propose("org/one", 1, "configuration", "", &[(".zuul.yaml", &edited)]);
     site.run();
     site.forge.approve(&change);
-    site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
+    site.run_until(|site| {
+        site.world.records().iter().any(|record| record.key.partition.starts_with("landing#"))
+    });
     site
 }
 
-/// Z6.1, C5: the queue of a new change holds nothing yet, so nobody pokes it when the layout is live.
+/// Z6.1, C5: the queue of a new change holds nothing yet, so nobody pokes it when the layout is
+/// live.
 #[test]
 fn a_change_that_is_proposed_while_a_layout_settles_is_checked() {
     let mut site = settling();
@@ -64,12 +69,13 @@ fn a_change_that_is_approved_while_a_layout_settles_is_gated() {
 }
 
 fn tenant(site: &Site) -> Tenant {
-    let record = site.world.records().into_iter().find(|record| record.key == tenant::key(&"demo".into()));
+    let record =
+        site.world.records().into_iter().find(|record| record.key == tenant::key(&"demo".into()));
     decode(&record.expect("the tenant is there")).unwrap()
 }
 
-/// C01, C5: a landing that nobody can carry out stops its tenant for minutes and not for good: the tenant says so, goes on with what it
-/// has, and reads what the landing brings when it ends.
+/// C01, C5: a landing that nobody can carry out stops its tenant for minutes and not for good: the
+/// tenant says so, goes on with what it has, and reads what the landing brings when it ends.
 #[test]
 fn a_tenant_goes_on_while_a_landing_of_its_configuration_cannot_be_carried_out() {
     let mut site = settling();
@@ -83,20 +89,33 @@ fn a_tenant_goes_on_while_a_landing_of_its_configuration_cannot_be_carried_out()
     let waited_seconds = site.world.now().since(began) / 1_000;
     assert!((600..1_200).contains(&waited_seconds), "{waited_seconds}");
     let told = tenant(&site);
-    assert_eq!((told.landings.len(), told.layout_object.as_ref()), (1, before.layout_object.as_ref()));
+    assert_eq!(
+        (told.landings.len(), told.layout_object.as_ref()),
+        (1, before.layout_object.as_ref())
+    );
     let [problem] = told.problems.as_slice() else { panic!("{:?}", told.problems) };
-    assert!(problem.why.contains("org/one#1") && problem.why.contains("cannot be landed since"), "{}", problem.why);
+    assert!(
+        problem.why.contains("org/one#1") && problem.why.contains("cannot be landed since"),
+        "{}",
+        problem.why
+    );
     assert_eq!(told.errors, before.errors + 1);
     site.run_until(|site| {
-        let items = site.world.records().into_iter().filter(|record| record.key.sort.starts_with("item#"));
-        items.into_iter().any(|record| record.body.contains("its landing cannot be carried out since"))
+        let items =
+            site.world.records().into_iter().filter(|record| record.key.sort.starts_with("item#"));
+        items
+            .into_iter()
+            .any(|record| record.body.contains("its landing cannot be carried out since"))
     });
 
     is_silent.store(false, Ordering::SeqCst);
     site.run();
     site.sweep();
     let after = tenant(&site);
-    assert_eq!((after.landings.len(), after.problems.as_slice(), after.errors), (0, &[][..], before.errors));
+    assert_eq!(
+        (after.landings.len(), after.problems.as_slice(), after.errors),
+        (0, &[][..], before.errors)
+    );
     assert_eq!(after.layout.live, before.layout.wanted + 1, "what landed in the end is read");
     assert_ne!(after.layout_object, before.layout_object);
     assert_eq!(site.forge.merges().len(), 1);
@@ -109,25 +128,48 @@ fn settling_pair() -> Site {
     let projects = PROJECT.replace("- project: {", "- project: {queue: integrated, ");
     let project: &[(&str, &str)] = &[(".zuul.yaml", &projects)];
     let cycles = "- queue: {name: integrated, allow-circular-dependencies: true}\n";
-    let config = [PIPELINES, BASE, JOBS, &COMMON.replace("- queue: {name: integrated}\n", cycles), &cloud(8)].concat();
+    let config = [
+        PIPELINES,
+        BASE,
+        JOBS,
+        &COMMON.replace("- queue: {name: integrated}\n", cycles),
+        &cloud(8),
+    ]
+    .concat();
     let config: &[(&str, &str)] = &[("zuul.yaml", &config)];
-    let mut site =
-        Site::new(5, MAIN, &[("org/config", config), ("org/one", project), ("org/two", project)], |_, _, _| {
-            BuildResult::Success
-        });
+    let mut site = Site::new(
+        5,
+        MAIN,
+        &[("org/config", config), ("org/one", project), ("org/two", project)],
+        |_, _, _| BuildResult::Success,
+    );
     let edited = format!("{projects}# edited\n");
     let edits: &[(&str, &str)] = &[(".zuul.yaml", &edited)];
-    let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", edits);
-    let b = site.forge.propose("org/two", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", edits);
+    let a = site.forge.propose(
+        "org/one",
+        1,
+        "A",
+        "Depends-On: https://forge.test/org/two/pull/2",
+        edits,
+    );
+    let b = site.forge.propose(
+        "org/two",
+        2,
+        "B",
+        "Depends-On: https://forge.test/org/one/pull/1",
+        edits,
+    );
     site.run();
     site.forge.approve(&a);
     site.forge.approve(&b);
-    site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
+    site.run_until(|site| {
+        site.world.records().iter().any(|record| record.key.partition.starts_with("landing#"))
+    });
     site
 }
 
-/// C01, C5, Z6.5: what the second change of a bundle brings is not over while its first one cannot be carried out: it is kept in mind,
-/// and read when it has landed.
+/// C01, C5, Z6.5: what the second change of a bundle brings is not over while its first one cannot
+/// be carried out: it is kept in mind, and read when it has landed.
 #[test]
 fn a_tenant_keeps_the_whole_of_a_bundle_in_mind_whose_first_landing_cannot_be_carried_out() {
     let mut site = settling_pair();
@@ -140,13 +182,19 @@ fn a_tenant_keeps_the_whole_of_a_bundle_in_mind_whose_first_landing_cannot_be_ca
     site.run_until(|site| tenant(site).layout.live == before.layout.wanted);
     let told = tenant(&site);
     assert_eq!((told.landings.len(), told.problems.len()), (2, 2), "{told:?}");
-    assert!(told.problems.iter().all(|problem| problem.why.contains("org/one#1")), "{:?}", told.problems);
+    assert!(
+        told.problems.iter().all(|problem| problem.why.contains("org/one#1")),
+        "{:?}",
+        told.problems
+    );
 
     is_silent.store(false, Ordering::SeqCst);
     site.run();
     site.sweep();
     let after = tenant(&site);
     assert_eq!((after.landings.len(), after.problems.len()), (0, 0), "{after:?}");
-    assert!(after.layout.live == after.layout.wanted && after.layout_object != before.layout_object);
+    assert!(
+        after.layout.live == after.layout.wanted && after.layout_object != before.layout_object
+    );
     assert_eq!(site.forge.merges().len(), 2);
 }

@@ -1,4 +1,5 @@
-//! Ports and people that break a rule on purpose, so that a test can show that the simulator would notice.
+//! Ports and people that break a rule on purpose, so that a test can show that the simulator would
+//! notice.
 
 mod texts;
 
@@ -18,8 +19,8 @@ use sluice_runtime::record::{Committed, Expect, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports, Queues, Records};
 use std::sync::Arc;
 use texts::{
-    anew, aside, with_field, with_last_before, with_nodesets, with_number, with_second, without, without_each,
-    without_job,
+    anew, aside, with_field, with_last_before, with_nodesets, with_number, with_second, without,
+    without_each, without_job,
 };
 
 /// Of so many revisions of a queue one is written otherwise, where that is done now and then.
@@ -28,7 +29,8 @@ const NOW_AND_THEN: u64 = 8;
 /// A rule that is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutation {
-    /// A head is written whatever revision was seen: two functions that look at one cell overwrite each other.
+    /// A head is written whatever revision was seen: two functions that look at one cell overwrite
+    /// each other.
     NoRevision(Cell),
     /// A build's run is written though there is one: two executors own it.
     ClaimedTwice,
@@ -40,7 +42,8 @@ pub enum Mutation {
     TornTransactions,
     /// Every error acknowledges the message that led to it.
     AcknowledgedErrors,
-    /// No outbox is kept, so that only what was sent at once is sent, and the ledger lists nothing that waits for it.
+    /// No outbox is kept, so that only what was sent at once is sent, and the ledger lists nothing
+    /// that waits for it.
     LostOutboxes,
     /// Messages of this queue are not sent.
     Mute(Queue),
@@ -58,7 +61,8 @@ pub enum Mutation {
     MisheardOperators,
     /// A queue takes another change for the one that entered a pipeline which supersedes its own.
     MisheardSuperseding,
-    /// What tells of an item is written as told whoever told of it meanwhile, and whether or not the item has ended.
+    /// What tells of an item is written as told whoever told of it meanwhile, and whether or not
+    /// the item has ended.
     UnseenReports,
     /// A landing does not say what its pipeline asks.
     ForgottenAsks,
@@ -84,7 +88,8 @@ pub enum Mutation {
     OtherModes,
     /// Changes that nobody reviewed are tested in a pipeline for those that somebody did.
     LeakyPipeline,
-    /// A push brings what was to be tested behind what it names as well, whether or not that passed.
+    /// A push brings what was to be tested behind what it names as well, whether or not that
+    /// passed.
     Overreach,
     /// A job that runs after the report is read as one of those that decide about the change.
     EarlyReporters,
@@ -126,7 +131,8 @@ pub enum Mutation {
     HastyAnswers,
     /// What tells other changes of what happened to one is never written.
     UntoldMerges,
-    /// What brings a change to the queue in which it is tested since something happened to another one is never written.
+    /// What brings a change to the queue in which it is tested since something happened to another
+    /// one is never written.
     LostRetests,
     /// What brings a ref to the queue of a pipeline of its own is never written.
     LostRefs,
@@ -152,11 +158,14 @@ pub enum Mutation {
     LostPublications,
     /// What passed is published as what failed.
     MisreadPublications,
-    /// What is kept for a layout that is on its way neither is told that it is live nor looks by itself, and the ledger lists nothing.
+    /// What is kept for a layout that is on its way neither is told that it is live nor looks by
+    /// itself, and the ledger lists nothing.
     UntoldLayouts,
-    /// Now and then what is tested second in a queue is tested anew, though nothing ahead of it changed.
+    /// Now and then what is tested second in a queue is tested anew, though nothing ahead of it
+    /// changed.
     NeedlessResets,
-    /// What is tested anew second in a queue is so on its branch, also where what is ahead of it may pass.
+    /// What is tested anew second in a queue is so on its branch, also where what is ahead of it
+    /// may pass.
     StaysAside,
     /// What comes last in a queue takes the place of what came before it.
     SwappedPlaces,
@@ -238,16 +247,21 @@ impl Mutation {
             Self::ClaimedTwice => key.partition.starts_with("build#") && key.sort == "run",
             Self::ClaimedThoughStopped => key.partition.starts_with("build#") && key.sort == "stop",
             Self::UncheckedSemaphore => key.partition.starts_with("semaphores#"),
-            Self::UnseenReports => key.partition.starts_with("report#") || key.partition.starts_with("buildset#"),
+            Self::UnseenReports => {
+                key.partition.starts_with("report#") || key.partition.starts_with("buildset#")
+            }
             _ => false,
         }
     }
 
     fn misread(self, mut record: Record) -> Record {
         let is_arrival = record.key.sort.starts_with("arrival#");
-        let is_word = is_arrival && (record.body.contains("\"dequeue\"") || record.body.contains("\"promote\""));
+        let is_word = is_arrival
+            && (record.body.contains("\"dequeue\"") || record.body.contains("\"promote\""));
         match self {
-            Self::NoForgeClock if is_arrival => record.body = with_number(&record.body, "\"as_of\":", "0"),
+            Self::NoForgeClock if is_arrival => {
+                record.body = with_number(&record.body, "\"as_of\":", "0")
+            }
             Self::MisheardSuperseding if is_arrival && record.body.contains("\"superseded\"") => {
                 record.body = with_number(&record.body, "\"number\":", "4711");
             }
@@ -263,38 +277,54 @@ impl Mutation {
             Self::UncountedFailures if record.key.partition.starts_with("health#") => {
                 record.body = with_field(&record.body, &["failures"], |_| 0.into());
             }
-            Self::LostMails if record.key.partition.starts_with("report#") && record.body.contains(LETTERS) => {
+            Self::LostMails
+                if record.key.partition.starts_with("report#") && record.body.contains(LETTERS) =>
+            {
                 record.body = with_field(&record.body, &["actions"], |_| Value::Array(Vec::new()));
             }
             Self::LostPublications
-                if record.key.partition.starts_with("report#") && record.body.contains(BROADCAST) =>
+                if record.key.partition.starts_with("report#")
+                    && record.body.contains(BROADCAST) =>
             {
                 record.body = with_field(&record.body, &["actions"], |_| Value::Array(Vec::new()));
             }
             Self::MisreadPublications if record.key.partition.starts_with("report#") => {
-                record.body = record.body.replace("\"occasion\":\"success\"", "\"occasion\":\"failure\"");
+                record.body =
+                    record.body.replace("\"occasion\":\"success\"", "\"occasion\":\"failure\"");
             }
             Self::EarlyReporters if record.key.sort.starts_with("item#") => {
                 record.body = record.body.replace("\"reporter\":true", "\"reporter\":false");
             }
             Self::DroppedJobs if record.key.partition.starts_with("merge#") => {
-                record.body = with_field(&record.body, &["result", "merged", "jobs"], |jobs| without_job(jobs, "unit"));
+                record.body = with_field(&record.body, &["result", "merged", "jobs"], |jobs| {
+                    without_job(jobs, "unit")
+                });
             }
             Self::HeldThoughPassed if record.key.sort.starts_with("request#") => {
-                record.body = record.body.replace("\"result\":\"SUCCESS\"", "\"result\":\"FAILURE\"");
+                record.body =
+                    record.body.replace("\"result\":\"SUCCESS\"", "\"result\":\"FAILURE\"");
             }
             Self::UnheardDiscards if record.key.partition.starts_with("tenant#") => {
-                let (is_on, is_off) = ("\"trigger_queue_discarding\":true", "\"trigger_queue_discarding\":false");
+                let (is_on, is_off) =
+                    ("\"trigger_queue_discarding\":true", "\"trigger_queue_discarding\":false");
                 record.body = record.body.replace(is_on, is_off);
             }
             Self::UnheardPauses if record.key.partition.starts_with("tenant#") => {
-                record.body = record.body.replace("\"trigger_queue_paused\":true", "\"trigger_queue_paused\":false");
+                record.body = record
+                    .body
+                    .replace("\"trigger_queue_paused\":true", "\"trigger_queue_paused\":false");
             }
             Self::HastyAnswers if record.key.partition.starts_with("tenant#") => {
-                record.body = record.body.replace("\"result_queue_paused\":true", "\"result_queue_paused\":false");
+                record.body = record
+                    .body
+                    .replace("\"result_queue_paused\":true", "\"result_queue_paused\":false");
             }
-            _ if record.key.partition.starts_with("merge#") => record.body = self.misread_answer(record.body),
-            Self::MisheardOperators if is_word => record.body = with_number(&record.body, "\"number\":", "4711"),
+            _ if record.key.partition.starts_with("merge#") => {
+                record.body = self.misread_answer(record.body)
+            }
+            Self::MisheardOperators if is_word => {
+                record.body = with_number(&record.body, "\"number\":", "4711")
+            }
             _ => {}
         }
         record
@@ -304,21 +334,31 @@ impl Mutation {
     fn misread_answer(self, body: String) -> String {
         match self {
             Self::ForgottenDependencies => {
-                with_field(&body, &["result", "merged", "jobs"], |jobs| without_each(jobs, "dependencies"))
+                with_field(&body, &["result", "merged", "jobs"], |jobs| {
+                    without_each(jobs, "dependencies")
+                })
             }
             Self::HardDependencies => body.replace("\"soft\":true", "\"soft\":false"),
             Self::AllVote => body.replace("\"voting\":false", "\"voting\":true"),
             Self::PatientProjects => body.replace("\"fail_fast\":true", "\"fail_fast\":false"),
-            Self::NothingHolds => body.replace("\"hold_following_changes\":true", "\"hold_following_changes\":false"),
-            Self::NothingRequired => {
-                with_field(&body, &["result", "merged", "jobs"], |jobs| without_each(jobs, "requires"))
+            Self::NothingHolds => {
+                body.replace("\"hold_following_changes\":true", "\"hold_following_changes\":false")
             }
+            Self::NothingRequired => with_field(&body, &["result", "merged", "jobs"], |jobs| {
+                without_each(jobs, "requires")
+            }),
             Self::HalfReloads if body.len().is_multiple_of(2) => {
                 with_field(&body, &["result", "merged", "jobs"], |jobs| without_job(jobs, SURPLUS))
             }
-            Self::UnmatchedFiles => with_field(&body, &["result", "merged", "jobs"], |jobs| without_job(jobs, DOCS)),
-            Self::FirstNodesets => with_field(&body, &["result", "merged", "jobs"], |jobs| with_nodesets(jobs, 0..1)),
-            Self::HastyNodesets => with_field(&body, &["result", "merged", "jobs"], |jobs| with_nodesets(jobs, 1..2)),
+            Self::UnmatchedFiles => {
+                with_field(&body, &["result", "merged", "jobs"], |jobs| without_job(jobs, DOCS))
+            }
+            Self::FirstNodesets => {
+                with_field(&body, &["result", "merged", "jobs"], |jobs| with_nodesets(jobs, 0..1))
+            }
+            Self::HastyNodesets => {
+                with_field(&body, &["result", "merged", "jobs"], |jobs| with_nodesets(jobs, 1..2))
+            }
             _ => body,
         }
     }
@@ -329,13 +369,17 @@ impl Mutation {
             Write::Put { record, .. } if self == Self::LostDependents => {
                 record.key.sort.starts_with("arrival#") && record.body.contains("\"needs\":[{")
             }
-            Write::Put { record, .. } if self == Self::UncountedHolds => record.key.partition.starts_with("autohold#"),
+            Write::Put { record, .. } if self == Self::UncountedHolds => {
+                record.key.partition.starts_with("autohold#")
+            }
             Write::Put { record, .. } if self == Self::UntoldMerges => {
                 record.key.partition.starts_with("delivery#") && record.body.contains("\"zuul:")
             }
             Write::Put { record, .. } if self == Self::LostRetests => {
                 record.key.sort.starts_with("arrival#")
-                    && ["/recheck/", "/follow/"].iter().any(|pipeline| record.key.partition.contains(pipeline))
+                    && ["/recheck/", "/follow/"]
+                        .iter()
+                        .any(|pipeline| record.key.partition.contains(pipeline))
             }
             Write::Put { record, .. } if self == Self::LostRefs => {
                 record.key.sort.starts_with("arrival#")
@@ -344,12 +388,15 @@ impl Mutation {
                         .any(|pipeline| record.key.partition.contains(pipeline))
             }
             Write::Put { record, .. } => self == Self::LostResumes && record.key.sort == "resume",
-            Write::Check { key, .. } => self == Self::NoFence && key.partition.starts_with("branch#"),
+            Write::Check { key, .. } => {
+                self == Self::NoFence && key.partition.starts_with("branch#")
+            }
             Write::Delete { .. } => false,
         }
     }
 
-    /// Returns what a decision writes without what it has other queues' heads say: its own comes first.
+    /// Returns what a decision writes without what it has other queues' heads say: its own comes
+    /// first.
     fn without_guests(self, mut writes: Vec<Write>) -> Vec<Write> {
         let mut is_own = true;
         writes.retain(|write| {
@@ -370,27 +417,38 @@ impl Mutation {
                         Self::NothingDue => record.look_at = None,
                         Self::UntoldLayouts if is_kept_for_later(&record) => record.look_at = None,
                         Self::FallingGenerations if record.key.sort.starts_with("item#") => {
-                            record.body = with_field(&record.body, &["generation"], |was| match was.as_u64() {
-                                Some(2..) => 0.into(),
-                                _ => was,
-                            });
+                            record.body =
+                                with_field(&record.body, &["generation"], |was| {
+                                    match was.as_u64() {
+                                        Some(2..) => 0.into(),
+                                        _ => was,
+                                    }
+                                });
                         }
                         Self::ForgottenLandings if record.key.sort.starts_with("item#") => {
                             let path = ["ask", "asked", "landed"];
-                            record.body = with_field(&record.body, &path, |_| Value::Array(Vec::new()));
+                            record.body =
+                                with_field(&record.body, &path, |_| Value::Array(Vec::new()));
                         }
                         Self::LayoutsAhead
-                            if record.key.partition.starts_with("tenant#") && record.key.sort == "head" =>
+                            if record.key.partition.starts_with("tenant#")
+                                && record.key.sort == "head" =>
                         {
-                            record.body = with_field(&record.body, &["layout", "live"], |_| 4711.into());
+                            record.body =
+                                with_field(&record.body, &["layout", "live"], |_| 4711.into());
                         }
                         Self::NeedlessResets
-                            if Cell::Queue.is_head(&record.key) && record.revision.is_multiple_of(NOW_AND_THEN) =>
+                            if Cell::Queue.is_head(&record.key)
+                                && record.revision.is_multiple_of(NOW_AND_THEN) =>
                         {
-                            record.body = with_field(&record.body, &["slots"], |slots| with_second(slots, anew));
+                            record.body = with_field(&record.body, &["slots"], |slots| {
+                                with_second(slots, anew)
+                            });
                         }
                         Self::StaysAside if Cell::Queue.is_head(&record.key) => {
-                            record.body = with_field(&record.body, &["slots"], |slots| with_second(slots, aside));
+                            record.body = with_field(&record.body, &["slots"], |slots| {
+                                with_second(slots, aside)
+                            });
                         }
                         Self::SwappedPlaces if Cell::Queue.is_head(&record.key) => {
                             record.body = with_field(&record.body, &["slots"], with_last_before);
@@ -399,10 +457,12 @@ impl Mutation {
                             record.body = with_field(&record.body, &["window"], |_| 47.into());
                         }
                         Self::OtherModes if record.key.partition.starts_with("landing#") => {
-                            record.body = with_field(&record.body, &["mode"], |_| "squash-merge".into());
+                            record.body =
+                                with_field(&record.body, &["mode"], |_| "squash-merge".into());
                         }
                         Self::EmptyHands
-                            if record.key.partition.starts_with("build#") && record.key.sort == "order" =>
+                            if record.key.partition.starts_with("build#")
+                                && record.key.sort == "order" =>
                         {
                             record.body = without(&record.body, "providers");
                         }
@@ -424,7 +484,8 @@ impl Mutation {
     }
 }
 
-/// Returns whether a record is a delivery that goes on with an event once a layout is live that was on its way when it came.
+/// Returns whether a record is a delivery that goes on with an event once a layout is live that was
+/// on its way when it came.
 fn is_kept_for_later(record: &Record) -> bool {
     record.key.partition.starts_with("delivery#") && record.body.contains("\"forge_id\":\"later:")
 }
@@ -438,7 +499,10 @@ struct Broken {
 impl Records for Broken {
     async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError> {
         let records = self.inner.get(keys).await?;
-        Ok(records.into_iter().map(|record| record.map(|record| self.mutation.misread(record))).collect())
+        Ok(records
+            .into_iter()
+            .map(|record| record.map(|record| self.mutation.misread(record)))
+            .collect())
     }
 
     async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError> {
@@ -448,17 +512,28 @@ impl Records for Broken {
             Mutation::UntoldLayouts => !record.key.sort.starts_with(WAITING),
             _ => true,
         };
-        Ok(records.into_iter().filter(is_seen).map(|record| self.mutation.misread(record)).collect())
+        Ok(records
+            .into_iter()
+            .filter(is_seen)
+            .map(|record| self.mutation.misread(record))
+            .collect())
     }
 
     async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError> {
         self.inner.due(shard, until, limit).await
     }
 
-    async fn find(&self, partition: &str, before: Option<&str>, limit: usize) -> Result<Vec<Key>, PortError> {
+    async fn find(
+        &self,
+        partition: &str,
+        before: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Key>, PortError> {
         match self.mutation {
             // It would have whatever was not sent poked.
-            Mutation::LostOutboxes | Mutation::UntoldLayouts if partition.starts_with("open") => Ok(Vec::new()),
+            Mutation::LostOutboxes | Mutation::UntoldLayouts if partition.starts_with("open") => {
+                Ok(Vec::new())
+            }
             _ => self.inner.find(partition, before, limit).await,
         }
     }
@@ -476,8 +551,12 @@ impl Records for Broken {
         let (head, rest) = writes.split_at(1);
         let committed = self.inner.commit(head.to_vec(), write_id).await?;
         let anyhow = rest.iter().filter_map(|write| match write {
-            Write::Put { record, .. } => Some(Write::Put { record: record.clone(), expect: Expect::Anything }),
-            Write::Delete { key, .. } => Some(Write::Delete { key: key.clone(), expect: Expect::Anything }),
+            Write::Put { record, .. } => {
+                Some(Write::Put { record: record.clone(), expect: Expect::Anything })
+            }
+            Write::Delete { key, .. } => {
+                Some(Write::Delete { key: key.clone(), expect: Expect::Anything })
+            }
             Write::Check { .. } => None,
         });
         self.inner.commit(anyhow.collect(), write_id).await?;
@@ -499,7 +578,13 @@ impl Queues for BrokenQueues {
         }
     }
 
-    async fn receive(&self, queue: Queue, max: u32, wait: u32, visibility: u32) -> Result<Vec<Incoming>, PortError> {
+    async fn receive(
+        &self,
+        queue: Queue,
+        max: u32,
+        wait: u32,
+        visibility: u32,
+    ) -> Result<Vec<Incoming>, PortError> {
         self.inner.receive(queue, max, wait, visibility).await
     }
 

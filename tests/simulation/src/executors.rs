@@ -1,4 +1,5 @@
-//! Executors as the simulator plays them: they claim and end builds by the real code, and die, fall silent or come back late.
+//! Executors as the simulator plays them: they claim and end builds by the real code, and die, fall
+//! silent or come back late.
 
 use crate::graphs::{self, CHOOSER, HOST};
 use crate::plays::lands;
@@ -39,7 +40,8 @@ pub struct Executor {
     pub busy: BTreeSet<BuildId>,
     /// Builds that it may have claimed without having been told.
     pub doubtful: BTreeSet<BuildId>,
-    /// Builds that it runs or asks for, as whoever settles the doubtful ones sees them ([`Self::show_builds`]).
+    /// Builds that it runs or asks for, as whoever settles the doubtful ones sees them
+    /// ([`Self::show_builds`]).
     pub here: Arc<Mutex<BTreeSet<BuildId>>>,
     /// Until when it is cut off from everything.
     pub silent_until: Option<Timestamp>,
@@ -148,7 +150,8 @@ impl Executor {
         }
     }
 
-    /// Reads which paused builds are to go on, as each renewal does. Who `is_hasty` waits for nobody's word.
+    /// Reads which paused builds are to go on, as each renewal does. Who `is_hasty` waits for
+    /// nobody's word.
     pub fn hear_resumes(&mut self, site: &Site, now: Timestamp, is_hasty: bool) {
         if self.silent_until.is_some() {
             return;
@@ -177,11 +180,13 @@ impl Executor {
         *self.here.lock().unwrap() = self.own_builds().cloned().collect();
     }
 
-    /// Forgets doubts about builds that are over, somebody else's, or were stopped before anybody claimed them.
+    /// Forgets doubts about builds that are over, somebody else's, or were stopped before anybody
+    /// claimed them.
     pub fn forget_settled(&mut self, site: &Site) {
         let session = self.session.clone();
         self.doubtful.retain(|build| {
-            let run = site.world.record(&run_key(build)).and_then(|record| decode::<Run>(&record).ok());
+            let run =
+                site.world.record(&run_key(build)).and_then(|record| decode::<Run>(&record).ok());
             match run {
                 Some(run) => run.session == session && !matches!(run.phase, Phase::Ended(_)),
                 None => site.world.record(&stop_key(build)).is_none(),
@@ -212,16 +217,19 @@ impl Executor {
     }
 }
 
-/// Returns what the truth says about a build: whether its job passes on the tree of its change's project.
+/// Returns what the truth says about a build: whether its job passes on the tree of its change's
+/// project.
 pub fn judge(site: &Site, claimed: &Claimed) -> BuildResult {
-    let passes = tree_of(site, claimed).is_some_and(|tree| truth::passes(claimed.order.job.as_str(), &tree));
+    let passes =
+        tree_of(site, claimed).is_some_and(|tree| truth::passes(claimed.order.job.as_str(), &tree));
     if passes { BuildResult::Success } else { BuildResult::Failure }
 }
 
 /// Returns what a build that passes returns: which of the jobs behind it are to be run.
 pub fn returned(site: &Site, claimed: &Claimed) -> Map<String, Value> {
     let is_chooser = claimed.order.job.as_str() == CHOOSER;
-    let chosen = tree_of(site, claimed).filter(|_| is_chooser).and_then(|tree| graphs::chosen(&tree));
+    let chosen =
+        tree_of(site, claimed).filter(|_| is_chooser).and_then(|tree| graphs::chosen(&tree));
     match chosen.map(|chosen| json!({"zuul": {"child_jobs": chosen}})) {
         Some(Value::Object(returned)) => returned,
         _ => Map::new(),
@@ -231,21 +239,28 @@ pub fn returned(site: &Site, claimed: &Claimed) -> Map<String, Value> {
 /// Returns the tested tree of a build's change's project.
 fn tree_of(site: &Site, claimed: &Claimed) -> Option<Tree> {
     let change = &claimed.order.change;
-    let is_own = |branch: &BranchKey| branch.project == change.key.project && branch.branch == change.branch;
+    let is_own =
+        |branch: &BranchKey| branch.project == change.key.project && branch.branch == change.branch;
     let own = claimed.speculation.branches.iter().find(|state| is_own(&state.branch))?;
     Some(site.store.lock().unwrap().tree(&own.result.id).clone())
 }
 
-/// Returns which secret a build was given that it may not have, if any: what a project keeps secret is for its own playbooks, and
-/// for one that anybody may change only where somebody has reviewed the change, which is in the gate.
+/// Returns which secret a build was given that it may not have, if any: what a project keeps secret
+/// is for its own playbooks, and for one that anybody may change only where somebody has reviewed
+/// the change, which is in the gate.
 pub fn leak(claimed: &Claimed) -> Option<String> {
     let is_reviewed = lands(claimed.order.queue.pipeline.as_str());
     let job = &claimed.job;
     job.pre_run.iter().chain(&job.run).chain(&job.post_run).find_map(|playbook| {
-        let may = |project: &ProjectName| *project == playbook.project && (is_reviewed || project.name() == CONFIG);
+        let may = |project: &ProjectName| {
+            *project == playbook.project && (is_reviewed || project.name() == CONFIG)
+        };
         let secret = playbook.secrets.values().find(|secret| !may(&secret.project))?;
         let (change, queue) = (&claimed.order.change, &claimed.order.queue);
-        Some(format!("{} of {change} in {queue} is given {} of {}", job.name, secret.secret, secret.project))
+        Some(format!(
+            "{} of {change} in {queue} is given {} of {}",
+            job.name, secret.secret, secret.project
+        ))
     })
 }
 

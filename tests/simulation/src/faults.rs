@@ -24,7 +24,15 @@ impl Faults {
     /// Makes the faults of a seed.
     pub fn new(seed: u64, weather: Weather) -> Self {
         let random = Random::new(seed, 2);
-        Self { weather, random, is_on: false, outages: Vec::new(), now: Timestamp(0), struck: Vec::new(), count: 0 }
+        Self {
+            weather,
+            random,
+            is_on: false,
+            outages: Vec::new(),
+            now: Timestamp(0),
+            struck: Vec::new(),
+            count: 0,
+        }
     }
 
     /// Switches faults on or off. Functions wait for each other either way.
@@ -42,8 +50,10 @@ impl Faults {
 
     /// Begins an outage; returns what does not answer, and for how many seconds.
     pub fn begin_outage(&mut self) -> (&'static str, u64) {
-        let service =
-            *self.random.one(&["forge.", "repos.", "cloud.", "records.", "queues.", "objects."]).unwrap_or(&"forge.");
+        let service = *self
+            .random
+            .one(&["forge.", "repos.", "cloud.", "records.", "queues.", "objects."])
+            .unwrap_or(&"forge.");
         let most = if service == "records." || service == "queues." { 40 } else { 400 };
         let seconds = self.random.between(5, most);
         self.outages.push((service, self.now.plus_seconds(seconds)));
@@ -67,7 +77,8 @@ impl Faults {
         self.outages.retain(|(_, until)| *until > now);
         if self.outages.iter().any(|(service, _)| step.name.starts_with(service)) {
             // Whether it was carried out nobody knows.
-            let fate = if self.random.per_mille(100) { Fate::FailsAfter } else { Fate::FailsBefore };
+            let fate =
+                if self.random.per_mille(100) { Fate::FailsAfter } else { Fate::FailsBefore };
             return fate;
         }
         let weather = &self.weather;

@@ -1,6 +1,6 @@
-//! Jobs that come before and after each other: which depend on which, softly or not, which are left out by what another one returned,
-//! which one pauses while those behind it run, which begin before all others, hold what is behind their change, give it what it
-//! requires, or do not vote.
+//! Jobs that come before and after each other: which depend on which, softly or not, which are left
+//! out by what another one returned, which one pauses while those behind it run, which begin before
+//! all others, hold what is behind their change, give it what it requires, or do not vote.
 
 use crate::plays::{PUBLISH, Play};
 use crate::truth;
@@ -41,7 +41,8 @@ pub enum Need {
     Soft,
 }
 
-/// Jobs of [`Play::Graphs`], each with those that it depends on. One that votes passes on whatever passes `unit` and `quick`.
+/// Jobs of [`Play::Graphs`], each with those that it depends on. One that votes passes on whatever
+/// passes `unit` and `quick`.
 const GRAPH: [(&str, &[(&str, Need)]); 9] = [
     (LINT, &[]),
     (CHOOSER, &[(LINT, Need::Soft)]),
@@ -60,9 +61,11 @@ const OF_GATE: [&str; 4] = [LINT, "strict", HOST, GUEST];
 /// The jobs behind the one that pauses, directly or not.
 pub const BEHIND_HOST: [&str; 2] = [GUEST, LATER];
 
-/// Returns what a job depends on, of which an item may have a part alone. `begins` is whether [`PRELUDE`] is among its jobs.
+/// Returns what a job depends on, of which an item may have a part alone. `begins` is whether
+/// [`PRELUDE`] is among its jobs.
 pub fn before(job: &str, begins: bool) -> Vec<(&'static str, Need)> {
-    let own = GRAPH.iter().find(|(name, _)| *name == job).map(|(_, before)| *before).unwrap_or_default();
+    let own =
+        GRAPH.iter().find(|(name, _)| *name == job).map(|(_, before)| *before).unwrap_or_default();
     let locked: &[(&str, Need)] = if job == "locked" { &[("quick", Need::Hard)] } else { &[] };
     let prelude = (begins && job != PRELUDE).then_some((PRELUDE, Need::Hard));
     own.iter().chain(locked).copied().chain(prelude).collect()
@@ -78,7 +81,8 @@ pub fn fails_fast(plays: &BTreeSet<Play>, pipeline: &str) -> bool {
     plays.contains(&Play::FailFast) && (pipeline == "check" || pipeline == "gate")
 }
 
-/// Returns which of the jobs behind it [`CHOOSER`] has run on a tree; `None` for all of them, of which it says nothing.
+/// Returns which of the jobs behind it [`CHOOSER`] has run on a tree; `None` for all of them, of
+/// which it says nothing.
 pub fn chosen(tree: &Tree) -> Option<&'static [&'static str]> {
     match truth::sum(tree) % 5 {
         0 => None,
@@ -94,8 +98,12 @@ pub fn names(plays: &BTreeSet<Play>, pipeline: &str) -> Vec<&'static str> {
     let mut names = Vec::new();
     let (is_check, is_gate) = (pipeline == "check", pipeline == "gate");
     if plays.contains(&Play::Graphs) {
-        names
-            .extend(GRAPH.iter().map(|(name, _)| *name).filter(|name| is_check || (is_gate && OF_GATE.contains(name))));
+        names.extend(
+            GRAPH
+                .iter()
+                .map(|(name, _)| *name)
+                .filter(|name| is_check || (is_gate && OF_GATE.contains(name))),
+        );
     }
     if plays.contains(&Play::Artifacts) && (is_check || is_gate) {
         names.extend([IMAGE, USES]);
@@ -109,14 +117,21 @@ pub fn names(plays: &BTreeSet<Play>, pipeline: &str) -> Vec<&'static str> {
 pub fn yaml(plays: &BTreeSet<Play>) -> String {
     let mut text = String::new();
     let mut job = |name: &str, more: &str| {
-        let _ = writeln!(text, "- job: {{name: {name}, run: playbooks/{name}.yaml, nodeset: {{nodes: []}}{more}}}");
+        let _ = writeln!(
+            text,
+            "- job: {{name: {name}, run: playbooks/{name}.yaml, nodeset: {{nodes: []}}{more}}}"
+        );
     };
     if plays.contains(&Play::Graphs) {
         for (name, before) in GRAPH {
-            let before: Vec<String> = before.iter().map(|(name, need)| waits_for(name, *need)).collect();
+            let before: Vec<String> =
+                before.iter().map(|(name, need)| waits_for(name, *need)).collect();
             let voting = if votes(name) { "" } else { ", voting: false" };
-            let waits =
-                if before.is_empty() { String::new() } else { format!(", dependencies: [{}]", before.join(", ")) };
+            let waits = if before.is_empty() {
+                String::new()
+            } else {
+                format!(", dependencies: [{}]", before.join(", "))
+            };
             job(name, &format!("{waits}{voting}"));
         }
     }
@@ -133,10 +148,15 @@ pub fn yaml(plays: &BTreeSet<Play>) -> String {
     let (check, gate) = (names(plays, "check"), names(plays, "gate"));
     if !gate.is_empty() {
         let (check, gate) = (check.join(", "), gate.join(", "));
-        let _ = writeln!(text, "- project: {{name: ^org/t.*, check: {{jobs: [{check}]}}, gate: {{jobs: [{gate}]}}}}");
+        let _ = writeln!(
+            text,
+            "- project: {{name: ^org/t.*, check: {{jobs: [{check}]}}, gate: {{jobs: [{gate}]}}}}"
+        );
     }
     if plays.contains(&Play::FailFast) {
-        text.push_str("- project: {name: ^org/t.*, check: {fail-fast: true}, gate: {fail-fast: true}}\n");
+        text.push_str(
+            "- project: {name: ^org/t.*, check: {fail-fast: true}, gate: {fail-fast: true}}\n",
+        );
     }
     text
 }
@@ -156,7 +176,8 @@ mod tests {
         let chooser = "- job: {name: chooser, run: playbooks/chooser.yaml, nodeset: {nodes: []}, dependencies: [{name: lint, soft: true}]}\n";
         assert!(text.contains(chooser), "{text}");
         assert!(
-            text.contains("nodeset: {nodes: []}, voting: false}\n") && text.contains(", type: initializer}\n"),
+            text.contains("nodeset: {nodes: []}, voting: false}\n")
+                && text.contains(", type: initializer}\n"),
             "{text}"
         );
         assert!(text.ends_with("gate: {jobs: [lint, strict, host, guest, prelude]}}\n"), "{text}");

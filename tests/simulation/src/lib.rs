@@ -1,9 +1,11 @@
 //! The simulator: whole sites in memory, drawn from seeds, with people, faults and an oracle.
 //!
-//! [`play`] tells the story of one seed. The real functions run on the ports of `shared/memory`, on one thread and one clock, as
-//! futures that stop in the middle of a cell while others go on ([`sim`]); what goes wrong is drawn ([`faults`]); every write is
-//! checked against what must never be ([`watch`]), and every decision against a gate that is too plain to be wrong ([`oracle`]);
-//! then it is decided again from the same facts by a list and some loops, which has to come out the same ([`replay`]).
+//! [`play`] tells the story of one seed. The real functions run on the ports of `shared/memory`, on
+//! one thread and one clock, as futures that stop in the middle of a cell while others go on
+//! ([`sim`]); what goes wrong is drawn ([`faults`]); every write is checked against what must never
+//! be ([`watch`]), and every decision against a gate that is too plain to be wrong ([`oracle`]);
+//! then it is decided again from the same facts by a list and some loops, which has to come out the
+//! same ([`replay`]).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test harness may panic")]
 
 pub mod broken;

@@ -1,4 +1,5 @@
-//! Semaphores as they are held: no more at once than may be, and whoever runs holds what its job names.
+//! Semaphores as they are held: no more at once than may be, and whoever runs holds what its job
+//! names.
 
 use crate::plays::{LOCKS, Taken, most};
 use sluice_gate::Semaphore;
@@ -28,7 +29,8 @@ impl Locks {
     /// When more hold it than may.
     pub fn written(&mut self, key: &Key, semaphore: Semaphore) -> Result<(), String> {
         let (count, most) = (semaphore.holders.len(), most(&semaphore.key.name, self.one));
-        let builds: BTreeSet<&BuildId> = semaphore.holders.iter().map(|holder| &holder.build).collect();
+        let builds: BTreeSet<&BuildId> =
+            semaphore.holders.iter().map(|holder| &holder.build).collect();
         if count > most || builds.len() < count {
             return Err(format!("{count} builds hold it, and {most} may"));
         }
@@ -57,13 +59,18 @@ impl Locks {
         let held = self.semaphores.values().filter(|semaphore| semaphore.is_held_by(build));
         let held: BTreeSet<&str> = held.map(|semaphore| semaphore.key.name.as_str()).collect();
         let named = LOCKS.iter().find(|(name, ..)| *name == job.as_str());
-        let (named, taken) = named.map_or((&[][..], Taken::BeforeNodes), |(_, named, taken)| (named, *taken));
+        let (named, taken) =
+            named.map_or((&[][..], Taken::BeforeNodes), |(_, named, taken)| (named, *taken));
         if let Some(other) = held.iter().find(|held| !named.contains(held)) {
-            return Err(format!("it holds the semaphore {other}, which its job {job} does not name"));
+            return Err(format!(
+                "it holds the semaphore {other}, which its job {job} does not name"
+            ));
         }
         let must_hold = taken == Taken::BeforeNodes || now == Taken::WithNodes;
         match named.iter().find(|name| must_hold && !held.contains(*name)) {
-            Some(missing) => Err(format!("it goes on without the semaphore {missing} that its job {job} needs")),
+            Some(missing) => {
+                Err(format!("it goes on without the semaphore {missing} that its job {job} needs"))
+            }
             None => Ok(()),
         }
     }

@@ -7,8 +7,9 @@
 //! cargo run -p sluice-simulation -- 1..90000 1000000  these until so many deliveries were taken in
 //! ```
 //!
-//! Every ten seconds a line tells the totals so far; who ends it with SIGTERM or SIGINT has them as well, and the seed to go on
-//! with. `SLUICE_SIM_THREADS` says how many seeds are played at once; with `SLUICE_SIM_REPLAY` stories tell each step of the replay.
+//! Every ten seconds a line tells the totals so far; who ends it with SIGTERM or SIGINT has them as
+//! well, and the seed to go on with. `SLUICE_SIM_THREADS` says how many seeds are played at once;
+//! with `SLUICE_SIM_REPLAY` stories tell each step of the replay.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test's program may panic")]
 
 use sluice_simulation::runner::{FAILURES_MAX, kept, play_safely, play_while, range, threads};
@@ -39,7 +40,8 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
         None => {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs());
+            let now =
+                SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs());
             now * SEEDS..=now * SEEDS + SEEDS - 1
         }
     };
@@ -59,7 +61,10 @@ fn main() -> ExitCode {
 
 fn tell_many(seeds: RangeInclusive<u64>, deliveries_max: u64) -> ExitCode {
     std::thread::spawn(hear_the_end);
-    let threads = std::env::var("SLUICE_SIM_THREADS").ok().and_then(|text| text.parse().ok()).unwrap_or_else(threads);
+    let threads = std::env::var("SLUICE_SIM_THREADS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_else(threads);
     say(&format!("seeds {} to {} on {threads} threads", seeds.start(), seeds.end()));
     let (begun, told_at) = (Instant::now(), Mutex::new(Instant::now()));
     let sum = play_while(seeds, threads, |sum, failure| {
@@ -73,9 +78,17 @@ fn tell_many(seeds: RangeInclusive<u64>, deliveries_max: u64) -> ExitCode {
             say(&format!("{:>7.1} s: {sum}", begun.elapsed().as_secs_f64()));
         }
         let is_enough = sum.deliveries >= deliveries_max || sum.failures.len() >= FAILURES_MAX;
-        if is_enough || IS_ENDED.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if is_enough || IS_ENDED.load(Ordering::Relaxed) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     });
-    say(&format!("in {:.1} s: {sum}; the next seed is {}", begun.elapsed().as_secs_f64(), sum.next));
+    say(&format!(
+        "in {:.1} s: {sum}; the next seed is {}",
+        begun.elapsed().as_secs_f64(),
+        sum.next
+    ));
     let failed: Vec<u64> = sum.failures.iter().map(|(seed, _)| *seed).collect();
     if failed.is_empty() {
         return ExitCode::SUCCESS;
@@ -84,9 +97,13 @@ fn tell_many(seeds: RangeInclusive<u64>, deliveries_max: u64) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Waits for a signal that asks for the end, and says that it came. Seeds under way are played to their end, a second or so.
+/// Waits for a signal that asks for the end, and says that it came. Seeds under way are played to
+/// their end, a second or so.
 fn hear_the_end() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime for signals");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime for signals");
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).expect("SIGTERM can be heard");
         let mut interrupt = signal(SignalKind::interrupt()).expect("SIGINT can be heard");
@@ -98,7 +115,8 @@ fn hear_the_end() {
     });
 }
 
-/// Prints a line at once, for whoever reads it from a file. A reader that has gone is no reason to end.
+/// Prints a line at once, for whoever reads it from a file. A reader that has gone is no reason to
+/// end.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
@@ -107,7 +125,10 @@ fn say(line: &str) {
 fn tell_one(seed: u64) -> ExitCode {
     match play_safely(seed) {
         Ok(told) => {
-            println!("{}\n{}: {} deliveries, {} calls", told.story, told.weather, told.deliveries, told.steps);
+            println!(
+                "{}\n{}: {} deliveries, {} calls",
+                told.story, told.weather, told.deliveries, told.steps
+            );
             ExitCode::SUCCESS
         }
         Err(failure) => {
@@ -127,7 +148,9 @@ fn keep(seed: u64, why: &str) {
     }
     let why: String = why.lines().next().unwrap_or_default().chars().take(150).collect();
     match std::fs::write(&path, format!("{text}{seed} {why}\n")) {
-        Ok(()) => println!("kept in regressions.txt: `cargo run -p sluice-simulation -- {seed}` tells it again"),
+        Ok(()) => println!(
+            "kept in regressions.txt: `cargo run -p sluice-simulation -- {seed}` tells it again"
+        ),
         Err(error) => eprintln!("seed {seed} could not be kept in regressions.txt: {error}"),
     }
 }

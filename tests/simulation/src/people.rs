@@ -1,4 +1,5 @@
-//! What people do: propose, approve, change their minds, push behind everybody's back; drawn from the seed.
+//! What people do: propose, approve, change their minds, push behind everybody's back; drawn from
+//! the seed.
 
 mod branches;
 mod discards;
@@ -48,13 +49,15 @@ const CYCLES_PER_MILLE: u64 = 400;
 /// Things out of 1000 that people do where nodes may be kept that have them kept, or let go.
 const AUTOHOLDS_PER_MILLE: u64 = 300;
 
-/// Things out of 1000 that people do where events may be held back that hold them back, or let them go on.
+/// Things out of 1000 that people do where events may be held back that hold them back, or let them
+/// go on.
 const PAUSES_PER_MILLE: u64 = 250;
 
 /// Things out of 1000 that people do to refs where those have pipelines of their own, of each kind.
 const REFS_PER_MILLE: u64 = 200;
 
-/// Things out of 1000 that people do where events may be discarded that have them discarded, or no more.
+/// Things out of 1000 that people do where events may be discarded that have them discarded, or no
+/// more.
 const DISCARDS_PER_MILLE: u64 = 200;
 
 /// Things out of 1000 that people do where a job comes and goes that have it come or go.
@@ -152,16 +155,28 @@ impl People {
         let tenant = self.random.below(self.shape.tenants.len());
         let projects = self.shape.tenants[tenant].projects.clone();
         let (project, shared) = projects[self.random.below(projects.len())].clone();
-        let others: Vec<ChangeKey> =
-            self.proposed.iter().filter(|(_, of)| *of == tenant).map(|(change, _)| change.clone()).collect();
+        let others: Vec<ChangeKey> = self
+            .proposed
+            .iter()
+            .filter(|(_, of)| *of == tenant)
+            .map(|(change, _)| change.clone())
+            .collect();
         let need = self.random.one(&others).cloned().filter(|_| self.random.per_mille(300));
         let body = need.as_ref().map(depends_on).unwrap_or_default();
         let edits = self.edits(number, &project, shared);
-        let edits: Vec<(&str, &str)> = edits.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        let edits: Vec<(&str, &str)> =
+            edits.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
         let branch = *self.random.one(&self.shape.branches).unwrap_or(&"main");
         let change = match is_review(&project) {
             true => reviews::upload(site, &project, (branch, number), need.as_ref(), &body, &edits),
-            false => site.forge.propose_on(&project, branch, number, &format!("change {number}"), &body, &edits),
+            false => site.forge.propose_on(
+                &project,
+                branch,
+                number,
+                &format!("change {number}"),
+                &body,
+                &edits,
+            ),
         };
         uploaded(site, oracle, &change);
         self.goes_on(&change, site, oracle, story);
@@ -173,7 +188,10 @@ impl People {
             self.hurry(&change, site);
         }
         let needs = need.map(|need| format!(", which depends on {need}")).unwrap_or_default();
-        story.tell(site.world.now(), format!("ada proposes {change} for {branch}{needs}: {edits:?}"));
+        story.tell(
+            site.world.now(),
+            format!("ada proposes {change} for {branch}{needs}: {edits:?}"),
+        );
         if self.random.between(1, 100) <= APPROVED_PERCENT {
             self.waiting.push(change.clone());
         }
@@ -184,7 +202,10 @@ impl People {
     fn edits(&mut self, number: u64, project: &str, shared: bool) -> Vec<(String, String)> {
         if self.random.per_mille(100) {
             self.editions += 1;
-            return vec![(".zuul.yaml".to_owned(), self.shape.project_yaml(project, shared, self.editions))];
+            return vec![(
+                ".zuul.yaml".to_owned(),
+                self.shape.project_yaml(project, shared, self.editions),
+            )];
         }
         let count = self.random.between(1, 2);
         let edit = |_| {
@@ -193,7 +214,10 @@ impl People {
                 0 => " broken".to_owned(),
                 1 => " sloppy".to_owned(),
                 2 | 3 => {
-                    format!(" not-with:{}", self.random.one(&PATHS).filter(|other| **other != path).unwrap_or(&"none"))
+                    format!(
+                        " not-with:{}",
+                        self.random.one(&PATHS).filter(|other| **other != path).unwrap_or(&"none")
+                    )
                 }
                 _ => String::new(),
             };
@@ -263,8 +287,13 @@ impl People {
                 }
             }
             1 | 2 => {
-                let times = if self.shape.has(Play::Bursts) { self.random.between(1, BURST_MAX) } else { 1 };
-                let approved = (times > 1 && self.random.per_mille(500)).then(|| self.random.between(1, times - 1));
+                let times = if self.shape.has(Play::Bursts) {
+                    self.random.between(1, BURST_MAX)
+                } else {
+                    1
+                };
+                let approved = (times > 1 && self.random.per_mille(500))
+                    .then(|| self.random.between(1, times - 1));
                 for time in 0..times {
                     if approved == Some(time)
                         && let Some(revision) = open(site, &change)
@@ -284,7 +313,10 @@ impl People {
                 self.waiting.retain(|waiting| *waiting != change);
             }
             4 | 5 => {
-                let branch = branch_of(change.project.name(), self.random.one(&self.shape.branches).unwrap_or(&"main"));
+                let branch = branch_of(
+                    change.project.name(),
+                    self.random.one(&self.shape.branches).unwrap_or(&"main"),
+                );
                 let path = *self.random.one(&PATHS).unwrap_or(&"f0");
                 let text = format!("pushed {}", self.actions);
                 story.tell(now, format!("somebody pushes {path} to {branch}"));
@@ -294,11 +326,18 @@ impl People {
                     oracle.moved(&branch, &tip, &store);
                 }
             }
-            _ if is_review(change.project.name()) => self.turn(&change, tenant, site, oracle, story),
+            _ if is_review(change.project.name()) => {
+                self.turn(&change, tenant, site, oracle, story)
+            }
             _ => {
-                let mut others =
-                    self.proposed.iter().filter(|(other, of)| *of == tenant && other.number() < change.number());
-                let need = others.next().map(|(other, _)| other.clone()).filter(|_| self.random.per_mille(500));
+                let mut others = self
+                    .proposed
+                    .iter()
+                    .filter(|(other, of)| *of == tenant && other.number() < change.number());
+                let need = others
+                    .next()
+                    .map(|(other, _)| other.clone())
+                    .filter(|_| self.random.per_mille(500));
                 let body = need.as_ref().map(depends_on).unwrap_or_default();
                 story.tell(now, format!("ada describes {change} anew: {body:?}"));
                 site.forge.describe(&change, &body, true);
@@ -318,11 +357,13 @@ impl People {
         oracle: &mut Oracle,
         story: &mut Story,
     ) {
-        let number = 1_000 + change.number().unwrap_or_default() * 100 + self.actions + time * 10_000;
+        let number =
+            1_000 + change.number().unwrap_or_default() * 100 + self.actions + time * 10_000;
         let projects = &self.shape.tenants[tenant].projects;
         let shared = projects.iter().any(|(name, shared)| name == change.project.name() && *shared);
         let edits = self.edits(number, change.project.name(), shared);
-        let edits: Vec<(&str, &str)> = edits.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        let edits: Vec<(&str, &str)> =
+            edits.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
         if is_review(change.project.name()) {
             self.upload_patchset(change, &edits, site);
         } else {
@@ -333,7 +374,8 @@ impl People {
         self.goes_on(change, site, oracle, story);
     }
 
-    /// Has a change's author add a commit or two where ways to merge are played, some of which take back what came before.
+    /// Has a change's author add a commit or two where ways to merge are played, some of which take
+    /// back what came before.
     fn goes_on(&mut self, change: &ChangeKey, site: &Site, oracle: &mut Oracle, story: &mut Story) {
         // At a Gerrit a change is one commit.
         let may = self.shape.has(Play::Modes) && !is_review(change.project.name());
@@ -342,12 +384,22 @@ impl People {
             let (path, text) = self.thoughts.commit(&PATHS, at);
             site.forge.revise(change, path, &text);
             uploaded(site, oracle, change);
-            story.tell(site.world.now(), format!("ada adds a commit to {change}: {path} is {text:?}"));
+            story.tell(
+                site.world.now(),
+                format!("ada adds a commit to {change}: {path} is {text:?}"),
+            );
         }
     }
 
     /// Has a change and another one of its tenant need each other.
-    fn tie(&mut self, change: &ChangeKey, tenant: usize, site: &Site, oracle: &mut Oracle, story: &mut Story) {
+    fn tie(
+        &mut self,
+        change: &ChangeKey,
+        tenant: usize,
+        site: &Site,
+        oracle: &mut Oracle,
+        story: &mut Story,
+    ) {
         if is_review(change.project.name()) {
             return self.join(change, tenant, site, oracle, story);
         }
@@ -374,7 +426,8 @@ impl People {
         site.forge.push(&branch_of("org/config", "main"), &[("zuul.yaml", &self.config_text())]);
     }
 
-    /// An operator takes a change out of a queue, or has some come first, or offers one to a pipeline.
+    /// An operator takes a change out of a queue, or has some come first, or offers one to a
+    /// pipeline.
     fn operate(&mut self, site: &Site, heads: &Heads, oracle: &mut Oracle, story: &mut Story) {
         let now = site.world.now();
         let (change, tenant) = self.proposed[self.random.below(self.proposed.len())].clone();
@@ -390,19 +443,25 @@ impl People {
                 oracle.entangled(&named.key);
                 oracle.withdrawn(&named.key, Timestamp(u64::MAX)); // Whenever it is heard.
                 let (by, reason) = ("jo".to_owned(), "enough".to_owned());
-                let kind = ArrivalKind::Dequeue { key: named.key, head: Some(named.head), by, reason };
+                let kind =
+                    ArrivalKind::Dequeue { key: named.key, head: Some(named.head), by, reason };
                 site.say(&head.key, kind);
             }
             1 => {
-                let keys: Vec<ChangeKey> =
-                    [Some(&named), self.random.one(&slots)].into_iter().flatten().map(|c| c.key.clone()).collect();
+                let keys: Vec<ChangeKey> = [Some(&named), self.random.one(&slots)]
+                    .into_iter()
+                    .flatten()
+                    .map(|c| c.key.clone())
+                    .collect();
                 let names: Vec<String> = keys.iter().map(ToString::to_string).collect();
                 story.tell(now, format!("jo has {} come first in {}", names.join(", "), head.key));
                 site.say(&head.key, ArrivalKind::Promote { keys, by: "jo".to_owned() });
             }
             _ => {
-                let pipelines = [("check", true), ("gate", true), (CAREFUL, self.shape.has(Play::Serial))];
-                let pipelines = pipelines.into_iter().filter_map(|(name, is_here)| is_here.then_some(name));
+                let pipelines =
+                    [("check", true), ("gate", true), (CAREFUL, self.shape.has(Play::Serial))];
+                let pipelines =
+                    pipelines.into_iter().filter_map(|(name, is_here)| is_here.then_some(name));
                 let pipelines: Vec<&str> = pipelines.collect();
                 let pipeline = *self.random.one(&pipelines).unwrap_or(&"check");
                 let name = self.shape.tenants[tenant].name.clone();
@@ -434,7 +493,11 @@ impl People {
             2 => {
                 let (change, _) = self.proposed[self.random.below(self.proposed.len())].clone();
                 // At a Gerrit nobody lands anything by hand.
-                let Some(revision) = open(site, &change).filter(|_| !is_review(change.project.name())) else { return };
+                let Some(revision) =
+                    open(site, &change).filter(|_| !is_review(change.project.name()))
+                else {
+                    return;
+                };
                 if let Some(commit) = site.forge.merge_by_hand(&change) {
                     story.tell(now, format!("somebody merges {revision} by hand"));
                     oracle.merged_by_hand(&revision, &commit, &site.store.lock().unwrap(), now);
@@ -460,7 +523,8 @@ fn open(site: &Site, change: &ChangeKey) -> Option<ChangeRef> {
     (kept.facts.status == ChangeStatus::Open).then_some(kept.facts.change)
 }
 
-/// Tells the oracle of the revision that a change has now, which is made on its branch, or on other changes that are.
+/// Tells the oracle of the revision that a change has now, which is made on its branch, or on other
+/// changes that are.
 pub(crate) fn uploaded(site: &Site, oracle: &mut Oracle, change: &ChangeKey) {
     let Some(revision) = open(site, change) else { return };
     let parents = site.forge.change(change).map(|kept| kept.facts.parents).unwrap_or_default();
@@ -471,6 +535,7 @@ pub(crate) fn uploaded(site: &Site, oracle: &mut Oracle, change: &ChangeKey) {
     let line = store.line(&tip.id, &revision.head);
     // What is below may have been made before the branch moved.
     let base = line.first().and_then(|first| store.parent(first)).unwrap_or(tip.id);
-    let commits = line.into_iter().map(|commit| (commit.clone(), store.tree(&commit).clone())).collect();
+    let commits =
+        line.into_iter().map(|commit| (commit.clone(), store.tree(&commit).clone())).collect();
     oracle.uploaded(&revision, store.tree(&base).clone(), commits, site.world.now());
 }

@@ -1,4 +1,5 @@
-//! What only some sites play besides: drawn from a seed by itself, so that what the others play stays as it is.
+//! What only some sites play besides: drawn from a seed by itself, so that what the others play
+//! stays as it is.
 
 pub mod branches;
 pub mod disabling;
@@ -40,7 +41,8 @@ pub const AUDIT: &str = "audit";
 pub enum Play {
     /// People upload several revisions within a moment, and may approve one between.
     Bursts,
-    /// Jobs hold a tenant's semaphore that they take with their nodes in hand, or several that they take before, one of them global.
+    /// Jobs hold a tenant's semaphore that they take with their nodes in hand, or several that they
+    /// take before, one of them global.
     Locks,
     /// What enters gate leaves check.
     Supersedes,
@@ -50,7 +52,8 @@ pub enum Play {
     Cycles,
     /// The gate has a window of its own.
     Windows,
-    /// Projects have their changes merged in whatever way there is, and changes have several commits.
+    /// Projects have their changes merged in whatever way there is, and changes have several
+    /// commits.
     Modes,
     /// A pipeline that takes one change after the other, whatever project it is of.
     Serial,
@@ -58,16 +61,19 @@ pub enum Play {
     Post,
     /// A second gate for the same branches, into which some changes go.
     TwoGates,
-    /// People take approvals back of what stands in the gate, is tested or lands, and may give them again.
+    /// People take approvals back of what stands in the gate, is tested or lands, and may give them
+    /// again.
     SecondThoughts,
-    /// The projects of one tenant are at a Gerrit: votes, patchsets, chains of commits, topics, hashtags, work in progress.
+    /// The projects of one tenant are at a Gerrit: votes, patchsets, chains of commits, topics,
+    /// hashtags, work in progress.
     Gerrit,
-    /// Branches at GitHub are moved to the commits that were tested, where that may be, several changes by one push.
+    /// Branches at GitHub are moved to the commits that were tested, where that may be, several
+    /// changes by one push.
     Forward,
     /// A job runs after the report of what landed, and fails now and then.
     Reporters,
-    /// Jobs depend on each other, softly or not; one does not vote, one chooses which of those behind it are run, one pauses while
-    /// those behind it run ([`crate::graphs`]).
+    /// Jobs depend on each other, softly or not; one does not vote, one chooses which of those
+    /// behind it are run, one pauses while those behind it run ([`crate::graphs`]).
     Graphs,
     /// The first job that fails ends the others of its change.
     FailFast,
@@ -134,7 +140,8 @@ impl Play {
         Self::Gerrit,
     ];
 
-    /// Those that seeds draw from [`NEWEST_FROM`] on, so that all before keep the sites that they had.
+    /// Those that seeds draw from [`NEWEST_FROM`] on, so that all before keep the sites that they
+    /// had.
     pub const NEWEST: [Self; 2] = [Self::Forward, Self::Reporters];
 
     /// Those that seeds draw from [`LATEST_FROM`] on.
@@ -164,7 +171,8 @@ impl Play {
     ];
 
     /// Those that seeds draw from [`ADDED_FROM`] on.
-    pub const ADDED: &[Self] = &[Self::FewNeeds, Self::Nodesets, Self::Publications, Self::RequiredProjects];
+    pub const ADDED: &[Self] =
+        &[Self::FewNeeds, Self::Nodesets, Self::Publications, Self::RequiredProjects];
 
     /// Those that seeds draw from [`RECENT_FROM`] on.
     pub const RECENT: &[Self] = &[Self::Reverts, Self::FewChanges];
@@ -188,7 +196,8 @@ pub const RECENT_FROM: u64 = 9_000_000;
 /// Returns what a seed's site plays.
 pub fn draw(seed: u64) -> BTreeSet<Play> {
     let mut random = Random::new(seed, 8);
-    let mut plays: BTreeSet<Play> = Play::ALL.into_iter().filter(|_| random.per_mille(PLAYS_PER_MILLE)).collect();
+    let mut plays: BTreeSet<Play> =
+        Play::ALL.into_iter().filter(|_| random.per_mille(PLAYS_PER_MILLE)).collect();
     if seed >= NEWEST_FROM {
         let mut random = Random::new(seed, 12);
         plays.extend(Play::NEWEST.into_iter().filter(|_| random.per_mille(PLAYS_PER_MILLE)));
@@ -212,7 +221,8 @@ pub fn draw(seed: u64) -> BTreeSet<Play> {
     plays
 }
 
-/// Returns what the config project holds of the further plays, and of those that were added to them.
+/// Returns what the config project holds of the further plays, and of those that were added to
+/// them.
 pub fn further_yaml(plays: &BTreeSet<Play>) -> String {
     let (letters, shaky, broadcast) = (letters_yaml(), shaky_yaml(), broadcast_yaml());
     let all = [
@@ -259,8 +269,9 @@ pub enum Taken {
     WithNodes,
 }
 
-/// Jobs with the semaphores that they name. None waits for a semaphore with nodes in hand while another one waits for nodes with
-/// that semaphore: the first lets go only after minutes, which would be most of a story.
+/// Jobs with the semaphores that they name. None waits for a semaphore with nodes in hand while
+/// another one waits for nodes with that semaphore: the first lets go only after minutes, which
+/// would be most of a story.
 pub const LOCKS: [(&str, &[&str], Taken); 3] = [
     ("locked", &["one"], Taken::BeforeNodes),
     ("turns", &["shared", "one"], Taken::BeforeNodes),
@@ -304,8 +315,8 @@ const BY_STATUS: &str = "    start:
       github: {status: failure}
 ";
 
-/// Returns a pipeline for whatever is done to an open change, and which jobs run in it. Of its own it has settings and reporters, which
-/// are whole lines.
+/// Returns a pipeline for whatever is done to an open change, and which jobs run in it. Of its own
+/// it has settings and reporters, which are whole lines.
 fn for_open_changes(name: &str, jobs: &str, settings: &str, reporters: &str) -> String {
     format!(
         "
@@ -369,7 +380,8 @@ mod tests {
         let is_newest = |play: &Play| Play::NEWEST.contains(play);
         assert!((1..2_000).chain([NEWEST_FROM - 1]).all(|seed| !draw(seed).iter().any(is_newest)));
         for play in Play::NEWEST {
-            let drawn = (NEWEST_FROM..NEWEST_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
+            let drawn =
+                (NEWEST_FROM..NEWEST_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
             assert!((20..=100).contains(&drawn), "{play:?} is drawn {drawn} times");
         }
     }
@@ -378,10 +390,12 @@ mod tests {
     #[test]
     fn a_seed_of_before_draws_none_of_the_latest_plays_and_some_seed_of_after_draws_each() {
         let is_latest = |play: &Play| Play::LATEST.contains(play);
-        let mut before = (1..2_000).chain(NEWEST_FROM..NEWEST_FROM + 2_000).chain([LATEST_FROM - 1]);
+        let mut before =
+            (1..2_000).chain(NEWEST_FROM..NEWEST_FROM + 2_000).chain([LATEST_FROM - 1]);
         assert!(before.all(|seed| !draw(seed).iter().any(is_latest)));
         for play in Play::LATEST.into_iter().chain(Play::NEWEST) {
-            let drawn = (LATEST_FROM..LATEST_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
+            let drawn =
+                (LATEST_FROM..LATEST_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
             assert!((20..=100).contains(&drawn), "{play:?} is drawn {drawn} times");
         }
     }
@@ -390,10 +404,14 @@ mod tests {
     #[test]
     fn a_seed_of_before_draws_none_of_the_further_plays_and_some_seed_of_after_draws_each() {
         let is_further = |play: &Play| Play::FURTHER.contains(play);
-        let before = (1..2_000).chain(NEWEST_FROM..NEWEST_FROM + 2_000).chain(LATEST_FROM..LATEST_FROM + 2_000);
+        let before = (1..2_000)
+            .chain(NEWEST_FROM..NEWEST_FROM + 2_000)
+            .chain(LATEST_FROM..LATEST_FROM + 2_000);
         assert!(before.chain([FURTHER_FROM - 1]).all(|seed| !draw(seed).iter().any(is_further)));
         for play in Play::FURTHER.iter().copied().chain(Play::LATEST).chain(Play::NEWEST) {
-            let drawn = (FURTHER_FROM..FURTHER_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
+            let drawn = (FURTHER_FROM..FURTHER_FROM + 200)
+                .filter(|seed| draw(*seed).contains(&play))
+                .count();
             assert!((20..=100).contains(&drawn), "{play:?} is drawn {drawn} times");
         }
     }
@@ -402,10 +420,13 @@ mod tests {
     #[test]
     fn a_seed_of_before_draws_none_of_the_added_plays_and_some_seed_of_after_draws_each() {
         let is_added = |play: &Play| Play::ADDED.contains(play);
-        let before = (1..2_000).chain(LATEST_FROM..LATEST_FROM + 2_000).chain(FURTHER_FROM..FURTHER_FROM + 2_000);
+        let before = (1..2_000)
+            .chain(LATEST_FROM..LATEST_FROM + 2_000)
+            .chain(FURTHER_FROM..FURTHER_FROM + 2_000);
         assert!(before.chain([ADDED_FROM - 1]).all(|seed| !draw(seed).iter().any(is_added)));
         for play in Play::ADDED.iter().copied().chain(Play::FURTHER.iter().copied()) {
-            let drawn = (ADDED_FROM..ADDED_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
+            let drawn =
+                (ADDED_FROM..ADDED_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
             assert!((20..=100).contains(&drawn), "{play:?} is drawn {drawn} times");
         }
     }
@@ -414,10 +435,13 @@ mod tests {
     #[test]
     fn a_seed_of_before_draws_none_of_the_recent_plays_and_some_seed_of_after_draws_each() {
         let is_recent = |play: &Play| Play::RECENT.contains(play);
-        let before = (1..2_000).chain(FURTHER_FROM..FURTHER_FROM + 2_000).chain(ADDED_FROM..ADDED_FROM + 2_000);
+        let before = (1..2_000)
+            .chain(FURTHER_FROM..FURTHER_FROM + 2_000)
+            .chain(ADDED_FROM..ADDED_FROM + 2_000);
         assert!(before.chain([RECENT_FROM - 1]).all(|seed| !draw(seed).iter().any(is_recent)));
         for play in Play::RECENT.iter().copied().chain(Play::ADDED.iter().copied()) {
-            let drawn = (RECENT_FROM..RECENT_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
+            let drawn =
+                (RECENT_FROM..RECENT_FROM + 200).filter(|seed| draw(*seed).contains(&play)).count();
             assert!((20..=100).contains(&drawn), "{play:?} is drawn {drawn} times");
         }
     }

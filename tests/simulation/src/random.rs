@@ -5,7 +5,8 @@
 pub struct Random(u64);
 
 impl Random {
-    /// Returns the numbers of a seed; `about` keeps those for one thing apart from those for another.
+    /// Returns the numbers of a seed; `about` keeps those for one thing apart from those for
+    /// another.
     pub fn new(seed: u64, about: u64) -> Self {
         let mut random = Self(seed ^ about.wrapping_mul(0xd6e8_feb8_6659_fd93));
         random.next();

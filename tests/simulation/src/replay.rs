@@ -1,10 +1,13 @@
-//! Replays each queue, revision by revision, through a gate that is a list and some loops, and compares what that decides.
+//! Replays each queue, revision by revision, through a gate that is a list and some loops, and
+//! compares what that decides.
 //!
-//! What a revision was decided on is read out of its transaction (`facts.rs`): what arrived and was taken in, what the items' records
-//! say that merger, executors and reporters answered, how landings ended, which layout was followed. From these facts alone the model
-//! (`turn.rs`) goes on from the state that it came to itself; then the order of the queue, what each place is tested on and in which
-//! state, where it stands, its jobs, the window, what left and how, what is to land, what was ordered and what was stopped must be
-//! equal. What is not compared, and why, says the README.
+//! What a revision was decided on is read out of its transaction (`facts.rs`): what arrived and was
+//! taken in, what the items' records say that merger, executors and reporters answered, how
+//! landings ended, which layout was followed. From these facts alone the model (`turn.rs`) goes on
+//! from the state that it came to itself; then the order of the queue, what each place is tested on
+//! and in which state, where it stands, its jobs, the window, what left and how, what is to land,
+//! what was ordered and what was stopped must be equal. What is not compared, and why, says the
+//! README.
 
 mod compare;
 mod discards;
@@ -31,11 +34,13 @@ use sluice_model::{QueueKey, TenantName};
 use std::collections::BTreeMap;
 use turn::Turn;
 
-/// Pipelines that are not replayed: whether this one is there at all a decision read of a layout, which its transaction does not show.
+/// Pipelines that are not replayed: whether this one is there at all a decision read of a layout,
+/// which its transaction does not show.
 const LEFT_OUT: [&str; 1] = [AUDIT];
 
-/// The weight of a decision from which on it may not have had room for all that there was to decide, and goes on with the next one;
-/// and the same where changes need each other, which are decided on together.
+/// The weight of a decision from which on it may not have had room for all that there was to
+/// decide, and goes on with the next one; and the same where changes need each other, which are
+/// decided on together.
 const FULL_WEIGHT: usize = 60;
 const FULL_WEIGHT_OF_CYCLES: usize = 40;
 
@@ -67,7 +72,8 @@ pub struct Difference {
 impl Replay {
     /// Returns a replay of a site where nothing has happened; one that is not on sees nothing.
     pub fn new(shape: &Shape, is_on: bool) -> Self {
-        let limited = shape.tenants.iter().filter(|tenant| shape.changes_max(&tenant.name).is_some());
+        let limited =
+            shape.tenants.iter().filter(|tenant| shape.changes_max(&tenant.name).is_some());
         let limited = limited.map(|tenant| TenantName(tenant.name.clone())).collect();
         Self {
             is_on,
@@ -90,7 +96,8 @@ impl Replay {
             return Ok(steps);
         }
         for transaction in written.chunk_by(|a, b| a.transaction == b.transaction) {
-            let unreadable = |why: String| Difference { why: format!("replayed: {why}"), steps: Vec::new() };
+            let unreadable =
+                |why: String| Difference { why: format!("replayed: {why}"), steps: Vec::new() };
             let Some(facts) = self.known.see(transaction).map_err(unreadable)? else { continue };
             if LEFT_OUT.contains(&facts.head.key.pipeline.as_str()) {
                 continue;
@@ -108,16 +115,24 @@ impl Replay {
         let rules = self.shape.window_of(head.key.pipeline.as_str());
         let new = || Line::new(head.key.clone(), head.manager, head.layout, rules);
         let before = self.lines.remove(&head.key).unwrap_or_else(new);
-        // Where the own queue of a guest says that this one stands is known there from now on; that it had to say so is compared.
+        // Where the own queue of a guest says that this one stands is known there from now on; that
+        // it had to say so is compared.
         for door in &facts.doors {
             let new = || Line::new(door.key.clone(), door.manager, door.layout, rules);
-            self.lines.entry(door.key.clone()).or_insert_with(new).stands_in.clone_from(&door.stands_in);
+            self.lines
+                .entry(door.key.clone())
+                .or_insert_with(new)
+                .stands_in
+                .clone_from(&door.stands_in);
         }
         if is_believed(facts) {
             self.believed += 1;
             let mut line = before;
             line.believe(facts);
-            let steps = vec![format!("replay of {}, revision {}: it is believed", head.key, facts.revision)];
+            let steps = vec![format!(
+                "replay of {}, revision {}: it is believed",
+                head.key, facts.revision
+            )];
             line.remember(&steps);
             self.lines.insert(head.key.clone(), line);
             return Ok(steps);
@@ -150,12 +165,15 @@ impl Replay {
     }
 }
 
-/// Returns whether a revision is taken as it is: an operator let a frozen queue go on, which nobody can tell from facts; or it may have
-/// been cut by the size of its transaction.
+/// Returns whether a revision is taken as it is: an operator let a frozen queue go on, which nobody
+/// can tell from facts; or it may have been cut by the size of its transaction.
 fn is_believed(facts: &Facts) -> bool {
     let is_thaw = |kind: &ArrivalKind| matches!(kind, ArrivalKind::Thaw { .. });
-    let mut candidates =
-        facts.items.values().chain(facts.left.values().map(|set| &set.item)).map(|item| &item.candidate);
+    let mut candidates = facts
+        .items
+        .values()
+        .chain(facts.left.values().map(|set| &set.item))
+        .map(|item| &item.candidate);
     let has_cycles = candidates.any(|candidate| !candidate.cycle.is_empty());
     let full = if has_cycles { FULL_WEIGHT_OF_CYCLES } else { FULL_WEIGHT };
     facts.weight > full || facts.taken.iter().any(|(_, arrival)| is_thaw(&arrival.kind))

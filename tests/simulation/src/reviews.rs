@@ -11,7 +11,8 @@ pub fn is_review(project: &str) -> bool {
     own.starts_with('t') && own.contains('r')
 }
 
-/// Returns the name by which the played Gerrit has a project that would be GitHub's by this one (`org/t0p1`).
+/// Returns the name by which the played Gerrit has a project that would be GitHub's by this one
+/// (`org/t0p1`).
 pub fn at_review(project: &str) -> String {
     renamed(project, 'p', "r")
 }
@@ -48,9 +49,15 @@ pub fn sources(projects: &[&str]) -> String {
     let named = |projects: &str| format!("untrusted-projects: [{projects}]");
     match (hub.is_empty(), gerrit.is_empty()) {
         (_, true) => format!("github: {{config-projects: [org/config], {}}}", named(&hub)),
-        (true, false) => format!("github: {{config-projects: [org/config]}}, gerrit: {{{}}}", named(&gerrit)),
+        (true, false) => {
+            format!("github: {{config-projects: [org/config]}}, gerrit: {{{}}}", named(&gerrit))
+        }
         (false, false) => {
-            format!("github: {{config-projects: [org/config], {}}}, gerrit: {{{}}}", named(&hub), named(&gerrit))
+            format!(
+                "github: {{config-projects: [org/config], {}}}, gerrit: {{{}}}",
+                named(&hub),
+                named(&gerrit)
+            )
         }
     }
 }
@@ -59,7 +66,9 @@ pub fn sources(projects: &[&str]) -> String {
 pub fn of_both(pipelines: &str) -> String {
     let between = "- pipeline:\n    name: gate\n";
     match pipelines.split_once(between) {
-        Some((check, gate)) => [&with_words(check, "check"), between, &with_words(gate, "gate")].concat(),
+        Some((check, gate)) => {
+            [&with_words(check, "check"), between, &with_words(gate, "gate")].concat()
+        }
         None => pipelines.to_owned(),
     }
 }
@@ -86,22 +95,34 @@ pub fn with_words(yaml: &str, pipeline: &str) -> String {
     );
     let moved = "      gerrit:\n        - event: ref-updated\n          ref: ^refs/heads/.*$\n";
     let lines = [
-        ("          action: [opened, changed, reopened]\n", "      gerrit: [{event: patchset-created}]\n".to_owned()),
+        (
+            "          action: [opened, changed, reopened]\n",
+            "      gerrit: [{event: patchset-created}]\n".to_owned(),
+        ),
         ("            permission: write\n", asks),
         ("          state: approved\n", told),
         ("          ref: ^refs/heads/.*$\n", moved.to_owned()),
         ("      github: {status: success}\n", format!("      gerrit: {{{label}: 1}}\n")),
-        ("      github: {status: success, merge: true}\n", format!("      gerrit: {{{label}: 1, submit: true}}\n")),
+        (
+            "      github: {status: success, merge: true}\n",
+            format!("      gerrit: {{{label}: 1, submit: true}}\n"),
+        ),
         ("      github: {status: failure}\n", format!("      gerrit: {{{label}: -1}}\n")),
     ];
-    lines.into_iter().fold(yaml.to_owned(), |yaml, (line, more)| yaml.replace(line, &format!("{line}{more}")))
+    lines
+        .into_iter()
+        .fold(yaml.to_owned(), |yaml, (line, more)| yaml.replace(line, &format!("{line}{more}")))
 }
 
 /// Returns the text of a gate as that of another one for changes with this hashtag.
 pub fn for_tagged(gate: &str, tag: &str) -> String {
     let asked = "      gerrit:\n        open: true\n";
-    gate.replacen(asked, &format!("      gerrit:\n        hashtags: [{tag}]\n        open: true\n"), 1)
-        .replace(&label_of("gate"), &label_of(tag))
+    gate.replacen(
+        asked,
+        &format!("      gerrit:\n        hashtags: [{tag}]\n        open: true\n"),
+        1,
+    )
+    .replace(&label_of("gate"), &label_of(tag))
 }
 
 #[cfg(test)]
@@ -110,12 +131,15 @@ mod tests {
     use crate::plays::{POST_YAML, audit_yaml, careful_yaml};
     use sluice_scenarios::sample::PIPELINES;
 
-    /// G11, Z6.1, Z6.2: each trigger, requirement and reporter of GitHub's has one of Gerrit's beside it.
+    /// G11, Z6.1, Z6.2: each trigger, requirement and reporter of GitHub's has one of Gerrit's
+    /// beside it.
     #[test]
     fn pipelines_say_to_a_gerrit_what_they_say_to_github() {
-        for (yaml, count) in
-            [(of_both(PIPELINES), 7), (with_words(&audit_yaml(), "audit"), 3), (with_words(POST_YAML, "post"), 1)]
-        {
+        for (yaml, count) in [
+            (of_both(PIPELINES), 7),
+            (with_words(&audit_yaml(), "audit"), 3),
+            (with_words(POST_YAML, "post"), 1),
+        ] {
             assert_eq!(yaml.matches("      gerrit:").count(), count, "{yaml}");
         }
         assert!(with_words(&careful_yaml(), "careful").contains("{Verified-careful: -1}"));
@@ -126,10 +150,19 @@ mod tests {
     /// Z2.1: what is at GitHub alone is configured as ever.
     #[test]
     fn projects_are_told_apart_by_their_names() {
-        assert_eq!((at_review("org/t0p1"), at_hub("org/t0r1")), ("org/t0r1".to_owned(), "org/t0p1".to_owned()));
-        assert!(is_review(&at_review("org/t0p1")) && !is_review("org/t0p1") && !is_review("org/config"));
-        assert_eq!(sources(&["org/t0p0"]), "github: {config-projects: [org/config], untrusted-projects: [org/t0p0]}");
-        let at_gerrit = "github: {config-projects: [org/config]}, gerrit: {untrusted-projects: [org/t0r0]}";
+        assert_eq!(
+            (at_review("org/t0p1"), at_hub("org/t0r1")),
+            ("org/t0r1".to_owned(), "org/t0p1".to_owned())
+        );
+        assert!(
+            is_review(&at_review("org/t0p1")) && !is_review("org/t0p1") && !is_review("org/config")
+        );
+        assert_eq!(
+            sources(&["org/t0p0"]),
+            "github: {config-projects: [org/config], untrusted-projects: [org/t0p0]}"
+        );
+        let at_gerrit =
+            "github: {config-projects: [org/config]}, gerrit: {untrusted-projects: [org/t0r0]}";
         assert_eq!(sources(&["org/t0r0"]), at_gerrit);
     }
 }

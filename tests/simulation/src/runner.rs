@@ -76,8 +76,9 @@ pub fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Plays seeds in their order on so many threads. `hear` is told of each that ended, with the totals so far, and how it failed if
-/// it did; when it says so no further one is begun, and those under way are played to their end.
+/// Plays seeds in their order on so many threads. `hear` is told of each that ended, with the
+/// totals so far, and how it failed if it did; when it says so no further one is begun, and those
+/// under way are played to their end.
 pub fn play_while(
     seeds: RangeInclusive<u64>,
     threads: usize,
@@ -115,7 +116,10 @@ pub fn play_safely(seed: u64) -> Result<Told, Failure> {
     catch_unwind(AssertUnwindSafe(|| play(seed, Settings::default()))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Err(Failure { why: format!("a function panicked: {}", text.unwrap_or_default()), story: String::new() })
+        Err(Failure {
+            why: format!("a function panicked: {}", text.unwrap_or_default()),
+            story: String::new(),
+        })
     })
 }
 
@@ -152,7 +156,12 @@ mod tests {
         let heard = heard.into_inner().unwrap();
         let grows = heard.windows(2).all(|pair| pair[0].1 < pair[1].1);
         assert!(
-            grows && heard.iter().map(|(seeds, _, next)| (*seeds, *next)).eq([(1, 2), (2, 3), (3, 4)]),
+            grows
+                && heard.iter().map(|(seeds, _, next)| (*seeds, *next)).eq([
+                    (1, 2),
+                    (2, 3),
+                    (3, 4)
+                ]),
             "{heard:?}"
         );
         assert_eq!((sum.seeds, sum.deliveries, sum.next), heard[2]);

@@ -1,11 +1,12 @@
-//! What a seed chooses before anything happens: how large the site is, what people do, and what goes wrong how often.
+//! What a seed chooses before anything happens: how large the site is, what people do, and what
+//! goes wrong how often.
 
 use crate::graphs;
 use crate::plays::few_needs::{self, NEEDS_MAX};
 use crate::plays::room::{self, CHANGES_MAX};
 use crate::plays::{
-    self, AUDIT, CAREFUL, EXPRESS, EXPRESS_YAML, LOCKS_YAML, POST, POST_YAML, Play, RECHECK_YAML, REPORTERS_YAML,
-    audit_yaml, careful_yaml, lands, nodesets, required,
+    self, AUDIT, CAREFUL, EXPRESS, EXPRESS_YAML, LOCKS_YAML, POST, POST_YAML, Play, RECHECK_YAML,
+    REPORTERS_YAML, audit_yaml, careful_yaml, lands, nodesets, required,
 };
 use crate::random::Random;
 use crate::reviews::{at_hub, at_review, for_tagged, is_review, of_both, sources, with_words};
@@ -15,8 +16,8 @@ use sluice_model::git::MergeMode;
 use sluice_scenarios::sample::{BASE, COMMON, PIPELINES, cloud};
 use std::collections::BTreeSet;
 
-/// Milliseconds that a clock is from the right time at most where branches are moved: what is left of a minute for two such clocks and
-/// for one that sleeps before it pushes.
+/// Milliseconds that a clock is from the right time at most where branches are moved: what is left
+/// of a minute for two such clocks and for one that sleeps before it pushes.
 const PUSHED_SKEW_MILLIS_MAX: u64 = 15_000;
 
 /// A site as a seed has it.
@@ -125,7 +126,11 @@ impl Shape {
             instances: *random.one(&[2, 3, 8]).unwrap_or(&8),
             semaphore_max: u32::try_from(random.between(1, 2)).unwrap_or(1),
             executors: random.below(3) + 1,
-            branches: if Random::new(seed, 7).per_mille(350) { vec!["main", "stable"] } else { vec!["main"] },
+            branches: if Random::new(seed, 7).per_mille(350) {
+                vec!["main", "stable"]
+            } else {
+                vec!["main"]
+            },
             tasks_max: 8,
             plays: BTreeSet::new(),
             mode_seed: seed,
@@ -135,7 +140,8 @@ impl Shape {
         shape.playing(plays::draw(seed))
     }
 
-    /// Returns the same site with other plays; one tenant's projects are at the Gerrit where that is played.
+    /// Returns the same site with other plays; one tenant's projects are at the Gerrit where that
+    /// is played.
     #[must_use]
     pub fn playing(mut self, plays: BTreeSet<Play>) -> Self {
         let named = if plays.contains(&Play::Gerrit) { at_review } else { at_hub };
@@ -143,20 +149,29 @@ impl Shape {
             *name = named(name);
         }
         if plays.contains(&Play::Forward) {
-            // Who begins a push is given a minute to end it: by clocks that are further apart it is over before.
+            // Who begins a push is given a minute to end it: by clocks that are further apart it is
+            // over before.
             self.weather.skew_millis = self.weather.skew_millis.min(PUSHED_SKEW_MILLIS_MAX);
         }
         Self { plays, ..self }
     }
 
-    /// Draws a site whose clocks are far apart and whose queues wait for layouts, so that much arrives before anything is taken in.
+    /// Draws a site whose clocks are far apart and whose queues wait for layouts, so that much
+    /// arrives before anything is taken in.
     pub fn skewed(seed: u64) -> Self {
         let crowded = Self::crowded(seed);
-        let weather = Weather { name: "skewed", skew_millis: 600_000, sleeps: 20, waits: 400, ..crowded.weather };
+        let weather = Weather {
+            name: "skewed",
+            skew_millis: 600_000,
+            sleeps: 20,
+            waits: 400,
+            ..crowded.weather
+        };
         Self { actions: 30, pause_millis_max: 2_000, weather, ..crowded }
     }
 
-    /// Draws a site where much is done to few things at once, and where many sleep in the middle of it.
+    /// Draws a site where much is done to few things at once, and where many sleep in the middle of
+    /// it.
     pub fn crowded(seed: u64) -> Self {
         let mut random = Random::new(seed, 6);
         let projects = (0..3).map(|project| (format!("org/t0p{project}"), false)).collect();
@@ -192,15 +207,20 @@ impl Shape {
         self.plays.contains(&play)
     }
 
-    /// Returns how a project has its changes merged. A Gerrit picks the one commit that a change is.
+    /// Returns how a project has its changes merged. A Gerrit picks the one commit that a change
+    /// is.
     pub fn mode_of(&self, project: &str) -> MergeMode {
         if is_review(project) {
             return MergeMode::CherryPick;
         }
-        let number =
-            project.bytes().fold(self.mode_seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+        let number = project
+            .bytes()
+            .fold(self.mode_seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
         let modes = Some(&MODES).filter(|_| self.has(Play::Modes));
-        modes.and_then(|modes| Random::new(number, 11).one(modes).copied()).map(|(_, mode)| mode).unwrap_or_default()
+        modes
+            .and_then(|modes| Random::new(number, 11).one(modes).copied())
+            .map(|(_, mode)| mode)
+            .unwrap_or_default()
     }
 
     /// Returns the window of a pipeline.
@@ -213,7 +233,8 @@ impl Shape {
         }
     }
 
-    /// Returns the most changes that one of a tenant's may need; `None` where that is as it is by default.
+    /// Returns the most changes that one of a tenant's may need; `None` where that is as it is by
+    /// default.
     pub fn needs_max(&self, tenant: &str) -> Option<usize> {
         (self.has(Play::FewNeeds) && !self.has_reviews(tenant)).then_some(NEEDS_MAX)
     }
@@ -225,7 +246,11 @@ impl Shape {
 
     /// Returns whether a tenant has projects at the Gerrit.
     fn has_reviews(&self, tenant: &str) -> bool {
-        let mut its = self.tenants.iter().filter(|shape| shape.name == tenant).flat_map(|shape| &shape.projects);
+        let mut its = self
+            .tenants
+            .iter()
+            .filter(|shape| shape.name == tenant)
+            .flat_map(|shape| &shape.projects);
         its.any(|(name, _)| is_review(name))
     }
 
@@ -240,11 +265,15 @@ impl Shape {
         };
         let nodes = if self.has(Play::Nodesets) { nodesets::LIMIT } else { "" };
         let tenant = |tenant: &TenantShape| {
-            let projects: Vec<&str> = tenant.projects.iter().map(|(name, _)| name.as_str()).collect();
+            let projects: Vec<&str> =
+                tenant.projects.iter().map(|(name, _)| name.as_str()).collect();
             let sources = sources(&projects);
             let needs = if self.needs_max(&tenant.name).is_some() { few_needs::LIMIT } else { "" };
             let changes = if self.changes_max(&tenant.name).is_some() { room::LIMIT } else { "" };
-            format!("- tenant: {{name: {}, {semaphores}{needs}{changes}{nodes}source: {{{sources}}}}}\n", tenant.name)
+            format!(
+                "- tenant: {{name: {}, {semaphores}{needs}{changes}{nodes}source: {{{sources}}}}}\n",
+                tenant.name
+            )
         };
         shared + &self.tenants.iter().map(tenant).collect::<String>()
     }
@@ -253,14 +282,25 @@ impl Shape {
     pub fn config_yaml(&self, edition: Edition) -> String {
         let mut pipelines = PIPELINES.to_owned();
         if edition == Edition::Leaky {
-            pipelines = pipelines.replacen("manager: independent", "manager: independent\n    post-review: true", 1);
+            pipelines = pipelines.replacen(
+                "manager: independent",
+                "manager: independent\n    post-review: true",
+                1,
+            );
         }
         if self.has(Play::Supersedes) {
-            pipelines = pipelines.replacen("precedence: high", "precedence: high\n    supercedes: check", 1);
+            pipelines = pipelines.replacen(
+                "precedence: high",
+                "precedence: high\n    supercedes: check",
+                1,
+            );
         }
         if self.has(Play::Windows) {
-            pipelines =
-                pipelines.replacen("precedence: high\n", &format!("precedence: high\n{}", self.window.yaml()), 1);
+            pipelines = pipelines.replacen(
+                "precedence: high\n",
+                &format!("precedence: high\n{}", self.window.yaml()),
+                1,
+            );
         }
         if self.has(Play::Gerrit) {
             pipelines = of_both(&pipelines);
@@ -273,7 +313,8 @@ impl Shape {
             if self.has(Play::Gerrit) { with_words(yaml, pipeline) } else { yaml.to_owned() }
         };
         let locks = also(Play::Locks, LOCKS_YAML);
-        let careful = if self.has(Play::Serial) { told(CAREFUL, &careful_yaml()) } else { String::new() };
+        let careful =
+            if self.has(Play::Serial) { told(CAREFUL, &careful_yaml()) } else { String::new() };
         let post = told(POST, also(Play::Post, POST_YAML));
         let express = also(Play::TwoGates, EXPRESS_YAML);
         let reporters = also(Play::Reporters, REPORTERS_YAML);
@@ -295,14 +336,22 @@ impl Shape {
             self.semaphore_max
         );
         let queue = match (self.has(Play::Cycles), self.has(Play::Gerrit)) {
-            (_, true) => "{name: integrated, allow-circular-dependencies: true, dependencies-by-topic: true}",
+            (_, true) => {
+                "{name: integrated, allow-circular-dependencies: true, dependencies-by-topic: true}"
+            }
             (true, false) => "{name: integrated, allow-circular-dependencies: true}",
             (false, false) => "{name: integrated}",
         };
         let common = COMMON.replacen("{name: integrated}", queue, 1);
         let cloud = cloud(self.instances);
-        let latest = graphs::yaml(&self.plays) + also(Play::Retests, RECHECK_YAML) + &plays::further_yaml(&self.plays);
-        [&pipelines, BASE, &jobs, &common, &cloud, locks, &audit, &careful, &post, express, reporters, &latest].concat()
+        let latest = graphs::yaml(&self.plays)
+            + also(Play::Retests, RECHECK_YAML)
+            + &plays::further_yaml(&self.plays);
+        [
+            &pipelines, BASE, &jobs, &common, &cloud, locks, &audit, &careful, &post, express,
+            reporters, &latest,
+        ]
+        .concat()
     }
 
     /// Returns the projects with the configuration that each begins with.
@@ -318,11 +367,16 @@ fn with_express(pipelines: &str) -> String {
         return pipelines.to_owned();
     };
     let asked = "    require:\n      github:\n";
-    let express = for_tagged(&gate.replacen(asked, &format!("{asked}        label: {EXPRESS}\n"), 1), EXPRESS);
+    let express = for_tagged(
+        &gate.replacen(asked, &format!("{asked}        label: {EXPRESS}\n"), 1),
+        EXPRESS,
+    );
     let tagged = format!("      gerrit:\n        hashtags: [{EXPRESS}]\n");
     let tagged = if gate.contains("      gerrit:\n") { tagged } else { String::new() };
     let reject = format!("    reject:\n      github:\n        label: {EXPRESS}\n{tagged}");
-    format!("{before}- pipeline:\n    name: gate\n{reject}{gate}- pipeline:\n    name: {EXPRESS}\n{express}")
+    format!(
+        "{before}- pipeline:\n    name: gate\n{reject}{gate}- pipeline:\n    name: {EXPRESS}\n{express}"
+    )
 }
 
 /// Ways to merge by their words.
@@ -336,8 +390,8 @@ const MODES: [(&str, MergeMode); 6] = [
 ];
 
 impl Shape {
-    /// Returns a project's configuration; each `edition` is another text and brings other jobs. One in four asks for the project's
-    /// secret in check, where nobody has reviewed anything yet.
+    /// Returns a project's configuration; each `edition` is another text and brings other jobs. One
+    /// in four asks for the project's secret in check, where nobody has reviewed anything yet.
     pub fn project_yaml(&self, name: &str, shared: bool, edition: u64) -> String {
         let mode = self.mode_of(name);
         let is_said = self.has(Play::Modes) || is_review(name);
@@ -350,10 +404,16 @@ impl Shape {
         }
     }
 
-    /// Returns the project that a job of another one is given: the next one of its tenant, if there is any.
+    /// Returns the project that a job of another one is given: the next one of its tenant, if there
+    /// is any.
     fn required_of(&self, name: &str) -> Option<&str> {
         let is_its = |tenant: &&TenantShape| tenant.projects.iter().any(|(own, _)| own == name);
-        let projects = &self.tenants.iter().find(is_its).filter(|_| self.has(Play::RequiredProjects))?.projects;
+        let projects = &self
+            .tenants
+            .iter()
+            .find(is_its)
+            .filter(|_| self.has(Play::RequiredProjects))?
+            .projects;
         let at = projects.iter().position(|(own, _)| own == name)?;
         let (other, _) = projects.get((at + 1) % projects.len())?;
         (other != name).then_some(other.as_str())
@@ -365,7 +425,11 @@ pub fn project_yaml(name: &str, shared: bool, edition: u64, more: &str) -> Strin
     let own = name.replace('/', "-");
     let queue = if shared { "    queue: integrated\n" } else { "" };
     let extra = if edition % 2 == 1 { ", extra" } else { "" };
-    let (greed, mark) = if edition % 4 == 3 { (format!(", deploy-{own}"), truth::GREEDY) } else { Default::default() };
+    let (greed, mark) = if edition % 4 == 3 {
+        (format!(", deploy-{own}"), truth::GREEDY)
+    } else {
+        Default::default()
+    };
     format!(
         "# edition {edition} {mark}
 - secret: {{name: secret-{own}, data: {{password: !encrypted/pkcs1-oaep [c2VjcmV0]}}}}
@@ -380,7 +444,8 @@ pub fn project_yaml(name: &str, shared: bool, edition: u64, more: &str) -> Strin
 impl TenantShape {
     fn draw(number: u64, random: &mut Random) -> Self {
         let name = format!("tenant{number}");
-        let projects = (0..random.between(1, 3)).map(|p| (format!("org/t{number}p{p}"), random.per_mille(650)));
+        let projects = (0..random.between(1, 3))
+            .map(|p| (format!("org/t{number}p{p}"), random.per_mille(650)));
         Self { name, projects: projects.collect() }
     }
 }
@@ -395,14 +460,29 @@ impl Weather {
 
     fn draw(random: &mut Random) -> Self {
         let calm = Self { name: "calm", waits: 100, ..Self::default() };
-        let crowd = Self { name: "crowd", waits: 400, kept: 30, double_webhooks: 100, ..Self::default() };
+        let crowd =
+            Self { name: "crowd", waits: 400, kept: 30, double_webhooks: 100, ..Self::default() };
         let mut weather = match random.below(8) {
             0 => calm,
             1 => crowd,
             2 => Self { name: "deaths", dies_before: 6, dies_after: 8, lost_webhooks: 20, ..crowd },
             3 => Self { name: "lies", fails_before: 10, fails_after: 15, throttled: 8, ..crowd },
-            4 => Self { name: "sleepers", sleeps: 12, dies_after: 2, fails_after: 2, kept: 60, ..crowd },
-            5 => Self { name: "executors", executors: 25, machines: 12, dies_after: 2, fails_after: 2, ..crowd },
+            4 => Self {
+                name: "sleepers",
+                sleeps: 12,
+                dies_after: 2,
+                fails_after: 2,
+                kept: 60,
+                ..crowd
+            },
+            5 => Self {
+                name: "executors",
+                executors: 25,
+                machines: 12,
+                dies_after: 2,
+                fails_after: 2,
+                ..crowd
+            },
             6 => Self {
                 name: "forge",
                 unruly_forge: 300,

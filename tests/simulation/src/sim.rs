@@ -1,7 +1,8 @@
 //! What moves a site: one thread, one clock, and a seed that says who goes on next.
 //!
-//! Every look at a message, every claim and every end of a build is a future that is polled here and nowhere else. It stops
-//! where a call of a port *waits*, and others go on; so two functions stand in the middle of one cell as often as not.
+//! Every look at a message, every claim and every end of a build is a future that is polled here
+//! and nowhere else. It stops where a call of a port *waits*, and others go on; so two functions
+//! stand in the middle of one cell as often as not.
 
 mod executing;
 #[cfg(test)]
@@ -45,7 +46,8 @@ const TURNS_MAX: u64 = 400_000;
 const POLLS_MAX: u32 = 100_000;
 /// Seconds for which a received message is hidden.
 const HIDDEN_SECONDS: u32 = 30;
-/// Milliseconds after a change's entry into the gate, or its landing's beginning, within which somebody changes their mind.
+/// Milliseconds after a change's entry into the gate, or its landing's beginning, within which
+/// somebody changes their mind.
 const GATE_MILLIS: u64 = 60_000;
 const LANDING_MILLIS: u64 = 200;
 /// Seconds from one tick of the timer to the next.
@@ -53,8 +55,8 @@ const TICK_SECONDS: u64 = 60;
 /// How long before it is cut off an executor may have renewed its session last, at most.
 const RENEWED_MILLIS: u64 = 1_000;
 
-/// Calls that do something outside, which no fence guards. Whoever sleeps before one of them does so within the time that a
-/// function has, after which its process is ended.
+/// Calls that do something outside, which no fence guards. Whoever sleeps before one of them does
+/// so within the time that a function has, after which its process is ended.
 const OUTSIDE: [&str; 8] = [
     "forge.merge",
     "forge.fast_forward",
@@ -127,7 +129,9 @@ impl Sim {
         {
             let store = site.store.lock().unwrap();
             for (name, _) in shape.projects() {
-                for branch in shape.branches.iter().map(|branch| crate::site::branch_of(&name, branch)) {
+                for branch in
+                    shape.branches.iter().map(|branch| crate::site::branch_of(&name, branch))
+                {
                     if let Some(tip) = store.tip(&branch) {
                         oracle.moved(&branch, &tip, &store);
                     }
@@ -210,7 +214,10 @@ impl Sim {
     ///
     /// # Errors
     /// What went wrong.
-    pub(crate) fn run_until(&mut self, mut is_over: impl FnMut(&mut Self) -> bool) -> Result<(), Failure> {
+    pub(crate) fn run_until(
+        &mut self,
+        mut is_over: impl FnMut(&mut Self) -> bool,
+    ) -> Result<(), Failure> {
         for _ in 0..TURNS_MAX {
             if is_over(self) {
                 return Ok(());
@@ -238,7 +245,9 @@ impl Sim {
                 Some(Mutation::Unserved(queue)) => Some(queue),
                 _ => None,
             };
-            let served = HANDLED.into_iter().filter(|queue| world.has_visible(*queue) && unserved != Some(*queue));
+            let served = HANDLED
+                .into_iter()
+                .filter(|queue| world.has_visible(*queue) && unserved != Some(*queue));
             choices.extend(served.map(Choice::Handle));
             for queue in [Queue::BuildsHigh, Queue::BuildsNormal, Queue::BuildsLow] {
                 if world.has_visible(queue) && self.executors.iter().any(Executor::has_place) {
@@ -248,16 +257,35 @@ impl Sim {
             choices.extend((self.next_tick <= now).then_some(Choice::Tick));
         }
         choices.extend(self.webhooks.iter().position(|(at, _)| *at <= now).map(Choice::Webhook));
-        choices.extend(self.told.front().is_some_and(|(at, ..)| *at <= now).then_some(Choice::Told));
+        choices
+            .extend(self.told.front().is_some_and(|(at, ..)| *at <= now).then_some(Choice::Told));
         choices.extend(self.dead.iter().position(|(at, _)| *at <= now).map(Choice::Revive));
         choices.extend(self.people.next_at.is_some_and(|at| at <= now).then_some(Choice::People));
-        choices.extend(self.people.next_thought().is_some_and(|at| at <= now).then_some(Choice::Thought));
+        choices.extend(
+            self.people.next_thought().is_some_and(|at| at <= now).then_some(Choice::Thought),
+        );
         for (at, executor) in self.executors.iter().enumerate() {
             let is_over = |running: &executors::Running| running.ends_at <= now;
             let may = executor.silent_until.is_none();
-            choices.extend(executor.builds.iter().position(is_over).filter(|_| may).map(|b| Choice::End(at, b)));
-            let fails = |running: &executors::Running| running.fails_at.is_some_and(|fails_at| fails_at <= now);
-            choices.extend(executor.builds.iter().position(fails).filter(|_| may).map(|b| Choice::WillFail(at, b)));
+            choices.extend(
+                executor
+                    .builds
+                    .iter()
+                    .position(is_over)
+                    .filter(|_| may)
+                    .map(|b| Choice::End(at, b)),
+            );
+            let fails = |running: &executors::Running| {
+                running.fails_at.is_some_and(|fails_at| fails_at <= now)
+            };
+            choices.extend(
+                executor
+                    .builds
+                    .iter()
+                    .position(fails)
+                    .filter(|_| may)
+                    .map(|b| Choice::WillFail(at, b)),
+            );
         }
         let Some(choice) = self.random.one(&choices).copied() else { return self.wait() };
         match choice {
@@ -272,8 +300,12 @@ impl Sim {
                 }
             }
             Choice::Revive(at) => self.revive(at),
-            Choice::People => self.people.act(&self.site, &self.watch.heads, &mut self.oracle, &mut self.story),
-            Choice::Thought => self.people.think_again(&self.site, &mut self.oracle, &mut self.story),
+            Choice::People => {
+                self.people.act(&self.site, &self.watch.heads, &mut self.oracle, &mut self.story)
+            }
+            Choice::Thought => {
+                self.people.think_again(&self.site, &mut self.oracle, &mut self.story)
+            }
             Choice::End(executor, build) => self.end_build(executor, build),
             Choice::WillFail(executor, build) => self.will_fail(executor, build),
         }
@@ -288,13 +320,15 @@ impl Sim {
         while let Some(webhook) = self.site.forge.next_webhook() {
             let weather = &self.shape.weather;
             if self.faults_are_on && self.random.per_mille(weather.lost_webhooks) {
-                self.story.tell(now, format!("the webhook {} ({}) is lost", webhook.id, webhook.event));
+                self.story
+                    .tell(now, format!("the webhook {} ({}) is lost", webhook.id, webhook.event));
                 continue;
             }
             let copies = if self.random.per_mille(weather.double_webhooks) { 2 } else { 1 };
             let most = *self.random.one(&[10, 10, 200, 5_000]).unwrap_or(&10);
             for _ in 0..copies {
-                self.webhooks.push((now.plus_millis(self.random.between(0, most)), webhook.clone()));
+                self.webhooks
+                    .push((now.plus_millis(self.random.between(0, most)), webhook.clone()));
             }
         }
         self.listen(now);
@@ -318,7 +352,8 @@ impl Sim {
             let most = *self.random.one(&[10, 10, 200, 5_000]).unwrap_or(&10);
             let at = now.plus_millis(self.random.between(0, most));
             let at = self.told.back().map_or(at, |(last, ..)| at.max(*last));
-            let copies = if self.random.per_mille(self.shape.weather.double_webhooks) { 2 } else { 1 };
+            let copies =
+                if self.random.per_mille(self.shape.weather.double_webhooks) { 2 } else { 1 };
             for _ in 0..copies {
                 self.told.push_back((at, id.clone(), event.clone()));
             }
@@ -331,18 +366,23 @@ impl Sim {
         let world = &self.site.world;
         let builds = self.executors.iter().flat_map(|executor| &executor.builds);
         let builds = builds.flat_map(|running| [Some(running.ends_at), running.fails_at]).flatten();
-        let next = [Some(self.next_tick), world.next_message_at(), self.people.next_at, self.people.next_thought()]
-            .into_iter()
-            .flatten()
-            .chain(self.tasks.iter().map(|task| task.resume_at))
-            .chain(self.webhooks.iter().map(|(at, _)| *at))
-            .chain(self.told.front().map(|(at, ..)| *at))
-            .chain(self.dead.iter().map(|(at, _)| *at))
-            .chain(self.executors.iter().filter_map(|executor| executor.silent_until))
-            .chain(self.respawn_at.iter().copied())
-            .chain(builds)
-            .filter(|at| *at > now)
-            .min();
+        let next = [
+            Some(self.next_tick),
+            world.next_message_at(),
+            self.people.next_at,
+            self.people.next_thought(),
+        ]
+        .into_iter()
+        .flatten()
+        .chain(self.tasks.iter().map(|task| task.resume_at))
+        .chain(self.webhooks.iter().map(|(at, _)| *at))
+        .chain(self.told.front().map(|(at, ..)| *at))
+        .chain(self.dead.iter().map(|(at, _)| *at))
+        .chain(self.executors.iter().filter_map(|executor| executor.silent_until))
+        .chain(self.respawn_at.iter().copied())
+        .chain(builds)
+        .filter(|at| *at > now)
+        .min();
         let millis = next.map_or(1_000, |next| next.since(now).clamp(1, TICK_SECONDS * 1_000));
         self.pass(millis);
         self.look()
@@ -369,7 +409,11 @@ impl Sim {
         for executor in &mut self.executors {
             executor.renew(&self.site);
             executor.hear_stops(&self.site, now);
-            executor.hear_resumes(&self.site, now, self.settings.mutation == Some(Mutation::HastyResumes));
+            executor.hear_resumes(
+                &self.site,
+                now,
+                self.settings.mutation == Some(Mutation::HastyResumes),
+            );
         }
         self.settle_doubtful();
         let due = self.respawn_at.iter().filter(|at| **at <= now).count();
@@ -392,7 +436,9 @@ impl Sim {
                 let executor = &mut self.executors[at];
                 executor.silent_until = Some(now.plus_seconds(seconds));
                 let session = executor.session.clone();
-                for task in self.tasks.iter_mut().filter(|task| task.kind.session() == Some(&session)) {
+                for task in
+                    self.tasks.iter_mut().filter(|task| task.kind.session() == Some(&session))
+                {
                     task.resume_at = task.resume_at.max(now.plus_seconds(seconds));
                 }
                 self.tell(format!("{session} is cut off for {seconds} s"));
@@ -413,7 +459,8 @@ impl Sim {
         }
     }
 
-    /// Executors that were cut off come back; those whose time was over have given their builds up, or know nothing of it.
+    /// Executors that were cut off come back; those whose time was over have given their builds up,
+    /// or know nothing of it.
     fn wake_executors(&mut self) {
         let now = self.now();
         for at in 0..self.executors.len() {
@@ -423,7 +470,8 @@ impl Sim {
             let is_over = executor.is_over(since, now);
             // Others count from when it renewed its session last, which was before it was cut off.
             if executor.is_over(since, now.plus_millis(RENEWED_MILLIS)) {
-                let builds = executor.builds.iter().map(|running| running.claimed.run.build.clone());
+                let builds =
+                    executor.builds.iter().map(|running| running.claimed.run.build.clone());
                 self.oracle.unlucky.extend(builds.chain(executor.busy.iter().cloned()));
             }
             if executor.silent_until.is_none_or(|until| until > now) {
@@ -437,7 +485,8 @@ impl Sim {
                     (running.ends_at, running.instead) = (now, Some(BuildResult::Retry));
                 }
             }
-            let what = if gives_up { "is back, and gives its builds up" } else { "is back, and goes on" };
+            let what =
+                if gives_up { "is back, and gives its builds up" } else { "is back, and goes on" };
             self.story.tell(now, format!("{session} {what}"));
         }
     }
@@ -489,32 +538,51 @@ impl Sim {
             News::Entered(item, queue, ahead, is_to_leave) => {
                 self.tell(format!("{} enters {queue}", item.candidate.change));
                 if self.faults_are_on && crate::plays::lands(queue.pipeline.as_str()) {
-                    self.people.is_tempted(&item.candidate.change.key, GATE_MILLIS, self.site.world.now());
+                    self.people.is_tempted(
+                        &item.candidate.change.key,
+                        GATE_MILLIS,
+                        self.site.world.now(),
+                    );
                 }
                 self.oracle.has_come(&item.id, self.site.world.now());
-                self.oracle.came_to_stand(&item.candidate.change.key, &queue, self.site.world.now());
+                self.oracle.came_to_stand(
+                    &item.candidate.change.key,
+                    &queue,
+                    self.site.world.now(),
+                );
                 self.oracle.entered(&item, &queue, &ahead, is_to_leave)
             }
             News::Left(set) => {
                 let change = &set.item.candidate.change;
                 let why = set.why.lines().next().unwrap_or_default();
                 let now = self.site.world.now();
-                self.story.tell(now, format!("{change} leaves {}: {}: {why}", set.queue, set.result));
+                self.story
+                    .tell(now, format!("{change} leaves {}: {}: {why}", set.queue, set.result));
                 self.oracle.left(&set, &self.site.store.lock().unwrap(), now)
             }
             News::Landing(landing) => {
                 self.tell(format!("the landing of {} is {:?}", landing.change, landing.state));
                 if self.faults_are_on && landing.state == LandingState::Wanted {
-                    self.people.is_tempted(&landing.change.key, LANDING_MILLIS, self.site.world.now());
+                    self.people.is_tempted(
+                        &landing.change.key,
+                        LANDING_MILLIS,
+                        self.site.world.now(),
+                    );
                 }
                 Ok(())
             }
             News::AfterReport(order, done) => {
-                self.tell(format!("{} of {} is ordered, after its report", order.job, order.change));
+                self.tell(format!(
+                    "{} of {} is ordered, after its report",
+                    order.job, order.change
+                ));
                 self.oracle.last_job_ordered(&order, done.as_ref())
             }
             News::Over(set) => {
-                self.tell(format!("the jobs of {} after its report are over: {}", set.item.candidate.change, set.why));
+                self.tell(format!(
+                    "the jobs of {} after its report are over: {}",
+                    set.item.candidate.change, set.why
+                ));
                 self.oracle.over(&set, &self.site.store.lock().unwrap())
             }
             News::NoRoom(change, queue) => {

@@ -1,5 +1,5 @@
-//! What a seed's site is made of: the world, the outside that is played, and instances of the real functions, each with a
-//! clock of its own.
+//! What a seed's site is made of: the world, the outside that is played, and instances of the real
+//! functions, each with a clock of its own.
 
 use crate::broken::Mutation;
 use crate::plays::{Play, required};
@@ -47,8 +47,15 @@ pub const START: Timestamp = Timestamp(1_800_000_000_000);
 const ASK_MINUTES: u64 = 10;
 
 /// The queues whose messages a function handles.
-pub const HANDLED: [Queue; 7] =
-    [Queue::Events, Queue::Gate, Queue::Tenants, Queue::Pool, Queue::Reports, Queue::Merges, Queue::Wakes];
+pub const HANDLED: [Queue; 7] = [
+    Queue::Events,
+    Queue::Gate,
+    Queue::Tenants,
+    Queue::Pool,
+    Queue::Reports,
+    Queue::Merges,
+    Queue::Wakes,
+];
 
 /// The outside and the inside, without what moves them.
 pub struct Site {
@@ -75,14 +82,24 @@ impl Site {
         world.set_index_lag(shape.weather.index_lag_millis);
         let store = Arc::new(Mutex::new(Store::default()));
         store.lock().unwrap().keeps = shape.has(Play::Forward);
-        let edition = if mutation == Some(Mutation::LeakyPipeline) { Edition::Leaky } else { Edition::AsDrawn };
+        let edition = if mutation == Some(Mutation::LeakyPipeline) {
+            Edition::Leaky
+        } else {
+            Edition::AsDrawn
+        };
         let config = ("org/config".to_owned(), shape.config_yaml(edition));
         for (name, yaml) in shape.projects().into_iter().chain([config]) {
             let path = if name == "org/config" { "zuul.yaml" } else { ".zuul.yaml" };
-            let yaml = if mutation == Some(Mutation::UntoldProjects) { required::untold(&yaml) } else { yaml };
+            let yaml = if mutation == Some(Mutation::UntoldProjects) {
+                required::untold(&yaml)
+            } else {
+                yaml
+            };
             let mut store = store.lock().unwrap();
             let commit = store.commit([(path.to_owned(), yaml)].into(), Vec::new(), "first");
-            for branch in shape.branches.iter().filter(|branch| **branch == "main" || name != "org/config") {
+            for branch in
+                shape.branches.iter().filter(|branch| **branch == "main" || name != "org/config")
+            {
                 store.set(&branch_of(&name, branch), &commit.id);
             }
         }
@@ -97,29 +114,42 @@ impl Site {
             None => shape.main_yaml(),
         };
         poll_once(configure(&world.ports(), &main)).expect("nothing dies here");
-        let pokes: Vec<Poke> =
-            shape.tenants.iter().map(|tenant| Poke::Tenant { tenant: TenantName(tenant.name.clone()) }).collect();
-        poll_once(cell::send(&world.ports(), &pokes)).expect("nothing dies here").expect("the queue takes it");
+        let pokes: Vec<Poke> = shape
+            .tenants
+            .iter()
+            .map(|tenant| Poke::Tenant { tenant: TenantName(tenant.name.clone()) })
+            .collect();
+        poll_once(cell::send(&world.ports(), &pokes))
+            .expect("nothing dies here")
+            .expect("the queue takes it");
         let (skew_millis, random) = (shape.weather.skew_millis, Random::new(seed, 3));
         Self { world, forge, cloud, post, store, repos, mutation, skew_millis, random }
     }
 
-    /// Returns ports whose calls are counted as `caller`'s, with a clock of their own, and how far that is from the right time.
+    /// Returns ports whose calls are counted as `caller`'s, with a clock of their own, and how far
+    /// that is from the right time.
     pub fn ports(&mut self, caller: &'static str) -> (Ports, i64) {
         let most = i64::try_from(self.skew_millis).unwrap_or(0);
         let drawn = self.random.between(0, 2 * self.skew_millis);
         let skew = i64::try_from(drawn).unwrap_or(0) - most;
         let clock = Arc::new(SkewedClock { world: self.world.clone(), skew_millis: skew });
         let ports = Ports { clock, ..self.world.ports_of(caller) };
-        (self.mutation.map_or_else(|| ports.clone(), |mutation| mutation.ports(ports.clone())), skew)
+        (
+            self.mutation.map_or_else(|| ports.clone(), |mutation| mutation.ports(ports.clone())),
+            skew,
+        )
     }
 
     /// Makes an instance of the function that handles a queue's messages.
     pub fn function(&mut self, queue: Queue) -> Arc<dyn Look> {
         let name = name_of(queue);
         let (ports, _) = self.ports(name);
-        let forges =
-            || BTreeMap::from(["github", "gerrit"].map(|name| (name.into(), self.forge.clone() as Arc<dyn Forge>)));
+        let forges = || {
+            BTreeMap::from(
+                ["github", "gerrit"]
+                    .map(|name| (name.into(), self.forge.clone() as Arc<dyn Forge>)),
+            )
+        };
         let function: Arc<dyn Look> = match queue {
             Queue::Events => Arc::new(Intake::new(ports, forges())),
             Queue::Gate => Arc::new(Gate::new(ports, "https://sluice.test/")),
@@ -146,17 +176,24 @@ impl Site {
     /// Has an operator say something to a queue.
     pub fn say(&self, queue: &QueueKey, kind: ArrivalKind) {
         let now = self.world.now();
-        let id = ArrivalId(format!("said-{}-{}", now.0, self.world.ports_of("operator").entropy.token()));
+        let id = ArrivalId(format!(
+            "said-{}-{}",
+            now.0,
+            self.world.ports_of("operator").entropy.token()
+        ));
         let (event_id, taken_up) = ("operator".to_owned(), false);
         let word = Arrival { id, at: now, event_id, layout: 0, by_operator: true, taken_up, kind };
         let Ok(write) = sluice_records::queue::put_arrival(queue, &word) else { return };
         self.world.write_directly(write);
-        let _ = poll_once(cell::send(&self.world.ports_of("operator"), &[Poke::Queue { queue: queue.clone() }]));
+        let _ = poll_once(cell::send(
+            &self.world.ports_of("operator"),
+            &[Poke::Queue { queue: queue.clone() }],
+        ));
     }
 
-    /// Has an operator discard or hold back what enters a tenant's queues, or hold back what is answered there, as `sluice
-    /// manage-events` does. Returns what
-    /// is held back by now, in words; `None` where the tenant was not read yet.
+    /// Has an operator discard or hold back what enters a tenant's queues, or hold back what is
+    /// answered there, as `sluice manage-events` does. Returns what is held back by now, in words;
+    /// `None` where the tenant was not read yet.
     pub fn hold_back<'a>(
         &self,
         tenant: &TenantName,
@@ -166,7 +203,8 @@ impl Site {
         let ports = self.world.ports_of("operator");
         let seen = self.world.record(&tenant::key(tenant))?;
         let mut head: Tenant = decode(&seen).ok()?;
-        head.events = head.events.said(discards, triggers, results, "jo", "to look at it", self.world.now());
+        head.events =
+            head.events.said(discards, triggers, results, "jo", "to look at it", self.world.now());
         let (revision, told) = (seen.revision, head.events.described());
         let mut record = with_body(seen, &head).ok()?;
         record.revision = revision + 1;
@@ -193,7 +231,8 @@ impl Site {
         self.ask(&ports, change.connection.clone(), change.project.clone(), kind);
     }
 
-    /// Has an operator offer a branch at GitHub, as it was at a commit, to a pipeline, as `sluice enqueue-ref` does.
+    /// Has an operator offer a branch at GitHub, as it was at a commit, to a pipeline, as
+    /// `sluice enqueue-ref` does.
     pub fn offer_ref(&self, branch: &BranchKey, at: &Oid, tenant: &str, pipeline: &str) {
         let kind = EventKind::EnqueueRef {
             tenant: tenant.into(),
@@ -208,12 +247,24 @@ impl Site {
     /// Returns whether any configuration of a tenant is live.
     pub fn is_read(&self, tenant: &str) -> bool {
         let head = self.world.record(&tenant::key(&TenantName(tenant.to_owned())));
-        head.and_then(|record| decode::<Tenant>(&record).ok()).is_some_and(|head| head.layout.live > 0)
+        head.and_then(|record| decode::<Tenant>(&record).ok())
+            .is_some_and(|head| head.layout.live > 0)
     }
 
     /// Hands intake what an operator asks for.
-    fn ask(&self, ports: &Ports, connection: ConnectionName, project: ProjectName, kind: EventKind) {
-        let event = ForgeEvent { connection: connection.clone(), project: project.clone(), sender: "jo".into(), kind };
+    fn ask(
+        &self,
+        ports: &Ports,
+        connection: ConnectionName,
+        project: ProjectName,
+        kind: EventKind,
+    ) {
+        let event = ForgeEvent {
+            connection: connection.clone(),
+            project: project.clone(),
+            sender: "jo".into(),
+            kind,
+        };
         let asked = Delivery {
             connection,
             forge_id: format!("operator:{}", ports.entropy.token()),
@@ -225,7 +276,8 @@ impl Site {
         store(ports, &asked, project);
     }
 
-    /// Stores what the Gerrit tells, as whoever holds its stream of events does. What comes twice is there already.
+    /// Stores what the Gerrit tells, as whoever holds its stream of events does. What comes twice
+    /// is there already.
     pub fn hear(&self, id: &str, event: &ForgeEvent) {
         let told = Delivery {
             connection: event.connection.clone(),

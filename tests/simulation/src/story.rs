@@ -23,7 +23,12 @@ impl Story {
     /// Adds a line.
     pub fn tell(&mut self, now: Timestamp, line: impl AsRef<str>) {
         let millis = now.since(self.begun_at);
-        self.lines.push_back(format!("{:>7}.{:03} s  {}", millis / 1_000, millis % 1_000, line.as_ref()));
+        self.lines.push_back(format!(
+            "{:>7}.{:03} s  {}",
+            millis / 1_000,
+            millis % 1_000,
+            line.as_ref()
+        ));
         if self.lines.len() > LINES_MAX {
             self.lines.pop_front();
             self.dropped += 1;
@@ -32,7 +37,11 @@ impl Story {
 
     /// Returns it as a text.
     pub fn text(&self) -> String {
-        let begin = if self.dropped > 0 { format!("({} lines before)\n", self.dropped) } else { String::new() };
+        let begin = if self.dropped > 0 {
+            format!("({} lines before)\n", self.dropped)
+        } else {
+            String::new()
+        };
         begin + &self.lines.iter().map(|line| format!("{line}\n")).collect::<String>()
     }
 }

@@ -133,7 +133,10 @@ impl Kind {
     pub fn name(&self) -> String {
         match self {
             Self::Handle { queue, host, messages } => {
-                let about: Vec<&str> = messages.iter().map(|message| message.group.as_deref().unwrap_or("-")).collect();
+                let about: Vec<&str> = messages
+                    .iter()
+                    .map(|message| message.group.as_deref().unwrap_or("-"))
+                    .collect();
                 format!("{} {host} ({})", crate::site::name_of(*queue), about.join(", "))
             }
             Self::Revive { host, .. } => format!("timer {host} with a dead letter"),
@@ -143,7 +146,9 @@ impl Kind {
             Self::Settle { session } => format!("{session} (looks after claims without an answer)"),
             Self::End { session, build, .. } => format!("{session} (ends {build})"),
             Self::Pause { session, build } => format!("{session} (pauses {build})"),
-            Self::WillFail { session, build, .. } => format!("{session} (says that {build} will fail)"),
+            Self::WillFail { session, build, .. } => {
+                format!("{session} (says that {build} will fail)")
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Which trees pass: a pure function of the files, known to everybody who needs it. What a played executor answers follows from
-//! it, and so does what the oracle expects.
+//! Which trees pass: a pure function of the files, known to everybody who needs it. What a played
+//! executor answers follows from it, and so does what the oracle expects.
 
 use crate::graphs::{GUEST, HERALD, IMAGE, LEFT, LINT, PRELUDE};
 use crate::plays::PUBLISH;
@@ -26,7 +26,8 @@ pub fn passes(job: &str, tree: &Tree) -> bool {
     }
 }
 
-/// Returns a number that follows from a tree and is another one for most others: by it is chosen what a tree's text says nothing of.
+/// Returns a number that follows from a tree and is another one for most others: by it is chosen
+/// what a tree's text says nothing of.
 pub fn sum(tree: &Tree) -> usize {
     tree.values().flat_map(|text| text.bytes()).map(usize::from).sum()
 }
@@ -36,16 +37,18 @@ pub fn all_pass(tree: &Tree) -> bool {
     ["unit", "quick"].into_iter().all(|job| passes(job, tree))
 }
 
-/// What a project's configuration names that asks for its secret where nobody has reviewed anything.
+/// What a project's configuration names that asks for its secret where nobody has reviewed
+/// anything.
 pub const GREEDY: &str = "# greedy";
 
-/// Returns whether these files hold configuration that asks for a secret before anybody has reviewed it.
+/// Returns whether these files hold configuration that asks for a secret before anybody has
+/// reviewed it.
 pub fn is_greedy(tree: &Tree) -> bool {
     tree.get(".zuul.yaml").is_some_and(|text| text.contains(GREEDY))
 }
 
-/// Merges file by file as a person would with a pencil: what only one side changed is taken, what both changed differently
-/// does not merge. Written apart from the played repositories'.
+/// Merges file by file as a person would with a pencil: what only one side changed is taken, what
+/// both changed differently does not merge. Written apart from the played repositories'.
 pub fn merge(base: &Tree, ours: &Tree, theirs: &Tree) -> Option<Tree> {
     let mut merged = Tree::new();
     let paths = base.keys().chain(ours.keys()).chain(theirs.keys());
@@ -78,7 +81,10 @@ mod tests {
         assert!(all_pass(&tree(&[("a", "1 not-with:b"), ("c", "2")])));
         assert!(!all_pass(&tree(&[("a", "1 not-with:b"), ("b", "2")])));
         assert!(!all_pass(&tree(&[("a", "1 broken")])));
-        assert!(!passes("quick", &tree(&[("a", "sloppy")])) && passes("unit", &tree(&[("a", "sloppy")])));
+        assert!(
+            !passes("quick", &tree(&[("a", "sloppy")]))
+                && passes("unit", &tree(&[("a", "sloppy")]))
+        );
     }
 
     /// Z4.3: what comes after the report fails on trees that are in their branches, and not on all.
@@ -93,7 +99,10 @@ mod tests {
     #[test]
     fn what_both_sides_changed_differently_does_not_merge() {
         let (base, ours) = (tree(&[("a", "0"), ("b", "0")]), tree(&[("a", "1"), ("b", "0")]));
-        assert_eq!(merge(&base, &ours, &tree(&[("a", "0"), ("b", "2")])), Some(tree(&[("a", "1"), ("b", "2")])));
+        assert_eq!(
+            merge(&base, &ours, &tree(&[("a", "0"), ("b", "2")])),
+            Some(tree(&[("a", "1"), ("b", "2")]))
+        );
         assert_eq!(merge(&base, &ours, &tree(&[("a", "2"), ("b", "0")])), None);
         assert_eq!(merge(&base, &ours, &tree(&[("a", "1")])), Some(tree(&[("a", "1")])));
     }

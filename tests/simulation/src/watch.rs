@@ -1,4 +1,5 @@
-//! What must hold after every write, whoever made it: each record against the one before, each transaction against the rest.
+//! What must hold after every write, whoever made it: each record against the one before, each
+//! transaction against the rest.
 
 mod artifacts;
 mod discards;
@@ -91,13 +92,15 @@ pub struct Watch {
 /// What a write shows that others want to know.
 #[derive(Debug)]
 pub enum News {
-    /// An item stands in a queue, behind these changes, and whether it is to leave again: what it needs left by the same decision.
+    /// An item stands in a queue, behind these changes, and whether it is to leave again: what it
+    /// needs left by the same decision.
     Entered(Box<Item>, QueueKey, Vec<ChangeRef>, bool),
     /// An item has left.
     Left(Box<Buildset>),
     /// A landing was ordered, moved on or ended.
     Landing(Box<Landing>),
-    /// A build is ordered that comes after its change's report, with an earlier one of the same that came to its end.
+    /// A build is ordered that comes after its change's report, with an earlier one of the same
+    /// that came to its end.
     AfterReport(Box<Order>, Option<BuildId>),
     /// An item that was told left since its last jobs are over.
     Over(Box<Buildset>),
@@ -158,7 +161,8 @@ impl Watch {
                 self.see_one(write, &mut news).map_err(|why| told(write, &why))?;
             }
             for write in transaction {
-                self.see_together(write, transaction, &mut news).map_err(|why| told(write, &why))?;
+                self.see_together(write, transaction, &mut news)
+                    .map_err(|why| told(write, &why))?;
             }
             self.guests()?;
             self.has_room(transaction, &mut news)?;
@@ -192,15 +196,25 @@ impl Watch {
             Kind::Node => self.node(key, after),
             Kind::Request => self.request(before, after),
             Kind::Autohold => self.holds.written(key, read(after)?),
-            Kind::Semaphore => read(after)?.map_or(Ok(()), |semaphore| self.locks.written(key, semaphore)),
+            Kind::Semaphore => {
+                read(after)?.map_or(Ok(()), |semaphore| self.locks.written(key, semaphore))
+            }
             Kind::Quarantine => Err("nothing may go to quarantine".to_owned()),
-            Kind::Frozen => Err(format!("a cell was frozen: {}", after.map_or("", |record| record.body.as_str()))),
+            Kind::Frozen => Err(format!(
+                "a cell was frozen: {}",
+                after.map_or("", |record| record.body.as_str())
+            )),
             Kind::Resume => {
                 self.resumed.extend(build_of(key));
                 Ok(())
             }
             Kind::Turn => self.taken(key, after),
-            Kind::Queue | Kind::Arrival | Kind::Provider | Kind::Health | Kind::Told | Kind::Other => Ok(()),
+            Kind::Queue
+            | Kind::Arrival
+            | Kind::Provider
+            | Kind::Health
+            | Kind::Told
+            | Kind::Other => Ok(()),
         }
     }
 
@@ -209,7 +223,10 @@ impl Watch {
         match (&write.before, &write.after) {
             (Some(before), Some(after)) => {
                 if after.revision < before.revision {
-                    return Err(format!("its revision falls from {} to {}", before.revision, after.revision));
+                    return Err(format!(
+                        "its revision falls from {} to {}",
+                        before.revision, after.revision
+                    ));
                 }
                 if kind.is_ruled() {
                     let is_strike = after.revision == before.revision && after.body == before.body;
@@ -222,7 +239,9 @@ impl Watch {
                 }
                 Ok(())
             }
-            (None, Some(_)) if kind.is_mortal() && self.gone.contains(key) => Err("it is brought back".to_owned()),
+            (None, Some(_)) if kind.is_mortal() && self.gone.contains(key) => {
+                Err("it is brought back".to_owned())
+            }
             (Some(_), None) if kind.is_mortal() => {
                 self.gone.insert(key.clone());
                 Ok(())
@@ -243,7 +262,10 @@ impl Watch {
         let Some(after) = after else { return Ok(()) };
         match before {
             Some(before) if before.state.is_final() && before.state != after.state => {
-                return Err(format!("a delivery had ended as {:?} and is {:?} now", before.state, after.state));
+                return Err(format!(
+                    "a delivery had ended as {:?} and is {:?} now",
+                    before.state, after.state
+                ));
             }
             None => self.deliveries += 1,
             _ => {}
@@ -254,7 +276,10 @@ impl Watch {
                 DeliveryState::Handled { effects, .. } => effects.join("; "),
                 other => format!("{other:?}"),
             };
-            news.push(News::Line(format!("{} ({}) has ended: {effects}", after.forge_id, after.event_name)));
+            news.push(News::Line(format!(
+                "{} ({}) has ended: {effects}",
+                after.forge_id, after.event_name
+            )));
         } else {
             self.open_deliveries.insert(key.clone(), after.received_at);
         }
@@ -264,9 +289,10 @@ impl Watch {
     fn item(&mut self, before: Option<&Record>, after: Option<&Record>) -> Result<(), String> {
         let (before, after) = both::<Item>(before, after)?;
         match (before, after) {
-            (Some(before), Some(after)) if after.generation < before.generation => {
-                Err(format!("its generation falls from {} to {}", before.generation, after.generation))
-            }
+            (Some(before), Some(after)) if after.generation < before.generation => Err(format!(
+                "its generation falls from {} to {}",
+                before.generation, after.generation
+            )),
             (_, Some(after)) => {
                 self.items.insert(after.id.clone(), after);
                 Ok(())
@@ -300,10 +326,16 @@ impl Watch {
                 _ => true,
             };
             if !may_follow {
-                return Err(format!("a landing was {:?} and is {:?} now", before.state, after.state));
+                return Err(format!(
+                    "a landing was {:?} and is {:?} now",
+                    before.state, after.state
+                ));
             }
         }
-        let branch = BranchKey { project: after.change.key.project.clone(), branch: after.change.branch.clone() };
+        let branch = BranchKey {
+            project: after.change.key.project.clone(),
+            branch: after.change.branch.clone(),
+        };
         let under_way = self.landing.entry(branch).or_default();
         match after.state {
             LandingState::Ended { .. } => under_way.remove(key),
@@ -311,27 +343,37 @@ impl Watch {
         };
         // What may be a run is looked at when it is ordered.
         if under_way.len() > 1 && !self.shape.has(Play::Forward) {
-            let changes: Vec<String> = under_way.values().map(|landing| landing.change.to_string()).collect();
+            let changes: Vec<String> =
+                under_way.values().map(|landing| landing.change.to_string()).collect();
             return Err(format!("{} land on one branch at once", changes.join(" and ")));
         }
         news.push(News::Landing(Box::new(after)));
         Ok(())
     }
 
-    fn run(&mut self, before: Option<&Record>, after: Option<&Record>, news: &mut Vec<News>) -> Result<(), String> {
+    fn run(
+        &mut self,
+        before: Option<&Record>,
+        after: Option<&Record>,
+        news: &mut Vec<News>,
+    ) -> Result<(), String> {
         let (before, after) = both::<Run>(before, after)?;
         let Some(after) = after else { return Ok(()) };
         match &before {
             Some(before) if before.session != after.session => {
                 return Err(format!("{} takes it from {}", after.session, before.session));
             }
-            Some(before) if matches!(before.phase, Phase::Ended(_)) && before.phase != after.phase => {
+            Some(before)
+                if matches!(before.phase, Phase::Ended(_)) && before.phase != after.phase =>
+            {
                 return Err("a run had ended and goes on".to_owned());
             }
             None if self.stopped.contains(&after.build) => {
                 return Err(format!("{} claims it though it was to stop", after.session));
             }
-            None => self.locks.claimed(&after.build).and_then(|()| self.has_its_nodes(&after.build))?,
+            None => {
+                self.locks.claimed(&after.build).and_then(|()| self.has_its_nodes(&after.build))?
+            }
             Some(before) => self.goes_on(before, &after)?,
         }
         if let Phase::Ended(ended) = &after.phase {
@@ -341,7 +383,9 @@ impl Watch {
         }
         let is_over = matches!(after.phase, Phase::Ended(_));
         let line = match &after.phase {
-            Phase::Ended(ended) => format!("{} ends build {}: {}", after.session, after.build, ended.result),
+            Phase::Ended(ended) => {
+                format!("{} ends build {}: {}", after.session, after.build, ended.result)
+            }
             _ if before.is_none() => format!("{} claims build {}", after.session, after.build),
             phase => format!("{} says of build {}: {phase:?}", after.session, after.build),
         };
@@ -378,7 +422,8 @@ impl Watch {
         };
         let owner = after.allocated_to.as_ref().map(|allocation| allocation.build.clone());
         let former = self.nodes.insert(key.clone(), owner.clone()).flatten();
-        if let Some(former) = former.filter(|former| owner.as_ref().is_some_and(|owner| owner != former))
+        if let Some(former) =
+            former.filter(|former| owner.as_ref().is_some_and(|owner| owner != former))
             && !self.is_over(&former)
         {
             return Err(format!("it goes from {former}, which runs, to {owner:?}"));
@@ -397,17 +442,25 @@ impl Watch {
     }
 
     /// What is true of a transaction as a whole.
-    fn see_together(&mut self, write: &Written, transaction: &[Written], news: &mut Vec<News>) -> Result<(), String> {
+    fn see_together(
+        &mut self,
+        write: &Written,
+        transaction: &[Written],
+        news: &mut Vec<News>,
+    ) -> Result<(), String> {
         let Some(key) = key_of(write) else { return Ok(()) };
         match (kind(key), &write.after) {
             (Kind::Queue, Some(record)) => {
                 let stored: StoredHead = decode(record).map_err(|bad| bad.to_string())?;
-                let head = stored.whole(|id| self.items.get(id)).map_err(|torn| torn.to_string())?;
+                let head =
+                    stored.whole(|id| self.items.get(id)).map_err(|torn| torn.to_string())?;
                 let before = self.heads.get(&head.key).cloned();
                 self.window(before.as_ref(), &head, transaction)?;
                 self.queue(before, head, news)
             }
-            (Kind::Arrival, None) => self.may_be_heard(write, transaction).and_then(|()| self.word(write, transaction)),
+            (Kind::Arrival, None) => {
+                self.may_be_heard(write, transaction).and_then(|()| self.word(write, transaction))
+            }
             (Kind::Item, Some(_)) => self.may_be_answered(write),
             (Kind::Node, Some(_)) if self.machines.len() > self.shape.instances as usize => {
                 let (count, most) = (self.machines.len(), self.shape.instances);
@@ -442,7 +495,12 @@ impl Watch {
         }
     }
 
-    fn queue(&mut self, before: Option<Head>, head: Head, news: &mut Vec<News>) -> Result<(), String> {
+    fn queue(
+        &mut self,
+        before: Option<Head>,
+        head: Head,
+        news: &mut Vec<News>,
+    ) -> Result<(), String> {
         let mut changes = BTreeSet::new();
         for (position, slot) in head.slots.iter().enumerate() {
             if !changes.insert(&slot.change.key) {
@@ -453,35 +511,57 @@ impl Watch {
             };
             let is_one_by_one = matches!(head.manager, Manager::Serial | Manager::Supercedent);
             if is_one_by_one && position > 0 && slot.standing != Standing::Waiting {
-                return Err(format!("{} is worked on, and what is before it is not over", slot.change));
+                return Err(format!(
+                    "{} is worked on, and what is before it is not over",
+                    slot.change
+                ));
             }
             if head.manager == Manager::Supercedent && position > 1 {
-                return Err(format!("{} waits behind another one of its branch that waits", slot.change));
+                return Err(format!(
+                    "{} waits behind another one of its branch that waits",
+                    slot.change
+                ));
             }
             self.may_land(&head, position, before.as_ref())?;
             self.needs_few(&head, item)?;
             let bundle = head.bundle(position);
-            let is_mate_here =
-                |key: &&ChangeKey| head.slots[bundle.clone()].iter().any(|slot| slot.change.key == **key);
+            let is_mate_here = |key: &&ChangeKey| {
+                head.slots[bundle.clone()].iter().any(|slot| slot.change.key == **key)
+            };
             if let Some(mate) = item.candidate.cycle.iter().find(|key| !is_mate_here(key)) {
-                return Err(format!("{} stands in it without {mate}, and they need each other", slot.change));
+                return Err(format!(
+                    "{} stands in it without {mate}, and they need each other",
+                    slot.change
+                ));
             }
-            // What lost its place behind what it needs fails, and leaves with the next decision where this one had no room for it.
+            // What lost its place behind what it needs fails, and leaves with the next decision
+            // where this one had no room for it.
             let is_to_leave = slot.standing == Standing::Failing;
             let behind = &head.slots[position + 1..];
-            let is_behind =
-                |need: &ChangeRef| behind.iter().any(|other| self.comes_first(&head.key, need, &other.change));
+            let is_behind = |need: &ChangeRef| {
+                behind.iter().any(|other| self.comes_first(&head.key, need, &other.change))
+            };
             let needs = item.candidate.needs.iter().map(|need| &need.change);
             let mut needs = needs.filter(|need| !item.candidate.cycle.contains(&need.key));
-            if let Some(need) = needs.find(|need| head.manager == Manager::Dependent && !is_to_leave && is_behind(need))
+            if let Some(need) = needs
+                .find(|need| head.manager == Manager::Dependent && !is_to_leave && is_behind(need))
             {
-                return Err(format!("{} stands before {}, which it depends on", slot.change, need.key));
+                return Err(format!(
+                    "{} stands before {}, which it depends on",
+                    slot.change, need.key
+                ));
             }
             let old = before.iter().flat_map(|head| &head.slots).find(|old| old.id == slot.id);
             match old {
                 None => {
-                    let ahead = head.slots[..position].iter().map(|slot| slot.change.clone()).collect();
-                    news.push(News::Entered(Box::new(item.clone()), head.key.clone(), ahead, is_to_leave));
+                    let ahead =
+                        head.slots[..position].iter().map(|slot| slot.change.clone()).collect();
+                    news.push(News::Entered(
+                        Box::new(item.clone()),
+                        head.key.clone(),
+                        ahead,
+                        is_to_leave,
+                    ));
                 }
                 Some(old) if slot.generation < old.generation => {
                     return Err(format!(
@@ -498,7 +578,9 @@ impl Watch {
                 Some(_) => {}
             }
         }
-        if let Some(why) = head.frozen.as_ref().filter(|_| before.is_none_or(|head| head.frozen.is_none())) {
+        if let Some(why) =
+            head.frozen.as_ref().filter(|_| before.is_none_or(|head| head.frozen.is_none()))
+        {
             news.push(News::Line(format!("{} is frozen: {why}", head.key)));
         }
         self.written.insert(head.key.clone());

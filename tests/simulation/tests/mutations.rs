@@ -1,4 +1,5 @@
-//! That the simulator would notice: each rule is broken on purpose, and at least one seed of a few fails by it.
+//! That the simulator would notice: each rule is broken on purpose, and at least one seed of a few
+//! fails by it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_model::poke::Queue;
@@ -17,7 +18,8 @@ const UNDONE: [&str; 3] = ["at the end", "does not come to rest", "has not ended
 /// What is said of a record that is written by somebody who had not seen the one before.
 const UNSEEN: [&str; 2] = ["without having seen it", "revision falls"];
 
-/// Plays seeds until one fails by a broken rule; returns why. Every other one is of a crowded site, where many meet.
+/// Plays seeds until one fails by a broken rule; returns why. Every other one is of a crowded site,
+/// where many meet.
 fn caught(mutation: Mutation) -> String {
     caught_at(mutation, crowded_now_and_then)
 }
@@ -31,8 +33,9 @@ fn caught_at(mutation: Mutation, shape: impl Fn(u64) -> Option<Shape>) -> String
     caught_as(&[""], mutation, shape)
 }
 
-/// Plays seeds until one fails in some of these words by a broken rule; returns why. Whatever else it breaks first elsewhere is not
-/// asked. A function that panics has not shown that anybody noticed: another seed has to.
+/// Plays seeds until one fails in some of these words by a broken rule; returns why. Whatever else
+/// it breaks first elsewhere is not asked. A function that panics has not shown that anybody
+/// noticed: another seed has to.
 fn caught_as(words: &[&str], mutation: Mutation, shape: impl Fn(u64) -> Option<Shape>) -> String {
     for seed in 1..=SEEDS {
         let settings = Settings { mutation: Some(mutation), shape: shape(seed) };
@@ -56,9 +59,14 @@ fn caught_with(words: &str, mutation: Mutation, shape: impl Fn(u64) -> Shape) {
 /// C2: a head is written only by who has seen the one before.
 #[test]
 fn a_head_that_is_written_unseen_is_noticed() {
-    for cell in [Cell::Queue, Cell::Provider, Cell::Tenant, Cell::Landing, Cell::Delivery, Cell::Told] {
+    for cell in
+        [Cell::Queue, Cell::Provider, Cell::Tenant, Cell::Landing, Cell::Delivery, Cell::Told]
+    {
         let why = caught(Mutation::NoRevision(cell));
-        assert!(why.contains("without having seen it") || why.contains("revision falls"), "{cell:?}: {why}");
+        assert!(
+            why.contains("without having seen it") || why.contains("revision falls"),
+            "{cell:?}: {why}"
+        );
     }
 }
 
@@ -96,7 +104,8 @@ fn a_semaphore_that_is_taken_unseen_is_noticed() {
 /// C2: a decision is written whole or not at all.
 #[test]
 fn a_transaction_that_is_torn_is_noticed() {
-    // A head without what it names; or, of a decision that was lost, what goes with it all the same.
+    // A head without what it names; or, of a decision that was lost, what goes with it all the
+    // same.
     let words = ["and its record is another one", "has no item", UNSEEN[0], UNSEEN[1]];
     caught_as(&words, Mutation::TornTransactions, crowded_now_and_then);
 }
@@ -162,7 +171,8 @@ fn a_site_whose_clocks_are_far_apart_fails_nothing() {
 #[test]
 fn news_that_are_taken_in_by_the_clocks_of_intakes_are_noticed() {
     let why = caught_at(Mutation::NoForgeClock, |seed| Some(Shape::skewed(seed)));
-    // Older news that pass for newer ones leave a change as it was once, or take it out for what was so once.
+    // Older news that pass for newer ones leave a change as it was once, or take it out for what
+    // was so once.
     assert!(why.contains("at the end") || why.contains("but nobody took it out"), "{why}");
 }
 
@@ -183,15 +193,18 @@ fn with(plays: &[Play], seed: u64) -> Shape {
 fn a_site_that_plays_everything_fails_nothing() {
     for seed in 1..=KEPT_SEEDS {
         // Every other one at GitHub alone.
-        let plays = Play::ALL.into_iter().filter(|play| *play != Play::Gerrit || seed.is_multiple_of(2));
-        let settings = Settings { mutation: None, shape: Some(with(&plays.collect::<Vec<_>>(), seed)) };
+        let plays =
+            Play::ALL.into_iter().filter(|play| *play != Play::Gerrit || seed.is_multiple_of(2));
+        let settings =
+            Settings { mutation: None, shape: Some(with(&plays.collect::<Vec<_>>(), seed)) };
         if let Err(failure) = play(seed, settings) {
             panic!("{failure}\n\nthe site of seed {seed} that plays everything fails");
         }
     }
 }
 
-/// C2, G09, G11, G12, Z6.5: sites at a Gerrit, with votes, chains and topics, fail nothing, and land what may.
+/// C2, G09, G11, G12, Z6.5: sites at a Gerrit, with votes, chains and topics, fail nothing, and
+/// land what may.
 #[test]
 fn a_site_at_a_gerrit_fails_nothing() {
     let mut landed = 0;
@@ -222,7 +235,8 @@ fn any_semaphore_that_is_taken_unseen_is_noticed() {
 /// Z6.5: what enters a pipeline that supersedes another one leaves that.
 #[test]
 fn a_change_that_stays_where_it_was_superseded_is_noticed() {
-    let why = caught_at(Mutation::MisheardSuperseding, |seed| Some(with(&[Play::Supersedes], seed)));
+    let why =
+        caught_at(Mutation::MisheardSuperseding, |seed| Some(with(&[Play::Supersedes], seed)));
     assert!(why.contains("and it is still here"), "{why}");
 }
 
@@ -233,8 +247,8 @@ fn a_secret_in_a_build_of_what_nobody_reviewed_is_noticed() {
     assert!(why.contains("is given secret-"), "{why}");
 }
 
-/// G12, Z6.4: what a pipeline requires is asked once more before anything is merged, for who took an approval back may not have
-/// been heard yet.
+/// G12, Z6.4: what a pipeline requires is asked once more before anything is merged, for who took
+/// an approval back may not have been heard yet.
 #[test]
 fn a_landing_that_asks_for_no_approval_is_noticed() {
     let why = caught_at(Mutation::ForgottenAsks, |seed| Some(with(&[Play::SecondThoughts], seed)));
@@ -301,7 +315,9 @@ fn a_change_that_is_merged_in_another_way_is_noticed() {
 /// Z6.4: whichever queues hold a branch, one of them lands there at a time.
 #[test]
 fn a_landing_out_of_turn_is_noticed() {
-    caught_with("land on one branch at once", Mutation::OutOfTurn, |seed| with(&[Play::TwoGates], seed));
+    caught_with("land on one branch at once", Mutation::OutOfTurn, |seed| {
+        with(&[Play::TwoGates], seed)
+    });
 }
 
 /// Plays sites of these plays with every rule kept; returns what came of all together.
@@ -311,22 +327,31 @@ fn all_kept(plays: &[Play]) -> Vec<Told> {
         let settings = Settings { mutation: None, shape: Some(with(plays, seed)) };
         match play(seed, settings) {
             Ok(told) => all.push(told),
-            Err(failure) => panic!("{failure}\n\nthe site of seed {seed} that plays {plays:?} fails"),
+            Err(failure) => {
+                panic!("{failure}\n\nthe site of seed {seed} that plays {plays:?} fails")
+            }
         }
     }
     all
 }
 
-/// C2, Z6.4: sites whose branches are moved to what was tested fail nothing, and one push lands several changes now and then.
+/// C2, Z6.4: sites whose branches are moved to what was tested fail nothing, and one push lands
+/// several changes now and then.
 #[test]
 fn a_site_whose_branches_are_moved_to_what_was_tested_fails_nothing() {
     let told = all_kept(&[Play::Forward]);
-    let (landed, runs) =
-        (told.iter().map(|told| told.landed).sum::<u64>(), told.iter().map(|told| told.runs).sum::<u64>());
-    assert!(landed > KEPT_SEEDS / 2 && runs > 0, "{landed} changes landed, {runs} pushes landed several");
+    let (landed, runs) = (
+        told.iter().map(|told| told.landed).sum::<u64>(),
+        told.iter().map(|told| told.runs).sum::<u64>(),
+    );
+    assert!(
+        landed > KEPT_SEEDS / 2 && runs > 0,
+        "{landed} changes landed, {runs} pushes landed several"
+    );
 }
 
-/// C2, Z4.3: sites where a job runs after the report fail nothing, and what is behind one that fails is tested again.
+/// C2, Z4.3: sites where a job runs after the report fail nothing, and what is behind one that
+/// fails is tested again.
 #[test]
 fn a_site_whose_jobs_run_after_reports_fails_nothing() {
     let told = all_kept(&[Play::Reporters]);
@@ -347,16 +372,21 @@ fn a_push_that_brings_what_did_not_pass_is_noticed() {
     caught_with("no landing leads there", Mutation::Overreach, |seed| with(&[Play::Forward], seed));
 }
 
-/// Z6.4: whichever queues hold a branch, one of them lands there at a time, also where one of them lands several changes.
+/// Z6.4: whichever queues hold a branch, one of them lands there at a time, also where one of them
+/// lands several changes.
 #[test]
 fn a_run_out_of_turn_is_noticed() {
-    caught_with("land on one branch at once", Mutation::OutOfTurn, |seed| with(&[Play::Forward, Play::TwoGates], seed));
+    caught_with("land on one branch at once", Mutation::OutOfTurn, |seed| {
+        with(&[Play::Forward, Play::TwoGates], seed)
+    });
 }
 
 /// Z4.3: what runs after the report does not begin before.
 #[test]
 fn a_job_that_runs_before_its_report_is_noticed() {
-    caught_with("has not been reported", Mutation::EarlyReporters, |seed| with(&[Play::Reporters], seed));
+    caught_with("has not been reported", Mutation::EarlyReporters, |seed| {
+        with(&[Play::Reporters], seed)
+    });
 }
 
 /// R01: an item has the jobs that its configuration names, and none is missing.
@@ -375,7 +405,8 @@ fn a_change_that_is_lost_as_it_depends_on_another_one_is_noticed() {
     caught_with("was never checked", Mutation::LostDependents, calm);
 }
 
-/// Z7.6: a build that was claimed without an answer, and given up since nobody ran it, is ended by who claimed it.
+/// Z7.6: a build that was claimed without an answer, and given up since nobody ran it, is ended by
+/// who claimed it.
 #[test]
 fn a_claim_without_an_answer_that_nobody_looks_after_is_noticed() {
     let lies = |seed| {
@@ -390,7 +421,8 @@ fn caught_playing(plays: &[Play], words: &str, mutation: Mutation) {
     caught_with(words, mutation, |seed| with(plays, seed));
 }
 
-/// C2, J12, G20: sites whose jobs depend on each other, pause, hold others or end them fail nothing.
+/// C2, J12, G20: sites whose jobs depend on each other, pause, hold others or end them fail
+/// nothing.
 #[test]
 fn a_site_whose_jobs_depend_on_each_other_fails_nothing() {
     let told = all_kept(&Play::LATEST);
@@ -401,7 +433,8 @@ fn a_site_whose_jobs_depend_on_each_other_fails_nothing() {
 /// C2, J12, G20, N16, Z4.3: the same beside bundles, semaphores, reports, windows and second gates.
 #[test]
 fn a_site_whose_jobs_depend_on_each_other_fails_nothing_beside_whatever_else_is_played() {
-    let others = [Play::Cycles, Play::Locks, Play::Reporters, Play::Forward, Play::Windows, Play::TwoGates];
+    let others =
+        [Play::Cycles, Play::Locks, Play::Reporters, Play::Forward, Play::Windows, Play::TwoGates];
     all_kept(&[&Play::LATEST[..], &others].concat());
 }
 
@@ -416,7 +449,11 @@ fn a_job_that_is_ordered_before_its_turn_is_noticed() {
 /// J12: one that only waits for another one is run however that ends.
 #[test]
 fn a_job_that_is_left_out_without_a_reason_is_noticed() {
-    caught_playing(&[Play::Graphs], "nothing that it depends on bars it", Mutation::HardDependencies);
+    caught_playing(
+        &[Play::Graphs],
+        "nothing that it depends on bars it",
+        Mutation::HardDependencies,
+    );
 }
 
 /// Z4.3: what a job returns says which of those behind it are run.
@@ -441,7 +478,11 @@ fn a_paused_build_that_goes_on_too_soon_or_never_is_noticed() {
 /// G20: the first job that fails ends the others where the project asks for that.
 #[test]
 fn a_job_that_is_ordered_after_the_failure_that_ends_it_is_noticed() {
-    caught_playing(&[Play::Graphs, Play::FailFast], "which ends all others", Mutation::PatientProjects);
+    caught_playing(
+        &[Play::Graphs, Play::FailFast],
+        "which ends all others",
+        Mutation::PatientProjects,
+    );
 }
 
 /// G20: what is behind a change whose job holds it waits for that job.
@@ -466,7 +507,8 @@ fn with_holds(seed: u64) -> Shape {
 #[test]
 fn a_site_where_nodes_are_held_fails_nothing() {
     for seed in 1..=KEPT_SEEDS {
-        if let Err(failure) = play(seed, Settings { mutation: None, shape: Some(with_holds(seed)) }) {
+        if let Err(failure) = play(seed, Settings { mutation: None, shape: Some(with_holds(seed)) })
+        {
             panic!("{failure}\n\nthe site of seed {seed} where nodes are held fails");
         }
     }
@@ -479,7 +521,8 @@ fn a_node_that_is_held_without_a_reason_is_noticed() {
     caught_with("nobody's wish counts it", Mutation::UncountedHolds, with_holds);
 }
 
-/// A site where operators have events and answers wait, for long enough that somebody would take them in by mistake.
+/// A site where operators have events and answers wait, for long enough that somebody would take
+/// them in by mistake.
 fn with_pauses(seed: u64) -> Shape {
     let weather = Weather { name: "calm", waits: 100, ..Weather::default() };
     Shape { actions: 16, pause_millis_max: 30_000, weather, ..with(&[Play::Pauses], seed) }
@@ -489,7 +532,9 @@ fn with_pauses(seed: u64) -> Shape {
 #[test]
 fn a_site_whose_events_are_held_back_fails_nothing() {
     for seed in 1..=KEPT_SEEDS {
-        if let Err(failure) = play(seed, Settings { mutation: None, shape: Some(with_pauses(seed)) }) {
+        if let Err(failure) =
+            play(seed, Settings { mutation: None, shape: Some(with_pauses(seed)) })
+        {
             panic!("{failure}\n\nthe site of seed {seed} whose events are held back fails");
         }
     }
@@ -525,8 +570,8 @@ fn crowded_queue(seed: u64) -> Shape {
     shape
 }
 
-/// Z6.4: what is tested second is tested anew where something ahead of it changed, and nowhere else. That it is, is allowed; so only who
-/// decides again from the same facts notices.
+/// Z6.4: what is tested second is tested anew where something ahead of it changed, and nowhere
+/// else. That it is, is allowed; so only who decides again from the same facts notices.
 #[test]
 fn a_reset_without_a_reason_is_noticed() {
     caught_with("the state of", Mutation::NeedlessResets, crowded_queue);
@@ -544,15 +589,17 @@ fn a_change_that_takes_the_place_of_the_one_before_it_is_noticed() {
     caught_with("the order: ", Mutation::SwappedPlaces, crowded_queue);
 }
 
-/// C2: few decisions are believed since they may have been cut by the size of a transaction, somewhat more where changes have many jobs;
-/// the others are made again.
+/// C2: few decisions are believed since they may have been cut by the size of a transaction,
+/// somewhat more where changes have many jobs; the others are made again.
 #[test]
 fn nearly_every_decision_is_replayed() {
     for (first, of_believed) in [(1, 10), (NEWEST_FROM, 10), (LATEST_FROM, 6), (FURTHER_FROM, 6)] {
         let (mut replayed, mut believed) = (0, 0);
         for seed in first..first + KEPT_SEEDS {
             match play(seed, Settings::default()) {
-                Ok(told) => (replayed, believed) = (replayed + told.replayed, believed + told.believed),
+                Ok(told) => {
+                    (replayed, believed) = (replayed + told.replayed, believed + told.believed)
+                }
                 Err(failure) => panic!("{failure}\n\nseed {seed} fails"),
             }
         }

@@ -8,8 +8,8 @@ use sluice_simulation::{Settings, play};
 /// The fixed set; `SLUICE_SIM_SEEDS=1..2000` plays others.
 const SEEDS: &str = "1..200";
 
-/// C2, C3, Z6.4, Z6.5: whatever dies, comes twice, late or out of order, no invariant breaks, and what lands is what a gate
-/// without any machinery would have let land.
+/// C2, C3, Z6.4, Z6.5: whatever dies, comes twice, late or out of order, no invariant breaks, and
+/// what lands is what a gate without any machinery would have let land.
 #[test]
 fn no_seed_breaks_an_invariant_or_surprises_the_oracle() {
     let asked = std::env::var("SLUICE_SIM_SEEDS").unwrap_or_else(|_| SEEDS.to_owned());
@@ -18,7 +18,9 @@ fn no_seed_breaks_an_invariant_or_surprises_the_oracle() {
     let sum = play_all(seeds);
     if let Some((seed, failure)) = sum.failures.first() {
         let all: Vec<u64> = sum.failures.iter().map(|(seed, _)| *seed).collect();
-        panic!("{failure}\n\nseed {seed} failed, of {all:?}; again: cargo run -p sluice-simulation -- {seed}");
+        panic!(
+            "{failure}\n\nseed {seed} failed, of {all:?}; again: cargo run -p sluice-simulation -- {seed}"
+        );
     }
     println!("{sum:?}");
     assert_eq!(sum.seeds, count);
@@ -73,7 +75,9 @@ fn no_seed_that_failed_once_fails_again() {
     assert!(!seeds.is_empty());
     for seed in seeds {
         if let Err(failure) = play_safely(seed) {
-            panic!("{failure}\n\nseed {seed} fails again: cargo run -p sluice-simulation -- {seed}");
+            panic!(
+                "{failure}\n\nseed {seed} fails again: cargo run -p sluice-simulation -- {seed}"
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! `sluice autohold`, `autohold-list`, `autohold-info`, `autohold-delete`, in zuul-client's words: nodes of builds that fail are
-//! kept for somebody to look at.
+//! `sluice autohold`, `autohold-list`, `autohold-info`, `autohold-delete`, in zuul-client's words:
+//! nodes of builds that fail are kept for somebody to look at.
 
 use super::enqueue::{known_project, live};
 use super::queue::{only_tenant, who};
@@ -19,7 +19,8 @@ use sluice_runtime::{Entropy as _, Ports, cell};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// How often a request is written under another id when somebody else writes one at the same moment.
+/// How often a request is written under another id when somebody else writes one at the same
+/// moment.
 const TRIES_MAX: u32 = 5;
 
 /// Which tenant of which system.
@@ -86,7 +87,8 @@ pub struct IdArguments {
 /// Asks for nodes of failed builds to be kept.
 ///
 /// # Errors
-/// When there is no such project, the filter is no regular expression, or the store does not answer.
+/// When there is no such project, the filter is no regular expression, or the store does not
+/// answer.
 pub async fn ask(wanted: AutoholdArguments) -> anyhow::Result<()> {
     let ports = operator(wanted.within.data.clone()).await?;
     let tenant = only_tenant(&ports, wanted.within.tenant.as_deref()).await?;
@@ -94,14 +96,18 @@ pub async fn ask(wanted: AutoholdArguments) -> anyhow::Result<()> {
     let project = known_project(&live, &wanted.project)?.name.clone();
     if !live.layout.job_names().any(|name| name == wanted.job) {
         // A change may bring it along.
-        eprintln!("sluice: {tenant} has no job {}: the request waits for one of that name", wanted.job);
+        eprintln!(
+            "sluice: {tenant} has no job {}: the request waits for one of that name",
+            wanted.job
+        );
     }
     let ref_filter = match (wanted.change, wanted.git_ref) {
         (Some(number), _) => format!("refs/pull/{number}/head"),
         (None, Some(git_ref)) => git_ref,
         (None, None) => ANY.to_owned(),
     };
-    Pattern::new(&ref_filter).with_context(|| format!("--ref {ref_filter:?} is no regular expression"))?;
+    Pattern::new(&ref_filter)
+        .with_context(|| format!("--ref {ref_filter:?} is no regular expression"))?;
     let reason: String = wanted.reason.trim().chars().take(REASON_CHARS_MAX).collect();
     if reason.is_empty() {
         bail!("say with --reason what the nodes are kept for");
@@ -129,7 +135,12 @@ pub async fn ask(wanted: AutoholdArguments) -> anyhow::Result<()> {
         };
         let write = autohold::create(&request)?;
         if ports.records.commit(vec![write], &OsEntropy.token()).await? == Committed::Yes {
-            say!("Request {}: nodes of {} failed build(s) of {} are kept.", request.id, request.max_count, request.job);
+            say!(
+                "Request {}: nodes of {} failed build(s) of {} are kept.",
+                request.id,
+                request.max_count,
+                request.job
+            );
             return Ok(());
         }
     }
@@ -163,7 +174,11 @@ pub async fn list(wanted: ListArguments) -> anyhow::Result<()> {
     for (_, request) in known {
         let Autohold { id, project, job, ref_filter, reason, max_count, .. } = &request;
         let builds = format!("{}/{max_count}", request.current_count());
-        say!("{id:<12} {:<40} {:<24} {ref_filter:<24} {builds:<7} {reason}", project.as_str(), job.as_str());
+        say!(
+            "{id:<12} {:<40} {:<24} {ref_filter:<24} {builds:<7} {reason}",
+            project.as_str(),
+            job.as_str()
+        );
     }
     Ok(())
 }
@@ -176,8 +191,9 @@ pub async fn info(wanted: IdArguments) -> anyhow::Result<()> {
     let (ports, tenant) = within(wanted.within).await?;
     let (_, request) = one(&ports, &tenant, &wanted.id).await?;
     let now = ports.clock.now();
-    let expiration =
-        request.node_expiration_seconds.map_or_else(|| "none".to_owned(), |seconds| format!("{seconds} s"));
+    let expiration = request
+        .node_expiration_seconds
+        .map_or_else(|| "none".to_owned(), |seconds| format!("{seconds} s"));
     say!("id               {}", request.id);
     say!("tenant           {}", request.tenant);
     say!("project          {}", request.project);
@@ -205,14 +221,21 @@ pub async fn delete(wanted: IdArguments) -> anyhow::Result<()> {
     let (ports, tenant) = within(wanted.within).await?;
     for _ in 0..TRIES_MAX {
         let (record, request) = one(&ports, &tenant, &wanted.id).await?;
-        let gone = Write::Delete { key: record.key.clone(), expect: Expect::Revision(record.revision) };
+        let gone =
+            Write::Delete { key: record.key.clone(), expect: Expect::Revision(record.revision) };
         if ports.records.commit(vec![gone], &OsEntropy.token()).await? != Committed::Yes {
             continue; // A build was counted meanwhile: its nodes are to be let go too.
         }
-        let providers: BTreeSet<ProviderName> = request.held.iter().map(|held| held.provider.clone()).collect();
-        let pokes: Vec<Poke> = providers.into_iter().map(|provider| Poke::Pool { provider }).collect();
+        let providers: BTreeSet<ProviderName> =
+            request.held.iter().map(|held| held.provider.clone()).collect();
+        let pokes: Vec<Poke> =
+            providers.into_iter().map(|provider| Poke::Pool { provider }).collect();
         cell::send(&ports, &pokes).await?;
-        say!("Request {} is deleted; {} build(s)' nodes are let go.", request.id, request.current_count());
+        say!(
+            "Request {} is deleted; {} build(s)' nodes are let go.",
+            request.id,
+            request.current_count()
+        );
         return Ok(());
     }
     bail!("builds are counted for it at this moment; try again")
@@ -224,8 +247,14 @@ async fn within(within: OfTenant) -> anyhow::Result<(Ports, TenantName)> {
     Ok((ports, tenant))
 }
 
-async fn one(ports: &Ports, tenant: &TenantName, id: &str) -> anyhow::Result<(sluice_runtime::Record, Autohold)> {
+async fn one(
+    ports: &Ports,
+    tenant: &TenantName,
+    id: &str,
+) -> anyhow::Result<(sluice_runtime::Record, Autohold)> {
     let known = autohold::of_tenant(ports, tenant).await?;
     let found = known.into_iter().find(|(_, request)| request.id == id);
-    found.with_context(|| format!("{tenant} has no autohold request {id} (`sluice autohold-list` shows those it has)"))
+    found.with_context(|| {
+        format!("{tenant} has no autohold request {id} (`sluice autohold-list` shows those it has)")
+    })
 }

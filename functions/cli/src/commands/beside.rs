@@ -1,5 +1,6 @@
-//! Files that tenants include (Z2.5), where they lie: beside the main configuration. With them the playbooks and roles of their jobs,
-//! in `playbooks/` and `roles/`; nothing else that lies there is read.
+//! Files that tenants include (Z2.5), where they lie: beside the main configuration. With them the
+//! playbooks and roles of their jobs, in `playbooks/` and `roles/`; nothing else that lies there is
+//! read.
 
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
@@ -29,13 +30,13 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Bytes of all files together: each machine that runs jobs of them has them all.
 const TOTAL_BYTES_MAX: u64 = 32 << 20;
 /// What to do with what is too large.
-const INSTEAD: &str =
-    "put what jobs need of it into the repository of a config project, or have jobs fetch it from elsewhere";
+const INSTEAD: &str = "put what jobs need of it into the repository of a config project, or have jobs fetch it from elsewhere";
 
 /// Playbooks and roles, by their paths from the main configuration, with `/`.
 pub type Content = BTreeMap<String, NewFile>;
 
-/// Reads every file that tenants of a main configuration include. What is not there is left out, and told by [`mistakes`].
+/// Reads every file that tenants of a main configuration include. What is not there is left out,
+/// and told by [`mistakes`].
 ///
 /// # Errors
 /// When a file is there and cannot be read.
@@ -48,22 +49,30 @@ pub fn read(main_file: &Path, main: &MainConfig) -> anyhow::Result<IncludedFiles
         match fs::read(&path) {
             Ok(bytes) => drop(files.insert(name.clone(), text_of(bytes))),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error).with_context(|| format!("could not read {}", path.display())),
+            Err(error) => {
+                return Err(error).with_context(|| format!("could not read {}", path.display()));
+            }
         }
     }
     Ok(files)
 }
 
-/// Returns what is wrong with the files by themselves and beside each other, and which of them are not there, each once. `path` and
-/// `text` are those of the main configuration.
-pub fn mistakes(path: &str, text: &str, main: &MainConfig, files: &IncludedFiles) -> Vec<ConfigError> {
+/// Returns what is wrong with the files by themselves and beside each other, and which of them are
+/// not there, each once. `path` and `text` are those of the main configuration.
+pub fn mistakes(
+    path: &str,
+    text: &str,
+    main: &MainConfig,
+    files: &IncludedFiles,
+) -> Vec<ConfigError> {
     let parsed = parsed(path, text, main, files);
-    let found = parsed.iter().flat_map(|file| file.errors()).chain(included_collisions(&each(&parsed)));
+    let found =
+        parsed.iter().flat_map(|file| file.errors()).chain(included_collisions(&each(&parsed)));
     found.collect::<BTreeSet<ConfigError>>().into_iter().collect()
 }
 
-/// Returns a warning for each playbook that jobs of the files name and that is not among the content. None where that is empty: then
-/// all playbooks are those of config projects.
+/// Returns a warning for each playbook that jobs of the files name and that is not among the
+/// content. None where that is empty: then all playbooks are those of config projects.
 pub fn unfound(
     path: &str,
     text: &str,
@@ -80,21 +89,26 @@ pub fn unfound(
 /// Returns the files as each tenant has them.
 fn parsed(path: &str, text: &str, main: &MainConfig, files: &IncludedFiles) -> Vec<Arc<Fragment>> {
     let parse = |file: &SourceFile| Arc::new(fragment::parse(file));
-    main.tenants.iter().flat_map(|tenant| tenant.included_fragments((path, text), files, parse)).collect()
+    main.tenants
+        .iter()
+        .flat_map(|tenant| tenant.included_fragments((path, text), files, parse))
+        .collect()
 }
 
 /// Returns each file once.
 fn each(parsed: &[Arc<Fragment>]) -> Vec<Arc<Fragment>> {
-    let by_path: BTreeMap<&str, &Arc<Fragment>> = parsed.iter().map(|file| (file.source.path.as_str(), file)).collect();
+    let by_path: BTreeMap<&str, &Arc<Fragment>> =
+        parsed.iter().map(|file| (file.source.path.as_str(), file)).collect();
     by_path.into_values().cloned().collect()
 }
 
-/// Reads the playbooks and roles beside the files that tenants include: every file below `playbooks/` and `roles/`. Nothing where no
-/// tenant includes any file, or neither directory is there. Directories of git's own are left out: a role that was cloned is not its
-/// history.
+/// Reads the playbooks and roles beside the files that tenants include: every file below
+/// `playbooks/` and `roles/`. Nothing where no tenant includes any file, or neither directory is
+/// there. Directories of git's own are left out: a role that was cloned is not its history.
 ///
 /// # Errors
-/// When something cannot be read, is too large, or is no file of a commit: a link that leads elsewhere, a socket, a device.
+/// When something cannot be read, is too large, or is no file of a commit: a link that leads
+/// elsewhere, a socket, a device.
 pub fn content(main_file: &Path, main: &MainConfig) -> anyhow::Result<Content> {
     let mut content = Content::new();
     if main.tenants.iter().all(|tenant| tenant.include.is_empty()) {
@@ -113,7 +127,10 @@ pub fn content(main_file: &Path, main: &MainConfig) -> anyhow::Result<Content> {
         };
         entries += 1;
         if entries > ENTRIES_MAX {
-            bail!("there are more than {ENTRIES_MAX} files and directories below {}: {INSTEAD}", folders_in(folder));
+            bail!(
+                "there are more than {ENTRIES_MAX} files and directories below {}: {INSTEAD}",
+                folders_in(folder)
+            );
         }
         let kind = found.file_type();
         if kind.is_dir() {
@@ -139,7 +156,10 @@ pub fn content(main_file: &Path, main: &MainConfig) -> anyhow::Result<Content> {
                 );
             }
             let is_executable = found.permissions().mode() & 0o100 != 0;
-            content.insert(at, if is_executable { NewFile::Executable(bytes) } else { NewFile::File(bytes) });
+            content.insert(
+                at,
+                if is_executable { NewFile::Executable(bytes) } else { NewFile::File(bytes) },
+            );
         } else {
             bail!(
                 "{} is neither a file nor a directory: of what lies there jobs have files only, so take it away",
@@ -150,7 +170,8 @@ pub fn content(main_file: &Path, main: &MainConfig) -> anyhow::Result<Content> {
     Ok(content)
 }
 
-/// Makes the commit that jobs have of these files; `None` where there are none. Equal files make an equal commit.
+/// Makes the commit that jobs have of these files; `None` where there are none. Equal files make an
+/// equal commit.
 ///
 /// # Errors
 /// When a name is none for git.
@@ -161,8 +182,8 @@ pub fn commit(content: &Content) -> anyhow::Result<Option<Planted>> {
     }
 }
 
-/// Stores a commit's objects, where merger and executors find them, and returns it as tenants have it. What was stored before stays,
-/// for builds that were frozen with it.
+/// Stores a commit's objects, where merger and executors find them, and returns it as tenants have
+/// it. What was stored before stays, for builds that were frozen with it.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -170,7 +191,10 @@ pub async fn store(ports: &Ports, made: Planted) -> anyhow::Result<BranchState> 
     let Planted { commit, pack, object } = made;
     let branch = included_branch();
     let key = keys::pack(&branch.project, &pack);
-    ports.objects.put(&key, Bytes::from(object), PutMode::Always, "application/octet-stream").await?;
+    ports
+        .objects
+        .put(&key, Bytes::from(object), PutMode::Always, "application/octet-stream")
+        .await?;
     Ok(BranchState::untouched(branch, commit, vec![key]))
 }
 
@@ -212,7 +236,8 @@ fn file(path: &Path, said_bytes: u64) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns where a link leads. Jobs find what is in the folders in another place, where nothing else lies around it.
+/// Returns where a link leads. Jobs find what is in the folders in another place, where nothing
+/// else lies around it.
 fn link(path: &Path, at: &str) -> anyhow::Result<String> {
     let to = fs::read_link(path).with_context(|| format!("could not read {}", path.display()))?;
     match to.to_str() {
@@ -225,8 +250,9 @@ fn link(path: &Path, at: &str) -> anyhow::Result<String> {
     }
 }
 
-/// Returns whether a link at a path leads to something in the folders. It may lead upwards only where it begins: a directory that it
-/// names may be a link by itself, and what is above that is elsewhere.
+/// Returns whether a link at a path leads to something in the folders. It may lead upwards only
+/// where it begins: a directory that it names may be a link by itself, and what is above that is
+/// elsewhere.
 fn stays(at: &str, to: &str) -> bool {
     let mut here: Vec<&str> = at.split('/').collect();
     here.pop();
@@ -272,7 +298,8 @@ mod tests {
         format!("{:#}", content(file, main).unwrap_err())
     }
 
-    /// Z2.5: playbooks and roles are taken, and nothing else that lies there; equal files are an equal commit, wherever they lie.
+    /// Z2.5: playbooks and roles are taken, and nothing else that lies there; equal files are an
+    /// equal commit, wherever they lie.
     #[test]
     fn playbooks_and_roles_beside_the_main_configuration_are_one_commit() {
         let files = [
@@ -290,7 +317,15 @@ mod tests {
         symlink("../roles/a/files/run", folder.path().join("playbooks/run")).unwrap();
         let found = content(&file, &main).unwrap();
         let paths: Vec<&str> = found.keys().map(String::as_str).collect();
-        assert_eq!(paths, ["playbooks/run", "playbooks/unit.yaml", "roles/a/files/run", "roles/a/tasks/main.yaml"]);
+        assert_eq!(
+            paths,
+            [
+                "playbooks/run",
+                "playbooks/unit.yaml",
+                "roles/a/files/run",
+                "roles/a/tasks/main.yaml"
+            ]
+        );
         assert_eq!(found["playbooks/run"], NewFile::Link("../roles/a/files/run".to_owned()));
         assert_eq!(found["roles/a/files/run"], NewFile::Executable(b"#!/bin/sh\n".to_vec()));
         let made = commit(&found).unwrap().unwrap();
@@ -303,23 +338,35 @@ mod tests {
         assert!(commit(&content(&file, &main).unwrap()).unwrap().is_none());
         fs::write(folder.path().join("roles"), "no directory").unwrap();
         let none = MainConfig::default();
-        assert!(content(&file, &none).unwrap().is_empty(), "whoever includes nothing has nothing of it");
+        assert!(
+            content(&file, &none).unwrap().is_empty(),
+            "whoever includes nothing has nothing of it"
+        );
     }
 
-    /// Z2.5: nothing outside of the two directories gets to jobs, and what is no file is told rather than left out.
+    /// Z2.5: nothing outside of the two directories gets to jobs, and what is no file is told
+    /// rather than left out.
     #[test]
     fn links_out_of_the_directories_and_what_is_no_file_are_refused() {
-        let targets =
-            ["/etc/passwd", "../main.yaml", "../../x", "..", "../playbooks/../main.yaml", "deeper/../../secret.txt"];
+        let targets = [
+            "/etc/passwd",
+            "../main.yaml",
+            "../../x",
+            "..",
+            "../playbooks/../main.yaml",
+            "deeper/../../secret.txt",
+        ];
         for to in targets {
-            let (folder, file, main) = beside(&[("playbooks/unit.yaml", ""), ("secret.txt", "hunter2")]);
+            let (folder, file, main) =
+                beside(&[("playbooks/unit.yaml", ""), ("secret.txt", "hunter2")]);
             symlink(to, folder.path().join("playbooks/link")).unwrap();
             let told = refused(&file, &main);
             assert!(told.contains(&format!("playbooks/link is a link to {to},")), "{told}");
             assert!(told.ends_with("put a copy in its place"), "{told}");
         }
         let (folder, file, main) = beside(&[("playbooks/unit.yaml", "")]);
-        let _socket = std::os::unix::net::UnixListener::bind(folder.path().join("playbooks/socket")).unwrap();
+        let _socket =
+            std::os::unix::net::UnixListener::bind(folder.path().join("playbooks/socket")).unwrap();
         let told = refused(&file, &main);
         assert!(told.contains("playbooks/socket is neither a file nor a directory"), "{told}");
         let (folder, file, main) = beside(&[("elsewhere/unit.yaml", "")]);
@@ -340,7 +387,8 @@ mod tests {
         large.set_len(FILE_BYTES_MAX).unwrap();
         assert_eq!(content(&file, &main).unwrap().len(), 2);
         for number in 0..TOTAL_BYTES_MAX / FILE_BYTES_MAX {
-            let another = fs::File::create(folder.path().join(format!("roles/a/files/{number}"))).unwrap();
+            let another =
+                fs::File::create(folder.path().join(format!("roles/a/files/{number}"))).unwrap();
             another.set_len(FILE_BYTES_MAX).unwrap();
         }
         let told = refused(&file, &main);

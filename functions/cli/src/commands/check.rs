@@ -1,4 +1,5 @@
-//! `sluice check`: a repository's configuration, or the tenants' file, checked on a laptop or before a commit, without asking anybody.
+//! `sluice check`: a repository's configuration, or the tenants' file, checked on a laptop or
+//! before a commit, without asking anybody.
 
 use super::folder::{self, Opened, Wanted};
 use super::main_file::MainFile;
@@ -37,14 +38,18 @@ pub struct Checked {
     pub untried: usize,
 }
 
-/// Checks and prints. The exit status is 0 without errors and 1 with some; 2 is for what could not be checked at all.
+/// Checks and prints. The exit status is 0 without errors and 1 with some; 2 is for what could not
+/// be checked at all.
 ///
 /// # Errors
 /// When something cannot be read.
 pub fn run(wanted: &Wanted, format: Format) -> anyhow::Result<ExitCode> {
     let (checked, told) = match MainFile::read(&wanted.path)? {
         Some(_) if wanted.tenant.is_some() => {
-            bail!("{} is the tenants' file, which is of no tenant: leave --tenant out", wanted.path.display())
+            bail!(
+                "{} is the tenants' file, which is of no tenant: leave --tenant out",
+                wanted.path.display()
+            )
         }
         Some(main) => {
             let told = main.told();
@@ -66,28 +71,35 @@ pub fn run(wanted: &Wanted, format: Format) -> anyhow::Result<ExitCode> {
     Ok(if has_errors { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Returns every mistake of the directory's files, what of them is not carried out, what its changes would be told when their jobs
-/// are frozen, and the mistakes that they cause elsewhere in the tenant.
+/// Returns every mistake of the directory's files, what of them is not carried out, what its
+/// changes would be told when their jobs are frozen, and the mistakes that they cause elsewhere in
+/// the tenant.
 pub fn check(opened: &Opened) -> Checked {
     let is_own = |error: &ConfigError| {
-        (&error.project, &error.branch) == (&opened.project, &opened.branch) && opened.texts.contains_key(&error.path)
+        (&error.project, &error.branch) == (&opened.project, &opened.branch)
+            && opened.texts.contains_key(&error.path)
     };
-    let mut found: Vec<ConfigError> = opened.layout.errors().iter().filter(|error| is_own(error)).cloned().collect();
+    let mut found: Vec<ConfigError> =
+        opened.layout.errors().iter().filter(|error| is_own(error)).cloned().collect();
     let mut unknown = 0;
     // Which labels there are, nobody knows without the tenant.
-    let is_known =
-        |error: &ConfigError| opened.tenant.is_some() || error.problem.attribute.as_deref() != Some("nodes.label");
-    let unserved = opened.layout.unserved().into_iter().filter(|error| is_own(error) && is_known(error));
+    let is_known = |error: &ConfigError| {
+        opened.tenant.is_some() || error.problem.attribute.as_deref() != Some("nodes.label")
+    };
+    let unserved =
+        opened.layout.unserved().into_iter().filter(|error| is_own(error) && is_known(error));
     match &opened.tenant {
         Some(before) => {
-            let caused = opened.layout.errors_since(before).into_iter().filter(|error| !is_own(error));
+            let caused =
+                opened.layout.errors_since(before).into_iter().filter(|error| !is_own(error));
             found.extend(caused);
         }
         None => found.retain_mut(|error| {
             if error.problem.kind != ProblemKind::UnknownName {
                 return true;
             }
-            // Something here bears nearly that name: probably a misprint, but another repository may know better.
+            // Something here bears nearly that name: probably a misprint, but another repository
+            // may know better.
             error.problem.severity = Severity::Warning;
             unknown += usize::from(error.problem.suggestion.is_none());
             error.problem.suggestion.is_some()
@@ -108,18 +120,21 @@ pub fn check(opened: &Opened) -> Checked {
     Checked { found, unknown, untried: foreseen.untried }
 }
 
-/// Returns the playbooks that jobs of the directory name, or would run by their own name, and that do not lie there (Z4.9).
+/// Returns the playbooks that jobs of the directory name, or would run by their own name, and that
+/// do not lie there (Z4.9).
 fn missing_playbooks(opened: &Opened, foreseen: &Foreseen) -> Vec<ConfigError> {
     let Some(root) = &opened.root else { return Vec::new() };
     let is_there = |name: &str| playbook_files(name).iter().any(|file| root.join(file).is_file());
     let named = opened.layout.named_playbooks(&opened.own, &opened.layout);
-    let named = named.iter().filter(|playbook| !is_there(playbook.name)).map(NamedPlaybook::missing);
+    let named =
+        named.iter().filter(|playbook| !is_there(playbook.name)).map(NamedPlaybook::missing);
     // Where other repositories could have it nobody knows here.
-    let is_own = |playbook: &Playbook| (&playbook.project, &playbook.branch) == (&opened.project, &opened.branch);
-    let implied = foreseen
-        .implied
-        .iter()
-        .filter(|job| job.run.iter().all(is_own) && !job.run.iter().any(|playbook| is_there(&playbook.path)));
+    let is_own = |playbook: &Playbook| {
+        (&playbook.project, &playbook.branch) == (&opened.project, &opened.branch)
+    };
+    let implied = foreseen.implied.iter().filter(|job| {
+        job.run.iter().all(is_own) && !job.run.iter().any(|playbook| is_there(&playbook.path))
+    });
     let mut missing: Vec<ConfigError> =
         named.chain(implied.filter_map(|job| opened.layout.without_playbook(job))).collect();
     missing.sort();
@@ -130,16 +145,19 @@ fn missing_playbooks(opened: &Opened, foreseen: &Foreseen) -> Vec<ConfigError> {
 fn text(opened: &Opened, checked: &Checked) -> String {
     let mut text = String::new();
     for error in &checked.found {
-        let source = (error.project == opened.project).then(|| opened.texts.get(&error.path)).flatten();
+        let source =
+            (error.project == opened.project).then(|| opened.texts.get(&error.path)).flatten();
         let _ = writeln!(text, "{}", error.render(source.map(String::as_str)));
     }
-    let count = |severity| checked.found.iter().filter(|error| error.problem.severity == severity).count();
+    let count =
+        |severity| checked.found.iter().filter(|error| error.problem.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     for note in unread(opened) {
         let _ = writeln!(text, "note: {}", plain(note));
     }
     let (files, project, branch) = (opened.read.len(), &opened.project, &opened.branch);
-    let whose = opened.tenant.as_ref().map(|_| format!(" of {project}@{branch}")).unwrap_or_default();
+    let whose =
+        opened.tenant.as_ref().map(|_| format!(" of {project}@{branch}")).unwrap_or_default();
     let _ = writeln!(text, "{files} file(s){whose}: {errors} error(s), {warnings} warning(s)");
     if checked.unknown > 0 {
         let _ = writeln!(
@@ -167,17 +185,25 @@ fn unread(opened: &Opened) -> Vec<String> {
         .map(String::as_str)
         .filter(|path| !opened.read.contains(*path) && !is_marker(path))
         .collect();
-    let root = |path: &str| path.split_once('/').map_or_else(|| path.to_owned(), |(root, _)| format!("{root}/"));
+    let root = |path: &str| {
+        path.split_once('/').map_or_else(|| path.to_owned(), |(root, _)| format!("{root}/"))
+    };
     let first = opened.read.first().map(|path| root(path)).unwrap_or_default();
     let why = |path: &&str| match path.split_once('/') {
         _ if root(path) != first => {
-            format!("{path} is not read: there is {first}, and only the first of these places counts")
+            format!(
+                "{path} is not read: there is {first}, and only the first of these places counts"
+            )
         }
-        Some(_) if !path.ends_with(".yaml") => format!("{path} is not read: its name does not end in .yaml"),
+        Some(_) if !path.ends_with(".yaml") => {
+            format!("{path} is not read: its name does not end in .yaml")
+        }
         _ => format!("{path} is not read: a .zuul.ignore lies beside or above it"),
     };
     let mut notes: Vec<String> = left.iter().take(NOTES_MAX).map(why).collect();
-    notes.extend((left.len() > NOTES_MAX).then(|| format!("{} more are not read", left.len() - NOTES_MAX)));
+    notes.extend(
+        (left.len() > NOTES_MAX).then(|| format!("{} more are not read", left.len() - NOTES_MAX)),
+    );
     notes
 }
 
@@ -195,7 +221,8 @@ fn json(checked: &Checked) -> Value {
     json!({"findings": checked.found.iter().map(row).collect::<Vec<_>>(), "unchecked_names": checked.unknown, "untried_pipelines": checked.untried})
 }
 
-/// Returns a path as a relative reference: whatever means something else in a URI is written as its bytes.
+/// Returns a path as a relative reference: whatever means something else in a URI is written as its
+/// bytes.
 fn as_uri(path: &str) -> String {
     let mut uri = String::with_capacity(path.len());
     for byte in path.bytes() {

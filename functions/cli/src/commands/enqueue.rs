@@ -1,6 +1,8 @@
-//! `sluice enqueue` and `sluice enqueue-ref`: a change or a ref goes into a pipeline, as if an event had put it there.
+//! `sluice enqueue` and `sluice enqueue-ref`: a change or a ref goes into a pipeline, as if an
+//! event had put it there.
 //!
-//! It is a delivery like a forge's: intake reads the change, asks what the pipeline requires, and says what came of it.
+//! It is a delivery like a forge's: intake reads the change, asks what the pipeline requires, and
+//! says what came of it.
 
 use super::operator;
 use super::place::OfProject;
@@ -96,7 +98,8 @@ pub enum What {
     },
 }
 
-/// Puts a change or a ref into a pipeline and says what came of it. The exit status is 3 where that is not decided yet.
+/// Puts a change or a ref into a pipeline and says what came of it. The exit status is 3 where that
+/// is not decided yet.
 ///
 /// # Errors
 /// When the pipeline does not take it, or the store does not answer.
@@ -122,8 +125,13 @@ pub async fn enqueue(wanted: Enqueued) -> anyhow::Result<ExitCode> {
     ask(&ports, "enqueue", ForgeEvent { connection, project, sender: who(), kind }).await
 }
 
-/// Hands intake an event that an operator asks for, as a delivery like a forge's, and says what came of it.
-pub(super) async fn ask(ports: &Ports, event_name: &str, event: ForgeEvent) -> anyhow::Result<ExitCode> {
+/// Hands intake an event that an operator asks for, as a delivery like a forge's, and says what
+/// came of it.
+pub(super) async fn ask(
+    ports: &Ports,
+    event_name: &str,
+    event: ForgeEvent,
+) -> anyhow::Result<ExitCode> {
     let (project, later) = (event.project.clone(), later(&event));
     let asked = Delivery {
         connection: event.connection.clone(),
@@ -137,11 +145,14 @@ pub(super) async fn ask(ports: &Ports, event_name: &str, event: ForgeEvent) -> a
     let poke = Poke::Delivery { delivery: id.clone(), project };
     let due = Some(Due { at: asked.received_at.plus_seconds(60), poke: poke.clone() });
     let head = delivery::record(&id, &asked)?;
-    cell::commit_and_send(ports, Commit { head, others: Vec::new(), pokes: vec![poke], due }).await?;
+    cell::commit_and_send(ports, Commit { head, others: Vec::new(), pokes: vec![poke], due })
+        .await?;
     for _ in 0..LOOKS_MAX {
         let record = get(ports, &delivery::key(&id)).await?.context("the request is gone")?;
         match decode::<Delivery>(&record)?.state {
-            DeliveryState::Accepted | DeliveryState::Partly { .. } => tokio::time::sleep(LOOK).await,
+            DeliveryState::Accepted | DeliveryState::Partly { .. } => {
+                tokio::time::sleep(LOOK).await
+            }
             DeliveryState::Handled { effects, .. } => {
                 for effect in effects {
                     say!("{effect}");
@@ -160,11 +171,15 @@ pub(super) async fn ask(ports: &Ports, event_name: &str, event: ForgeEvent) -> a
 fn later(event: &ForgeEvent) -> String {
     let project = &event.project;
     match &event.kind {
-        EventKind::Enqueue { tenant, number, .. } => format!("sluice explain {project}#{number} --tenant {tenant}"),
+        EventKind::Enqueue { tenant, number, .. } => {
+            format!("sluice explain {project}#{number} --tenant {tenant}")
+        }
         EventKind::EnqueueRef { tenant, git_ref, .. } => {
             format!("sluice explain {project} --ref {git_ref} --tenant {tenant}")
         }
-        EventKind::Image { tenant, branch, .. } => format!("sluice explain {project} --ref {branch} --tenant {tenant}"),
+        EventKind::Image { tenant, branch, .. } => {
+            format!("sluice explain {project} --ref {branch} --tenant {tenant}")
+        }
         _ => "sluice status".to_owned(),
     }
 }
@@ -193,7 +208,9 @@ pub(super) async fn project(
 /// Returns a tenant with its configuration as it is live.
 pub(super) async fn live(ports: &Ports, tenant: &TenantName) -> anyhow::Result<Live> {
     let live = Layouts::default().live(ports, tenant).await.map_err(|error| anyhow!("{error}"))?;
-    live.with_context(|| format!("the configuration of {tenant} was never read (`sluice tenant show`)"))
+    live.with_context(|| {
+        format!("the configuration of {tenant} was never read (`sluice tenant show`)")
+    })
 }
 
 /// Returns a project of a tenant by its short or canonical name.
@@ -218,11 +235,19 @@ mod tests {
             later(&ForgeEvent { connection: "github".into(), project, sender: String::new(), kind })
         };
         let (tenant, pipeline) = (TenantName::from("demo"), PipelineName::from("check"));
-        let change = EventKind::Enqueue { tenant: tenant.clone(), pipeline: pipeline.clone(), number: 7, head: None };
+        let change = EventKind::Enqueue {
+            tenant: tenant.clone(),
+            pipeline: pipeline.clone(),
+            number: 7,
+            head: None,
+        };
         assert_eq!(said(change), "sluice explain github.com/org/one#7 --tenant demo");
         let git_ref = "refs/tags/1.0".to_owned();
         let (oldrev, newrev) = (Oid::zero(), Oid::zero());
         let moved = EventKind::EnqueueRef { tenant, pipeline, git_ref, oldrev, newrev };
-        assert_eq!(said(moved), "sluice explain github.com/org/one --ref refs/tags/1.0 --tenant demo");
+        assert_eq!(
+            said(moved),
+            "sluice explain github.com/org/one --ref refs/tags/1.0 --tenant demo"
+        );
     }
 }

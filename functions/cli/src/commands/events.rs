@@ -28,10 +28,12 @@ pub struct ManageEventsArguments {
     /// The tenant. [default: the only one there is]
     #[arg(long, value_name = "TENANT")]
     pub tenant: Option<String>,
-    /// Lets what would enter a queue wait, and what would take something out of one; what `sluice enqueue` asks for enters.
+    /// Lets what would enter a queue wait, and what would take something out of one; what
+    /// `sluice enqueue` asks for enters.
     #[arg(long)]
     pub pause_trigger: bool,
-    /// Drops what would enter a queue, but not what `sluice enqueue` asks for; what stands in one is still heard of.
+    /// Drops what would enter a queue, but not what `sluice enqueue` asks for; what stands in one
+    /// is still heard of.
     #[arg(long, conflicts_with = "pause_trigger")]
     pub discard_trigger: bool,
     /// Lets what merger and executors answer wait.
@@ -58,7 +60,8 @@ pub async fn manage(wanted: ManageEventsArguments) -> anyhow::Result<()> {
         let seen = record.with_context(|| format!("the tenant {name} has not been read yet"))?;
         let mut head: Tenant = decode(&seen)?;
         let at = ports.clock.now();
-        let (discard, pause, results) = (wanted.discard_trigger, wanted.pause_trigger, wanted.pause_result);
+        let (discard, pause, results) =
+            (wanted.discard_trigger, wanted.pause_trigger, wanted.pause_result);
         head.events = head.events.said(discard, pause, results, &who(), reason, at);
         let (revision, told) = (seen.revision, head.events.described());
         let mut record = with_body(seen, &head)?;
@@ -69,9 +72,13 @@ pub async fn manage(wanted: ManageEventsArguments) -> anyhow::Result<()> {
         }
         let queues = Query::prefix(tenant::partition(&name), tenant::QUEUES, QUEUES_MAX);
         let listed = ports.records.query(&queues).await?;
-        // The key of such a record says which queue it is as well as its body, should that be damaged.
-        let queue = |record: &Record| decode(record).ok().or_else(|| tenant::listed_queue(&name, &record.key));
-        let pokes: Vec<Poke> = listed.iter().filter_map(queue).map(|queue| Poke::Queue { queue }).collect();
+        // The key of such a record says which queue it is as well as its body, should that be
+        // damaged.
+        let queue = |record: &Record| {
+            decode(record).ok().or_else(|| tenant::listed_queue(&name, &record.key))
+        };
+        let pokes: Vec<Poke> =
+            listed.iter().filter_map(queue).map(|queue| Poke::Queue { queue }).collect();
         cell::send(&ports, &pokes).await?;
         say!("Of {name}, {told}. Queues that hear of it by themselves do so within a minute.");
         return Ok(());

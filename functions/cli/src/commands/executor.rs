@@ -18,7 +18,8 @@ pub enum Lives {
     WithItsParent,
 }
 
-/// Completes when standard input ends. A thread of its own reads it: it may wait for ever, and nobody waits for it.
+/// Completes when standard input ends. A thread of its own reads it: it may wait for ever, and
+/// nobody waits for it.
 fn parent_ended() -> tokio::sync::oneshot::Receiver<()> {
     let (ended, end) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
@@ -47,14 +48,20 @@ pub fn check_account(lives: Lives, allow_root: bool) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When the environment, Ansible or the pool's key is missing.
-pub async fn run(state: PathBuf, slots: usize, logs: SocketAddr, lives: Lives) -> anyhow::Result<()> {
+pub async fn run(
+    state: PathBuf,
+    slots: usize,
+    logs: SocketAddr,
+    lives: Lives,
+) -> anyhow::Result<()> {
     let lines = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt().with_ansi(false).with_env_filter(lines).init();
     let stop = stop_asked()?;
     let ports = sluice_aws::ports_from_environment().await?;
-    let web_root =
-        std::env::var(WEB_VARIABLE).context("SLUICE_WEB is not set: the address of the pages, ending in /")?;
-    let running = Running::start(ports, Wanted { state, slots, logs, web_root, ansible: None }).await?;
+    let web_root = std::env::var(WEB_VARIABLE)
+        .context("SLUICE_WEB is not set: the address of the pages, ending in /")?;
+    let running =
+        Running::start(ports, Wanted { state, slots, logs, web_root, ansible: None }).await?;
     tracing::info!(logs = %running.logs_address(), slots, "the executor lives");
     tokio::select! {
         () = stop => {}

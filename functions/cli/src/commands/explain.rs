@@ -1,4 +1,5 @@
-//! `sluice explain`: what was decided about a change or a ref, and why; of one job, which definitions made it what it is.
+//! `sluice explain`: what was decided about a change or a ref, and why; of one job, which
+//! definitions made it what it is.
 
 use super::queue::whole_ref;
 use super::show::{Asked, Client, change_name, job_word, list, text, told};
@@ -27,8 +28,8 @@ pub enum About {
 }
 
 impl About {
-    /// Reads what was typed: `org/project#7`, `7`, or a project with the name of its ref. `org/project refs/heads/main`, as
-    /// `sluice status` shows a ref, is one, too.
+    /// Reads what was typed: `org/project#7`, `7`, or a project with the name of its ref.
+    /// `org/project refs/heads/main`, as `sluice status` shows a ref, is one, too.
     ///
     /// # Errors
     /// When it is neither.
@@ -36,7 +37,9 @@ impl About {
         let shown = named.split_once(' ').filter(|(_, git_ref)| git_ref.starts_with("refs/"));
         if let Some((project, git_ref)) = git_ref.map(|git_ref| (named, git_ref)).or(shown) {
             if project.is_empty() || project.contains('#') {
-                bail!("{project:?} is not a project: with --ref write its name alone, as in `org/project --ref main`");
+                bail!(
+                    "{project:?} is not a project: with --ref write its name alone, as in `org/project --ref main`"
+                );
             }
             return Ok(Self::Ref { project: project.to_owned(), git_ref: whole_ref(git_ref) });
         }
@@ -58,7 +61,12 @@ impl About {
 ///
 /// # Errors
 /// When the API does not answer or does not know the change or ref, or nowhere the job.
-pub async fn explain(asked: &Asked, about: &About, tenant: Option<&str>, job: Option<&str>) -> anyhow::Result<()> {
+pub async fn explain(
+    asked: &Asked,
+    about: &About,
+    tenant: Option<&str>,
+    job: Option<&str>,
+) -> anyhow::Result<()> {
     let client = Client::of(asked)?;
     let tenant = client.tenant(tenant).await?;
     let (named, what) = match about {
@@ -66,7 +74,9 @@ pub async fn explain(asked: &Asked, about: &About, tenant: Option<&str>, job: Op
         About::Ref { project, git_ref } => (Some(project.as_str()), ("ref", git_ref.clone())),
     };
     let project = match named {
-        Some(project) if !project.contains('/') => Some(full_name(&client, &tenant, project).await?),
+        Some(project) if !project.contains('/') => {
+            Some(full_name(&client, &tenant, project).await?)
+        }
         other => other.map(str::to_owned),
     };
     let query = url::form_urlencoded::Serializer::new(String::new())
@@ -81,13 +91,19 @@ pub async fn explain(asked: &Asked, about: &About, tenant: Option<&str>, job: Op
         return explain_job(&client, &tenant, &sets, job).await;
     }
     for set in sets.iter().rev() {
-        let item: Value = client.get(&format!("tenant/{tenant}/item/{}", text(set, "uuid"))).await?;
+        let item: Value =
+            client.get(&format!("tenant/{tenant}/item/{}", text(set, "uuid"))).await?;
         say!("{} in {}{}", change_name(&item["change"]), text(&item, "pipeline"), place(&item));
         for reason in list(&item, "reasons") {
             say!("  - {}", reason.as_str().unwrap_or_default());
         }
         for job in list(&item, "jobs") {
-            say!("  {:<14} {:<10} {}", text(job, "name"), job_word(job), job["log_url"].as_str().unwrap_or_default());
+            say!(
+                "  {:<14} {:<10} {}",
+                text(job, "name"),
+                job_word(job),
+                job["log_url"].as_str().unwrap_or_default()
+            );
             if let Some(why) = told(job) {
                 say!("  {:<14} {why}", "");
             }
@@ -100,14 +116,22 @@ pub async fn explain(asked: &Asked, about: &About, tenant: Option<&str>, job: Op
 }
 
 /// Tells of what was in no queue: of a change, by what became of its events.
-async fn unseen(client: &Client, tenant: &str, about: &About, project: Option<&str>) -> anyhow::Result<()> {
+async fn unseen(
+    client: &Client,
+    tenant: &str,
+    about: &About,
+    project: Option<&str>,
+) -> anyhow::Result<()> {
     let name = project.unwrap_or_default();
     match about {
         About::Change { number, .. } => {
             if why::not_there(client, tenant, *number, project).await? {
                 return Ok(());
             }
-            let change = project.map_or_else(|| format!("a change {number}"), |project| format!("{project}#{number}"));
+            let change = project.map_or_else(
+                || format!("a change {number}"),
+                |project| format!("{project}#{number}"),
+            );
             bail!(
                 "tenant {tenant} has not seen {change}: was its webhook sent, and is its project in the tenant? (`sluice tenant show {tenant}`)"
             )
@@ -122,20 +146,29 @@ async fn unseen(client: &Client, tenant: &str, about: &About, project: Option<&s
     }
 }
 
-/// Says of one job, for each of a change's stays in pipelines, which definitions made it what it is.
-async fn explain_job(client: &Client, tenant: &str, sets: &[Value], job: &str) -> anyhow::Result<()> {
+/// Says of one job, for each of a change's stays in pipelines, which definitions made it what it
+/// is.
+async fn explain_job(
+    client: &Client,
+    tenant: &str,
+    sets: &[Value],
+    job: &str,
+) -> anyhow::Result<()> {
     // As one part of a path.
-    let part: String = url::form_urlencoded::byte_serialize(job.as_bytes()).collect::<String>().replace('+', "%20");
+    let part: String = url::form_urlencoded::byte_serialize(job.as_bytes())
+        .collect::<String>()
+        .replace('+', "%20");
     let mut refused = Vec::new();
     for set in sets.iter().rev() {
         let id = text(set, "uuid");
-        let told: Value = match client.get(&format!("tenant/{tenant}/item/{id}/explain/{part}")).await {
-            Ok(told) => told,
-            Err(error) => {
-                refused.push(error);
-                continue;
-            }
-        };
+        let told: Value =
+            match client.get(&format!("tenant/{tenant}/item/{id}/explain/{part}")).await {
+                Ok(told) => told,
+                Err(error) => {
+                    refused.push(error);
+                    continue;
+                }
+            };
         say!("{job} in {}", text(&told, "pipeline"));
         for note in list(&told, "notes") {
             say!("  {}", note.as_str().unwrap_or_default());
@@ -159,8 +192,11 @@ async fn explain_job(client: &Client, tenant: &str, sets: &[Value], job: &str) -
 async fn full_name(client: &Client, tenant: &str, last: &str) -> anyhow::Result<String> {
     let projects: Vec<Value> = client.get(&format!("tenant/{tenant}/projects")).await?;
     let names: Vec<&str> = projects.iter().map(|project| text(project, "name")).collect();
-    let found: Vec<&str> =
-        names.iter().copied().filter(|name| *name == last || name.ends_with(&format!("/{last}"))).collect();
+    let found: Vec<&str> = names
+        .iter()
+        .copied()
+        .filter(|name| *name == last || name.ends_with(&format!("/{last}")))
+        .collect();
     match found.as_slice() {
         [one] => Ok((*one).to_owned()),
         [] => bail!("tenant {tenant} has no project {last}; it has: {}", names.join(", ")),
@@ -183,17 +219,31 @@ mod tests {
     /// Z1.6: whatever stands in a queue can be named as it is shown there.
     #[test]
     fn a_change_is_named_by_its_number_and_a_ref_by_its_project() {
-        let change = |project: Option<&str>| About::Change { project: project.map(str::to_owned), number: 7 };
+        let change = |project: Option<&str>| About::Change {
+            project: project.map(str::to_owned),
+            number: 7,
+        };
         assert_eq!(About::read("org/one#7", None).unwrap(), change(Some("org/one")));
         assert_eq!(About::read("7", None).unwrap(), change(None));
-        let git_ref = |git_ref: &str| About::Ref { project: "org/one".to_owned(), git_ref: git_ref.to_owned() };
+        let git_ref = |git_ref: &str| About::Ref {
+            project: "org/one".to_owned(),
+            git_ref: git_ref.to_owned(),
+        };
         assert_eq!(About::read("org/one", Some("main")).unwrap(), git_ref("refs/heads/main"));
-        assert_eq!(About::read("org/one", Some("refs/tags/1.0")).unwrap(), git_ref("refs/tags/1.0"));
-        let shown = change_name(&serde_json::json!({"project": "org/one", "number": null, "ref": "refs/heads/main"}));
+        assert_eq!(
+            About::read("org/one", Some("refs/tags/1.0")).unwrap(),
+            git_ref("refs/tags/1.0")
+        );
+        let shown = change_name(
+            &serde_json::json!({"project": "org/one", "number": null, "ref": "refs/heads/main"}),
+        );
         assert_eq!(About::read(&shown, None).unwrap(), git_ref("refs/heads/main"));
-        for (named, with_ref) in
-            [("org/one", None), ("org/one#", None), ("org/one#x", None), ("org/one#7", Some("main"))]
-        {
+        for (named, with_ref) in [
+            ("org/one", None),
+            ("org/one#", None),
+            ("org/one#x", None),
+            ("org/one#7", Some("main")),
+        ] {
             let refused = About::read(named, with_ref).unwrap_err().to_string();
             assert!(refused.contains("org/project --ref main"), "{refused}");
         }

@@ -1,4 +1,5 @@
-//! A repository's configuration as it lies in a directory, put together with a tenant's or alone, without asking anybody.
+//! A repository's configuration as it lies in a directory, put together with a tenant's or alone,
+//! without asking anybody.
 
 use anyhow::{Context as _, bail};
 use sluice_config::fragment::{Source, SourceFile, config_paths, parse, text_of};
@@ -30,7 +31,8 @@ pub struct Wanted {
     pub tenant: Option<PathBuf>,
     /// The project, by its short or canonical name.
     pub project: Option<String>,
-    /// The branch; `None` takes the one that is checked out where the tenant knows it, else the project's default branch.
+    /// The branch; `None` takes the one that is checked out where the tenant knows it, else the
+    /// project's default branch.
     pub branch: Option<String>,
 }
 
@@ -73,9 +75,14 @@ pub fn open(wanted: &Wanted) -> anyhow::Result<Opened> {
 /// # Errors
 /// When it cannot be read or is none.
 pub fn snapshot(file: &Path) -> anyhow::Result<Layout> {
-    let bytes = std::fs::read(file).with_context(|| format!("could not read {}", file.display()))?;
-    Layout::from_bytes(&bytes)
-        .with_context(|| format!("{} is no snapshot of a tenant; `sluice tenant snapshot` writes one", file.display()))
+    let bytes =
+        std::fs::read(file).with_context(|| format!("could not read {}", file.display()))?;
+    Layout::from_bytes(&bytes).with_context(|| {
+        format!(
+            "{} is no snapshot of a tenant; `sluice tenant snapshot` writes one",
+            file.display()
+        )
+    })
 }
 
 fn in_tenant(wanted: &Wanted, tenant: Layout) -> anyhow::Result<Opened> {
@@ -86,8 +93,10 @@ fn in_tenant(wanted: &Wanted, tenant: Layout) -> anyhow::Result<Opened> {
     let read = paths_of(&fragments);
     let own = BranchConfig { project: config.name.clone(), branch: branch.clone(), fragments };
     let layout = tenant.overlay(std::slice::from_ref(&own), Scope::ToValidate);
-    let others = named_projects(&own.fragments).filter_map(|name| Some(layout.project(name)?.name.clone()));
-    let mut projects: Vec<ProjectName> = std::iter::once(config.name.clone()).chain(others).collect();
+    let others =
+        named_projects(&own.fragments).filter_map(|name| Some(layout.project(name)?.name.clone()));
+    let mut projects: Vec<ProjectName> =
+        std::iter::once(config.name.clone()).chain(others).collect();
     let mut told = BTreeSet::new();
     projects.retain(|name| told.insert(name.clone()));
     let branches = |name: &ProjectName| {
@@ -117,11 +126,13 @@ fn root_of(wanted: &Wanted) -> Option<PathBuf> {
     wanted.path.is_dir().then(|| wanted.path.clone())
 }
 
-/// Finds the branch that a directory is: as it is told, else what is checked out there. Work on a change is mostly checked
-/// out under a name of its own; the tenant does not know that one, and it is meant for the default branch.
+/// Finds the branch that a directory is: as it is told, else what is checked out there. Work on a
+/// change is mostly checked out under a name of its own; the tenant does not know that one, and it
+/// is meant for the default branch.
 fn branch_of(wanted: &Wanted, tenant: &Layout, project: &ProjectName) -> BranchName {
     let known = tenant.branches(project);
-    let checked_out = || checked_out(&wanted.path).map(BranchName::from).filter(|branch| known.contains(branch));
+    let checked_out =
+        || checked_out(&wanted.path).map(BranchName::from).filter(|branch| known.contains(branch));
     match &wanted.branch {
         Some(branch) => BranchName::from(branch.as_str()),
         None => checked_out().unwrap_or_else(|| tenant.default_branch(project)),
@@ -150,13 +161,21 @@ fn project_of<'l>(wanted: &Wanted, tenant: &'l Layout) -> anyhow::Result<&'l Ten
     let name = &tenant.tenant().name;
     if let Some(project) = &wanted.project {
         let found = tenant.project(project);
-        return found.with_context(|| format!("the tenant {name} has no project {project}, or several of that name"));
+        return found.with_context(|| {
+            format!("the tenant {name} has no project {project}, or several of that name")
+        });
     }
-    let whole =
-        std::fs::canonicalize(&wanted.path).with_context(|| format!("could not find {}", wanted.path.display()))?;
-    let folder = if whole.is_file() { whole.parent().map(Path::to_path_buf).unwrap_or_default() } else { whole };
-    let folder = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let mut alike = tenant.tenant().projects.iter().filter(|project| project.name.short_name() == folder);
+    let whole = std::fs::canonicalize(&wanted.path)
+        .with_context(|| format!("could not find {}", wanted.path.display()))?;
+    let folder = if whole.is_file() {
+        whole.parent().map(Path::to_path_buf).unwrap_or_default()
+    } else {
+        whole
+    };
+    let folder =
+        folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut alike =
+        tenant.tenant().projects.iter().filter(|project| project.name.short_name() == folder);
     match (alike.next(), alike.next()) {
         (Some(found), None) => Ok(found),
         _ => bail!(
@@ -175,8 +194,13 @@ fn alone(wanted: &Wanted) -> anyhow::Result<Opened> {
         .with("git", Driver::Git, "")
         .with("smtp", Driver::Smtp, "")
         .with("mqtt", Driver::Mqtt, "");
-    let called = |name: &str| ProjectName::new("github.com", name.trim_start_matches("github.com/"));
-    let branch = wanted.branch.clone().or_else(|| checked_out(&wanted.path)).unwrap_or_else(|| "master".to_owned());
+    let called =
+        |name: &str| ProjectName::new("github.com", name.trim_start_matches("github.com/"));
+    let branch = wanted
+        .branch
+        .clone()
+        .or_else(|| checked_out(&wanted.path))
+        .unwrap_or_else(|| "master".to_owned());
     let of = |name: &ProjectName, trust| {
         let config = TenantProject::new("github", name.clone(), trust);
         let found = fragments(&config, &branch, &texts);
@@ -204,19 +228,27 @@ fn alone(wanted: &Wanted) -> anyhow::Result<Opened> {
     tenant.projects.push(config);
     if trust == Trust::Config {
         // It may list jobs for any, and these it does.
-        let others = others.into_iter().map(|name| TenantProject::new("github", name, Trust::Untrusted));
+        let others =
+            others.into_iter().map(|name| TenantProject::new("github", name, Trust::Untrusted));
         tenant.projects.extend(others);
     }
     let read = paths_of(&found);
     let branch = BranchName::from(branch);
-    let listed = tenant.projects.iter().map(|one| (one.name.clone(), vec![branch.clone()])).collect();
-    let own = BranchConfig { project: project.clone(), branch: branch.clone(), fragments: found.clone() };
-    let sources = LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments: found };
+    let listed =
+        tenant.projects.iter().map(|one| (one.name.clone(), vec![branch.clone()])).collect();
+    let own =
+        BranchConfig { project: project.clone(), branch: branch.clone(), fragments: found.clone() };
+    let sources =
+        LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments: found };
     let (layout, root) = (Layout::build(sources), root_of(wanted));
     Ok(Opened { tenant: None, layout, project, branch, texts, read, own, listed, root })
 }
 
-fn fragments(config: &TenantProject, branch: &str, texts: &BTreeMap<String, String>) -> Vec<Arc<Fragment>> {
+fn fragments(
+    config: &TenantProject,
+    branch: &str,
+    texts: &BTreeMap<String, String>,
+) -> Vec<Arc<Fragment>> {
     // A file that was named by itself lies where it lies.
     let mut paths = config_paths(texts.keys().map(String::as_str), &config.extra_config_paths);
     if paths.is_empty() {
@@ -229,7 +261,8 @@ fn fragments(config: &TenantProject, branch: &str, texts: &BTreeMap<String, Stri
         path: path.to_owned(),
         trust: config.trust,
     };
-    let file = |path: &str| Some(SourceFile { source: source(path), text: texts.get(path)?.clone() });
+    let file =
+        |path: &str| Some(SourceFile { source: source(path), text: texts.get(path)?.clone() });
     paths.into_iter().filter_map(file).map(|file| Arc::new(parse(&file))).collect()
 }
 
@@ -237,7 +270,8 @@ fn fragments(config: &TenantProject, branch: &str, texts: &BTreeMap<String, Stri
 fn read(path: &Path, extra: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     if path.is_file() {
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let name =
+            path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         found.insert(name, text(path)?);
         return Ok(found);
     }
@@ -253,14 +287,25 @@ fn read(path: &Path, extra: &[String]) -> anyhow::Result<BTreeMap<String, String
             true => format!("; if {} is the tenants' file, name it", main.display()),
             false => String::new(),
         };
-        bail!("{} has no configuration: none of {} is there{advice}", path.display(), ROOTS.join(", "));
+        bail!(
+            "{} has no configuration: none of {} is there{advice}",
+            path.display(),
+            ROOTS.join(", ")
+        );
     }
     Ok(found)
 }
 
-fn gather(root: &Path, path: &Path, depth: usize, found: &mut BTreeMap<String, String>) -> anyhow::Result<()> {
+fn gather(
+    root: &Path,
+    path: &Path,
+    depth: usize,
+    found: &mut BTreeMap<String, String>,
+) -> anyhow::Result<()> {
     // What a link points to is not the repository's.
-    let Ok(kind) = std::fs::symlink_metadata(path).map(|data| data.file_type()) else { return Ok(()) };
+    let Ok(kind) = std::fs::symlink_metadata(path).map(|data| data.file_type()) else {
+        return Ok(());
+    };
     if kind.is_file() {
         let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
         if found.len() >= FILES_MAX {
@@ -268,7 +313,8 @@ fn gather(root: &Path, path: &Path, depth: usize, found: &mut BTreeMap<String, S
         }
         found.insert(name, text(path)?);
     } else if kind.is_dir() && depth < DEPTH_MAX {
-        let entries = std::fs::read_dir(path).with_context(|| format!("could not list {}", path.display()))?;
+        let entries = std::fs::read_dir(path)
+            .with_context(|| format!("could not list {}", path.display()))?;
         for entry in entries {
             gather(
                 root,
@@ -282,6 +328,7 @@ fn gather(root: &Path, path: &Path, depth: usize, found: &mut BTreeMap<String, S
 }
 
 fn text(path: &Path) -> anyhow::Result<String> {
-    let bytes = std::fs::read(path).with_context(|| format!("could not read {}", path.display()))?;
+    let bytes =
+        std::fs::read(path).with_context(|| format!("could not read {}", path.display()))?;
     Ok(text_of(bytes))
 }

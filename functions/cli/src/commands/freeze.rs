@@ -1,4 +1,5 @@
-//! `sluice freeze`: the jobs of a change, a branch or a tag as they would be frozen, and which definition said what.
+//! `sluice freeze`: the jobs of a change, a branch or a tag as they would be frozen, and which
+//! definition said what.
 
 use super::folder::{self, Wanted};
 use super::queue::whole_ref;
@@ -37,7 +38,8 @@ pub struct Asked {
 /// What jobs are frozen for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
-    /// A change of a branch; `None` takes the checked out one that the tenant knows, else the project's default branch.
+    /// A change of a branch; `None` takes the checked out one that the tenant knows, else the
+    /// project's default branch.
     Change(Option<String>),
     /// A branch or tag that was pushed, as its whole ref.
     Ref(String),
@@ -63,20 +65,26 @@ impl Item {
     }
 }
 
-/// Freezes and prints. The exit status is 1 where the configuration allows no jobs, with the reasons.
+/// Freezes and prints. The exit status is 1 where the configuration allows no jobs, with the
+/// reasons.
 ///
 /// # Errors
 /// When something cannot be read, or there is no such project, pipeline or job.
 pub fn run(asked: &Asked) -> anyhow::Result<ExitCode> {
     let Found { layout, project, branch, is_alone } = open(asked)?;
     if layout.pipeline(&asked.pipeline).is_none() {
-        let known: Vec<&str> = layout.pipelines().iter().map(|pipeline| pipeline.name.as_str()).collect();
+        let known: Vec<&str> =
+            layout.pipelines().iter().map(|pipeline| pipeline.name.as_str()).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         // What is in the file and could not be used is not in the layout.
         for error in layout.errors() {
             eprintln!("{}", error.render(None));
         }
-        let hint = if is_alone { "; pipelines of other repositories are known with --tenant SNAPSHOT" } else { "" };
+        let hint = if is_alone {
+            "; pipelines of other repositories are known with --tenant SNAPSHOT"
+        } else {
+            ""
+        };
         bail!("there is no pipeline {}; there are: {known}{hint}", asked.pipeline);
     }
     let input = FreezeInput::change(&asked.pipeline, &project, branch.as_str());
@@ -104,11 +112,16 @@ pub fn run(asked: &Asked) -> anyhow::Result<ExitCode> {
     }
     let is_asked = |name: &str| asked.job.as_ref().is_none_or(|job| job == name);
     let (jobs, errors) = match result {
-        Ok(graph) => (graph.jobs.into_iter().filter(|job| is_asked(job.name.as_str())).collect(), Vec::new()),
+        Ok(graph) => {
+            (graph.jobs.into_iter().filter(|job| is_asked(job.name.as_str())).collect(), Vec::new())
+        }
         Err(errors) => (Vec::new(), errors),
     };
     if asked.json {
-        say!("{}", plain_json(&format!("{:#}", json!({"jobs": jobs, "trace": trace, "errors": errors}))));
+        say!(
+            "{}",
+            plain_json(&format!("{:#}", json!({"jobs": jobs, "trace": trace, "errors": errors})))
+        );
     } else {
         for one in &trace {
             say!("{one}");
@@ -137,9 +150,14 @@ fn open(asked: &Asked) -> anyhow::Result<Found> {
         (None, Some(tenant)) => {
             let layout = folder::snapshot(tenant)?;
             let name = asked.project.as_deref().context("say which project with --project")?;
-            let project = layout.project(name).with_context(|| format!("the tenant has no project {name}"))?;
+            let project = layout
+                .project(name)
+                .with_context(|| format!("the tenant has no project {name}"))?;
             let project = project.name.clone();
-            let branch = asked.item.branch().map_or_else(|| layout.default_branch(&project), BranchName::from);
+            let branch = asked
+                .item
+                .branch()
+                .map_or_else(|| layout.default_branch(&project), BranchName::from);
             Ok(Found { layout, project, branch, is_alone: false })
         }
         (path, tenant) => {
@@ -150,7 +168,12 @@ fn open(asked: &Asked) -> anyhow::Result<Found> {
                 branch: asked.item.branch().map(str::to_owned),
             })?;
             let is_alone = opened.tenant.is_none();
-            Ok(Found { layout: opened.layout, project: opened.project, branch: opened.branch, is_alone })
+            Ok(Found {
+                layout: opened.layout,
+                project: opened.project,
+                branch: opened.branch,
+                is_alone,
+            })
         }
     }
 }

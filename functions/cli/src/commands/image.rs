@@ -1,7 +1,7 @@
 //! `sluice image build`: an image is built now, as if an event of Zuul's own had asked for it.
 //!
-//! It is a delivery like that of `sluice enqueue`: intake offers the branch that defines the image to the pipelines that
-//! `image-build` starts, and says what came of it.
+//! It is a delivery like that of `sluice enqueue`: intake offers the branch that defines the image
+//! to the pipelines that `image-build` starts, and says what came of it.
 
 use super::enqueue::{ask, live};
 use super::operator;
@@ -28,18 +28,27 @@ pub struct BuildArguments {
 /// Has an image built and says what came of it.
 ///
 /// # Errors
-/// When the tenant has no such image that is built, no job is listed that builds it, no pipeline takes the event, or the store does not answer.
+/// When the tenant has no such image that is built, no job is listed that builds it, no pipeline
+/// takes the event, or the store does not answer.
 pub async fn build(wanted: BuildArguments) -> anyhow::Result<ExitCode> {
     let BuildArguments { data, tenant, image } = wanted;
     let ports = operator(data).await?;
     let tenant = only_tenant(&ports, Some(&tenant)).await?;
     let live = live(&ports, &tenant).await?;
-    let home = live.layout.image_to_build(&image).map_err(|why| anyhow!("could not have {image} built: {why}"))?;
+    let home = live
+        .layout
+        .image_to_build(&image)
+        .map_err(|why| anyhow!("could not have {image} built: {why}"))?;
     if let Some(why) = live.layout.why_image_is_not_built(home, &image) {
         bail!("could not have {image} built: {why}");
     }
     let what = ImageEvent::ImageBuild;
-    let kind = EventKind::Image { tenant, what, branch: home.branch.clone(), images: ImagesAsked::one(image) };
+    let kind = EventKind::Image {
+        tenant,
+        what,
+        branch: home.branch.clone(),
+        images: ImagesAsked::one(image),
+    };
     let (connection, project) = (home.connection.clone(), home.project.clone());
     ask(&ports, what.as_str(), ForgeEvent { connection, project, sender: who(), kind }).await
 }

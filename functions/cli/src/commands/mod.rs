@@ -67,13 +67,15 @@ pub fn data_or_default(data: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     match data {
         Some(data) => Ok(data),
         None => {
-            let home = std::env::var_os("HOME").context("there is no HOME; name a directory with --data")?;
+            let home = std::env::var_os("HOME")
+                .context("there is no HOME; name a directory with --data")?;
             Ok(PathBuf::from(home).join(".local/share/sluice"))
         }
     }
 }
 
-/// Returns the desk of the local system that a command is about; `None` when it is about a stack on AWS, or nothing ever ran there.
+/// Returns the desk of the local system that a command is about; `None` when it is about a stack on
+/// AWS, or nothing ever ran there.
 ///
 /// # Errors
 /// When its file cannot be read.
@@ -84,7 +86,8 @@ pub fn desk(data: Option<PathBuf>) -> anyhow::Result<Option<Desk>> {
     Desk::read(&data_or_default(data)?)
 }
 
-/// Returns ports with an operator's rights: of the stack that the environment names, else of the local system.
+/// Returns ports with an operator's rights: of the stack that the environment names, else of the
+/// local system.
 ///
 /// # Errors
 /// When there is neither, or the local system does not run.
@@ -108,7 +111,8 @@ pub async fn operator(data: Option<PathBuf>) -> anyhow::Result<Ports> {
         "desk",
     );
     let endpoint = key("AWS_ENDPOINT_URL");
-    let address = endpoint.strip_prefix("http://").map(|rest| rest.trim_end_matches('/').to_owned());
+    let address =
+        endpoint.strip_prefix("http://").map(|rest| rest.trim_end_matches('/').to_owned());
     if let Some(address) = address
         && tokio::net::TcpStream::connect(&address).await.is_err()
     {
@@ -118,7 +122,8 @@ pub async fn operator(data: Option<PathBuf>) -> anyhow::Result<Ports> {
         );
     }
     let mut base = aws_config::defaults(BehaviorVersion::latest()).endpoint_url(endpoint);
-    // A system at another endpoint writes no keys down: then they come from our environment, as they did for it.
+    // A system at another endpoint writes no keys down: then they come from our environment, as
+    // they did for it.
     if !key("AWS_ACCESS_KEY_ID").is_empty() {
         base = base
             .region(Region::new(key("AWS_REGION")))

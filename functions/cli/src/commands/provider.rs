@@ -21,7 +21,9 @@ pub async fn thaw(data: Option<PathBuf>, name: &str) -> anyhow::Result<()> {
     let provider = ProviderName(name.to_owned());
     let partition = provider::partition(&provider);
     let Some(why) = frozen_because(&ports, &partition).await? else {
-        bail!("the provider {name} is not frozen (`sluice status` shows those that are, by their canonical names)");
+        bail!(
+            "the provider {name} is not frozen (`sluice status` shows those that are, by their canonical names)"
+        );
     };
     let write = Write::Delete { key: frozen_key(&partition), expect: Expect::Anything };
     ports.records.commit(vec![write], &OsEntropy.token()).await?;

@@ -13,7 +13,8 @@ use std::path::PathBuf;
 /// Messages that are shown at most.
 const SHOWN_MAX: usize = 200;
 
-/// Shows what is in quarantine: where it came from, when and why. Its text is shown only on request, since it is a stranger's.
+/// Shows what is in quarantine: where it came from, when and why. Its text is shown only on
+/// request, since it is a stranger's.
 ///
 /// # Errors
 /// When the store does not answer.

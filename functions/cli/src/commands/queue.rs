@@ -32,11 +32,14 @@ const WHO_MAX: usize = 64;
 pub async fn thaw(data: Option<PathBuf>, key: QueueKey, reason: &str) -> anyhow::Result<()> {
     let reason = reason.trim();
     if reason.is_empty() {
-        bail!("say with --reason what was found: it is kept with the change that stopped the queue");
+        bail!(
+            "say with --reason what was found: it is kept with the change that stopped the queue"
+        );
     }
     let ports = operator(data).await?;
     let loaded = queue::load(&ports, &key).await;
-    // A queue whose own records cannot be read is frozen too; the mark goes, and the gate tries again.
+    // A queue whose own records cannot be read is frozen too; the mark goes, and the gate tries
+    // again.
     let (has_mark, why) = match &loaded {
         Ok(loaded) => (loaded.is_frozen, loaded.head.as_ref().and_then(|head| head.frozen.clone())),
         Err(queue::LoadError::Bad(_)) => (true, None),
@@ -50,10 +53,14 @@ pub async fn thaw(data: Option<PathBuf>, key: QueueKey, reason: &str) -> anyhow:
             key.tenant
         );
     }
-    let marked = if has_mark { frozen_because(&ports, &queue::partition(&key)).await? } else { None };
+    let marked =
+        if has_mark { frozen_because(&ports, &queue::partition(&key)).await? } else { None };
     let mut writes = Vec::new();
     if has_mark {
-        writes.push(Write::Delete { key: frozen_key(&queue::partition(&key)), expect: Expect::Anything });
+        writes.push(Write::Delete {
+            key: frozen_key(&queue::partition(&key)),
+            expect: Expect::Anything,
+        });
     }
     if why.is_some() {
         writes.push(queue::put_arrival(
@@ -102,11 +109,13 @@ struct Leaving {
     key: ChangeKey,
     /// The items, and whether each has landed and runs its last jobs.
     items: Vec<(ItemId, bool)>,
-    /// What stands as one with them: changes that need it as much as it needs them, which leave with it.
+    /// What stands as one with them: changes that need it as much as it needs them, which leave
+    /// with it.
     mates: Vec<(ItemId, ChangeKey)>,
 }
 
-/// Takes a change out of a pipeline and says what came of it. The exit status is 3 where a queue has not done it yet.
+/// Takes a change out of a pipeline and says what came of it. The exit status is 3 where a queue
+/// has not done it yet.
 ///
 /// # Errors
 /// When it is not there, when it left otherwise before, or the store does not answer.
@@ -131,21 +140,30 @@ pub async fn dequeue(wanted: DequeueArguments) -> anyhow::Result<ExitCode> {
             let project = &slot.change.key.project;
             is_meant(&slot.change.key)
                 && [project.as_str(), project.name()].contains(&named.as_str())
-                && head.is_none_or(|head| !head.is_empty() && slot.change.head.as_str().starts_with(head))
+                && head.is_none_or(|head| {
+                    !head.is_empty() && slot.change.head.as_str().starts_with(head)
+                })
         });
         for (at, slot) in here {
-            let (key, item) = (&slot.change.key, (slot.id.clone(), slot.standing == Standing::Reporting));
+            let (key, item) =
+                (&slot.change.key, (slot.id.clone(), slot.standing == Standing::Reporting));
             let mates = mates(slots, at);
             match found.iter_mut().find(|other| other.queue == *queue && other.key == *key) {
                 Some(same) => {
                     same.items.push(item);
                     same.mates.extend(mates);
                 }
-                None => found.push(Leaving { queue: queue.clone(), key: key.clone(), items: vec![item], mates }),
+                None => found.push(Leaving {
+                    queue: queue.clone(),
+                    key: key.clone(),
+                    items: vec![item],
+                    mates,
+                }),
             }
         }
     }
-    let projects: BTreeSet<&ProjectName> = found.iter().map(|leaving| &leaving.key.project).collect();
+    let projects: BTreeSet<&ProjectName> =
+        found.iter().map(|leaving| &leaving.key.project).collect();
     if found.is_empty() {
         bail!(
             "{named} {change} is not in the pipeline {pipeline} of {tenant} (`sluice status` shows what is){}",
@@ -173,7 +191,10 @@ async fn taken_out(ports: &Ports, found: &[Leaving], words: &[Word]) -> anyhow::
         let pipeline = &queue.pipeline;
         if waiting.contains(word) {
             let why = why_unheard(ports, queue).await?;
-            say!("{key} is to leave {pipeline}{}, and {why}. A landing that is under way ends first.", with(mates));
+            say!(
+                "{key} is to leave {pipeline}{}, and {why}. A landing that is under way ends first.",
+                with(mates)
+            );
             say!("What becomes of it: {}", later(&queue.tenant, key));
             continue;
         }
@@ -207,8 +228,13 @@ async fn taken_out(ports: &Ports, found: &[Leaving], words: &[Word]) -> anyhow::
     Ok(if waiting.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNDECIDED) })
 }
 
-/// Says how those left that stood as one with what was taken out. Returns why that is unknown, where it is.
-async fn left_with(ports: &Ports, queue: &QueueKey, mates: &[(ItemId, ChangeKey)]) -> Option<String> {
+/// Says how those left that stood as one with what was taken out. Returns why that is unknown,
+/// where it is.
+async fn left_with(
+    ports: &Ports,
+    queue: &QueueKey,
+    mates: &[(ItemId, ChangeKey)],
+) -> Option<String> {
     if mates.is_empty() {
         return None;
     }
@@ -222,7 +248,10 @@ async fn left_with(ports: &Ports, queue: &QueueKey, mates: &[(ItemId, ChangeKey)
             }
             None
         }
-        Err(error) => Some(format!("it left{}, and what is kept of those cannot be read: {error}", with(mates))),
+        Err(error) => Some(format!(
+            "it left{}, and what is kept of those cannot be read: {error}",
+            with(mates)
+        )),
     }
 }
 
@@ -237,13 +266,18 @@ fn mates(slots: &[Slot], at: usize) -> Vec<(ItemId, ChangeKey)> {
 /// Returns with whom a change leaves, in words; nothing where it stands for itself.
 fn with(mates: &[(ItemId, ChangeKey)]) -> String {
     let names: Vec<String> = mates.iter().map(|(_, key)| key.to_string()).collect();
-    if names.is_empty() { String::new() } else { format!(" with {}, for they need each other", names.join(", ")) }
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!(" with {}, for they need each other", names.join(", "))
+    }
 }
 
 /// Returns how something left that was to be taken out, or why it did not leave by that.
 fn left(became: &Became, was_reporting: bool) -> Result<String, String> {
     match became {
-        // Others leave as dequeued, too: what moves to another queue, what is closed, what a newer revision replaces.
+        // Others leave as dequeued, too: what moves to another queue, what is closed, what a newer
+        // revision replaces.
         Became::Left { result, why } if why.starts_with(TAKEN_OUT) => Ok(format!("{result}: {why}")),
         // What has landed stays a success; it was its last jobs that were to end.
         Became::Left { result, why } if was_reporting => Ok(format!("{result}: {why}; its last jobs are over")),
@@ -272,8 +306,9 @@ pub(super) fn number_and_head(change: &str) -> anyhow::Result<(u64, Option<&str>
         Some((number, head)) => (number, Some(head)),
         None => (change, None),
     };
-    let number =
-        number.parse().with_context(|| format!("{change:?} is not a change: write its number, or number,revision"))?;
+    let number = number.parse().with_context(|| {
+        format!("{change:?} is not a change: write its number, or number,revision")
+    })?;
     Ok((number, head))
 }
 
@@ -293,8 +328,8 @@ pub struct PromoteArguments {
     pub changes: Vec<String>,
 }
 
-/// Moves changes to the front of the queue that they stand in, and says where they stand. The exit status is 3 where the queue has not
-/// done it yet.
+/// Moves changes to the front of the queue that they stand in, and says where they stand. The exit
+/// status is 3 where the queue has not done it yet.
 ///
 /// # Errors
 /// When they are not in one queue, when one of them left it before, or the store does not answer.
@@ -302,11 +337,13 @@ pub async fn promote(wanted: PromoteArguments) -> anyhow::Result<ExitCode> {
     let InPipeline { data, tenant, pipeline } = wanted.within;
     let ports = operator(data).await?;
     let tenant = only_tenant(&ports, tenant.as_deref()).await?;
-    let named: Vec<_> = wanted.changes.iter().map(|change| number_and_head(change)).collect::<Result<_, _>>()?;
+    let named: Vec<_> =
+        wanted.changes.iter().map(|change| number_and_head(change)).collect::<Result<_, _>>()?;
     let read = standings(&ports, &tenant, &pipeline).await?;
     let mut found: Vec<(&QueueKey, Vec<Vec<&Slot>>)> = Vec::new();
     for (queue, slots) in &read.queues {
-        let meant: Vec<Vec<&Slot>> = named.iter().map(|(number, head)| of_number(slots, *number, *head)).collect();
+        let meant: Vec<Vec<&Slot>> =
+            named.iter().map(|(number, head)| of_number(slots, *number, *head)).collect();
         if meant.iter().all(|all| !all.is_empty()) {
             found.push((queue, meant));
         }
@@ -314,7 +351,10 @@ pub async fn promote(wanted: PromoteArguments) -> anyhow::Result<ExitCode> {
     let changes = wanted.changes.join(" ");
     match found.as_slice() {
         [(queue, meant)] => {
-            let slots = meant.iter().map(|all| only_one(queue, all)).collect::<anyhow::Result<Vec<&Slot>>>()?;
+            let slots = meant
+                .iter()
+                .map(|all| only_one(queue, all))
+                .collect::<anyhow::Result<Vec<&Slot>>>()?;
             let keys = slots.iter().map(|slot| slot.change.key.clone()).collect();
             let word = tell(&ports, queue, ArrivalKind::Promote { keys, by: who() }).await?;
             moved(&ports, queue, &slots, word).await
@@ -323,12 +363,14 @@ pub async fn promote(wanted: PromoteArguments) -> anyhow::Result<ExitCode> {
             "no queue of {pipeline} in {tenant} holds {changes} (`sluice status` shows what is where){}",
             or_hidden(&read.unread)
         ),
-        _ => bail!("several queues of {pipeline} hold changes of these numbers: write number,revision"),
+        _ => bail!(
+            "several queues of {pipeline} hold changes of these numbers: write number,revision"
+        ),
     }
 }
 
-/// Returns what a number, or number,revision, means in a queue, of each change what stands first: projects that share the queue may have
-/// a change of that number each.
+/// Returns what a number, or number,revision, means in a queue, of each change what stands first:
+/// projects that share the queue may have a change of that number each.
 fn of_number<'s>(slots: &'s [Slot], number: u64, head: Option<&str>) -> Vec<&'s Slot> {
     let mut found: Vec<&Slot> = Vec::new();
     for slot in slots {
@@ -357,7 +399,12 @@ fn only_one<'s>(queue: &QueueKey, all: &[&'s Slot]) -> anyhow::Result<&'s Slot> 
 }
 
 /// Says where changes stand that were to come first.
-async fn moved(ports: &Ports, queue: &QueueKey, slots: &[&Slot], word: Word) -> anyhow::Result<ExitCode> {
+async fn moved(
+    ports: &Ports,
+    queue: &QueueKey,
+    slots: &[&Slot],
+    word: Word,
+) -> anyhow::Result<ExitCode> {
     let QueueKey { tenant, pipeline, queue: name } = queue;
     if !unheard(ports, &[word]).await?.is_empty() {
         let why = why_unheard(ports, queue).await?;
@@ -367,17 +414,28 @@ async fn moved(ports: &Ports, queue: &QueueKey, slots: &[&Slot], word: Word) -> 
     }
     let ids: Vec<ItemId> = slots.iter().map(|slot| slot.id.clone()).collect();
     let became = word::became(ports, queue, &ids).await;
-    let became =
-        became.with_context(|| format!("the queue {name} has heard it, and where they stand cannot be read"))?;
-    say!("What was asked for comes first in {pipeline}; what is landing, and what they need, stays before them.");
+    let became = became.with_context(|| {
+        format!("the queue {name} has heard it, and where they stand cannot be read")
+    })?;
+    say!(
+        "What was asked for comes first in {pipeline}; what is landing, and what they need, stays before them."
+    );
     let mut failed = Vec::new();
     for (slot, became) in slots.iter().zip(became) {
         let key = &slot.change.key;
         match became {
-            Became::Stands { position, of } => say!("{key} stands at place {} of {of} in {name}", position + 1),
-            Became::Left { result, why } if result == "SUCCESS" => say!("{key} left {pipeline}: {result}: {why}"),
-            Became::Left { result, why } => failed.push(format!("{key} has left {pipeline}: {result}: {why}")),
-            Became::Gone => failed.push(format!("{key} does not stand in {name} any more (`sluice status`)")),
+            Became::Stands { position, of } => {
+                say!("{key} stands at place {} of {of} in {name}", position + 1)
+            }
+            Became::Left { result, why } if result == "SUCCESS" => {
+                say!("{key} left {pipeline}: {result}: {why}")
+            }
+            Became::Left { result, why } => {
+                failed.push(format!("{key} has left {pipeline}: {result}: {why}"))
+            }
+            Became::Gone => {
+                failed.push(format!("{key} does not stand in {name} any more (`sluice status`)"))
+            }
         }
     }
     if !failed.is_empty() {
@@ -386,9 +444,11 @@ async fn moved(ports: &Ports, queue: &QueueKey, slots: &[&Slot], word: Word) -> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns who is at the terminal, as far as the environment says; it stands in the record of what was asked.
+/// Returns who is at the terminal, as far as the environment says; it stands in the record of what
+/// was asked.
 pub(super) fn who() -> String {
-    let mut names = ["SUDO_USER", "USER", "LOGNAME"].into_iter().filter_map(|name| std::env::var(name).ok());
+    let mut names =
+        ["SUDO_USER", "USER", "LOGNAME"].into_iter().filter_map(|name| std::env::var(name).ok());
     let name = names.find(|name| !name.trim().is_empty()).unwrap_or_default();
     name.chars().take(WHO_MAX).collect()
 }
@@ -409,7 +469,9 @@ pub(super) async fn only_tenant(ports: &Ports, wanted: Option<&str>) -> anyhow::
     let known = tenant::listed(ports).await?;
     let names = || known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     match (wanted, known.as_slice()) {
-        (_, []) => bail!("there are no tenants; store a main configuration with `sluice tenant load FILE`"),
+        (_, []) => {
+            bail!("there are no tenants; store a main configuration with `sluice tenant load FILE`")
+        }
         (Some(name), _) => known
             .iter()
             .find(|tenant| tenant.as_str() == name)
@@ -426,34 +488,53 @@ mod tests {
     use sluice_model::change::ChangeRef;
 
     fn slot(project: &str, number: u64, head: &str) -> Slot {
-        let key = ChangeKey::change("github".into(), ProjectName::new("github.com", project), number);
-        let change = ChangeRef { key, branch: "main".into(), head: head.into(), patchset: head.to_owned() };
+        let key =
+            ChangeKey::change("github".into(), ProjectName::new("github.com", project), number);
+        let change =
+            ChangeRef { key, branch: "main".into(), head: head.into(), patchset: head.to_owned() };
         let (id, standing) = (ItemId(format!("{project}-{head}")), Standing::Waiting);
         Slot { id, change, generation: 1, ahead: None, standing, joined: false, version: 0 }
     }
 
-    /// Z6.4: what comes first is what its operator means, and not what happens to stand before another project's of the same number.
+    /// Z6.4: what comes first is what its operator means, and not what happens to stand before
+    /// another project's of the same number.
     #[test]
     fn a_number_that_two_projects_of_a_queue_have_moves_none_until_its_revision_is_said() {
-        let queue = QueueKey { tenant: "demo".into(), pipeline: "gate".into(), queue: "integrated".into() };
-        let slots = [slot("org/one", 7, "abc"), slot("org/two", 8, "bcd"), slot("org/two", 7, "cde")];
-        let chosen =
-            |number, head| only_one(&queue, &of_number(&slots, number, head)).map(|slot| slot.change.head.clone());
+        let queue =
+            QueueKey { tenant: "demo".into(), pipeline: "gate".into(), queue: "integrated".into() };
+        let slots =
+            [slot("org/one", 7, "abc"), slot("org/two", 8, "bcd"), slot("org/two", 7, "cde")];
+        let chosen = |number, head| {
+            only_one(&queue, &of_number(&slots, number, head)).map(|slot| slot.change.head.clone())
+        };
         assert_eq!(chosen(8, None).unwrap(), Oid::from("bcd"));
         assert_eq!(chosen(7, Some("c")).unwrap(), Oid::from("cde"));
         let why = chosen(7, None).unwrap_err().to_string();
-        assert!(why.contains("org/one") && why.contains("org/two") && why.ends_with("write number,revision"), "{why}");
-        assert_eq!(of_number(&[slot("org/one", 7, "old"), slot("org/one", 7, "new")], 7, None).len(), 1, "one change");
+        assert!(
+            why.contains("org/one")
+                && why.contains("org/two")
+                && why.ends_with("write number,revision"),
+            "{why}"
+        );
+        assert_eq!(
+            of_number(&[slot("org/one", 7, "old"), slot("org/one", 7, "new")], 7, None).len(),
+            1,
+            "one change"
+        );
     }
 
-    /// Z6.5, R06: who takes one out of those that need each other is told of all that leave, and of nobody else.
+    /// Z6.5, R06: who takes one out of those that need each other is told of all that leave, and of
+    /// nobody else.
     #[test]
     fn those_that_need_each_other_are_named_with_the_one_that_is_taken_out() {
-        let mut slots: Vec<Slot> = (1..=5).map(|number| slot("org/one", number, &format!("head{number}"))).collect();
+        let mut slots: Vec<Slot> =
+            (1..=5).map(|number| slot("org/one", number, &format!("head{number}"))).collect();
         assert_eq!(with(&mates(&slots, 2)), "");
         slots[2].joined = true;
         slots[3].joined = true;
-        let named = |at: usize| mates(&slots, at).iter().filter_map(|(_, key)| key.number()).collect::<Vec<_>>();
+        let named = |at: usize| {
+            mates(&slots, at).iter().filter_map(|(_, key)| key.number()).collect::<Vec<_>>()
+        };
         let all: Vec<Vec<u64>> = (0..5).map(named).collect();
         let expected: [Vec<u64>; 5] = [vec![], vec![3, 4], vec![2, 4], vec![2, 3], vec![]];
         assert_eq!(all, expected);
@@ -466,8 +547,8 @@ mod tests {
         Became::Left { result: result.to_owned(), why: why.to_owned() }
     }
 
-    /// R06: what landed, or moved to another queue, before anybody heard that it was to leave was not taken out, and who asked for it
-    /// is told.
+    /// R06: what landed, or moved to another queue, before anybody heard that it was to leave was
+    /// not taken out, and who asked for it is told.
     #[test]
     fn what_left_before_it_could_be_taken_out_is_no_success() {
         let taken = "an operator took it out: it hangs";
@@ -475,7 +556,8 @@ mod tests {
         let landed = ended("SUCCESS", "landed");
         assert_eq!(left(&landed, false), Err("it had left before with SUCCESS: landed".to_owned()));
         assert_eq!(left(&landed, true), Ok("SUCCESS: landed; its last jobs are over".to_owned()));
-        let moved = ended("DEQUEUED", "the configuration changed: it belongs to the queue other now");
+        let moved =
+            ended("DEQUEUED", "the configuration changed: it belongs to the queue other now");
         assert!(left(&moved, false).is_err());
         assert!(left(&Became::Gone, false).is_err());
         let stands = left(&Became::Stands { position: 0, of: 2 }, false).unwrap_err();

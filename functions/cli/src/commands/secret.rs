@@ -14,10 +14,12 @@ use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// Encrypts values for a project's jobs, shows its public key, takes over a key pair; makes one when there is none.
+/// Encrypts values for a project's jobs, shows its public key, takes over a key pair; makes one
+/// when there is none.
 #[derive(Debug, Clone, Subcommand)]
 pub enum SecretCommand {
-    /// Prints a value encrypted for a project, as it is pasted into a `secret` of its configuration.
+    /// Prints a value encrypted for a project, as it is pasted into a `secret` of its
+    /// configuration.
     Encrypt {
         /// Directory of a local system's state. [default: ~/.local/share/sluice]
         #[arg(long, env = "SLUICE_DATA", value_name = "DIR")]
@@ -28,7 +30,8 @@ pub enum SecretCommand {
         #[arg(value_name = "FILE", default_value = "-")]
         value: PathBuf,
     },
-    /// Takes over a project's private key, as from Zuul: what was encrypted for it can stay as it is. A key that is there stays.
+    /// Takes over a project's private key, as from Zuul: what was encrypted for it can stay as it
+    /// is. A key that is there stays.
     Import {
         /// Directory of a local system's state. [default: ~/.local/share/sluice]
         #[arg(long, env = "SLUICE_DATA", value_name = "DIR")]
@@ -80,10 +83,12 @@ pub async fn encrypt(data: Option<PathBuf>, project: &str, value: &Path) -> anyh
     Ok(())
 }
 
-/// Takes over a private key for a project that has none yet: what was encrypted for it elsewhere stays as it is.
+/// Takes over a private key for a project that has none yet: what was encrypted for it elsewhere
+/// stays as it is.
 ///
 /// # Errors
-/// As [`show`], when the file holds no private key that can be used, or when the project has another one.
+/// As [`show`], when the file holds no private key that can be used, or when the project has
+/// another one.
 pub async fn import(data: Option<PathBuf>, named: &str, file: &Path) -> anyhow::Result<()> {
     let given = private_key(&read(file)?)?;
     let ports = operator(data).await?;
@@ -111,13 +116,18 @@ fn private_key(pem: &Secret) -> anyhow::Result<ProjectKey> {
 fn read(file: &Path) -> anyhow::Result<Secret> {
     if file == Path::new("-") {
         let mut plain = Vec::new();
-        std::io::stdin().read_to_end(&mut plain).context("could not read the value from standard input")?;
+        std::io::stdin()
+            .read_to_end(&mut plain)
+            .context("could not read the value from standard input")?;
         return Ok(Secret::new(plain));
     }
-    Ok(Secret::new(std::fs::read(file).with_context(|| format!("could not read {}", file.display()))?))
+    Ok(Secret::new(
+        std::fs::read(file).with_context(|| format!("could not read {}", file.display()))?,
+    ))
 }
 
-/// Returns the key pair of a project, made when there is none. Of two who make one at once, one wins.
+/// Returns the key pair of a project, made when there is none. Of two who make one at once, one
+/// wins.
 async fn pair(ports: &Ports, named: &str) -> anyhow::Result<ProjectKey> {
     let (connection, project) = find(ports, named).await?;
     if project_key::open(ports, &connection, &project).await?.is_none() {
@@ -127,8 +137,13 @@ async fn pair(ports: &Ports, named: &str) -> anyhow::Result<ProjectKey> {
     kept(ports, &connection, &project).await
 }
 
-/// Returns the key pair that a project has, whoever stored it first, with its public half at hand for everybody.
-async fn kept(ports: &Ports, connection: &ConnectionName, project: &ProjectName) -> anyhow::Result<ProjectKey> {
+/// Returns the key pair that a project has, whoever stored it first, with its public half at hand
+/// for everybody.
+async fn kept(
+    ports: &Ports,
+    connection: &ConnectionName,
+    project: &ProjectName,
+) -> anyhow::Result<ProjectKey> {
     let pem = project_key::open(ports, connection, project).await?;
     let pem = pem.context("the key pair that was just stored is gone; run this again")?;
     let pair = ProjectKey::from_pem(&Secret::new(pem))?;
@@ -136,16 +151,17 @@ async fn kept(ports: &Ports, connection: &ConnectionName, project: &ProjectName)
     Ok(pair)
 }
 
-/// Finds a project by its name: one of a tenant by its short or canonical name, else, by the host in its name, one that no tenant
-/// has yet.
+/// Finds a project by its name: one of a tenant by its short or canonical name, else, by the host
+/// in its name, one that no tenant has yet.
 async fn find(ports: &Ports, named: &str) -> anyhow::Result<(ConnectionName, ProjectName)> {
     let layouts = Layouts::default();
     let mut found: BTreeSet<(ConnectionName, ProjectName)> = BTreeSet::new();
     for name in tenant::listed(ports).await? {
         let live = layouts.live(ports, &name).await.map_err(|error| anyhow!("{error}"))?;
         let Some(live) = live else { continue };
-        let is_named =
-            |project: &&sluice_config::TenantProject| [project.name.as_str(), project.name.name()].contains(&named);
+        let is_named = |project: &&sluice_config::TenantProject| {
+            [project.name.as_str(), project.name.name()].contains(&named)
+        };
         let tenant = live.layout.tenant();
         let alike = tenant.projects.iter().chain(&tenant.included).filter(is_named);
         found.extend(alike.map(|project| (project.connection.clone(), project.name.clone())));
@@ -154,7 +170,9 @@ async fn find(ports: &Ports, named: &str) -> anyhow::Result<(ConnectionName, Pro
     match (found.next(), found.next()) {
         (Some(one), None) => return Ok(one),
         (Some((_, one)), Some((_, other))) => {
-            bail!("several projects are named {named} ({one}, {other}): give the canonical name, with its host")
+            bail!(
+                "several projects are named {named} ({one}, {other}): give the canonical name, with its host"
+            )
         }
         (None, _) => {}
     }
@@ -184,15 +202,15 @@ async fn find(ports: &Ports, named: &str) -> anyhow::Result<(ConnectionName, Pro
 mod tests {
     use super::*;
 
-    /// Z5.2: a file that holds no key that can be used is told by what to do, and never by what is in it.
+    /// Z5.2: a file that holds no key that can be used is told by what to do, and never by what is
+    /// in it.
     #[test]
     fn a_key_that_cannot_be_taken_over_is_told_without_its_text() {
         let told = |text: &str| {
             let error = private_key(&Secret::new(text.as_bytes().to_vec())).err().unwrap();
             format!("{error:#}")
         };
-        let locked =
-            "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nc2VjcmV0\n-----END RSA PRIVATE KEY-----\n";
+        let locked = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nc2VjcmV0\n-----END RSA PRIVATE KEY-----\n";
         assert!(told(locked).contains("openssl rsa -in FILE"), "{}", told(locked));
         let public = "-----BEGIN PUBLIC KEY-----\nc2VjcmV0\n-----END PUBLIC KEY-----\n";
         assert!(told(public).contains("nothing was stored"), "{}", told(public));

@@ -32,7 +32,8 @@ pub struct Narrowed {
 }
 
 impl Narrowed {
-    /// Returns the question mark and what is behind it in an address; nothing where everything is shown.
+    /// Returns the question mark and what is behind it in an address; nothing where everything is
+    /// shown.
     fn query(&self) -> String {
         let mut query = Serializer::for_suffix("?".to_owned(), 1);
         for (name, value) in [("pipeline", &self.pipeline), ("project", &self.project)] {
@@ -67,7 +68,8 @@ impl Client {
 
     pub(super) fn of(asked: &Asked) -> anyhow::Result<Self> {
         if let Some(api) = &asked.api {
-            let is_address = url::Url::parse(api).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+            let is_address =
+                url::Url::parse(api).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
             if !is_address {
                 bail!(
                     "{api:?} is not the address of a system's pages: one looks like http://127.0.0.1:9000/ (--api, SLUICE_WEB)"
@@ -91,18 +93,16 @@ impl Client {
     /// When nothing answers, or the answer is an error; its description is part of the text.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let url = format!("{}/api/{path}", self.root);
-        let answer = self
-            .http
-            .get(&url)
-            .send()
-            .await
-            .with_context(|| format!("nothing answers at {}; does the system run? (`sluice up`)", self.root))?;
+        let answer = self.http.get(&url).send().await.with_context(|| {
+            format!("nothing answers at {}; does the system run? (`sluice up`)", self.root)
+        })?;
         let status = answer.status();
         let text = answer.text().await.with_context(|| format!("the answer of {url} broke off"))?;
         if !status.is_success() {
             let told: Value = serde_json::from_str(&text).unwrap_or_default();
             match told.get("description").and_then(Value::as_str) {
-                // What was asked for is at fault, and the answer says how; its address would say nothing more.
+                // What was asked for is at fault, and the answer says how; its address would say
+                // nothing more.
                 Some(said) if status.is_client_error() => bail!("{said}"),
                 said => bail!("{url} answered {status}: {}", said.unwrap_or(&text)),
             }
@@ -115,7 +115,8 @@ impl Client {
     /// # Errors
     /// When nothing answers.
     pub async fn text(&self, url: &str) -> anyhow::Result<Option<String>> {
-        let answer = self.http.get(url).send().await.with_context(|| format!("nothing answers at {url}"))?;
+        let answer =
+            self.http.get(url).send().await.with_context(|| format!("nothing answers at {url}"))?;
         if !answer.status().is_success() {
             return Ok(None);
         }
@@ -125,9 +126,13 @@ impl Client {
     pub(super) async fn tenant(&self, wanted: Option<&str>) -> anyhow::Result<String> {
         let names = self.tenants().await?;
         match (wanted, names.as_slice()) {
-            (_, []) => bail!("there are no tenants; store a main configuration with `sluice tenant load FILE`"),
+            (_, []) => bail!(
+                "there are no tenants; store a main configuration with `sluice tenant load FILE`"
+            ),
             (Some(name), names) if names.iter().any(|known| known == name) => Ok(name.to_owned()),
-            (Some(name), names) => bail!("there is no tenant {name}; there are: {}", names.join(", ")),
+            (Some(name), names) => {
+                bail!("there is no tenant {name}; there are: {}", names.join(", "))
+            }
             (None, [one]) => Ok(one.clone()),
             (None, many) => bail!("there are several tenants ({}); name one", many.join(", ")),
         }
@@ -142,8 +147,14 @@ impl Client {
 /// Shows the queues.
 ///
 /// # Errors
-/// When the API does not answer. Of several tenants all are shown that can be, then the others are named.
-pub async fn status(asked: &Asked, tenant: Option<&str>, narrowed: &Narrowed, format: Format) -> anyhow::Result<()> {
+/// When the API does not answer. Of several tenants all are shown that can be, then the others are
+/// named.
+pub async fn status(
+    asked: &Asked,
+    tenant: Option<&str>,
+    narrowed: &Narrowed,
+    format: Format,
+) -> anyhow::Result<()> {
     let client = Client::of(asked)?;
     let tenants = match tenant {
         Some(_) => vec![client.tenant(tenant).await?],
@@ -170,19 +181,28 @@ pub async fn status(asked: &Asked, tenant: Option<&str>, narrowed: &Narrowed, fo
     match format {
         Format::Json => say_json(&Value::Array(told)),
         Format::Text if tenants.is_empty() => {
-            say!("There are no tenants; store a main configuration with `sluice tenant load FILE`.");
+            say!(
+                "There are no tenants; store a main configuration with `sluice tenant load FILE`."
+            );
         }
         Format::Text => {}
     }
     if !missing.is_empty() {
         let (some, all) = (missing.len(), tenants.len());
-        bail!("{some} of {all} tenants could not be shown: {}; why stands above in their place", missing.join(", "));
+        bail!(
+            "{some} of {all} tenants could not be shown: {}; why stands above in their place",
+            missing.join(", ")
+        );
     }
     Ok(())
 }
 
 /// Reads what is shown of a tenant: its board, and what nobody sees to.
-async fn of_tenant(client: &Client, name: &str, narrowed: &Narrowed) -> anyhow::Result<(Value, Value)> {
+async fn of_tenant(
+    client: &Client,
+    name: &str,
+    narrowed: &Narrowed,
+) -> anyhow::Result<(Value, Value)> {
     let board = client.get(&format!("tenant/{name}/board{}", narrowed.query())).await?;
     let ledger = client.get(&format!("tenant/{name}/ledger")).await?;
     Ok((board, ledger))
@@ -218,7 +238,9 @@ fn show_ledger(ledger: &Value) {
         return;
     }
     let minutes = ledger["bound_seconds"].as_u64().unwrap_or(0) / 60;
-    say!("\n  UNACCOUNTED for, {count} in all: nobody has seen to these for {minutes} minutes or more");
+    say!(
+        "\n  UNACCOUNTED for, {count} in all: nobody has seen to these for {minutes} minutes or more"
+    );
     for thing in list(ledger, "things") {
         say!("    {:<11} {}: {}", text(thing, "kind"), text(thing, "id"), text(thing, "why"));
     }
@@ -244,8 +266,10 @@ fn show_pipeline(tenant: &str, pipeline: &Value) {
         }
         for item in list(queue, "items") {
             empty = false;
-            let jobs: Vec<String> =
-                list(item, "jobs").iter().map(|job| format!("{} {}", text(job, "name"), job_word(job))).collect();
+            let jobs: Vec<String> = list(item, "jobs")
+                .iter()
+                .map(|job| format!("{} {}", text(job, "name"), job_word(job)))
+                .collect();
             // Where each change, or each branch, is a queue of its own, its name says nothing more.
             let is_own = ["independent", "supercedent"].contains(&text(pipeline, "manager"));
             let name = if is_own { "" } else { text(queue, "name") };
@@ -278,14 +302,20 @@ pub async fn tenant(asked: &Asked, name: Option<&str>, format: Format) -> anyhow
     let projects: Vec<Value> = client.get(&format!("tenant/{name}/projects")).await?;
     let errors: Vec<Value> = client.get(&format!("tenant/{name}/config-errors?limit=1000")).await?;
     if format == Format::Json {
-        say_json(&json!({"tenant": name, "pipelines": pipelines, "projects": projects, "config_errors": errors}));
+        say_json(
+            &json!({"tenant": name, "pipelines": pipelines, "projects": projects, "config_errors": errors}),
+        );
         return Ok(());
     }
     say!("tenant {name}");
-    say!("  pipelines  {}", pipelines.iter().map(|pipeline| text(pipeline, "name")).collect::<Vec<_>>().join(", "));
+    say!(
+        "  pipelines  {}",
+        pipelines.iter().map(|pipeline| text(pipeline, "name")).collect::<Vec<_>>().join(", ")
+    );
     let unreadable = |project: &Value| {
         errors.iter().any(|error| {
-            text(error, "name") == "Project Not Found" && error["source_context"]["project"] == project["name"]
+            text(error, "name") == "Project Not Found"
+                && error["source_context"]["project"] == project["name"]
         })
     };
     for project in &projects {
@@ -315,7 +345,9 @@ pub async fn tenant(asked: &Asked, name: Option<&str>, format: Format) -> anyhow
 pub fn job_word(job: &Value) -> &str {
     match (job["result"].as_str(), text(job, "state")) {
         (Some(result), _) => result,
-        (None, "ordered") if text(job, "waits_for").starts_with("an executor") => "waits for an executor",
+        (None, "ordered") if text(job, "waits_for").starts_with("an executor") => {
+            "waits for an executor"
+        }
         (None, "ordered") if !list(job, "labels").is_empty() => "waits for nodes",
         (None, "ordered") => "waits for an executor",
         (None, state) => state,
@@ -374,18 +406,26 @@ mod tests {
         let answer = move |uri: Uri| {
             hearing.lock().unwrap().push(uri.path().to_owned());
             let told = match uri.path() {
-                "/api/tenants" => (StatusCode::OK, json!([{"name": "one"}, {"name": "two"}]).to_string()),
-                "/api/tenant/one/board" => (StatusCode::SERVICE_UNAVAILABLE, json!({"description": "no"}).to_string()),
+                "/api/tenants" => {
+                    (StatusCode::OK, json!([{"name": "one"}, {"name": "two"}]).to_string())
+                }
+                "/api/tenant/one/board" => {
+                    (StatusCode::SERVICE_UNAVAILABLE, json!({"description": "no"}).to_string())
+                }
                 _ => (StatusCode::OK, "{}".to_owned()),
             };
             async move { told }
         };
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let api = format!("http://{}/", listener.local_addr().unwrap());
-        let served = tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await });
+        let served =
+            tokio::spawn(
+                async move { axum::serve(listener, Router::new().fallback(answer)).await },
+            );
         let asked = Asked { data: None, api: Some(api) };
         for format in [Format::Text, Format::Json] {
-            let error = status(&asked, None, &Narrowed::default(), format).await.unwrap_err().to_string();
+            let error =
+                status(&asked, None, &Narrowed::default(), format).await.unwrap_err().to_string();
             assert!(error.starts_with("1 of 2 tenants could not be shown: one;"), "{error}");
             let asked_for = std::mem::take(&mut *heard.lock().unwrap());
             assert!(asked_for.contains(&"/api/tenant/two/ledger".to_owned()), "{asked_for:?}");

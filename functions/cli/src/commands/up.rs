@@ -1,8 +1,8 @@
 //! `sluice up`: the whole system on this machine.
 
 use crate::local::{
-    CALLS_FILE, CONFIG, CREDENTIALS_FILE, Endpoint, Functions, Local, Loudness, ONE, OWNER, Options, REVIEWER, TWO,
-    header_file, log_to, write_calls,
+    CALLS_FILE, CONFIG, CREDENTIALS_FILE, Endpoint, Functions, Local, Loudness, ONE, OWNER,
+    Options, REVIEWER, TWO, header_file, log_to, write_calls,
 };
 use crate::say::tell;
 use anyhow::{Context as _, bail};
@@ -40,7 +40,8 @@ pub struct Wanted {
     pub ask_minutes: Option<u64>,
     /// Who is killed at which calls.
     pub deaths: Vec<Death>,
-    /// Where people and the forge find the pages, when that is another address (a tunnel's, a proxy's).
+    /// Where people and the forge find the pages, when that is another address (a tunnel's, a
+    /// proxy's).
     pub web_root: Option<String>,
     /// Whether the terminal shows every line.
     pub verbose: bool,
@@ -61,7 +62,8 @@ pub async fn run(wanted: Wanted) -> anyhow::Result<()> {
         bail!("--slots 0 runs no build at all; name at least 1");
     }
     let data = super::data_or_default(wanted.data)?;
-    let log = log_to(&data, if wanted.verbose { Loudness::Everything } else { Loudness::Warnings })?;
+    let log =
+        log_to(&data, if wanted.verbose { Loudness::Everything } else { Loudness::Warnings })?;
     let stop = stop_asked()?;
     let begun = Instant::now();
     let options = Options {
@@ -104,8 +106,8 @@ struct Calls {
 }
 
 impl Calls {
-    /// Writes what was called since the start, if the data services are our own. That it cannot be written is told once and
-    /// not at each tick.
+    /// Writes what was called since the start, if the data services are our own. That it cannot be
+    /// written is told once and not at each tick.
     fn write(&mut self, local: &Local) {
         let Some(meter) = local.meter() else { return };
         match write_calls(local.data(), &meter.snapshot()) {
@@ -124,7 +126,11 @@ impl Calls {
 fn address_of_pages(text: &str) -> anyhow::Result<String> {
     let url = url::Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let url = url.with_context(|| format!("--web-root {text} is no http or https address"))?;
-    if url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() || url.password().is_some() {
+    if url.query().is_some()
+        || url.fragment().is_some()
+        || !url.username().is_empty()
+        || url.password().is_some()
+    {
         bail!("--web-root is an address without user, `?` and `#`");
     }
     Ok(format!("{}/", text.trim_end_matches('/')))
@@ -160,7 +166,9 @@ fn print_addresses(local: &Local, data: &Path, log: &Path) {
                 Ok(()) => otherwise.display().to_string(),
                 Err(error) => format!("(could not be written to {}: {error})", otherwise.display()),
             };
-            tell!("  template       ignored: nothing; {parts} parts are provided in another way: {told}");
+            tell!(
+                "  template       ignored: nothing; {parts} parts are provided in another way: {told}"
+            );
             local.absent().for_each(|what| tell!("                 not on one machine: {what}"));
         }
         parts => {
@@ -174,17 +182,22 @@ fn print_addresses(local: &Local, data: &Path, log: &Path) {
     tell!("\nCtrl-C stops everything.");
 }
 
-/// Tells a newcomer how a first change is proposed and approved. Tokens stay in files that only their owner may read.
+/// Tells a newcomer how a first change is proposed and approved. Tokens stay in files that only
+/// their owner may read.
 fn print_first_steps(data: &Path, forge: &str) {
     let address = forge.trim_start_matches("http://");
     let header = |login: &str| format!("curl -H @{}", header_file(data, login).display());
     let pulls = format!("{forge}/api/v3/repos/{ONE}/pulls");
-    tell!("\nRepositories {CONFIG}, {ONE} and {TWO} are there. Propose a change to one, and approve it:");
+    tell!(
+        "\nRepositories {CONFIG}, {ONE} and {TWO} are there. Propose a change to one, and approve it:"
+    );
     tell!(
         "  git clone -c credential.helper='store --file={}' http://{OWNER}@{address}/{ONE}.git",
         data.join(CREDENTIALS_FILE).display()
     );
-    tell!("  cd one && git checkout -b change-mine && echo 'Moin!' > greetings/moin && git add greetings");
+    tell!(
+        "  cd one && git checkout -b change-mine && echo 'Moin!' > greetings/moin && git add greetings"
+    );
     tell!("  git commit -m 'Greet the north' && git push origin change-mine");
     tell!(
         "  {} {pulls} -d '{{\"title\": \"Greet the north\", \"head\": \"change-mine\", \"base\": \"main\"}}'",

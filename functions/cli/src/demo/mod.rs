@@ -1,7 +1,8 @@
-//! `sluice demo`: a fresh system, four changes of two projects, and what happens to them, told live.
+//! `sluice demo`: a fresh system, four changes of two projects, and what happens to them, told
+//! live.
 //!
-//! [`story`] acts as the people do (propose, approve), [`teller`] prints what the API tells of it, [`proof`] compares the end
-//! with what had to come out.
+//! [`story`] acts as the people do (propose, approve), [`teller`] prints what the API tells of it,
+//! [`proof`] compares the end with what had to come out.
 
 mod proof;
 mod story;
@@ -42,7 +43,8 @@ const PORTS_TRIED: Range<u16> = 9_000..9_900;
 /// Tells the story. The exit status is 0 only if everything came out as it had to.
 ///
 /// # Errors
-/// When the system cannot be started, or the story stops somewhere; the text says where, and where logs are.
+/// When the system cannot be started, or the story stops somewhere; the text says where, and where
+/// logs are.
 pub async fn run(wanted: Wanted) -> anyhow::Result<ExitCode> {
     let data = fresh(wanted.data.clone())?;
     let log = log_to(&data, Loudness::Silent)?;
@@ -84,8 +86,14 @@ pub async fn run(wanted: Wanted) -> anyhow::Result<ExitCode> {
         Some(Ok(verdict)) => verdict,
         Some(Err(error)) => {
             tell!("\nTHE STORY STOPPED: {error:#}");
-            tell!("What was decided last stands above. Every line of every function is in {};", log.display());
-            tell!("logs of builds are below {}logs/ while the system runs (`sluice demo --keep`).", local.pages());
+            tell!(
+                "What was decided last stands above. Every line of every function is in {};",
+                log.display()
+            );
+            tell!(
+                "logs of builds are below {}logs/ while the system runs (`sluice demo --keep`).",
+                local.pages()
+            );
             ExitCode::FAILURE
         }
     };
@@ -108,13 +116,18 @@ fn fresh(wanted: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     if data.join(MARKER).is_file() {
         // A demo that still runs would go on without its state, and start nodes that nobody finds.
         let _held = lock(&data)?;
-        // Its nodes outlive a killed demo; they are ended by whoever takes the directory up, so that must not be removed under them.
+        // Its nodes outlive a killed demo; they are ended by whoever takes the directory up, so
+        // that must not be removed under them.
         end_nodes(&data);
-        std::fs::remove_dir_all(&data).with_context(|| format!("could not remove {}", data.display()))?;
+        std::fs::remove_dir_all(&data)
+            .with_context(|| format!("could not remove {}", data.display()))?;
     }
     std::fs::create_dir_all(&data).with_context(|| format!("could not make {}", data.display()))?;
     if std::fs::read_dir(&data)?.next().is_some() {
-        bail!("{} is not empty and no demo made it: name another directory with --data", data.display());
+        bail!(
+            "{} is not empty and no demo made it: name another directory with --data",
+            data.display()
+        );
     }
     std::fs::write(data.join(MARKER), "")?;
     Ok(data)

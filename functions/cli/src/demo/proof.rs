@@ -1,5 +1,5 @@
-//! Compares the end with what had to come out, and prints the table. Everything is read anew: from the records with an
-//! operator's rights, from the forge's repositories, from the meter.
+//! Compares the end with what had to come out, and prints the table. Everything is read anew: from
+//! the records with an operator's rights, from the forge's repositories, from the meter.
 
 use super::story::Change;
 use super::teller::Teller;
@@ -81,10 +81,16 @@ pub(super) async fn show(
     tell!("\n  landed in the order {order}");
     good &= order == "A, B, D";
     let on_top = tested_on_top(local.operator(), changes, &sets).await?;
-    tell!("  gate tested B on top of A, which it depends on: {}", if on_top { "yes" } else { "NO" });
+    tell!(
+        "  gate tested B on top of A, which it depends on: {}",
+        if on_top { "yes" } else { "NO" }
+    );
     good &= on_top;
     let retested = retested(local.operator(), changes, &sets).await?;
-    tell!("  gate tested D behind C, and again without it: {}", if retested { "yes" } else { "NO" });
+    tell!(
+        "  gate tested D behind C, and again without it: {}",
+        if retested { "yes" } else { "NO" }
+    );
     good &= retested;
     tell!("  unaccounted deliveries: {}", unaccounted.len());
     unaccounted.iter().for_each(|one| tell!("    {one}"));
@@ -97,7 +103,13 @@ pub(super) async fn show(
     tell!("  parts of the template that were ignored: {}", ignored.len());
     good &= ignored.is_empty();
     local.absent().for_each(|what| tell!("    not on one machine: {what}"));
-    print_costs(&report, changes.len(), builds, renewals(local.operator()).await?, teller.seconds() / 60.0);
+    print_costs(
+        &report,
+        changes.len(),
+        builds,
+        renewals(local.operator()).await?,
+        teller.seconds() / 60.0,
+    );
     tell!("  every kind of call, by function: {}", meter.display());
     tell!("  {:.0} s in all\n", teller.seconds());
     tell!(
@@ -112,8 +124,10 @@ pub(super) async fn show(
 }
 
 fn print_row(change: &Change, outcome: &Outcome) {
-    let name = format!("{} {}#{} {}", change.letter, change.repository, change.number, change.title);
-    let seconds = |at: Option<f64>| at.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1} s"));
+    let name =
+        format!("{} {}#{} {}", change.letter, change.repository, change.number, change.title);
+    let seconds =
+        |at: Option<f64>| at.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1} s"));
     let first = format!("{} / {}", seconds(outcome.first_task[0]), seconds(outcome.first_task[1]));
     let landed = outcome.landed.as_deref().map_or("-", |commit| commit.get(..7).unwrap_or(commit));
     let trees = match &outcome.trees {
@@ -131,12 +145,20 @@ fn print_row(change: &Change, outcome: &Outcome) {
     );
 }
 
-async fn outcome(ports: &Ports, forge: &Forge, change: &Change, sets: &[Buildset]) -> anyhow::Result<Outcome> {
+async fn outcome(
+    ports: &Ports,
+    forge: &Forge,
+    change: &Change,
+    sets: &[Buildset],
+) -> anyhow::Result<Outcome> {
     let of = |pipeline: &str| {
-        sets.iter().find(|set| is(&set.item.candidate.change.key, change) && set.queue.pipeline.as_str() == pipeline)
+        sets.iter().find(|set| {
+            is(&set.item.candidate.change.key, change) && set.queue.pipeline.as_str() == pipeline
+        })
     };
     let (check, gate) = (of("check"), of("gate"));
-    let word = |set: Option<&Buildset>| set.map_or_else(|| "none".to_owned(), |set| set.result.clone());
+    let word =
+        |set: Option<&Buildset>| set.map_or_else(|| "none".to_owned(), |set| set.result.clone());
     let pull = forge.pull(change.repository, change.number)?;
     let landed = match &pull.state {
         PullState::Merged { commit, .. } => Some(commit.clone()),
@@ -146,16 +168,24 @@ async fn outcome(ports: &Ports, forge: &Forge, change: &Change, sets: &[Buildset
         None => Trees::NothingLanded,
         Some(commit) => {
             let landed = forge.tree(change.repository, commit).await?.unwrap_or_default();
-            let tested =
-                gate.and_then(|set| set.item.merged()).map(|merged| merged.tested.tree.0.clone()).unwrap_or_default();
-            if landed == tested && !landed.is_empty() { Trees::Same(landed) } else { Trees::Differ { tested, landed } }
+            let tested = gate
+                .and_then(|set| set.item.merged())
+                .map(|merged| merged.tested.tree.0.clone())
+                .unwrap_or_default();
+            if landed == tested && !landed.is_empty() {
+                Trees::Same(landed)
+            } else {
+                Trees::Differ { tested, landed }
+            }
         }
     };
     let results = [check, gate].map(|set| set.map(|set| set.result.as_str()));
     let as_expected = match change.expected {
         Expectation::Lands => matches!(trees, Trees::Same(_)) && results == [Some("SUCCESS"); 2],
         Expectation::IsThrownOut => {
-            landed.is_none() && results == [Some("FAILURE"); 2] && is_told_why(forge, change, [check, gate])?
+            landed.is_none()
+                && results == [Some("FAILURE"); 2]
+                && is_told_why(forge, change, [check, gate])?
         }
     };
     let mut builds = 0;
@@ -167,12 +197,24 @@ async fn outcome(ports: &Ports, forge: &Forge, change: &Change, sets: &[Buildset
         *slot = first_task_seconds(ports, set, &ids).await?;
     }
     let as_expected = as_expected && first_task.iter().all(Option::is_some);
-    Ok(Outcome { check: word(check), gate: word(gate), builds, first_task, landed, trees, as_expected })
+    Ok(Outcome {
+        check: word(check),
+        gate: word(gate),
+        builds,
+        first_task,
+        landed,
+        trees,
+        as_expected,
+    })
 }
 
-/// Returns whether the forge shows, for each pipeline that a change failed in, a comment that names a job of it that failed, and
-/// where its log is.
-fn is_told_why(forge: &Forge, change: &Change, sets: [Option<&Buildset>; 2]) -> anyhow::Result<bool> {
+/// Returns whether the forge shows, for each pipeline that a change failed in, a comment that names
+/// a job of it that failed, and where its log is.
+fn is_told_why(
+    forge: &Forge,
+    change: &Change,
+    sets: [Option<&Buildset>; 2],
+) -> anyhow::Result<bool> {
     let comments = forge.comments(change.repository, change.number)?;
     Ok(sets.into_iter().flatten().all(|set| {
         let logs = set.item.jobs.iter().filter_map(|job| match &job.status {
@@ -180,12 +222,18 @@ fn is_told_why(forge: &Forge, change: &Change, sets: [Option<&Buildset>; 2]) -> 
             _ => None,
         });
         let mut logs = logs.peekable();
-        logs.peek().is_some() && logs.all(|url| comments.iter().any(|comment| comment.body.contains(url.as_str())))
+        logs.peek().is_some()
+            && logs.all(|url| comments.iter().any(|comment| comment.body.contains(url.as_str())))
     }))
 }
 
-/// Returns whether the builds of the second change's gate that counted ran on top of the first, which it depends on.
-async fn tested_on_top(ports: &Ports, changes: &[Change], sets: &[Buildset]) -> anyhow::Result<bool> {
+/// Returns whether the builds of the second change's gate that counted ran on top of the first,
+/// which it depends on.
+async fn tested_on_top(
+    ports: &Ports,
+    changes: &[Change],
+    sets: &[Buildset],
+) -> anyhow::Result<bool> {
     let [needed, needing, ..] = changes else { return Ok(false) };
     let set = in_gate(needing, sets).context("the second change was not in the gate")?;
     let counted: Vec<_> = set.item.jobs.iter().filter_map(|job| job.build.clone()).collect();
@@ -197,9 +245,12 @@ async fn tested_on_top(ports: &Ports, changes: &[Change], sets: &[Buildset]) -> 
     Ok(!counted.is_empty())
 }
 
-/// Returns whether builds of the last change's gate ran behind the one that was thrown out, and the ones that counted did not.
+/// Returns whether builds of the last change's gate ran behind the one that was thrown out, and the
+/// ones that counted did not.
 async fn retested(ports: &Ports, changes: &[Change], sets: &[Buildset]) -> anyhow::Result<bool> {
-    let Some(thrown_out) = changes.iter().find(|change| change.expected == Expectation::IsThrownOut) else {
+    let Some(thrown_out) =
+        changes.iter().find(|change| change.expected == Expectation::IsThrownOut)
+    else {
         return Ok(false);
     };
     let behind = changes.last().context("the story has changes")?;
@@ -219,13 +270,19 @@ async fn retested(ports: &Ports, changes: &[Change], sets: &[Buildset]) -> anyho
 /// Returns whether the state that a build tested has this change in it.
 async fn ran_behind(ports: &Ports, build: &BuildId, change: &Change) -> anyhow::Result<bool> {
     let order = get(ports, &build::order_key(build)).await?.context("a build has no order")?;
-    let state = ports.objects.get(&decode::<Order>(&order)?.speculation).await?.context("a tested state is gone")?;
+    let state = ports
+        .objects
+        .get(&decode::<Order>(&order)?.speculation)
+        .await?
+        .context("a tested state is gone")?;
     let state: Speculation = serde_json::from_slice(&state.bytes)?;
     Ok(state.changes.iter().any(|ahead| is(&ahead.change.key, change)))
 }
 
 fn in_gate<'a>(change: &Change, sets: &'a [Buildset]) -> Option<&'a Buildset> {
-    sets.iter().find(|set| set.queue.pipeline.as_str() == "gate" && is(&set.item.candidate.change.key, change))
+    sets.iter().find(|set| {
+        set.queue.pipeline.as_str() == "gate" && is(&set.item.candidate.change.key, change)
+    })
 }
 
 fn is(key: &ChangeKey, change: &Change) -> bool {
@@ -234,13 +291,23 @@ fn is(key: &ChangeKey, change: &Change) -> bool {
 
 fn all_builds(set: &Buildset) -> Vec<BuildId> {
     let mut ids = set.item.builds.clone();
-    ids.extend(set.item.jobs.iter().filter_map(|job| job.build.clone()).filter(|id| !set.item.builds.contains(id)));
+    ids.extend(
+        set.item
+            .jobs
+            .iter()
+            .filter_map(|job| job.build.clone())
+            .filter(|id| !set.item.builds.contains(id)),
+    );
     ids
 }
 
-/// Returns the seconds from the delivery that enqueued an item to the first task that Ansible began for it, as the logs of its builds
-/// tell it.
-async fn first_task_seconds(ports: &Ports, set: &Buildset, ids: &[BuildId]) -> anyhow::Result<Option<f64>> {
+/// Returns the seconds from the delivery that enqueued an item to the first task that Ansible began
+/// for it, as the logs of its builds tell it.
+async fn first_task_seconds(
+    ports: &Ports,
+    set: &Buildset,
+    ids: &[BuildId],
+) -> anyhow::Result<Option<f64>> {
     let event = get(ports, &delivery::key(&DeliveryId::from(set.item.event_id.as_str()))).await?;
     let Some(event) = event else { return Ok(None) };
     let received_at = decode::<Delivery>(&event)?.received_at;
@@ -267,10 +334,16 @@ fn landing_order(sets: &[Buildset], changes: &[Change]) -> String {
         let key = &set.item.candidate.change.key;
         changes.iter().find(|change| is(key, change)).map(|change| change.letter)
     };
-    ledger::landed(sets).into_iter().filter_map(letter).map(String::from).collect::<Vec<_>>().join(", ")
+    ledger::landed(sets)
+        .into_iter()
+        .filter_map(letter)
+        .map(String::from)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
-/// Returns the webhooks that the forge sent and that have no end here: not answered with 202, not stored, or not final.
+/// Returns the webhooks that the forge sent and that have no end here: not answered with 202, not
+/// stored, or not final.
 async fn unaccounted(ports: &Ports, forge: &Forge) -> anyhow::Result<Vec<String>> {
     let begun = Instant::now();
     loop {
@@ -305,8 +378,9 @@ async fn still_open(ports: &Ports) -> anyhow::Result<Vec<String>> {
     }
 }
 
-/// Says what the changes cost: what functions and executor called, and what event sources did with messages for them.
-/// Apart: what goes on without any change (polls, sweeps, sessions), and what watching costs.
+/// Says what the changes cost: what functions and executor called, and what event sources did with
+/// messages for them. Apart: what goes on without any change (polls, sweeps, sessions), and what
+/// watching costs.
 fn print_costs(report: &Report, changes: usize, builds: usize, renewals: u64, minutes: f64) {
     let (work, idle) = (report.total(is_work), report.total(is_idle));
     let watching = report.total(is_watching);

@@ -68,22 +68,31 @@ impl Story<'_> {
         loop {
             match self.client.get::<Value>("tenant/demo/board").await {
                 Ok(board) if board["errors"].as_u64() == Some(0) => {
-                    let pipelines: Vec<&str> =
-                        list(&board, "pipelines").iter().map(|pipeline| text(pipeline, "name")).collect();
-                    self.teller.say(&format!("the configuration is live: pipelines {}", pipelines.join(" and ")));
+                    let pipelines: Vec<&str> = list(&board, "pipelines")
+                        .iter()
+                        .map(|pipeline| text(pipeline, "name"))
+                        .collect();
+                    self.teller.say(&format!(
+                        "the configuration is live: pipelines {}",
+                        pipelines.join(" and ")
+                    ));
                     return Ok(());
                 }
                 Ok(_) => {
                     let errors: Vec<Value> = self.client.get("tenant/demo/config-errors").await?;
                     bail!(
                         "the demo's configuration has errors:\n{}",
-                        errors.iter().map(|error| text(error, "error")).collect::<Vec<_>>().join("\n")
+                        errors
+                            .iter()
+                            .map(|error| text(error, "error"))
+                            .collect::<Vec<_>>()
+                            .join("\n")
                     );
                 }
                 Err(error) if begun.elapsed().as_secs() > CONFIGURED_SECONDS => {
-                    return Err(
-                        error.context(format!("the tenant's configuration was not live within {CONFIGURED_SECONDS} s"))
-                    );
+                    return Err(error.context(format!(
+                        "the tenant's configuration was not live within {CONFIGURED_SECONDS} s"
+                    )));
                 }
                 Err(_) => tokio::time::sleep(LOOK_EVERY).await,
             }
@@ -94,7 +103,10 @@ impl Story<'_> {
         self.teller.title("Change A is proposed: check tests it by itself");
         let greet = [Edit::write("greetings/ahoy", "Ahoy!\n")];
         self.propose('A', ONE, "Greet sailors", "", &greet, Expectation::Lands).await?;
-        self.until("check to report on A", TESTED_SECONDS, |forge, _| is_reported(forge, ONE, 1, "demo/check")).await?;
+        self.until("check to report on A", TESTED_SECONDS, |forge, _| {
+            is_reported(forge, ONE, 1, "demo/check")
+        })
+        .await?;
         self.show_reports('A').await
     }
 
@@ -111,17 +123,37 @@ impl Story<'_> {
         )
         .await?;
         let broken = [Edit::write("greetings/hi", "Hi\n")];
-        self.propose('C', ONE, "Greet briefly, without the mark", "", &broken, Expectation::IsThrownOut).await?;
-        self.propose('D', TWO, "Describe the project", "", &[Edit::write("NOTES.md", "Greets.\n")], Expectation::Lands)
-            .await?;
+        self.propose(
+            'C',
+            ONE,
+            "Greet briefly, without the mark",
+            "",
+            &broken,
+            Expectation::IsThrownOut,
+        )
+        .await?;
+        self.propose(
+            'D',
+            TWO,
+            "Describe the project",
+            "",
+            &[Edit::write("NOTES.md", "Greets.\n")],
+            Expectation::Lands,
+        )
+        .await?;
         for change in self.changes.clone() {
             // One after the other, so that the order of the queue is the order of the alphabet.
             self.forge.approve(change.repository, change.number, REVIEWER)?;
             self.teller.say(&format!("{REVIEWER} approves {}", change.letter));
             let name = format!("{}#{}", change.repository, change.number);
-            self.until(&format!("{} to enter the gate", change.letter), ENTERED_SECONDS, |forge, board| {
-                Ok(is_in_gate(board, &name) || is_merged(forge, change.repository, change.number)?)
-            })
+            self.until(
+                &format!("{} to enter the gate", change.letter),
+                ENTERED_SECONDS,
+                |forge, board| {
+                    Ok(is_in_gate(board, &name)
+                        || is_merged(forge, change.repository, change.number)?)
+                },
+            )
             .await?;
         }
         Ok(())
@@ -131,9 +163,9 @@ impl Story<'_> {
         let changes = self.changes.clone();
         self.until("every change to land or to be thrown out", LANDED_SECONDS, |forge, board| {
             let mut over = list(board, "pipelines").iter().all(|pipeline| {
-                list(pipeline, "queues")
-                    .iter()
-                    .all(|queue| list(queue, "items").is_empty() && list(queue, "arrivals").is_empty())
+                list(pipeline, "queues").iter().all(|queue| {
+                    list(queue, "items").is_empty() && list(queue, "arrivals").is_empty()
+                })
             });
             for change in &changes {
                 over &= is_merged(forge, change.repository, change.number)?
@@ -159,7 +191,12 @@ impl Story<'_> {
     ) -> anyhow::Result<()> {
         let branch = format!("change-{}", letter.to_ascii_lowercase());
         self.forge.commit(repository, &branch, title, edits, OWNER).await?;
-        let proposal = Proposal { title: title.to_owned(), body: body.to_owned(), head: branch, base: String::new() };
+        let proposal = Proposal {
+            title: title.to_owned(),
+            body: body.to_owned(),
+            head: branch,
+            base: String::new(),
+        };
         let number = self.forge.open_pull(repository, proposal, OWNER).await?;
         self.teller.name(repository, number, letter);
         self.teller.say(&format!(
@@ -180,7 +217,9 @@ impl Story<'_> {
         let begun = Instant::now();
         loop {
             let board = self.teller.look(&self.client).await?;
-            for queue in list(&board, "pipelines").iter().flat_map(|pipeline| list(pipeline, "queues")) {
+            for queue in
+                list(&board, "pipelines").iter().flat_map(|pipeline| list(pipeline, "queues"))
+            {
                 if let Some(frozen) = queue["frozen"].as_str() {
                     bail!("the queue {} is frozen: {frozen}", text(queue, "name"));
                 }
@@ -203,7 +242,10 @@ impl Story<'_> {
 
     /// Tells what the forge shows people about a change.
     async fn show_reports(&mut self, letter: char) -> anyhow::Result<()> {
-        let Some(change) = self.changes.iter().find(|change| change.letter == letter).cloned() else { return Ok(()) };
+        let Some(change) = self.changes.iter().find(|change| change.letter == letter).cloned()
+        else {
+            return Ok(());
+        };
         let pull = self.forge.pull(change.repository, change.number)?;
         let statuses = self.forge.statuses(change.repository, &pull.head)?;
         let newest = |context: &str| statuses.iter().rev().find(|status| status.context == context);
@@ -226,17 +268,24 @@ impl Story<'_> {
     /// Shows the lines of the failed build's log that say why.
     async fn show_cause(&mut self, change: &Change) -> anyhow::Result<()> {
         let Change { letter, repository, number, .. } = change;
-        let query = format!("tenant/demo/buildsets?project={repository}&change={number}&pipeline=gate&limit=1");
+        let query = format!(
+            "tenant/demo/buildsets?project={repository}&change={number}&pipeline=gate&limit=1"
+        );
         let sets: Vec<Value> = self.client.get(&query).await?;
         let Some(set) = sets.first() else { return Ok(()) };
-        let set: Value = self.client.get(&format!("tenant/demo/buildset/{}", text(set, "uuid"))).await?;
-        for build in list(&set, "builds").iter().filter(|build| text(build, "result") == "FAILURE") {
+        let set: Value =
+            self.client.get(&format!("tenant/demo/buildset/{}", text(set, "uuid"))).await?;
+        for build in list(&set, "builds").iter().filter(|build| text(build, "result") == "FAILURE")
+        {
             let url = format!("{}job-output.txt", text(build, "log_url"));
             let log = self.client.text(&url).await?.unwrap_or_default();
             // The test's own word for what it found.
             for line in log.lines().filter(|line| line.contains("broken  ")).take(3) {
                 let said = line.find("broken").map_or(line, |at| &line[at..]);
-                self.teller.say(&format!("  the log of {} on {letter} says: {said}", text(build, "job_name")));
+                self.teller.say(&format!(
+                    "  the log of {} on {letter} says: {said}",
+                    text(build, "job_name")
+                ));
             }
         }
         Ok(())
@@ -248,10 +297,19 @@ fn is_merged(forge: &Forge, repository: &str, number: u64) -> anyhow::Result<boo
 }
 
 /// Whether a pipeline's last word on a change is there.
-fn is_reported(forge: &Forge, repository: &str, number: u64, context: &str) -> anyhow::Result<bool> {
+fn is_reported(
+    forge: &Forge,
+    repository: &str,
+    number: u64,
+    context: &str,
+) -> anyhow::Result<bool> {
     let head = forge.pull(repository, number)?.head;
     let statuses = forge.statuses(repository, &head)?;
-    Ok(statuses.iter().rev().find(|status| status.context == context).is_some_and(|status| status.state != "pending"))
+    Ok(statuses
+        .iter()
+        .rev()
+        .find(|status| status.context == context)
+        .is_some_and(|status| status.state != "pending"))
 }
 
 fn is_in_gate(board: &Value, name: &str) -> bool {

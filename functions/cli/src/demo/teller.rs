@@ -1,4 +1,5 @@
-//! Prints what happens, line by line, with the seconds since the start: titles, what people do, and what the API tells.
+//! Prints what happens, line by line, with the seconds since the start: titles, what people do, and
+//! what the API tells.
 
 use crate::commands::show::{Client, change_name, list, text, told};
 use crate::say::tell;
@@ -100,7 +101,8 @@ impl Teller {
         let letter = self.names.get(&who).map_or_else(|| "?".to_owned(), ToString::to_string);
         let mut lines: Vec<(String, bool)> = Vec::new();
         let mut seen = self.seen.remove(text(item, "id")).unwrap_or_default();
-        let reasons: Vec<String> = list(item, "reasons").iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let reasons: Vec<String> =
+            list(item, "reasons").iter().filter_map(Value::as_str).map(str::to_owned).collect();
         let new = unseen(&seen.reasons, &reasons);
         for job in list(item, "jobs") {
             let state = text(job, "state").to_owned();
@@ -109,12 +111,18 @@ impl Teller {
             if state == "running" && seen.jobs.get(&key) != Some(&state) {
                 let nodes = list(job, "labels").len();
                 lines.push((
-                    format!("{name}: Ansible runs on {nodes} node{}", if nodes == 1 { "" } else { "s" }),
+                    format!(
+                        "{name}: Ansible runs on {nodes} node{}",
+                        if nodes == 1 { "" } else { "s" }
+                    ),
                     false,
                 ));
             }
             if let Some(what) = told(job).filter(|_| state == "ordered") {
-                self.waiting.insert(format!("{pipeline} {who} {name}"), format!("{pipeline} {letter}: {name} {what}"));
+                self.waiting.insert(
+                    format!("{pipeline} {who} {name}"),
+                    format!("{pipeline} {letter}: {name} {what}"),
+                );
             }
             seen.jobs.insert(key, state);
         }
@@ -146,16 +154,20 @@ impl Teller {
 /// Returns the reasons that were not there before; old ones may have been dropped at the front.
 fn unseen<'a>(before: &[String], now: &'a [String]) -> &'a [String] {
     // The longest end of what was known that the new list begins with.
-    let overlap = (0..=before.len().min(now.len())).rev().find(|count| before.ends_with(&now[..*count])).unwrap_or(0);
+    let overlap = (0..=before.len().min(now.len()))
+        .rev()
+        .find(|count| before.ends_with(&now[..*count]))
+        .unwrap_or(0);
     &now[overlap..]
 }
 
 /// Shortens ids of 32 digits to what people compare.
 fn shortened(line: &str) -> String {
-    let short = |word: &str| match word.len() >= 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        true => word[..8].to_owned(),
-        false => word.to_owned(),
-    };
+    let short =
+        |word: &str| match word.len() >= 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            true => word[..8].to_owned(),
+            false => word.to_owned(),
+        };
     line.split(' ').map(short).collect::<Vec<_>>().join(" ")
 }
 

@@ -1,4 +1,5 @@
-//! `calls.json`: every kind of call to the data services of a local system, by who made it, as the cost meter counts them.
+//! `calls.json`: every kind of call to the data services of a local system, by who made it, as the
+//! cost meter counts them.
 
 use anyhow::Context as _;
 use sluice_emulator::data::Report;
@@ -7,16 +8,19 @@ use std::path::{Path, PathBuf};
 /// The file in a data directory.
 pub const CALLS_FILE: &str = "calls.json";
 
-/// Writes what was counted and returns where. Whoever reads it meanwhile finds all of this or all of what stood there before.
+/// Writes what was counted and returns where. Whoever reads it meanwhile finds all of this or all
+/// of what stood there before.
 ///
 /// # Errors
 /// When it cannot be written; what stood there before is left as it was.
 pub fn write_calls(data: &Path, report: &Report) -> anyhow::Result<PathBuf> {
     let path = data.join(CALLS_FILE);
-    let text = serde_json::to_vec_pretty(report).context("could not put what was counted into JSON")?;
+    let text =
+        serde_json::to_vec_pretty(report).context("could not put what was counted into JSON")?;
     let new = path.with_extension("json.new");
     std::fs::write(&new, text).with_context(|| format!("could not write {}", new.display()))?;
-    std::fs::rename(&new, &path).with_context(|| format!("could not put {} in its place", path.display()))?;
+    std::fs::rename(&new, &path)
+        .with_context(|| format!("could not put {} in its place", path.display()))?;
     Ok(path)
 }
 

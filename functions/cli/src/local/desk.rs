@@ -1,4 +1,5 @@
-//! The operator's desk: a file in the data directory by which `sluice` commands reach a running local system.
+//! The operator's desk: a file in the data directory by which `sluice` commands reach a running
+//! local system.
 
 use super::identity::write_private;
 use anyhow::Context as _;
@@ -36,10 +37,9 @@ impl Desk {
     pub fn read(data: &Path) -> anyhow::Result<Option<Self>> {
         let path = data.join(DESK_FILE);
         match std::fs::read_to_string(&path) {
-            Ok(text) => Ok(Some(
-                serde_json::from_str(&text)
-                    .with_context(|| format!("{} is damaged; start `sluice up` again", path.display()))?,
-            )),
+            Ok(text) => Ok(Some(serde_json::from_str(&text).with_context(|| {
+                format!("{} is damaged; start `sluice up` again", path.display())
+            })?)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).with_context(|| format!("could not read {}", path.display())),
         }

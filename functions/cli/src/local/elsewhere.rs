@@ -1,7 +1,9 @@
-//! Functions, event sources and the HTTP front of the machine over data services that run elsewhere (`--endpoint`).
+//! Functions, event sources and the HTTP front of the machine over data services that run elsewhere
+//! (`--endpoint`).
 //!
-//! Table, bucket, key and queues are made there from the template unless they are there. Nodes stay on this machine: their
-//! EC2 is the emulator's, at an address of its own, called with the same keys.
+//! Table, bucket, key and queues are made there from the template unless they are there. Nodes stay
+//! on this machine: their EC2 is the emulator's, at an address of its own, called with the same
+//! keys.
 
 use super::{Endpoint, MachineWishes};
 use crate::function::Name;
@@ -45,27 +47,43 @@ pub(super) struct Elsewhere {
 
 impl Elsewhere {
     /// Makes what is missing at the endpoint and starts everything else.
-    pub(super) async fn start(endpoint: &Endpoint, wishes: MachineWishes<'_>, ec2: &Ec2) -> anyhow::Result<Self> {
+    pub(super) async fn start(
+        endpoint: &Endpoint,
+        wishes: MachineWishes<'_>,
+        ec2: &Ec2,
+    ) -> anyhow::Result<Self> {
         let Endpoint { url: endpoint, stack } = endpoint;
-        let sdk_config = aws_config::defaults(BehaviorVersion::latest()).endpoint_url(endpoint).load().await;
-        let keys = sdk_config.credentials_provider().context("there are no AWS credentials in the environment")?;
-        let keys = keys.provide_credentials().await.context("there are no AWS credentials in the environment")?;
-        let listener =
-            TcpListener::bind((Ipv4Addr::LOCALHOST, wishes.port)).await.context("could not listen for HTTP")?;
+        let sdk_config =
+            aws_config::defaults(BehaviorVersion::latest()).endpoint_url(endpoint).load().await;
+        let keys = sdk_config
+            .credentials_provider()
+            .context("there are no AWS credentials in the environment")?;
+        let keys = keys
+            .provide_credentials()
+            .await
+            .context("there are no AWS credentials in the environment")?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, wishes.port))
+            .await
+            .context("could not listen for HTTP")?;
         let mut place = TemplatePlace::machine(endpoint);
         place.stack.clone_from(stack);
         place.parameters.extend(wishes.parameters.clone());
         if let Some(region) = sdk_config.region() {
             place.region = region.to_string();
         }
-        let mut plan = template::read(&wishes.template, &place).context("could not read the template")?;
+        let mut plan =
+            template::read(&wishes.template, &place).context("could not read the template")?;
         let provided = provision(&sdk_config, &wanted(&plan, stack)?).await?;
         let key_id = std::env::var(KEY_VARIABLE).ok().or(provided.key_id.clone());
         rename(&mut plan, &provided.queue_urls, key_id.as_deref());
 
         let nodes = Data::open(&wishes.data.join("nodes"), DataOptions::default())?;
         nodes.add("ec2", Arc::new(ec2.clone()));
-        nodes.keys().insert(keys.access_key_id(), Principal::new("launcher"), Secret::new(keys.secret_access_key()));
+        nodes.keys().insert(
+            keys.access_key_id(),
+            Principal::new("launcher"),
+            Secret::new(keys.secret_access_key()),
+        );
         let nodes = serve(nodes, wishes.nodes_port).await.context("could not listen for EC2")?;
 
         let mut functions = InProcess::new();
@@ -73,11 +91,16 @@ impl Elsewhere {
             let name: Name = function.id.parse()?;
             let cache = wishes.data.join("cache").join(&function.id);
             let place = Place::of(&sdk_config, &function.environment, endpoint, cache).await?;
-            functions = functions.with_handler(&function.id, Limits::of(function), super::handler(name, place));
+            functions = functions.with_handler(
+                &function.id,
+                Limits::of(function),
+                super::handler(name, place),
+            );
         }
         let functions: Arc<dyn Invoke> = Arc::new(functions);
         let origin = Origin { account: place.account.clone(), region: place.region.clone() };
-        let queues: Arc<dyn QueuePort> = Arc::new(PortQueues::new(&sdk_config, &plan, &provided.queue_urls).await?);
+        let queues: Arc<dyn QueuePort> =
+            Arc::new(PortQueues::new(&sdk_config, &plan, &provided.queue_urls).await?);
         let sources = Sources::start(&plan, &origin, &queues, &functions, &wishes.sources);
         let (events, routes) = (HttpEvents::new(&place.account), Routes::new(&plan.routes));
         let http = HttpFront::start(listener, events, routes, wishes.names, functions)
@@ -163,10 +186,15 @@ fn wanted_queue(queue: &template::QueuePlan) -> WantedQueue {
 
 /// Puts the endpoint's own queue URLs and key into every environment.
 fn rename(plan: &mut Plan, urls: &BTreeMap<String, String>, key_id: Option<&str>) {
-    let renamed: BTreeMap<String, String> =
-        plan.queues.iter().filter_map(|queue| Some((queue.url.clone(), urls.get(&queue.name)?.clone()))).collect();
+    let renamed: BTreeMap<String, String> = plan
+        .queues
+        .iter()
+        .filter_map(|queue| Some((queue.url.clone(), urls.get(&queue.name)?.clone())))
+        .collect();
     let functions = plan.functions.iter_mut().map(|function| &mut function.environment);
-    for environment in functions.chain(plan.executor.iter_mut().map(|executor| &mut executor.environment)) {
+    for environment in
+        functions.chain(plan.executor.iter_mut().map(|executor| &mut executor.environment))
+    {
         for (variable, value) in environment.iter_mut() {
             if let Some(url) = renamed.get(value) {
                 value.clone_from(url);
@@ -178,7 +206,8 @@ fn rename(plan: &mut Plan, urls: &BTreeMap<String, String>, key_id: Option<&str>
     }
 }
 
-/// The queues of an endpoint, through the ports; dead letter queues are the same ports under other URLs.
+/// The queues of an endpoint, through the ports; dead letter queues are the same ports under other
+/// URLs.
 struct PortQueues {
     alive: Arc<dyn Queues>,
     dead: Arc<dyn Queues>,
@@ -192,18 +221,31 @@ enum Side {
 }
 
 impl PortQueues {
-    async fn new(sdk_config: &SdkConfig, plan: &Plan, urls: &BTreeMap<String, String>) -> anyhow::Result<Self> {
-        let environment = &plan.executor.as_ref().context("the template has no executor")?.environment;
+    async fn new(
+        sdk_config: &SdkConfig,
+        plan: &Plan,
+        urls: &BTreeMap<String, String>,
+    ) -> anyhow::Result<Self> {
+        let environment =
+            &plan.executor.as_ref().context("the template has no executor")?.environment;
         let settings = AwsSettings::from_variables(|name| environment.get(name).cloned())?;
         let (mut dead, mut names) = (settings.clone(), BTreeMap::new());
         for (queue, url) in &settings.queue_urls {
             let planned = plan.queues.iter().find(|planned| urls.get(&planned.name) == Some(url));
             let Some(planned) = planned else { continue };
-            names.insert(planned.name.clone(), (Side::Alive, *queue, planned.visibility_timeout_seconds));
+            names.insert(
+                planned.name.clone(),
+                (Side::Alive, *queue, planned.visibility_timeout_seconds),
+            );
             let letters = planned.redrive.as_ref().map(|redrive| name(&redrive.dead_letter_arn));
-            if let Some((letters, url)) = letters.and_then(|letters| Some((letters, urls.get(letters)?))) {
+            if let Some((letters, url)) =
+                letters.and_then(|letters| Some((letters, urls.get(letters)?)))
+            {
                 dead.queue_urls.insert(*queue, url.clone());
-                names.insert(letters.to_owned(), (Side::Dead, *queue, planned.visibility_timeout_seconds));
+                names.insert(
+                    letters.to_owned(),
+                    (Side::Dead, *queue, planned.visibility_timeout_seconds),
+                );
             }
         }
         Ok(Self {
@@ -213,9 +255,16 @@ impl PortQueues {
         })
     }
 
-    fn find(&self, action: &'static str, arn: &str) -> Result<(&dyn Queues, Queue, u32), QueueError> {
-        let missing =
-            || QueueError { action, queue_arn: arn.to_owned(), why: "it is none of the template's".to_owned() };
+    fn find(
+        &self,
+        action: &'static str,
+        arn: &str,
+    ) -> Result<(&dyn Queues, Queue, u32), QueueError> {
+        let missing = || QueueError {
+            action,
+            queue_arn: arn.to_owned(),
+            why: "it is none of the template's".to_owned(),
+        };
         let (side, queue, visibility) = self.names.get(name(arn)).ok_or_else(missing)?;
         let port = match side {
             Side::Alive => &self.alive,
@@ -236,7 +285,12 @@ fn failed(action: &'static str, arn: &str) -> impl Fn(PortError) -> QueueError {
 
 #[async_trait]
 impl QueuePort for PortQueues {
-    async fn receive(&self, arn: &str, max: u32, hidden_for: Option<Duration>) -> Result<Vec<Delivered>, QueueError> {
+    async fn receive(
+        &self,
+        arn: &str,
+        max: u32,
+        hidden_for: Option<Duration>,
+    ) -> Result<Vec<Delivered>, QueueError> {
         let (port, queue, visibility) = self.find("receive messages", arn)?;
         let seconds = hidden_for.map_or(visibility, whole_seconds);
         let received = port.receive(queue, max.min(10), POLL_SECONDS, seconds).await;
@@ -269,10 +323,17 @@ impl QueuePort for PortQueues {
         Ok(())
     }
 
-    async fn release(&self, arn: &str, receipts: &[String], after: Duration) -> Result<(), QueueError> {
+    async fn release(
+        &self,
+        arn: &str,
+        receipts: &[String],
+        after: Duration,
+    ) -> Result<(), QueueError> {
         let (port, queue, _) = self.find("release messages", arn)?;
         for receipt in receipts {
-            port.postpone(queue, receipt, whole_seconds(after)).await.map_err(failed("release messages", arn))?;
+            port.postpone(queue, receipt, whole_seconds(after))
+                .await
+                .map_err(failed("release messages", arn))?;
         }
         Ok(())
     }

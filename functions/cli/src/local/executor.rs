@@ -1,4 +1,5 @@
-//! The executor of a local system: in this process, or as one of its own that is started again when it dies.
+//! The executor of a local system: in this process, or as one of its own that is started again when
+//! it dies.
 
 use super::services::Services;
 use super::{Functions, Options, beside_us};
@@ -58,7 +59,9 @@ impl Executor {
             ansible: None,
         };
         let place = services.executor(data.join("cache/executor")).await?;
-        Ok(Self::Here(Running::start(place.ports, wanted).await.context("could not start the executor")?))
+        Ok(Self::Here(
+            Running::start(place.ports, wanted).await.context("could not start the executor")?,
+        ))
     }
 
     pub(super) fn logs_address(&self) -> Option<SocketAddr> {
@@ -90,10 +93,17 @@ impl Start {
     /// Starts `sluice executor` with the executor's own keys and nothing else of ours.
     fn child(&self) -> anyhow::Result<(Lives, Life)> {
         let mut command = Command::new(&self.program);
-        command.arg("executor").arg("--state").arg(&self.state).args(["--slots", &self.slots.to_string()]);
+        command
+            .arg("executor")
+            .arg("--state")
+            .arg(&self.state)
+            .args(["--slots", &self.slots.to_string()]);
         // It holds our end of its standard input: when we are killed, it stops.
         command.args(["--logs", "127.0.0.1:0", "--with-parent"]);
-        command.env_clear().envs(&self.equipment.environment).envs(self.equipment.credentials.environment());
+        command
+            .env_clear()
+            .envs(&self.equipment.environment)
+            .envs(self.equipment.credentials.environment());
         command
             .env("AWS_REGION", &self.equipment.region)
             .env("AWS_ENDPOINT_URL", &self.equipment.endpoint)
@@ -151,7 +161,12 @@ impl Beside {
 }
 
 /// Starts the executor again whenever it dies, until it is to stop.
-async fn watch_over(start: Start, mut lives: Lives, life: Arc<Mutex<Life>>, mut stopped: watch::Receiver<bool>) {
+async fn watch_over(
+    start: Start,
+    mut lives: Lives,
+    life: Arc<Mutex<Life>>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let mut pause = PAUSE_SHORTEST;
     loop {
         let born = Instant::now();
@@ -161,8 +176,12 @@ async fn watch_over(start: Start, mut lives: Lives, life: Arc<Mutex<Life>>, mut 
         };
         match ended {
             None => return ask_to_end(lives.child).await,
-            Some(Ok(status)) => tracing::warn!(%status, "the executor died; another one is started"),
-            Some(Err(error)) => tracing::warn!(%error, "the executor is gone; another one is started"),
+            Some(Ok(status)) => {
+                tracing::warn!(%status, "the executor died; another one is started")
+            }
+            Some(Err(error)) => {
+                tracing::warn!(%error, "the executor is gone; another one is started")
+            }
         }
         if born.elapsed() > GROWN_UP {
             pause = PAUSE_SHORTEST;
@@ -178,7 +197,10 @@ async fn watch_over(start: Start, mut lives: Lives, life: Arc<Mutex<Life>>, mut 
                     *life.lock().unwrap_or_else(PoisonError::into_inner) = its;
                     break next;
                 }
-                Err(error) => tracing::warn!(error = format!("{error:#}"), "the executor could not be started again"),
+                Err(error) => tracing::warn!(
+                    error = format!("{error:#}"),
+                    "the executor could not be started again"
+                ),
             }
         };
     }

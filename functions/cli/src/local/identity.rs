@@ -44,14 +44,15 @@ impl Identity {
     pub fn open(data: &Path, port: u16) -> anyhow::Result<Self> {
         let path = data.join("forge.json");
         let token = || OsEntropy.token();
-        let known: Option<Self> =
-            match std::fs::read_to_string(&path) {
-                Ok(text) => Some(serde_json::from_str(&text).with_context(|| {
-                    format!("{} is damaged; remove the data directory to begin anew", path.display())
-                })?),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-                Err(error) => return Err(error).with_context(|| format!("could not read {}", path.display())),
-            };
+        let known: Option<Self> = match std::fs::read_to_string(&path) {
+            Ok(text) => Some(serde_json::from_str(&text).with_context(|| {
+                format!("{} is damaged; remove the data directory to begin anew", path.display())
+            })?),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => {
+                return Err(error).with_context(|| format!("could not read {}", path.display()));
+            }
+        };
         let is_written = known.as_ref().is_some_and(|known| known.forge_port == port);
         let identity = match known {
             Some(known) => Self { forge_port: port, ..known },
@@ -69,7 +70,8 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Writes what git and curl need to act as the forge's people, so that no token stands on a command line.
+    /// Writes what git and curl need to act as the forge's people, so that no token stands on a
+    /// command line.
     ///
     /// # Errors
     /// When a file cannot be written.
@@ -90,7 +92,11 @@ impl Identity {
     /// Returns the forge's accounts.
     pub fn accounts(&self) -> Vec<Account> {
         let account = |login: &str, token: &str| Account::new(login, token, Permission::Write);
-        vec![account(OWN, &self.own_token), account(OWNER, &self.owner_token), account(REVIEWER, &self.reviewer_token)]
+        vec![
+            account(OWN, &self.own_token),
+            account(OWNER, &self.owner_token),
+            account(REVIEWER, &self.reviewer_token),
+        ]
     }
 
     /// Returns the token that the system itself bears.
@@ -104,11 +110,17 @@ pub(super) fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
     let failed = || format!("could not write {}", path.display());
     let fresh = path.with_extension("new");
     match std::fs::remove_file(&fresh) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error).with_context(failed),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).with_context(failed);
+        }
         _ => {}
     }
-    let mut file =
-        std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh).with_context(failed)?;
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&fresh)
+        .with_context(failed)?;
     file.write_all(text.as_bytes()).with_context(failed)?;
     std::fs::rename(&fresh, path).with_context(failed)
 }

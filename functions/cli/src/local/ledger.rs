@@ -1,5 +1,5 @@
-//! What came of it, read anew from the records with an operator's rights: what was built and landed, and whether every
-//! delivery, item, build and request ended.
+//! What came of it, read anew from the records with an operator's rights: what was built and
+//! landed, and whether every delivery, item, build and request ended.
 
 use super::{CONNECTION, TENANT};
 use sluice_model::ConnectionName;
@@ -29,15 +29,18 @@ pub struct Sent {
 /// # Errors
 /// When the store does not answer or a record cannot be read.
 pub async fn buildsets(ports: &Ports) -> anyhow::Result<Vec<Buildset>> {
-    let keys = ports.records.find(&format!("buildsets#{}", escape(TENANT)), None, BUILDSETS_MAX).await?;
+    let keys =
+        ports.records.find(&format!("buildsets#{}", escape(TENANT)), None, BUILDSETS_MAX).await?;
     let records = ports.records.get(&keys).await?;
     Ok(records.iter().flatten().map(decode).collect::<Result<_, _>>()?)
 }
 
 /// Returns what the gate landed, in that order.
 pub fn landed(sets: &[Buildset]) -> Vec<&Buildset> {
-    let mut landed: Vec<&Buildset> =
-        sets.iter().filter(|set| set.queue.pipeline.as_str() == "gate" && set.result == "SUCCESS").collect();
+    let mut landed: Vec<&Buildset> = sets
+        .iter()
+        .filter(|set| set.queue.pipeline.as_str() == "gate" && set.result == "SUCCESS")
+        .collect();
     landed.sort_by_key(|set| set.ended_at);
     landed
 }
@@ -77,7 +80,8 @@ pub async fn open_deliveries(ports: &Ports) -> anyhow::Result<Vec<String>> {
     Ok(open)
 }
 
-/// Returns what has begun and not ended, a line each: arrivals, items, builds and requests for nodes.
+/// Returns what has begun and not ended, a line each: arrivals, items, builds and requests for
+/// nodes.
 ///
 /// # Errors
 /// When the store does not answer.

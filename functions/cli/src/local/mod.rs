@@ -1,8 +1,9 @@
-//! The whole system on one machine, in one process tree: data services, functions, forge, nodes, executor.
+//! The whole system on one machine, in one process tree: data services, functions, forge, nodes,
+//! executor.
 //!
-//! [`Local::start`] reads the same template as AWS does, starts what it names on loopback, stores what an operator would
-//! store ([`seed`]) and returns once everything answers. All state is below one data directory: what is started on it again
-//! goes on where it stopped.
+//! [`Local::start`] reads the same template as AWS does, starts what it names on loopback, stores
+//! what an operator would store ([`seed`]) and returns once everything answers. All state is below
+//! one data directory: what is started on it again goes on where it stopped.
 
 mod calls;
 mod desk;
@@ -88,7 +89,8 @@ pub struct Options {
     pub forge: bool,
     /// Builds that run at once.
     pub slots: usize,
-    /// Minutes between two questions to a forge about a project's open changes; `None` as the template says.
+    /// Minutes between two questions to a forge about a project's open changes; `None` as the
+    /// template says.
     pub ask_minutes: Option<u64>,
     /// Who is killed at which calls, to see that nothing is lost by it.
     pub deaths: Vec<Death>,
@@ -116,8 +118,9 @@ impl Local {
     /// # Errors
     /// When something cannot be started; what was started before is stopped.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(&options.data)
-            .with_context(|| format!("could not make the data directory {}", options.data.display()))?;
+        std::fs::create_dir_all(&options.data).with_context(|| {
+            format!("could not make the data directory {}", options.data.display())
+        })?;
         let data = options.data.canonicalize()?;
         // Tokens, sealed secrets with their key, and whatever builds leave: nobody else's business.
         std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o700))?;
@@ -126,11 +129,20 @@ impl Local {
         let ports = LocalPorts::free(options.port, options.forge)?;
         let identity = Identity::open(&data, ports.forge)?;
         let pages = format!("http://127.0.0.1:{}/", options.port);
-        let ec2 = Ec2::open(Ec2Options::new(data.join("ec2"))).context("could not open the record of nodes")?;
+        let ec2 = Ec2::open(Ec2Options::new(data.join("ec2")))
+            .context("could not open the record of nodes")?;
         match Around::start(&options, &ports, &data, &identity, &ec2, &pages).await {
-            Ok(Around { services, forge, executor, operator }) => {
-                Ok(Self { services, ec2, forge, executor, identity, operator, pages, data, _lock: lock })
-            }
+            Ok(Around { services, forge, executor, operator }) => Ok(Self {
+                services,
+                ec2,
+                forge,
+                executor,
+                identity,
+                operator,
+                pages,
+                data,
+                _lock: lock,
+            }),
             Err(error) => {
                 // The nodes of an earlier start came up meanwhile, and nobody would end them.
                 ec2.shut_down().await;
@@ -162,12 +174,14 @@ impl Local {
         self.services.plan().absent().keys().map(String::as_str)
     }
 
-    /// Returns what is otherwise than on AWS, for people to read: what is provided in another way, and what is not done, by part of
-    /// the template.
+    /// Returns what is otherwise than on AWS, for people to read: what is provided in another way,
+    /// and what is not done, by part of the template.
     pub fn otherwise(&self) -> String {
         let absent = self.services.plan().absent().iter();
-        let absent = absent.flat_map(|(what, parts)| parts.iter().map(move |part| format!("{part}: {what}")));
-        let text = |heading: &str, lines: Vec<String>| format!("{heading}\n\n{}\n", lines.join("\n"));
+        let absent = absent
+            .flat_map(|(what, parts)| parts.iter().map(move |part| format!("{part}: {what}")));
+        let text =
+            |heading: &str, lines: Vec<String>| format!("{heading}\n\n{}\n", lines.join("\n"));
         format!(
             "{}\n{}",
             text("Provided in another way", self.elsewhere().to_vec()),
@@ -243,7 +257,9 @@ impl Around {
         let web_root = options.web_root.clone().unwrap_or_else(|| pages.to_owned());
         let wishes = MachineWishes::new(options, ports, data, &web_root)?;
         let services = match &options.endpoint {
-            Some(endpoint) => Services::Elsewhere(Box::new(Elsewhere::start(endpoint, wishes, ec2).await?)),
+            Some(endpoint) => {
+                Services::Elsewhere(Box::new(Elsewhere::start(endpoint, wishes, ec2).await?))
+            }
             None => Services::Machine(Box::new(start_machine(options, wishes, ec2).await?)),
         };
         let operator = services.operator(data.join("cache/operator")).await?.ports;
@@ -272,7 +288,9 @@ fn check_deaths(options: &Options) -> anyhow::Result<()> {
     }
     let apart = options.deaths.iter().find(|death| death.victim != Victim::Machine);
     if let (Functions::InProcess, Some(death)) = (options.functions, apart) {
-        bail!("to try the death `{death}` functions and executor must be processes of their own: add --processes");
+        bail!(
+            "to try the death `{death}` functions and executor must be processes of their own: add --processes"
+        );
     }
     Ok(())
 }
@@ -286,12 +304,16 @@ pub(crate) fn lock(data: &Path) -> anyhow::Result<File> {
         .open(&path)
         .with_context(|| format!("could not open {}", path.display()))?;
     if file.try_lock().is_err() {
-        bail!("another sluice works on {} already; stop it, or name another directory with --data", data.display());
+        bail!(
+            "another sluice works on {} already; stop it, or name another directory with --data",
+            data.display()
+        );
     }
     Ok(file)
 }
 
-/// The three ports of a system, one above the other: pages, API and webhooks; the forge; the data services.
+/// The three ports of a system, one above the other: pages, API and webhooks; the forge; the data
+/// services.
 struct LocalPorts {
     pages: u16,
     forge: u16,
@@ -299,14 +321,21 @@ struct LocalPorts {
 }
 
 impl LocalPorts {
-    /// Returns the ports from `first` on when nobody listens there: asked before anything is written that names them.
+    /// Returns the ports from `first` on when nobody listens there: asked before anything is
+    /// written that names them.
     fn free(first: u16, with_forge: bool) -> anyhow::Result<Self> {
         if first == 0 {
             bail!("name a port, not 0: the address is written down for commands and webhooks");
         }
-        let above = |more: u16| first.checked_add(more).context("the port is too high: two more are needed above it");
+        let above = |more: u16| {
+            first.checked_add(more).context("the port is too high: two more are needed above it")
+        };
         let ports = Self { pages: first, forge: above(1)?, services: above(2)? };
-        let wanted = [(ports.pages, "pages and API"), (ports.services, "data services"), (ports.forge, "forge")];
+        let wanted = [
+            (ports.pages, "pages and API"),
+            (ports.services, "data services"),
+            (ports.forge, "forge"),
+        ];
         for (port, what) in wanted.into_iter().take(if with_forge { 3 } else { 2 }) {
             if let Err(error) = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
                 bail!(
@@ -331,12 +360,18 @@ struct MachineWishes<'a> {
 }
 
 impl<'a> MachineWishes<'a> {
-    fn new(options: &Options, ports: &LocalPorts, data: &'a Path, web_root: &str) -> anyhow::Result<Self> {
+    fn new(
+        options: &Options,
+        ports: &LocalPorts,
+        data: &'a Path,
+        web_root: &str,
+    ) -> anyhow::Result<Self> {
         let template = match &options.template {
             Some(path) => path.clone(),
             None => {
                 let path = data.join("template.yaml");
-                std::fs::write(&path, TEMPLATE).with_context(|| format!("could not write {}", path.display()))?;
+                std::fs::write(&path, TEMPLATE)
+                    .with_context(|| format!("could not write {}", path.display()))?;
                 path
             }
         };
@@ -345,24 +380,29 @@ impl<'a> MachineWishes<'a> {
             template,
             parameters: [("WebRoot".to_owned(), web_root.to_owned())]
                 .into_iter()
-                .chain(options.ask_minutes.map(|minutes| ("AskMinutes".to_owned(), minutes.to_string())))
+                .chain(
+                    options
+                        .ask_minutes
+                        .map(|minutes| ("AskMinutes".to_owned(), minutes.to_string())),
+                )
                 .collect(),
             port: ports.pages,
             names: names(web_root),
             nodes_port: ports.services,
             sources: SourceOptions {
-                // Somebody watches: what failed comes again soon, and what a killed machine worked on too.
+                // Somebody watches: what failed comes again soon, and what a killed machine worked
+                // on too.
                 after_failure: AfterFailure::Within(Duration::from_secs(1)),
-                tick: options
-                    .tick_seconds
-                    .map_or(Tick::AsPlanned, |seconds| Tick::Every(Duration::from_secs(seconds.max(1)))),
+                tick: options.tick_seconds.map_or(Tick::AsPlanned, |seconds| {
+                    Tick::Every(Duration::from_secs(seconds.max(1)))
+                }),
             },
         })
     }
 }
 
-/// Returns the names by which pages and API answer: where people are told that the pages are. Webhooks come by any, as a tunnel has it:
-/// they are signed.
+/// Returns the names by which pages and API answer: where people are told that the pages are.
+/// Webhooks come by any, as a tunnel has it: they are signed.
 fn names(web_root: &str) -> HostNames {
     let names = HostNames::default().with_function(Name::Webhook.word());
     let root = url::Url::parse(web_root).ok();
@@ -372,7 +412,11 @@ fn names(web_root: &str) -> HostNames {
     }
 }
 
-async fn start_machine(options: &Options, wishes: MachineWishes<'_>, ec2: &Ec2) -> anyhow::Result<Machine> {
+async fn start_machine(
+    options: &Options,
+    wishes: MachineWishes<'_>,
+    ec2: &Ec2,
+) -> anyhow::Result<Machine> {
     let functions = match options.functions {
         Functions::InProcess => Form::InProcess(maker(wishes.data.join("cache"))),
         Functions::Processes => Form::Processes { binary: beside_us("bootstrap")?, print: print() },
@@ -389,7 +433,8 @@ async fn start_machine(options: &Options, wishes: MachineWishes<'_>, ec2: &Ec2) 
         extras: vec![("ec2".to_owned(), Arc::new(ec2.clone()))],
         functions,
     };
-    let machine = Machine::start(options_of_machine).await.context("could not start the machine")?;
+    let machine =
+        Machine::start(options_of_machine).await.context("could not start the machine")?;
     machine.data().faults().set_latency(options.latency);
     Ok(machine)
 }
@@ -399,8 +444,10 @@ fn maker(cache: PathBuf) -> Make {
     Arc::new(move |equipment: Equipment| {
         let cache = cache.join(&equipment.id);
         Box::pin(async move {
-            let name: Name = equipment.id.parse().map_err(|failure: Failure| failure.to_string())?;
-            let place = Place::beside(&equipment, cache).await.map_err(|error| error.to_string())?;
+            let name: Name =
+                equipment.id.parse().map_err(|failure: Failure| failure.to_string())?;
+            let place =
+                Place::beside(&equipment, cache).await.map_err(|error| error.to_string())?;
             Ok(handler(name, place))
         })
     })
@@ -410,12 +457,14 @@ fn maker(cache: PathBuf) -> Make {
 fn handler(name: Name, place: Place) -> Handler {
     let function = Arc::new(Function::new(name, place));
     Arc::new(move |payload: Bytes| {
-        let (function, span) = (function.clone(), tracing::info_span!("function", name = name.word()));
+        let (function, span) =
+            (function.clone(), tracing::info_span!("function", name = name.word()));
         let answer = async move {
             let answer = function.answer(&payload).await;
-            answer
-                .map(Bytes::from)
-                .map_err(|failure| HandlerError { kind: failure.kind.to_owned(), message: failure.message })
+            answer.map(Bytes::from).map_err(|failure| HandlerError {
+                kind: failure.kind.to_owned(),
+                message: failure.message,
+            })
         };
         Box::pin(answer.instrument(span))
     })

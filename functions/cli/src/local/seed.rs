@@ -1,4 +1,5 @@
-//! What a new data directory begins with: connections, the pool's key, sample repositories and the tenant that gates them.
+//! What a new data directory begins with: connections, the pool's key, sample repositories and the
+//! tenant that gates them.
 
 use super::identity::{Identity, OWN, OWNER};
 use crate::outside::ec2_host;
@@ -57,10 +58,19 @@ const REPOSITORIES: [(&str, &[(&str, &str)]); 3] = [
             file!("one", "greetings/hello"),
         ],
     ),
-    (TWO, &[file!("two", "README.md"), file!("two", ".zuul.yaml"), file!("two", "run-tests.sh"), file!("two", "uses")]),
+    (
+        TWO,
+        &[
+            file!("two", "README.md"),
+            file!("two", ".zuul.yaml"),
+            file!("two", "run-tests.sh"),
+            file!("two", "uses"),
+        ],
+    ),
 ];
 
-/// Stores what is missing. Safe to run at every start: what is there stays, but for addresses that moved.
+/// Stores what is missing. Safe to run at every start: what is there stays, but for addresses that
+/// moved.
 pub(super) async fn store(
     ports: &Ports,
     identity: &Identity,
@@ -77,7 +87,8 @@ pub(super) async fn store(
     for (name, files) in REPOSITORIES {
         // Pulls of a repository that does not exist are an error; that is how it is told.
         if forge.tip(name, "main").await.ok().flatten().is_none() {
-            let edits: Vec<Edit> = files.iter().map(|(path, text)| Edit::write(*path, *text)).collect();
+            let edits: Vec<Edit> =
+                files.iter().map(|(path, text)| Edit::write(*path, *text)).collect();
             forge
                 .create_repository(name, &edits, OWNER)
                 .await
@@ -87,7 +98,12 @@ pub(super) async fn store(
     if ports.objects.get(connection::MAIN).await?.is_none() {
         ports
             .objects
-            .put(connection::MAIN, Bytes::from_static(MAIN.as_bytes()), PutMode::IfAbsent, "application/yaml")
+            .put(
+                connection::MAIN,
+                Bytes::from_static(MAIN.as_bytes()),
+                PutMode::IfAbsent,
+                "application/yaml",
+            )
             .await?;
         cell::send(ports, &[Poke::Tenant { tenant: TenantName::from(TENANT) }]).await?;
     }
@@ -125,17 +141,26 @@ async fn of_forge(ports: &Ports, identity: &Identity, forge: &Forge) -> anyhow::
     })
 }
 
-/// Adds connections that are missing or whose addresses moved. Sealed texts differ each time, so they are not compared.
-async fn store_connections(ports: &Ports, wanted: Vec<(ConnectionName, Connection)>) -> anyhow::Result<()> {
+/// Adds connections that are missing or whose addresses moved. Sealed texts differ each time, so
+/// they are not compared.
+async fn store_connections(
+    ports: &Ports,
+    wanted: Vec<(ConnectionName, Connection)>,
+) -> anyhow::Result<()> {
     let stored = ports.objects.get(connection::OBJECT).await?;
     let mut file = match &stored {
-        Some(object) => serde_json::from_slice(&object.bytes).context("the stored connections are damaged")?,
+        Some(object) => {
+            serde_json::from_slice(&object.bytes).context("the stored connections are damaged")?
+        }
         None => ConnectionsFile::default(),
     };
     let mut changed = false;
     for (name, connection) in wanted {
-        // Somebody moved in and gave the name to a forge of his own: his token is not ours to throw away.
-        let others = |old: &&Connection| connection.canonical_hostname == HOST && old.canonical_hostname != HOST;
+        // Somebody moved in and gave the name to a forge of his own: his token is not ours to throw
+        // away.
+        let others = |old: &&Connection| {
+            connection.canonical_hostname == HOST && old.canonical_hostname != HOST
+        };
         if let Some(other) = file.0.get(&name).filter(others) {
             tracing::warn!(
                 connection = %name, host = other.canonical_hostname,
@@ -144,7 +169,9 @@ async fn store_connections(ports: &Ports, wanted: Vec<(ConnectionName, Connectio
             continue;
         }
         let same = file.0.get(&name).is_some_and(|old| {
-            old.driver == connection.driver && old.api_url == connection.api_url && old.git_url == connection.git_url
+            old.driver == connection.driver
+                && old.api_url == connection.api_url
+                && old.git_url == connection.git_url
         });
         if !same {
             // Where it is may be other than it was; how its changes land is the operator's word.

@@ -1,4 +1,5 @@
-//! The data services of a local system with what calls its functions: the emulator's machine, or another endpoint's.
+//! The data services of a local system with what calls its functions: the emulator's machine, or
+//! another endpoint's.
 
 use super::elsewhere::Elsewhere;
 use crate::place::Place;
@@ -41,14 +42,18 @@ impl Services {
 
     pub(super) async fn operator(&self, cache: PathBuf) -> anyhow::Result<Place> {
         match self {
-            Self::Machine(machine) => Ok(Place::beside(&equipment(machine, OPERATOR)?, cache).await?),
+            Self::Machine(machine) => {
+                Ok(Place::beside(&equipment(machine, OPERATOR)?, cache).await?)
+            }
             Self::Elsewhere(elsewhere) => elsewhere.place(cache).await,
         }
     }
 
     pub(super) async fn executor(&self, cache: PathBuf) -> anyhow::Result<Place> {
         match self {
-            Self::Machine(machine) => Ok(Place::beside(&equipment(machine, ExecutorPlan::PRINCIPAL)?, cache).await?),
+            Self::Machine(machine) => {
+                Ok(Place::beside(&equipment(machine, ExecutorPlan::PRINCIPAL)?, cache).await?)
+            }
             Self::Elsewhere(elsewhere) => elsewhere.place(cache).await,
         }
     }
@@ -57,7 +62,9 @@ impl Services {
     pub(super) fn executor_equipment(&self) -> anyhow::Result<Equipment> {
         match self {
             Self::Machine(machine) => equipment(machine, ExecutorPlan::PRINCIPAL),
-            Self::Elsewhere(_) => bail!("at another endpoint everything runs in one process: leave out --processes"),
+            Self::Elsewhere(_) => {
+                bail!("at another endpoint everything runs in one process: leave out --processes")
+            }
         }
     }
 
@@ -68,7 +75,8 @@ impl Services {
         }
     }
 
-    /// Returns the variables of an operator; keys of another endpoint are the caller's own and are not written down.
+    /// Returns the variables of an operator; keys of another endpoint are the caller's own and are
+    /// not written down.
     pub(super) fn operator_environment(&self) -> anyhow::Result<BTreeMap<String, String>> {
         let mut environment = match self {
             Self::Machine(machine) => {

@@ -1,7 +1,9 @@
-//! Claims that were written and whose answer was lost: the run is this life's own, and nobody runs it.
+//! Claims that were written and whose answer was lost: the run is this life's own, and nobody runs
+//! it.
 //!
-//! Where its message comes again to this life, the build is run. It may go to another executor, which leaves the build alone; then
-//! its queue gives it up, for no session lists it, and its run is ended here.
+//! Where its message comes again to this life, the build is run. It may go to another executor,
+//! which leaves the build alone; then its queue gives it up, for no session lists it, and its run
+//! is ended here.
 
 use super::{Asked, Claims, QueueHears, Seen, commit_end, raced, request_key, send_end};
 use sluice_model::BuildId;
@@ -24,21 +26,28 @@ enum Settled {
 }
 
 impl Claims {
-    /// Ends runs of which this life never learned that it had claimed them, once they are to stop. `is_here` says whether a build is
-    /// run here, or asked for, at that moment.
+    /// Ends runs of which this life never learned that it had claimed them, once they are to stop.
+    /// `is_here` says whether a build is run here, or asked for, at that moment.
     ///
     /// # Errors
-    /// When the store does not answer, or a build cannot be read, or whoever is told may not have been reached: call it again. It names
-    /// the builds; those that it names kept no other from its end.
-    pub async fn settle(&self, is_here: &(dyn Fn(&BuildId) -> bool + Send + Sync)) -> Result<(), LookError> {
-        let builds: Vec<BuildId> = self.doubtful().iter().filter(|build| !is_here(build)).cloned().collect();
-        let asked = |build: &BuildId| Asked { build: build.clone(), request: None, nodes: Vec::new() };
+    /// When the store does not answer, or a build cannot be read, or whoever is told may not have
+    /// been reached: call it again. It names the builds; those that it names kept no other from its
+    /// end.
+    pub async fn settle(
+        &self,
+        is_here: &(dyn Fn(&BuildId) -> bool + Send + Sync),
+    ) -> Result<(), LookError> {
+        let builds: Vec<BuildId> =
+            self.doubtful().iter().filter(|build| !is_here(build)).cloned().collect();
+        let asked =
+            |build: &BuildId| Asked { build: build.clone(), request: None, nodes: Vec::new() };
         let asked: Vec<Asked> = builds.iter().map(asked).collect();
         let mut seen = Seen::default();
         self.read(&asked, &mut seen).await?;
         let mut failed = Vec::new();
         for id in &builds {
-            // Asked again after reading: a claim that begins later writes a later revision, and one of the two writes is lost.
+            // Asked again after reading: a claim that begins later writes a later revision, and one
+            // of the two writes is lost.
             if is_here(id) {
                 continue;
             }
@@ -60,28 +69,36 @@ impl Claims {
             (Some(mine), Some(order), Some(stop)) => {
                 let why = build::stop_of(stop).why;
                 tracing::info!(build = %id, why, "a build was stopped that was claimed without an answer");
-                self.end_unheard(&decode::<Order>(order)?, mine, seen, (BuildResult::Aborted, why)).await?;
+                self.end_unheard(&decode::<Order>(order)?, mine, seen, (BuildResult::Aborted, why))
+                    .await?;
                 Ok(Settled::Yes)
             }
             // Its message may still come here.
             (Some(_), Some(_), None) => Ok(Settled::NotYet),
             // The write may still be on its way.
-            (None, Some(_), None) if !seen.found.contains_key(&build::run_key(id)) => Ok(Settled::NotYet),
-            // Somebody else's, over, or of no order any more; and no claim is written of what was stopped.
+            (None, Some(_), None) if !seen.found.contains_key(&build::run_key(id)) => {
+                Ok(Settled::NotYet)
+            }
+            // Somebody else's, over, or of no order any more; and no claim is written of what was
+            // stopped.
             _ => Ok(Settled::Yes),
         }
     }
 
     /// Returns the run of a build that is this life's own and did not end.
-    pub(super) fn own_run(&self, id: &BuildId, seen: &Seen) -> Result<Option<(Record, Run)>, LookError> {
+    pub(super) fn own_run(
+        &self,
+        id: &BuildId,
+        seen: &Seen,
+    ) -> Result<Option<(Record, Run)>, LookError> {
         let Some(record) = seen.found.get(&build::run_key(id)) else { return Ok(None) };
         let run: Run = decode(record)?;
         let is_own = run.session == self.session && !matches!(run.phase, Phase::Ended(_));
         Ok(is_own.then(|| (record.clone(), run)))
     }
 
-    /// Ends a run of this life's own that nobody runs here, and tells whoever waits for it. Whoever runs it has written a later
-    /// revision, and loses nothing.
+    /// Ends a run of this life's own that nobody runs here, and tells whoever waits for it. Whoever
+    /// runs it has written a later revision, and loses nothing.
     pub(super) async fn end_unheard(
         &self,
         order: &Order,
@@ -90,9 +107,13 @@ impl Claims {
         (result, why): (BuildResult, String),
     ) -> Result<(), LookError> {
         let request = order.request.as_ref().and_then(|at| seen.found.get(&request_key(at)));
-        let request = request.and_then(|record| Some((record.clone(), decode::<Request>(record).ok()?)));
+        let request =
+            request.and_then(|record| Some((record.clone(), decode::<Request>(record).ok()?)));
         // Read a moment before the claim was written, which wrote both.
-        if request.as_ref().is_some_and(|(_, request)| matches!(request.state, RequestState::Fulfilled(_))) {
+        if request
+            .as_ref()
+            .is_some_and(|(_, request)| matches!(request.state, RequestState::Fulfilled(_)))
+        {
             return Err(raced(&order.build));
         }
         let ended = Ended {

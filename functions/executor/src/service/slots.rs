@@ -1,4 +1,5 @@
-//! Slots and the queues: builds are received while there is a slot, and given back where there is none any more.
+//! Slots and the queues: builds are received while there is a slot, and given back where there is
+//! none any more.
 
 use super::{Executor, Taken};
 use sluice_model::poke::Queue;
@@ -15,11 +16,13 @@ const CLAIM_SECONDS: u32 = 60;
 const RECEIVE_MAX: u32 = 10;
 /// Seconds of one question to a queue that has nothing.
 pub const WAIT_SECONDS: u32 = 20;
-/// Receipts after which a build that is given back is sent anew: below the five after which its queue takes it for dead.
+/// Receipts after which a build that is given back is sent anew: below the five after which its
+/// queue takes it for dead.
 const GIVEN_BACK_MAX: u32 = 3;
 
 impl Executor {
-    /// Asks one queue for builds while there is a slot. The more urgent queue gets a head start at each free slot.
+    /// Asks one queue for builds while there is a slot. The more urgent queue gets a head start at
+    /// each free slot.
     pub(super) async fn ask(
         self: Arc<Self>,
         queue: Queue,
@@ -88,13 +91,15 @@ impl Executor {
 
     /// Gives a received build back, so that any executor with a slot receives it next.
     ///
-    /// It keeps its place until it was received so often that its queue would soon take it for one that nobody can handle. Then
-    /// it is sent anew and the old message removed: twice, if that fails in between, which its claim sorts out.
+    /// It keeps its place until it was received so often that its queue would soon take it for one
+    /// that nobody can handle. Then it is sent anew and the old message removed: twice, if that
+    /// fails in between, which its claim sorts out.
     async fn give_back(&self, queue: Queue, message: &Incoming) -> Result<(), PortError> {
         if message.receive_count < GIVEN_BACK_MAX {
             return self.ports.queues.postpone(queue, &message.receipt, 0).await;
         }
-        let anew = Outgoing { body: message.body.clone(), group: message.group.clone(), delay_seconds: 0 };
+        let anew =
+            Outgoing { body: message.body.clone(), group: message.group.clone(), delay_seconds: 0 };
         self.ports.queues.send(queue, vec![anew]).await?;
         self.ports.queues.acknowledge(queue, &message.receipt).await
     }
@@ -130,7 +135,8 @@ mod tests {
         }
     }
 
-    /// Z7.6: an executor that is full gives builds back as often as it likes; none of them dies of it.
+    /// Z7.6: an executor that is full gives builds back as often as it likes; none of them dies of
+    /// it.
     #[tokio::test]
     async fn a_build_that_finds_no_slot_again_and_again_never_becomes_a_dead_letter() {
         let world = World::new(1, 0, Timestamp(1_000_000));

@@ -1,10 +1,12 @@
-//! Builds of one item that run here side by side: of those that pass, the last one has their queue look at all of them.
+//! Builds of one item that run here side by side: of those that pass, the last one has their queue
+//! look at all of them.
 //!
-//! A queue decides nothing by a build that has passed, that nothing waits for by itself, and beside which others of its item go on:
-//! it has to look when those end anyway. So whoever has such an end to tell leaves it to them as long as one of them is here. Each
-//! leaves its place only after its own end is written, so whoever is the last finds all of them written. A word that is lost with
-//! its executor costs what any lost word does: the queue looks after builds under way by itself, and what became of the others
-//! it has to find out by that look as well.
+//! A queue decides nothing by a build that has passed, that nothing waits for by itself, and beside
+//! which others of its item go on: it has to look when those end anyway. So whoever has such an end
+//! to tell leaves it to them as long as one of them is here. Each leaves its place only after its
+//! own end is written, so whoever is the last finds all of them written. A word that is lost with
+//! its executor costs what any lost word does: the queue looks after builds under way by itself,
+//! and what became of the others it has to find out by that look as well.
 
 use crate::claim::Claimed;
 use sluice_model::ItemId;
@@ -33,7 +35,8 @@ impl Together {
     }
 }
 
-/// The place of a build, which it leaves when its end is written, when it pauses, or when nobody runs it any more.
+/// The place of a build, which it leaves when its end is written, when it pauses, or when nobody
+/// runs it any more.
 pub(super) struct Place {
     together: Together,
     of: Of,
@@ -62,7 +65,8 @@ impl Drop for Place {
     }
 }
 
-/// Returns whether nothing is decided by a build's end while others of its item go on: it passed, and nobody waits for it alone.
+/// Returns whether nothing is decided by a build's end while others of its item go on: it passed,
+/// and nobody waits for it alone.
 pub(super) fn may_wait(claimed: &Claimed) -> bool {
     let has_passed = match &claimed.run.phase {
         Phase::Ended(ended) => ended.result == BuildResult::Success,

@@ -6,11 +6,17 @@ use sluice_model::build::BuildResult::*;
 /// Z7.5
 #[tokio::test]
 async fn an_untrusted_playbook_sees_its_own_build_and_nothing_else() {
-    // An executor on AWS has its credentials in its environment: so must this process, from its start.
+    // An executor on AWS has its credentials in its environment: so must this process, from its
+    // start.
     if std::env::var_os("AWS_SECRET_ACCESS_KEY").is_none() {
         let mut again = std::process::Command::new(std::env::current_exe().unwrap());
-        again.args(["--exact", "confinement::an_untrusted_playbook_sees_its_own_build_and_nothing_else"]);
-        assert!(again.env("AWS_SECRET_ACCESS_KEY", "an executor's own").status().unwrap().success());
+        again.args([
+            "--exact",
+            "confinement::an_untrusted_playbook_sees_its_own_build_and_nothing_else",
+        ]);
+        assert!(
+            again.env("AWS_SECRET_ACCESS_KEY", "an executor's own").status().unwrap().success()
+        );
         return;
     }
     let neighbour = tempfile::tempdir().unwrap();
@@ -65,7 +71,11 @@ async fn an_untrusted_playbook_sees_its_own_build_and_nothing_else() {
     for denied in denied {
         assert!(outcome.log.contains(&format!("| {denied}=no")), "{denied}\n{}", outcome.log);
     }
-    assert!(outcome.log.contains("RUN START: [untrusted : forge.test/org/project/look.yaml@main]"), "{}", outcome.log);
+    assert!(
+        outcome.log.contains("RUN START: [untrusted : forge.test/org/project/look.yaml@main]"),
+        "{}",
+        outcome.log
+    );
 }
 
 /// Z7.5

@@ -4,9 +4,9 @@ use crate::support::*;
 use serde_json::json;
 use sluice_model::build::BuildResult::*;
 
-const PRE: &str = "- hosts: all\n  gather_facts: false\n  roles: [validate-host, prepare-workspace]\n";
-const RUN: &str =
-    "- hosts: all\n  gather_facts: false\n  roles:\n    - role: run-script\n      run_script: ./test.sh\n";
+const PRE: &str =
+    "- hosts: all\n  gather_facts: false\n  roles: [validate-host, prepare-workspace]\n";
+const RUN: &str = "- hosts: all\n  gather_facts: false\n  roles:\n    - role: run-script\n      run_script: ./test.sh\n";
 const POST: &str = "- hosts: all\n  gather_facts: false\n  roles: [archive-logs, fetch-output]\n";
 
 /// Z7.7, Z4.6
@@ -45,7 +45,10 @@ async fn roles_come_from_bare_repositories_collections_and_the_playbooks_own() {
         (PROJECT, "roles/own/tasks/main.yaml", "- debug: msg=own\n"),
     ]);
     let bare = story.role("forge.test/org/greeter", &[("tasks/main.yaml", "- debug: msg=bare\n")]);
-    let many = story.role("forge.test/org/collection", &[("roles/many-a/tasks/main.yaml", "- debug: msg=many\n")]);
+    let many = story.role(
+        "forge.test/org/collection",
+        &[("roles/many-a/tasks/main.yaml", "- debug: msg=many\n")],
+    );
     let mut own = bare.clone();
     (own.project, own.target_name, own.implicit) = (PROJECT.into(), "project".to_owned(), true);
     let mut playbook = untrusted("roles");

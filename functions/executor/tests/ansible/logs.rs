@@ -23,14 +23,17 @@ async fn the_log_is_read_while_the_build_runs_and_followed_to_its_end() {
         .run_with(|meanwhile| {
             tokio::spawn(async move {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-                let address = format!("http://{}/log/{}", listener.local_addr().unwrap(), meanwhile.build);
+                let address =
+                    format!("http://{}/log/{}", listener.local_addr().unwrap(), meanwhile.build);
                 tokio::spawn(async move { axum::serve(listener, meanwhile.logs.router()).await });
                 meanwhile.seen.wait_for("ok: before").await;
                 let now = reqwest::get(format!("{address}?offset=0")).await.unwrap();
                 assert_eq!(now.headers()["x-log-ended"], "0");
                 let text = now.text().await.unwrap();
                 assert!(text.contains("ok: before") && !text.contains("ok: after"));
-                let rest = reqwest::get(format!("{address}?offset={}&follow=1", text.len())).await.unwrap();
+                let rest = reqwest::get(format!("{address}?offset={}&follow=1", text.len()))
+                    .await
+                    .unwrap();
                 std::fs::write(go, "").unwrap();
                 let missing = address.replace(meanwhile.build.as_str(), "nothing");
                 assert_eq!(reqwest::get(missing).await.unwrap().status(), 404);
@@ -79,7 +82,10 @@ async fn what_is_archived_tells_of_tasks_hosts_and_tested_commits() {
         assert!(outcome.log.contains(text), "{text}\n{}", outcome.log);
     }
     let files = sluice_executor::archive::files(&outcome.jobdir);
-    assert!(files.contains(&"job-output.txt".into()) && files.contains(&"zuul-info/inventory.yaml".into()));
+    assert!(
+        files.contains(&"job-output.txt".into())
+            && files.contains(&"zuul-info/inventory.yaml".into())
+    );
 }
 
 /// Z7.4
@@ -100,14 +106,18 @@ async fn what_a_job_returns_is_merged_over_calls_and_checked() {
     let returned = story.run().await;
     assert_eq!(returned.ended.result, Retry, "{}", returned.log);
     assert_eq!(returned.ended.data["a"], json!({ "b": 1, "c": 2 }));
-    let names =
-        returned.ended.data["zuul"]["artifacts"].as_array().unwrap().iter().map(|artifact| artifact["name"].clone());
+    let names = returned.ended.data["zuul"]["artifacts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|artifact| artifact["name"].clone());
     assert_eq!(names.collect::<Vec<_>>(), [json!("one"), json!("two")]);
     assert_eq!(returned.ended.data["zuul"]["child_jobs"], json!(["next"]));
     assert!(returned.log.contains("an artifact must have name and url"), "{}", returned.log);
 }
 
-/// Z7.4, G05: what came before a change moves its lines, and people are told of those that they wrote.
+/// Z7.4, G05: what came before a change moves its lines, and people are told of those that they
+/// wrote.
 #[tokio::test]
 async fn comments_on_lines_of_a_merged_file_are_told_of_the_changes_own() {
     let play = r#"
@@ -125,7 +135,8 @@ async fn comments_on_lines_of_a_merged_file_are_told_of_the_changes_own() {
               made.txt: [{line: 3, message: by the job}]
               theirs.txt: [{line: 1, message: not its own}]
 "#;
-    let mut story = Story::new(&[(PROJECT, "say.yaml", play), (PROJECT, "a.txt", "one\ntwo\nthree\n")]);
+    let mut story =
+        Story::new(&[(PROJECT, "say.yaml", play), (PROJECT, "a.txt", "one\ntwo\nthree\n")]);
     let ahead = [("a.txt", "put\nin\none\ntwo\nthree\n"), ("theirs.txt", "x\n")];
     story.merge(&ahead, &[("a.txt", "one\ntwo\nTHREE\n")]);
     story.job.run = vec![untrusted("say")];

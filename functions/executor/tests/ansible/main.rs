@@ -1,5 +1,9 @@
 //! Real playbooks, run by the real `ansible-playbook` over SSH to real nodes on loopback.
-#![allow(clippy::unwrap_used, missing_docs, reason = "a test may panic, and its helpers explain themselves")]
+#![allow(
+    clippy::unwrap_used,
+    missing_docs,
+    reason = "a test may panic, and its helpers explain themselves"
+)]
 
 mod confinement;
 mod content;

@@ -4,11 +4,14 @@ use crate::support::*;
 use sluice_model::build::BuildResult::{self, *};
 use std::path::Path;
 
-const PASS: &str = "- hosts: all\n  gather_facts: false\n  tasks:\n    - command: echo all is well\n";
-const FAIL: &str = "- hosts: all\n  gather_facts: false\n  tasks:\n    - command: sh -c 'echo broken; exit 3'\n";
+const PASS: &str =
+    "- hosts: all\n  gather_facts: false\n  tasks:\n    - command: echo all is well\n";
+const FAIL: &str =
+    "- hosts: all\n  gather_facts: false\n  tasks:\n    - command: sh -c 'echo broken; exit 3'\n";
 const HERE: &str = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - debug: msg=here\n";
 const FAIL_HERE: &str = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - fail: msg=no\n";
-const HANG: &str = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - command: sleep 1000\n";
+const HANG: &str =
+    "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - command: sleep 1000\n";
 
 fn files() -> Vec<(&'static str, &'static str, &'static str)> {
     vec![
@@ -36,11 +39,18 @@ async fn a_job_passes_on_two_nodes_with_groups_and_finds_the_merged_repository_t
     - command: "echo {{ inventory_hostname }} {{ greeting }} {{ zuul.change }} {{ zuul['items'] | length }}"
 "#;
     let mut files = files();
-    files.extend([(PROJECT, "playbooks/multi.yaml", play), (PROJECT, "tested.txt", "the merged state")]);
-    let mut story = Story::new(&files).with_nodes(&["one", "two"], &[("controller", &["one"]), ("workers", &["two"])]);
+    files.extend([
+        (PROJECT, "playbooks/multi.yaml", play),
+        (PROJECT, "tested.txt", "the merged state"),
+    ]);
+    let mut story = Story::new(&files)
+        .with_nodes(&["one", "two"], &[("controller", &["one"]), ("workers", &["two"])]);
     story.job.run = vec![untrusted("multi")];
     story.job.vars = vars(serde_json::json!({ "greeting": "hello" }));
-    story.job.group_vars.insert("workers".to_owned(), vars(serde_json::json!({ "greeting": "welcome" })));
+    story
+        .job
+        .group_vars
+        .insert("workers".to_owned(), vars(serde_json::json!({ "greeting": "welcome" })));
     let outcome = story.run().await;
     assert_eq!(outcome.ended.result, Success, "{}", outcome.log);
     for line in [
@@ -54,7 +64,12 @@ async fn a_job_passes_on_two_nodes_with_groups_and_finds_the_merged_repository_t
     }
 }
 
-async fn result_of(pre: &[&str], run: &[&str], post: &[&str], nodes: &[&str]) -> (BuildResult, String) {
+async fn result_of(
+    pre: &[&str],
+    run: &[&str],
+    post: &[&str],
+    nodes: &[&str],
+) -> (BuildResult, String) {
     let mut story = Story::new(&files()).with_nodes(nodes, &[]);
     story.job.pre_run = pre.iter().map(|path| untrusted(path)).collect();
     story.job.run = run.iter().map(|path| untrusted(path)).collect();
@@ -69,7 +84,9 @@ async fn a_failing_main_playbook_fails_the_build_and_post_run_still_happens() {
     let (result, log) = result_of(&["here"], &["fail", "pass"], &["here"], &["one"]).await;
     assert_eq!(result, Failure, "{log}");
     assert!(
-        log.contains("one | broken") && log.contains("POST-RUN END RESULT_NORMAL") && !log.contains("all is well"),
+        log.contains("one | broken")
+            && log.contains("POST-RUN END RESULT_NORMAL")
+            && !log.contains("all is well"),
         "{log}"
     );
 }
@@ -100,7 +117,8 @@ async fn a_node_that_is_gone_does_not_count() {
     let outcome = story.run().await;
     assert_eq!(outcome.ended.result, Retry, "{}", outcome.log);
     assert!(
-        outcome.log.contains("RUN END RESULT_UNREACHABLE") && outcome.log.contains("one | UNREACHABLE"),
+        outcome.log.contains("RUN END RESULT_UNREACHABLE")
+            && outcome.log.contains("one | UNREACHABLE"),
         "{}",
         outcome.log
     );
@@ -114,7 +132,11 @@ async fn a_node_with_another_host_key_is_not_talked_to() {
     story.nodes[0].access.host_keys = story.nodes[1].access.host_keys.clone();
     let outcome = story.run().await;
     assert_eq!(outcome.ended.result, Retry, "{}", outcome.log);
-    assert!(outcome.log.contains("two | all is well") && !outcome.log.contains("one | all is well"), "{}", outcome.log);
+    assert!(
+        outcome.log.contains("two | all is well") && !outcome.log.contains("one | all is well"),
+        "{}",
+        outcome.log
+    );
 }
 
 /// Z4.3
@@ -149,12 +171,16 @@ async fn a_hanging_playbook_is_stopped_with_all_its_processes_and_only_cleanup_r
         })
         .await;
     assert_eq!(outcome.ended.result, Aborted, "{}", outcome.log);
-    assert_eq!(outcome.ended.detail.as_deref().map(|detail| detail.contains("stopped")), Some(true));
+    assert_eq!(
+        outcome.ended.detail.as_deref().map(|detail| detail.contains("stopped")),
+        Some(true)
+    );
     assert_eq!(outcome.log.matches("POST-RUN END").count(), 1, "{}", outcome.log);
     assert!(!is_running(&marker), "what the playbook started is gone with it");
 }
 
-/// Z2.3, Z6.4: the nodes of a stopped build are taken away after a while, and a static one is lent again.
+/// Z2.3, Z6.4: the nodes of a stopped build are taken away after a while, and a static one is lent
+/// again.
 #[tokio::test]
 async fn what_cleans_up_after_a_stop_has_one_short_time_for_all_of_it() {
     let mut story = Story::new(&files());
@@ -169,7 +195,8 @@ async fn what_cleans_up_after_a_stop_has_one_short_time_for_all_of_it() {
         });
     });
     // A net only: with the time of any post-run playbook it takes half an hour.
-    let outcome = tokio::time::timeout(std::time::Duration::from_secs(120), build).await.expect("it ends");
+    let outcome =
+        tokio::time::timeout(std::time::Duration::from_secs(120), build).await.expect("it ends");
     assert_eq!(outcome.ended.result, Aborted, "{}", outcome.log);
     assert_eq!(outcome.log.matches("POST-RUN END RESULT_TIMED_OUT").count(), 2, "{}", outcome.log);
 }
@@ -203,9 +230,11 @@ async fn a_build_that_fills_the_disk_is_ended_and_a_file_has_a_bound() {
 }
 
 fn is_running(command: &str) -> bool {
-    let processes =
-        std::fs::read_dir("/proc").unwrap().filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok());
-    let mut lines = processes.map(|line| String::from_utf8_lossy(&line).replace('\0', " ").trim().to_owned());
+    let processes = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok());
+    let mut lines =
+        processes.map(|line| String::from_utf8_lossy(&line).replace('\0', " ").trim().to_owned());
     lines.any(|line| line == command)
 }
 
@@ -225,7 +254,11 @@ async fn a_playbook_may_be_one_play_or_several_in_a_row() {
     story.job.run = vec![untrusted("unit")];
     let outcome = story.run().await;
     assert_eq!(outcome.ended.result, Success, "{}", outcome.log);
-    assert!(outcome.log.contains("ok: first") && outcome.log.contains("ok: second"), "{}", outcome.log);
+    assert!(
+        outcome.log.contains("ok: first") && outcome.log.contains("ok: second"),
+        "{}",
+        outcome.log
+    );
 }
 
 /// Z7.1
@@ -238,7 +271,8 @@ async fn a_failed_task_is_known_before_the_playbook_ends() {
     assert!(Path::new(&outcome.jobdir).join("work/src").join(PROJECT).join("pass.yaml").exists());
 }
 
-/// Z4.3, G05: a line of the output may tell early that the job fails; then it does, though its playbook passes.
+/// Z4.3, G05: a line of the output may tell early that the job fails; then it does, though its
+/// playbook passes.
 #[tokio::test]
 async fn output_that_a_job_names_tells_its_failure_before_the_playbook_ends() {
     let play = r#"
@@ -250,13 +284,18 @@ async fn output_that_a_job_names_tells_its_failure_before_the_playbook_ends() {
     - command: "true"
 "#;
     let mut story = Story::new(&[files(), vec![(PROJECT, "soft.yaml", play)]].concat());
-    story.job.run_time.failure_output = vec!["no such text".to_owned(), "[0-9]+ tests FAILED".to_owned()];
+    story.job.run_time.failure_output =
+        vec!["no such text".to_owned(), "[0-9]+ tests FAILED".to_owned()];
     story.job.run = vec![untrusted("soft"), untrusted("here")];
     story.job.post_run = vec![untrusted("here")];
     let outcome = story.run().await;
     assert_eq!(outcome.ended.result, Failure, "{}", outcome.log);
     assert!(*outcome.seen.will_fail.lock().unwrap());
-    assert!(outcome.log.contains("Early failure in job, matched regex \"[0-9]+ tests FAILED\""), "{}", outcome.log);
+    assert!(
+        outcome.log.contains("Early failure in job, matched regex \"[0-9]+ tests FAILED\""),
+        "{}",
+        outcome.log
+    );
     assert!(outcome.ended.detail.as_deref().is_some_and(|why| why.contains("tests FAILED")));
     assert_eq!(outcome.log.matches("| RUN START").count(), 1, "{}", outcome.log);
 }
@@ -268,10 +307,12 @@ const PAUSE: &str = r#"
     - zuul_return: {data: {registry: "10.0.0.1:5000", zuul: {pause: true, artifacts: [{name: image, url: "https://here/"}]}}}
 "#;
 
-/// Z4.3: a job that returns `pause` keeps its nodes after its main playbooks until it is told to go on; then post-run is played.
+/// Z4.3: a job that returns `pause` keeps its nodes after its main playbooks until it is told to go
+/// on; then post-run is played.
 #[tokio::test]
 async fn a_job_that_pauses_goes_on_with_post_run_when_it_is_told_to() {
-    let mut story = Story::new(&[files(), vec![(PROJECT, "pause.yaml", PAUSE)]].concat()).with_nodes(&["one"], &[]);
+    let mut story = Story::new(&[files(), vec![(PROJECT, "pause.yaml", PAUSE)]].concat())
+        .with_nodes(&["one"], &[]);
     story.job.run = vec![untrusted("pause")];
     story.job.post_run = vec![untrusted("pass")];
     let outcome = story
@@ -286,8 +327,13 @@ async fn a_job_that_pauses_goes_on_with_post_run_when_it_is_told_to() {
     let pause = outcome.seen.pause.lock().unwrap().clone().unwrap();
     assert_eq!(pause.data["registry"], "10.0.0.1:5000");
     assert_eq!(pause.data["zuul"]["artifacts"][0]["name"], "image");
-    let at = |text: &str| outcome.log.find(text).unwrap_or_else(|| panic!("{text}\n{}", outcome.log));
-    assert!(at("Pausing until") < at("Going on") && at("Going on") < at("POST-RUN START"), "{}", outcome.log);
+    let at =
+        |text: &str| outcome.log.find(text).unwrap_or_else(|| panic!("{text}\n{}", outcome.log));
+    assert!(
+        at("Pausing until") < at("Going on") && at("Going on") < at("POST-RUN START"),
+        "{}",
+        outcome.log
+    );
     assert!(outcome.log.contains("one | all is well"), "{}", outcome.log);
 }
 

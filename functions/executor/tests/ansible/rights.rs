@@ -1,4 +1,5 @@
-//! How a change, or an untrusted playbook, might get the rights of a trusted one, and does not (Z7.5).
+//! How a change, or an untrusted playbook, might get the rights of a trusted one, and does not
+//! (Z7.5).
 
 use crate::support::*;
 use serde_json::json;
@@ -24,7 +25,8 @@ const WHERE: &str = r#"
 /// Z7.5, Z4.4
 #[tokio::test]
 async fn a_jobs_variables_cannot_say_through_what_a_trusted_playbook_runs() {
-    let mut story = Story::new(&[(CONFIG, "where.yaml", WHERE)]).with_nodes(&["one"], &[("everyone", &["one"])]);
+    let mut story = Story::new(&[(CONFIG, "where.yaml", WHERE)])
+        .with_nodes(&["one"], &[("everyone", &["one"])]);
     let touch = format!("touch {};", trace(&story).display());
     let steering = json!({
         "ansible_connection": "local",
@@ -54,7 +56,8 @@ async fn a_jobs_variables_cannot_say_through_what_a_trusted_playbook_runs() {
     assert!(outcome.log.contains("greeting hello"), "{}", outcome.log);
 }
 
-/// A plugin of every kind that Ansible loads by itself from its own directory, and configuration of other programs.
+/// A plugin of every kind that Ansible loads by itself from its own directory, and configuration of
+/// other programs.
 const LEAVE: &str = r#"
 - hosts: localhost
   gather_facts: false
@@ -75,10 +78,12 @@ const LOOK: &str = r#"
     - debug: msg="home has {{ lookup('fileglob', '~/*', '~/.ansible/plugins/vars/*') | default('nothing', true) | basename }}"
 "#;
 
-/// Z4.4, Z5.5, X01: neither Ansible's plugins nor other programs' configuration reach a playbook with other rights.
+/// Z4.4, Z5.5, X01: neither Ansible's plugins nor other programs' configuration reach a playbook
+/// with other rights.
 #[tokio::test]
 async fn what_an_untrusted_playbook_leaves_in_its_home_reaches_no_playbook_with_other_rights() {
-    let files = [(PROJECT, "leave.yaml", LEAVE), (PROJECT, "look.yaml", LOOK), (CONFIG, "look.yaml", LOOK)];
+    let files =
+        [(PROJECT, "leave.yaml", LEAVE), (PROJECT, "look.yaml", LOOK), (CONFIG, "look.yaml", LOOK)];
     let mut story = Story::new(&files);
     let mut secretive = untrusted("look");
     story.secret(&mut secretive, "login", json!({ "password": "correct-horse" }));
@@ -95,8 +100,7 @@ async fn what_an_untrusted_playbook_leaves_in_its_home_reaches_no_playbook_with_
 /// Z7.1: as in Zuul, a home lasts as long as the build for those who may use it.
 #[tokio::test]
 async fn playbooks_with_the_same_rights_share_a_home() {
-    let leave =
-        "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - copy: {content: x, dest: '{{ target }}/kept'}\n";
+    let leave = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - copy: {content: x, dest: '{{ target }}/kept'}\n";
     let files = [
         (PROJECT, "leave.yaml", &*leave.replace("{{ target }}", "~")),
         (PROJECT, "look.yaml", LOOK),
@@ -161,7 +165,8 @@ async fn hosts_that_a_playbook_makes_up_are_in_no_later_inventory() {
   tasks:
     - debug: msg="known {{ groups['all'] | join(' ') }} here {{ ansible_connection | default('local') }}"
 "#;
-    let mut story = Story::new(&[(PROJECT, "say.yaml", play), (CONFIG, "count.yaml", count)]).with_nodes(&["one"], &[]);
+    let mut story = Story::new(&[(PROJECT, "say.yaml", play), (CONFIG, "count.yaml", count)])
+        .with_nodes(&["one"], &[]);
     story.job.run = vec![untrusted("say")];
     story.job.post_run = vec![story.trusted("count")];
     let trace = trace(&story);
@@ -186,21 +191,29 @@ async fn a_node_or_group_that_is_called_as_the_executor_ends_the_build_before_an
         let outcome = story.run().await;
         assert_eq!(outcome.ended.result, ConfigError, "{}", outcome.log);
         let detail = outcome.ended.detail.clone().unwrap_or_default();
-        assert!(detail.contains(named) && detail.contains("what playbooks call the executor"), "{detail}");
+        assert!(
+            detail.contains(named) && detail.contains("what playbooks call the executor"),
+            "{detail}"
+        );
         assert!(!outcome.log.contains("RUN START"), "{}", outcome.log);
     }
 }
 
-/// Z7.1: configuration refuses the name, and a job that was frozen before it did would find none of its nodes.
+/// Z7.1: configuration refuses the name, and a job that was frozen before it did would find none of
+/// its nodes.
 #[tokio::test]
 async fn a_group_of_the_name_that_ansible_has_for_all_nodes_ends_the_build_before_any_playbook() {
     let play = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - debug: msg=here\n";
-    let mut story = Story::new(&[(CONFIG, "here.yaml", play)]).with_nodes(&["one"], &[("all", &["one"])]);
+    let mut story =
+        Story::new(&[(CONFIG, "here.yaml", play)]).with_nodes(&["one"], &[("all", &["one"])]);
     story.job.run = vec![story.trusted("here")];
     let outcome = story.run().await;
     assert_eq!(outcome.ended.result, ConfigError, "{}", outcome.log);
     let detail = outcome.ended.detail.clone().unwrap_or_default();
-    assert!(detail.contains("a group named \"all\"") && detail.contains("give it another name"), "{detail}");
+    assert!(
+        detail.contains("a group named \"all\"") && detail.contains("give it another name"),
+        "{detail}"
+    );
     assert!(!outcome.log.contains("RUN START"), "{}", outcome.log);
 }
 
@@ -224,9 +237,22 @@ async fn an_agent_that_is_forwarded_to_a_node_opens_no_other_builds_node() {
     // The neighbour takes the very key that the build's node takes.
     let login = format!("{} {}@{}", access.ssh_port, access.username, access.interface_ip);
     let reached = std::process::Command::new("ssh")
-        .args(["-F", "none", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-i"])
+        .args([
+            "-F",
+            "none",
+            "-o",
+            "StrictHostKeyChecking=no",
+            "-o",
+            "UserKnownHostsFile=/dev/null",
+            "-i",
+        ])
         .arg(&story.key)
-        .args(["-p", &access.ssh_port.to_string(), &format!("{}@{}", access.username, access.interface_ip), "true"])
+        .args([
+            "-p",
+            &access.ssh_port.to_string(),
+            &format!("{}@{}", access.username, access.interface_ip),
+            "true",
+        ])
         .status();
     assert!(reached.unwrap().success());
     story.put(&[("hop.yaml", &play.replace("NEIGHBOUR", &login))]);
@@ -238,7 +264,8 @@ async fn an_agent_that_is_forwarded_to_a_node_opens_no_other_builds_node() {
     assert!(outcome.log.contains("localhost | neighbour=[]"), "{}", outcome.log);
 }
 
-/// Z7.1, Z7.5: the connection that playbooks share stands in a sandbox of its own, and can be handed what is theirs.
+/// Z7.1, Z7.5: the connection that playbooks share stands in a sandbox of its own, and can be
+/// handed what is theirs.
 #[tokio::test]
 async fn a_playbook_that_hands_its_log_to_the_shared_connection_still_ends() {
     let play = r#"
@@ -271,7 +298,10 @@ async fn a_playbook_that_hands_its_log_to_the_shared_connection_still_ends() {
     // A net only: a build that waits for the process on its node takes ten minutes.
     let ended = tokio::time::timeout(std::time::Duration::from_secs(120), build).await;
     let holder = holder.await.unwrap();
-    assert!(std::process::Command::new("kill").args(["-9", &holder]).status().unwrap().success(), "it held on");
+    assert!(
+        std::process::Command::new("kill").args(["-9", &holder]).status().unwrap().success(),
+        "it held on"
+    );
     let outcome = ended.expect("the build ends");
     assert_eq!(outcome.ended.result, TimedOut, "{}", outcome.log);
 }

@@ -40,15 +40,19 @@ async fn a_secret_reaches_its_playbook_and_no_file_log_or_other_playbook() {
     assert_eq!(json!(*outcome.seen.secret_data.lock().unwrap()), json!({ "token": "abcdefgh" }));
     assert!(!json!(outcome.ended).to_string().contains("abcdefgh"));
     assert_eq!(outcome.ended.log_url.as_deref(), Some("https://logs.test/x/"));
-    let found = std::process::Command::new("grep").args(["-rl", VALUE]).arg(&outcome.jobdir).output().unwrap();
+    let found = std::process::Command::new("grep")
+        .args(["-rl", VALUE])
+        .arg(&outcome.jobdir)
+        .output()
+        .unwrap();
     let found = String::from_utf8(found.stdout).unwrap();
     // The playbook itself returned it, into the file that is read by nobody but the executor.
     assert_eq!(found.trim(), outcome.jobdir.join("work/results.json").display().to_string());
     assert!(outcome.read("work/logs/job-output.json").contains("[REDACTED]"));
 }
 
-/// Z5.4, Z4.3: what a job before returned as secret is a secret of this one's playbooks, and its own definition's word counts
-/// before it.
+/// Z5.4, Z4.3: what a job before returned as secret is a secret of this one's playbooks, and its
+/// own definition's word counts before it.
 #[tokio::test]
 async fn what_a_job_before_returned_as_secret_is_seen_by_playbooks_and_written_nowhere() {
     let print = r#"
@@ -59,7 +63,11 @@ async fn what_a_job_before_returned_as_secret_is_seen_by_playbooks_and_written_n
 "#;
     let mut story = Story::new(&[(CONFIG, "print.yaml", print), (PROJECT, "look.yaml", print)]);
     let mut playbook = story.trusted("print");
-    story.secret(&mut playbook, "login", json!({ "user": "deploy", "password": "unsaid-password" }));
+    story.secret(
+        &mut playbook,
+        "login",
+        json!({ "user": "deploy", "password": "unsaid-password" }),
+    );
     story.job.run = vec![playbook];
     story.job.post_run = vec![untrusted("look")];
     story.inherited.secret_data =
@@ -69,7 +77,11 @@ async fn what_a_job_before_returned_as_secret_is_seen_by_playbooks_and_written_n
     let said: Vec<&str> = outcome.log.lines().filter(|line| line.contains("ok: token")).collect();
     assert!(said[0].ends_with("token [REDACTED] of 21, user of 6, steered False"), "{said:?}");
     assert!(said[1].ends_with("token [REDACTED] of 21, user of 8, steered False"), "{said:?}");
-    let found = std::process::Command::new("grep").args(["-rl", VALUE]).arg(&outcome.jobdir).output().unwrap();
+    let found = std::process::Command::new("grep")
+        .args(["-rl", VALUE])
+        .arg(&outcome.jobdir)
+        .output()
+        .unwrap();
     assert_eq!(String::from_utf8_lossy(&found.stdout), "");
 }
 
@@ -88,7 +100,9 @@ async fn a_variable_of_the_change_cannot_make_a_trusted_playbook_say_a_secret() 
     let mut playbook = story.trusted("print");
     story.secret(&mut playbook, "login", json!({ "password": VALUE }));
     story.job.run = vec![playbook];
-    story.job.vars = vars(json!({ "harmless": "{{ login.password | b64encode }}", "greeting": "{{ 'hel' ~ 'lo' }}" }));
+    story.job.vars = vars(
+        json!({ "harmless": "{{ login.password | b64encode }}", "greeting": "{{ 'hel' ~ 'lo' }}" }),
+    );
     let outcome = story.run().await;
     assert!(!outcome.log.contains("Y29ycmVjdC1ob3JzZS1iYXR0ZXJ5"), "{}", outcome.log);
     assert!(outcome.log.contains("ok: title Say {{ lookup('env', 'HOME') }}"), "{}", outcome.log);

@@ -57,8 +57,10 @@ impl Node {
         static NEXT: AtomicU16 = AtomicU16::new(1);
         let number = NEXT.fetch_add(1, Ordering::SeqCst);
         let process = std::process::id();
-        let address = Ipv4Addr::new(127, 100 + (process >> 8 & 63) as u8, process as u8, number as u8);
-        let port = TcpListener::bind((IpAddr::V4(address), 0)).unwrap().local_addr().unwrap().port();
+        let address =
+            Ipv4Addr::new(127, 100 + (process >> 8 & 63) as u8, process as u8, number as u8);
+        let port =
+            TcpListener::bind((IpAddr::V4(address), 0)).unwrap().local_addr().unwrap().port();
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name).display().to_string();
         keygen(Path::new(&path("host_key")));
@@ -123,7 +125,11 @@ impl Drop for Node {
 }
 
 pub fn keygen(path: &Path) {
-    let done = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path).status().unwrap();
+    let done = Command::new("ssh-keygen")
+        .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+        .arg(path)
+        .status()
+        .unwrap();
     assert!(done.success());
 }
 
@@ -158,7 +164,10 @@ impl Repo {
         }
         self.git(&["add", "-A"]);
         self.git(&["commit", "-q", "--allow-empty", "-m", "state"]);
-        Commit { id: Oid(self.git(&["rev-parse", "HEAD"])), tree: Oid(self.git(&["rev-parse", "HEAD^{tree}"])) }
+        Commit {
+            id: Oid(self.git(&["rev-parse", "HEAD"])),
+            tree: Oid(self.git(&["rev-parse", "HEAD^{tree}"])),
+        }
     }
 
     fn packs(&self) -> Packs {
@@ -166,8 +175,9 @@ impl Repo {
         let directory = self.directory.path().join(".git/objects/pack");
         let files = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
         let names = files.filter(|path| path.extension().is_some_and(|end| end == "pack"));
-        let names =
-            names.map(|path| path.file_stem().unwrap().to_str().unwrap().parse::<PackName>().unwrap()).collect();
+        let names = names
+            .map(|path| path.file_stem().unwrap().to_str().unwrap().parse::<PackName>().unwrap())
+            .collect();
         Packs { directory, names }
     }
 }
@@ -214,7 +224,8 @@ pub struct Outcome {
 impl Outcome {
     /// Returns a file below the job directory.
     pub fn read(&self, path: &str) -> String {
-        std::fs::read_to_string(self.jobdir.join(path)).unwrap_or_else(|error| panic!("{path}: {error}\n{}", self.log))
+        std::fs::read_to_string(self.jobdir.join(path))
+            .unwrap_or_else(|error| panic!("{path}: {error}\n{}", self.log))
     }
 }
 
@@ -260,7 +271,8 @@ impl Seen {
 }
 
 impl Story {
-    /// A job without nodes whose project and config project hold `files`, as `(project, path, text)`.
+    /// A job without nodes whose project and config project hold `files`, as
+    /// `(project, path, text)`.
     pub fn new(files: &[(&str, &str, &str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let key = directory.path().join("node_key");
@@ -270,7 +282,11 @@ impl Story {
         for project in [PROJECT, CONFIG] {
             let repo = Repo::new();
             let base = repo.commit(&[("README", "before")]);
-            let own: Vec<_> = files.iter().filter(|file| file.0 == project).map(|file| (file.1, file.2)).collect();
+            let own: Vec<_> = files
+                .iter()
+                .filter(|file| file.0 == project)
+                .map(|file| (file.1, file.2))
+                .collect();
             commits.push((base, repo.commit(&own)));
             repos.insert(ProjectName::from(project), repo);
         }
@@ -309,8 +325,10 @@ impl Story {
     /// Gives the job a node for each name, in groups as `(group, members)`.
     pub fn with_nodes(mut self, names: &[&str], groups: &[(&str, &[&str])]) -> Self {
         self.nodes = names.iter().map(|name| Node::start(name, &self.key)).collect();
-        let nodes =
-            names.iter().map(|name| NodeSpec { names: vec![(*name).to_owned()], label: "small".into() }).collect();
+        let nodes = names
+            .iter()
+            .map(|name| NodeSpec { names: vec![(*name).to_owned()], label: "small".into() })
+            .collect();
         let groups = groups.iter().map(|(name, members)| Group {
             name: (*name).to_owned(),
             nodes: members.iter().map(|member| (*member).to_owned()).collect(),
@@ -345,7 +363,8 @@ impl Story {
         self.project.1 = self.repos[&ProjectName::from(PROJECT)].commit(files);
     }
 
-    /// Makes the change under test one that writes `own`, and merges it with what came before it: `ahead`, which it does not know.
+    /// Makes the change under test one that writes `own`, and merges it with what came before it:
+    /// `ahead`, which it does not know.
     pub fn merge(&mut self, ahead: &[(&str, &str)], own: &[(&str, &str)]) {
         let repo = &self.repos[&ProjectName::from(PROJECT)];
         repo.git(&["switch", "-q", "-c", "change"]);
@@ -387,15 +406,22 @@ impl Story {
             live,
         });
         let (stopper, stop) = Stopper::new();
-        meanwhile(Meanwhile { seen: Arc::clone(&seen), stopper, logs, build: self.order.build.clone() });
+        meanwhile(Meanwhile {
+            seen: Arc::clone(&seen),
+            stopper,
+            logs,
+            build: self.order.build.clone(),
+        });
         let state = |project: &str, base: &Commit, result: &Commit| BranchState {
             branch: BranchKey { project: project.into(), branch: "main".into() },
             base: base.clone(),
             result: result.clone(),
             packs: Vec::new(),
         };
-        let mut branches =
-            vec![state(PROJECT, &self.project.0, &self.project.1), state(CONFIG, &self.config, &self.config)];
+        let mut branches = vec![
+            state(PROJECT, &self.project.0, &self.project.1),
+            state(CONFIG, &self.config, &self.config),
+        ];
         branches.extend(self.extra);
         let title = "Say {{ lookup('env', 'HOME') }}".to_owned();
         let change = SpeculativeChange {
@@ -407,7 +433,8 @@ impl Story {
         };
         let changes = self.ahead.into_iter().chain([change]).collect();
         let (configured, placed, defaults) = Default::default();
-        let speculation = Speculation { changes, branches, configured, placed, containing: None, defaults };
+        let speculation =
+            Speculation { changes, branches, configured, placed, containing: None, defaults };
         let nodes: Vec<NodeAccess> = self.nodes.iter().map(|node| node.access.clone()).collect();
         let job = Job {
             order: &self.order,
@@ -420,7 +447,9 @@ impl Story {
             inherited: &self.inherited,
         };
         let ansible = ansible(&self.directory.path().join("state"), self.settings).await;
-        let shelf = Shelf(self.repos.iter().map(|(project, repo)| (project.clone(), repo.packs())).collect());
+        let shelf = Shelf(
+            self.repos.iter().map(|(project, repo)| (project.clone(), repo.packs())).collect(),
+        );
         let ended = ansible.execute(&job, &shelf, &jobdir, stop, &*seen).await;
         let log = String::from_utf8(seen.log.borrow().clone()).unwrap();
         // Kept for the assertions; the system's temporary directory is its place.

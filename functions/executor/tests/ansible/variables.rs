@@ -1,4 +1,5 @@
-//! What a job says of its surroundings: files of variables (`include-vars`), and which repositories are put in place.
+//! What a job says of its surroundings: files of variables (`include-vars`), and which repositories
+//! are put in place.
 
 use crate::support::*;
 use serde_json::{Value, json};
@@ -13,17 +14,25 @@ fn of_project(name: &str, project: &str) -> IncludeVars {
 }
 
 fn file(name: &str, source: Value) -> IncludeVars {
-    serde_json::from_value(json!({ "name": name, "source": source, "required": true, "use_ref": true })).unwrap()
+    serde_json::from_value(
+        json!({ "name": name, "source": source, "required": true, "use_ref": true }),
+    )
+    .unwrap()
 }
 
-/// Z4.3: files are read in order from the tested state, a later one overrides an earlier one, the job's own variables override
-/// them all, and they override what parents returned; trusted playbooks see the same.
+/// Z4.3: files are read in order from the tested state, a later one overrides an earlier one, the
+/// job's own variables override them all, and they override what parents returned; trusted
+/// playbooks see the same.
 #[tokio::test]
 async fn files_of_variables_stand_between_the_jobs_own_and_what_parents_returned() {
     let files = [
         (PROJECT, "say.yaml", SAY),
         (CONFIG, "say.yaml", SAY),
-        (PROJECT, "vars/first.yaml", "who: first\nlevel: first\nown: first\nparent: first\nzuul: {change: stolen}\n"),
+        (
+            PROJECT,
+            "vars/first.yaml",
+            "who: first\nlevel: first\nown: first\nparent: first\nzuul: {change: stolen}\n",
+        ),
         (CONFIG, "all.json", "{\"who\": \"{{ level }}-expanded\"}"),
     ];
     let mut story = Story::new(&files);
@@ -31,20 +40,27 @@ async fn files_of_variables_stand_between_the_jobs_own_and_what_parents_returned
         "vars/first.yaml",
         "who: tested\nlevel: tested\nown: tested\nparent: tested\nzuul: {change: stolen}\n",
     )]);
-    story.job.run_time.include_vars = vec![file("vars/first.yaml", json!("of-change")), of_project("all.json", CONFIG)];
+    story.job.run_time.include_vars =
+        vec![file("vars/first.yaml", json!("of-change")), of_project("all.json", CONFIG)];
     story.job.vars = vars(json!({ "own": "job" }));
     story.inherited.data = vars(json!({ "parent": "returned", "own": "returned" }));
     story.job.run = vec![untrusted("say"), story.trusted("say")];
     let outcome = story.run().await;
     assert_eq!(outcome.ended.result, BuildResult::Success, "{}", outcome.log);
-    assert_eq!(outcome.log.matches("tested-expanded tested job tested").count(), 2, "{}", outcome.log);
+    assert_eq!(
+        outcome.log.matches("tested-expanded tested job tested").count(),
+        2,
+        "{}",
+        outcome.log
+    );
     assert!(!outcome.read("work/logs/zuul-info/inventory.yaml").contains("stolen"));
 }
 
 /// Z4.3, X07: of a config project the merged file is read, whatever is proposed for it.
 #[tokio::test]
 async fn a_config_projects_file_is_read_as_it_is_merged() {
-    let mut story = Story::new(&[(PROJECT, "say.yaml", SAY), (PROJECT, "vars.yaml", "who: merged\n")]);
+    let mut story =
+        Story::new(&[(PROJECT, "say.yaml", SAY), (PROJECT, "vars.yaml", "who: merged\n")]);
     let merged = story.project.1.clone();
     story.put(&[("vars.yaml", "who: proposed\n")]);
     let mut pinned = file("vars.yaml", json!("of-change"));
@@ -52,10 +68,15 @@ async fn a_config_projects_file_is_read_as_it_is_merged() {
     story.job.run_time.include_vars = vec![pinned];
     story.job.run = vec![untrusted("say")];
     let outcome = story.run().await;
-    assert!(outcome.log.contains("merged none") && !outcome.log.contains("proposed"), "{}", outcome.log);
+    assert!(
+        outcome.log.contains("merged none") && !outcome.log.contains("proposed"),
+        "{}",
+        outcome.log
+    );
 }
 
-/// Z4.3: a file that is not there ends the build with its name before anything runs, unless it is not required.
+/// Z4.3: a file that is not there ends the build with its name before anything runs, unless it is
+/// not required.
 #[tokio::test]
 async fn a_missing_file_of_variables_is_told_unless_it_is_not_required() {
     let with = async |required: bool, text: &str| {
@@ -65,22 +86,32 @@ async fn a_missing_file_of_variables_is_told_unless_it_is_not_required() {
         story.job.run_time.include_vars = vec![missing, file("wrong.yaml", json!("of-change"))];
         story.job.run = vec![untrusted("say")];
         let outcome = story.run().await;
-        (outcome.ended.result, outcome.ended.detail.clone().unwrap_or_default(), outcome.log.clone())
+        (
+            outcome.ended.result,
+            outcome.ended.detail.clone().unwrap_or_default(),
+            outcome.log.clone(),
+        )
     };
     let (result, detail, log) = with(true, "who: me\n").await;
     assert_eq!(result, BuildResult::ConfigError, "{log}");
-    assert!(detail.contains("forge.test/org/project@main has no file nosuch.yaml of variables"), "{detail}");
+    assert!(
+        detail.contains("forge.test/org/project@main has no file nosuch.yaml of variables"),
+        "{detail}"
+    );
     assert!(!log.contains("RUN START"), "{log}");
     let (result, _, log) = with(false, "who: me\n").await;
     assert_eq!(result, BuildResult::Success, "{log}");
     assert!(log.contains("me none"), "{log}");
     let (result, detail, log) = with(false, "- no mapping\n").await;
     assert_eq!(result, BuildResult::ConfigError, "{log}");
-    assert!(detail.contains("wrong.yaml of forge.test/org/project@main cannot be read"), "{detail}");
+    assert!(
+        detail.contains("wrong.yaml of forge.test/org/project@main cannot be read"),
+        "{detail}"
+    );
 }
 
-/// S01, Z4.3: repositories of changes ahead are in the workspace, unless the job does without; those that it requires, and the
-/// change's own, are there whatever it says.
+/// S01, Z4.3: repositories of changes ahead are in the workspace, unless the job does without;
+/// those that it requires, and the change's own, are there whatever it says.
 #[tokio::test]
 async fn repositories_that_a_job_does_without_are_not_put_in_place() {
     const LIBRARY: &str = "forge.test/org/library";
@@ -97,9 +128,14 @@ async fn repositories_that_a_job_does_without_are_not_put_in_place() {
     };
     assert!(placed(&|_| {}).await);
     assert!(!placed(&|story| story.job.run_time.exclude_projects = vec![LIBRARY.into(), PROJECT.into()]).await);
-    assert!(!placed(&|story| story.job.run_time.include_projects = Some(vec![CONFIG.into()])).await);
-    assert!(placed(&|story| story.job.run_time.include_projects = Some(vec![LIBRARY.into()])).await);
-    let required = json!([{ "connection": "forge", "project": LIBRARY, "override_checkout": null }]);
+    assert!(
+        !placed(&|story| story.job.run_time.include_projects = Some(vec![CONFIG.into()])).await
+    );
+    assert!(
+        placed(&|story| story.job.run_time.include_projects = Some(vec![LIBRARY.into()])).await
+    );
+    let required =
+        json!([{ "connection": "forge", "project": LIBRARY, "override_checkout": null }]);
     assert!(
         placed(&|story| {
             story.job.run_time.exclude_projects = vec![LIBRARY.into()];

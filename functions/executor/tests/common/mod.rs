@@ -7,7 +7,8 @@ use sluice_model::job::{FrozenJob, JobGraph};
 use sluice_runtime::Ports;
 use sluice_runtime::object::PutMode;
 
-/// Stores jobs without nodes by their names, and a state in which nothing is merged, under the keys that orders name.
+/// Stores jobs without nodes by their names, and a state in which nothing is merged, under the keys
+/// that orders name.
 pub async fn store_jobs(ports: &Ports, graph: &str, state: &str, jobs: &[&str]) {
     let frozen = |name: &&str| -> FrozenJob {
         let text = json!({"name": name, "voting": true, "attempts": 1, "nodesets": [], "dependencies": []});
@@ -26,9 +27,14 @@ pub async fn store_graph(ports: &Ports, graph: &str, state: &str, jobs: &JobGrap
         containing: None,
         defaults: Vec::new(),
     };
-    for (key, text) in
-        [(graph, serde_json::to_string(jobs).unwrap()), (state, serde_json::to_string(&nothing).unwrap())]
-    {
-        ports.objects.put(key, Bytes::from(text), PutMode::Always, "application/json").await.unwrap();
+    for (key, text) in [
+        (graph, serde_json::to_string(jobs).unwrap()),
+        (state, serde_json::to_string(&nothing).unwrap()),
+    ] {
+        ports
+            .objects
+            .put(key, Bytes::from(text), PutMode::Always, "application/json")
+            .await
+            .unwrap();
     }
 }

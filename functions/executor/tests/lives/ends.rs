@@ -46,7 +46,12 @@ impl Runner for Told {
         loop {
             match words.recv().await.unwrap() {
                 Word::Pause => {
-                    observer.paused(Pause { since: at, data: Map::new(), data_object: None, log_url: None });
+                    observer.paused(Pause {
+                        since: at,
+                        data: Map::new(),
+                        data_object: None,
+                        log_url: None,
+                    });
                 }
                 Word::End(result) => {
                     let (started_at, data) = (Some(at), Map::new());
@@ -87,7 +92,13 @@ impl Here {
             heard.insert((*job).to_owned(), hear);
             world.write_directly(build::put_order(&order(job)).unwrap());
             let (precedence, tenant) = (Precedence::Normal, "t".into());
-            pokes.push(Poke::Build { build: id(job), precedence, tenant, request: None, nodes: Vec::new() });
+            pokes.push(Poke::Build {
+                build: id(job),
+                precedence,
+                tenant,
+                request: None,
+                nodes: Vec::new(),
+            });
         }
         cell::send(&ports, &pokes).await.unwrap();
         let state = tempfile::tempdir().unwrap();
@@ -100,7 +111,9 @@ impl Here {
             log_root: "https://sluice.test/logs/".to_owned(),
         };
         let executor = Executor::new(ports, Arc::new(Told(Mutex::new(heard))), options);
-        let taken = executor.take(Queue::BuildsNormal, world.take_messages(Queue::BuildsNormal, 10, 60)).await;
+        let taken = executor
+            .take(Queue::BuildsNormal, world.take_messages(Queue::BuildsNormal, 10, 60))
+            .await;
         assert_eq!(taken.len(), run.len());
         let mut running = JoinSet::new();
         for taken in taken {
@@ -127,7 +140,8 @@ impl Here {
     }
 
     async fn has_ended(&self, job: &str) -> bool {
-        let stored = self.world.ports().records.get(&[build::run_key(&id(job))]).await.unwrap().remove(0);
+        let stored =
+            self.world.ports().records.get(&[build::run_key(&id(job))]).await.unwrap().remove(0);
         matches!(decode::<Run>(&stored.unwrap()).unwrap().phase, Phase::Ended(_))
     }
 
@@ -167,7 +181,8 @@ fn id(job: &str) -> BuildId {
 
 /// Returns a job, with what is said of it besides.
 fn job(name: &str, said: Value) -> Value {
-    let mut job = json!({"name": name, "voting": true, "attempts": 1, "nodesets": [], "dependencies": []});
+    let mut job =
+        json!({"name": name, "voting": true, "attempts": 1, "nodesets": [], "dependencies": []});
     for (key, value) in said.as_object().unwrap() {
         job[key] = value.clone();
     }
@@ -196,15 +211,30 @@ async fn a_build_that_fails_or_that_somebody_waits_for_tells_its_queue_at_once()
         ("it failed", json!({}), plain("behind"), BuildResult::Failure),
         ("it is attempted again", json!({}), plain("behind"), BuildResult::Retry),
         ("a job depends on it", json!({}), behind, BuildResult::Success),
-        ("it holds a semaphore", json!({"semaphores": [{"name": "site"}]}), plain("behind"), BuildResult::Success),
-        ("it provides artifacts", json!({"provides": ["image"]}), plain("behind"), BuildResult::Success),
+        (
+            "it holds a semaphore",
+            json!({"semaphores": [{"name": "site"}]}),
+            plain("behind"),
+            BuildResult::Success,
+        ),
+        (
+            "it provides artifacts",
+            json!({"provides": ["image"]}),
+            plain("behind"),
+            BuildResult::Success,
+        ),
         (
             "changes behind wait for it",
             json!({"run_time": {"hold_following_changes": true}}),
             plain("behind"),
             BuildResult::Success,
         ),
-        ("all others wait for it", json!({"run_time": {"kind": "initializer"}}), plain("behind"), BuildResult::Success),
+        (
+            "all others wait for it",
+            json!({"run_time": {"kind": "initializer"}}),
+            plain("behind"),
+            BuildResult::Success,
+        ),
     ];
     for (why, said, behind, result) in cases {
         let jobs = [job("one", said), behind, plain("other")];

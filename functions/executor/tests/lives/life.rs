@@ -22,7 +22,14 @@ struct Idle;
 
 #[async_trait]
 impl Runner for Idle {
-    async fn execute(&self, _: &Job<'_>, _: &dyn Sources, _: &Path, _: StopSignal, _: &dyn Observer) -> Ended {
+    async fn execute(
+        &self,
+        _: &Job<'_>,
+        _: &dyn Sources,
+        _: &Path,
+        _: StopSignal,
+        _: &dyn Observer,
+    ) -> Ended {
         unreachable!("no build is sent")
     }
 }
@@ -78,7 +85,8 @@ async fn a_session_whose_own_write_was_not_known_to_be_stored_lives_on() {
     assert!(!life.run.is_finished());
 }
 
-/// Z7.3: records without a sign of life are forgotten after 35 days, and a living executor's is not.
+/// Z7.3: records without a sign of life are forgotten after 35 days, and a living executor's is
+/// not.
 #[tokio::test]
 async fn a_living_session_moves_its_own_expiry() {
     let life = Life::begin();
@@ -102,7 +110,8 @@ async fn an_executor_whose_session_is_gone_ends() {
     let life = Life::begin();
     life.renewed_after(0).await;
     life.world.write(Write::Delete { key: life.key.clone(), expect: Expect::Anything });
-    let ended = tokio::time::timeout(Duration::from_secs(60), life.run).await.expect("it ends").unwrap();
+    let ended =
+        tokio::time::timeout(Duration::from_secs(60), life.run).await.expect("it ends").unwrap();
     assert!(ended.unwrap_err().to_string().contains("is gone"));
 }
 
@@ -130,8 +139,8 @@ impl Queues for Noting {
     }
 }
 
-/// Z7.6, C2: whoever removes one of two deliveries of a message removes both, so the second one stays while nobody knows whether
-/// the first will come to anything.
+/// Z7.6, C2: whoever removes one of two deliveries of a message removes both, so the second one
+/// stays while nobody knows whether the first will come to anything.
 #[tokio::test]
 async fn a_message_that_comes_twice_is_not_removed_while_its_build_is_only_asked_for() {
     let world = World::new(1, 0, Timestamp(1_000_000));

@@ -1,4 +1,5 @@
-//! Builds that pause, on the ports in memory: they are told, give their slot up, and go on by the gate's word.
+//! Builds that pause, on the ports in memory: they are told, give their slot up, and go on by the
+//! gate's word.
 
 use crate::common::store_jobs;
 use crate::world::{Played, executor};
@@ -37,9 +38,18 @@ impl Runner for Pausing {
             observer.paused(Pause { since: at, data, data_object: None, log_url: None });
             stop.resumed().await;
         }
-        let result = if stop.reason().is_some() { BuildResult::Aborted } else { BuildResult::Success };
+        let result =
+            if stop.reason().is_some() { BuildResult::Aborted } else { BuildResult::Success };
         let (started_at, data) = (Some(at), Map::new());
-        Ended { result, detail: None, started_at, ended_at: at, data, data_object: None, log_url: None }
+        Ended {
+            result,
+            detail: None,
+            started_at,
+            ended_at: at,
+            data,
+            data_object: None,
+            log_url: None,
+        }
     }
 }
 
@@ -86,7 +96,9 @@ impl Life {
     /// Waits until the run of a job is as it is wanted.
     async fn until(&self, job: &str, is_wanted: impl Fn(&Phase) -> bool) -> Phase {
         let phase = |record: &Record| decode::<Run>(record).unwrap().phase;
-        phase(&self.world.until(&build::run_key(&id(job)), |record| is_wanted(&phase(record))).await)
+        phase(
+            &self.world.until(&build::run_key(&id(job)), |record| is_wanted(&phase(record))).await,
+        )
     }
 }
 
@@ -101,7 +113,8 @@ fn result(phase: &Phase) -> Option<BuildResult> {
     }
 }
 
-/// Z4.3, Z7.6: what a paused build returned is there for those behind it, who get the only slot; by the gate's word it goes on.
+/// Z4.3, Z7.6: what a paused build returned is there for those behind it, who get the only slot; by
+/// the gate's word it goes on.
 #[tokio::test]
 async fn a_paused_build_gives_its_slot_to_those_behind_it_and_goes_on_when_it_may() {
     let life = Life::begin(&["registry", "user"]).await;
@@ -110,7 +123,8 @@ async fn a_paused_build_gives_its_slot_to_those_behind_it_and_goes_on_when_it_ma
     assert_eq!(pause.data["address"], "10.0.0.1");
     let ended = life.until("user", |phase| result(phase).is_some()).await;
     assert_eq!(result(&ended), Some(BuildResult::Success));
-    let run: Run = decode(&life.world.stored(&build::run_key(&id("registry"))).await.unwrap()).unwrap();
+    let run: Run =
+        decode(&life.world.stored(&build::run_key(&id("registry"))).await.unwrap()).unwrap();
     assert!(matches!(run.phase, Phase::Paused(_)), "{:?}", run.phase);
     let resume = Resume { at: life.world.world.now() };
     life.world.write(build::put_resume(&id("registry"), &resume).unwrap());

@@ -34,7 +34,11 @@ impl Played {
 
     /// Returns the world's ports; what is written and sent through them is told.
     pub fn ports(&self) -> Ports {
-        Ports { records: Arc::new(self.clone()), queues: Arc::new(self.clone()), ..self.world.ports() }
+        Ports {
+            records: Arc::new(self.clone()),
+            queues: Arc::new(self.clone()),
+            ..self.world.ports()
+        }
     }
 
     /// Writes as somebody outside of the executor does.
@@ -60,7 +64,9 @@ impl Played {
                 written.changed().await.expect("the world is there");
             }
         };
-        tokio::time::timeout(NET, found).await.unwrap_or_else(|_| panic!("{key} does not come to be as wanted"))
+        tokio::time::timeout(NET, found)
+            .await
+            .unwrap_or_else(|_| panic!("{key} does not come to be as wanted"))
     }
 }
 
@@ -75,7 +81,12 @@ impl Records for Played {
     async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError> {
         self.world.ports().records.due(shard, until, limit).await
     }
-    async fn find(&self, partition: &str, before: Option<&str>, limit: usize) -> Result<Vec<Key>, PortError> {
+    async fn find(
+        &self,
+        partition: &str,
+        before: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Key>, PortError> {
         self.world.ports().records.find(partition, before, limit).await
     }
     async fn commit(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
@@ -93,7 +104,13 @@ impl Queues for Played {
         sent
     }
     /// Waits where there is nothing, until something is sent.
-    async fn receive(&self, queue: Queue, max: u32, wait: u32, hidden: u32) -> Result<Vec<Incoming>, PortError> {
+    async fn receive(
+        &self,
+        queue: Queue,
+        max: u32,
+        wait: u32,
+        hidden: u32,
+    ) -> Result<Vec<Incoming>, PortError> {
         let mut sent = self.sent.subscribe();
         loop {
             let messages = self.world.ports().queues.receive(queue, max, wait, hidden).await?;

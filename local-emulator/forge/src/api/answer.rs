@@ -18,12 +18,19 @@ impl IntoResponse for ApiError {
         let (status, message) = match self {
             Self::Refused { status, message } => (status, message),
             error @ (Self::Git(_) | Self::Store(_)) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "the forge could not answer");
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "the forge could not answer"
+                );
                 (500, "Server Error".to_owned())
             }
         };
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        (status, Json(json!({"message": message, "documentation_url": "https://docs.github.com/rest"}))).into_response()
+        (
+            status,
+            Json(json!({"message": message, "documentation_url": "https://docs.github.com/rest"})),
+        )
+            .into_response()
     }
 }
 
@@ -66,7 +73,9 @@ pub(super) fn page(
     let shown = items.into_iter().skip((page - 1).saturating_mul(size)).take(size).collect();
     let mut response = Json(wrap(shown)).into_response();
     let mut links = Vec::new();
-    let mut link = |relation: &str, to: usize| links.push(format!("<{}>; rel=\"{relation}\"", address(web, uri, to)));
+    let mut link = |relation: &str, to: usize| {
+        links.push(format!("<{}>; rel=\"{relation}\"", address(web, uri, to)))
+    };
     if page > 1 {
         link("prev", page - 1);
         link("first", 1);
@@ -75,14 +84,20 @@ pub(super) fn page(
         link("next", page + 1);
         link("last", last);
     }
-    if let Ok(value) = HeaderValue::from_str(&links.join(", ")).map(|value| (!links.is_empty()).then_some(value)) {
+    if let Ok(value) =
+        HeaderValue::from_str(&links.join(", ")).map(|value| (!links.is_empty()).then_some(value))
+    {
         value.map(|value| response.headers_mut().insert(header::LINK, value));
     }
     Ok(response)
 }
 
 fn address(web: &str, uri: &Uri, page: usize) -> String {
-    let kept = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("page="));
+    let kept = uri
+        .query()
+        .unwrap_or_default()
+        .split('&')
+        .filter(|pair| !pair.is_empty() && !pair.starts_with("page="));
     let query: Vec<String> = kept.map(str::to_owned).chain([format!("page={page}")]).collect();
     format!("{web}{}?{}", uri.path(), query.join("&"))
 }

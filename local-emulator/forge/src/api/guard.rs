@@ -35,7 +35,8 @@ impl Caller {
 
     /// Returns the login of a caller who has an account.
     pub fn someone(&self) -> Result<&str, ApiError> {
-        let account = self.0.as_ref().ok_or_else(|| ApiError::refused(401, "Requires authentication"))?;
+        let account =
+            self.0.as_ref().ok_or_else(|| ApiError::refused(401, "Requires authentication"))?;
         Ok(&account.login)
     }
 }
@@ -55,7 +56,11 @@ pub(crate) fn token_of(headers: &HeaderMap) -> Option<String> {
     }
 }
 
-pub(super) async fn authenticate(State(engine): State<Arc<Engine>>, mut request: Request, next: Next) -> Response {
+pub(super) async fn authenticate(
+    State(engine): State<Arc<Engine>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let account = match token_of(request.headers()) {
         None => None,
         Some(token) => match engine.accounts.iter().find(|account| account.token == token) {
@@ -81,24 +86,31 @@ pub(super) async fn authenticate(State(engine): State<Arc<Engine>>, mut request:
     response
 }
 
-/// Refuses what came by a name that is not this machine's: whoever owns one may have it lead here once a browser has a page of his
-/// open, which would then read every repository.
+/// Refuses what came by a name that is not this machine's: whoever owns one may have it lead here
+/// once a browser has a page of his open, which would then read every repository.
 pub(super) async fn by_own_name(request: Request, next: Next) -> Response {
     if is_for_us(&request) {
         next.run(request).await
     } else {
-        ApiError::refused(421, "This forge answers by addresses, as 127.0.0.1, and by localhost only").into_response()
+        ApiError::refused(
+            421,
+            "This forge answers by addresses, as 127.0.0.1, and by localhost only",
+        )
+        .into_response()
     }
 }
 
-/// Returns whether each name that a request bears is this machine's. One without any is no browser's.
+/// Returns whether each name that a request bears is this machine's. One without any is no
+/// browser's.
 fn is_for_us(request: &Request) -> bool {
     let said = request.headers().get_all(header::HOST).iter();
     let mut said = said.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-    said.all(|name| is_own(&name)) && request.uri().authority().is_none_or(|name| is_own(name.as_str()))
+    said.all(|name| is_own(&name))
+        && request.uri().authority().is_none_or(|name| is_own(name.as_str()))
 }
 
-/// Returns whether a name, with its port if it has one, is an address or `localhost`: no stranger owns these.
+/// Returns whether a name, with its port if it has one, is an address or `localhost`: no stranger
+/// owns these.
 fn is_own(said: &str) -> bool {
     let (host, port) = match said.rsplit_once(':') {
         // The colons within brackets are the address's own.
@@ -118,8 +130,13 @@ pub(super) async fn rate_limit(State(engine): State<Arc<Engine>>) -> Answer {
     ok(json!({"resources": {"core": core}, "rate": core}))
 }
 
-/// Does the wrong that was asked for, if it concerns this request. A repository whose folder was taken away is not found.
-pub(super) async fn misbehave(State(engine): State<Arc<Engine>>, request: Request, next: Next) -> Response {
+/// Does the wrong that was asked for, if it concerns this request. A repository whose folder was
+/// taken away is not found.
+pub(super) async fn misbehave(
+    State(engine): State<Arc<Engine>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let path = request.uri().path().to_owned();
     let Some(repository) = repository_of(&path) else { return next.run(request).await };
     if engine.is_gone(&repository) {
@@ -138,16 +155,20 @@ pub(super) async fn misbehave(State(engine): State<Arc<Engine>>, request: Reques
     let mut loses_answer = false;
     for fault in engine.faults.take(&repository, request.method().as_str(), &path, in_passing) {
         match fault {
-            Fault::AnswerSlowly { milliseconds } => tokio::time::sleep(Duration::from_millis(milliseconds)).await,
+            Fault::AnswerSlowly { milliseconds } => {
+                tokio::time::sleep(Duration::from_millis(milliseconds)).await
+            }
             Fault::ServerError { status } => {
-                let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                let status =
+                    StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
                 return (status, "<html>Unicorn!</html>").into_response();
             }
             Fault::LoseAnswer => loses_answer = true,
             Fault::RepositoryGone => return ApiError::not_found().into_response(),
             Fault::RateLimited { retry_after_seconds } => {
                 let refusal = ApiError::refused(403, "You have exceeded a secondary rate limit.");
-                return ([(header::RETRY_AFTER, retry_after_seconds.to_string())], refusal).into_response();
+                return ([(header::RETRY_AFTER, retry_after_seconds.to_string())], refusal)
+                    .into_response();
             }
             Fault::Forbidden { message } => return ApiError::refused(403, message).into_response(),
             Fault::RefuseMerge

@@ -60,8 +60,10 @@ pub(super) async fn deliveries(
     Query(paging): Query<Paging>,
 ) -> Answer {
     caller.writer()?;
-    let all: Vec<Delivery> = engine.store.within(|access| access.list(&format!("{owner}/{name}")))?;
-    let newest_first = all.iter().rev().filter(|delivery| delivery.hook == hook).map(shapes::delivery).collect();
+    let all: Vec<Delivery> =
+        engine.store.within(|access| access.list(&format!("{owner}/{name}")))?;
+    let newest_first =
+        all.iter().rev().filter(|delivery| delivery.hook == hook).map(shapes::delivery).collect();
     page(&engine.web, &uri, paging, newest_first, Value::Array)
 }
 
@@ -71,16 +73,17 @@ pub(super) async fn delivery(
     Path((owner, name, hook, id)): Path<(String, String, u64, u64)>,
 ) -> Answer {
     caller.writer()?;
-    let found: Option<Delivery> = engine.store.within(|access| access.get(&format!("{owner}/{name}"), id))?;
-    let delivery = found.filter(|delivery| delivery.hook == hook).ok_or_else(ApiError::not_found)?;
+    let found: Option<Delivery> =
+        engine.store.within(|access| access.get(&format!("{owner}/{name}"), id))?;
+    let delivery =
+        found.filter(|delivery| delivery.hook == hook).ok_or_else(ApiError::not_found)?;
     let mut shape = shapes::delivery(&delivery);
     let status = match delivery.outcome {
         Outcome::Answered { status, .. } => Some(status),
         _ => None,
     };
     let payload: Value = serde_json::from_str(&delivery.body).unwrap_or_default();
-    shape["request"] =
-        json!({"headers": {"X-GitHub-Event": delivery.event, "X-GitHub-Delivery": delivery.guid}, "payload": payload});
+    shape["request"] = json!({"headers": {"X-GitHub-Event": delivery.event, "X-GitHub-Delivery": delivery.guid}, "payload": payload});
     shape["response"] = json!({"status": status});
     ok(shape)
 }

@@ -1,4 +1,5 @@
-//! GitHub's REST API under `/api/v3`, beside git over HTTP and the pages; and, not GitHub's, faults to be switched on.
+//! GitHub's REST API under `/api/v3`, beside git over HTTP and the pages; and, not GitHub's, faults
+//! to be switched on.
 
 mod answer;
 mod faults;
@@ -27,7 +28,10 @@ pub(crate) fn router(engine: Arc<Engine>) -> Router {
         .route("/branches/{*branch}", get(repositories::branch))
         .route("/git/ref/{*name}", get(repositories::git_ref))
         .route("/git/refs", post(repositories::create_ref))
-        .route("/git/refs/{*name}", axum::routing::patch(repositories::update_ref).delete(repositories::delete_ref))
+        .route(
+            "/git/refs/{*name}",
+            axum::routing::patch(repositories::update_ref).delete(repositories::delete_ref),
+        )
         .route("/git/commits/{sha}", get(repositories::git_commit))
         .route("/compare/{*range}", get(repositories::compare))
         .route("/contents/{*path}", get(repositories::contents).put(repositories::write))
@@ -50,7 +54,10 @@ pub(crate) fn router(engine: Arc<Engine>) -> Router {
         .route("/pulls/{number}/comments", get(pulls::line_comments))
         .route("/issues/{number}/comments", get(reports::comments).post(reports::comment))
         .route("/issues/comments/{id}", get(reports::one_comment).patch(reports::edit_comment))
-        .route("/issues/{number}/labels", get(pulls::labels).post(pulls::add_labels).put(pulls::set_labels))
+        .route(
+            "/issues/{number}/labels",
+            get(pulls::labels).post(pulls::add_labels).put(pulls::set_labels),
+        )
         .route("/issues/{number}/labels/{label}", axum::routing::delete(pulls::remove_label))
         .route("/hooks", get(hooks::list).post(hooks::create))
         .route("/hooks/{id}/deliveries", get(hooks::deliveries))

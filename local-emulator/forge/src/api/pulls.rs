@@ -35,14 +35,16 @@ pub(super) async fn list(
     let full_name = format!("{owner}/{name}");
     let repository = engine.repository(&full_name)?;
     let mut pulls: Vec<Pull> = engine.store.within(|access| access.list(&full_name))?;
-    let head = filter.head.as_deref().map(|head| head.split_once(':').map_or(head, |(_, branch)| branch));
+    let head =
+        filter.head.as_deref().map(|head| head.split_once(':').map_or(head, |(_, branch)| branch));
     pulls.retain(|pull| match filter.state.as_deref() {
         Some("all") => true,
         Some("closed") => !pull.is_open(),
         _ => pull.is_open(),
     });
     pulls.retain(|pull| {
-        filter.base.as_ref().is_none_or(|base| *base == pull.base) && head.is_none_or(|head| head == pull.head)
+        filter.base.as_ref().is_none_or(|base| *base == pull.base)
+            && head.is_none_or(|head| head == pull.head)
     });
     if filter.direction.as_deref() != Some("asc") {
         pulls.reverse();
@@ -51,7 +53,8 @@ pub(super) async fn list(
     page(&engine.web, &uri, paging, shapes, Value::Array)
 }
 
-/// The pull requests at a commit. GitHub lists those that hold it anywhere; whoever asks looks at their heads.
+/// The pull requests at a commit. GitHub lists those that hold it anywhere; whoever asks looks at
+/// their heads.
 pub(super) async fn of_commit(
     State(engine): Forge,
     Path((owner, name, sha)): Path<(String, String, String)>,
@@ -96,7 +99,8 @@ pub(super) async fn read(State(engine): Forge, Path((owner, name, number)): Numb
     let pull = engine.try_merge(&full_name, number).await?;
     let mut shape = shapes::pull(&engine.web, &repository, &pull);
     let unknown = |fault: &Fault| *fault == Fault::MergeabilityUnknown;
-    let is_unknown = !engine.faults.take(&full_name, "GET", &format!("/pulls/{number}"), unknown).is_empty();
+    let is_unknown =
+        !engine.faults.take(&full_name, "GET", &format!("/pulls/{number}"), unknown).is_empty();
     if let (true, false, Some(tried)) = (pull.is_open(), is_unknown, &pull.tried) {
         let mergeable = tried.merge.is_some();
         shape["mergeable"] = mergeable.into();
@@ -113,7 +117,8 @@ pub(super) async fn read(State(engine): Forge, Path((owner, name, number)): Numb
     ok(shape)
 }
 
-/// Returns the commit that a pull request is compared with: its base's tip, or what that was before it was merged.
+/// Returns the commit that a pull request is compared with: its base's tip, or what that was before
+/// it was merged.
 async fn base_of(engine: &Engine, full_name: &str, pull: &Pull) -> Result<String, ApiError> {
     if let Life::Merged { base_before, .. } = &pull.life {
         return Ok(base_before.clone());
@@ -123,7 +128,11 @@ async fn base_of(engine: &Engine, full_name: &str, pull: &Pull) -> Result<String
 }
 
 /// Returns a pull request and the commit that it is compared with.
-async fn compared(engine: &Engine, full_name: &str, number: u64) -> Result<(Pull, String), ApiError> {
+async fn compared(
+    engine: &Engine,
+    full_name: &str,
+    number: u64,
+) -> Result<(Pull, String), ApiError> {
     let pull = engine.pull(full_name, number)?;
     let base = base_of(engine, full_name, &pull).await?;
     Ok((pull, base))
@@ -145,7 +154,9 @@ pub(super) async fn edit(
 ) -> Answer {
     let full_name = format!("{owner}/{name}");
     let Changes { title, body, base, state } = changes;
-    let pull = engine.edit_pull(&full_name, number, Edits { title, body, base, state }, caller.someone()?).await?;
+    let pull = engine
+        .edit_pull(&full_name, number, Edits { title, body, base, state }, caller.someone()?)
+        .await?;
     ok(shapes::pull(&engine.web, &engine.repository(&full_name)?, &pull))
 }
 
@@ -170,7 +181,13 @@ pub(super) async fn commits(
     let full_name = format!("{owner}/{name}");
     let (pull, base) = compared(&engine, &full_name, number).await?;
     let commits = engine.git(&full_name).commits_between(&base, &pull.head_sha).await?;
-    page(&engine.web, &uri, paging, commits.iter().map(shapes::repository_commit).collect(), Value::Array)
+    page(
+        &engine.web,
+        &uri,
+        paging,
+        commits.iter().map(shapes::repository_commit).collect(),
+        Value::Array,
+    )
 }
 
 #[derive(Deserialize)]
@@ -192,13 +209,20 @@ pub(super) async fn merge(
         None | Some("merge") => Method::Merge,
         Some("squash") => Method::Squash,
         Some("rebase") => Method::Rebase,
-        Some(_) => return Err(ApiError::invalid("Invalid request: merge_method is not one of merge, squash, rebase")),
+        Some(_) => {
+            return Err(ApiError::invalid(
+                "Invalid request: merge_method is not one of merge, squash, rebase",
+            ));
+        }
     };
-    let message = wish.commit_title.map(|title| match wish.commit_message.filter(|body| !body.is_empty()) {
-        Some(body) => format!("{title}\n\n{body}"),
-        None => title,
-    });
-    let sha = engine.merge(&format!("{owner}/{name}"), number, wish.sha.as_deref(), method, message, by).await?;
+    let message =
+        wish.commit_title.map(|title| match wish.commit_message.filter(|body| !body.is_empty()) {
+            Some(body) => format!("{title}\n\n{body}"),
+            None => title,
+        });
+    let sha = engine
+        .merge(&format!("{owner}/{name}"), number, wish.sha.as_deref(), method, message, by)
+        .await?;
     ok(json!({"sha": sha, "merged": true, "message": "Pull Request successfully merged"}))
 }
 
@@ -217,7 +241,8 @@ pub(super) async fn reviews(
 ) -> Answer {
     let full_name = format!("{owner}/{name}");
     let reviews = reviews_of(&engine, &full_name, number)?;
-    let shapes = reviews.iter().map(|review| shapes::review(&engine.web, &full_name, review)).collect();
+    let shapes =
+        reviews.iter().map(|review| shapes::review(&engine.web, &full_name, review)).collect();
     page(&engine.web, &uri, paging, shapes, Value::Array)
 }
 
@@ -228,7 +253,8 @@ pub(super) async fn line_comments(
     Query(paging): Query<Paging>,
 ) -> Answer {
     let reviews = reviews_of(&engine, &format!("{owner}/{name}"), number)?;
-    let lines = reviews.iter().flat_map(|review| review.lines.iter().map(move |line| (review, line)));
+    let lines =
+        reviews.iter().flat_map(|review| review.lines.iter().map(move |line| (review, line)));
     let shape = |(review, line): (&Review, &LineComment)| {
         let user = shapes::user(&engine.web, &review.author);
         json!({
@@ -263,8 +289,14 @@ pub(super) async fn review(
     if verdict.comments.iter().any(|line| !files.iter().any(|file| file.path == line.path)) {
         return Err(ApiError::invalid("Unprocessable Entity: Path could not be resolved"));
     }
-    if verdict.comments.iter().any(|comment| comment.start_line.is_some_and(|start| start >= comment.line)) {
-        return Err(ApiError::invalid("Unprocessable Entity: start_line must precede the end line"));
+    if verdict
+        .comments
+        .iter()
+        .any(|comment| comment.start_line.is_some_and(|start| start >= comment.line))
+    {
+        return Err(ApiError::invalid(
+            "Unprocessable Entity: start_line must precede the end line",
+        ));
     }
     let review = crate::engine::NewReview {
         number,
@@ -306,7 +338,9 @@ pub(super) async fn add_labels(
     Json(wish): Json<Labels>,
 ) -> Answer {
     let by = caller.writer()?;
-    ok(label_shapes(&engine.label(&format!("{owner}/{name}"), number, &wish.labels, &[], by).await?))
+    ok(label_shapes(
+        &engine.label(&format!("{owner}/{name}"), number, &wish.labels, &[], by).await?,
+    ))
 }
 
 pub(super) async fn set_labels(

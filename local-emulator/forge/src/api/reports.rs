@@ -42,14 +42,22 @@ pub(super) async fn set_status(
         description: wish.description,
         target_url: wish.target_url,
     };
-    created(shapes::status(&engine.web, &engine.set_status(&format!("{owner}/{name}"), status, by).await?))
+    created(shapes::status(
+        &engine.web,
+        &engine.set_status(&format!("{owner}/{name}"), status, by).await?,
+    ))
 }
 
 /// Returns the commit that `revision` names, and its statuses, newest first.
-async fn statuses_at(engine: &Engine, full_name: &str, revision: &str) -> Result<(String, Vec<Status>), ApiError> {
+async fn statuses_at(
+    engine: &Engine,
+    full_name: &str,
+    revision: &str,
+) -> Result<(String, Vec<Status>), ApiError> {
     engine.repository(full_name)?;
     let sha = engine.git(full_name).resolve(revision).await?.ok_or_else(ApiError::not_found)?;
-    let mut statuses: Vec<Status> = engine.store.within(|access| access.list(&statuses_of(full_name, &sha)))?;
+    let mut statuses: Vec<Status> =
+        engine.store.within(|access| access.list(&statuses_of(full_name, &sha)))?;
     statuses.reverse();
     Ok((sha, statuses))
 }
@@ -65,13 +73,17 @@ pub(super) async fn statuses(
     page(&engine.web, &uri, paging, shapes, Value::Array)
 }
 
-pub(super) async fn combined_status(State(engine): Forge, Path((owner, name, sha)): Commitish) -> Answer {
+pub(super) async fn combined_status(
+    State(engine): Forge,
+    Path((owner, name, sha)): Commitish,
+) -> Answer {
     let (sha, statuses) = statuses_at(&engine, &format!("{owner}/{name}"), &sha).await?;
     let mut newest: BTreeMap<&str, &Status> = BTreeMap::new();
     for status in &statuses {
         newest.entry(&status.context).or_insert(status);
     }
-    let is = |states: &[&str]| newest.values().any(|status| states.contains(&status.state.as_str()));
+    let is =
+        |states: &[&str]| newest.values().any(|status| states.contains(&status.state.as_str()));
     let state = if is(&["failure", "error"]) {
         "failure"
     } else if newest.is_empty() || is(&["pending"]) {
@@ -79,7 +91,8 @@ pub(super) async fn combined_status(State(engine): Forge, Path((owner, name, sha
     } else {
         "success"
     };
-    let shapes: Vec<Value> = newest.values().map(|status| shapes::status(&engine.web, status)).collect();
+    let shapes: Vec<Value> =
+        newest.values().map(|status| shapes::status(&engine.web, status)).collect();
     ok(json!({"sha": sha, "state": state, "total_count": shapes.len(), "statuses": shapes}))
 }
 
@@ -115,9 +128,13 @@ pub(super) async fn create_check_run(
     Json(mut wish): Json<CheckRunWish>,
 ) -> Answer {
     let by = caller.writer()?;
-    let sha =
-        wish.head_sha.take().ok_or_else(|| ApiError::invalid("Invalid request: \"head_sha\" wasn't supplied."))?;
-    created(shapes::check_run(&engine.create_check_run(&format!("{owner}/{name}"), &sha, wish.fields(), by).await?))
+    let sha = wish
+        .head_sha
+        .take()
+        .ok_or_else(|| ApiError::invalid("Invalid request: \"head_sha\" wasn't supplied."))?;
+    created(shapes::check_run(
+        &engine.create_check_run(&format!("{owner}/{name}"), &sha, wish.fields(), by).await?,
+    ))
 }
 
 pub(super) async fn update_check_run(
@@ -127,11 +144,17 @@ pub(super) async fn update_check_run(
     Json(wish): Json<CheckRunWish>,
 ) -> Answer {
     let by = caller.writer()?;
-    ok(shapes::check_run(&engine.update_check_run(&format!("{owner}/{name}"), id, wish.fields(), by)?))
+    ok(shapes::check_run(&engine.update_check_run(
+        &format!("{owner}/{name}"),
+        id,
+        wish.fields(),
+        by,
+    )?))
 }
 
 pub(super) async fn check_run(State(engine): Forge, Path((owner, name, id)): Numbered) -> Answer {
-    let run: Option<CheckRun> = engine.store.within(|access| access.get(&format!("{owner}/{name}"), id))?;
+    let run: Option<CheckRun> =
+        engine.store.within(|access| access.get(&format!("{owner}/{name}"), id))?;
     ok(shapes::check_run(&run.ok_or_else(ApiError::not_found)?))
 }
 
@@ -148,7 +171,13 @@ pub(super) async fn check_runs(
     runs.retain(|run| run.sha == sha);
     let total = runs.len();
     let shapes = runs.iter().map(shapes::check_run).collect();
-    page(&engine.web, &uri, paging, shapes, |runs| json!({"total_count": total, "check_runs": runs}))
+    page(
+        &engine.web,
+        &uri,
+        paging,
+        shapes,
+        |runs| json!({"total_count": total, "check_runs": runs}),
+    )
 }
 
 pub(super) async fn comments(
@@ -178,7 +207,9 @@ impl Text {
             return Err(ApiError::invalid("Validation Failed: Body cannot be blank"));
         }
         if self.body.chars().count() > COMMENT_MAX_CHARACTERS {
-            return Err(ApiError::invalid("Validation Failed: Body is too long (maximum is 65536 characters)"));
+            return Err(ApiError::invalid(
+                "Validation Failed: Body is too long (maximum is 65536 characters)",
+            ));
         }
         Ok(self.body)
     }

@@ -17,7 +17,10 @@ use std::sync::Arc;
 
 type Forge = State<Arc<Engine>>;
 
-pub(super) async fn repository(State(engine): Forge, Path((owner, name)): Path<(String, String)>) -> Answer {
+pub(super) async fn repository(
+    State(engine): Forge,
+    Path((owner, name)): Path<(String, String)>,
+) -> Answer {
     ok(shapes::repository(&engine.web, &engine.repository(&format!("{owner}/{name}"))?))
 }
 
@@ -67,7 +70,13 @@ pub(super) async fn branches(
         let protected = repository.protected.iter().any(|branch| branch == name);
         Some(json!({"name": name, "commit": {"sha": sha}, "protected": protected}))
     };
-    page(&engine.web, &uri, paging, repository.refs.iter().filter_map(branch).collect(), Value::Array)
+    page(
+        &engine.web,
+        &uri,
+        paging,
+        repository.refs.iter().filter_map(branch).collect(),
+        Value::Array,
+    )
 }
 
 pub(super) async fn branch(
@@ -86,7 +95,9 @@ pub(super) async fn branch(
     let commit = engine.git(&full_name).commit(&format!("refs/heads/{branch}")).await?;
     let commit = commit.ok_or_else(|| ApiError::refused(404, "Branch not found"))?;
     let protected = repository.protected.contains(&branch);
-    ok(json!({"name": branch, "commit": shapes::repository_commit(&commit), "protected": protected}))
+    ok(
+        json!({"name": branch, "commit": shapes::repository_commit(&commit), "protected": protected}),
+    )
 }
 
 pub(super) async fn git_ref(
@@ -119,7 +130,9 @@ pub(super) async fn create_ref(
 ) -> Answer {
     let by = caller.writer()?;
     if !new.git_ref.starts_with("refs/heads/") && !new.git_ref.starts_with("refs/tags/") {
-        return Err(ApiError::invalid("Reference name must start with 'refs/heads/' or 'refs/tags/'"));
+        return Err(ApiError::invalid(
+            "Reference name must start with 'refs/heads/' or 'refs/tags/'",
+        ));
     }
     engine.set_ref(&format!("{owner}/{name}"), &new.git_ref, &new.sha, SetRef::Create, by).await?;
     created(ref_shape(&new.git_ref, &new.sha))
@@ -150,7 +163,9 @@ pub(super) async fn delete_ref(
     Extension(caller): Extension<Caller>,
     Path((owner, name, git_ref)): Path<(String, String, String)>,
 ) -> Answer {
-    engine.delete_ref(&format!("{owner}/{name}"), &format!("refs/{git_ref}"), caller.writer()?).await?;
+    engine
+        .delete_ref(&format!("{owner}/{name}"), &format!("refs/{git_ref}"), caller.writer()?)
+        .await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -161,11 +176,15 @@ pub(super) async fn git_commit(
     ok(shapes::git_commit(&find_commit(&engine, &format!("{owner}/{name}"), &sha).await?))
 }
 
-pub(super) async fn commit(State(engine): Forge, Path((owner, name, sha)): Path<(String, String, String)>) -> Answer {
+pub(super) async fn commit(
+    State(engine): Forge,
+    Path((owner, name, sha)): Path<(String, String, String)>,
+) -> Answer {
     ok(shapes::repository_commit(&find_commit(&engine, &format!("{owner}/{name}"), &sha).await?))
 }
 
-/// Tells how a branch or commit stands to another one (`base...head`), without listing what is between them.
+/// Tells how a branch or commit stands to another one (`base...head`), without listing what is
+/// between them.
 pub(super) async fn compare(
     State(engine): Forge,
     Path((owner, name, range)): Path<(String, String, String)>,
@@ -196,7 +215,11 @@ pub(super) async fn compare(
     ok(json!({"status": status, "base_commit": {"sha": base}}))
 }
 
-async fn find_commit(engine: &Engine, full_name: &str, sha: &str) -> Result<crate::git::Commit, ApiError> {
+async fn find_commit(
+    engine: &Engine,
+    full_name: &str,
+    sha: &str,
+) -> Result<crate::git::Commit, ApiError> {
     engine.repository(full_name)?;
     engine.git(full_name).commit(sha).await?.ok_or_else(ApiError::not_found)
 }
@@ -245,7 +268,8 @@ pub(super) struct NewContent {
     branch: Option<String>,
 }
 
-/// Writes one file as a commit on a branch that exists. A file that exists is replaced only by who names what it holds.
+/// Writes one file as a commit on a branch that exists. A file that exists is replaced only by who
+/// names what it holds.
 pub(super) async fn write(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,
@@ -262,7 +286,9 @@ pub(super) async fn write(
     }
     let held = git.blob(&at, &path).await?;
     match (&held, &new.sha) {
-        (Some(_), None) => return Err(ApiError::invalid("Invalid request.\n\n\"sha\" wasn't supplied.")),
+        (Some(_), None) => {
+            return Err(ApiError::invalid("Invalid request.\n\n\"sha\" wasn't supplied."));
+        }
         (Some(held), Some(named)) if held != named => {
             return Err(ApiError::refused(409, format!("{path} does not match {named}")));
         }
@@ -291,7 +317,9 @@ pub(super) async fn permission(
     caller.writer()?;
     engine.repository(&format!("{owner}/{name}"))?;
     let account = engine.account(&login).ok_or_else(ApiError::not_found)?;
-    ok(json!({"permission": account.permission.as_str(), "user": shapes::user(&engine.web, &login)}))
+    ok(
+        json!({"permission": account.permission.as_str(), "user": shapes::user(&engine.web, &login)}),
+    )
 }
 
 pub(super) async fn own_user(State(engine): Forge, Extension(caller): Extension<Caller>) -> Answer {

@@ -1,4 +1,5 @@
-//! Merges: the commit is made first, its intent recorded, then the branch is moved from exactly where it was.
+//! Merges: the commit is made first, its intent recorded, then the branch is moved from exactly
+//! where it was.
 
 use super::{Engine, Held, find_pull};
 use crate::error::ApiError;
@@ -18,7 +19,8 @@ const NOT_MERGEABLE: &str = "Pull Request is not mergeable";
 const BASE_MODIFIED: &str = "Base branch was modified. Review and try the merge again.";
 
 impl Engine {
-    /// Merges a pull request whose head is `expected`, and returns the commit its branch is at by that.
+    /// Merges a pull request whose head is `expected`, and returns the commit its branch is at by
+    /// that.
     pub async fn merge(
         &self,
         full_name: &str,
@@ -34,26 +36,38 @@ impl Engine {
             return Err(ApiError::refused(405, NOT_MERGEABLE));
         }
         if expected.is_some_and(|sha| sha != pull.head_sha) {
-            return Err(ApiError::refused(409, "Head branch was modified. Review and try the merge again."));
+            return Err(ApiError::refused(
+                409,
+                "Head branch was modified. Review and try the merge again.",
+            ));
         }
         self.misbehave(&held, &pull).await?;
         let base = format!("refs/heads/{}", pull.base);
         // Nobody else moves refs while the repository is held, and every move was observed.
-        let tip =
-            self.repository(full_name)?.refs.remove(&base).ok_or_else(|| ApiError::refused(405, NOT_MERGEABLE))?;
+        let tip = self
+            .repository(full_name)?
+            .refs
+            .remove(&base)
+            .ok_or_else(|| ApiError::refused(405, NOT_MERGEABLE))?;
         let message = message.unwrap_or_else(|| match method {
             Method::Squash => format!("{} (#{number})\n\n{}", pull.title, pull.body),
             _ => format!("Merge pull request #{number} from {}\n\n{}", pull.head, pull.title),
         });
-        let made = make(&held.git, method, &tip, &pull.head_sha, &message, by, &pull.author).await?;
+        let made =
+            make(&held.git, method, &tip, &pull.head_sha, &message, by, &pull.author).await?;
         let commit = made.ok_or_else(|| ApiError::refused(405, NOT_MERGEABLE))?;
         self.store.within(|access| {
             let mut pull = find_pull(access, full_name, number)?;
-            pull.landing = Some(Landing { commit: commit.clone(), base_before: tip.clone(), by: by.to_owned() });
+            pull.landing = Some(Landing {
+                commit: commit.clone(),
+                base_before: tip.clone(),
+                by: by.to_owned(),
+            });
             Ok::<_, ApiError>(access.put(full_name, &pull)?)
         })?;
         if let Err(error) = held.git.update_ref(&base, &commit, Some(&tip)).await {
-            // A move that was made and could not be recorded: it is seen now, and the next try starts from it.
+            // A move that was made and could not be recorded: it is seen now, and the next try
+            // starts from it.
             tracing::warn!(repository = full_name, number, %error, "a branch was not where it was last seen");
             self.observe(&held, by).await?;
             return Err(ApiError::refused(405, BASE_MODIFIED));
@@ -64,7 +78,10 @@ impl Engine {
 
     async fn misbehave(&self, held: &Held, pull: &Pull) -> Result<(), ApiError> {
         let wanted = |fault: &Fault| {
-            matches!(fault, Fault::RefuseMerge | Fault::MergeabilityUnknown | Fault::MergeSomethingElse)
+            matches!(
+                fault,
+                Fault::RefuseMerge | Fault::MergeabilityUnknown | Fault::MergeSomethingElse
+            )
         };
         let path = format!("/pulls/{}/merge", pull.number);
         for fault in self.faults.take(&held.full_name, "PUT", &path, wanted) {
@@ -97,19 +114,32 @@ impl Engine {
     async fn stow_away(&self, held: &Held, branch: &str, path: &str) -> Result<(), ApiError> {
         let tip = held.git.resolve(&format!("refs/heads/{branch}")).await?;
         let edit = [Edit::write(path, "nobody tested this\n")];
-        held.git.write(branch, tip.as_deref(), &edit, "Land unseen", &Person::of("stowaway")).await?;
+        held.git
+            .write(branch, tip.as_deref(), &edit, "Land unseen", &Person::of("stowaway"))
+            .await?;
         self.observe(held, "stowaway").await
     }
 
     /// Moves or makes a ref. Without `force` a branch only moves forward.
-    pub async fn set_ref(&self, full_name: &str, name: &str, to: &str, how: SetRef, by: &str) -> Result<(), ApiError> {
+    pub async fn set_ref(
+        &self,
+        full_name: &str,
+        name: &str,
+        to: &str,
+        how: SetRef,
+        by: &str,
+    ) -> Result<(), ApiError> {
         let held = self.hold(full_name).await;
         self.repository(full_name)?;
         let there = held.git.resolve(name).await?;
-        let Some(to) = held.git.resolve(to).await? else { return Err(ApiError::invalid("Object does not exist")) };
+        let Some(to) = held.git.resolve(to).await? else {
+            return Err(ApiError::invalid("Object does not exist"));
+        };
         match (how, &there) {
             (SetRef::Create, Some(_)) => return Err(ApiError::invalid("Reference already exists")),
-            (SetRef::Forward | SetRef::Force, None) => return Err(ApiError::invalid("Reference does not exist")),
+            (SetRef::Forward | SetRef::Force, None) => {
+                return Err(ApiError::invalid("Reference does not exist"));
+            }
             (SetRef::Forward, Some(there)) if !held.git.is_ancestor(there, &to).await? => {
                 return Err(ApiError::invalid("Update is not a fast forward"));
             }
@@ -159,21 +189,29 @@ async fn make(
         }
         Method::Squash => {
             let Some(tree) = git.merge_tree(tip, head).await? else { return Ok(None) };
-            Ok(Some(git.commit_tree(&tree, &[tip], message, &Person::of(author), &committer).await?))
+            Ok(Some(
+                git.commit_tree(&tree, &[tip], message, &Person::of(author), &committer).await?,
+            ))
         }
         Method::Rebase => rebase(git, tip, head, &committer).await,
     }
 }
 
-async fn rebase(git: &Git, tip: &str, head: &str, committer: &Person) -> Result<Option<String>, ApiError> {
+async fn rebase(
+    git: &Git,
+    tip: &str,
+    head: &str,
+    committer: &Person,
+) -> Result<Option<String>, ApiError> {
     let mut onto = tip.to_owned();
     for commit in git.commits_between(tip, head).await? {
         // Merges are left out, as GitHub does; what they brought comes with their other commits.
         let [parent] = commit.parents.as_slice() else { continue };
         let Some(place) = git.commit(&onto).await? else { return Err(ApiError::not_found()) };
-        // A commit with the tree of `onto` and the parent of `commit` makes that parent the base of the merge:
-        // a cherry-pick by three-way merge.
-        let stand_in = git.commit_tree(&place.tree, &[parent], "stand-in", committer, committer).await?;
+        // A commit with the tree of `onto` and the parent of `commit` makes that parent the base of
+        // the merge: a cherry-pick by three-way merge.
+        let stand_in =
+            git.commit_tree(&place.tree, &[parent], "stand-in", committer, committer).await?;
         let Some(tree) = git.merge_tree(&stand_in, &commit.sha).await? else { return Ok(None) };
         onto = git.commit_tree(&tree, &[&onto], &commit.message, &commit.author, committer).await?;
     }

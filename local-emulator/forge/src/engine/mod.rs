@@ -1,4 +1,5 @@
-//! What the forge does, whoever asks: the REST API, git pushes and the Rust interface all come here.
+//! What the forge does, whoever asks: the REST API, git pushes and the Rust interface all come
+//! here.
 
 mod merges;
 mod observe;
@@ -101,9 +102,11 @@ impl Engine {
         self.root.join("git")
     }
 
-    /// Returns whether a known repository has lost its folder. Until that is back it counts as deleted.
+    /// Returns whether a known repository has lost its folder. Until that is back it counts as
+    /// deleted.
     pub fn is_gone(&self, full_name: &str) -> bool {
-        self.repository(full_name).is_ok() && !self.git_root().join(format!("{full_name}.git")).is_dir()
+        self.repository(full_name).is_ok()
+            && !self.git_root().join(format!("{full_name}.git")).is_dir()
     }
 
     /// Waits for the repository and keeps it.
@@ -112,7 +115,11 @@ impl Engine {
             let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
             locks.entry(full_name.to_owned()).or_default().clone()
         };
-        Held { full_name: full_name.to_owned(), git: self.git(full_name), _guard: lock.lock_owned().await }
+        Held {
+            full_name: full_name.to_owned(),
+            git: self.git(full_name),
+            _guard: lock.lock_owned().await,
+        }
     }
 
     pub fn repository(&self, full_name: &str) -> Result<Repository, ApiError> {
@@ -128,7 +135,10 @@ impl Engine {
         let repositories: Vec<Repository> = self.store.within(|access| access.list(""))?;
         for repository in repositories {
             if self.is_gone(&repository.full_name) {
-                tracing::warn!(repository = repository.full_name, "its folder is gone: it is answered as not found");
+                tracing::warn!(
+                    repository = repository.full_name,
+                    "its folder is gone: it is answered as not found"
+                );
                 continue;
             }
             let held = self.hold(&repository.full_name).await;
@@ -139,7 +149,12 @@ impl Engine {
         Ok(())
     }
 
-    pub async fn create_repository(&self, full_name: &str, files: &[Edit], by: &str) -> Result<Repository, ApiError> {
+    pub async fn create_repository(
+        &self,
+        full_name: &str,
+        files: &[Edit],
+        by: &str,
+    ) -> Result<Repository, ApiError> {
         if !is_full_name(full_name) {
             return Err(ApiError::invalid("a repository is named owner/name"));
         }
@@ -202,7 +217,8 @@ impl Engine {
         Ok(hook)
     }
 
-    /// Has every hook whose address ends like this go to another address; returns how many were changed.
+    /// Has every hook whose address ends like this go to another address; returns how many were
+    /// changed.
     pub fn move_hooks(&self, ending: &str, to: &str) -> Result<usize, ApiError> {
         self.store.within(|access| {
             let mut moved = 0;
@@ -235,7 +251,11 @@ impl Engine {
             None => held.git.resolve(&format!("refs/heads/{}", repository.default_branch)).await?,
         };
         held.git.write(branch, parent.as_deref(), edits, message, &Person::of(by)).await?;
-        let tip = held.git.resolve(&format!("refs/heads/{branch}")).await?.ok_or_else(ApiError::not_found)?;
+        let tip = held
+            .git
+            .resolve(&format!("refs/heads/{branch}"))
+            .await?
+            .ok_or_else(ApiError::not_found)?;
         self.observe(&held, by).await?;
         Ok(tip)
     }
@@ -265,7 +285,9 @@ impl Engine {
 
 pub(crate) fn find_repository(access: &Access, full_name: &str) -> Result<Repository, ApiError> {
     let all: Vec<Repository> = access.list("")?;
-    all.into_iter().find(|repository| repository.full_name == full_name).ok_or_else(ApiError::not_found)
+    all.into_iter()
+        .find(|repository| repository.full_name == full_name)
+        .ok_or_else(ApiError::not_found)
 }
 
 pub(crate) fn find_pull(access: &Access, full_name: &str, number: u64) -> Result<Pull, ApiError> {
@@ -275,7 +297,10 @@ pub(crate) fn find_pull(access: &Access, full_name: &str, number: u64) -> Result
 fn is_full_name(name: &str) -> bool {
     let is_part = |part: &str| {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        !part.is_empty() && !part.starts_with('.') && !part.ends_with(".git") && part.chars().all(allowed)
+        !part.is_empty()
+            && !part.starts_with('.')
+            && !part.ends_with(".git")
+            && part.chars().all(allowed)
     };
     name.split_once('/').is_some_and(|(owner, name)| is_part(owner) && is_part(name))
 }

@@ -1,4 +1,5 @@
-//! The one place that notices moved refs: pushes, merges and API calls are all followed by a look, and so is a start.
+//! The one place that notices moved refs: pushes, merges and API calls are all followed by a look,
+//! and so is a start.
 
 use super::{Engine, Held, find_repository, now};
 use crate::error::ApiError;
@@ -24,7 +25,8 @@ enum Turn {
 }
 
 impl Engine {
-    /// Compares the refs with those last seen, and records what follows: push events, moved heads, landed pulls.
+    /// Compares the refs with those last seen, and records what follows: push events, moved heads,
+    /// landed pulls.
     pub(crate) async fn observe(&self, held: &Held, by: &str) -> Result<(), ApiError> {
         let repository = self.repository(&held.full_name)?;
         let refs = held.git.refs().await?;
@@ -33,13 +35,16 @@ impl Engine {
         for (name, before, after) in differences(&repository.refs, &refs) {
             moves.push(Move::read(&held.git, name, before, after).await?);
         }
-        let pushes: Vec<Value> = moves.iter().map(|moved| moved.payload(&self.web, &repository)).collect();
+        let pushes: Vec<Value> =
+            moves.iter().map(|moved| moved.payload(&self.web, &repository)).collect();
         let open: Vec<Pull> = pulls.into_iter().filter(Pull::is_open).collect();
         let landed = landed(&held.git, &open, &moves, &refs).await?;
         let mut turns = Vec::new();
         for pull in open {
             let is_landed = landed.contains(&pull.number);
-            if let Some(turn) = turn(&held.git, &pull, is_landed, &repository.refs, &refs, by).await? {
+            if let Some(turn) =
+                turn(&held.git, &pull, is_landed, &repository.refs, &refs, by).await?
+            {
                 turns.push((pull, turn));
             }
         }
@@ -123,9 +128,16 @@ impl Move {
             (before, after) => git.commits_between(before, after).await?,
         };
         let is_plain = before == ZEROS || after == ZEROS;
-        let follows = commits.iter().any(|commit| commit.parents.iter().any(|parent| parent == before));
+        let follows =
+            commits.iter().any(|commit| commit.parents.iter().any(|parent| parent == before));
         let is_forced = !is_plain && !follows && !git.is_ancestor(before, after).await?;
-        Ok(Self { name: name.into(), before: before.into(), after: after.into(), commits, is_forced })
+        Ok(Self {
+            name: name.into(),
+            before: before.into(),
+            after: after.into(),
+            commits,
+            is_forced,
+        })
     }
 
     fn payload(&self, web: &str, repository: &Repository) -> Value {
@@ -151,14 +163,16 @@ fn differences<'a>(
     before: &'a BTreeMap<String, String>,
     after: &'a BTreeMap<String, String>,
 ) -> Vec<(&'a str, &'a str, &'a str)> {
-    let at = |refs: &'a BTreeMap<String, String>, name: &str| refs.get(name).map_or(ZEROS, String::as_str);
+    let at = |refs: &'a BTreeMap<String, String>, name: &str| {
+        refs.get(name).map_or(ZEROS, String::as_str)
+    };
     let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let both = names.into_iter().map(|name| (name.as_str(), at(before, name), at(after, name)));
     both.filter(|(_, before, after)| before != after).collect()
 }
 
-/// Brings the refs of the open pulls to their heads, and returns the pulls that a moved base came to contain:
-/// by a push or a fast-forward, for that is a merge too.
+/// Brings the refs of the open pulls to their heads, and returns the pulls that a moved base came
+/// to contain: by a push or a fast-forward, for that is a merge too.
 async fn landed(
     git: &Git,
     open: &[Pull],
@@ -173,10 +187,12 @@ async fn landed(
     }
     let mut landed = BTreeSet::new();
     for moved in moves.iter().filter(|moved| moved.after != ZEROS) {
-        let mut here: Vec<&Pull> = open.iter().filter(|pull| branch(&pull.base) == moved.name).collect();
+        let mut here: Vec<&Pull> =
+            open.iter().filter(|pull| branch(&pull.base) == moved.name).collect();
         if moved.before != ZEROS && moved.commits.len() < COMMITS_MAX {
             // All that is new is known: a head that came to be contained is among it.
-            let new: BTreeSet<&str> = moved.commits.iter().map(|commit| commit.sha.as_str()).collect();
+            let new: BTreeSet<&str> =
+                moved.commits.iter().map(|commit| commit.sha.as_str()).collect();
             here.retain(|pull| head_of(pull).is_some_and(|head| new.contains(head.as_str())));
         } else if !here.is_empty() {
             let contained = git.pulls_within(&moved.after).await?;
@@ -199,7 +215,8 @@ async fn turn(
     if let (Some(landing), Some(tip)) = (&pull.landing, tip)
         && (landing.commit == *tip || git.is_ancestor(&landing.commit, tip).await?)
     {
-        let (by, commit, base_before) = (landing.by.clone(), landing.commit.clone(), landing.base_before.clone());
+        let (by, commit, base_before) =
+            (landing.by.clone(), landing.commit.clone(), landing.base_before.clone());
         return Ok(Some(Turn::Landed { by, commit, base_before }));
     }
     let Some(head) = after.get(&branch(&pull.head)) else { return Ok(Some(Turn::Abandoned)) };

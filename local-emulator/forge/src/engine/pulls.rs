@@ -28,11 +28,17 @@ pub(crate) struct Edits {
 }
 
 impl Engine {
-    pub async fn open_pull(&self, full_name: &str, new: NewPull, by: &str) -> Result<Pull, ApiError> {
+    pub async fn open_pull(
+        &self,
+        full_name: &str,
+        new: NewPull,
+        by: &str,
+    ) -> Result<Pull, ApiError> {
         let held = self.hold(full_name).await;
         let repository = self.repository(full_name)?;
         // GitHub names a head in a fork `owner:branch`; here are no forks.
-        let head = new.head.split_once(':').map_or(new.head.as_str(), |(_, branch)| branch).to_owned();
+        let head =
+            new.head.split_once(':').map_or(new.head.as_str(), |(_, branch)| branch).to_owned();
         let tip = |branch: &str| repository.refs.get(&format!("refs/heads/{branch}")).cloned();
         let (Some(head_sha), Some(base_sha)) = (tip(&head), tip(&new.base)) else {
             return Err(ApiError::invalid("Validation Failed: head or base is not a branch"));
@@ -42,8 +48,11 @@ impl Engine {
         }
         let number = self.store.within(|access| {
             let open: Vec<Pull> = access.list(full_name)?;
-            if open.iter().any(|pull| pull.is_open() && pull.head == head && pull.base == new.base) {
-                return Err(ApiError::invalid(format!("A pull request already exists for {head}.")));
+            if open.iter().any(|pull| pull.is_open() && pull.head == head && pull.base == new.base)
+            {
+                return Err(ApiError::invalid(format!(
+                    "A pull request already exists for {head}."
+                )));
             }
             Ok(access.next(&format!("pull {full_name}"))?)
         })?;
@@ -75,7 +84,13 @@ impl Engine {
         Ok(pull)
     }
 
-    pub async fn edit_pull(&self, full_name: &str, number: u64, edits: Edits, by: &str) -> Result<Pull, ApiError> {
+    pub async fn edit_pull(
+        &self,
+        full_name: &str,
+        number: u64,
+        edits: Edits,
+        by: &str,
+    ) -> Result<Pull, ApiError> {
         let held = self.hold(full_name).await;
         let repository = self.repository(full_name)?;
         let pull = self.store.within(|access| {
@@ -163,8 +178,14 @@ impl Engine {
         if !pull.is_open() {
             return Ok(pull);
         }
-        let Some(base) = git.resolve(&format!("refs/heads/{}", pull.base)).await? else { return Ok(pull) };
-        if pull.tried.as_ref().is_some_and(|tried| tried.head == pull.head_sha && tried.base == base) {
+        let Some(base) = git.resolve(&format!("refs/heads/{}", pull.base)).await? else {
+            return Ok(pull);
+        };
+        if pull
+            .tried
+            .as_ref()
+            .is_some_and(|tried| tried.head == pull.head_sha && tried.base == base)
+        {
             return Ok(pull);
         }
         let merge = test_merge(&git, &base, &pull.head_sha).await?;
@@ -177,9 +198,13 @@ impl Engine {
     }
 }
 
-/// Returns the commit that a merge would be; its time is fixed, so the same merge is the same commit.
+/// Returns the commit that a merge would be; its time is fixed, so the same merge is the same
+/// commit.
 async fn test_merge(git: &Git, base: &str, head: &str) -> Result<Option<String>, ApiError> {
     let Some(tree) = git.merge_tree(base, head).await? else { return Ok(None) };
     let forge = Person { date: Some("1000000000 +0000".to_owned()), ..Person::of("forge") };
-    Ok(Some(git.commit_tree(&tree, &[base, head], &format!("Merge {head} into {base}"), &forge, &forge).await?))
+    Ok(Some(
+        git.commit_tree(&tree, &[base, head], &format!("Merge {head} into {base}"), &forge, &forge)
+            .await?,
+    ))
 }

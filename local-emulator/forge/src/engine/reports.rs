@@ -43,13 +43,20 @@ pub(crate) struct NewStatus {
     pub target_url: Option<String>,
 }
 
-/// Returns where the statuses of a commit are kept: apart, because they are always asked for by commit.
+/// Returns where the statuses of a commit are kept: apart, because they are always asked for by
+/// commit.
 pub(crate) fn statuses_of(full_name: &str, sha: &str) -> String {
     format!("{full_name}@{sha}")
 }
 
 impl Engine {
-    pub fn comment(&self, full_name: &str, number: u64, body: &str, by: &str) -> Result<Comment, ApiError> {
+    pub fn comment(
+        &self,
+        full_name: &str,
+        number: u64,
+        body: &str,
+        by: &str,
+    ) -> Result<Comment, ApiError> {
         self.told(|access| {
             let repository = find_repository(access, full_name)?;
             let pull = find_pull(access, full_name, number)?;
@@ -71,10 +78,17 @@ impl Engine {
         })
     }
 
-    pub fn edit_comment(&self, full_name: &str, id: u64, body: &str, by: &str) -> Result<Comment, ApiError> {
+    pub fn edit_comment(
+        &self,
+        full_name: &str,
+        id: u64,
+        body: &str,
+        by: &str,
+    ) -> Result<Comment, ApiError> {
         self.told(|access| {
             let repository = find_repository(access, full_name)?;
-            let mut comment: Comment = access.get(full_name, id)?.ok_or_else(ApiError::not_found)?;
+            let mut comment: Comment =
+                access.get(full_name, id)?.ok_or_else(ApiError::not_found)?;
             if comment.author != by {
                 return Err(ApiError::refused(403, "You cannot edit this comment"));
             }
@@ -108,7 +122,9 @@ impl Engine {
             let repository = find_repository(access, full_name)?;
             let pull = find_pull(access, full_name, number)?;
             if pull.author == by && state != "COMMENTED" {
-                return Err(ApiError::invalid("Review Can not approve or request changes on your own pull request"));
+                return Err(ApiError::invalid(
+                    "Review Can not approve or request changes on your own pull request",
+                ));
             }
             let review = Review {
                 id: access.next("review")?,
@@ -127,11 +143,18 @@ impl Engine {
         })
     }
 
-    pub fn dismiss_review(&self, full_name: &str, number: u64, id: u64, by: &str) -> Result<Review, ApiError> {
+    pub fn dismiss_review(
+        &self,
+        full_name: &str,
+        number: u64,
+        id: u64,
+        by: &str,
+    ) -> Result<Review, ApiError> {
         self.told(|access| {
             let repository = find_repository(access, full_name)?;
             let review: Option<Review> = access.get(full_name, id)?;
-            let mut review = review.filter(|review| review.number == number).ok_or_else(ApiError::not_found)?;
+            let mut review =
+                review.filter(|review| review.number == number).ok_or_else(ApiError::not_found)?;
             if !matches!(review.state.as_str(), "APPROVED" | "CHANGES_REQUESTED") {
                 return Err(ApiError::invalid("Can not dismiss a commented pull request review"));
             }
@@ -154,21 +177,30 @@ impl Engine {
         let mut shape = shapes::review(&self.web, &repository.full_name, review);
         // Payloads write the state small, the API large: so does GitHub.
         shape["state"] = review.state.to_ascii_lowercase().into();
-        let payload = json!({"review": shape, "pull_request": shapes::pull(&self.web, repository, &pull)});
+        let payload =
+            json!({"review": shape, "pull_request": shapes::pull(&self.web, repository, &pull)});
         Ok(self.emit(access, repository, by, Event::new("pull_request_review", action, payload))?)
     }
 
-    pub async fn set_status(&self, full_name: &str, new: NewStatus, by: &str) -> Result<Status, ApiError> {
+    pub async fn set_status(
+        &self,
+        full_name: &str,
+        new: NewStatus,
+        by: &str,
+    ) -> Result<Status, ApiError> {
         let NewStatus { sha, context, state, description, target_url } = new;
         if !matches!(state.as_str(), "error" | "failure" | "pending" | "success") {
             return Err(ApiError::invalid("Validation Failed: state is not included in the list"));
         }
         if description.as_ref().is_some_and(|text| text.chars().count() > 140) {
-            return Err(ApiError::invalid("Validation Failed: description is too long (maximum is 140 characters)"));
+            return Err(ApiError::invalid(
+                "Validation Failed: description is too long (maximum is 140 characters)",
+            ));
         }
         self.repository(full_name)?;
         let commit = self.git(full_name).commit(&sha).await?;
-        let commit = commit.ok_or_else(|| ApiError::invalid(format!("No commit found for SHA: {sha}")))?;
+        let commit =
+            commit.ok_or_else(|| ApiError::invalid(format!("No commit found for SHA: {sha}")))?;
         self.told(|access| {
             let repository = find_repository(access, full_name)?;
             let status = Status {
@@ -205,10 +237,13 @@ impl Engine {
         fields: CheckRunFields,
         by: &str,
     ) -> Result<CheckRun, ApiError> {
-        let name =
-            fields.name.clone().ok_or_else(|| ApiError::invalid("Invalid request: \"name\" wasn't supplied."))?;
+        let name = fields
+            .name
+            .clone()
+            .ok_or_else(|| ApiError::invalid("Invalid request: \"name\" wasn't supplied."))?;
         let commit = self.git(full_name).resolve(sha).await?;
-        let sha = commit.ok_or_else(|| ApiError::invalid(format!("No commit found for SHA: {sha}")))?;
+        let sha =
+            commit.ok_or_else(|| ApiError::invalid(format!("No commit found for SHA: {sha}")))?;
         self.told(|access| {
             let run = CheckRun {
                 id: access.next("check-run")?,
@@ -238,7 +273,10 @@ impl Engine {
         self.told(|access| {
             let run: CheckRun = access.get(full_name, id)?.ok_or_else(ApiError::not_found)?;
             if run.app != by {
-                return Err(ApiError::refused(403, "Invalid app_id: the check run belongs to another app"));
+                return Err(ApiError::refused(
+                    403,
+                    "Invalid app_id: the check run belongs to another app",
+                ));
             }
             self.put_check_run(access, full_name, run, fields, None, by)
         })
@@ -264,17 +302,23 @@ impl Engine {
             Some(_) => "completed".to_owned(),
             None => fields.status.unwrap_or(run.status),
         };
-        run.conclusion = if run.status == "completed" { fields.conclusion.or(run.conclusion) } else { None };
+        run.conclusion =
+            if run.status == "completed" { fields.conclusion.or(run.conclusion) } else { None };
         if !matches!(run.status.as_str(), "queued" | "in_progress" | "completed") {
-            return Err(ApiError::invalid("Invalid request: status is not one of queued, in_progress, completed"));
+            return Err(ApiError::invalid(
+                "Invalid request: status is not one of queued, in_progress, completed",
+            ));
         }
         if run.status == "completed" && run.conclusion.is_none() {
-            return Err(ApiError::invalid("Invalid request: a completed check run needs a conclusion"));
+            return Err(ApiError::invalid(
+                "Invalid request: a completed check run needs a conclusion",
+            ));
         }
         run.completed_at = run.conclusion.as_ref().map(|_| now());
         access.put(full_name, &run)?;
         let is_over = run.status == "completed";
-        let runs = |action| Event::new("check_run", action, json!({"check_run": shapes::check_run(&run)}));
+        let runs =
+            |action| Event::new("check_run", action, json!({"check_run": shapes::check_run(&run)}));
         if let Some(action) = action {
             self.emit(access, &repository, by, runs(action))?;
         }
@@ -286,17 +330,30 @@ impl Engine {
     }
 
     /// Tells that all check runs of an application on a commit are over, if they are.
-    fn emit_suite(&self, access: &Access, repository: &Repository, run: &CheckRun, by: &str) -> Result<(), ApiError> {
+    fn emit_suite(
+        &self,
+        access: &Access,
+        repository: &Repository,
+        run: &CheckRun,
+        by: &str,
+    ) -> Result<(), ApiError> {
         let all: Vec<CheckRun> = access.list(&repository.full_name)?;
         let mut suite = all.iter().filter(|other| other.sha == run.sha && other.app == run.app);
         if suite.clone().any(|other| other.status != "completed") {
             return Ok(());
         }
-        let is_good = suite.all(|run| matches!(run.conclusion.as_deref(), Some("success" | "neutral" | "skipped")));
+        let is_good = suite.all(|run| {
+            matches!(run.conclusion.as_deref(), Some("success" | "neutral" | "skipped"))
+        });
         let conclusion = if is_good { "success" } else { "failure" };
         let app = json!({"slug": run.app, "name": run.app});
         let suite = json!({"head_sha": run.sha, "status": "completed", "conclusion": conclusion, "app": app, "pull_requests": []});
-        Ok(self.emit(access, repository, by, Event::new("check_suite", "completed", json!({"check_suite": suite})))?)
+        Ok(self.emit(
+            access,
+            repository,
+            by,
+            Event::new("check_suite", "completed", json!({"check_suite": suite})),
+        )?)
     }
 
     /// Runs a transaction that may have recorded events, and tells the sender.

@@ -1,4 +1,5 @@
-//! A forge in a folder of its own, git as a user has it, a bare HTTP client, and somebody who listens to webhooks.
+//! A forge in a folder of its own, git as a user has it, a bare HTTP client, and somebody who
+//! listens to webhooks.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use axum::body::Bytes;
@@ -84,7 +85,8 @@ impl Http {
         self.try_send(method, path, Some(json)).await.unwrap()
     }
 
-    /// Returns status, headers and JSON; an error when the forge was not there or left in the middle.
+    /// Returns status, headers and JSON; an error when the forge was not there or left in the
+    /// middle.
     pub async fn try_send(
         &self,
         method: &str,
@@ -132,7 +134,10 @@ impl Ear {
             let header = |name: &str| headers.get(name).unwrap().to_str().unwrap().to_owned();
             let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
             mac.update(&body);
-            assert_eq!(header("x-hub-signature-256"), format!("sha256={}", hex::encode(mac.finalize().into_bytes())));
+            assert_eq!(
+                header("x-hub-signature-256"),
+                format!("sha256={}", hex::encode(mac.finalize().into_bytes()))
+            );
             let heard = Heard {
                 event: header("x-github-event"),
                 guid: header("x-github-delivery"),

@@ -1,4 +1,5 @@
-//! Global secondary indexes that lag: while a lag is set, they are read from a copy of the tables that follows it.
+//! Global secondary indexes that lag: while a lag is set, they are read from a copy of the tables
+//! that follows it.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -70,7 +71,8 @@ impl Lagging {
     ) -> Result<T, Problem> {
         if lag.is_zero() {
             let result = write();
-            // Without a lag the copy would fall behind unseen: it is made anew when it is next needed.
+            // Without a lag the copy would fall behind unseen: it is made anew when it is next
+            // needed.
             if !touched.is_empty() {
                 *self.copy.lock().unwrap_or_else(PoisonError::into_inner) = None;
             }
@@ -103,7 +105,8 @@ fn ensure<'a>(copy: &'a mut Option<Copy>, database: &Database) -> Result<&'a mut
 }
 
 impl Copy {
-    /// Makes a table that was made after the copy. It is empty: what is written to it comes here like all else, later.
+    /// Makes a table that was made after the copy. It is empty: what is written to it comes here
+    /// like all else, later.
     fn know(&mut self, database: &Database, table: &str) -> Result<(), Problem> {
         if describe(&self.tables, table).is_ok() {
             return Ok(());
@@ -127,9 +130,10 @@ impl Change {
     fn apply(self, tables: &Database) -> Result<(), Problem> {
         match self.item {
             Some(item) => put(tables, &self.table, item),
-            None => {
-                super::run(&json!({"TableName": self.table, "Key": self.key}), |r| tables.delete_item(r)).map(|_| ())
-            }
+            None => super::run(&json!({"TableName": self.table, "Key": self.key}), |r| {
+                tables.delete_item(r)
+            })
+            .map(|_| ()),
         }
     }
 }
@@ -156,7 +160,8 @@ fn describe(database: &Database, table: &str) -> Result<Value, Problem> {
 /// Returns only the key attributes of what was written.
 fn key_of(database: &Database, written: &Touched) -> Result<Map<String, Value>, Problem> {
     let description = describe(database, &written.table)?;
-    let schema = description.get("KeySchema").and_then(Value::as_array).cloned().unwrap_or_default();
+    let schema =
+        description.get("KeySchema").and_then(Value::as_array).cloned().unwrap_or_default();
     let names = schema.iter().filter_map(|part| part.get("AttributeName").and_then(Value::as_str));
     Ok(names.filter_map(|name| Some((name.to_owned(), written.key.get(name)?.clone()))).collect())
 }
@@ -166,7 +171,13 @@ fn copied(database: &Database) -> Result<Database, Problem> {
     let engine = |error: dynoxide::DynoxideError| super::problem(&error);
     let copy = Database::memory().map_err(engine)?;
     let names = super::run(&json!({}), |r| database.list_tables(r))?;
-    for name in names.get("TableNames").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+    for name in names
+        .get("TableNames")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+    {
         super::run(&creation(&describe(database, name)?), |r| copy.create_table(r))?;
         copy_items(database, &copy, name)?;
     }
@@ -197,7 +208,13 @@ fn copy_items(database: &Database, copy: &Database, table: &str) -> Result<(), P
     let mut request = json!({"TableName": table, "ConsistentRead": true});
     for _ in 0..COPY_PAGES_MAX {
         let page = super::run(&request, |r| database.scan(r))?;
-        for item in page.get("Items").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object) {
+        for item in page
+            .get("Items")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_object)
+        {
             put(copy, table, item.clone())?;
         }
         match page.get("LastEvaluatedKey") {

@@ -1,9 +1,11 @@
-//! DynamoDB: JSON 1.0 over the `dynoxide` engine on disk, with the policies, faults and unit counts around it.
+//! DynamoDB: JSON 1.0 over the `dynoxide` engine on disk, with the policies, faults and unit counts
+//! around it.
 //!
-//! The engine enforces AWS's limits (400 KB an item, 100 items and 4 MB a transaction, 25 writes and 100 reads a batch,
-//! 1 MB a page) and counts capacity. What it never does by itself, lose a race between transactions, throttle, show an
-//! index that lags, is added here. PartiQL, streams and vectors are refused as unknown operations.
-//! Difference from AWS: a transaction's `ClientRequestToken` is remembered for ten minutes but not over a restart.
+//! The engine enforces AWS's limits (400 KB an item, 100 items and 4 MB a transaction, 25 writes
+//! and 100 reads a batch, 1 MB a page) and counts capacity. What it never does by itself, lose a
+//! race between transactions, throttle, show an index that lags, is added here. PartiQL, streams
+//! and vectors are refused as unknown operations. Difference from AWS: a transaction's
+//! `ClientRequestToken` is remembered for ten minutes but not over a restart.
 
 mod lagging;
 mod request;
@@ -62,20 +64,25 @@ impl Dynamo {
         };
         let database = Database::new(&path.to_string_lossy()).map_err(engine("open"))?;
         if durability == Durability::ProcessDeath {
-            // The engine commits to a write-ahead log and waits for the disk each time. This is its own way to set
-            // SQLite's `synchronous = NORMAL`: the log is written but not waited for, which the death of the process
-            // does not undo.
+            // The engine commits to a write-ahead log and waits for the disk each time. This is its
+            // own way to set SQLite's `synchronous = NORMAL`: the log is written but not waited
+            // for, which the death of the process does not undo.
             database.disable_bulk_loading().map_err(engine("tune"))?;
         }
         Ok(Self { database, account, faults, lagging: Lagging::default() })
     }
 
-    /// Makes a table unless there is one of that name, and returns its description. `definition` is a `CreateTable`
-    /// request; `ttl_attribute` holds the epoch seconds after which an item may go.
+    /// Makes a table unless there is one of that name, and returns its description. `definition` is
+    /// a `CreateTable` request; `ttl_attribute` holds the epoch seconds after which an item may go.
     ///
     /// # Errors
-    /// The [`Problem`] that DynamoDB would answer. A table that differs is left as it is: its description tells.
-    pub fn ensure_table(&self, definition: &Value, ttl_attribute: Option<&str>) -> Result<Value, Problem> {
+    /// The [`Problem`] that DynamoDB would answer. A table that differs is left as it is: its
+    /// description tells.
+    pub fn ensure_table(
+        &self,
+        definition: &Value,
+        ttl_attribute: Option<&str>,
+    ) -> Result<Value, Problem> {
         let name = json!({ "TableName": definition["TableName"] });
         match self.dispatch(&self.database, "CreateTable", definition) {
             Err(problem) if !problem.kind.ends_with("ResourceInUseException") => {
@@ -94,7 +101,8 @@ impl Dynamo {
         Ok(described["Table"].take())
     }
 
-    /// Deletes the items whose TTL attribute lies in the past and returns how many; AWS does so within days.
+    /// Deletes the items whose TTL attribute lies in the past and returns how many; AWS does so
+    /// within days.
     ///
     /// # Errors
     /// The engine's own error.
@@ -109,7 +117,13 @@ impl Dynamo {
         (answer, usage)
     }
 
-    fn answer(&self, operation: &str, body: &[u8], caller: &Caller, usage: &mut Usage) -> Result<String, Problem> {
+    fn answer(
+        &self,
+        operation: &str,
+        body: &[u8],
+        caller: &Caller,
+        usage: &mut Usage,
+    ) -> Result<String, Problem> {
         let parsed: Value = serde_json::from_slice(body).map_err(|_| serialization())?;
         let Value::Object(mut members) = parsed else {
             return Err(serialization());
@@ -117,14 +131,25 @@ impl Dynamo {
         let request = Request { operation, members: &members };
         for (action, resource) in request.actions(&self.account) {
             caller.check(action, &resource).map_err(|denied| {
-                Problem::new(400, "com.amazon.coral.service#AccessDeniedException", denied.to_string())
+                Problem::new(
+                    400,
+                    "com.amazon.coral.service#AccessDeniedException",
+                    denied.to_string(),
+                )
             })?;
         }
-        // Each item that is written is asked for by its partition as well, as DynamoDB asks with `dynamodb:LeadingKeys`.
+        // Each item that is written is asked for by its partition as well, as DynamoDB asks with
+        // `dynamodb:LeadingKeys`.
         for (action, resource, partition) in request.written(&self.account) {
-            caller.check_with(action, &resource, &[("dynamodb:LeadingKeys", &partition)]).map_err(|denied| {
-                Problem::new(400, "com.amazon.coral.service#AccessDeniedException", denied.to_string())
-            })?;
+            caller.check_with(action, &resource, &[("dynamodb:LeadingKeys", &partition)]).map_err(
+                |denied| {
+                    Problem::new(
+                        400,
+                        "com.amazon.coral.service#AccessDeniedException",
+                        denied.to_string(),
+                    )
+                },
+            )?;
         }
         if request.reads_index() {
             let table = request.table().to_owned();
@@ -134,9 +159,10 @@ impl Dynamo {
         } else {
             let (touched, table) = (request.writes(), request.table().to_owned());
             let asked = members.insert("ReturnConsumedCapacity".to_owned(), json!("INDEXES"));
-            let result = self.lagging.write(&self.database, self.faults.index_lag(), touched, || {
-                self.dispatch(&self.database, operation, &Value::Object(members.clone()))
-            });
+            let result =
+                self.lagging.write(&self.database, self.faults.index_lag(), touched, || {
+                    self.dispatch(&self.database, operation, &Value::Object(members.clone()))
+                });
             if operation == "DeleteTable" && result.is_ok() {
                 self.lagging.forget(&table);
             }
@@ -156,7 +182,12 @@ impl Dynamo {
         settle(result, asked, usage, operation, &members)
     }
 
-    fn dispatch(&self, database: &Database, operation: &str, request: &Value) -> Result<Value, Problem> {
+    fn dispatch(
+        &self,
+        database: &Database,
+        operation: &str,
+        request: &Value,
+    ) -> Result<Value, Problem> {
         let db = database;
         match operation {
             "CreateTable" => run(request, |r| db.create_table(r)),
@@ -208,9 +239,11 @@ pub(super) fn injected(failure: &Failure, operation: &str, body: &[u8]) -> Probl
             problem.more.insert("CancellationReasons".to_owned(), Value::Array(reasons));
             problem
         }
-        Failure::TransactionConflict => {
-            Problem::new(400, format!("{NAMESPACE}TransactionConflictException"), "Transaction is ongoing for the item")
-        }
+        Failure::TransactionConflict => Problem::new(
+            400,
+            format!("{NAMESPACE}TransactionConflictException"),
+            "Transaction is ongoing for the item",
+        ),
         Failure::Internal | Failure::ConditionalConflict | Failure::ConnectionLost => {
             Problem::new(500, format!("{NAMESPACE}InternalServerError"), "Internal server error")
         }
@@ -223,15 +256,18 @@ where
     O: Serialize,
 {
     // From text, not from the value: the engine's own readers tell apart what only the text shows.
-    let input = serde_json::from_str(&request.to_string()).map_err(|error| unreadable(&error.to_string()))?;
+    let input = serde_json::from_str(&request.to_string())
+        .map_err(|error| unreadable(&error.to_string()))?;
     let output = act(input).map_err(|error| problem(&error))?;
-    serde_json::to_value(&output)
-        .map_err(|error| Problem::new(500, format!("{NAMESPACE}InternalServerError"), error.to_string()))
+    serde_json::to_value(&output).map_err(|error| {
+        Problem::new(500, format!("{NAMESPACE}InternalServerError"), error.to_string())
+    })
 }
 
 fn problem(error: &DynoxideError) -> Problem {
     let mut problem = Problem::new(error.status_code(), error.error_type(), error.to_string());
-    // The engine writes bodies of its own for errors with items and reasons; they are taken over whole.
+    // The engine writes bodies of its own for errors with items and reasons; they are taken over
+    // whole.
     if let Ok(Value::Object(mut body)) = serde_json::from_str::<Value>(&error.to_json()) {
         body.remove("__type");
         body.remove("message");
@@ -252,11 +288,19 @@ fn unreadable(message: &str) -> Problem {
     if validation.iter().any(|sign| text.contains(sign)) {
         return Problem::new(400, "com.amazon.coral.validate#ValidationException", text);
     }
-    Problem::new(400, "com.amazon.coral.service#SerializationException", text.trim_start_matches("SERIALIZATION:"))
+    Problem::new(
+        400,
+        "com.amazon.coral.service#SerializationException",
+        text.trim_start_matches("SERIALIZATION:"),
+    )
 }
 
 fn serialization() -> Problem {
-    Problem::new(400, "com.amazon.coral.service#SerializationException", "The request body is not a JSON object")
+    Problem::new(
+        400,
+        "com.amazon.coral.service#SerializationException",
+        "The request body is not a JSON object",
+    )
 }
 
 /// Counts what the engine says was consumed and takes it out again unless the caller asked for it.
@@ -279,7 +323,8 @@ fn settle(
             return Err(problem);
         }
     };
-    let writes = operation.contains("Write") || matches!(operation, "PutItem" | "UpdateItem" | "DeleteItem");
+    let writes =
+        operation.contains("Write") || matches!(operation, "PutItem" | "UpdateItem" | "DeleteItem");
     if let Some(consumed) = answer.get("ConsumedCapacity") {
         let units = match consumed {
             Value::Array(tables) => tables.iter().map(total_units).sum(),

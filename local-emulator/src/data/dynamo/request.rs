@@ -1,4 +1,5 @@
-//! What a DynamoDB request is about: the actions it needs on which tables and indexes, and the items it writes.
+//! What a DynamoDB request is about: the actions it needs on which tables and indexes, and the
+//! items it writes.
 
 use serde_json::{Map, Value};
 
@@ -38,7 +39,8 @@ impl Request<'_> {
             "BatchGetItem" => self.batch_actions(account, "dynamodb:BatchGetItem"),
             "BatchWriteItem" => self.batch_actions(account, "dynamodb:BatchWriteItem"),
             "Query" | "Scan" => {
-                let action = if self.operation == "Query" { "dynamodb:Query" } else { "dynamodb:Scan" };
+                let action =
+                    if self.operation == "Query" { "dynamodb:Query" } else { "dynamodb:Scan" };
                 let resource = match self.text("IndexName") {
                     "" => table(),
                     index => account.index_arn(table_name(self.text("TableName")), index),
@@ -57,7 +59,9 @@ impl Request<'_> {
             "DescribeTimeToLive" => vec![("dynamodb:DescribeTimeToLive", table())],
             "ListTables" => vec![("dynamodb:ListTables", "*".to_owned())],
             "TagResource" => vec![("dynamodb:TagResource", self.text("ResourceArn").to_owned())],
-            "ListTagsOfResource" => vec![("dynamodb:ListTagsOfResource", self.text("ResourceArn").to_owned())],
+            "ListTagsOfResource" => {
+                vec![("dynamodb:ListTagsOfResource", self.text("ResourceArn").to_owned())]
+            }
             // Refused as unknown by whoever runs it.
             _ => Vec::new(),
         }
@@ -99,18 +103,25 @@ impl Request<'_> {
         }
     }
 
-    /// Returns the action of each item that the request puts, updates or deletes, on its table, with the item's partition. What it
-    /// only checks is written by nobody.
+    /// Returns the action of each item that the request puts, updates or deletes, on its table,
+    /// with the item's partition. What it only checks is written by nobody.
     pub fn written(&self, account: &Account) -> Vec<(&'static str, String, String)> {
         let of = |action, holder: &Value, member: &str| {
             let partition = holder.get(member)?.get(PARTITION_KEY)?.get("S")?.as_str()?.to_owned();
             Some((action, account.table_arn(table_of(holder)), partition))
         };
-        let (put, update, delete) = ("dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem");
+        let (put, update, delete) =
+            ("dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem");
         match self.operation {
-            "PutItem" => of(put, &Value::Object(self.members.clone()), "Item").into_iter().collect(),
-            "UpdateItem" => of(update, &Value::Object(self.members.clone()), "Key").into_iter().collect(),
-            "DeleteItem" => of(delete, &Value::Object(self.members.clone()), "Key").into_iter().collect(),
+            "PutItem" => {
+                of(put, &Value::Object(self.members.clone()), "Item").into_iter().collect()
+            }
+            "UpdateItem" => {
+                of(update, &Value::Object(self.members.clone()), "Key").into_iter().collect()
+            }
+            "DeleteItem" => {
+                of(delete, &Value::Object(self.members.clone()), "Key").into_iter().collect()
+            }
             "TransactWriteItems" => {
                 let parts = self.parts();
                 parts
@@ -118,7 +129,10 @@ impl Request<'_> {
                         let of_kind = |kind: &str, action: &'static str, member: &str| {
                             part.get(kind).and_then(|part| of(action, part, member))
                         };
-                        let keyed = || of_kind("Update", update, "Key").or_else(|| of_kind("Delete", delete, "Key"));
+                        let keyed = || {
+                            of_kind("Update", update, "Key")
+                                .or_else(|| of_kind("Delete", delete, "Key"))
+                        };
                         of_kind("Put", put, "Item").or_else(keyed)
                     })
                     .collect()
@@ -127,10 +141,12 @@ impl Request<'_> {
         }
     }
 
-    /// Returns the units a write is billed whose condition failed, from the sizes in the request; transactions double.
+    /// Returns the units a write is billed whose condition failed, from the sizes in the request;
+    /// transactions double.
     pub fn estimated_write_units(&self) -> f64 {
         let units: f64 = self.writes().iter().map(|touched| kibibytes(&touched.key)).sum();
-        let checks = self.parts().filter(|part| part.get("ConditionCheck").is_some()).count() as f64;
+        let checks =
+            self.parts().filter(|part| part.get("ConditionCheck").is_some()).count() as f64;
         if self.operation == "TransactWriteItems" { 2.0 * (units + checks) } else { units.max(1.0) }
     }
 
@@ -143,7 +159,9 @@ impl Request<'_> {
         ];
         let mut actions: Vec<(&'static str, String)> = self
             .parts()
-            .flat_map(|part| kinds.iter().filter_map(|(kind, action)| Some((*action, part.get(*kind)?))))
+            .flat_map(|part| {
+                kinds.iter().filter_map(|(kind, action)| Some((*action, part.get(*kind)?)))
+            })
             .map(|(action, part)| (action, account.table_arn(table_of(part))))
             .collect();
         actions.sort();
@@ -151,9 +169,17 @@ impl Request<'_> {
         actions
     }
 
-    fn batch_actions(&self, account: &Account, action: &'static str) -> Vec<(&'static str, String)> {
+    fn batch_actions(
+        &self,
+        account: &Account,
+        action: &'static str,
+    ) -> Vec<(&'static str, String)> {
         let tables = self.members.get("RequestItems").and_then(Value::as_object);
-        tables.into_iter().flatten().map(|(table, _)| (action, account.table_arn(table_name(table)))).collect()
+        tables
+            .into_iter()
+            .flatten()
+            .map(|(table, _)| (action, account.table_arn(table_name(table))))
+            .collect()
     }
 
     fn batch_writes(&self) -> Vec<Touched> {
@@ -189,7 +215,8 @@ fn table_name(given: &str) -> &str {
     given.rsplit_once(":table/").map_or(given, |(_, name)| name)
 }
 
-/// Returns the size of an item in started KiB, by the length of its JSON, which is never shorter than DynamoDB counts.
+/// Returns the size of an item in started KiB, by the length of its JSON, which is never shorter
+/// than DynamoDB counts.
 fn kibibytes(item: &Map<String, Value>) -> f64 {
     let bytes = Value::Object(item.clone()).to_string().len();
     bytes.div_ceil(1024) as f64
@@ -217,15 +244,19 @@ mod tests {
             {"ConditionCheck": {"TableName": "b", "Key": {}}},
             {"Delete": {"TableName": "arn:aws:dynamodb:us-east-1:000000000000:table/c", "Key": {}}},
         ]});
-        let expected =
-            ["dynamodb:ConditionCheckItem table/b", "dynamodb:DeleteItem table/c", "dynamodb:PutItem table/a"];
+        let expected = [
+            "dynamodb:ConditionCheckItem table/b",
+            "dynamodb:DeleteItem table/c",
+            "dynamodb:PutItem table/a",
+        ];
         assert_eq!(actions("TransactWriteItems", body), expected);
     }
 
     /// C2.2
     #[test]
     fn each_item_that_is_written_is_asked_for_by_its_partition_and_one_that_is_checked_is_not() {
-        let item = |partition: &str| serde_json::json!({"pk": {"S": partition}, "sk": {"S": "head"}});
+        let item =
+            |partition: &str| serde_json::json!({"pk": {"S": partition}, "sk": {"S": "head"}});
         let body = serde_json::json!({"TransactItems": [
             {"Put": {"TableName": "a", "Item": item("queue#1")}},
             {"Update": {"TableName": "a", "Key": item("landing#1")}},
@@ -238,7 +269,11 @@ mod tests {
             let written = request.written(&account).into_iter();
             written.map(|(action, _, partition)| format!("{action} {partition}")).collect()
         };
-        let expected = ["dynamodb:PutItem queue#1", "dynamodb:UpdateItem landing#1", "dynamodb:DeleteItem tenant#1"];
+        let expected = [
+            "dynamodb:PutItem queue#1",
+            "dynamodb:UpdateItem landing#1",
+            "dynamodb:DeleteItem tenant#1",
+        ];
         assert_eq!(written("TransactWriteItems", &body), expected);
         let update = serde_json::json!({"TableName": "a", "Key": item("build#1")});
         assert_eq!(written("UpdateItem", &update), ["dynamodb:UpdateItem build#1"]);

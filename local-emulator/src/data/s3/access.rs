@@ -1,4 +1,5 @@
-//! Keys and policies for `s3s`: whose signature it is, and whether that principal may do what it asks.
+//! Keys and policies for `s3s`: whose signature it is, and whether that principal may do what it
+//! asks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,8 @@ use super::super::account::Account;
 use super::super::auth::{Caller, KeyRing};
 use super::Policies;
 
-/// Learns whether the caller of one request proved who it is: a refusal by a policy and one for a bad signature are both 403.
+/// Learns whether the caller of one request proved who it is: a refusal by a policy and one for a
+/// bad signature are both 403.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Proof(Arc<AtomicBool>);
 
@@ -36,13 +38,20 @@ pub(super) struct Guard {
 impl Guard {
     /// Returns the caller whose signature was verified.
     pub fn caller(&self, credentials: Option<&Credentials>) -> S3Result<Caller> {
-        let credentials = credentials.ok_or_else(|| s3_error!(AccessDenied, "Signature is required"))?;
-        let (principal, _) = self.keys.find(&credentials.access_key).ok_or_else(|| s3_error!(InvalidAccessKeyId))?;
+        let credentials =
+            credentials.ok_or_else(|| s3_error!(AccessDenied, "Signature is required"))?;
+        let (principal, _) =
+            self.keys.find(&credentials.access_key).ok_or_else(|| s3_error!(InvalidAccessKeyId))?;
         Ok(Caller::new(principal, (self.policies)()))
     }
 
     /// Asks the policies for an action on a bucket.
-    pub fn check_bucket(&self, credentials: Option<&Credentials>, action: &str, bucket: &str) -> S3Result<()> {
+    pub fn check_bucket(
+        &self,
+        credentials: Option<&Credentials>,
+        action: &str,
+        bucket: &str,
+    ) -> S3Result<()> {
         refuse(self.caller(credentials)?.check(action, &Account::bucket_arn(bucket)))
     }
 
@@ -66,7 +75,10 @@ fn refuse(result: Result<(), super::super::auth::Denied>) -> S3Result<()> {
 impl S3Auth for Guard {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
         let (_, secret) = self.keys.find(access_key).ok_or_else(|| {
-            s3_error!(InvalidAccessKeyId, "The AWS Access Key Id you provided does not exist in our records.")
+            s3_error!(
+                InvalidAccessKeyId,
+                "The AWS Access Key Id you provided does not exist in our records."
+            )
         })?;
         Ok(SecretKey::from(secret.expose()))
     }
@@ -87,9 +99,11 @@ impl S3Access for Guard {
         let (action, on_object) = match context.s3_op().name() {
             "GetObject" | "HeadObject" => ("s3:GetObject", true),
             // The source of a copy is asked for by the operation, which knows it.
-            "PutObject" | "CopyObject" | "CreateMultipartUpload" | "UploadPart" | "CompleteMultipartUpload" => {
-                ("s3:PutObject", true)
-            }
+            "PutObject"
+            | "CopyObject"
+            | "CreateMultipartUpload"
+            | "UploadPart"
+            | "CompleteMultipartUpload" => ("s3:PutObject", true),
             "DeleteObject" => ("s3:DeleteObject", true),
             "AbortMultipartUpload" => ("s3:AbortMultipartUpload", true),
             // Asked for key by key by the operation.

@@ -7,7 +7,8 @@ pub(in super::super) fn operation<B>(request: &Request<B>) -> &'static str {
     let path = request.uri().path().trim_start_matches('/');
     let has_key = path.split_once('/').is_some_and(|(_, key)| !key.is_empty());
     let query = request.uri().query().unwrap_or_default();
-    let asks = |name: &str| url::form_urlencoded::parse(query.as_bytes()).any(|(given, _)| given == name);
+    let asks =
+        |name: &str| url::form_urlencoded::parse(query.as_bytes()).any(|(given, _)| given == name);
     let copies = request.headers().contains_key("x-amz-copy-source");
     match (request.method(), path.is_empty(), has_key) {
         (&Method::GET, true, _) => "ListBuckets",

@@ -14,7 +14,9 @@ pub(in super::super) fn injected(failure: &Failure) -> Response<Bytes> {
             "ConditionalRequestConflict",
             "The conditional request cannot succeed due to a conflicting operation against this resource.",
         ),
-        Failure::Internal | Failure::ConnectionLost => internal("We encountered an internal error. Please try again."),
+        Failure::Internal | Failure::ConnectionLost => {
+            internal("We encountered an internal error. Please try again.")
+        }
     }
 }
 
@@ -29,7 +31,10 @@ fn error(status: u16, code: &str, message: &str) -> Response<Bytes> {
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>{message}</Message></Error>"
     );
     let mut response = Response::new(Bytes::from(body));
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    *response.status_mut() =
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
     response
 }

@@ -38,7 +38,8 @@ impl Store {
             position = Position::Past(listing.after.to_owned());
         }
         let mut last = String::new();
-        // Every round either ends, or goes on behind a whole prefix or a full set of rows that made the page longer.
+        // Every round either ends, or goes on behind a whole prefix or a full set of rows that made
+        // the page longer.
         for _ in 0..=listing.max + 1 {
             let rows = self.rows(listing, &position)?;
             let ended = rows.len() < ROWS;
@@ -73,7 +74,8 @@ impl Store {
 
     fn rows(&self, listing: &Listing<'_>, position: &Position) -> Result<Vec<Object>, StoreError> {
         let connection = self.lock();
-        // What begins with a prefix lies from the prefix up to the prefix followed by the highest character.
+        // What begins with a prefix lies from the prefix up to the prefix followed by the highest
+        // character.
         let end = format!("{}{}", listing.prefix, char::MAX);
         let (from, inclusive) = match position {
             Position::After(key) if key.as_str() >= listing.prefix => (key.clone(), false),
@@ -87,7 +89,8 @@ impl Store {
             "SELECT key, etag, size, modified_ms, about FROM objects
              WHERE bucket = ?1 AND key > ?2 AND key < ?3 ORDER BY key LIMIT ?4"
         };
-        let mut statement = connection.prepare_cached(query).map_err(self.failed("list a bucket"))?;
+        let mut statement =
+            connection.prepare_cached(query).map_err(self.failed("list a bucket"))?;
         let rows = statement.query_map(params![listing.bucket, from, end, ROWS], object);
         rows.and_then(Iterator::collect).map_err(self.failed("list a bucket"))
     }

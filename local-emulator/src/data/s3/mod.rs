@@ -1,8 +1,9 @@
 //! S3: the protocol of `s3s` over a durable store of our own.
 //!
-//! `s3s` reads requests, verifies signatures (headers, chunked bodies, signed URLs) against the emulator's keys and
-//! writes answers; [`access`] asks the policies, [`operations`] does what is asked, [`store`] keeps it. As on AWS, who may
-//! not list a bucket is told 403, not 404, of an object that does not exist.
+//! `s3s` reads requests, verifies signatures (headers, chunked bodies, signed URLs) against the
+//! emulator's keys and writes answers; [`access`] asks the policies, [`operations`] does what is
+//! asked, [`store`] keeps it. As on AWS, who may not list a bucket is told 403, not 404, of an
+//! object that does not exist.
 
 mod access;
 mod classify;
@@ -60,8 +61,10 @@ impl S3 {
     ) -> Result<Self, StoreError> {
         let store = Arc::new(Store::open(directory, durability)?);
         let guard = access::Guard { keys, policies };
-        let mut builder =
-            S3ServiceBuilder::new(operations::Buckets { store: Arc::clone(&store), guard: guard.clone() });
+        let mut builder = S3ServiceBuilder::new(operations::Buckets {
+            store: Arc::clone(&store),
+            guard: guard.clone(),
+        });
         builder.set_auth(guard.clone());
         builder.set_access(guard);
         Ok(Self { service: builder.build(), store })

@@ -31,13 +31,19 @@ struct Part {
 
 impl Store {
     /// Begins an upload and returns its id.
-    pub fn begin_upload(&self, bucket: &str, key: &str, about: &About) -> Result<Outcome<String>, StoreError> {
+    pub fn begin_upload(
+        &self,
+        bucket: &str,
+        key: &str,
+        about: &About,
+    ) -> Result<Outcome<String>, StoreError> {
         if !self.has_bucket(bucket)? {
             return Ok(Outcome::NoBucket);
         }
         let id = random_hex(16);
-        let json = serde_json::to_string(about)
-            .map_err(|error| self.failed("begin an upload")(rusqlite::Error::ToSqlConversionFailure(error.into())))?;
+        let json = serde_json::to_string(about).map_err(|error| {
+            self.failed("begin an upload")(rusqlite::Error::ToSqlConversionFailure(error.into()))
+        })?;
         self.lock()
             .execute(
                 "INSERT INTO uploads (id, bucket, key, about, created_ms) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -47,8 +53,14 @@ impl Store {
         Ok(Outcome::Done(id))
     }
 
-    /// Keeps a part, in place of an earlier one of that number, and returns its entity tag; `None` without the upload.
-    pub fn put_part(&self, upload: &UploadId<'_>, number: i32, bytes: Bytes) -> Result<Option<String>, StoreError> {
+    /// Keeps a part, in place of an earlier one of that number, and returns its entity tag; `None`
+    /// without the upload.
+    pub fn put_part(
+        &self,
+        upload: &UploadId<'_>,
+        number: i32,
+        bytes: Bytes,
+    ) -> Result<Option<String>, StoreError> {
         if self.upload_about(upload)?.is_none() {
             return Ok(None);
         }
@@ -85,7 +97,9 @@ impl Store {
         let mut parts = Vec::with_capacity(named.len());
         for (number, etag) in named {
             match self.part(upload.id, *number)? {
-                Some(part) if etag.as_ref().is_none_or(|etag| *etag == part.etag) => parts.push(part),
+                Some(part) if etag.as_ref().is_none_or(|etag| *etag == part.etag) => {
+                    parts.push(part)
+                }
                 _ => return Ok(Err(Refused::InvalidPart)),
             }
         }
@@ -103,8 +117,13 @@ impl Store {
         }
         let etag = format!("{}-{}", hex::encode(sums.finalize()), parts.len());
         let body = self.write_blob(pieces.into_iter().flatten())?;
-        let object =
-            Object { key: upload.key.to_owned(), etag: etag.clone(), size: body.size(), modified_ms: now_ms(), about };
+        let object = Object {
+            key: upload.key.to_owned(),
+            etag: etag.clone(),
+            size: body.size(),
+            modified_ms: now_ms(),
+            about,
+        };
         let outcome = self.put(upload.bucket, &object, &body, condition, Some(upload.id))?;
         Ok(Ok(match outcome {
             Outcome::Done(()) => {

@@ -15,8 +15,8 @@ use super::access::Guard;
 use super::listing::Listing;
 use super::multipart::{Refused, UploadId};
 use super::parts::{
-    ReadConditions, about, check_md5, condition, content_range, done, kept_headers, listed, metadata, range, read_body,
-    timestamp,
+    ReadConditions, about, check_md5, condition, content_range, done, kept_headers, listed,
+    metadata, range, read_body, timestamp,
 };
 use super::store::{Condition, Object, Outcome, Store};
 
@@ -36,11 +36,17 @@ impl Buckets {
     ) -> S3Result<T> {
         let store = Arc::clone(&self.store);
         let done = tokio::task::spawn_blocking(move || work(&store)).await;
-        done.map_err(|error| s3_error!(error, InternalError))?.map_err(|error| s3_error!(error, InternalError))
+        done.map_err(|error| s3_error!(error, InternalError))?
+            .map_err(|error| s3_error!(error, InternalError))
     }
 
     /// Returns the error for an object that is not there: who may not list the bucket is not told.
-    fn no_such_key(&self, credentials: Option<&s3s::auth::Credentials>, bucket: &str, key: &str) -> S3Error {
+    fn no_such_key(
+        &self,
+        credentials: Option<&s3s::auth::Credentials>,
+        bucket: &str,
+        key: &str,
+    ) -> S3Error {
         match self.guard.check_bucket(credentials, "s3:ListBucket", bucket) {
             Ok(()) => s3_error!(NoSuchKey, "The specified key does not exist: {}", key),
             Err(denied) => denied,
@@ -49,13 +55,20 @@ impl Buckets {
 
     async fn existing_bucket(&self, bucket: &str) -> S3Result<()> {
         let name = bucket.to_owned();
-        if self.blocking(move |store| store.has_bucket(&name)).await? { Ok(()) } else { Err(s3_error!(NoSuchBucket)) }
+        if self.blocking(move |store| store.has_bucket(&name)).await? {
+            Ok(())
+        } else {
+            Err(s3_error!(NoSuchBucket))
+        }
     }
 }
 
 #[async_trait::async_trait]
 impl S3 for Buckets {
-    async fn create_bucket(&self, req: S3Request<CreateBucketInput>) -> S3Result<S3Response<CreateBucketOutput>> {
+    async fn create_bucket(
+        &self,
+        req: S3Request<CreateBucketInput>,
+    ) -> S3Result<S3Response<CreateBucketOutput>> {
         let name = req.input.bucket;
         let location = format!("/{name}");
         if self.blocking(move |store| store.create_bucket(&name)).await? {
@@ -65,16 +78,25 @@ impl S3 for Buckets {
         Err(s3_error!(BucketAlreadyOwnedByYou))
     }
 
-    async fn delete_bucket(&self, req: S3Request<DeleteBucketInput>) -> S3Result<S3Response<DeleteBucketOutput>> {
+    async fn delete_bucket(
+        &self,
+        req: S3Request<DeleteBucketInput>,
+    ) -> S3Result<S3Response<DeleteBucketOutput>> {
         let name = req.input.bucket;
         self.existing_bucket(&name).await?;
         if self.blocking(move |store| store.delete_bucket(&name)).await? {
-            return Ok(S3Response::with_status(DeleteBucketOutput::default(), StatusCode::NO_CONTENT));
+            return Ok(S3Response::with_status(
+                DeleteBucketOutput::default(),
+                StatusCode::NO_CONTENT,
+            ));
         }
         Err(s3_error!(BucketNotEmpty))
     }
 
-    async fn head_bucket(&self, req: S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
+    async fn head_bucket(
+        &self,
+        req: S3Request<HeadBucketInput>,
+    ) -> S3Result<S3Response<HeadBucketOutput>> {
         self.existing_bucket(&req.input.bucket).await?;
         Ok(S3Response::new(HeadBucketOutput::default()))
     }
@@ -87,7 +109,10 @@ impl S3 for Buckets {
         Ok(S3Response::new(GetBucketLocationOutput::default()))
     }
 
-    async fn list_buckets(&self, _req: S3Request<ListBucketsInput>) -> S3Result<S3Response<ListBucketsOutput>> {
+    async fn list_buckets(
+        &self,
+        _req: S3Request<ListBucketsInput>,
+    ) -> S3Result<S3Response<ListBucketsOutput>> {
         let buckets = self.blocking(Store::buckets).await?;
         let bucket = |(name, created_ms)| Bucket {
             name: Some(name),
@@ -98,7 +123,10 @@ impl S3 for Buckets {
         Ok(S3Response::new(ListBucketsOutput { buckets, ..ListBucketsOutput::default() }))
     }
 
-    async fn put_object(&self, req: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
+    async fn put_object(
+        &self,
+        req: S3Request<PutObjectInput>,
+    ) -> S3Result<S3Response<PutObjectOutput>> {
         let about = about(&req.headers, req.input.metadata)?;
         let condition = condition(req.input.if_match, req.input.if_none_match)?;
         let bytes = read_body(req.input.body).await?;
@@ -106,7 +134,8 @@ impl S3 for Buckets {
         check_md5(req.input.content_md5.as_deref(), &sum)?;
         let (bucket, key) = (req.input.bucket, req.input.key);
         let (etag, size) = (hex::encode(sum), bytes.len() as u64);
-        let object = Object { key: key.clone(), etag: etag.clone(), size, modified_ms: now_ms(), about };
+        let object =
+            Object { key: key.clone(), etag: etag.clone(), size, modified_ms: now_ms(), about };
         let outcome = self
             .blocking(move |store| {
                 let body = store.stage(bytes)?;
@@ -114,10 +143,16 @@ impl S3 for Buckets {
             })
             .await?;
         done(outcome, &key)?;
-        Ok(S3Response::new(PutObjectOutput { e_tag: Some(ETag::Strong(etag)), ..PutObjectOutput::default() }))
+        Ok(S3Response::new(PutObjectOutput {
+            e_tag: Some(ETag::Strong(etag)),
+            ..PutObjectOutput::default()
+        }))
     }
 
-    async fn get_object(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+    async fn get_object(
+        &self,
+        req: S3Request<GetObjectInput>,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
         let (bucket, key) = (req.input.bucket.clone(), req.input.key.clone());
         self.existing_bucket(&bucket).await?;
         let conditions = ReadConditions::of(req.input.if_match, req.input.if_none_match);
@@ -157,7 +192,10 @@ impl S3 for Buckets {
         Ok(response)
     }
 
-    async fn head_object(&self, req: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+    async fn head_object(
+        &self,
+        req: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
         let (bucket, key) = (req.input.bucket.clone(), req.input.key.clone());
         self.existing_bucket(&bucket).await?;
         let found = {
@@ -181,7 +219,10 @@ impl S3 for Buckets {
         Ok(response)
     }
 
-    async fn delete_object(&self, req: S3Request<DeleteObjectInput>) -> S3Result<S3Response<DeleteObjectOutput>> {
+    async fn delete_object(
+        &self,
+        req: S3Request<DeleteObjectInput>,
+    ) -> S3Result<S3Response<DeleteObjectOutput>> {
         let condition = condition(req.input.if_match, None)?;
         let (bucket, key) = (req.input.bucket, req.input.key);
         match self.blocking(move |store| store.delete(&bucket, &key, &condition)).await? {
@@ -194,7 +235,10 @@ impl S3 for Buckets {
         }
     }
 
-    async fn delete_objects(&self, req: S3Request<DeleteObjectsInput>) -> S3Result<S3Response<DeleteObjectsOutput>> {
+    async fn delete_objects(
+        &self,
+        req: S3Request<DeleteObjectsInput>,
+    ) -> S3Result<S3Response<DeleteObjectsOutput>> {
         let bucket = req.input.bucket;
         self.existing_bucket(&bucket).await?;
         let quiet = req.input.delete.quiet.unwrap_or_default();
@@ -210,40 +254,57 @@ impl S3 for Buckets {
                 message: Some(message),
                 version_id: None,
             };
-            if let Err(denied) = self.guard.check_object(req.credentials.as_ref(), "s3:DeleteObject", &bucket, &key) {
-                errors.push(refused("AccessDenied", denied.message().unwrap_or_default().to_owned()));
+            if let Err(denied) =
+                self.guard.check_object(req.credentials.as_ref(), "s3:DeleteObject", &bucket, &key)
+            {
+                errors
+                    .push(refused("AccessDenied", denied.message().unwrap_or_default().to_owned()));
                 continue;
             }
-            let condition = named.e_tag.map_or(Condition::None, |etag| Condition::Tag(etag.into_value()));
+            let condition =
+                named.e_tag.map_or(Condition::None, |etag| Condition::Tag(etag.into_value()));
             let outcome = {
                 let (bucket, key) = (bucket.clone(), key.clone());
                 self.blocking(move |store| store.delete(&bucket, &key, &condition)).await?
             };
             match outcome {
-                Outcome::Failed => errors.push(refused("PreconditionFailed", "the entity tag differs".to_owned())),
+                Outcome::Failed => {
+                    errors.push(refused("PreconditionFailed", "the entity tag differs".to_owned()))
+                }
                 _ if quiet => {}
                 _ => deleted.push(DeletedObject { key: Some(key), ..DeletedObject::default() }),
             }
         }
-        let output =
-            DeleteObjectsOutput { deleted: Some(deleted), errors: Some(errors), ..DeleteObjectsOutput::default() };
+        let output = DeleteObjectsOutput {
+            deleted: Some(deleted),
+            errors: Some(errors),
+            ..DeleteObjectsOutput::default()
+        };
         Ok(S3Response::new(output))
     }
 
-    async fn copy_object(&self, req: S3Request<CopyObjectInput>) -> S3Result<S3Response<CopyObjectOutput>> {
-        let CopySource::Bucket { bucket: from_bucket, key: from_key, .. } = &req.input.copy_source else {
+    async fn copy_object(
+        &self,
+        req: S3Request<CopyObjectInput>,
+    ) -> S3Result<S3Response<CopyObjectOutput>> {
+        let CopySource::Bucket { bucket: from_bucket, key: from_key, .. } = &req.input.copy_source
+        else {
             return Err(s3_error!(NotImplemented, "only objects of buckets are copied"));
         };
         let (from_bucket, from_key) = (from_bucket.to_string(), from_key.to_string());
         let credentials = req.credentials.as_ref();
         self.guard.check_object(credentials, "s3:GetObject", &from_bucket, &from_key)?;
-        let conditions = ReadConditions::of(req.input.copy_source_if_match, req.input.copy_source_if_none_match);
+        let conditions =
+            ReadConditions::of(req.input.copy_source_if_match, req.input.copy_source_if_none_match);
         let found = {
             let (bucket, key) = (from_bucket.clone(), from_key.clone());
             self.blocking(move |store| {
                 // A copy answers 412 where a read would answer 304.
                 store.read(&bucket, &key, |object| {
-                    conditions.check(object).map_err(|_| s3_error!(PreconditionFailed)).map(|()| 0..object.size)
+                    conditions
+                        .check(object)
+                        .map_err(|_| s3_error!(PreconditionFailed))
+                        .map(|()| 0..object.size)
                 })
             })
             .await?
@@ -252,11 +313,21 @@ impl S3 for Buckets {
             return Err(self.no_such_key(credentials, &from_bucket, &from_key));
         };
         let (source, bytes) = found?;
-        let replace = req.input.metadata_directive.as_ref().is_some_and(|d| d.as_str() == MetadataDirective::REPLACE);
+        let replace = req
+            .input
+            .metadata_directive
+            .as_ref()
+            .is_some_and(|d| d.as_str() == MetadataDirective::REPLACE);
         let about = if replace { about(&req.headers, req.input.metadata)? } else { source.about };
         let (bucket, key) = (req.input.bucket, req.input.key);
         let etag = hex::encode(Md5::digest(&bytes));
-        let object = Object { key: key.clone(), etag: etag.clone(), size: source.size, modified_ms: now_ms(), about };
+        let object = Object {
+            key: key.clone(),
+            etag: etag.clone(),
+            size: source.size,
+            modified_ms: now_ms(),
+            about,
+        };
         let modified_ms = object.modified_ms;
         let outcome = self
             .blocking(move |store| {
@@ -270,20 +341,29 @@ impl S3 for Buckets {
             last_modified: Some(timestamp(modified_ms)),
             ..CopyObjectResult::default()
         };
-        Ok(S3Response::new(CopyObjectOutput { copy_object_result: Some(result), ..CopyObjectOutput::default() }))
+        Ok(S3Response::new(CopyObjectOutput {
+            copy_object_result: Some(result),
+            ..CopyObjectOutput::default()
+        }))
     }
 
-    async fn list_objects_v2(&self, req: S3Request<ListObjectsV2Input>) -> S3Result<S3Response<ListObjectsV2Output>> {
+    async fn list_objects_v2(
+        &self,
+        req: S3Request<ListObjectsV2Input>,
+    ) -> S3Result<S3Response<ListObjectsV2Output>> {
         let input = req.input;
         self.existing_bucket(&input.bucket).await?;
-        let max =
-            usize::try_from(input.max_keys.unwrap_or(1000)).map_err(|_| s3_error!(InvalidArgument))?.min(KEYS_MAX);
+        let max = usize::try_from(input.max_keys.unwrap_or(1000))
+            .map_err(|_| s3_error!(InvalidArgument))?
+            .min(KEYS_MAX);
         let after = match &input.continuation_token {
             Some(token) => BASE64
                 .decode(token)
                 .ok()
                 .and_then(|bytes| String::from_utf8(bytes).ok())
-                .ok_or_else(|| s3_error!(InvalidArgument, "The continuation token provided is incorrect"))?,
+                .ok_or_else(|| {
+                    s3_error!(InvalidArgument, "The continuation token provided is incorrect")
+                })?,
             None => input.start_after.clone().unwrap_or_default(),
         };
         let (bucket, prefix) = (input.bucket.clone(), input.prefix.clone().unwrap_or_default());
@@ -292,7 +372,8 @@ impl S3 for Buckets {
             0 => super::listing::Page::default(),
             _ => {
                 self.blocking(move |store| {
-                    let (bucket, prefix, delimiter, after) = (&*bucket, &*prefix, &*delimiter, &*after);
+                    let (bucket, prefix, delimiter, after) =
+                        (&*bucket, &*prefix, &*delimiter, &*after);
                     store.list(&Listing { bucket, prefix, delimiter, after, max })
                 })
                 .await?
@@ -310,7 +391,9 @@ impl S3 for Buckets {
             is_truncated: Some(page.next.is_some()),
             next_continuation_token: page.next.map(|next| BASE64.encode(next)),
             contents: Some(page.objects.into_iter().map(listed).collect()),
-            common_prefixes: Some(page.prefixes.into_iter().map(|p| CommonPrefix { prefix: Some(p) }).collect()),
+            common_prefixes: Some(
+                page.prefixes.into_iter().map(|p| CommonPrefix { prefix: Some(p) }).collect(),
+            ),
             ..ListObjectsV2Output::default()
         };
         Ok(S3Response::new(output))
@@ -328,23 +411,40 @@ impl S3 for Buckets {
         };
         let upload_id = Some(done(outcome, &key)?);
         let (bucket, key) = (Some(bucket), Some(key));
-        let output = CreateMultipartUploadOutput { bucket, key, upload_id, ..CreateMultipartUploadOutput::default() };
+        let output = CreateMultipartUploadOutput {
+            bucket,
+            key,
+            upload_id,
+            ..CreateMultipartUploadOutput::default()
+        };
         Ok(S3Response::new(output))
     }
 
-    async fn upload_part(&self, req: S3Request<UploadPartInput>) -> S3Result<S3Response<UploadPartOutput>> {
+    async fn upload_part(
+        &self,
+        req: S3Request<UploadPartInput>,
+    ) -> S3Result<S3Response<UploadPartOutput>> {
         let input = req.input;
         if !(1..=10_000).contains(&input.part_number) {
-            return Err(s3_error!(InvalidArgument, "Part number must be an integer between 1 and 10000, inclusive"));
+            return Err(s3_error!(
+                InvalidArgument,
+                "Part number must be an integer between 1 and 10000, inclusive"
+            ));
         }
         let bytes = read_body(input.body).await?;
         check_md5(input.content_md5.as_deref(), &Md5::digest(&bytes))?;
-        let (id, bucket, key, number) = (input.upload_id, input.bucket, input.key, input.part_number);
+        let (id, bucket, key, number) =
+            (input.upload_id, input.bucket, input.key, input.part_number);
         let etag = self
-            .blocking(move |store| store.put_part(&UploadId { id: &id, bucket: &bucket, key: &key }, number, bytes))
+            .blocking(move |store| {
+                store.put_part(&UploadId { id: &id, bucket: &bucket, key: &key }, number, bytes)
+            })
             .await?
             .ok_or_else(|| s3_error!(NoSuchUpload))?;
-        Ok(S3Response::new(UploadPartOutput { e_tag: Some(ETag::Strong(etag)), ..UploadPartOutput::default() }))
+        Ok(S3Response::new(UploadPartOutput {
+            e_tag: Some(ETag::Strong(etag)),
+            ..UploadPartOutput::default()
+        }))
     }
 
     async fn complete_multipart_upload(
@@ -362,7 +462,11 @@ impl S3 for Buckets {
         let outcome = {
             let (bucket, key) = (bucket.clone(), key.clone());
             self.blocking(move |store| {
-                store.complete_upload(&UploadId { id: &id, bucket: &bucket, key: &key }, &named, &condition)
+                store.complete_upload(
+                    &UploadId { id: &id, bucket: &bucket, key: &key },
+                    &named,
+                    &condition,
+                )
             })
             .await?
         };
@@ -387,10 +491,16 @@ impl S3 for Buckets {
         req: S3Request<AbortMultipartUploadInput>,
     ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
         let (id, bucket, key) = (req.input.upload_id, req.input.bucket, req.input.key);
-        let aborted =
-            self.blocking(move |store| store.abort_upload(&UploadId { id: &id, bucket: &bucket, key: &key })).await?;
+        let aborted = self
+            .blocking(move |store| {
+                store.abort_upload(&UploadId { id: &id, bucket: &bucket, key: &key })
+            })
+            .await?;
         if aborted {
-            return Ok(S3Response::with_status(AbortMultipartUploadOutput::default(), StatusCode::NO_CONTENT));
+            return Ok(S3Response::with_status(
+                AbortMultipartUploadOutput::default(),
+                StatusCode::NO_CONTENT,
+            ));
         }
         Err(s3_error!(NoSuchUpload))
     }

@@ -15,8 +15,14 @@ use s3s::{S3Error, S3Result, s3_error};
 use super::store::{About, Condition, Object, Outcome};
 
 /// Headers that are kept with an object and given back as they came.
-const KEPT_HEADERS: [&str; 6] =
-    ["content-type", "content-encoding", "cache-control", "content-disposition", "content-language", "expires"];
+const KEPT_HEADERS: [&str; 6] = [
+    "content-type",
+    "content-encoding",
+    "cache-control",
+    "content-disposition",
+    "content-language",
+    "expires",
+];
 /// Largest user metadata, names and values together.
 const METADATA_BYTES_MAX: usize = 2048;
 
@@ -32,7 +38,9 @@ impl ReadConditions {
     }
 
     pub fn check(&self, object: &Object) -> S3Result<()> {
-        let holds = |condition: &ETagCondition| condition.as_etag().is_none_or(|etag| etag.value() == object.etag);
+        let holds = |condition: &ETagCondition| {
+            condition.as_etag().is_none_or(|etag| etag.value() == object.etag)
+        };
         if self.if_match.as_ref().is_some_and(|condition| !holds(condition)) {
             return Err(s3_error!(PreconditionFailed));
         }
@@ -43,22 +51,29 @@ impl ReadConditions {
     }
 }
 
-pub(super) fn condition(if_match: Option<ETagCondition>, if_none_match: Option<ETagCondition>) -> S3Result<Condition> {
+pub(super) fn condition(
+    if_match: Option<ETagCondition>,
+    if_none_match: Option<ETagCondition>,
+) -> S3Result<Condition> {
     match (if_match, if_none_match) {
         (None, None) => Ok(Condition::None),
         (None, Some(ETagCondition::Any)) => Ok(Condition::Absent),
         (Some(ETagCondition::Any), None) => Ok(Condition::Present),
         (Some(ETagCondition::ETag(etag)), None) => Ok(Condition::Tag(etag.into_value())),
-        _ => Err(s3_error!(NotImplemented, "A write takes If-Match, or If-None-Match: *, not both and nothing else")),
+        _ => Err(s3_error!(
+            NotImplemented,
+            "A write takes If-Match, or If-None-Match: *, not both and nothing else"
+        )),
     }
 }
 
 pub(super) fn done<T>(outcome: Outcome<T>, key: &str) -> S3Result<T> {
     match outcome {
         Outcome::Done(value) => Ok(value),
-        Outcome::Failed => {
-            Err(s3_error!(PreconditionFailed, "At least one of the pre-conditions you specified did not hold"))
-        }
+        Outcome::Failed => Err(s3_error!(
+            PreconditionFailed,
+            "At least one of the pre-conditions you specified did not hold"
+        )),
         Outcome::NoObject => Err(s3_error!(NoSuchKey, "The specified key does not exist: {}", key)),
         Outcome::NoBucket => Err(s3_error!(NoSuchBucket)),
     }
@@ -71,7 +86,10 @@ pub(super) async fn read_body(body: Option<StreamingBlob>) -> S3Result<Bytes> {
     let mut bytes = BytesMut::new();
     while let Some(piece) = body.next().await {
         // Also where the body does not fit its signed checksum.
-        bytes.extend_from_slice(&piece.map_err(|error| S3Error::with_source(s3s::S3ErrorCode::IncompleteBody, error))?);
+        bytes.extend_from_slice(
+            &piece
+                .map_err(|error| S3Error::with_source(s3s::S3ErrorCode::IncompleteBody, error))?,
+        );
     }
     Ok(bytes.freeze())
 }
@@ -81,7 +99,10 @@ pub(super) fn check_md5(given: Option<&str>, actual: &[u8]) -> S3Result<()> {
         None => Ok(()),
         Some(text) => match BASE64.decode(text) {
             Ok(bytes) if bytes == actual => Ok(()),
-            Ok(_) => Err(s3_error!(BadDigest, "The Content-MD5 you specified did not match what we received.")),
+            Ok(_) => Err(s3_error!(
+                BadDigest,
+                "The Content-MD5 you specified did not match what we received."
+            )),
             Err(_) => Err(s3_error!(InvalidDigest, "The Content-MD5 you specified was invalid.")),
         },
     }
@@ -89,7 +110,9 @@ pub(super) fn check_md5(given: Option<&str>, actual: &[u8]) -> S3Result<()> {
 
 pub(super) fn about(headers: &HeaderMap, metadata: Option<Metadata>) -> S3Result<About> {
     let metadata: BTreeMap<String, String> = metadata.unwrap_or_default().into_iter().collect();
-    if metadata.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > METADATA_BYTES_MAX {
+    if metadata.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
+        > METADATA_BYTES_MAX
+    {
         return Err(s3_error!(MetadataTooLarge));
     }
     let mut kept = BTreeMap::new();
@@ -98,7 +121,8 @@ pub(super) fn about(headers: &HeaderMap, metadata: Option<Metadata>) -> S3Result
             continue;
         };
         // How the body was framed on the way is not part of what it is.
-        let value: Vec<&str> = value.split(',').map(str::trim).filter(|part| *part != "aws-chunked").collect();
+        let value: Vec<&str> =
+            value.split(',').map(str::trim).filter(|part| *part != "aws-chunked").collect();
         if value.iter().any(|part| !part.is_empty()) {
             kept.insert(name.to_owned(), value.join(", "));
         }
@@ -110,7 +134,9 @@ pub(super) fn about(headers: &HeaderMap, metadata: Option<Metadata>) -> S3Result
 pub(super) fn kept_headers(about: &About) -> HeaderMap {
     let pairs = about.headers.iter();
     pairs
-        .filter_map(|(name, value)| Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?)))
+        .filter_map(|(name, value)| {
+            Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?))
+        })
         .collect()
 }
 
@@ -126,7 +152,11 @@ pub(super) fn range(asked: Option<s3s::dto::Range>, size: u64) -> S3Result<Range
     }
 }
 
-pub(super) fn content_range(asked: Option<s3s::dto::Range>, length: u64, size: u64) -> S3Result<String> {
+pub(super) fn content_range(
+    asked: Option<s3s::dto::Range>,
+    length: u64,
+    size: u64,
+) -> S3Result<String> {
     let range = range(asked, size)?;
     Ok(format!("bytes {}-{}/{size}", range.start, (range.start + length).saturating_sub(1)))
 }

@@ -1,9 +1,10 @@
-//! Objects on disk: metadata and small bodies in SQLite, larger bodies in files that are complete before they are named.
+//! Objects on disk: metadata and small bodies in SQLite, larger bodies in files that are complete
+//! before they are named.
 //!
-//! A body of up to 64 KiB is a column of its row, so that one commit writes both. A larger one is written to `blobs/new`,
-//! synced, renamed into `blobs/`, and only then named by a row. Conditions are decided under the lock that also writes
-//! the row, so of two writers with one condition exactly one wins. Files that no row names are swept when the store is
-//! opened.
+//! A body of up to 64 KiB is a column of its row, so that one commit writes both. A larger one is
+//! written to `blobs/new`, synced, renamed into `blobs/`, and only then named by a row. Conditions
+//! are decided under the lock that also writes the row, so of two writers with one condition
+//! exactly one wins. Files that no row names are swept when the store is opened.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -112,7 +113,10 @@ impl Store {
     pub fn create_bucket(&self, name: &str) -> Result<bool, StoreError> {
         let made = self
             .lock()
-            .execute("INSERT OR IGNORE INTO buckets (name, created_ms) VALUES (?1, ?2)", params![name, now_ms()])
+            .execute(
+                "INSERT OR IGNORE INTO buckets (name, created_ms) VALUES (?1, ?2)",
+                params![name, now_ms()],
+            )
             .map_err(self.failed("create a bucket"))?;
         Ok(made == 1)
     }
@@ -152,7 +156,10 @@ impl Store {
     }
 
     /// Writes a blob from pieces, complete and synced before it has its name.
-    pub fn write_blob(&self, pieces: impl Iterator<Item = Result<Bytes, StoreError>>) -> Result<Body, StoreError> {
+    pub fn write_blob(
+        &self,
+        pieces: impl Iterator<Item = Result<Bytes, StoreError>>,
+    ) -> Result<Body, StoreError> {
         let id = random_hex(16);
         let (new, done) = (self.blobs.join("new").join(&id), self.blobs.join(&id));
         let failed = || StoreError::file("write", &new);
@@ -166,7 +173,9 @@ impl Store {
         file.sync_all().map_err(failed())?;
         std::fs::rename(&new, &done).map_err(StoreError::file("rename", &new))?;
         let directory = || StoreError::file("sync", &self.blobs);
-        std::fs::File::open(&self.blobs).and_then(|directory| directory.sync_all()).map_err(directory())?;
+        std::fs::File::open(&self.blobs)
+            .and_then(|directory| directory.sync_all())
+            .map_err(directory())?;
         Ok(Body::Blob { id, size })
     }
 
@@ -215,10 +224,18 @@ impl Store {
         Ok(outcome)
     }
 
-    /// Deletes an object if the condition holds of what is there. `NoObject` only answers a condition.
-    pub fn delete(&self, bucket: &str, key: &str, condition: &Condition) -> Result<Outcome<()>, StoreError> {
+    /// Deletes an object if the condition holds of what is there. `NoObject` only answers a
+    /// condition.
+    pub fn delete(
+        &self,
+        bucket: &str,
+        key: &str,
+        condition: &Condition,
+    ) -> Result<Outcome<()>, StoreError> {
         self.change(bucket, key, condition, |connection| {
-            connection.execute("DELETE FROM objects WHERE bucket = ?1 AND key = ?2", params![bucket, key]).map(|_| ())
+            connection
+                .execute("DELETE FROM objects WHERE bucket = ?1 AND key = ?2", params![bucket, key])
+                .map(|_| ())
         })
     }
 
@@ -248,9 +265,11 @@ impl Store {
         };
         let body = match (inline, blob) {
             (_, Some(blob)) => {
-                // Opened under the lock: afterwards the file may be unnamed, and is still read whole.
+                // Opened under the lock: afterwards the file may be unnamed, and is still read
+                // whole.
                 let path = self.blobs.join(&blob);
-                let mut file = std::fs::File::open(&path).map_err(StoreError::file("open", &path))?;
+                let mut file =
+                    std::fs::File::open(&path).map_err(StoreError::file("open", &path))?;
                 drop(connection);
                 let mut bytes = Vec::new();
                 file.seek(SeekFrom::Start(range.start))
@@ -269,7 +288,10 @@ impl Store {
     }
 
     /// Returns the bytes of a blob in pieces of 1 MiB.
-    pub fn blob_pieces(&self, id: &str) -> Result<impl Iterator<Item = Result<Bytes, StoreError>> + use<>, StoreError> {
+    pub fn blob_pieces(
+        &self,
+        id: &str,
+    ) -> Result<impl Iterator<Item = Result<Bytes, StoreError>> + use<>, StoreError> {
         const PIECE_BYTES: usize = 1 << 20;
         let path = self.blobs.join(id);
         let mut file = std::fs::File::open(&path).map_err(StoreError::file("open", &path))?;
@@ -292,11 +314,15 @@ impl Store {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn failed(&self, attempt: &'static str) -> impl FnOnce(rusqlite::Error) -> StoreError {
+    pub(super) fn failed(
+        &self,
+        attempt: &'static str,
+    ) -> impl FnOnce(rusqlite::Error) -> StoreError {
         StoreError::sqlite(attempt, &self.path)
     }
 
-    /// Decides the condition and makes the change in one transaction; then drops the body that was replaced.
+    /// Decides the condition and makes the change in one transaction; then drops the body that was
+    /// replaced.
     fn change(
         &self,
         bucket: &str,
@@ -305,8 +331,8 @@ impl Store {
         act: impl FnOnce(&Connection) -> rusqlite::Result<()>,
     ) -> Result<Outcome<()>, StoreError> {
         let mut connection = self.lock();
-        let (outcome, replaced) =
-            change(&mut connection, bucket, key, condition, act).map_err(self.failed("write an object"))?;
+        let (outcome, replaced) = change(&mut connection, bucket, key, condition, act)
+            .map_err(self.failed("write an object"))?;
         drop(connection);
         if let Some(blob) = replaced {
             self.forget_blob(&blob);
@@ -319,17 +345,22 @@ impl Store {
         let named: BTreeSet<String> = {
             let connection = self.lock();
             let mut statement = connection
-                .prepare("SELECT blob FROM objects WHERE blob IS NOT NULL UNION SELECT blob FROM parts")
+                .prepare(
+                    "SELECT blob FROM objects WHERE blob IS NOT NULL UNION SELECT blob FROM parts",
+                )
                 .map_err(self.failed("list bodies"))?;
             let rows = statement.query_map([], |row| row.get(0));
             rows.and_then(Iterator::collect).map_err(self.failed("list bodies"))?
         };
         for directory in [self.blobs.clone(), self.blobs.join("new")] {
-            for entry in std::fs::read_dir(&directory).map_err(StoreError::file("list", &directory))? {
+            for entry in
+                std::fs::read_dir(&directory).map_err(StoreError::file("list", &directory))?
+            {
                 let entry = entry.map_err(StoreError::file("list", &directory))?;
                 let name = entry.file_name().to_string_lossy().into_owned();
                 if entry.path().is_file() && !named.contains(&name) {
-                    std::fs::remove_file(entry.path()).map_err(StoreError::file("sweep", &entry.path()))?;
+                    std::fs::remove_file(entry.path())
+                        .map_err(StoreError::file("sweep", &entry.path()))?;
                 }
             }
         }
@@ -384,7 +415,14 @@ fn find(connection: &Connection, bucket: &str, key: &str) -> rusqlite::Result<Op
 /// Reads key, etag, size, modified_ms and about from the first five columns.
 pub(super) fn object(row: &Row<'_>) -> rusqlite::Result<Object> {
     let about: String = row.get(4)?;
-    let about = serde_json::from_str(&about)
-        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(4, rusqlite::types::Type::Text, error.into()))?;
-    Ok(Object { key: row.get(0)?, etag: row.get(1)?, size: row.get(2)?, modified_ms: row.get(3)?, about })
+    let about = serde_json::from_str(&about).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(4, rusqlite::types::Type::Text, error.into())
+    })?;
+    Ok(Object {
+        key: row.get(0)?,
+        etag: row.get(1)?,
+        size: row.get(2)?,
+        modified_ms: row.get(3)?,
+        about,
+    })
 }

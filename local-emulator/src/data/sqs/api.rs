@@ -11,7 +11,9 @@ use super::super::auth::Caller;
 use super::super::faults::Failure;
 use super::super::meter::Purpose;
 use super::super::wire::{Problem, Usage};
-use super::problem::{NO_QUEUE, batch_problem, denied, injected, missing, mistake, refused, unknown_operation};
+use super::problem::{
+    NO_QUEUE, batch_problem, denied, injected, missing, mistake, refused, unknown_operation,
+};
 use super::request::{Asked, Request, message, needed, number, sequence};
 use super::{Sqs, attributes, digest};
 
@@ -35,7 +37,14 @@ impl Sqs {
         let request = match serde_json::from_slice(body) {
             Ok(Value::Object(members)) => Request { members },
             _ => {
-                return (Err(Problem::new(400, "com.amazon.coral.service#SerializationException", "not JSON")), usage);
+                return (
+                    Err(Problem::new(
+                        400,
+                        "com.amazon.coral.service#SerializationException",
+                        "not JSON",
+                    )),
+                    usage,
+                );
             }
         };
         usage.fifo = request.queue_name().is_ok_and(|name| name.ends_with(".fifo"));
@@ -51,11 +60,17 @@ impl Sqs {
             return (answer, usage);
         }
         let (sqs, operation, caller) = (Arc::clone(self), operation.to_owned(), caller.clone());
-        let answer = tokio::task::spawn_blocking(move || sqs.answer(&operation, &request, &caller)).await;
+        let answer =
+            tokio::task::spawn_blocking(move || sqs.answer(&operation, &request, &caller)).await;
         (answer.unwrap_or_else(|_| Err(injected(&Failure::Internal))), usage)
     }
 
-    fn answer(&self, operation: &str, request: &Request, caller: &Caller) -> Result<Value, Problem> {
+    fn answer(
+        &self,
+        operation: &str,
+        request: &Request,
+        caller: &Caller,
+    ) -> Result<Value, Problem> {
         match operation {
             "CreateQueue" => self.create(request, caller),
             "ListQueues" => self.list(request, caller),
@@ -74,7 +89,8 @@ impl Sqs {
             "GetQueueAttributes" => self.attributes(request, name),
             "SetQueueAttributes" => {
                 let current = self.lock().entry(name)?.queue.settings().clone();
-                let changed = attributes::apply(current, &request.texts("Attributes")).map_err(mistake)?;
+                let changed =
+                    attributes::apply(current, &request.texts("Attributes")).map_err(mistake)?;
                 self.set_settings(name, changed)?;
                 Ok(json!({}))
             }
@@ -83,10 +99,15 @@ impl Sqs {
                 Ok(Value::Object(sent))
             }
             "SendMessageBatch" => {
-                let bytes: usize = request.entries()?.iter().map(|entry| message(entry).map_or(0, |m| m.bytes())).sum();
+                let bytes: usize = request
+                    .entries()?
+                    .iter()
+                    .map(|entry| message(entry).map_or(0, |m| m.bytes()))
+                    .sum();
                 if bytes > limits::MESSAGE_BYTES_MAX {
-                    let text =
-                        format!("Batch requests cannot be longer than 1048576 bytes. You have sent {bytes} bytes.");
+                    let text = format!(
+                        "Batch requests cannot be longer than 1048576 bytes. You have sent {bytes} bytes."
+                    );
                     return Err(batch_problem("BatchRequestTooLong", text));
                 }
                 self.batch(request, |entry| self.send_one(name, entry))
@@ -103,7 +124,9 @@ impl Sqs {
                 self.change_one(name, &request.members)?;
                 Ok(json!({}))
             }
-            "ChangeMessageVisibilityBatch" => self.batch(request, |entry| self.change_one(name, entry)),
+            "ChangeMessageVisibilityBatch" => {
+                self.batch(request, |entry| self.change_one(name, entry))
+            }
             "PurgeQueue" => {
                 self.purge(name)?;
                 Ok(json!({}))
@@ -119,7 +142,8 @@ impl Sqs {
     fn create(&self, request: &Request, caller: &Caller) -> Result<Value, Problem> {
         let name = request.needed("QueueName")?;
         self.allowed(caller, "sqs:CreateQueue", name)?;
-        let settings = attributes::apply(Settings::standard(), &request.texts("Attributes")).map_err(mistake)?;
+        let settings = attributes::apply(Settings::standard(), &request.texts("Attributes"))
+            .map_err(mistake)?;
         self.create_queue(name, settings)?;
         Ok(json!({"QueueUrl": self.queue_url(name)}))
     }
@@ -129,11 +153,15 @@ impl Sqs {
         let prefix = request.text("QueueNamePrefix").unwrap_or_default();
         let max = request.number("MaxResults")?.unwrap_or(1000).clamp(1, 1000) as usize;
         let after = request.text("NextToken").unwrap_or_default();
-        let mut names: Vec<String> =
-            self.queue_names().into_iter().filter(|n| n.starts_with(prefix) && n.as_str() > after).collect();
+        let mut names: Vec<String> = self
+            .queue_names()
+            .into_iter()
+            .filter(|n| n.starts_with(prefix) && n.as_str() > after)
+            .collect();
         let more = names.len() > max;
         names.truncate(max);
-        let mut answer = json!({"QueueUrls": names.iter().map(|name| self.queue_url(name)).collect::<Vec<_>>()});
+        let mut answer =
+            json!({"QueueUrls": names.iter().map(|name| self.queue_url(name)).collect::<Vec<_>>()});
         if more {
             answer["NextToken"] = json!(names.last());
         }
@@ -163,7 +191,11 @@ impl Sqs {
         Ok(json!({"Attributes": attributes::chosen(all, &request.list("AttributeNames"))}))
     }
 
-    fn send_one(&self, name: &str, entry: &Map<String, Value>) -> Result<Map<String, Value>, Problem> {
+    fn send_one(
+        &self,
+        name: &str,
+        entry: &Map<String, Value>,
+    ) -> Result<Map<String, Value>, Problem> {
         let message = message(entry)?;
         let mut answer = Map::new();
         answer.insert("MD5OfMessageBody".to_owned(), json!(digest::body(&message.body)));
@@ -178,8 +210,13 @@ impl Sqs {
         Ok(answer)
     }
 
-    fn change_one(&self, name: &str, entry: &Map<String, Value>) -> Result<Map<String, Value>, Problem> {
-        let seconds = number(entry, "VisibilityTimeout")?.ok_or_else(|| missing("VisibilityTimeout"))?;
+    fn change_one(
+        &self,
+        name: &str,
+        entry: &Map<String, Value>,
+    ) -> Result<Map<String, Value>, Problem> {
+        let seconds =
+            number(entry, "VisibilityTimeout")?.ok_or_else(|| missing("VisibilityTimeout"))?;
         self.change_visibility(name, needed(entry, "ReceiptHandle")?, seconds)?;
         Ok(Map::new())
     }
@@ -211,7 +248,11 @@ impl Sqs {
         Ok(json!({"Successful": successful, "Failed": failed}))
     }
 
-    async fn receive_message(self: &Arc<Self>, request: &Request, caller: &Caller) -> Result<Value, Problem> {
+    async fn receive_message(
+        self: &Arc<Self>,
+        request: &Request,
+        caller: &Caller,
+    ) -> Result<Value, Problem> {
         let name = request.queue_name()?.to_owned();
         self.allowed(caller, "sqs:ReceiveMessage", &name)?;
         let max = request.number("MaxNumberOfMessages")?.unwrap_or(1) as usize;
@@ -221,22 +262,36 @@ impl Sqs {
         if wait_seconds > limits::WAIT_SECONDS_MAX {
             let reason = "Must be >= 0 and <= 20, if provided.".to_owned();
             let value = wait_seconds.to_string();
-            return Err(refused(&Refusal::InvalidParameter { parameter: "WaitTimeSeconds", value, reason }));
+            return Err(refused(&Refusal::InvalidParameter {
+                parameter: "WaitTimeSeconds",
+                value,
+                reason,
+            }));
         }
         let deadline = Instant::now() + Duration::from_secs(wait_seconds.into());
         loop {
             let (sqs, queue) = (Arc::clone(self), name.clone());
-            let received = tokio::task::spawn_blocking(move || sqs.receive(&queue, max, visibility_seconds)).await;
+            let received =
+                tokio::task::spawn_blocking(move || sqs.receive(&queue, max, visibility_seconds))
+                    .await;
             let received = received.map_err(|_| injected(&Failure::Internal))??;
             let left = deadline.saturating_duration_since(Instant::now());
             if !received.is_empty() || left.is_zero() {
                 let asked = Asked {
-                    system: [request.list("AttributeNames"), request.list("MessageSystemAttributeNames")].concat(),
+                    system: [
+                        request.list("AttributeNames"),
+                        request.list("MessageSystemAttributeNames"),
+                    ]
+                    .concat(),
                     own: request.list("MessageAttributeNames"),
                 };
                 let messages: Vec<Value> =
                     received.iter().map(|d| asked.describe(d, &self.account.id, &name)).collect();
-                return Ok(if messages.is_empty() { json!({}) } else { json!({"Messages": messages}) });
+                return Ok(if messages.is_empty() {
+                    json!({})
+                } else {
+                    json!({"Messages": messages})
+                });
             }
             self.wait_visible(&name, left).await?;
         }

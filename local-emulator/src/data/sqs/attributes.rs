@@ -29,18 +29,34 @@ impl From<Refusal> for Mistake {
 }
 
 /// Returns `settings` with the attributes applied; values come as text.
-pub(super) fn apply(mut settings: Settings, attributes: &BTreeMap<String, String>) -> Result<Settings, Mistake> {
+pub(super) fn apply(
+    mut settings: Settings,
+    attributes: &BTreeMap<String, String>,
+) -> Result<Settings, Mistake> {
     for (name, value) in attributes {
         match name.as_str() {
-            "VisibilityTimeout" => settings.visibility_seconds = number("VisibilityTimeout", value)?,
+            "VisibilityTimeout" => {
+                settings.visibility_seconds = number("VisibilityTimeout", value)?
+            }
             "DelaySeconds" => settings.delay_seconds = number("DelaySeconds", value)?,
-            "MessageRetentionPeriod" => settings.retention_seconds = number("MessageRetentionPeriod", value)?,
-            "MaximumMessageSize" => settings.message_bytes_max = number("MaximumMessageSize", value)?,
-            "ReceiveMessageWaitTimeSeconds" => settings.wait_seconds = number("ReceiveMessageWaitTimeSeconds", value)?,
+            "MessageRetentionPeriod" => {
+                settings.retention_seconds = number("MessageRetentionPeriod", value)?
+            }
+            "MaximumMessageSize" => {
+                settings.message_bytes_max = number("MaximumMessageSize", value)?
+            }
+            "ReceiveMessageWaitTimeSeconds" => {
+                settings.wait_seconds = number("ReceiveMessageWaitTimeSeconds", value)?
+            }
             "RedrivePolicy" => settings.redrive = redrive(value)?,
             "FifoQueue" if value == "true" => settings.kind = fifo(settings.kind),
             "FifoQueue" => {
-                return Err(invalid("FifoQueue", value, "Must be true; leave it out for a standard queue.").into());
+                return Err(invalid(
+                    "FifoQueue",
+                    value,
+                    "Must be true; leave it out for a standard queue.",
+                )
+                .into());
             }
             "ContentBasedDeduplication" | "DeduplicationScope" | "FifoThroughputLimit" => {}
             other if WITHOUT_EFFECT.contains(&other) => {}
@@ -84,20 +100,28 @@ pub(super) fn describe(settings: &Settings) -> BTreeMap<&'static str, String> {
 /// Returns the members of `all` that were asked for; `All` asks for each.
 pub(super) fn chosen(all: BTreeMap<&'static str, String>, asked: &[String]) -> Map<String, Value> {
     let wanted = |name: &str| asked.iter().any(|one| one == "All" || one == name);
-    all.into_iter().filter(|(name, _)| wanted(name)).map(|(name, value)| (name.to_owned(), json!(value))).collect()
+    all.into_iter()
+        .filter(|(name, _)| wanted(name))
+        .map(|(name, value)| (name.to_owned(), json!(value)))
+        .collect()
 }
 
 /// AWS's defaults of a FIFO queue, unless it is one already.
 fn fifo(kind: Kind) -> Kind {
     match kind {
-        Kind::Standard => {
-            Kind::Fifo { content_dedup: false, dedup_scope: DedupScope::Queue, throughput: Throughput::PerQueue }
-        }
+        Kind::Standard => Kind::Fifo {
+            content_dedup: false,
+            dedup_scope: DedupScope::Queue,
+            throughput: Throughput::PerQueue,
+        },
         fifo @ Kind::Fifo { .. } => fifo,
     }
 }
 
-fn apply_fifo(settings: &mut Settings, attributes: &BTreeMap<String, String>) -> Result<(), Mistake> {
+fn apply_fifo(
+    settings: &mut Settings,
+    attributes: &BTreeMap<String, String>,
+) -> Result<(), Mistake> {
     for name in ["ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit"] {
         let Some(value) = attributes.get(name) else {
             continue;
@@ -111,7 +135,9 @@ fn apply_fifo(settings: &mut Settings, attributes: &BTreeMap<String, String>) ->
             ("DeduplicationScope", "queue") => *dedup_scope = DedupScope::Queue,
             ("DeduplicationScope", "messageGroup") => *dedup_scope = DedupScope::MessageGroup,
             ("FifoThroughputLimit", "perQueue") => *throughput = Throughput::PerQueue,
-            ("FifoThroughputLimit", "perMessageGroupId") => *throughput = Throughput::PerMessageGroupId,
+            ("FifoThroughputLimit", "perMessageGroupId") => {
+                *throughput = Throughput::PerMessageGroupId
+            }
             _ => return Err(invalid(name, value, "Invalid value for the attribute.").into()),
         }
     }
@@ -122,9 +148,16 @@ fn redrive(policy: &str) -> Result<Option<Redrive>, Refusal> {
     if policy.is_empty() {
         return Ok(None);
     }
-    let wrong = || invalid("RedrivePolicy", policy, "Must be JSON with deadLetterTargetArn and maxReceiveCount.");
+    let wrong = || {
+        invalid(
+            "RedrivePolicy",
+            policy,
+            "Must be JSON with deadLetterTargetArn and maxReceiveCount.",
+        )
+    };
     let value: Value = serde_json::from_str(policy).map_err(|_| wrong())?;
-    let dead_letter_arn = value.get("deadLetterTargetArn").and_then(Value::as_str).ok_or_else(wrong)?.to_owned();
+    let dead_letter_arn =
+        value.get("deadLetterTargetArn").and_then(Value::as_str).ok_or_else(wrong)?.to_owned();
     // Templates give the number as text, SDKs as a number.
     let count = value.get("maxReceiveCount").ok_or_else(wrong)?;
     let count = count.as_u64().or_else(|| count.as_str()?.parse().ok()).ok_or_else(wrong)?;
@@ -136,5 +169,9 @@ fn number<T: std::str::FromStr>(name: &'static str, value: &str) -> Result<T, Re
 }
 
 fn invalid(parameter: &'static str, value: &str, reason: &str) -> Refusal {
-    Refusal::InvalidParameter { parameter, value: value.chars().take(100).collect(), reason: reason.to_owned() }
+    Refusal::InvalidParameter {
+        parameter,
+        value: value.chars().take(100).collect(),
+        reason: reason.to_owned(),
+    }
 }

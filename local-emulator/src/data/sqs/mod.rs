@@ -1,7 +1,8 @@
-//! SQS: the rules of `sluice_memory::sqs` over rows in SQLite, as a JSON service and as a Rust API for event sources.
+//! SQS: the rules of `sluice_memory::sqs` over rows in SQLite, as a JSON service and as a Rust API
+//! for event sources.
 //!
-//! Every change is written before it is answered: what a sender was told is taken is there after a `kill -9`, and so are
-//! visibility time-outs, receive counts and remembered deduplication ids.
+//! Every change is written before it is answered: what a sender was told is taken is there after a
+//! `kill -9`, and so are visibility time-outs, receive counts and remembered deduplication ids.
 
 mod api;
 mod attributes;
@@ -63,7 +64,9 @@ pub enum SqsError {
         name: String,
     },
     /// There is one, with other attributes.
-    #[error("A queue already exists with the same name and a different value for its attributes: {name}")]
+    #[error(
+        "A queue already exists with the same name and a different value for its attributes: {name}"
+    )]
     Exists {
         /// The name.
         name: String,
@@ -92,8 +95,8 @@ pub enum Waited {
 }
 
 impl Sqs {
-    /// Opens or creates the queues in `directory`. The order of standard queues follows from `seed`; messages of a
-    /// standard queue come twice in `twice_per_mille` of 1000 receives.
+    /// Opens or creates the queues in `directory`. The order of standard queues follows from
+    /// `seed`; messages of a standard queue come twice in `twice_per_mille` of 1000 receives.
     ///
     /// # Errors
     /// [`StoreError`] when the directory or the database in it cannot be used.
@@ -111,7 +114,11 @@ impl Sqs {
         });
         let queues = queues.collect();
         let state = State { rows, queues, chooser: Seeded::new(seed, twice_per_mille) };
-        Ok(Self { state: Mutex::new(state), account, base_url: Mutex::new("http://127.0.0.1".to_owned()) })
+        Ok(Self {
+            state: Mutex::new(state),
+            account,
+            base_url: Mutex::new("http://127.0.0.1".to_owned()),
+        })
     }
 
     /// Sets what queue URLs begin with, for example `http://127.0.0.1:4566`.
@@ -122,14 +129,18 @@ impl Sqs {
     /// Returns the URL of a queue, whether it exists or not.
     #[must_use]
     pub fn queue_url(&self, name: &str) -> String {
-        format!("{}/{}/{name}", self.base_url.lock().unwrap_or_else(PoisonError::into_inner), self.account.id)
+        format!(
+            "{}/{}/{name}",
+            self.base_url.lock().unwrap_or_else(PoisonError::into_inner),
+            self.account.id
+        )
     }
 
     /// Makes a queue; one with the same attributes is left as it is.
     ///
     /// # Errors
-    /// [`SqsError::Exists`] for other attributes, [`SqsError::Refused`] for ones outside AWS's limits or a dead letter
-    /// queue that does not exist.
+    /// [`SqsError::Exists`] for other attributes, [`SqsError::Refused`] for ones outside AWS's
+    /// limits or a dead letter queue that does not exist.
     pub fn create_queue(&self, name: &str, settings: Settings) -> Result<(), SqsError> {
         settings.check(name)?;
         let state = &mut *self.lock();
@@ -190,11 +201,17 @@ impl Sqs {
         self.change(name, |queue, _| queue.send(message, now_ms()))
     }
 
-    /// Receives at once, without waiting; messages received too often are moved to the dead letter queue on the way.
+    /// Receives at once, without waiting; messages received too often are moved to the dead letter
+    /// queue on the way.
     ///
     /// # Errors
     /// [`SqsError::Refused`] for a poll outside AWS's limits.
-    pub fn receive(&self, name: &str, max: usize, visibility_seconds: Option<u32>) -> Result<Vec<Delivered>, SqsError> {
+    pub fn receive(
+        &self,
+        name: &str,
+        max: usize,
+        visibility_seconds: Option<u32>,
+    ) -> Result<Vec<Delivered>, SqsError> {
         let state = &mut *self.lock();
         let mut chooser = state.chooser;
         let poll = Poll { max, visibility_seconds };
@@ -216,7 +233,12 @@ impl Sqs {
     ///
     /// # Errors
     /// [`SqsError::Refused`] for a message that is not in flight under this handle.
-    pub fn change_visibility(&self, name: &str, receipt: &str, seconds: u32) -> Result<(), SqsError> {
+    pub fn change_visibility(
+        &self,
+        name: &str,
+        receipt: &str,
+        seconds: u32,
+    ) -> Result<(), SqsError> {
         self.change(name, |queue, _| queue.change_visibility(receipt, seconds, now_ms()))
     }
 
@@ -257,7 +279,8 @@ impl Sqs {
         Ok(self.lock().entry(name)?.queue.counts(now_ms()))
     }
 
-    /// Waits until a receive may give something, at most `timeout`. Whoever receives may still find another was faster.
+    /// Waits until a receive may give something, at most `timeout`. Whoever receives may still find
+    /// another was faster.
     ///
     /// # Errors
     /// [`SqsError::NoQueue`] when there is none, or it is deleted meanwhile.
@@ -273,7 +296,8 @@ impl Sqs {
             if wake_ms.is_some_and(|at_ms| at_ms <= now) {
                 return Ok(Waited::Visible);
             }
-            let until_wake = wake_ms.map(|at_ms| tokio::time::Instant::now() + Duration::from_millis(at_ms - now));
+            let until_wake = wake_ms
+                .map(|at_ms| tokio::time::Instant::now() + Duration::from_millis(at_ms - now));
             let until = until_wake.map_or(deadline, |wake| wake.min(deadline));
             tokio::select! {
                 () = &mut notified => {}
@@ -324,11 +348,18 @@ impl State {
     }
 
     /// Moves dead letters and writes both queues in one commit.
-    fn settle(&mut self, name: &str, received: Received, arn: &str) -> Result<Vec<Delivered>, SqsError> {
+    fn settle(
+        &mut self,
+        name: &str,
+        received: Received,
+        arn: &str,
+    ) -> Result<Vec<Delivered>, SqsError> {
         let mut changed = vec![name.to_owned()];
         if !received.dead.is_empty() {
             let redrive = self.entry(name)?.queue.settings().redrive.clone();
-            let target = redrive.map(|redrive| name_of_arn(&redrive.dead_letter_arn).to_owned()).unwrap_or_default();
+            let target = redrive
+                .map(|redrive| name_of_arn(&redrive.dead_letter_arn).to_owned())
+                .unwrap_or_default();
             // A dead letter queue that was deleted meanwhile takes its letters with it, as on AWS.
             if let Ok(dead) = self.entry(&target) {
                 for message in received.dead {
@@ -342,8 +373,8 @@ impl State {
         Ok(received.messages)
     }
 
-    /// Writes what changed in these queues in one commit and wakes who waits for them. When it cannot be written, the
-    /// queues are read again as they were written last.
+    /// Writes what changed in these queues in one commit and wakes who waits for them. When it
+    /// cannot be written, the queues are read again as they were written last.
     fn commit(&mut self, names: &[&str]) -> Result<(), SqsError> {
         let mut changes = Vec::with_capacity(names.len());
         for name in names {

@@ -13,8 +13,15 @@ pub(super) const NO_QUEUE: &str = "AWS.SimpleQueueService.NonExistentQueue";
 /// Returns SQS's form of an injected failure.
 pub(in super::super) fn injected(failure: &Failure) -> Problem {
     match failure {
-        Failure::Throttled => problem(403, "RequestThrottled", "RequestThrottled", "Request was throttled."),
-        _ => problem(500, "InternalError", "InternalError", "We encountered an internal error. Please try again."),
+        Failure::Throttled => {
+            problem(403, "RequestThrottled", "RequestThrottled", "Request was throttled.")
+        }
+        _ => problem(
+            500,
+            "InternalError",
+            "InternalError",
+            "We encountered an internal error. Please try again.",
+        ),
     }
 }
 
@@ -44,9 +51,12 @@ pub(super) fn unknown_operation(operation: &str) -> Problem {
 pub(super) fn mistake(mistake: Mistake) -> Problem {
     match mistake {
         Mistake::Refused(refusal) => refused(&refusal),
-        Mistake::Unknown(name) => {
-            problem(400, "InvalidAttributeName", "InvalidAttributeName", format!("Unknown Attribute {name}."))
-        }
+        Mistake::Unknown(name) => problem(
+            400,
+            "InvalidAttributeName",
+            "InvalidAttributeName",
+            format!("Unknown Attribute {name}."),
+        ),
     }
 }
 

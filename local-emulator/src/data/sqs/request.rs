@@ -51,12 +51,19 @@ impl Request {
     /// Returns the entries of a batch after the checks that refuse it whole.
     pub fn entries(&self) -> Result<Vec<&Map<String, Value>>, Problem> {
         let entries = self.members.get("Entries").and_then(Value::as_array);
-        let entries: Vec<&Map<String, Value>> = entries.into_iter().flatten().filter_map(Value::as_object).collect();
+        let entries: Vec<&Map<String, Value>> =
+            entries.into_iter().flatten().filter_map(Value::as_object).collect();
         if entries.is_empty() {
-            return Err(batch_problem("EmptyBatchRequest", "There should be at least one entry in the request."));
+            return Err(batch_problem(
+                "EmptyBatchRequest",
+                "There should be at least one entry in the request.",
+            ));
         }
         if entries.len() > limits::BATCH_MAX {
-            let text = format!("Maximum number of entries per request are 10. You have sent {}.", entries.len());
+            let text = format!(
+                "Maximum number of entries per request are 10. You have sent {}.",
+                entries.len()
+            );
             return Err(batch_problem("TooManyEntriesInBatchRequest", text));
         }
         let mut seen = BTreeSet::new();
@@ -68,7 +75,10 @@ impl Request {
                 return Err(batch_problem("InvalidBatchEntryId", text));
             }
             if !seen.insert(id) {
-                return Err(batch_problem("BatchEntryIdsNotDistinct", format!("Id {id} repeated.")));
+                return Err(batch_problem(
+                    "BatchEntryIdsNotDistinct",
+                    format!("Id {id} repeated."),
+                ));
             }
         }
         Ok(entries)
@@ -94,7 +104,10 @@ impl Asked {
             ("SenderId", sender.to_owned()),
             ("SentTimestamp", message.sent_ms.to_string()),
             ("ApproximateReceiveCount", message.receives.to_string()),
-            ("ApproximateFirstReceiveTimestamp", message.first_received_ms.unwrap_or_else(now_ms).to_string()),
+            (
+                "ApproximateFirstReceiveTimestamp",
+                message.first_received_ms.unwrap_or_else(now_ms).to_string(),
+            ),
         ]);
         if queue.ends_with(".fifo") {
             system.insert("SequenceNumber", sequence(message.sequence));
@@ -104,7 +117,8 @@ impl Asked {
             ("MessageDeduplicationId", &message.dedup_id),
             ("DeadLetterQueueSourceArn", &message.dead_letter_source),
         ];
-        system.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
+        system
+            .extend(optional.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
         let system = attributes::chosen(system, &self.system);
         if !system.is_empty() {
             answer["Attributes"] = Value::Object(system);
@@ -117,7 +131,8 @@ impl Asked {
             .collect();
         if let Some(sum) = digest::attributes(&own) {
             answer["MD5OfMessageAttributes"] = json!(sum);
-            answer["MessageAttributes"] = own.iter().map(|(name, a)| (name.clone(), attribute_json(a))).collect();
+            answer["MessageAttributes"] =
+                own.iter().map(|(name, a)| (name.clone(), attribute_json(a))).collect();
         }
         answer
     }
@@ -133,7 +148,9 @@ impl Asked {
 pub(super) fn message(entry: &Map<String, Value>) -> Result<NewMessage, Problem> {
     let text = |member: &str| entry.get(member).and_then(Value::as_str).map(str::to_owned);
     let mut own = BTreeMap::new();
-    for (name, value) in entry.get("MessageAttributes").and_then(Value::as_object).into_iter().flatten() {
+    for (name, value) in
+        entry.get("MessageAttributes").and_then(Value::as_object).into_iter().flatten()
+    {
         own.insert(name.clone(), attribute(value)?);
     }
     Ok(NewMessage {
@@ -147,9 +164,11 @@ pub(super) fn message(entry: &Map<String, Value>) -> Result<NewMessage, Problem>
 
 fn attribute(value: &Value) -> Result<Attribute, Problem> {
     let data_type = value.get("DataType").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let text = value.get("StringValue").and_then(Value::as_str).map(|text| text.as_bytes().to_vec());
+    let text =
+        value.get("StringValue").and_then(Value::as_str).map(|text| text.as_bytes().to_vec());
     let binary = value.get("BinaryValue").and_then(Value::as_str);
-    let binary = binary.map(|text| BASE64.decode(text).map_err(|_| missing("BinaryValue"))).transpose()?;
+    let binary =
+        binary.map(|text| BASE64.decode(text).map_err(|_| missing("BinaryValue"))).transpose()?;
     Ok(Attribute { data_type, value: text.or(binary).unwrap_or_default() })
 }
 
@@ -161,17 +180,33 @@ pub(super) fn attribute_json(attribute: &Attribute) -> Value {
     }
 }
 
-pub(super) fn needed<'a>(members: &'a Map<String, Value>, member: &'static str) -> Result<&'a str, Problem> {
-    members.get(member).and_then(Value::as_str).filter(|text| !text.is_empty()).ok_or_else(|| missing(member))
+pub(super) fn needed<'a>(
+    members: &'a Map<String, Value>,
+    member: &'static str,
+) -> Result<&'a str, Problem> {
+    members
+        .get(member)
+        .and_then(Value::as_str)
+        .filter(|text| !text.is_empty())
+        .ok_or_else(|| missing(member))
 }
 
-pub(super) fn number(members: &Map<String, Value>, member: &'static str) -> Result<Option<u32>, Problem> {
+pub(super) fn number(
+    members: &Map<String, Value>,
+    member: &'static str,
+) -> Result<Option<u32>, Problem> {
     match members.get(member) {
         None | Some(Value::Null) => Ok(None),
-        Some(value) => value.as_u64().and_then(|n| u32::try_from(n).ok()).map(Some).ok_or_else(|| {
-            let reason = "Must be a whole number within its limits.".to_owned();
-            refused(&Refusal::InvalidParameter { parameter: member, value: value.to_string(), reason })
-        }),
+        Some(value) => {
+            value.as_u64().and_then(|n| u32::try_from(n).ok()).map(Some).ok_or_else(|| {
+                let reason = "Must be a whole number within its limits.".to_owned();
+                refused(&Refusal::InvalidParameter {
+                    parameter: member,
+                    value: value.to_string(),
+                    reason,
+                })
+            })
+        }
     }
 }
 

@@ -35,7 +35,9 @@ impl Rows {
         let names: Vec<(String, u64)> = self
             .connection
             .prepare("SELECT name, created_ms FROM queues ORDER BY name")
-            .and_then(|mut statement| statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect())
+            .and_then(|mut statement| {
+                statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+            })
             .map_err(self.failed("list the queues"))?;
         let mut queues = Vec::with_capacity(names.len());
         for (name, created_ms) in names {
@@ -50,9 +52,11 @@ impl Rows {
     pub fn load_queue(&self, name: &str) -> Result<Option<Queue>, StoreError> {
         let head: Option<(String, u64)> = self
             .connection
-            .query_row("SELECT settings, next_sequence FROM queues WHERE name = ?1", [name], |row| {
-                Ok((row.get(0)?, row.get(1)?))
-            })
+            .query_row(
+                "SELECT settings, next_sequence FROM queues WHERE name = ?1",
+                [name],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
             .optional()
             .map_err(self.failed("read a queue"))?;
         let Some((settings, next_sequence)) = head else {
@@ -67,7 +71,12 @@ impl Rows {
         Ok(Some(queue))
     }
 
-    pub fn write_queue(&self, name: &str, settings: &Settings, created_ms: u64) -> Result<(), StoreError> {
+    pub fn write_queue(
+        &self,
+        name: &str,
+        settings: &Settings,
+        created_ms: u64,
+    ) -> Result<(), StoreError> {
         let settings = self.encode(name, settings)?;
         self.connection
             .execute(
@@ -100,7 +109,9 @@ impl Rows {
         }
         let path = self.path.clone();
         let failed = |error| StoreError::sqlite("write messages", &path)(error);
-        let encoded = |error: serde_json::Error| failed(rusqlite::Error::ToSqlConversionFailure(error.into()));
+        let encoded = |error: serde_json::Error| {
+            failed(rusqlite::Error::ToSqlConversionFailure(error.into()))
+        };
         let transaction = self.connection.transaction().map_err(failed)?;
         for (queue, changes) in changes {
             let mut put = transaction
@@ -117,14 +128,17 @@ impl Rows {
                 remove.execute(params![queue, sequence]).map_err(failed)?;
             }
             let mut remember = transaction
-                .prepare_cached("INSERT OR REPLACE INTO dedups (queue, key, dedup) VALUES (?1, ?2, ?3)")
+                .prepare_cached(
+                    "INSERT OR REPLACE INTO dedups (queue, key, dedup) VALUES (?1, ?2, ?3)",
+                )
                 .map_err(failed)?;
             for dedup in &changes.remembered {
                 let json = serde_json::to_string(dedup).map_err(encoded)?;
                 remember.execute(params![queue, dedup.key, json]).map_err(failed)?;
             }
-            let mut forget =
-                transaction.prepare_cached("DELETE FROM dedups WHERE queue = ?1 AND key = ?2").map_err(failed)?;
+            let mut forget = transaction
+                .prepare_cached("DELETE FROM dedups WHERE queue = ?1 AND key = ?2")
+                .map_err(failed)?;
             for key in &changes.forgotten {
                 forget.execute(params![queue, key]).map_err(failed)?;
             }

@@ -1,4 +1,5 @@
-//! `kill -9` of the serving process at moments nobody chose: what was acknowledged is there afterwards.
+//! `kill -9` of the serving process at moments nobody chose: what was acknowledged is there
+//! afterwards.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -26,13 +27,21 @@ async fn serves_until_it_is_killed() {
 
 fn spawn(directory: &std::path::Path) -> (Child, String) {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "--nocapture", "data::tests::durability::serves_until_it_is_killed"])
+        .args([
+            "--ignored",
+            "--exact",
+            "--nocapture",
+            "data::tests::durability::serves_until_it_is_killed",
+        ])
         .env(DIRECTORY, directory)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let address = lines.map(Result::unwrap).find_map(|line| line.strip_prefix("serving ").map(str::to_owned)).unwrap();
+    let address = lines
+        .map(Result::unwrap)
+        .find_map(|line| line.strip_prefix("serving ").map(str::to_owned))
+        .unwrap();
     (child, format!("http://{address}"))
 }
 
@@ -49,14 +58,19 @@ impl Default for Told {
     }
 }
 
-/// Writes to all three services until the server is gone; returns how many of each were acknowledged. Each acknowledged
-/// write is told on `told`.
+/// Writes to all three services until the server is gone; returns how many of each were
+/// acknowledged. Each acknowledged write is told on `told`.
 async fn write_until_killed(clients: &Clients, url: &str, round: usize, told: &Told) -> [usize; 3] {
     let items = async {
         let mut count = 0;
         loop {
             let key = AttributeValue::S(format!("{round}-{count}"));
-            let put = clients.dynamo.put_item().table_name("records").item("pk", key.clone()).item("sk", key);
+            let put = clients
+                .dynamo
+                .put_item()
+                .table_name("records")
+                .item("pk", key.clone())
+                .item("sk", key);
             if put.send().await.is_err() {
                 return count;
             }
@@ -67,8 +81,14 @@ async fn write_until_killed(clients: &Clients, url: &str, round: usize, told: &T
     let objects = async {
         let mut count = 0;
         loop {
-            let body = ByteStream::from(vec![count as u8; if count % 2 == 0 { 100 } else { 100_000 }]);
-            let put = clients.s3.put_object().bucket("objects").key(format!("{round}-{count}")).body(body);
+            let body =
+                ByteStream::from(vec![count as u8; if count % 2 == 0 { 100 } else { 100_000 }]);
+            let put = clients
+                .s3
+                .put_object()
+                .bucket("objects")
+                .key(format!("{round}-{count}"))
+                .body(body);
             if put.send().await.is_err() {
                 return count;
             }
@@ -80,7 +100,8 @@ async fn write_until_killed(clients: &Clients, url: &str, round: usize, told: &T
         let mut count = 0;
         loop {
             let text = format!("{round}-{count}");
-            let send = clients.sqs.send_message().queue_url(url).message_body(&text).message_group_id("g");
+            let send =
+                clients.sqs.send_message().queue_url(url).message_body(&text).message_group_id("g");
             if send.message_deduplication_id(text).send().await.is_err() {
                 return count;
             }
@@ -117,7 +138,8 @@ async fn what_was_acknowledged_outlives_kill_9() {
             child.kill().unwrap();
             child.wait().unwrap();
         };
-        let (written, ()) = futures::join!(write_until_killed(&clients, &url, round, &told), killed);
+        let (written, ()) =
+            futures::join!(write_until_killed(&clients, &url, round, &told), killed);
         assert!(written.iter().all(|count| *count > 0), "round {round}: {written:?}");
         acknowledged.push(written);
     }
@@ -141,13 +163,28 @@ async fn check(lab: &Lab, acknowledged: &[[usize; 3]]) {
     for (round, [items, objects, messages]) in acknowledged.iter().enumerate() {
         for n in 0..*items {
             let key = AttributeValue::S(format!("{round}-{n}"));
-            let get = clients.dynamo.get_item().table_name("records").key("pk", key.clone()).key("sk", key);
+            let get = clients
+                .dynamo
+                .get_item()
+                .table_name("records")
+                .key("pk", key.clone())
+                .key("sk", key);
             assert!(get.send().await.unwrap().item().is_some(), "item {round}-{n} of {items}");
         }
         for n in 0..*objects {
-            let got = clients.s3.get_object().bucket("objects").key(format!("{round}-{n}")).send().await.unwrap();
+            let got = clients
+                .s3
+                .get_object()
+                .bucket("objects")
+                .key(format!("{round}-{n}"))
+                .send()
+                .await
+                .unwrap();
             let body = got.body.collect().await.unwrap().to_vec();
-            assert!(body.iter().all(|byte| *byte == n as u8) && !body.is_empty(), "object {round}-{n} of {objects}");
+            assert!(
+                body.iter().all(|byte| *byte == n as u8) && !body.is_empty(),
+                "object {round}-{n} of {objects}"
+            );
         }
         for n in 0..*messages {
             assert!(bodies.contains(&format!("{round}-{n}")), "message {round}-{n} of {messages}");

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
-use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, Put, PutRequest, TransactWriteItem, WriteRequest};
+use aws_sdk_dynamodb::types::{
+    AttributeValue, ConditionCheck, Put, PutRequest, TransactWriteItem, WriteRequest,
+};
 
 use super::*;
 
@@ -64,7 +66,9 @@ async fn a_failed_condition_brings_back_the_item_that_was_there() {
         .key("sk", s("head"))
         .condition_expression("rev = :seen")
         .expression_attribute_values(":seen", AttributeValue::N("6".into()))
-        .return_values_on_condition_check_failure(aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure::AllOld)
+        .return_values_on_condition_check_failure(
+            aws_sdk_dynamodb::types::ReturnValuesOnConditionCheckFailure::AllOld,
+        )
         .build()
         .unwrap();
     let refused = dynamo
@@ -75,12 +79,21 @@ async fn a_failed_condition_brings_back_the_item_that_was_there() {
         .await
         .unwrap_err()
         .into_service_error();
-    let TransactWriteItemsError::TransactionCanceledException(cancelled) = refused else { panic!("{refused:?}") };
+    let TransactWriteItemsError::TransactionCanceledException(cancelled) = refused else {
+        panic!("{refused:?}")
+    };
     let reasons = cancelled.cancellation_reasons();
     assert_eq!(reasons[0].code(), Some("None"));
     assert_eq!(reasons[1].code(), Some("ConditionalCheckFailed"));
     assert_eq!(reasons[1].item().unwrap()["rev"], AttributeValue::N("7".into()));
-    let other = dynamo.get_item().table_name("records").key("pk", s("b")).key("sk", s("head")).send().await.unwrap();
+    let other = dynamo
+        .get_item()
+        .table_name("records")
+        .key("pk", s("b"))
+        .key("sk", s("head"))
+        .send()
+        .await
+        .unwrap();
     assert!(other.item().is_none(), "nothing of a cancelled transaction is written");
 }
 
@@ -90,11 +103,13 @@ async fn what_exceeds_awss_limits_is_refused() {
     let dynamo = lab.clients().dynamo;
     create_records(&dynamo).await;
     let big = item("big", &[("body", s(&"x".repeat(400 * 1024)))]);
-    let refused = dynamo.put_item().table_name("records").set_item(Some(big)).send().await.unwrap_err();
+    let refused =
+        dynamo.put_item().table_name("records").set_item(Some(big)).send().await.unwrap_err();
     assert_eq!(refused.code(), Some("ValidationException"));
 
     let many = (0..101).map(|n| put(&n.to_string())).collect();
-    let refused = dynamo.transact_write_items().set_transact_items(Some(many)).send().await.unwrap_err();
+    let refused =
+        dynamo.transact_write_items().set_transact_items(Some(many)).send().await.unwrap_err();
     assert_eq!(refused.code(), Some("ValidationException"));
 
     let heavy: Vec<TransactWriteItem> = (0..12)
@@ -104,18 +119,26 @@ async fn what_exceeds_awss_limits_is_refused() {
             TransactWriteItem::builder().put(put).build()
         })
         .collect();
-    assert!(dynamo.transact_write_items().set_transact_items(Some(heavy)).send().await.is_err(), "over 4 MB");
+    assert!(
+        dynamo.transact_write_items().set_transact_items(Some(heavy)).send().await.is_err(),
+        "over 4 MB"
+    );
 
     let twice = vec![put("same"), put("same")];
-    assert!(dynamo.transact_write_items().set_transact_items(Some(twice)).send().await.is_err(), "one item twice");
+    assert!(
+        dynamo.transact_write_items().set_transact_items(Some(twice)).send().await.is_err(),
+        "one item twice"
+    );
 
     let requests: Vec<WriteRequest> = (0..26)
         .map(|n| {
-            let put = PutRequest::builder().set_item(Some(item(&n.to_string(), &[]))).build().unwrap();
+            let put =
+                PutRequest::builder().set_item(Some(item(&n.to_string(), &[]))).build().unwrap();
             WriteRequest::builder().put_request(put).build()
         })
         .collect();
-    let refused = dynamo.batch_write_item().request_items("records", requests).send().await.unwrap_err();
+    let refused =
+        dynamo.batch_write_item().request_items("records", requests).send().await.unwrap_err();
     assert_eq!(refused.code(), Some("ValidationException"));
 
     let consistent = dynamo
@@ -128,7 +151,11 @@ async fn what_exceeds_awss_limits_is_refused() {
         .send()
         .await
         .unwrap_err();
-    assert_eq!(consistent.code(), Some("ValidationException"), "an index is never read consistently");
+    assert_eq!(
+        consistent.code(),
+        Some("ValidationException"),
+        "an index is never read consistently"
+    );
 }
 
 #[tokio::test]
@@ -140,14 +167,29 @@ async fn units_are_counted_with_indexes_and_doubled_in_transactions() {
     let due = item("a", &[("due_shard", s("0")), ("due_at", AttributeValue::N("1".into()))]);
     dynamo.put_item().table_name("records").set_item(Some(due)).send().await.unwrap();
     let written = lab.front.meter().reset().total(|row| row.operation == "PutItem");
-    assert_eq!((written.calls, written.write_units), (1, 2.0), "one for the table, one for the index");
+    assert_eq!(
+        (written.calls, written.write_units),
+        (1, 2.0),
+        "one for the table, one for the index"
+    );
     assert!((written.dollars - 2.0 * prices::DYNAMODB_WRITE_UNIT).abs() < 1e-12);
 
-    dynamo.transact_write_items().transact_items(put("b")).transact_items(put("c")).send().await.unwrap();
+    dynamo
+        .transact_write_items()
+        .transact_items(put("b"))
+        .transact_items(put("c"))
+        .send()
+        .await
+        .unwrap();
     let written = lab.front.meter().reset().total(|_| true);
     assert_eq!(written.write_units, 4.0);
 
-    let read = dynamo.get_item().table_name("records").key("pk", s("a")).key("sk", s("head")).consistent_read(true);
+    let read = dynamo
+        .get_item()
+        .table_name("records")
+        .key("pk", s("a"))
+        .key("sk", s("head"))
+        .consistent_read(true);
     let answer = read.send().await.unwrap();
     assert!(answer.consumed_capacity().is_none(), "nobody asked for it");
     assert_eq!(lab.front.meter().reset().total(|_| true).read_units, 1.0);
@@ -170,38 +212,80 @@ async fn conflicts_and_throttling_come_on_request_in_the_sdks_own_types() {
         When::Next(1),
         Fault::Before(Failure::TransactionConflict),
     ));
-    let refused = dynamo.transact_write_items().transact_items(put("a")).transact_items(put("b")).send().await;
-    let TransactWriteItemsError::TransactionCanceledException(cancelled) = refused.unwrap_err().into_service_error()
+    let refused = dynamo
+        .transact_write_items()
+        .transact_items(put("a"))
+        .transact_items(put("b"))
+        .send()
+        .await;
+    let TransactWriteItemsError::TransactionCanceledException(cancelled) =
+        refused.unwrap_err().into_service_error()
     else {
         panic!("not cancelled");
     };
-    let codes: Vec<_> = cancelled.cancellation_reasons().iter().map(|reason| reason.code().unwrap()).collect();
+    let codes: Vec<_> =
+        cancelled.cancellation_reasons().iter().map(|reason| reason.code().unwrap()).collect();
     assert_eq!(codes, ["TransactionConflict", "None"]);
     dynamo.transact_write_items().transact_items(put("a")).send().await.unwrap();
 
-    faults.add(Rule::on(Service::DynamoDb, "PutItem", When::Next(1), Fault::Before(Failure::Throttled)));
-    let refused = dynamo.put_item().table_name("records").set_item(Some(item("c", &[]))).send().await.unwrap_err();
+    faults.add(Rule::on(
+        Service::DynamoDb,
+        "PutItem",
+        When::Next(1),
+        Fault::Before(Failure::Throttled),
+    ));
+    let refused = dynamo
+        .put_item()
+        .table_name("records")
+        .set_item(Some(item("c", &[])))
+        .send()
+        .await
+        .unwrap_err();
     assert!(refused.into_service_error().is_provisioned_throughput_exceeded_exception());
 
-    faults.add(Rule::on(Service::DynamoDb, "PutItem", When::Next(1), Fault::After(Failure::ConnectionLost)));
-    let lost = dynamo.put_item().table_name("records").set_item(Some(item("d", &[]))).send().await.unwrap_err();
+    faults.add(Rule::on(
+        Service::DynamoDb,
+        "PutItem",
+        When::Next(1),
+        Fault::After(Failure::ConnectionLost),
+    ));
+    let lost = dynamo
+        .put_item()
+        .table_name("records")
+        .set_item(Some(item("d", &[])))
+        .send()
+        .await
+        .unwrap_err();
     assert!(lost.as_service_error().is_none(), "{lost:?}");
-    let there = dynamo.get_item().table_name("records").key("pk", s("d")).key("sk", s("head")).send().await.unwrap();
+    let there = dynamo
+        .get_item()
+        .table_name("records")
+        .key("pk", s("d"))
+        .key("sk", s("head"))
+        .send()
+        .await
+        .unwrap();
     assert!(there.item().is_some(), "it was done although nobody was told");
 }
 
-/// A table made while indexes lag has an index that lags too, and one made in the place of a deleted one begins empty.
+/// A table made while indexes lag has an index that lags too, and one made in the place of a
+/// deleted one begins empty.
 #[tokio::test]
 async fn tables_made_while_indexes_lag_have_lagging_indexes_too() {
     let lab = lab();
     let dynamo = lab.clients().dynamo;
     let due = || item("a", &[("due_shard", s("0")), ("due_at", AttributeValue::N("1".into()))]);
     let count = |table: &'static str| {
-        let query = dynamo.query().table_name(table).index_name("due").key_condition_expression("due_shard = :s");
+        let query = dynamo
+            .query()
+            .table_name(table)
+            .index_name("due")
+            .key_condition_expression("due_shard = :s");
         let query = query.expression_attribute_values(":s", s("0"));
         async move { query.send().await.unwrap().count() }
     };
-    let put = |table: &'static str| dynamo.put_item().table_name(table).set_item(Some(due())).send();
+    let put =
+        |table: &'static str| dynamo.put_item().table_name(table).set_item(Some(due())).send();
     create_records(&dynamo).await;
     put("records").await.unwrap();
     lab.front.faults().set_index_lag(Duration::from_secs(3600));
@@ -221,9 +305,14 @@ async fn an_index_lags_while_a_lag_is_set_and_the_table_does_not() {
     let lab = lab();
     let dynamo = lab.clients().dynamo;
     create_records(&dynamo).await;
-    let due = |pk: &str| item(pk, &[("due_shard", s("0")), ("due_at", AttributeValue::N("1".into()))]);
+    let due =
+        |pk: &str| item(pk, &[("due_shard", s("0")), ("due_at", AttributeValue::N("1".into()))]);
     let query = || {
-        let query = dynamo.query().table_name("records").index_name("due").key_condition_expression("due_shard = :s");
+        let query = dynamo
+            .query()
+            .table_name("records")
+            .index_name("due")
+            .key_condition_expression("due_shard = :s");
         let query = query.expression_attribute_values(":s", s("0"));
         async move { query.send().await.unwrap().count() }
     };
@@ -231,14 +320,33 @@ async fn an_index_lags_while_a_lag_is_set_and_the_table_does_not() {
     lab.front.faults().set_index_lag(Duration::from_secs(3600));
     assert_eq!(query().await, 1, "what was there stays");
     dynamo.put_item().table_name("records").set_item(Some(due("after"))).send().await.unwrap();
-    dynamo.delete_item().table_name("records").key("pk", s("before")).key("sk", s("head")).send().await.unwrap();
+    dynamo
+        .delete_item()
+        .table_name("records")
+        .key("pk", s("before"))
+        .key("sk", s("head"))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(query().await, 1, "the index shows what was, neither the new item nor the delete");
-    let gone =
-        dynamo.get_item().table_name("records").key("pk", s("before")).key("sk", s("head")).send().await.unwrap();
+    let gone = dynamo
+        .get_item()
+        .table_name("records")
+        .key("pk", s("before"))
+        .key("sk", s("head"))
+        .send()
+        .await
+        .unwrap();
     assert!(gone.item().is_none());
     lab.front.faults().set_index_lag(Duration::ZERO);
     assert_eq!(query().await, 1);
-    let after =
-        dynamo.get_item().table_name("records").key("pk", s("after")).key("sk", s("head")).send().await.unwrap();
+    let after = dynamo
+        .get_item()
+        .table_name("records")
+        .key("pk", s("after"))
+        .key("sk", s("head"))
+        .send()
+        .await
+        .unwrap();
     assert!(after.item().is_some());
 }

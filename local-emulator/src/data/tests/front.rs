@@ -14,7 +14,11 @@ struct Only(Vec<(&'static str, &'static str)>);
 impl Authorizer for Only {
     fn allow(&self, principal: &Principal, action: &str, resource_arn: &str) -> Decision {
         assert_eq!(principal.as_str(), "tester");
-        if self.0.iter().any(|(allowed, resource)| *allowed == action && resource_arn.starts_with(resource)) {
+        if self
+            .0
+            .iter()
+            .any(|(allowed, resource)| *allowed == action && resource_arn.starts_with(resource))
+        {
             return Decision::Allow;
         }
         Decision::Deny { why: "no identity-based policy allows it".to_owned() }
@@ -29,20 +33,44 @@ fn s(text: &str) -> AttributeValue {
 async fn an_unknown_key_and_a_wrong_secret_are_refused_by_every_service_in_its_own_shape() {
     let lab = lab();
     let table = [
-        ("AKIDNOBODY", SECRET, "UnrecognizedClientException", "InvalidClientTokenId", "InvalidAccessKeyId"),
-        (KEY, "wrong", "InvalidSignatureException", "SignatureDoesNotMatch", "SignatureDoesNotMatch"),
+        (
+            "AKIDNOBODY",
+            SECRET,
+            "UnrecognizedClientException",
+            "InvalidClientTokenId",
+            "InvalidAccessKeyId",
+        ),
+        (
+            KEY,
+            "wrong",
+            "InvalidSignatureException",
+            "SignatureDoesNotMatch",
+            "SignatureDoesNotMatch",
+        ),
     ];
     for (key, secret, dynamo, sqs, s3) in table {
         let clients = lab.clients_of(key, secret);
         let refused = clients.dynamo.list_tables().send().await.unwrap_err();
-        assert_eq!((refused.code(), refused.raw_response().unwrap().status().as_u16()), (Some(dynamo), 400));
+        assert_eq!(
+            (refused.code(), refused.raw_response().unwrap().status().as_u16()),
+            (Some(dynamo), 400)
+        );
         let refused = clients.sqs.list_queues().send().await.unwrap_err();
-        assert_eq!((refused.code(), refused.raw_response().unwrap().status().as_u16()), (Some(sqs), 403));
+        assert_eq!(
+            (refused.code(), refused.raw_response().unwrap().status().as_u16()),
+            (Some(sqs), 403)
+        );
         let refused = clients.s3.list_buckets().send().await.unwrap_err();
-        assert_eq!((refused.code(), refused.raw_response().unwrap().status().as_u16()), (Some(s3), 403));
+        assert_eq!(
+            (refused.code(), refused.raw_response().unwrap().status().as_u16()),
+            (Some(s3), 403)
+        );
     }
     assert_eq!(lab.front.call(plain("POST", "/")).await.status().as_u16(), 403);
-    assert!(lab.front.meter().snapshot().rows.is_empty(), "nobody is charged for what they did not prove");
+    assert!(
+        lab.front.meter().snapshot().rows.is_empty(),
+        "nobody is charged for what they did not prove"
+    );
 }
 
 #[tokio::test]
@@ -70,7 +98,8 @@ async fn what_the_policies_do_not_allow_is_refused_by_each_service() {
     let clients = lab.clients();
     create_records(&clients.dynamo).await;
     clients.s3.create_bucket().bucket("objects").send().await.unwrap();
-    let url = clients.sqs.create_queue().queue_name("wakes").send().await.unwrap().queue_url.unwrap();
+    let url =
+        clients.sqs.create_queue().queue_name("wakes").send().await.unwrap().queue_url.unwrap();
     lab.front.set_authorizer(Arc::new(Only(vec![
         ("dynamodb:PutItem", "arn:aws:dynamodb:us-east-1:000000000000:table/records"),
         ("sqs:SendMessage", "arn:aws:sqs:us-east-1:000000000000:wakes"),
@@ -79,7 +108,8 @@ async fn what_the_policies_do_not_allow_is_refused_by_each_service() {
     ])));
     let put = clients.dynamo.put_item().table_name("records").item("pk", s("a")).item("sk", s("a"));
     put.send().await.unwrap();
-    let delete = clients.dynamo.delete_item().table_name("records").key("pk", s("a")).key("sk", s("a"));
+    let delete =
+        clients.dynamo.delete_item().table_name("records").key("pk", s("a")).key("sk", s("a"));
     let refused = delete.send().await.unwrap_err();
     assert_eq!(refused.code(), Some("AccessDeniedException"));
     assert!(refused.message().unwrap().contains("dynamodb:DeleteItem"));
@@ -89,11 +119,32 @@ async fn what_the_policies_do_not_allow_is_refused_by_each_service() {
     assert_eq!(refused.code(), Some("AccessDenied"));
 
     let body = || ByteStream::from_static(b"x");
-    clients.s3.put_object().bucket("objects").key("deliveries/1").body(body()).send().await.unwrap();
-    let refused = clients.s3.put_object().bucket("objects").key("layouts/1").body(body()).send().await.unwrap_err();
+    clients
+        .s3
+        .put_object()
+        .bucket("objects")
+        .key("deliveries/1")
+        .body(body())
+        .send()
+        .await
+        .unwrap();
+    let refused = clients
+        .s3
+        .put_object()
+        .bucket("objects")
+        .key("layouts/1")
+        .body(body())
+        .send()
+        .await
+        .unwrap_err();
     assert_eq!(refused.code(), Some("AccessDenied"));
-    let missing = clients.s3.get_object().bucket("objects").key("nothing").send().await.unwrap_err();
-    assert_eq!(missing.code(), Some("AccessDenied"), "who may not list is not told that it is missing");
+    let missing =
+        clients.s3.get_object().bucket("objects").key("nothing").send().await.unwrap_err();
+    assert_eq!(
+        missing.code(),
+        Some("AccessDenied"),
+        "who may not list is not told that it is missing"
+    );
 }
 
 #[tokio::test]
@@ -111,14 +162,18 @@ async fn a_call_to_s3_that_a_policy_refuses_is_counted_and_one_that_is_badly_sig
     let refused = clients.s3.list_objects_v2().bucket("objects").send().await.unwrap_err();
     assert_eq!(refused.code(), Some("AccessDenied"));
     let body = ByteStream::from_static(b"x");
-    let refused = clients.s3.put_object().bucket("objects").key("k").body(body).send().await.unwrap_err();
+    let refused =
+        clients.s3.put_object().bucket("objects").key("k").body(body).send().await.unwrap_err();
     assert_eq!(refused.code(), Some("AccessDenied"));
     // Refused by the operation and not at the door; without a body that could say why.
-    let refused = clients.s3.head_object().bucket("objects").key("nothing").send().await.unwrap_err();
+    let refused =
+        clients.s3.head_object().bucket("objects").key("nothing").send().await.unwrap_err();
     assert_eq!(refused.raw_response().unwrap().status().as_u16(), 403);
     let report = lab.front.meter().snapshot();
     for operation in ["ListObjectsV2", "PutObject", "HeadObject"] {
-        let count = report.total(|row| row.principal == "tester" && row.service == "s3" && row.operation == operation);
+        let count = report.total(|row| {
+            row.principal == "tester" && row.service == "s3" && row.operation == operation
+        });
         assert_eq!((count.calls, count.refused), (1, 1), "{operation}");
     }
     assert_eq!(report.total(|_| true).calls, 3);
@@ -132,13 +187,31 @@ async fn failures_are_injected_into_s3_and_sqs_and_counted() {
     clients.sqs.create_queue().queue_name("wakes").send().await.unwrap();
     lab.front.meter().reset();
     let faults = lab.front.faults();
-    faults.add(Rule::on(Service::S3, "PutObject", When::Next(1), Fault::Before(Failure::Throttled)));
-    let put = || clients.s3.put_object().bucket("objects").key("k").body(ByteStream::from_static(b"x")).send();
+    faults.add(Rule::on(
+        Service::S3,
+        "PutObject",
+        When::Next(1),
+        Fault::Before(Failure::Throttled),
+    ));
+    let put = || {
+        clients
+            .s3
+            .put_object()
+            .bucket("objects")
+            .key("k")
+            .body(ByteStream::from_static(b"x"))
+            .send()
+    };
     assert_eq!(put().await.unwrap_err().code(), Some("SlowDown"));
     faults.add(Rule::on(Service::S3, "PutObject", When::Next(1), Fault::After(Failure::Internal)));
     assert_eq!(put().await.unwrap_err().code(), Some("InternalError"));
     clients.s3.head_object().bucket("objects").key("k").send().await.unwrap();
-    faults.add(Rule::on(Service::Sqs, "ListQueues", When::Always, Fault::Before(Failure::Internal)));
+    faults.add(Rule::on(
+        Service::Sqs,
+        "ListQueues",
+        When::Always,
+        Fault::Before(Failure::Internal),
+    ));
     assert_eq!(clients.sqs.list_queues().send().await.unwrap_err().code(), Some("InternalError"));
     faults.clear();
     clients.sqs.list_queues().send().await.unwrap();
@@ -151,8 +224,14 @@ async fn failures_are_injected_into_s3_and_sqs_and_counted() {
 async fn a_share_of_calls_is_struck_the_same_way_for_the_same_seed() {
     let run = |seed| {
         let faults = Faults::new(seed);
-        faults.add(Rule::on(Service::Sqs, "SendMessage", When::PerMille(300), Fault::Before(Failure::Throttled)));
-        let strike = |_| faults.strike(&Principal::new("a"), &Service::Sqs, "SendMessage").before.is_some();
+        faults.add(Rule::on(
+            Service::Sqs,
+            "SendMessage",
+            When::PerMille(300),
+            Fault::Before(Failure::Throttled),
+        ));
+        let strike =
+            |_| faults.strike(&Principal::new("a"), &Service::Sqs, "SendMessage").before.is_some();
         (0..1000).map(strike).collect::<Vec<bool>>()
     };
     assert_eq!(run(1), run(1));
@@ -179,22 +258,45 @@ async fn the_same_clients_work_over_a_socket() {
     assert!(address.ip().is_loopback());
     let clients = Clients::new(KEY, SECRET, &format!("http://{address}"), None);
     create_records(&clients.dynamo).await;
-    clients.dynamo.put_item().table_name("records").item("pk", s("a")).item("sk", s("a")).send().await.unwrap();
+    clients
+        .dynamo
+        .put_item()
+        .table_name("records")
+        .item("pk", s("a"))
+        .item("sk", s("a"))
+        .send()
+        .await
+        .unwrap();
     clients.s3.create_bucket().bucket("objects").send().await.unwrap();
     let body = vec![7; 300_000];
-    clients.s3.put_object().bucket("objects").key("k ö").body(ByteStream::from(body.clone())).send().await.unwrap();
+    clients
+        .s3
+        .put_object()
+        .bucket("objects")
+        .key("k ö")
+        .body(ByteStream::from(body.clone()))
+        .send()
+        .await
+        .unwrap();
     let got = clients.s3.get_object().bucket("objects").key("k ö").send().await.unwrap();
     assert!(got.body.collect().await.unwrap().to_vec() == body);
     let made = clients.sqs.create_queue().queue_name("wakes").send().await.unwrap();
     let url = made.queue_url().unwrap();
     assert!(url.starts_with(&format!("http://{address}/")));
     clients.sqs.send_message().queue_url(url).message_body("x").send().await.unwrap();
-    let got = clients.sqs.receive_message().queue_url(url).wait_time_seconds(5).send().await.unwrap();
+    let got =
+        clients.sqs.receive_message().queue_url(url).wait_time_seconds(5).send().await.unwrap();
     assert_eq!(got.messages().len(), 1);
-    let lost = Rule::on(Service::Sqs, "SendMessage", When::Next(1), Fault::After(Failure::ConnectionLost));
+    let lost =
+        Rule::on(Service::Sqs, "SendMessage", When::Next(1), Fault::After(Failure::ConnectionLost));
     lab.front.faults().add(lost);
-    let lost = clients.sqs.send_message().queue_url(url).message_body("y").send().await.unwrap_err();
+    let lost =
+        clients.sqs.send_message().queue_url(url).message_body("y").send().await.unwrap_err();
     assert!(lost.as_service_error().is_none());
-    assert_eq!(lab.front.sqs().counts("wakes").unwrap().visible, 1, "it was sent although nobody was told");
+    assert_eq!(
+        lab.front.sqs().counts("wakes").unwrap().visible,
+        1,
+        "it was sent although nobody was told"
+    );
     server.abort();
 }

@@ -18,11 +18,19 @@ fn what_is_sealed_under_a_context_opens_under_that_context_only() {
     let lab = lab();
     let arn = lab.front.kms().ensure_key("seal").unwrap();
     let plain = BASE64.encode(b"a webhook secret");
-    let sealed = call(&lab, "Encrypt", &json!({"KeyId": "seal", "Plaintext": plain, "EncryptionContext": {"of": "a"}}));
+    let sealed = call(
+        &lab,
+        "Encrypt",
+        &json!({"KeyId": "seal", "Plaintext": plain, "EncryptionContext": {"of": "a"}}),
+    );
     let sealed = sealed.unwrap();
     assert_eq!(sealed["KeyId"], json!(arn));
     let open = |context: Value| {
-        call(&lab, "Decrypt", &json!({"CiphertextBlob": sealed["CiphertextBlob"], "EncryptionContext": context}))
+        call(
+            &lab,
+            "Decrypt",
+            &json!({"CiphertextBlob": sealed["CiphertextBlob"], "EncryptionContext": context}),
+        )
     };
     assert_eq!(open(json!({"of": "a"})).unwrap()["Plaintext"], json!(plain));
     for context in [json!({}), json!({"of": "b"}), json!({"of": "a", "more": ""})] {
@@ -46,7 +54,8 @@ fn a_key_outlives_the_process_in_a_file_that_nobody_else_reads() {
     let Lab { front, directory } = lab;
     drop(front);
     let again = Lab { front: open(directory.path()), directory };
-    let opened = call(&again, "Decrypt", &json!({"CiphertextBlob": sealed["CiphertextBlob"]})).unwrap();
+    let opened =
+        call(&again, "Decrypt", &json!({"CiphertextBlob": sealed["CiphertextBlob"]})).unwrap();
     assert_eq!(opened["Plaintext"], json!("eA=="));
 }
 
@@ -99,9 +108,12 @@ fn signed(operation: &str, body: String) -> http::Request<Bytes> {
         aws_sigv4::http_request::SignableBody::Bytes(body.as_bytes()),
     )
     .unwrap();
-    let (instructions, _) = aws_sigv4::http_request::sign(signable, &params.into()).unwrap().into_parts();
-    let mut request =
-        http::Request::post("http://127.0.0.1/").header("x-amz-target", target).body(Bytes::from(body)).unwrap();
+    let (instructions, _) =
+        aws_sigv4::http_request::sign(signable, &params.into()).unwrap().into_parts();
+    let mut request = http::Request::post("http://127.0.0.1/")
+        .header("x-amz-target", target)
+        .body(Bytes::from(body))
+        .unwrap();
     instructions.apply_to_request_http1x(&mut request);
     request
 }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
-    ScalarAttributeType,
+    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection,
+    ProjectionType, ScalarAttributeType,
 };
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use bytes::Bytes;
@@ -55,7 +55,12 @@ impl Lab {
     }
 
     fn clients_of(&self, key: &str, secret: &str) -> Clients {
-        Clients::new(key, secret, ENDPOINT, Some(Connector::new(Arc::clone(&self.front)).into_client()))
+        Clients::new(
+            key,
+            secret,
+            ENDPOINT,
+            Some(Connector::new(Arc::clone(&self.front)).into_client()),
+        )
     }
 }
 
@@ -107,9 +112,12 @@ async fn create_records(dynamo: &aws_sdk_dynamodb::Client) {
 
 /// Makes a table like `records` under another name.
 async fn create_table(dynamo: &aws_sdk_dynamodb::Client, name: &str) {
-    let attribute =
-        |name: &str, kind| AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build().unwrap();
-    let key = |name: &str, kind| KeySchemaElement::builder().attribute_name(name).key_type(kind).build().unwrap();
+    let attribute = |name: &str, kind| {
+        AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build().unwrap()
+    };
+    let key = |name: &str, kind| {
+        KeySchemaElement::builder().attribute_name(name).key_type(kind).build().unwrap()
+    };
     let due = GlobalSecondaryIndex::builder()
         .index_name("due")
         .key_schema(key("due_shard", KeyType::Hash))

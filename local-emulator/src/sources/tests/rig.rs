@@ -1,4 +1,5 @@
-//! Queues with SQS's own rules, a clock that the test moves, and a function whose answers the test gives.
+//! Queues with SQS's own rules, a clock that the test moves, and a function whose answers the test
+//! gives.
 
 use crate::lambda::{Invoke, InvokeError};
 use crate::sources::{Origin, QueueError, QueuePort, SourceOptions, Sources};
@@ -56,7 +57,12 @@ impl TestQueues {
 
 #[async_trait]
 impl QueuePort for TestQueues {
-    async fn receive(&self, _: &str, max: u32, hidden: Option<Duration>) -> Result<Vec<Delivered>, QueueError> {
+    async fn receive(
+        &self,
+        _: &str,
+        max: u32,
+        hidden: Option<Duration>,
+    ) -> Result<Vec<Delivered>, QueueError> {
         let (queue, now) = &mut *self.state.lock().unwrap();
         let visibility_seconds = hidden.map(|hidden| u32::try_from(hidden.as_secs()).unwrap());
         let poll = Poll { max: max as usize, visibility_seconds };
@@ -72,10 +78,17 @@ impl QueuePort for TestQueues {
         Ok(())
     }
 
-    async fn release(&self, _: &str, receipts: &[String], after: Duration) -> Result<(), QueueError> {
+    async fn release(
+        &self,
+        _: &str,
+        receipts: &[String],
+        after: Duration,
+    ) -> Result<(), QueueError> {
         let (queue, now) = &mut *self.state.lock().unwrap();
         let seconds = u32::try_from(after.as_secs()).unwrap();
-        receipts.iter().for_each(|receipt| queue.change_visibility(receipt, seconds, *now).unwrap());
+        receipts
+            .iter()
+            .for_each(|receipt| queue.change_visibility(receipt, seconds, *now).unwrap());
         self.changed.notify_one();
         Ok(())
     }
@@ -95,7 +108,8 @@ impl Invoke for Scripted {
     async fn invoke(&self, function: &str, payload: Bytes) -> Result<Bytes, InvokeError> {
         let (reply, replied) = oneshot::channel();
         self.0.send((serde_json::from_slice(&payload).unwrap(), reply)).unwrap();
-        let unanswered = InvokeError::Died { function: function.into(), how: "the test gave no answer".into() };
+        let unanswered =
+            InvokeError::Died { function: function.into(), how: "the test gave no answer".into() };
         replied.await.unwrap_or(Err(unanswered)).map(|answer| Bytes::from(answer.to_string()))
     }
 }
@@ -122,8 +136,13 @@ impl Call {
     }
 
     pub(super) fn failed(self, bodies: &[&str]) {
-        let named = self.event.records.iter().filter(|record| bodies.contains(&record.body.as_deref().unwrap()));
-        let items: Vec<_> = named.map(|record| json!({"itemIdentifier": record.message_id})).collect();
+        let named = self
+            .event
+            .records
+            .iter()
+            .filter(|record| bodies.contains(&record.body.as_deref().unwrap()));
+        let items: Vec<_> =
+            named.map(|record| json!({"itemIdentifier": record.message_id})).collect();
         self.reply.send(Ok(json!({"batchItemFailures": items}))).unwrap();
     }
 }
@@ -155,7 +174,8 @@ pub(super) fn rig(
     };
     let plan = Plan { queues: vec![queue], sources: vec![source], ..Plan::default() };
     let (sender, calls) = mpsc::unbounded_channel();
-    let (port, functions): (Arc<dyn QueuePort>, Arc<dyn Invoke>) = (queues.clone(), Arc::new(Scripted(sender)));
+    let (port, functions): (Arc<dyn QueuePort>, Arc<dyn Invoke>) =
+        (queues.clone(), Arc::new(Scripted(sender)));
     let sources = Sources::start(&plan, &origin(), &port, &functions, options);
     Rig { queues, calls, sources }
 }

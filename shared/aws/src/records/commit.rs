@@ -1,4 +1,5 @@
-//! Conditional writes: one as a plain write, several as a transaction under the write id as its token.
+//! Conditional writes: one as a plain write, several as a transaction under the write id as its
+//! token.
 
 use super::DynamoRecords;
 use super::item::{self, Item, encode, key_item, number};
@@ -7,12 +8,14 @@ use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{
-    AttributeValue, CancellationReason, ConditionCheck, Delete, Put, ReturnValuesOnConditionCheckFailure,
-    TransactWriteItem,
+    AttributeValue, CancellationReason, ConditionCheck, Delete, Put,
+    ReturnValuesOnConditionCheckFailure, TransactWriteItem,
 };
 use sha2::{Digest, Sha256};
 use sluice_runtime::PortError;
-use sluice_runtime::record::{BODY_BYTES_MAX, Committed, Expect, Key, Record, TRANSACTION_RECORDS_MAX, Write};
+use sluice_runtime::record::{
+    BODY_BYTES_MAX, Committed, Expect, Key, Record, TRANSACTION_RECORDS_MAX, Write,
+};
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
@@ -24,9 +27,14 @@ const CONFLICT_PAUSES_MILLISECONDS: [u64; 2] = [30, 120];
 const BUSY: [&str; 3] = ["ThrottlingError", "TransactionConflict", "ProvisionedThroughputExceeded"];
 
 impl DynamoRecords {
-    /// Writes, and tries again where somebody else's write of the same moment was in the way: nothing was written then, and a
-    /// caller that gives up would have its whole message group wait.
-    pub(super) async fn write(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
+    /// Writes, and tries again where somebody else's write of the same moment was in the way:
+    /// nothing was written then, and a caller that gives up would have its whole message group
+    /// wait.
+    pub(super) async fn write(
+        &self,
+        writes: Vec<Write>,
+        write_id: &str,
+    ) -> Result<Committed, PortError> {
         check_limits(&writes)?;
         for pause in CONFLICT_PAUSES_MILLISECONDS {
             match self.write_once(writes.clone(), write_id).await {
@@ -39,11 +47,19 @@ impl DynamoRecords {
         self.write_once(writes, write_id).await
     }
 
-    async fn write_once(&self, mut writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
+    async fn write_once(
+        &self,
+        mut writes: Vec<Write>,
+        write_id: &str,
+    ) -> Result<Committed, PortError> {
         match writes.pop() {
             None => Ok(Committed::Yes),
-            Some(Write::Put { record, expect }) if writes.is_empty() => self.put(record, &expect, write_id).await,
-            Some(Write::Delete { key, expect }) if writes.is_empty() => self.delete(key, &expect).await,
+            Some(Write::Put { record, expect }) if writes.is_empty() => {
+                self.put(record, &expect, write_id).await
+            }
+            Some(Write::Delete { key, expect }) if writes.is_empty() => {
+                self.delete(key, &expect).await
+            }
             // Also a check alone: only transactions have those.
             Some(last) => {
                 writes.push(last);
@@ -52,7 +68,12 @@ impl DynamoRecords {
         }
     }
 
-    async fn put(&self, record: Record, expect: &Expect, write_id: &str) -> Result<Committed, PortError> {
+    async fn put(
+        &self,
+        record: Record,
+        expect: &Expect,
+        write_id: &str,
+    ) -> Result<Committed, PortError> {
         let key = record.key.clone();
         let condition = Condition::of(expect);
         // Only a record that carries the id of this very write can be recognised as written by it.
@@ -71,7 +92,8 @@ impl DynamoRecords {
         };
         match error.as_service_error() {
             Some(PutItemError::ConditionalCheckFailedException(lost)) => {
-                // The SDK's retry meets its own first attempt when only the answer to that was lost.
+                // The SDK's retry meets its own first attempt when only the answer to that was
+                // lost.
                 if recognisable && lost.item().is_some_and(|found| is_written_by(found, write_id)) {
                     Ok(Committed::Yes)
                 } else {
@@ -95,7 +117,9 @@ impl DynamoRecords {
         match delete.send().await {
             Ok(_) => Ok(Committed::Yes),
             Err(error)
-                if error.as_service_error().is_some_and(|service| service.is_conditional_check_failed_exception()) =>
+                if error
+                    .as_service_error()
+                    .is_some_and(|service| service.is_conditional_check_failed_exception()) =>
             {
                 Ok(Committed::Lost(vec![key]))
             }
@@ -109,7 +133,10 @@ impl DynamoRecords {
             [first, rest @ ..] => format!("write {first} and {} more records", rest.len()),
             [] => return Ok(Committed::Yes),
         };
-        let items = writes.into_iter().map(|write| self.transaction_item(write)).collect::<Result<Vec<_>, _>>()?;
+        let items = writes
+            .into_iter()
+            .map(|write| self.transaction_item(write))
+            .collect::<Result<Vec<_>, _>>()?;
         let answer = self
             .client
             .transact_write_items()
@@ -180,7 +207,9 @@ impl Condition {
             Expect::Absent => ("attribute_not_exists(#a)", item::PARTITION, None),
             Expect::Revision(revision) => ("#a = :v", item::REVISION, Some(*revision)),
             // A record without a fence has 0, and so has no record.
-            Expect::FenceAtMost(fence) => ("attribute_not_exists(#a) OR #a <= :v", item::FENCE, Some(*fence)),
+            Expect::FenceAtMost(fence) => {
+                ("attribute_not_exists(#a) OR #a <= :v", item::FENCE, Some(*fence))
+            }
             Expect::Anything => {
                 return Self { expression: None, names: None, values: None };
             }
@@ -211,7 +240,9 @@ fn cancelled<R: std::fmt::Debug>(
     keys: Vec<Key>,
     error: SdkError<TransactWriteItemsError, R>,
 ) -> Result<Committed, PortError> {
-    let Some(TransactWriteItemsError::TransactionCanceledException(cancel)) = error.as_service_error() else {
+    let Some(TransactWriteItemsError::TransactionCanceledException(cancel)) =
+        error.as_service_error()
+    else {
         return Err(failed(attempt, error));
     };
     let reasons = cancel.cancellation_reasons();
@@ -227,7 +258,10 @@ fn cancelled<R: std::fmt::Debug>(
     }
     let codes: BTreeSet<String> = reasons.iter().map(code).filter(|code| code != "None").collect();
     if codes.is_empty() {
-        return Err(PortError::unknown(attempt, error.message().unwrap_or("it was cancelled without a reason")));
+        return Err(PortError::unknown(
+            attempt,
+            error.message().unwrap_or("it was cancelled without a reason"),
+        ));
     }
     let listed: Vec<&str> = codes.iter().map(String::as_str).collect();
     Err(PortError {
@@ -238,7 +272,8 @@ fn cancelled<R: std::fmt::Debug>(
     })
 }
 
-/// Returns the token under which DynamoDB knows a repeat: the write id, or a digest where that is too long for one.
+/// Returns the token under which DynamoDB knows a repeat: the write id, or a digest where that is
+/// too long for one.
 fn token(write_id: &str) -> Option<String> {
     match write_id.len() {
         0 => None,
@@ -252,13 +287,19 @@ fn token(write_id: &str) -> Option<String> {
 }
 
 fn is_written_by(found: &Item, write_id: &str) -> bool {
-    found.get(item::WRITE_ID).and_then(|value| value.as_s().ok()).is_some_and(|found| found == write_id)
+    found
+        .get(item::WRITE_ID)
+        .and_then(|value| value.as_s().ok())
+        .is_some_and(|found| found == write_id)
 }
 
 fn check_limits(writes: &[Write]) -> Result<(), PortError> {
     let refused = |why: String| Err(PortError::unknown("write to the table", why));
     if writes.len() > TRANSACTION_RECORDS_MAX {
-        return refused(format!("{} records; one transaction holds {TRANSACTION_RECORDS_MAX}", writes.len()));
+        return refused(format!(
+            "{} records; one transaction holds {TRANSACTION_RECORDS_MAX}",
+            writes.len()
+        ));
     }
     let keys: BTreeSet<&Key> = writes.iter().map(Write::key).collect();
     if keys.len() < writes.len() {

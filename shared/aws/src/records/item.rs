@@ -1,9 +1,10 @@
 //! A record as a DynamoDB item, and back.
 //!
-//! `pk`, `sk` (S), `rev` (N), `body` (S, JSON) and `write_id` (S) are always there. The others only where they say
-//! something: `fence` (N, above 0), `outbox` (S, a JSON list of pokes), `due_poke` (S, JSON) with `due_wanted_at`
-//! (N, milliseconds), `due_shard` (S) with `due_at` (N, milliseconds) for the index `due`, `find_pk` and `find_sk` (S) for
-//! the index `find`, `ttl` (N, seconds, rounded up: what the store may forget it must not forget early).
+//! `pk`, `sk` (S), `rev` (N), `body` (S, JSON) and `write_id` (S) are always there. The others only
+//! where they say something: `fence` (N, above 0), `outbox` (S, a JSON list of pokes), `due_poke`
+//! (S, JSON) with `due_wanted_at` (N, milliseconds), `due_shard` (S) with `due_at` (N,
+//! milliseconds) for the index `due`, `find_pk` and `find_sk` (S) for the index `find`, `ttl` (N,
+//! seconds, rounded up: what the store may forget it must not forget early).
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde::Serialize;
@@ -153,7 +154,9 @@ impl Fields<'_> {
         let Some(text) = self.text(name)? else {
             return Ok(None);
         };
-        serde_json::from_str(&text).map(Some).map_err(|error| bad(self.key, name, format!("cannot be read: {error}")))
+        serde_json::from_str(&text)
+            .map(Some)
+            .map_err(|error| bad(self.key, name, format!("cannot be read: {error}")))
     }
 }
 

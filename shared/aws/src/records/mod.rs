@@ -26,7 +26,8 @@ const IDLE_ROUNDS_MAX: u32 = 5;
 const PAUSE_MILLISECONDS: u64 = 20;
 /// Items asked for in one page.
 const PAGE_ITEMS_MAX: usize = 1000;
-/// Pages that may come back empty, one after another, before a query is given up: DynamoDB fills pages unless it filters.
+/// Pages that may come back empty, one after another, before a query is given up: DynamoDB fills
+/// pages unless it filters.
 const EMPTY_PAGES_MAX: u32 = 10;
 
 pub(crate) struct DynamoRecords {
@@ -145,7 +146,12 @@ impl DynamoRecords {
         Ok(items)
     }
 
-    async fn keys(&self, attempt: String, query: QueryFluentBuilder, limit: usize) -> Result<Vec<Key>, PortError> {
+    async fn keys(
+        &self,
+        attempt: String,
+        query: QueryFluentBuilder,
+        limit: usize,
+    ) -> Result<Vec<Key>, PortError> {
         let items = self.pages(&attempt, query, None, limit).await?;
         items.iter().map(key_of).collect()
     }
@@ -211,7 +217,12 @@ impl Records for DynamoRecords {
         self.keys(attempt, asked, limit).await
     }
 
-    async fn find(&self, partition: &str, before: Option<&str>, limit: usize) -> Result<Vec<Key>, PortError> {
+    async fn find(
+        &self,
+        partition: &str,
+        before: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Key>, PortError> {
         if before == Some("") {
             return Ok(Vec::new());
         }

@@ -8,8 +8,10 @@ use std::collections::BTreeMap;
 
 /// Reads an answer. One that cannot be read leaves it open what was done.
 pub(super) fn parse<T: DeserializeOwned>(body: &str, attempt: String) -> Result<T, CloudError> {
-    quick_xml::de::from_str(body)
-        .map_err(|error| CloudError::Unknown { attempt, why: format!("the answer cannot be read: {error}") })
+    quick_xml::de::from_str(body).map_err(|error| CloudError::Unknown {
+        attempt,
+        why: format!("the answer cannot be read: {error}"),
+    })
 }
 
 /// A list as EC2 writes it: `<item>` for each.
@@ -113,7 +115,9 @@ impl Item {
             ipv6: present(self.ipv6),
             az: self.placement.and_then(|placement| present(placement.az)),
             tags: tag_map(self.tags),
-            launched_at: Timestamp(launched.map_or(0, |at| u64::try_from(at.as_millisecond()).unwrap_or(0))),
+            launched_at: Timestamp(
+                launched.map_or(0, |at| u64::try_from(at.as_millisecond()).unwrap_or(0)),
+            ),
         }
     }
 }
@@ -173,7 +177,10 @@ mod tests {
         let page: Instances = parse(body, String::new()).unwrap();
         assert_eq!(page.next_token.as_deref(), Some("more"));
         let all: Vec<_> = page.into_instances().collect();
-        assert_eq!((all[0].state, all[1].state), (InstanceState::Running, InstanceState::Terminated));
+        assert_eq!(
+            (all[0].state, all[1].state),
+            (InstanceState::Running, InstanceState::Terminated)
+        );
         assert_eq!((all[0].launched_at, all[0].az.as_deref()), (Timestamp(1_500), Some("here-1a")));
         assert_eq!(all[0].fact().node, Some("n1".into()));
     }

@@ -36,7 +36,10 @@ pub(super) struct Form {
 
 impl Form {
     pub(super) fn new(action: &'static str) -> Self {
-        let pairs = vec![("Action".to_owned(), action.to_owned()), ("Version".to_owned(), VERSION.to_owned())];
+        let pairs = vec![
+            ("Action".to_owned(), action.to_owned()),
+            ("Version".to_owned(), VERSION.to_owned()),
+        ];
         Self { action, pairs }
     }
 
@@ -78,19 +81,27 @@ impl Outcome {
         };
         let why = format!("{code}: {message}");
         match code.as_str() {
-            "InstanceLimitExceeded" | "VcpuLimitExceeded" | "VolumeLimitExceeded" | "MaxSpotInstanceCountExceeded" => {
-                CloudError::Quota { attempt, why }
-            }
+            "InstanceLimitExceeded"
+            | "VcpuLimitExceeded"
+            | "VolumeLimitExceeded"
+            | "MaxSpotInstanceCountExceeded" => CloudError::Quota { attempt, why },
             "InsufficientInstanceCapacity"
             | "InsufficientHostCapacity"
             | "InsufficientCapacity"
             | "InsufficientFreeAddressesInSubnet" => CloudError::NoCapacity { attempt, why },
-            "IdempotentParameterMismatch" | "IdempotentInstanceTerminated" => CloudError::TokenTaken { attempt, why },
-            "UnauthorizedOperation" | "OptInRequired" | "MissingParameter" | "Unsupported" | "UnsupportedOperation" => {
+            "IdempotentParameterMismatch" | "IdempotentInstanceTerminated" => {
+                CloudError::TokenTaken { attempt, why }
+            }
+            "UnauthorizedOperation"
+            | "OptInRequired"
+            | "MissingParameter"
+            | "Unsupported"
+            | "UnsupportedOperation" => CloudError::Permanent { attempt, why },
+            // `InvalidSignature` and its like are not among them: credentials and clocks are mended
+            // without a new request.
+            code if FINAL.iter().any(|start| code.starts_with(start)) => {
                 CloudError::Permanent { attempt, why }
             }
-            // `InvalidSignature` and its like are not among them: credentials and clocks are mended without a new request.
-            code if FINAL.iter().any(|start| code.starts_with(start)) => CloudError::Permanent { attempt, why },
             "RequestLimitExceeded" | "Throttling" | "ThrottlingException" => {
                 CloudError::Transient { attempt, why, retry_after_seconds: 5 }
             }
@@ -126,15 +137,22 @@ struct OneError {
 impl Ec2Driver {
     /// Sends one call and returns the answer's body.
     pub(super) async fn call(&self, form: &Form) -> Result<String, Outcome> {
-        let lost = |what: &str, error: &dyn std::fmt::Display| Outcome::Lost(format!("{what}: {error}"));
+        let lost =
+            |what: &str, error: &dyn std::fmt::Display| Outcome::Lost(format!("{what}: {error}"));
         let request = self.signed(form).await?;
-        let request =
-            reqwest::Request::try_from(request).map_err(|error| lost("the request cannot be sent", &error))?;
-        let mut response = self.http.execute(request).await.map_err(|error| lost("no answer", &error.without_url()))?;
+        let request = reqwest::Request::try_from(request)
+            .map_err(|error| lost("the request cannot be sent", &error))?;
+        let mut response = self
+            .http
+            .execute(request)
+            .await
+            .map_err(|error| lost("no answer", &error.without_url()))?;
         let status = response.status();
         let mut body = Vec::new();
-        while let Some(chunk) =
-            response.chunk().await.map_err(|error| lost("the answer broke off", &error.without_url()))?
+        while let Some(chunk) = response
+            .chunk()
+            .await
+            .map_err(|error| lost("the answer broke off", &error.without_url()))?
         {
             if body.len() + chunk.len() > ANSWER_MAX {
                 return Err(Outcome::Lost(format!("the answer is longer than {ANSWER_MAX} bytes")));
@@ -155,7 +173,8 @@ impl Ec2Driver {
     }
 
     async fn signed(&self, form: &Form) -> Result<http::Request<String>, Outcome> {
-        let lost = |what: &str, error: &dyn std::fmt::Display| Outcome::Lost(format!("{what}: {error}"));
+        let lost =
+            |what: &str, error: &dyn std::fmt::Display| Outcome::Lost(format!("{what}: {error}"));
         let url = match &self.settings.endpoint {
             Some(url) => url.to_string(),
             None => format!("https://ec2.{}.amazonaws.com/", self.settings.region),
@@ -180,11 +199,20 @@ impl Ec2Driver {
             .build()
             .map_err(|error| lost("the request cannot be signed", &error))?
             .into();
-        let headers = request.headers().iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
-        let signable = SignableRequest::new("POST", &url, headers, SignableBody::Bytes(request.body().as_bytes()))
-            .map_err(|error| lost("the request cannot be signed", &error))?;
-        let (instructions, _) =
-            sign(signable, &parameters).map_err(|error| lost("the request cannot be signed", &error))?.into_parts();
+        let headers = request
+            .headers()
+            .iter()
+            .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
+        let signable = SignableRequest::new(
+            "POST",
+            &url,
+            headers,
+            SignableBody::Bytes(request.body().as_bytes()),
+        )
+        .map_err(|error| lost("the request cannot be signed", &error))?;
+        let (instructions, _) = sign(signable, &parameters)
+            .map_err(|error| lost("the request cannot be signed", &error))?
+            .into_parts();
         instructions.apply_to_request_http1x(&mut request);
         Ok(request)
     }
@@ -196,7 +224,8 @@ mod tests {
     use crate::driver::CloudError;
 
     fn sort(status: u16, code: &str) -> CloudError {
-        Outcome::Refused { status, code: code.into(), message: String::new() }.into_error(String::new())
+        Outcome::Refused { status, code: code.into(), message: String::new() }
+            .into_error(String::new())
     }
 
     /// Z1.6
@@ -206,7 +235,10 @@ mod tests {
         assert!(matches!(sort(400, "InstanceLimitExceeded"), CloudError::Quota { .. }));
         assert!(matches!(sort(500, "InsufficientInstanceCapacity"), CloudError::NoCapacity { .. }));
         assert!(matches!(sort(400, "IdempotentParameterMismatch"), CloudError::TokenTaken { .. }));
-        assert!(matches!(sort(503, "RequestLimitExceeded"), CloudError::Transient { retry_after_seconds: 5, .. }));
+        assert!(matches!(
+            sort(503, "RequestLimitExceeded"),
+            CloudError::Transient { retry_after_seconds: 5, .. }
+        ));
         assert!(matches!(sort(401, "AuthFailure"), CloudError::Unknown { .. }));
         assert!(matches!(sort(403, "InvalidSignature"), CloudError::Unknown { .. }));
         assert!(matches!(sort(502, "HTTP 502"), CloudError::Unknown { .. }));

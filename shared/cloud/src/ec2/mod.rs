@@ -28,7 +28,8 @@ pub struct Ec2Settings {
 }
 
 impl Ec2Settings {
-    /// Returns the settings of a region; `AWS_ENDPOINT_URL_EC2`, then `AWS_ENDPOINT_URL`, name another endpoint. One that is no URL is an error.
+    /// Returns the settings of a region; `AWS_ENDPOINT_URL_EC2`, then `AWS_ENDPOINT_URL`, name
+    /// another endpoint. One that is no URL is an error.
     pub fn from_environment(region: impl Into<String>) -> Result<Self, CloudError> {
         let read = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let endpoint = read("AWS_ENDPOINT_URL_EC2").or_else(|| read("AWS_ENDPOINT_URL"));
@@ -52,7 +53,10 @@ pub struct Ec2Driver {
 
 impl Ec2Driver {
     /// Returns a driver; nothing is called yet.
-    pub fn new(settings: Ec2Settings, credentials: SharedCredentialsProvider) -> Result<Self, CloudError> {
+    pub fn new(
+        settings: Ec2Settings,
+        credentials: SharedCredentialsProvider,
+    ) -> Result<Self, CloudError> {
         let http = reqwest::Client::builder()
             .connect_timeout(Duration::from_secs(5))
             .timeout(Duration::from_secs(30))
@@ -65,7 +69,11 @@ impl Ec2Driver {
     }
 
     /// Adds tags to machines or images, by id.
-    pub async fn create_tags(&self, ids: &[String], tags: &BTreeMap<String, String>) -> Result<(), CloudError> {
+    pub async fn create_tags(
+        &self,
+        ids: &[String],
+        tags: &BTreeMap<String, String>,
+    ) -> Result<(), CloudError> {
         let mut form = Form::new("CreateTags");
         form.list("ResourceId", ids);
         for (number, (key, value)) in tags.iter().enumerate() {
@@ -110,10 +118,10 @@ impl Driver for Ec2Driver {
         }
         let body = self.call(&form).await.map_err(|outcome| outcome.into_error(attempt()))?;
         let reservation: answer::Reservation = answer::parse(&body, attempt())?;
-        reservation
-            .instances()
-            .next()
-            .ok_or_else(|| CloudError::Unknown { attempt: attempt(), why: "the answer names no machine".to_owned() })
+        reservation.instances().next().ok_or_else(|| CloudError::Unknown {
+            attempt: attempt(),
+            why: "the answer names no machine".to_owned(),
+        })
     }
 
     async fn describe(&self, filter: &TagFilter) -> Result<Vec<Instance>, CloudError> {
@@ -136,7 +144,10 @@ impl Driver for Ec2Driver {
             }
         }
         // A part of the list would make machines look gone that exist.
-        Err(CloudError::Unknown { attempt: attempt(), why: format!("the list has more than {PAGES_MAX} pages") })
+        Err(CloudError::Unknown {
+            attempt: attempt(),
+            why: format!("the list has more than {PAGES_MAX} pages"),
+        })
     }
 
     async fn terminate(&self, instances: &[InstanceId]) -> Result<(), CloudError> {
@@ -176,7 +187,9 @@ impl Driver for Ec2Driver {
         }
         let body = self.call(&form).await.map_err(|outcome| outcome.into_error(attempt()))?;
         let mut images = answer::parse::<answer::Images>(&body, attempt())?.into_images();
-        images.sort_by(|one, other| other.created.cmp(&one.created).then_with(|| one.id.cmp(&other.id)));
+        images.sort_by(|one, other| {
+            other.created.cmp(&one.created).then_with(|| one.id.cmp(&other.id))
+        });
         Ok(images)
     }
 }

@@ -1,4 +1,5 @@
-//! How a mistake is shown: to a person at a terminal, and on a change beside the line that it is about.
+//! How a mistake is shown: to a person at a terminal, and on a change beside the line that it is
+//! about.
 
 use super::plain::{self, plain};
 use super::{ConfigError, Problem, Severity};
@@ -51,7 +52,8 @@ impl ConfigError {
         }
     }
 
-    /// Returns the text for a terminal, with the lines of `source` (the file's text) where it is at hand.
+    /// Returns the text for a terminal, with the lines of `source` (the file's text) where it is at
+    /// hand.
     pub fn render(&self, source: Option<&str>) -> String {
         let problem = &self.problem;
         let mut text = format!("{}: {}\n", problem.severity.word(), problem.message);
@@ -84,18 +86,26 @@ impl Severity {
 }
 
 fn place_words(problem: &Problem) -> String {
-    let attribute =
-        problem.attribute.as_ref().map_or_else(String::new, |attribute| format!(", attribute \"{attribute}\""));
+    let attribute = problem
+        .attribute
+        .as_ref()
+        .map_or_else(String::new, |attribute| format!(", attribute \"{attribute}\""));
     format!("{}{attribute}", problem.stanza)
 }
 
-/// Returns where a mistake ends; what ends before the first column of a line ends with the line before.
+/// Returns where a mistake ends; what ends before the first column of a line ends with the line
+/// before.
 fn last_place(problem: &Problem) -> Mark {
     let (start, end) = (problem.start, problem.end);
-    if end.column() <= 1 && end.line() > start.line() { Mark(end.line() - 1, 1) } else { end.max(start) }
+    if end.column() <= 1 && end.line() > start.line() {
+        Mark(end.line() - 1, 1)
+    } else {
+        end.max(start)
+    }
 }
 
-/// Returns the first line of a mistake with marks below it, and where it goes on to if that is further down.
+/// Returns the first line of a mistake with marks below it, and where it goes on to if that is
+/// further down.
 fn excerpt(source: &str, problem: &Problem) -> String {
     let (start, end) = (problem.start, last_place(problem));
     let at = |number: u32| usize::try_from(number).unwrap_or(usize::MAX).saturating_sub(1);
@@ -110,7 +120,8 @@ fn excerpt(source: &str, problem: &Problem) -> String {
     let margin = " ".repeat(number.len());
     let cut = if line.chars().count() > length { "…" } else { "" };
     // A tab is as wide above as below.
-    let indent: String = shown.chars().take(column).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+    let indent: String =
+        shown.chars().take(column).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
     let marks = "^".repeat(until.saturating_sub(column).max(1));
     let mut text = format!("{number} | {shown}{cut}\n{margin} | {indent}{marks}\n");
     if end.line() > start.line() {
@@ -167,23 +178,41 @@ mod tests {
     /// Z6.6: a mistake of several lines shows its first and names its last; a long line is cut.
     #[test]
     fn long_mistakes_are_shown_short() {
-        let problem = Problem::new(ProblemKind::Syntax, Mark(1, 3), Mark(4, 1), "too much").as_warning();
+        let problem =
+            Problem::new(ProblemKind::Syntax, Mark(1, 3), Mark(4, 1), "too much").as_warning();
         let source = format!("- {}\nb\nc\nd\n", "x".repeat(400));
         let text = error(problem).render(Some(&source));
-        assert!(text.starts_with("warning: too much\n") && text.ends_with("  | … to line 3\n"), "{text}");
-        assert!(text.contains("x…\n") && text.lines().all(|line| line.chars().count() < 170), "{text}");
+        assert!(
+            text.starts_with("warning: too much\n") && text.ends_with("  | … to line 3\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("x…\n") && text.lines().all(|line| line.chars().count() < 170),
+            "{text}"
+        );
     }
 
     /// C02: the comment stands at the mistake's last line and reaches from where its stanza begins.
     #[test]
     fn a_comment_reaches_from_the_stanza_to_the_mistake() {
-        let problem = Problem::new(ProblemKind::UnknownName, Mark(9, 11), Mark(9, 15), "Job nope not defined")
-            .in_stanza("project org/project")
-            .from_stanza_at(Mark(5, 3))
-            .about("check");
+        let problem = Problem::new(
+            ProblemKind::UnknownName,
+            Mark(9, 11),
+            Mark(9, 15),
+            "Job nope not defined",
+        )
+        .in_stanza("project org/project")
+        .from_stanza_at(Mark(5, 3))
+        .about("check");
         let comment = error(problem).review_comment();
         assert_eq!((comment.line, comment.start_line, comment.end_line), (9, 5, 9));
-        assert_eq!((comment.start_character, comment.end_character, comment.severity), (0, 14, Severity::Error));
-        assert_eq!(comment.message, "Job nope not defined\n\nThis is in project org/project, attribute \"check\".");
+        assert_eq!(
+            (comment.start_character, comment.end_character, comment.severity),
+            (0, 14, Severity::Error)
+        );
+        assert_eq!(
+            comment.message,
+            "Job nope not defined\n\nThis is in project org/project, attribute \"check\"."
+        );
     }
 }

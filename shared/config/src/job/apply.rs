@@ -1,4 +1,5 @@
-//! Applying one definition after the other: what overrides, what merges, what is appended, and who may change what.
+//! Applying one definition after the other: what overrides, what merges, what is appended, and who
+//! may change what.
 
 use super::blank::{blank, controlled};
 use super::collect::Variant;
@@ -9,7 +10,9 @@ use crate::layout::Layout;
 use crate::layout::alternatives::in_line;
 use crate::objects::{Combine, Combined, JobStanza, NodesetRef, RoleSource};
 use serde_json::{Map, Value as Json};
-use sluice_model::job::{FrozenJob, GalaxyRole, NodeSet, Playbook, RequiredProject, Role, SecretUse};
+use sluice_model::job::{
+    FrozenJob, GalaxyRole, NodeSet, Playbook, RequiredProject, Role, SecretUse,
+};
 use sluice_model::{BranchName, ProjectName};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,14 +31,16 @@ pub(super) struct Building<'l> {
     current: String,
     is_final: bool,
     intermediate: bool,
-    /// The protected job that this is or inherits from, and the project that alone may change it or inherit from it.
+    /// The protected job that this is or inherits from, and the project that alone may change it or
+    /// inherit from it.
     protected: Option<(String, ProjectName)>,
     inherits_credentials: Option<bool>,
     final_attributes: BTreeSet<String>,
     pub(super) roles: Vec<Role>,
     /// Credentials that children have as well (Z4.4).
     pub(super) shared_secrets: BTreeMap<String, SecretUse>,
-    /// A playbook for each definition that could stand for a missing `run` (Z4.9), the most specific first.
+    /// A playbook for each definition that could stand for a missing `run` (Z4.9), the most
+    /// specific first.
     pub(super) implied_run: Vec<Playbook>,
 }
 
@@ -100,9 +105,14 @@ impl<'l> Building<'l> {
         }
     }
 
-    /// Applies a definition of the job or of one it inherits from. Returns every reason why it may not be.
+    /// Applies a definition of the job or of one it inherits from. Returns every reason why it may
+    /// not be.
     pub(super) fn variant(&mut self, variant: &Variant<'_>) -> Vec<Refused> {
-        let origin = Origin { source: variant.defined.source(), depth: variant.depth, form: Form::Definition };
+        let origin = Origin {
+            source: variant.defined.source(),
+            depth: variant.depth,
+            form: Form::Definition,
+        };
         let mut refused = Vec::new();
         if variant.job.name != self.current {
             let why_not = self.descend(variant.job, &origin);
@@ -115,21 +125,29 @@ impl<'l> Building<'l> {
 
     /// Applies an entry of a project's job list. Returns every reason why it may not be.
     pub(super) fn entry(&mut self, job: &JobStanza, source: &Source) -> Vec<Refused> {
-        let depth =
-            self.job.run.iter().chain(&self.job.pre_run).map(|playbook| playbook.nesting_level).max().unwrap_or(0);
+        let depth = self
+            .job
+            .run
+            .iter()
+            .chain(&self.job.pre_run)
+            .map(|playbook| playbook.nesting_level)
+            .max()
+            .unwrap_or(0);
         self.apply(job, &Origin { source, depth, form: Form::Entry })
     }
 
-    /// Goes from a parent to its child. What holds for the parent alone is left behind also where that is refused, so that the
-    /// child is not told that it is what its parent is.
+    /// Goes from a parent to its child. What holds for the parent alone is left behind also where
+    /// that is refused, so that the child is not told that it is what its parent is.
     fn descend(&mut self, child: &JobStanza, origin: &Origin<'_>) -> Vec<String> {
         let parent = std::mem::replace(&mut self.current, child.name.clone());
-        let refused = if parent.is_empty() { Vec::new() } else { self.why_no_child(&parent, child, origin) };
+        let refused =
+            if parent.is_empty() { Vec::new() } else { self.why_no_child(&parent, child, origin) };
         self.is_final = false;
         self.is_abstract = false;
         self.intermediate = false;
         self.inherits_credentials = None;
-        // What is protected stays so in all that inherits from it; whoever may not inherit is told that once.
+        // What is protected stays so in all that inherits from it; whoever may not inherit is told
+        // that once.
         if !refused.is_empty() {
             self.protected = None;
         }
@@ -140,10 +158,15 @@ impl<'l> Building<'l> {
     fn why_no_child(&self, parent: &str, child: &JobStanza, origin: &Origin<'_>) -> Vec<String> {
         let mut refused = Vec::new();
         if self.is_final {
-            refused.push(format!("Unable to inherit from final job {parent}: it is final and can not act as a parent"));
+            refused.push(format!(
+                "Unable to inherit from final job {parent}: it is final and can not act as a parent"
+            ));
         }
         if self.intermediate && child.is_abstract != Some(true) {
-            refused.push(format!("Job {} inherits from intermediate job {parent}, but is not abstract", child.name));
+            refused.push(format!(
+                "Job {} inherits from intermediate job {parent}, but is not abstract",
+                child.name
+            ));
         }
         if let Some(guarded) = self.guarded_from(origin.source) {
             refused.push(format!(
@@ -160,9 +183,11 @@ impl<'l> Building<'l> {
         refused
     }
 
-    /// Returns why a definition of `source` may change nothing of how the job runs, where it is or comes from a protected one.
+    /// Returns why a definition of `source` may change nothing of how the job runs, where it is or
+    /// comes from a protected one.
     fn guarded_from(&self, source: &Source) -> Option<String> {
-        let (job, project) = self.protected.as_ref().filter(|(_, project)| *project != source.project)?;
+        let (job, project) =
+            self.protected.as_ref().filter(|(_, project)| *project != source.project)?;
         Some(format!("{job} of {project} is a protected job in a different project"))
     }
 
@@ -183,7 +208,9 @@ impl<'l> Building<'l> {
         if let Some(nodeset) = &from.nodeset {
             match self.nodesets(nodeset) {
                 Ok(nodesets) => self.job.nodesets = nodesets,
-                Err(message) => refused.push(Refused { attribute: "nodeset", message, is_told: true }),
+                Err(message) => {
+                    refused.push(Refused { attribute: "nodeset", message, is_told: true })
+                }
             }
         }
         refused.extend(self.playbooks(from, origin).err());
@@ -191,12 +218,13 @@ impl<'l> Building<'l> {
         refused
     }
 
-    /// Returns what a definition or an entry sets and may not, each attribute once: the job is final, or another project's and
-    /// protected, or the attribute is final by itself.
+    /// Returns what a definition or an entry sets and may not, each attribute once: the job is
+    /// final, or another project's and protected, or the attribute is final by itself.
     fn forbidden(&self, from: &JobStanza, origin: &Origin<'_>) -> Vec<Refused> {
         let name = &self.job.name;
         let guarded = self.guarded_from(origin.source);
-        let changed = if self.is_final || guarded.is_some() { from.changes_execution() } else { Vec::new() };
+        let changed =
+            if self.is_final || guarded.is_some() { from.changes_execution() } else { Vec::new() };
         let mut refused: Vec<Refused> = changed
             .into_iter()
             .map(|attribute| {
@@ -217,10 +245,13 @@ impl<'l> Building<'l> {
             );
             refused.push(Refused::of("protected", message));
         }
-        for attribute in controlled(from).into_iter().filter(|name| self.final_attributes.contains(*name)) {
+        for attribute in
+            controlled(from).into_iter().filter(|name| self.final_attributes.contains(*name))
+        {
             if !refused.iter().any(|told| told.attribute == attribute) {
-                let message =
-                    format!("Unable to modify job {name} attribute {attribute}: it is final by attribute-control");
+                let message = format!(
+                    "Unable to modify job {name} attribute {attribute}: it is final by attribute-control"
+                );
                 refused.push(Refused::of(attribute, message));
             }
         }
@@ -246,8 +277,9 @@ impl<'l> Building<'l> {
                 circle.join(" → ")
             ));
         }
-        self.budget
-            .take(weight::of_members(found.sets.iter().map(|set| 1 + set.nodes.len() + set.groups.len()).sum()))?;
+        self.budget.take(weight::of_members(
+            found.sets.iter().map(|set| 1 + set.nodes.len() + set.groups.len()).sum(),
+        ))?;
         Ok(found.sets.into_iter().cloned().collect())
     }
 
@@ -258,16 +290,22 @@ impl<'l> Building<'l> {
             Form::Entry => "entry",
         };
         // No line: a definition that only moved is the same job, and its builds live on.
-        self.job.inheritance.push(format!("{kind} {} from {}@{branch} {path}", from.name, project.name()));
+        self.job.inheritance.push(format!(
+            "{kind} {} from {}@{branch} {path}",
+            from.name,
+            project.name()
+        ));
         self.is_final |= from.is_final == Some(true);
         self.intermediate |= from.intermediate == Some(true);
-        // Only a child clears it: whoever may say `false` in a list would run what only serves as a parent.
+        // Only a child clears it: whoever may say `false` in a list would run what only serves as a
+        // parent.
         self.is_abstract |= from.is_abstract == Some(true);
         if from.protected == Some(true) {
             self.protected.get_or_insert_with(|| (from.name.clone(), project.clone()));
         }
         self.inherits_credentials = from.auth_inherit.or(self.inherits_credentials);
-        self.match_on_config_updates = from.match_on_config_updates.unwrap_or(self.match_on_config_updates);
+        self.match_on_config_updates =
+            from.match_on_config_updates.unwrap_or(self.match_on_config_updates);
     }
 
     fn scalars(&mut self, from: &JobStanza) {
@@ -301,7 +339,8 @@ impl<'l> Building<'l> {
             put_last(&mut self.job.dependencies, given, |dependency| dependency.name.clone());
         }
         self.job.semaphores.extend(from.semaphores.iter().flatten().cloned());
-        // All builds take semaphores in one order, so that two of them never wait for each other. Of two uses the first stays.
+        // All builds take semaphores in one order, so that two of them never wait for each other.
+        // Of two uses the first stays.
         self.job.semaphores.sort_by(|one, other| one.name.cmp(&other.name));
         self.job.semaphores.dedup_by(|later, first| later.name == first.name);
         if let Some(required) = &from.required_projects {
@@ -318,19 +357,24 @@ impl<'l> Building<'l> {
             });
             put_last(&mut self.job.required_projects, given, |required| required.project.clone());
         }
-        // What says who may run it besides where its secrets are its own project's says nothing (`playbooks`).
-        let is_own_only = from.secrets.iter().flatten().next().is_some() && !origin.source.trust.is_trusted();
+        // What says who may run it besides where its secrets are its own project's says nothing
+        // (`playbooks`).
+        let is_own_only =
+            from.secrets.iter().flatten().next().is_some() && !origin.source.trust.is_trusted();
         // An empty list names nobody, and keeps nobody out.
         let is_list = |allowed: &&Vec<String>| !allowed.is_empty() && !is_own_only;
         if let Some(allowed) = from.allowed_projects.as_ref().filter(is_list) {
-            let names = allowed.iter().filter_map(|name| self.layout.project(name)).map(|project| project.name.clone());
+            let names = allowed
+                .iter()
+                .filter_map(|name| self.layout.project(name))
+                .map(|project| project.name.clone());
             self.allow_only(names.collect());
         }
         self.roles(from, origin);
     }
 
-    /// Lets only these projects run the job, and of them only those that nothing said before keeps out: a child narrows what its
-    /// parents allow and never widens it.
+    /// Lets only these projects run the job, and of them only those that nothing said before keeps
+    /// out: a child narrows what its parents allow and never widens it.
     pub(super) fn allow_only(&mut self, names: Vec<ProjectName>) {
         self.allowed_projects = Some(match self.allowed_projects.take() {
             None => names,
@@ -343,7 +387,8 @@ impl<'l> Building<'l> {
 
     fn roles(&mut self, from: &JobStanza, origin: &Origin<'_>) {
         let source = origin.source;
-        // As in Zuul: a job comes with its own repository's roles, and a list that has it run adds only those that it names.
+        // As in Zuul: a job comes with its own repository's roles, and a list that has it run adds
+        // only those that it names.
         let mut own = match origin.form {
             Form::Entry => Vec::new(),
             Form::Definition => vec![Role {
@@ -363,7 +408,10 @@ impl<'l> Building<'l> {
                     given.push(Role {
                         connection: found.connection.clone(),
                         project: found.name.clone(),
-                        target_name: role.name.clone().unwrap_or_else(|| found.name.short_name().to_owned()),
+                        target_name: role
+                            .name
+                            .clone()
+                            .unwrap_or_else(|| found.name.short_name().to_owned()),
                         implicit: false,
                     });
                 }
@@ -390,7 +438,8 @@ impl<'l> Building<'l> {
     }
 
     fn variables(&mut self, from: &JobStanza) {
-        let combine = |into: &mut Map<String, Json>, given: &Option<Combined<Map<String, Json>>>| {
+        let combine = |into: &mut Map<String, Json>,
+                       given: &Option<Combined<Map<String, Json>>>| {
             if let Some(given) = given {
                 if !given.adds(Combine::Inherit) {
                     into.clear();
@@ -400,8 +449,10 @@ impl<'l> Building<'l> {
         };
         combine(&mut self.job.vars, &from.vars);
         combine(&mut self.job.extra_vars, &from.extra_vars);
-        for (into, given) in [(&mut self.job.host_vars, &from.host_vars), (&mut self.job.group_vars, &from.group_vars)]
-        {
+        for (into, given) in [
+            (&mut self.job.host_vars, &from.host_vars),
+            (&mut self.job.group_vars, &from.group_vars),
+        ] {
             let Some(given) = given else { continue };
             if !given.adds(Combine::Inherit) {
                 into.clear();
@@ -450,7 +501,11 @@ pub(super) fn deep_merge(into: &mut Map<String, Json>, from: &Map<String, Json>)
 }
 
 /// Puts new members behind the others; of those with one key the last stays.
-fn put_last<T, K: Ord>(into: &mut Vec<T>, given: impl IntoIterator<Item = T>, key: impl Fn(&T) -> K) {
+fn put_last<T, K: Ord>(
+    into: &mut Vec<T>,
+    given: impl IntoIterator<Item = T>,
+    key: impl Fn(&T) -> K,
+) {
     into.extend(given);
     let mut seen: BTreeSet<K> = BTreeSet::new();
     into.reverse();

@@ -1,4 +1,5 @@
-//! What is wrong with a job that is frozen, and where that was written: its definition, or an entry of a project's list.
+//! What is wrong with a job that is frozen, and where that was written: its definition, or an entry
+//! of a project's list.
 
 use super::apply::Refused;
 use super::collect::Variant;
@@ -27,7 +28,8 @@ impl Blame {
         let place = known.unwrap_or(job.place);
         let problem = Problem::new(ProblemKind::NotPermitted, place.start, place.end, message);
         let problem = if known.is_some() { problem.about(attribute) } else { problem };
-        let problem = problem.in_stanza(&format!("job {}", job.name)).from_stanza_at(job.place.start);
+        let problem =
+            problem.in_stanza(&format!("job {}", job.name)).from_stanza_at(job.place.start);
         Self { error: variant.defined.source().error(problem), attribute, is_told }
     }
 
@@ -45,8 +47,10 @@ impl Blame {
         Refused { attribute, message, is_told }: Refused,
     ) -> Self {
         let problem = Problem::new(ProblemKind::NotPermitted, place.start, place.end, message);
-        // An entry that says nothing of the attribute is wrong as a whole: a member of its pipeline's list.
-        let about = if entry.job.places.of(attribute).is_some() { attribute } else { input.pipeline };
+        // An entry that says nothing of the attribute is wrong as a whole: a member of its
+        // pipeline's list.
+        let about =
+            if entry.job.places.of(attribute).is_some() { attribute } else { input.pipeline };
         let problem = problem
             .in_stanza(&format!("project {}", input.project.name()))
             .from_stanza_at(entry.stanza.place.start)
@@ -55,8 +59,8 @@ impl Blame {
     }
 }
 
-/// Blames the entry, or else the definition, that says something of an attribute last: its word counts. The first entry where none
-/// does.
+/// Blames the entry, or else the definition, that says something of an attribute last: its word
+/// counts. The first entry where none does.
 pub(super) fn blame_last(
     matching: &[&Entry<'_>],
     variants: &[Variant<'_>],
@@ -73,8 +77,8 @@ pub(super) fn blame_last(
     }
 }
 
-/// Blames the entry by which a job may not run where it is listed: the first one that says so itself, where the job's definitions do
-/// not; else the first one, which has it run there at all.
+/// Blames the entry by which a job may not run where it is listed: the first one that says so
+/// itself, where the job's definitions do not; else the first one, which has it run there at all.
 pub(super) fn blame_first(
     layout: &Layout,
     matching: &[&Entry<'_>],
@@ -84,7 +88,8 @@ pub(super) fn blame_first(
 ) -> Option<Blame> {
     let attribute = why.attribute;
     let is_defined_so = variants.iter().any(|variant| bars(layout, input, variant.job, attribute));
-    let sayer = matching.iter().find(|entry| !is_defined_so && bars(layout, input, entry.job, attribute));
+    let sayer =
+        matching.iter().find(|entry| !is_defined_so && bars(layout, input, entry.job, attribute));
     let entry = sayer.or(matching.first())?;
     Some(Blame::of_entry(entry, input, why))
 }

@@ -1,4 +1,5 @@
-//! Which definitions of a job, and of those it inherits from, apply to a branch, in order (Z4.1, Z4.2).
+//! Which definitions of a job, and of those it inherits from, apply to a branch, in order (Z4.1,
+//! Z4.2).
 
 use super::trace::{Step, StepKind};
 use crate::layout::{Defined, Layout, On};
@@ -29,21 +30,37 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Says why something counts for nothing here: `branches` are those that it names, if it names some; `own` is the branch that it
-    /// stands on, and `is_bound_here` whether that is meant.
-    pub(super) fn why_not(self, what: &str, branches: Option<&str>, own: &BranchName, is_bound_here: bool) -> String {
+    /// Says why something counts for nothing here: `branches` are those that it names, if it names
+    /// some; `own` is the branch that it stands on, and `is_bound_here` whether that is meant.
+    pub(super) fn why_not(
+        self,
+        what: &str,
+        branches: Option<&str>,
+        own: &BranchName,
+        is_bound_here: bool,
+    ) -> String {
         match (self.on, branches) {
             (On::Within(_), Some(branches)) if is_bound_here => {
-                format!("{branches} match neither {} nor a branch that has its commit", self.git_ref)
+                format!(
+                    "{branches} match neither {} nor a branch that has its commit",
+                    self.git_ref
+                )
             }
-            (On::Within(_), _) => format!("{what} is for {own}, which does not have the commit of {}", self.git_ref),
-            (On::Branch(_) | On::Unknown, Some(branches)) => format!("{branches} do not match {}", self.name()),
-            (On::Branch(_) | On::Unknown, None) => format!("{what} is of {own} and that is not {}", self.name()),
+            (On::Within(_), _) => {
+                format!("{what} is for {own}, which does not have the commit of {}", self.git_ref)
+            }
+            (On::Branch(_) | On::Unknown, Some(branches)) => {
+                format!("{branches} do not match {}", self.name())
+            }
+            (On::Branch(_) | On::Unknown, None) => {
+                format!("{what} is of {own} and that is not {}", self.name())
+            }
         }
     }
 }
 
-/// Which branches are checked out instead of the target's own: definitions are chosen by them too (Z4.3).
+/// Which branches are checked out instead of the target's own: definitions are chosen by them too
+/// (Z4.3).
 #[derive(Debug, Clone, Default)]
 pub(super) struct Checkouts<'l> {
     of_all: Option<&'l str>,
@@ -51,7 +68,8 @@ pub(super) struct Checkouts<'l> {
 }
 
 impl<'l> Checkouts<'l> {
-    /// Takes what a definition or an entry says of the whole job and of projects that it requires; what was said before gives way.
+    /// Takes what a definition or an entry says of the whole job and of projects that it requires;
+    /// what was said before gives way.
     pub(super) fn take(&mut self, layout: &'l Layout, job: &'l JobStanza) {
         self.of_all = job.override_checkout.as_deref().or(self.of_all);
         for required in job.required_projects.iter().flat_map(|list| &list.value) {
@@ -63,9 +81,9 @@ impl<'l> Checkouts<'l> {
         }
     }
 
-    /// Returns the branch that definitions of a project are chosen by instead of the target's. What is said of the project itself
-    /// counts before what is said of the job, and each only where the project has such a branch, as in the workspace: without any
-    /// the target's own is meant.
+    /// Returns the branch that definitions of a project are chosen by instead of the target's. What
+    /// is said of the project itself counts before what is said of the job, and each only where the
+    /// project has such a branch, as in the workspace: without any the target's own is meant.
     fn of(&self, layout: &Layout, project: &ProjectName) -> Option<&'l str> {
         let said = [self.of_projects.get(project).copied(), self.of_all];
         said.into_iter().flatten().find(|branch| layout.has_branch(project, branch))
@@ -79,12 +97,14 @@ pub(super) enum Unmatched<'l> {
     NoVariant(String),
     /// The configuration contradicts itself.
     Broken(String),
-    /// A job is not there, or inherits from itself: why, and the definition that names it as its parent, where one does.
+    /// A job is not there, or inherits from itself: why, and the definition that names it as its
+    /// parent, where one does.
     Named(String, Option<Defined<'l, JobStanza>>),
 }
 
 impl<'l> Unmatched<'l> {
-    /// Returns the same of a definition whose parent could not be followed: the mistake is its own, unless it is one further up.
+    /// Returns the same of a definition whose parent could not be followed: the mistake is its own,
+    /// unless it is one further up.
     fn below(self, defined: Defined<'l, JobStanza>) -> Self {
         match self {
             Self::Named(message, None) => Self::Named(message, Some(defined)),
@@ -102,9 +122,14 @@ pub(super) struct Variant<'l> {
     pub(super) depth: u32,
 }
 
-/// Returns whether a definition applies to a target. One that names no branch in its list is for all of them, wherever it stands;
-/// a tag is named by its ref, or by a branch that has its commit, and only by what stands on such a branch or is bound to none.
-pub(super) fn applies(defined_branches: Option<&[crate::Pattern]>, implied: bool, target: Target<'_>) -> bool {
+/// Returns whether a definition applies to a target. One that names no branch in its list is for
+/// all of them, wherever it stands; a tag is named by its ref, or by a branch that has its commit,
+/// and only by what stands on such a branch or is bound to none.
+pub(super) fn applies(
+    defined_branches: Option<&[crate::Pattern]>,
+    implied: bool,
+    target: Target<'_>,
+) -> bool {
     let Some(patterns) = defined_branches else { return implied };
     let is_named = |name: &str| patterns.iter().any(|pattern| pattern.matches(name));
     match target.on {
@@ -115,7 +140,8 @@ pub(super) fn applies(defined_branches: Option<&[crate::Pattern]>, implied: bool
     }
 }
 
-/// Returns the definitions of `name` and its ancestors that apply, outermost ancestor first. `checkouts` are those that entries name.
+/// Returns the definitions of `name` and its ancestors that apply, outermost ancestor first.
+/// `checkouts` are those that entries name.
 ///
 /// What was looked at is put into `steps`, where somebody wants to know.
 pub(super) fn collect<'l>(
@@ -128,7 +154,8 @@ pub(super) fn collect<'l>(
     let mut walk = Walk { layout, target, stack: Vec::new(), found: Vec::new(), steps };
     walk.job(name, checkouts)?;
     let mut found = walk.found;
-    let depths: Vec<String> = found.iter().map(|variant: &Variant<'_>| variant.job.name.clone()).collect();
+    let depths: Vec<String> =
+        found.iter().map(|variant: &Variant<'_>| variant.job.name.clone()).collect();
     let mut seen: Vec<&String> = Vec::new();
     for (variant, name) in found.iter_mut().zip(&depths) {
         let depth = seen.iter().position(|one| *one == name).unwrap_or_else(|| {
@@ -176,8 +203,18 @@ impl<'l> Walk<'l, '_> {
             if !applies(job.branches.as_deref(), is_bound_here, target) {
                 if let Some(steps) = self.steps.as_deref_mut() {
                     let branches = job.branches.as_ref().map(|_| "its branches");
-                    let reason = target.why_not("its file", branches, &defined.source().branch, is_bound_here);
-                    steps.push(Step::left_out(StepKind::Definition, job, defined.source(), Some(reason)));
+                    let reason = target.why_not(
+                        "its file",
+                        branches,
+                        &defined.source().branch,
+                        is_bound_here,
+                    );
+                    steps.push(Step::left_out(
+                        StepKind::Definition,
+                        job,
+                        defined.source(),
+                        Some(reason),
+                    ));
                 }
                 continue;
             }
@@ -185,13 +222,14 @@ impl<'l> Walk<'l, '_> {
             let parent = match &job.parent {
                 Parent::Base => None,
                 Parent::Named(parent) => Some(parent.as_str()),
-                // A base job that says nothing of its parent is the default parent itself: a further variant of it.
-                Parent::Unset if !matched => {
-                    Some(self.layout.tenant().default_parent.as_str()).filter(|parent| *parent != name)
-                }
+                // A base job that says nothing of its parent is the default parent itself: a
+                // further variant of it.
+                Parent::Unset if !matched => Some(self.layout.tenant().default_parent.as_str())
+                    .filter(|parent| *parent != name),
                 Parent::Unset => None,
             };
-            // Whoever names itself would run without a base job, or, where another definition came before, only seem to inherit.
+            // Whoever names itself would run without a base job, or, where another definition came
+            // before, only seem to inherit.
             if let Some(parent) = parent
                 && (parent == name || !self.found.iter().any(|variant| variant.job.name == parent))
             {

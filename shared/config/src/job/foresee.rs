@@ -1,5 +1,5 @@
-//! What changes of a project would be told when their jobs are frozen, found before there is a change: every pipeline that the
-//! project lists jobs for, on every branch of it.
+//! What changes of a project would be told when their jobs are frozen, found before there is a
+//! change: every pipeline that the project lists jobs for, on every branch of it.
 
 use super::blame::Blame;
 use super::freeze::{ALLOWED_PROJECTS, FreezeInput, Frozen};
@@ -19,15 +19,16 @@ const BRANCHES_NAMED_MAX: usize = 3;
 pub enum Known {
     /// All of it.
     Tenant,
-    /// One repository by itself: others may list jobs for its projects, and what its project is called is a guess.
+    /// One repository by itself: others may list jobs for its projects, and what its project is
+    /// called is a guess.
     Repository,
 }
 
 /// What was found.
 #[derive(Debug, Default)]
 pub struct Foreseen {
-    /// Every reason why jobs can not be frozen, and warnings of jobs that will not run, each once. What the layout tells by itself
-    /// ([`Layout::errors`]) is left out.
+    /// Every reason why jobs can not be frozen, and warnings of jobs that will not run, each once.
+    /// What the layout tells by itself ([`Layout::errors`]) is left out.
     pub found: Vec<ConfigError>,
     /// Jobs that would run the playbook of their name (Z4.9).
     pub implied: Vec<FrozenJob>,
@@ -38,7 +39,8 @@ pub struct Foreseen {
 impl Layout {
     /// Returns what changes of these projects would be told, on these branches of each.
     ///
-    /// Names that nothing bears stand for something that allows everything: whatever depends on them is not told.
+    /// Names that nothing bears stand for something that allows everything: whatever depends on
+    /// them is not told.
     pub fn foresee(&self, projects: &[(ProjectName, Vec<BranchName>)], known: Known) -> Foreseen {
         let layout = self.supposing();
         let mut foreseen = Foreseen::default();
@@ -61,12 +63,15 @@ impl Layout {
                     jobs.extend(implied.map(|job| ((job.name.clone(), branch.clone()), job)));
                 }
             }
-            foreseen.found.extend(places.into_iter().map(|(error, on)| naming(error, &on, branches.len())));
+            foreseen
+                .found
+                .extend(places.into_iter().map(|(error, on)| naming(error, &on, branches.len())));
         }
         let told = self.errors().iter().filter(|error| error.problem.severity == Severity::Error);
         let told: Vec<&ConfigError> = told.collect();
         foreseen.found.retain(|error| !told.iter().any(|one| is_same(one, error)));
-        let place = |error: &ConfigError| (error.project.clone(), error.path.clone(), error.problem.start);
+        let place =
+            |error: &ConfigError| (error.project.clone(), error.path.clone(), error.problem.start);
         foreseen.found.sort_by_cached_key(|error| (place(error), error.clone()));
         foreseen.found.dedup();
         foreseen.implied = jobs.into_values().collect();
@@ -83,7 +88,9 @@ fn told(frozen: &Frozen, known: Known) -> Vec<ConfigError> {
         (Known::Repository, "dependencies") => Some(warning(blame, ProblemKind::NotPermitted)),
         _ => Some(blame.error.clone()),
     });
-    refused.chain(frozen.parentless.iter().map(|blame| warning(blame, ProblemKind::Conflict))).collect()
+    refused
+        .chain(frozen.parentless.iter().map(|blame| warning(blame, ProblemKind::Conflict)))
+        .collect()
 }
 
 fn warning(blame: &Blame, kind: ProblemKind) -> ConfigError {
@@ -95,7 +102,8 @@ fn warning(blame: &Blame, kind: ProblemKind) -> ConfigError {
 /// Names the branches that have a mistake, where others have not or it is one of branches.
 fn naming(mut error: ConfigError, on: &BTreeSet<&BranchName>, all: usize) -> ConfigError {
     if on.len() < all || error.problem.kind == ProblemKind::Conflict {
-        let names: Vec<&str> = on.iter().take(BRANCHES_NAMED_MAX).map(|branch| branch.as_str()).collect();
+        let names: Vec<&str> =
+            on.iter().take(BRANCHES_NAMED_MAX).map(|branch| branch.as_str()).collect();
         let more = match on.len() - names.len() {
             0 => String::new(),
             more => format!(" and {more} more"),
@@ -107,7 +115,8 @@ fn naming(mut error: ConfigError, on: &BTreeSet<&BranchName>, all: usize) -> Con
 
 /// Returns whether two mistakes are one: they stand at one place, or say the same of one file.
 fn is_same(told: &ConfigError, found: &ConfigError) -> bool {
-    let file = |error: &ConfigError| (error.project.clone(), error.branch.clone(), error.path.clone());
+    let file =
+        |error: &ConfigError| (error.project.clone(), error.branch.clone(), error.path.clone());
     let (one, other) = (&told.problem, &found.problem);
     (one.start == other.start || one.message == other.message) && file(told) == file(found)
 }

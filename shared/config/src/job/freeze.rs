@@ -32,15 +32,18 @@ pub struct FreezeInput<'a> {
     pub project: &'a ProjectName,
     /// The branch it is for; `None` for a tag.
     pub branch: Option<&'a str>,
-    /// Of a tag, the branches whose history has its commit; `None` where that is not known, and then every branch may be meant.
+    /// Of a tag, the branches whose history has its commit; `None` where that is not known, and
+    /// then every branch may be meant.
     pub containing: Option<&'a [BranchName]>,
     /// The whole ref of a push (`refs/tags/1.0`); the branch's own for a change.
     pub git_ref: &'a str,
     /// The paths it touches; `None` where they are not known, which runs everything.
     pub files: Option<&'a [String]>,
-    /// The layout without the change, when the change brings configuration: a job that it defines differently runs whatever files say.
+    /// The layout without the change, when the change brings configuration: a job that it defines
+    /// differently runs whatever files say.
     pub before: Option<&'a Layout>,
-    /// The images that an event asks for: only their jobs run. Where it asks for none all do (L1.1).
+    /// The images that an event asks for: only their jobs run. Where it asks for none all do
+    /// (L1.1).
     pub image_names: &'a [String],
 }
 
@@ -76,13 +79,18 @@ impl<'a> FreezeInput<'a> {
 }
 
 impl Layout {
-    /// Returns the jobs that run for `input`, in the order of the configuration, or every reason why there can be none.
+    /// Returns the jobs that run for `input`, in the order of the configuration, or every reason
+    /// why there can be none.
     pub fn freeze(&self, input: &FreezeInput<'_>) -> Result<JobGraph, Vec<ConfigError>> {
         self.freeze_noting(input, None)
     }
 
-    /// Returns as [`Layout::freeze`], and why each job is as it is; the latter also where there can be none.
-    pub fn freeze_with_trace(&self, input: &FreezeInput<'_>) -> (Result<JobGraph, Vec<ConfigError>>, Vec<JobTrace>) {
+    /// Returns as [`Layout::freeze`], and why each job is as it is; the latter also where there can
+    /// be none.
+    pub fn freeze_with_trace(
+        &self,
+        input: &FreezeInput<'_>,
+    ) -> (Result<JobGraph, Vec<ConfigError>>, Vec<JobTrace>) {
         let mut trace = Vec::new();
         let result = self.freeze_noting(input, Some(&mut trace));
         (result, trace)
@@ -101,7 +109,11 @@ impl Layout {
     }
 
     /// Returns what comes of each job, whatever is wrong with others.
-    pub(super) fn freeze_as_far(&self, input: &FreezeInput<'_>, trace: Option<&mut Vec<JobTrace>>) -> Frozen {
+    pub(super) fn freeze_as_far(
+        &self,
+        input: &FreezeInput<'_>,
+        trace: Option<&mut Vec<JobTrace>>,
+    ) -> Frozen {
         let Some(pipeline) = self.pipeline(input.pipeline) else {
             // A queue can outlive its pipeline by a moment; nothing is to be run then.
             return Frozen::default();
@@ -163,7 +175,8 @@ impl<'l> Freezer<'l, '_> {
         let elsewhere = if self.trace.is_some() { found.left_out(self.input) } else { Vec::new() };
         let Entries { order, by_name: entries, variables, over, .. } = found;
         if let Some(entry) = over {
-            let message = format!("More than {ENTRIES_MAX} jobs are listed for the project in the pipeline");
+            let message =
+                format!("More than {ENTRIES_MAX} jobs are listed for the project in the pipeline");
             self.refuse(&[entry], message);
             return Vec::new();
         }
@@ -191,7 +204,8 @@ impl<'l> Freezer<'l, '_> {
                     (false, Some(reason))
                 }
                 Outcome::Broken(blames) => {
-                    let messages: Vec<&str> = blames.iter().map(|blame| blame.error.problem.message.as_str()).collect();
+                    let messages: Vec<&str> =
+                        blames.iter().map(|blame| blame.error.problem.message.as_str()).collect();
                     let reason = messages.join("; ");
                     self.found.refused.extend(blames);
                     self.broken.insert(JobName(name.to_owned()));
@@ -208,14 +222,23 @@ impl<'l> Freezer<'l, '_> {
     }
 
     /// Tells of jobs that only stanzas for other branches list.
-    fn trace_elsewhere(&mut self, elsewhere: &[(Entry<'l>, String)], entries: &BTreeMap<&str, Vec<Entry<'l>>>) {
+    fn trace_elsewhere(
+        &mut self,
+        elsewhere: &[(Entry<'l>, String)],
+        entries: &BTreeMap<&str, Vec<Entry<'l>>>,
+    ) {
         let Some(trace) = self.trace.as_deref_mut() else { return };
         let mut told: BTreeSet<&str> = BTreeSet::new();
         for (entry, why) in elsewhere {
             let name = entry.job.name.as_str();
             if !entries.contains_key(name) && told.insert(name) {
                 let steps = steps_elsewhere(elsewhere, name);
-                trace.push(JobTrace { job: name.to_owned(), runs: false, reason: Some(why.clone()), steps });
+                trace.push(JobTrace {
+                    job: name.to_owned(),
+                    runs: false,
+                    reason: Some(why.clone()),
+                    steps,
+                });
             }
         }
     }
@@ -232,7 +255,12 @@ impl<'l> Freezer<'l, '_> {
         variables: &Map<String, Json>,
         steps: Option<&mut Vec<Step>>,
     ) -> Outcome {
-        let place = Place { layout: self.layout, pipeline: self.pipeline, input: self.input, budget: self.budget };
+        let place = Place {
+            layout: self.layout,
+            pipeline: self.pipeline,
+            input: self.input,
+            budget: self.budget,
+        };
         let built = match build(place, name, entries, variables, steps) {
             Ok(built) => built,
             Err(outcome) => return outcome,
@@ -256,15 +284,19 @@ impl<'l> Freezer<'l, '_> {
         let Some(pipeline) = before.pipeline(self.input.pipeline) else {
             return true;
         };
-        let Entries { by_name, variables, .. } = self.before.get_or_init(|| entries(before, self.input));
+        let Entries { by_name, variables, .. } =
+            self.before.get_or_init(|| entries(before, self.input));
         let Some(of_job) = by_name.get(name) else {
             return true;
         };
-        let place = Place { layout: before, pipeline, input: self.input, budget: self.budget_before };
+        let place =
+            Place { layout: before, pipeline, input: self.input, budget: self.budget_before };
         match build(place, name, of_job, variables, None) {
-            // The hash leaves out where a job was written: one that moved to another file is not changed.
+            // The hash leaves out where a job was written: one that moved to another file is not
+            // changed.
             Ok(old) => old.job.hash() != job.hash(),
-            // Nobody knows what it was, and who mends it need not run it: its files say, as in Zuul.
+            // Nobody knows what it was, and who mends it need not run it: its files say, as in
+            // Zuul.
             Err(Outcome::Broken(_)) => false,
             Err(_) => true,
         }
@@ -273,17 +305,24 @@ impl<'l> Freezer<'l, '_> {
     fn dependencies(&mut self, jobs: &mut [FrozenJob], entries: &BTreeMap<&str, Vec<Entry<'l>>>) {
         let running: BTreeSet<JobName> = jobs.iter().map(|job| job.name.clone()).collect();
         let is_reporter = |job: &&FrozenJob| job.run_time.kind == JobKind::Reporter;
-        let reporters: BTreeSet<JobName> = jobs.iter().filter(is_reporter).map(|job| job.name.clone()).collect();
+        let reporters: BTreeSet<JobName> =
+            jobs.iter().filter(is_reporter).map(|job| job.name.clone()).collect();
         for job in jobs.iter_mut() {
             // What runs after the reports is awaited by nobody that is reported.
             let reports = reporters.contains(&job.name);
-            let is_awaited = |name: &JobName| running.contains(name) && (reports || !reporters.contains(name));
+            let is_awaited =
+                |name: &JobName| running.contains(name) && (reports || !reporters.contains(name));
             job.dependencies.retain(|dependency| !dependency.soft || is_awaited(&dependency.name));
         }
         let missing: Vec<(JobName, JobName)> = jobs
             .iter()
-            .flat_map(|job| job.dependencies.iter().map(|dependency| (job.name.clone(), dependency.name.clone())))
-            // What is wrong with the other one is told; that this one waits for it is not another mistake.
+            .flat_map(|job| {
+                job.dependencies
+                    .iter()
+                    .map(|dependency| (job.name.clone(), dependency.name.clone()))
+            })
+            // What is wrong with the other one is told; that this one waits for it is not another
+            // mistake.
             .filter(|(job, wanted)| {
                 let is_too_late = reporters.contains(wanted) && !reporters.contains(job);
                 (!running.contains(wanted) || is_too_late) && !self.broken.contains(wanted)
@@ -292,11 +331,17 @@ impl<'l> Freezer<'l, '_> {
         for (job, wanted) in missing {
             let of_job = entries.get(job.as_str()).map(Vec::as_slice).unwrap_or_default();
             let message = match reporters.contains(&wanted) {
-                true => format!("Job {job} depends on {wanted}, a reporter, which runs after {job} was reported."),
+                true => format!(
+                    "Job {job} depends on {wanted}, a reporter, which runs after {job} was reported."
+                ),
                 false => format!("Job {job} depends on {wanted} which was not run."),
             };
             let is_told = !self.layout.is_defined(wanted.as_str());
-            self.refuse_waiting(of_job, &wanted, Refused { attribute: "dependencies", message, is_told });
+            self.refuse_waiting(
+                of_job,
+                &wanted,
+                Refused { attribute: "dependencies", message, is_told },
+            );
         }
         begin_with_initializers(jobs);
         for circle in circles(jobs) {
@@ -308,7 +353,8 @@ impl<'l> Freezer<'l, '_> {
         }
     }
 
-    /// Refuses that a job waits for another one: at the entry that says so, where it is one and not the job's definition.
+    /// Refuses that a job waits for another one: at the entry that says so, where it is one and not
+    /// the job's definition.
     fn refuse_waiting(&mut self, of_job: &[Entry<'_>], wanted: &JobName, why: Refused) {
         let said = of_job.iter().find_map(|entry| {
             let list = &entry.job.dependencies.as_ref()?.value;
@@ -361,9 +407,12 @@ fn build<'l>(
 ) -> Result<Built, Outcome> {
     let Place { layout, pipeline, input, budget } = place;
     let target = input.target();
-    let matching: Vec<&Entry<'_>> =
-        entries.iter().filter(|entry| applies(entry.job.branches.as_deref(), true, target)).collect();
-    // The one that has the job run at all: what is wrong with it that nobody else says is told there.
+    let matching: Vec<&Entry<'_>> = entries
+        .iter()
+        .filter(|entry| applies(entry.job.branches.as_deref(), true, target))
+        .collect();
+    // The one that has the job run at all: what is wrong with it that nobody else says is told
+    // there.
     let Some(first) = matching.first().copied() else {
         return Err(Outcome::Skipped("no entry of the project is for this branch".to_owned()));
     };
@@ -397,7 +446,8 @@ fn build<'l>(
             if applies(entry.job.branches.as_deref(), true, target) {
                 return Step::applied(StepKind::Entry, entry.job, entry.source);
             }
-            let reason = target.why_not("its stanza", Some("its branches"), &entry.source.branch, true);
+            let reason =
+                target.why_not("its stanza", Some("its branches"), &entry.source.branch, true);
             Step::left_out(StepKind::Entry, entry.job, entry.source, Some(reason))
         }));
     }
@@ -408,14 +458,18 @@ fn build<'l>(
         blames.extend(refused.into_iter().map(|why| Blame::of_definition(variant, why)));
     }
     for entry in &matching {
-        blames.extend(building.entry(entry.job, entry.source).into_iter().map(|why| by_entry(entry, why)));
+        blames.extend(
+            building.entry(entry.job, entry.source).into_iter().map(|why| by_entry(entry, why)),
+        );
         // Whatever files or images say, as in Zuul: the list as such is wrong.
         let image = building.job.image_build_name.as_deref();
         let foreign = image.and_then(|image| foreign_image(layout, name, image, entry.source));
-        blames.extend(foreign.map(|message| by_entry(entry, Refused::of(IMAGE_BUILD_NAME, message))));
+        blames
+            .extend(foreign.map(|message| by_entry(entry, Refused::of(IMAGE_BUILD_NAME, message))));
     }
     let blame_said = |why: Refused| blame_last(&matching, &variants, input, why);
-    let version = building.job.ansible_version.as_ref().or(layout.tenant().default_ansible_version.as_ref());
+    let version =
+        building.job.ansible_version.as_ref().or(layout.tenant().default_ansible_version.as_ref());
     if let Some(version) = version.filter(|version| !is_ansible_version(version)) {
         blames.extend(blame_said(Refused::of("ansible-version", unknown_ansible(name, version))));
     }
@@ -430,22 +484,27 @@ fn build<'l>(
     // A config project may add any job to any project's pipelines.
     let is_added = matching.iter().any(|entry| entry.source.trust.is_trusted());
     let refused = check(&building, pipeline, input, name);
-    let refused = refused.into_iter().filter(|why| !(is_added && why.attribute == ALLOWED_PROJECTS));
+    let refused =
+        refused.into_iter().filter(|why| !(is_added && why.attribute == ALLOWED_PROJECTS));
     let mut unmet: Vec<Blame> =
         refused.filter_map(|why| blame_first(layout, &matching, &variants, input, why)).collect();
     if building.job.run_time.kind == JobKind::Reporter {
         let listing = matching.iter().filter(|entry| !may_report(layout, entry.attached));
-        unmet.extend(listing.map(|entry| by_entry(entry, not_reported_by(name, &entry.attached.project))));
+        unmet.extend(
+            listing.map(|entry| by_entry(entry, not_reported_by(name, &entry.attached.project))),
+        );
     }
     unmet.truncate(BLAMES_MAX);
-    let why_not =
-        skipped_by_files(&building, input.files).or_else(|| skipped_by_image(&building.job, input.image_names));
-    // Who is not run in any case may be what cannot be run: that keeps nobody else from being tested.
+    let why_not = skipped_by_files(&building, input.files)
+        .or_else(|| skipped_by_image(&building.job, input.image_names));
+    // Who is not run in any case may be what cannot be run: that keeps nobody else from being
+    // tested.
     if why_not.is_none() {
         blames.append(&mut unmet);
     }
     let exceeded = limits::exceeded(&building, layout.tenant(), name);
-    let said = variants.iter().map(|variant| variant.job).chain(matching.iter().map(|entry| entry.job));
+    let said =
+        variants.iter().map(|variant| variant.job).chain(matching.iter().map(|entry| entry.job));
     let contradicted = limits::contradicted(&building, name, said);
     let of_limits = exceeded.into_iter().chain(contradicted);
     blames.extend(of_limits.filter_map(blame_said));
@@ -489,7 +548,9 @@ pub(crate) fn is_ansible_version(version: &str) -> bool {
 /// Says that a job asks for a version that is not there.
 pub(crate) fn unknown_ansible(job: &str, version: &str) -> String {
     let known = ANSIBLE_VERSIONS.join(" and ");
-    format!("Job {job} asks for Ansible version {version}, which is not supported; there are {known}")
+    format!(
+        "Job {job} asks for Ansible version {version}, which is not supported; there are {known}"
+    )
 }
 
 /// The attribute that says which projects may run a job.
@@ -498,27 +559,40 @@ pub(super) const ALLOWED_PROJECTS: &str = "allowed-projects";
 const IMAGE_BUILD_NAME: &str = "image-build-name";
 
 /// Returns every reason why a job may not run in a pipeline.
-fn check(building: &Building<'_>, pipeline: &Pipeline, input: &FreezeInput<'_>, name: &str) -> Vec<Refused> {
+fn check(
+    building: &Building<'_>,
+    pipeline: &Pipeline,
+    input: &FreezeInput<'_>,
+    name: &str,
+) -> Vec<Refused> {
     let project = input.project;
     let mut found = Vec::new();
     if building.is_abstract {
-        found.push(Refused::of("abstract", format!("Job {name} is abstract and may not be directly run")));
+        found.push(Refused::of(
+            "abstract",
+            format!("Job {name} is abstract and may not be directly run"),
+        ));
     }
     if building.allowed_projects.as_ref().is_some_and(|allowed| !allowed.contains(project)) {
         let message = format!("Project {} is not allowed to run job {name}", project.name());
         found.push(Refused::of(ALLOWED_PROJECTS, message));
     }
     if building.job.post_review && !pipeline.post_review {
-        let message = format!("Pre-review pipeline {} does not allow post-review job {name}", pipeline.name);
+        let message =
+            format!("Pre-review pipeline {} does not allow post-review job {name}", pipeline.name);
         found.push(Refused::of("post-review", message));
     }
     let job = &building.job;
     let playbooks = job.pre_run.iter().chain(&job.run).chain(&job.post_run);
-    let of_playbooks: BTreeSet<&String> = playbooks.flat_map(|playbook| &playbook.semaphores).collect();
+    let of_playbooks: BTreeSet<&String> =
+        playbooks.flat_map(|playbook| &playbook.semaphores).collect();
     let twice = job.semaphores.iter().filter(|held| of_playbooks.contains(&held.name));
     found.extend(twice.map(|held| Refused::of("semaphores", held_twice(name, &held.name))));
     if building.uses_secrets && pipeline.allow_secrets == Some(false) {
-        let message = format!("Pipeline {} does not allow jobs with secrets, but {name} has some", pipeline.name);
+        let message = format!(
+            "Pipeline {} does not allow jobs with secrets, but {name} has some",
+            pipeline.name
+        );
         found.push(Refused::of("allow-secrets", message));
     }
     found

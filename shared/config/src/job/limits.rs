@@ -1,5 +1,5 @@
-//! What a job asks for that its tenant does not let jobs have: it is not run, however long ago it was merged (Z2.2, X13); and times
-//! that contradict each other.
+//! What a job asks for that its tenant does not let jobs have: it is not run, however long ago it
+//! was merged (Z2.2, X13); and times that contradict each other.
 
 use super::apply::{Building, Refused};
 use crate::objects::JobStanza;
@@ -23,12 +23,17 @@ pub(super) fn exceeded(building: &Building<'_>, tenant: &TenantConfig, name: &st
         ("post-timeout", job.post_timeout_seconds),
     ];
     let timeouts = timeouts.into_iter();
-    found.extend(timeouts.filter_map(|(word, seconds)| Some((word, tenant.refuses_timeout(name, seconds)?))));
-    found.into_iter().map(|(attribute, message)| Refused { attribute, message, is_told: true }).collect()
+    found.extend(
+        timeouts.filter_map(|(word, seconds)| Some((word, tenant.refuses_timeout(name, seconds)?))),
+    );
+    found
+        .into_iter()
+        .map(|(attribute, message)| Refused { attribute, message, is_told: true })
+        .collect()
 }
 
-/// Returns why a job with all its definitions merged contradicts itself by its times. `said` are those who speak, in order: blamed is
-/// what was said last.
+/// Returns why a job with all its definitions merged contradicts itself by its times. `said` are
+/// those who speak, in order: blamed is what was said last.
 pub(super) fn contradicted<'j>(
     building: &Building<'_>,
     name: &str,
@@ -36,19 +41,27 @@ pub(super) fn contradicted<'j>(
 ) -> Option<Refused> {
     let job = &building.job;
     let message = outlasts(name, job.pre_timeout_seconds, job.timeout_seconds)?;
-    let last = said.rev().find_map(|stanza| ["pre-timeout", "timeout"].into_iter().find(|word| says(stanza, word)));
+    let last = said
+        .rev()
+        .find_map(|stanza| ["pre-timeout", "timeout"].into_iter().find(|word| says(stanza, word)));
     Some(Refused::of(last.unwrap_or("pre-timeout"), message))
 }
 
-/// Returns why a job may not let its pre-run take so long: the job as a whole would end sooner (Z4.3).
-pub(crate) fn outlasts(job: &str, pre_seconds: Option<u64>, seconds: Option<u64>) -> Option<String> {
+/// Returns why a job may not let its pre-run take so long: the job as a whole would end sooner
+/// (Z4.3).
+pub(crate) fn outlasts(
+    job: &str,
+    pre_seconds: Option<u64>,
+    seconds: Option<u64>,
+) -> Option<String> {
     let (pre, whole) = (pre_seconds?, seconds?);
     (pre > whole).then(|| {
         format!("The job \"{job}\" has a pre-timeout of {pre} seconds, which may be at most its timeout of {whole}")
     })
 }
 
-/// Returns whether a definition or an entry says something of one of the attributes that are told of here.
+/// Returns whether a definition or an entry says something of one of the attributes that are told
+/// of here.
 pub(super) fn says(job: &JobStanza, attribute: &str) -> bool {
     match attribute {
         "nodeset" => job.nodeset.is_some(),

@@ -1,4 +1,5 @@
-//! What a project lists for one pipeline: the stanzas that apply with their templates, and the entries of their lists.
+//! What a project lists for one pipeline: the stanzas that apply with their templates, and the
+//! entries of their lists.
 
 use super::FreezeInput;
 use super::apply::deep_merge;
@@ -15,33 +16,50 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) const ENTRIES_MAX: usize = 2_000;
 
 impl Layout {
-    /// Returns whether the first failure of a project's job in a pipeline ends the others. What the first stanza says that says
-    /// anything cannot be taken back by a later one, so that a config project may force it.
+    /// Returns whether the first failure of a project's job in a pipeline ends the others. What the
+    /// first stanza says that says anything cannot be taken back by a later one, so that a config
+    /// project may force it.
     pub fn fail_fast(&self, input: &FreezeInput<'_>) -> bool {
         let listed = listed(self, input.project, input.pipeline, input.target());
-        listed.stanzas.iter().find_map(|part| part.stanza.pipelines.get(input.pipeline)?.fail_fast).unwrap_or(false)
+        listed
+            .stanzas
+            .iter()
+            .find_map(|part| part.stanza.pipelines.get(input.pipeline)?.fail_fast)
+            .unwrap_or(false)
     }
 
-    /// Returns whether what is decided about a project's changes in a pipeline is told in reports (`debug`): where any stanza
-    /// that applies says so.
+    /// Returns whether what is decided about a project's changes in a pipeline is told in reports
+    /// (`debug`): where any stanza that applies says so.
     pub fn debug(&self, input: &FreezeInput<'_>) -> bool {
         let listed = listed(self, input.project, input.pipeline, input.target());
-        listed.stanzas.iter().filter_map(|part| part.stanza.pipelines.get(input.pipeline)).any(|jobs| jobs.debug)
+        listed
+            .stanzas
+            .iter()
+            .filter_map(|part| part.stanza.pipelines.get(input.pipeline))
+            .any(|jobs| jobs.debug)
     }
 
-    /// Returns the parameters that an enqueue by hand of a project may carry in a pipeline, by name. Of one name that of the last
-    /// stanza counts.
-    pub fn parameters(&self, project: &ProjectName, pipeline: &str, branch: Option<&str>) -> Vec<&Parameter> {
+    /// Returns the parameters that an enqueue by hand of a project may carry in a pipeline, by
+    /// name. Of one name that of the last stanza counts.
+    pub fn parameters(
+        &self,
+        project: &ProjectName,
+        pipeline: &str,
+        branch: Option<&str>,
+    ) -> Vec<&Parameter> {
         let target = Target { on: On::branch(branch), git_ref: branch.unwrap_or_default() };
         let listed = listed(self, project, pipeline, target);
         let all = listed.stanzas.iter().filter_map(|part| part.stanza.pipelines.get(pipeline));
-        let by_name: BTreeMap<&str, &Parameter> =
-            all.flat_map(|jobs| &jobs.parameters).map(|parameter| (parameter.name.as_str(), parameter)).collect();
+        let by_name: BTreeMap<&str, &Parameter> = all
+            .flat_map(|jobs| &jobs.parameters)
+            .map(|parameter| (parameter.name.as_str(), parameter))
+            .collect();
         by_name.into_values().collect()
     }
 
-    /// Returns why an event that asks for an image would have nothing run: pipelines take it, and the project that defines the image
-    /// lists no job that builds it in any of them. What cannot be frozen is told where it is tried.
+    /// Returns why an event that asks for an image would have nothing run: pipelines take it, and
+    /// the project that defines the image lists no job that builds it in any of them. What cannot
+    /// be frozen is told where it is tried.
     pub fn why_image_is_not_built(&self, home: &Source, image: &str) -> Option<String> {
         let asks = |trigger: &Trigger| match &trigger.kind {
             TriggerKind::Zuul(zuul) => zuul.event.iter().any(|event| event == "image-build"),
@@ -51,7 +69,8 @@ impl Layout {
             self.pipelines().iter().filter(|pipeline| pipeline.triggers.iter().any(asks)).collect();
         let image_names = [image.to_owned()];
         let has_job = |pipeline: &&Pipeline| {
-            let change = FreezeInput::change(pipeline.name.as_str(), &home.project, home.branch.as_str());
+            let change =
+                FreezeInput::change(pipeline.name.as_str(), &home.project, home.branch.as_str());
             self.freeze(&FreezeInput { image_names: &image_names, ..change })
                 .map_or(true, |graph| !graph.jobs.is_empty())
         };
@@ -91,9 +110,14 @@ struct LeftOut<'l> {
     is_bound_here: bool,
 }
 
-/// Returns the stanzas that apply, each project's templates before itself. A template that is named again counts where it is
-/// named first.
-fn listed<'l>(layout: &'l Layout, project: &ProjectName, pipeline: &str, target: Target<'_>) -> Listed<'l> {
+/// Returns the stanzas that apply, each project's templates before itself. A template that is named
+/// again counts where it is named first.
+fn listed<'l>(
+    layout: &'l Layout,
+    project: &ProjectName,
+    pipeline: &str,
+    target: Target<'_>,
+) -> Listed<'l> {
     let mut found = Listed { stanzas: Vec::new(), left_out: Vec::new(), variables: Map::new() };
     let mut taken: BTreeSet<&str> = BTreeSet::new();
     for defined in layout.stanzas_of(project) {
@@ -111,7 +135,9 @@ fn listed<'l>(layout: &'l Layout, project: &ProjectName, pipeline: &str, target:
                     // Its variables are for the pipelines that it has; a project's own are for all.
                     true if !stanza.pipelines.contains_key(pipeline) => {}
                     true => found.add(Part { source, stanza, attached }, pipeline),
-                    false => found.leave_out(LeftOut { source, stanza, is_bound_here: false }, pipeline),
+                    false => {
+                        found.leave_out(LeftOut { source, stanza, is_bound_here: false }, pipeline)
+                    }
                 }
             }
         }
@@ -160,14 +186,17 @@ pub(super) struct Entries<'l> {
 }
 
 impl<'l> Entries<'l> {
-    /// Returns the entries of stanzas that are for other branches, each with why it counts for nothing here.
+    /// Returns the entries of stanzas that are for other branches, each with why it counts for
+    /// nothing here.
     pub(super) fn left_out(&self, input: &FreezeInput<'_>) -> Vec<(Entry<'l>, String)> {
         let mut found = Vec::new();
         for &LeftOut { source, stanza, is_bound_here } in &self.left_out {
             let branches = stanza.branches.as_ref().map(|_| "the branches of its stanza");
             let why = input.target().why_not("its stanza", branches, &source.branch, is_bound_here);
             let jobs = stanza.pipelines.get(input.pipeline).into_iter().flat_map(|jobs| &jobs.jobs);
-            found.extend(jobs.map(|job| (Entry { source, stanza, job, attached: source }, why.clone())));
+            found.extend(
+                jobs.map(|job| (Entry { source, stanza, job, attached: source }, why.clone())),
+            );
         }
         found.truncate(ENTRIES_MAX);
         found
@@ -179,7 +208,8 @@ pub(super) fn entries<'l>(layout: &'l Layout, input: &FreezeInput<'_>) -> Entrie
     let mut order: Vec<&str> = Vec::new();
     let mut entries: BTreeMap<&str, Vec<Entry<'_>>> = BTreeMap::new();
     let (mut count, mut over) = (0, None);
-    let Listed { stanzas, left_out, variables } = listed(layout, input.project, input.pipeline, input.target());
+    let Listed { stanzas, left_out, variables } =
+        listed(layout, input.project, input.pipeline, input.target());
     for Part { source, stanza, attached } in stanzas {
         for job in stanza.pipelines.get(input.pipeline).into_iter().flat_map(|jobs| &jobs.jobs) {
             let entry = Entry { source, stanza, job, attached };

@@ -1,4 +1,5 @@
-//! Playbooks that are not there: the one of a job's name, and those that a change has jobs name (Z4.9).
+//! Playbooks that are not there: the one of a job's name, and those that a change has jobs name
+//! (Z4.9).
 
 use crate::error::{ConfigError, Problem, ProblemKind};
 use crate::fragment::Fragment;
@@ -32,17 +33,23 @@ impl NamedPlaybook<'_> {
             source.project.name(),
             source.branch
         );
-        let place = job.places.of_member(self.attribute, &self.number.to_string()).unwrap_or(job.place);
+        let place =
+            job.places.of_member(self.attribute, &self.number.to_string()).unwrap_or(job.place);
         let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message);
-        let problem = problem.in_stanza(&format!("job {}", job.name)).from_stanza_at(job.place.start);
+        let problem =
+            problem.in_stanza(&format!("job {}", job.name)).from_stanza_at(job.place.start);
         source.error(problem.about(self.attribute))
     }
 }
 
 impl Layout {
-    /// Returns the playbooks that the jobs of a branch name, each once, as this layout has the branch. `before` is the layout in
-    /// which nothing of it was proposed.
-    pub fn named_playbooks<'l>(&'l self, config: &BranchConfig, before: &Layout) -> Vec<NamedPlaybook<'l>> {
+    /// Returns the playbooks that the jobs of a branch name, each once, as this layout has the
+    /// branch. `before` is the layout in which nothing of it was proposed.
+    pub fn named_playbooks<'l>(
+        &'l self,
+        config: &BranchConfig,
+        before: &Layout,
+    ) -> Vec<NamedPlaybook<'l>> {
         let names: BTreeSet<&str> = config
             .fragments
             .iter()
@@ -63,7 +70,13 @@ impl Layout {
                 for (attribute, number, path) in named(defined.object) {
                     if known.insert(path) {
                         let is_new = !already.contains(path);
-                        found.push(NamedPlaybook { name: path, is_new, defined, attribute, number });
+                        found.push(NamedPlaybook {
+                            name: path,
+                            is_new,
+                            defined,
+                            attribute,
+                            number,
+                        });
                     }
                 }
             }
@@ -71,22 +84,28 @@ impl Layout {
         found
     }
 
-    /// Returns what is told of a job without `run` for which no playbook is where one could be; at the definition that is nearest.
-    /// `None` where the layout has no definition of it, as for what is built in.
+    /// Returns what is told of a job without `run` for which no playbook is where one could be; at
+    /// the definition that is nearest. `None` where the layout has no definition of it, as for what
+    /// is built in.
     pub fn without_playbook(&self, job: &FrozenJob) -> Option<ConfigError> {
         let nearest = job.run.first();
         let is_nearest = |defined: &Defined<'_, JobStanza>| {
             let source = defined.source();
-            nearest.is_some_and(|playbook| (&source.project, &source.branch) == (&playbook.project, &playbook.branch))
+            nearest.is_some_and(|playbook| {
+                (&source.project, &source.branch) == (&playbook.project, &playbook.branch)
+            })
         };
         let mut definitions = self.jobs(job.name.as_str());
-        let defined = self.jobs(job.name.as_str()).find(is_nearest).or_else(|| definitions.next())?;
+        let defined =
+            self.jobs(job.name.as_str()).find(is_nearest).or_else(|| definitions.next())?;
         let place = |playbook: &Playbook| match playbook.project == included_project() {
             true => format!(
                 "{} below playbooks/ beside the main configuration and in the tenant's config projects",
                 playbook.path
             ),
-            false => format!("{} in {}@{}", playbook.path, playbook.project.name(), playbook.branch),
+            false => {
+                format!("{} in {}@{}", playbook.path, playbook.project.name(), playbook.branch)
+            }
         };
         let looked: Vec<String> = job.run.iter().map(place).collect();
         let forms = playbook_files("NAME").join(", ");
@@ -100,9 +119,9 @@ impl Layout {
         Some(defined.source().error(problem.in_stanza(&format!("job {}", job.name)).about("run")))
     }
 
-    /// Returns what is told of a job that has playbooks, roles or files of variables of included files (Z2.5) where nothing lies beside
-    /// those, in a tenant that has no config project where they could be; at the job's first definition. `None` where the layout has
-    /// none.
+    /// Returns what is told of a job that has playbooks, roles or files of variables of included
+    /// files (Z2.5) where nothing lies beside those, in a tenant that has no config project where
+    /// they could be; at the job's first definition. `None` where the layout has none.
     pub fn without_config_project(&self, job: &FrozenJob) -> Option<ConfigError> {
         let defined = self.jobs(job.name.as_str()).next()?;
         let message = format!(
@@ -115,8 +134,9 @@ impl Layout {
     }
 }
 
-/// Returns a warning for each playbook that a job of included files names and that does not lie beside those (Z2.5): a config project
-/// may have it, which one tenant has and another one has not (Z4.9). `has` tells which files lie there.
+/// Returns a warning for each playbook that a job of included files names and that does not lie
+/// beside those (Z2.5): a config project may have it, which one tenant has and another one has not
+/// (Z4.9). `has` tells which files lie there.
 pub fn not_beside(files: &[Arc<Fragment>], has: impl Fn(&str) -> bool) -> Vec<ConfigError> {
     let mut found = Vec::new();
     for file in files {
@@ -129,9 +149,12 @@ pub fn not_beside(files: &[Arc<Fragment>], has: impl Fn(&str) -> bool) -> Vec<Co
                 let message = format!(
                     "There is no playbook \"{path}\" below playbooks/ beside the main configuration: it is looked for in the config projects of each tenant that includes this file, and where none has it the job ends as CONFIG_ERROR"
                 );
-                let place = job.places.of_member(attribute, &number.to_string()).unwrap_or(job.place);
-                let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message);
-                let problem = problem.in_stanza(&format!("job {}", job.name)).from_stanza_at(job.place.start);
+                let place =
+                    job.places.of_member(attribute, &number.to_string()).unwrap_or(job.place);
+                let problem =
+                    Problem::new(ProblemKind::UnknownName, place.start, place.end, message);
+                let problem =
+                    problem.in_stanza(&format!("job {}", job.name)).from_stanza_at(job.place.start);
                 found.push(file.source.error(problem.about(attribute).as_warning()));
             }
         }
@@ -152,7 +175,8 @@ fn defined_in<'l>(
     layout.jobs(name).filter(is_own)
 }
 
-/// Returns the playbooks that a definition names, with the attribute that does and the number there.
+/// Returns the playbooks that a definition names, with the attribute that does and the number
+/// there.
 fn named(job: &JobStanza) -> impl Iterator<Item = (&'static str, usize, &str)> {
     let lists = [("pre-run", &job.pre_run), ("run", &job.run), ("post-run", &job.post_run)];
     lists.into_iter().flat_map(|(attribute, list)| {

@@ -1,4 +1,5 @@
-//! From definitions to the jobs of one change: collecting variants, applying them, freezing the graph.
+//! From definitions to the jobs of one change: collecting variants, applying them, freezing the
+//! graph.
 
 mod apply;
 mod blame;

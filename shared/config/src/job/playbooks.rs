@@ -1,4 +1,5 @@
-//! The playbooks of a job and who sees which secret (Z4.4, Z4.9, Z5.3): they nest, and each keeps what its own definition gave it.
+//! The playbooks of a job and who sees which secret (Z4.4, Z4.9, Z5.3): they nest, and each keeps
+//! what its own definition gave it.
 
 use super::apply::{Building, Form, Origin, Refused};
 use super::weight;
@@ -12,22 +13,36 @@ type Secrets = BTreeMap<String, SecretUse>;
 
 /// Returns what secrets weigh.
 fn of_secrets(secrets: &Secrets) -> usize {
-    let token = |secret: &SecretUse| secret.oidc.as_ref().map_or(0, |token| weight::of_map(&token.claims));
-    secrets.values().map(|secret| weight::of_members(1) + weight::of_value(&secret.data) + token(secret)).sum()
+    let token =
+        |secret: &SecretUse| secret.oidc.as_ref().map_or(0, |token| weight::of_map(&token.claims));
+    secrets
+        .values()
+        .map(|secret| weight::of_members(1) + weight::of_value(&secret.data) + token(secret))
+        .sum()
 }
 
 impl Building<'_> {
-    pub(super) fn playbooks(&mut self, from: &JobStanza, origin: &Origin<'_>) -> Result<(), Refused> {
+    pub(super) fn playbooks(
+        &mut self,
+        from: &JobStanza,
+        origin: &Origin<'_>,
+    ) -> Result<(), Refused> {
         let told = |message| Refused { attribute: "secrets", message, is_told: true };
         let (own, passed) = self.secrets(from, origin.source).map_err(told)?;
         if !own.is_empty() {
             self.uses_secrets = true;
-            // Whoever can change an untrusted repository could otherwise print its secrets before anybody looks.
+            // Whoever can change an untrusted repository could otherwise print its secrets before
+            // anybody looks.
             self.job.post_review |= !origin.source.trust.is_trusted();
         }
-        // A playbook of a parent that anybody may change is given a secret: that needs review, whoever gives it.
-        self.job.post_review |= !passed.is_empty() && self.settled_playbooks().any(|playbook| !playbook.trusted);
-        let seen = self.job.pre_run.len() + self.job.run.len() + self.job.post_run.len() + self.implied_run.len();
+        // A playbook of a parent that anybody may change is given a secret: that needs review,
+        // whoever gives it.
+        self.job.post_review |=
+            !passed.is_empty() && self.settled_playbooks().any(|playbook| !playbook.trusted);
+        let seen = self.job.pre_run.len()
+            + self.job.run.len()
+            + self.job.post_run.len()
+            + self.implied_run.len();
         self.budget.take(seen.saturating_mul(of_secrets(&passed)))?;
         for playbook in self
             .job
@@ -42,7 +57,8 @@ impl Building<'_> {
             }
         }
         if !own.is_empty() && !origin.source.trust.is_trusted() {
-            // Playbooks see them now: nobody else's repository may steer those, whatever it says of `allowed-projects`.
+            // Playbooks see them now: nobody else's repository may steer those, whatever it says of
+            // `allowed-projects`.
             self.allow_only(vec![origin.source.project.clone()]);
         }
         let mut secrets = self.shared_secrets.clone();
@@ -69,10 +85,16 @@ impl Building<'_> {
             preserve_home_paths: from.run_time.preserve_home_paths.clone().unwrap_or_default(),
             nesting_level: origin.depth,
         };
-        let all = |list: &Option<Vec<PlaybookRef>>| list.iter().flatten().map(make).collect::<Vec<_>>();
-        let (pre_run, run, mut post_run) = (all(&from.pre_run), all(&from.run), all(&from.post_run));
+        let all =
+            |list: &Option<Vec<PlaybookRef>>| list.iter().flatten().map(make).collect::<Vec<_>>();
+        let (pre_run, run, mut post_run) =
+            (all(&from.pre_run), all(&from.run), all(&from.post_run));
         if from.run.is_none() && origin.form == Form::Definition {
-            let implied = make(&PlaybookRef { path: from.name.clone(), semaphores: Vec::new(), cleanup: false });
+            let implied = make(&PlaybookRef {
+                path: from.name.clone(),
+                semaphores: Vec::new(),
+                cleanup: false,
+            });
             self.implied_run.insert(0, implied);
         }
         self.job.pre_run.extend(pre_run);
@@ -89,13 +111,21 @@ impl Building<'_> {
         let mut own = Secrets::new();
         let mut passed = Secrets::new();
         for wanted in from.secrets.iter().flatten() {
-            let found = self.layout.secret(&wanted.secret).filter(|found| found.source().project == source.project);
+            let found = self
+                .layout
+                .secret(&wanted.secret)
+                .filter(|found| found.source().project == source.project);
             let Some(found) = found else {
-                return Err(format!("The secret \"{}\" was not found in {}.", wanted.secret, source.project));
+                return Err(format!(
+                    "The secret \"{}\" was not found in {}.",
+                    wanted.secret, source.project
+                ));
             };
             let secret = found.object;
             let tenant = self.layout.tenant();
-            if let Some(why) = tenant.refuses_lifetime(secret).or_else(|| tenant.refuses_issuer(secret)) {
+            if let Some(why) =
+                tenant.refuses_lifetime(secret).or_else(|| tenant.refuses_issuer(secret))
+            {
                 return Err(why);
             }
             // A token stands in the place of values.
@@ -120,12 +150,16 @@ impl Building<'_> {
         self.job.pre_run.iter().chain(&self.job.run).chain(&self.job.post_run)
     }
 
-    /// Has a job be reviewed first of which an untrusted playbook sees a secret, in whatever way it came to it (Z5.3): from its own
-    /// definition, from a child that passes its secrets on, or from a parent that lets its children have them (Z4.4).
+    /// Has a job be reviewed first of which an untrusted playbook sees a secret, in whatever way it
+    /// came to it (Z5.3): from its own definition, from a child that passes its secrets on, or from
+    /// a parent that lets its children have them (Z4.4).
     ///
-    /// Call it when all definitions are applied and [`Building::imply_run`] has said which playbooks there are.
+    /// Call it when all definitions are applied and [`Building::imply_run`] has said which
+    /// playbooks there are.
     pub(super) fn guard_secrets(&mut self) {
-        let is_open = self.settled_playbooks().any(|playbook| !playbook.trusted && !playbook.secrets.is_empty());
+        let is_open = self
+            .settled_playbooks()
+            .any(|playbook| !playbook.trusted && !playbook.secrets.is_empty());
         self.job.post_review |= is_open;
     }
 

@@ -1,4 +1,5 @@
-//! Applying what acts at run time only: what overrides, what is added, and names resolved to projects.
+//! Applying what acts at run time only: what overrides, what is added, and names resolved to
+//! projects.
 
 use super::apply::{Building, Origin, set};
 use crate::objects::{Combine, Combined, IncludeVarsRef, JobStanza, Selector};
@@ -13,7 +14,8 @@ impl Building<'_> {
         job.kind = from.kind.unwrap_or(job.kind);
         set(&mut job.failure_url, from.failure_url.clone());
         set(&mut job.success_url, from.success_url.clone());
-        job.hold_following_changes = from.hold_following_changes.unwrap_or(job.hold_following_changes);
+        job.hold_following_changes =
+            from.hold_following_changes.unwrap_or(job.hold_following_changes);
         job.deduplicate = from.deduplicate.unwrap_or(job.deduplicate);
         job.secret_exposure = from.secret_exposure.unwrap_or(job.secret_exposure);
         set(&mut job.ansible_split_streams, from.ansible_split_streams);
@@ -21,7 +23,8 @@ impl Building<'_> {
         set(&mut job.workspace, from.workspace.clone());
         set(&mut job.host, from.host.clone());
         // Credentials for storage are those of the nearest definition that asks for some.
-        job.containers = from.containers.clone().unwrap_or_else(|| std::mem::take(&mut job.containers));
+        job.containers =
+            from.containers.clone().unwrap_or_else(|| std::mem::take(&mut job.containers));
         if let Some(given) = &from.failure_output {
             if !given.adds(Combine::Inherit) {
                 job.failure_output.clear();
@@ -54,7 +57,11 @@ impl Building<'_> {
         }
     }
 
-    fn selected(&self, mut before: Vec<ProjectName>, given: &Combined<Vec<Selector>>) -> Vec<ProjectName> {
+    fn selected(
+        &self,
+        mut before: Vec<ProjectName>,
+        given: &Combined<Vec<Selector>>,
+    ) -> Vec<ProjectName> {
         if !given.adds(Combine::Inherit) {
             before.clear();
         }
@@ -74,7 +81,11 @@ impl Building<'_> {
             Some(name) => {
                 let found = self.layout.project(name)?;
                 let (connection, project) = (found.connection.clone(), found.name.clone());
-                VarsSource::Project(RequiredProject { connection, project, override_checkout: None })
+                VarsSource::Project(RequiredProject {
+                    connection,
+                    project,
+                    override_checkout: None,
+                })
             }
             None => VarsSource::Project(RequiredProject {
                 connection: origin.source.connection.clone(),

@@ -16,7 +16,8 @@ pub struct JobTrace {
     pub runs: bool,
     /// Why it does not run; what is wrong where it can not be frozen.
     pub reason: Option<String>,
-    /// What was looked at, in the order of application: parents first, then the project's own entries.
+    /// What was looked at, in the order of application: parents first, then the project's own
+    /// entries.
     pub steps: Vec<Step>,
 }
 
@@ -52,7 +53,12 @@ impl Step {
     }
 
     /// Returns a definition that was looked at, and why it was left out.
-    pub(super) fn left_out(kind: StepKind, job: &JobStanza, source: &Source, reason: Option<String>) -> Self {
+    pub(super) fn left_out(
+        kind: StepKind,
+        job: &JobStanza,
+        source: &Source,
+        reason: Option<String>,
+    ) -> Self {
         let Source { project, branch, path, .. } = source;
         let place = format!("{}@{branch} {path}:{}", project.name(), job.place.start.line());
         Self { name: job.name.clone(), kind, place, sets: Vec::new(), left_out: reason }
@@ -79,7 +85,9 @@ fn said(job: &JobStanza) -> Vec<String> {
         match (name.as_str(), value) {
             ("name" | "place" | "places", _) => {}
             ("run_time", Json::Object(said)) => {
-                names.extend(said.iter().filter(|(_, value)| is_said(value)).map(|(name, _)| word(name)));
+                names.extend(
+                    said.iter().filter(|(_, value)| is_said(value)).map(|(name, _)| word(name)),
+                );
             }
             _ if is_said(value) => names.push(word(name)),
             _ => {}
@@ -96,7 +104,9 @@ fn shown(text: &str) -> String {
 impl fmt::Display for JobTrace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.reason, self.runs) {
-            (Some(reason), _) => writeln!(f, "job {} does not run: {}", shown(&self.job), shown(reason))?,
+            (Some(reason), _) => {
+                writeln!(f, "job {} does not run: {}", shown(&self.job), shown(reason))?
+            }
             (None, _) => writeln!(f, "job {} runs", shown(&self.job))?,
         }
         for step in &self.steps {

@@ -1,16 +1,18 @@
-//! How much the definitions of one item's jobs may come to, so that a short file cannot ask for endless work.
+//! How much the definitions of one item's jobs may come to, so that a short file cannot ask for
+//! endless work.
 //!
-//! Whatever a definition says is said again for each job that inherits it: a file of moderate length with many jobs below one
-//! long parent would otherwise fill memory.
+//! Whatever a definition says is said again for each job that inherits it: a file of moderate
+//! length with many jobs below one long parent would otherwise fill memory.
 
 use crate::objects::JobStanza;
 use serde_json::{Map, Value as Json};
 use std::cell::Cell;
 
-/// What all applied definitions of one item's jobs may weigh together, in about bytes. The largest real projects need a
-/// hundredth of it.
+/// What all applied definitions of one item's jobs may weigh together, in about bytes. The largest
+/// real projects need a hundredth of it.
 const WEIGHT_MAX: usize = 64 << 20;
-/// What a definition weighs that says nothing: the note of where it comes from, and a playbook of its name.
+/// What a definition weighs that says nothing: the note of where it comes from, and a playbook of
+/// its name.
 const DEFINITION: usize = 256;
 /// What a member of a list weighs.
 const MEMBER: usize = 64;
@@ -61,8 +63,15 @@ pub(super) fn of_definition(job: &JobStanza) -> usize {
         run_time.exclude_projects.as_ref().map_or(0, |list| list.value.len()),
         run_time.include_vars.as_ref().map_or(0, |list| list.value.len()),
     ];
-    let variables = [&job.vars, &job.extra_vars].into_iter().flatten().map(|map| of_map(&map.value)).sum::<usize>();
-    let by_name = [&job.host_vars, &job.group_vars].into_iter().flatten().flat_map(|by_name| by_name.value.values());
+    let variables = [&job.vars, &job.extra_vars]
+        .into_iter()
+        .flatten()
+        .map(|map| of_map(&map.value))
+        .sum::<usize>();
+    let by_name = [&job.host_vars, &job.group_vars]
+        .into_iter()
+        .flatten()
+        .flat_map(|by_name| by_name.value.values());
     DEFINITION
         + MEMBER * members.iter().sum::<usize>()
         + variables

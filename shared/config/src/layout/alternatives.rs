@@ -1,6 +1,7 @@
 //! Nodesets that name nodesets: put in line, and never without end (Z3.1).
 //!
-//! A few lines can name each other so often that what they come to has no bound, so steps are counted and not only results.
+//! A few lines can name each other so often that what they come to has no bound, so steps are
+//! counted and not only results.
 
 use crate::objects::nodeset::ALTERNATIVES_MAX;
 use crate::objects::{Alternative, NodesetBody};
@@ -17,7 +18,8 @@ const DEPTH_MAX: usize = 32;
 pub(crate) struct InLine<'l> {
     /// Nodes and groups in order of preference.
     pub(crate) sets: Vec<&'l NodeSet>,
-    /// Nodesets that come back to themselves: each name in the order in which one names the next, the first one last again.
+    /// Nodesets that come back to themselves: each name in the order in which one names the next,
+    /// the first one last again.
     pub(crate) circles: Vec<Vec<String>>,
     names: usize,
 }
@@ -34,14 +36,18 @@ pub(crate) enum Endless {
 impl fmt::Display for Endless {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Wide => write!(f, "comes to more than {ALTERNATIVES_MAX} alternatives; give fewer"),
-            Self::Deep => write!(f, "names nodesets that name nodesets, more than {DEPTH_MAX} deep"),
+            Self::Wide => {
+                write!(f, "comes to more than {ALTERNATIVES_MAX} alternatives; give fewer")
+            }
+            Self::Deep => {
+                write!(f, "names nodesets that name nodesets, more than {DEPTH_MAX} deep")
+            }
         }
     }
 }
 
-/// Returns what a nodeset comes to, alternatives of alternatives put in line. `own` is its name; a name that `find` does not know
-/// comes to nothing.
+/// Returns what a nodeset comes to, alternatives of alternatives put in line. `own` is its name; a
+/// name that `find` does not know comes to nothing.
 pub(crate) fn in_line<'l>(
     own: Option<&str>,
     body: &'l NodesetBody,
@@ -62,10 +68,12 @@ impl<'l> InLine<'l> {
     ) -> Result<(), Endless> {
         match body {
             NodesetBody::Nodes(set) => self.put(set),
-            NodesetBody::Alternatives(list) => list.iter().try_for_each(|alternative| match alternative {
-                Alternative::Inline(set) => self.put(set),
-                Alternative::Named(name) => self.named(name, above, find),
-            }),
+            NodesetBody::Alternatives(list) => {
+                list.iter().try_for_each(|alternative| match alternative {
+                    Alternative::Inline(set) => self.put(set),
+                    Alternative::Named(name) => self.named(name, above, find),
+                })
+            }
         }
     }
 

@@ -1,13 +1,13 @@
-//! What others have to know of a job: what keeps them from inheriting from it, whom it inherits from itself and what it builds, as far
-//! as it can be told before jobs are frozen (Z4.1, Z4.4).
+//! What others have to know of a job: what keeps them from inheriting from it, whom it inherits
+//! from itself and what it builds, as far as it can be told before jobs are frozen (Z4.1, Z4.4).
 
 use super::{Defined, Layout};
 use crate::objects::{JobStanza, Parent};
 use sluice_model::ProjectName;
 use std::collections::BTreeSet;
 
-/// What a job is to others, whichever of its definitions apply: which of them do is known only when it is frozen, so that one that
-/// lets children be is enough.
+/// What a job is to others, whichever of its definitions apply: which of them do is known only when
+/// it is frozen, so that one that lets children be is enough.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Barriers {
     /// Whether it may not be inherited from at all.
@@ -42,8 +42,8 @@ impl Barriers {
     }
 }
 
-/// Returns the jobs that definitions inherit from wherever the job runs: one that all of them name, and what one names that counts
-/// everywhere.
+/// Returns the jobs that definitions inherit from wherever the job runs: one that all of them name,
+/// and what one names that counts everywhere.
 fn parents(default: &str, name: &str, definitions: &[Defined<'_, JobStanza>]) -> BTreeSet<String> {
     let named: Vec<Option<&str>> = definitions
         .iter()
@@ -55,17 +55,24 @@ fn parents(default: &str, name: &str, definitions: &[Defined<'_, JobStanza>]) ->
             Parent::Unset | Parent::Base => None,
         })
         .collect();
-    let agreed = named.first().copied().flatten().filter(|first| named.iter().all(|one| *one == Some(*first)));
+    let agreed = named
+        .first()
+        .copied()
+        .flatten()
+        .filter(|first| named.iter().all(|one| *one == Some(*first)));
     let certain = definitions.iter().zip(&named).filter(|(defined, _)| counts_everywhere(defined));
     certain.filter_map(|(_, parent)| *parent).chain(agreed).map(str::to_owned).collect()
 }
 
-/// Returns the image of definitions that say one: all of those the same, and one of them everywhere or all that there are.
+/// Returns the image of definitions that say one: all of those the same, and one of them everywhere
+/// or all that there are.
 fn builds(definitions: &[Defined<'_, JobStanza>]) -> Option<String> {
-    let said: Vec<&Defined<'_, JobStanza>> = definitions.iter().filter(|one| image(one).is_some()).collect();
+    let said: Vec<&Defined<'_, JobStanza>> =
+        definitions.iter().filter(|one| image(one).is_some()).collect();
     let first = image(said.first()?)?;
     let is_agreed = said.iter().all(|one| image(one) == Some(first));
-    let is_certain = said.len() == definitions.len() || said.iter().any(|one| counts_everywhere(one));
+    let is_certain =
+        said.len() == definitions.len() || said.iter().any(|one| counts_everywhere(one));
     (is_agreed && is_certain).then(|| first.to_owned())
 }
 

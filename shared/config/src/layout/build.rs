@@ -1,4 +1,5 @@
-//! From fragments to a layout: every claim, who of each name stands, and what those that stand refer to.
+//! From fragments to a layout: every claim, who of each name stands, and what those that stand
+//! refer to.
 
 use super::ground::{File, Ground};
 use super::settle::{self, Settled};
@@ -22,7 +23,8 @@ pub(super) fn build(sources: LayoutSources) -> Layout {
     let mut files = ground.in_order(fragments);
     let (mut shelves, mut settled, mut faulty) = shelved(&ground, &files);
     let said = said_defaults(&ground, &files, &shelves);
-    // The order is another one then, and so is who comes first. Once only: the words were looked for in the order without them.
+    // The order is another one then, and so is who comes first. Once only: the words were looked
+    // for in the order without them.
     if !said.is_empty() {
         ground.said = said;
         files = ground.in_order(files.into_iter().map(|file| file.fragment).collect());
@@ -52,7 +54,8 @@ pub(super) fn build(sources: LayoutSources) -> Layout {
         for (unit, problem) in found {
             base.checked.entry(Spot::of(unit)).or_default().push(problem);
         }
-        (base.pipelines, base.providers, base.provider_errors) = (pipelines, providers, provider_errors);
+        (base.pipelines, base.providers, base.provider_errors) =
+            (pipelines, providers, provider_errors);
         base.references = references;
     }
     layout
@@ -67,19 +70,31 @@ pub(super) fn content_id<'f>(ground: &Ground, files: impl Iterator<Item = &'f Fi
     digest(&parts)
 }
 
-/// Returns the branches that stanzas call their projects' default, where these have them and another one counted first.
-fn said_defaults(ground: &Ground, files: &[File], shelves: &Shelves) -> BTreeMap<ProjectName, BranchName> {
+/// Returns the branches that stanzas call their projects' default, where these have them and
+/// another one counted first.
+fn said_defaults(
+    ground: &Ground,
+    files: &[File],
+    shelves: &Shelves,
+) -> BTreeMap<ProjectName, BranchName> {
     let mut said = BTreeMap::new();
     for (name, entry) in shelves.of(ObjectKind::Project) {
-        let mut stanzas = entry.accepted.iter().filter_map(|unit| Files::of(files).object::<ProjectStanza>(*unit));
-        let Some(word) = stanzas.find_map(|stanza| stanza.default_branch.as_deref()) else { continue };
+        let mut stanzas = entry
+            .accepted
+            .iter()
+            .filter_map(|unit| Files::of(files).object::<ProjectStanza>(*unit));
+        let Some(word) = stanzas.find_map(|stanza| stanza.default_branch.as_deref()) else {
+            continue;
+        };
         let (name, branch) = (ProjectName(name.to_owned()), BranchName::from(word));
-        let has_files = |file: &File| file.source().project == name && file.source().branch == branch;
+        let has_files =
+            |file: &File| file.source().project == name && file.source().branch == branch;
         let is_there = match ground.branches.get(&name) {
             Some(branches) => branches.contains(&branch),
             None => files.iter().any(has_files),
         };
-        let is_another = |(_, project): (usize, &TenantProject)| !ground.is_default(project, &branch);
+        let is_another =
+            |(_, project): (usize, &TenantProject)| !ground.is_default(project, &branch);
         if is_there && ground.project(&name).is_some_and(is_another) {
             said.insert(name, branch);
         }
@@ -87,7 +102,8 @@ fn said_defaults(ground: &Ground, files: &[File], shelves: &Shelves) -> BTreeMap
     said
 }
 
-/// Settles every name, and returns what stands under each, what is wrong, and the stanzas with mistakes.
+/// Settles every name, and returns what stands under each, what is wrong, and the stanzas with
+/// mistakes.
 fn shelved(ground: &Ground, files: &[File]) -> (Shelves, Problems, Vec<Unit>) {
     let (mut settled, mut faulty) = (Problems::new(), Vec::new());
     let mut claims: BTreeMap<ObjectKind, Vec<(&str, Unit)>> = BTreeMap::new();
@@ -105,7 +121,10 @@ fn shelved(ground: &Ground, files: &[File]) -> (Shelves, Problems, Vec<Unit>) {
         for claims in claims.chunk_by(|one, other| one.0 == other.0) {
             let Some((name, _)) = claims.first() else { continue };
             let claimants: Vec<Unit> = claims.iter().map(|(_, unit)| *unit).collect();
-            let entry = take(settle::settle(ground, Files::of(files), kind, name, &claimants), &mut settled);
+            let entry = take(
+                settle::settle(ground, Files::of(files), kind, name, &claimants),
+                &mut settled,
+            );
             shelf.push(((*name).to_owned(), entry));
         }
         shelves.put_all(kind, shelf.into_iter().collect::<Shelf>());
@@ -121,8 +140,9 @@ pub(super) fn take(settled: Settled, problems: &mut Problems) -> Entry {
     settled.entry
 }
 
-/// Gathers what a file's stanzas lay claim to, and what is wrong with the file by itself. Returns the stanzas with mistakes that
-/// would lay claim to something: they stand nowhere, and what they name is followed all the same.
+/// Gathers what a file's stanzas lay claim to, and what is wrong with the file by itself. Returns
+/// the stanzas with mistakes that would lay claim to something: they stand nowhere, and what they
+/// name is followed all the same.
 pub(super) fn claims_of<'f>(
     ground: &'f Ground,
     file: &'f File,

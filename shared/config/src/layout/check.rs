@@ -14,8 +14,8 @@ use crate::error::{Hints, Problem, ProblemKind};
 use crate::fragment::Source;
 use crate::objects::read::members;
 use crate::objects::{
-    Alternative, JobStanza, NodesetBody, NodesetRef, ObjectKind, Parent, PipelineStanza, Place, Places, ProjectStanza,
-    RoleSource, SecretStanza, Stanza,
+    Alternative, JobStanza, NodesetBody, NodesetRef, ObjectKind, Parent, PipelineStanza, Place,
+    Places, ProjectStanza, RoleSource, SecretStanza, Stanza,
 };
 use crate::yaml::Mark;
 use names::{Jobs, Names};
@@ -31,9 +31,11 @@ pub(crate) const NOOP: &str = "noop";
 /// What was found wrong with which stanza, and which stanza asked for which names.
 pub(super) type Found = (Vec<(Unit, Problem)>, Vec<(u32, Unit)>);
 
-/// Returns every broken reference of a layout; `faulty` are stanzas that stand nowhere, for their mistakes.
+/// Returns every broken reference of a layout; `faulty` are stanzas that stand nowhere, for their
+/// mistakes.
 pub(super) fn all(layout: &Layout, faulty: Vec<Unit>) -> Found {
-    let mut units: Vec<Unit> = layout.base.shelves.standing().map(|(_, _, unit)| unit).chain(faulty).collect();
+    let mut units: Vec<Unit> =
+        layout.base.shelves.standing().map(|(_, _, unit)| unit).chain(faulty).collect();
     units.sort_unstable();
     // A pattern of names puts one stanza on many projects.
     units.dedup();
@@ -51,13 +53,14 @@ pub(super) fn absent(layout: &Layout) -> BTreeSet<(ObjectKind, String, ProjectNa
     let mut names = BTreeSet::new();
     for (number, file) in layout.files() {
         let project = file.source().project.clone();
-        let units = file.fragment.stanzas().enumerate().map(|(index, _)| Unit::new(number as usize, index));
+        let units =
+            file.fragment.stanzas().enumerate().map(|(index, _)| Unit::new(number as usize, index));
         look(layout, units, Some(&mut names));
         by_project.entry(project).or_default().append(&mut names);
     }
-    let all = by_project
-        .into_iter()
-        .flat_map(|(project, names)| names.into_iter().map(move |(kind, name)| (kind, name, project.clone())));
+    let all = by_project.into_iter().flat_map(|(project, names)| {
+        names.into_iter().map(move |(kind, name)| (kind, name, project.clone()))
+    });
     all.collect()
 }
 
@@ -67,7 +70,8 @@ fn look(
     units: impl IntoIterator<Item = Unit>,
     mut absent: Option<&mut BTreeSet<(ObjectKind, String)>>,
 ) -> Found {
-    let (mut errors, mut asked, mut jobs, hints) = (Vec::new(), Vec::new(), Jobs::default(), Hints::new());
+    let (mut errors, mut asked, mut jobs, hints) =
+        (Vec::new(), Vec::new(), Jobs::default(), Hints::new());
     for unit in units {
         let Some((file, stanza)) = layout.stanza(unit) else { continue };
         let (name, place) = match stanza {
@@ -81,10 +85,21 @@ fn look(
             Stanza::Pipeline(pipeline) => (format!("pipeline {}", pipeline.name), pipeline.place),
             _ => continue,
         };
-        let names =
-            Names { layout, unit, asked: &mut asked, jobs: &mut jobs, hints: &hints, absent: absent.as_deref_mut() };
-        let mut check =
-            Check { names, source: file.source(), stanza: name, start: place.start, found: BTreeSet::new() };
+        let names = Names {
+            layout,
+            unit,
+            asked: &mut asked,
+            jobs: &mut jobs,
+            hints: &hints,
+            absent: absent.as_deref_mut(),
+        };
+        let mut check = Check {
+            names,
+            source: file.source(),
+            stanza: name,
+            start: place.start,
+            found: BTreeSet::new(),
+        };
         match stanza {
             Stanza::Job(job) => {
                 check.default_parent(job);
@@ -175,12 +190,16 @@ impl Check<'_> {
         wrong: &str,
         known: impl IntoIterator<Item = &'a str>,
     ) {
-        let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message).about(attribute);
+        let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message)
+            .about(attribute);
         self.add(problem.hinting(self.names.hints, wrong, known));
     }
 
     fn refuse(&mut self, place: Place, attribute: &str, message: String) {
-        self.add(Problem::new(ProblemKind::NotPermitted, place.start, place.end, message).about(attribute));
+        self.add(
+            Problem::new(ProblemKind::NotPermitted, place.start, place.end, message)
+                .about(attribute),
+        );
     }
 
     fn pipeline(&mut self, pipeline: &PipelineStanza) {
@@ -207,7 +226,8 @@ impl Check<'_> {
         if let (Some(issuer), Some(message)) = (&token.issuer, tenant.refuses_issuer(secret)) {
             let known = tenant.allowed_oidc_issuers.iter().map(String::as_str);
             let place = at.attribute("oidc.iss");
-            let problem = Problem::new(ProblemKind::NotPermitted, place.start, place.end, message).about("oidc.iss");
+            let problem = Problem::new(ProblemKind::NotPermitted, place.start, place.end, message)
+                .about("oidc.iss");
             self.add(problem.hinting(self.names.hints, issuer, known));
         }
     }
@@ -215,7 +235,10 @@ impl Check<'_> {
     /// Tells of a job that names no parent where the tenant's default one does not exist.
     fn default_parent(&mut self, job: &JobStanza) {
         let parent = &self.names.layout.tenant().default_parent;
-        if job.parent == Parent::Unset && job.name != *parent && !self.names.has(ObjectKind::Job, parent) {
+        if job.parent == Parent::Unset
+            && job.name != *parent
+            && !self.names.has(ObjectKind::Job, parent)
+        {
             // A further definition inherits from nothing.
             let first = self.names.layout.jobs(&job.name).next();
             if first.is_some_and(|first| std::ptr::eq(first.object, job)) {
@@ -247,11 +270,19 @@ impl Check<'_> {
                 _ => {
                     let message = format!("The secret \"{}\" was not found.", secret.secret);
                     let known = self.names.known(ObjectKind::Secret);
-                    self.unknown(at.member("secrets", number), "secrets", message, &secret.secret, known);
+                    self.unknown(
+                        at.member("secrets", number),
+                        "secrets",
+                        message,
+                        &secret.secret,
+                        known,
+                    );
                 }
             }
         }
-        for (number, required) in job.required_projects.iter().flat_map(|list| &list.value).enumerate() {
+        for (number, required) in
+            job.required_projects.iter().flat_map(|list| &list.value).enumerate()
+        {
             self.project_name(&required.name, "required-projects", number, at);
         }
         for (number, name) in job.allowed_projects.iter().flatten().enumerate() {
@@ -268,7 +299,9 @@ impl Check<'_> {
                 }
             }
         }
-        for (number, file) in job.run_time.include_vars.iter().flat_map(|list| &list.value).enumerate() {
+        for (number, file) in
+            job.run_time.include_vars.iter().flat_map(|list| &list.value).enumerate()
+        {
             if let Some(name) = &file.project {
                 self.project_name(name, "include-vars", number, at);
             }
@@ -297,7 +330,9 @@ impl Check<'_> {
         };
         let place = at.attribute("parent");
         if *parent == job.name && !parent.is_empty() {
-            let message = format!("Dependency cycle detected in the parents of job {parent}: {parent} → {parent}");
+            let message = format!(
+                "Dependency cycle detected in the parents of job {parent}: {parent} → {parent}"
+            );
             return self.conflict(place, "parent", message);
         }
         let Facts::Job(barriers) = self.names.facts(ObjectKind::Job, parent) else {
@@ -310,10 +345,15 @@ impl Check<'_> {
             self.refuse(place, "parent", message);
         }
         if barriers.intermediate && job.is_abstract != Some(true) {
-            let message = format!("The job \"{parent}\" is intermediate, and \"{}\" is not abstract", job.name);
+            let message = format!(
+                "The job \"{parent}\" is intermediate, and \"{}\" is not abstract",
+                job.name
+            );
             self.refuse(place, "parent", message);
         }
-        if let Some(project) = barriers.protected_in.as_ref().filter(|project| **project != self.source.project) {
+        if let Some(project) =
+            barriers.protected_in.as_ref().filter(|project| **project != self.source.project)
+        {
             let message = format!(
                 "The job \"{parent}\" of {project} is a protected job in a different project and can not act as a parent"
             );
@@ -325,14 +365,19 @@ impl Check<'_> {
             );
             self.refuse(place, "parent", message);
         }
-        // A way back from a further definition, or from an entry, ends at the first definition, which may come to an end itself.
+        // A way back from a further definition, or from an entry, ends at the first definition,
+        // which may come to an end itself.
         let layout = self.names.layout;
-        let is_first = || layout.jobs(&job.name).next().is_none_or(|first| std::ptr::eq(first.object, job));
+        let is_first =
+            || layout.jobs(&job.name).next().is_none_or(|first| std::ptr::eq(first.object, job));
         if let Some(circle) = self.way_back(&job.name, parent)
             && is_first()
         {
-            let message =
-                format!("Dependency cycle detected in the parents of job {}: {}", job.name, circle.join(" → "));
+            let message = format!(
+                "Dependency cycle detected in the parents of job {}: {}",
+                job.name,
+                circle.join(" → ")
+            );
             self.conflict(place, "parent", message);
         }
     }
@@ -340,14 +385,22 @@ impl Check<'_> {
     fn project_name(&mut self, name: &str, attribute: &str, number: usize, at: At<'_>) {
         let ground = &self.names.layout.base.ground;
         if let Err(problem) = ground.find(name) {
-            self.add(problem.at(at.member(attribute, number), ground, self.names.hints).about(attribute));
+            self.add(
+                problem.at(at.member(attribute, number), ground, self.names.hints).about(attribute),
+            );
         }
     }
 
     fn nodeset_name(&mut self, name: &str, place: Place) {
         if !self.names.has(ObjectKind::Nodeset, name) {
             let known = self.names.known(ObjectKind::Nodeset);
-            self.unknown(place, "nodeset", format!("The nodeset \"{name}\" was not found."), name, known);
+            self.unknown(
+                place,
+                "nodeset",
+                format!("The nodeset \"{name}\" was not found."),
+                name,
+                known,
+            );
         }
     }
 
@@ -359,7 +412,9 @@ impl Check<'_> {
                 let mut labels = 0;
                 for (number, alternative) in list.iter().enumerate() {
                     match alternative {
-                        Alternative::Named(name) => self.nodeset_name(name, at.member("alternatives", number)),
+                        Alternative::Named(name) => {
+                            self.nodeset_name(name, at.member("alternatives", number))
+                        }
                         Alternative::Inline(set) => {
                             self.nodes(set, labels, at);
                             labels += set.nodes.len();
@@ -370,7 +425,8 @@ impl Check<'_> {
         }
     }
 
-    /// Tells of a nodeset that comes to too much, or back to itself; of circles among those it names, these are told of.
+    /// Tells of a nodeset that comes to too much, or back to itself; of circles among those it
+    /// names, these are told of.
     fn alternatives(&mut self, name: Option<&str>, body: &NodesetBody, place: Place) {
         let layout = self.names.layout;
         let found = in_line(name, body, &mut |name| {
@@ -378,11 +434,14 @@ impl Check<'_> {
             self.names.has(ObjectKind::Nodeset, name);
             layout.nodeset(name).map(|found| &found.object.body)
         });
-        let which = name.map_or_else(|| "The nodeset".to_owned(), |name| format!("The nodeset \"{name}\""));
+        let which =
+            name.map_or_else(|| "The nodeset".to_owned(), |name| format!("The nodeset \"{name}\""));
         match found {
             Err(why) => self.conflict(place, "alternatives", format!("{which} {why}")),
             Ok(found) => {
-                let is_own = |circle: &&Vec<String>| name.is_some() && circle.first().map(String::as_str) == name;
+                let is_own = |circle: &&Vec<String>| {
+                    name.is_some() && circle.first().map(String::as_str) == name
+                };
                 for circle in found.circles.iter().filter(is_own).take(CIRCLES_MAX) {
                     let message = format!("{which} comes back to itself: {}", circle.join(" → "));
                     self.conflict(place, "alternatives", message);
@@ -392,12 +451,14 @@ impl Check<'_> {
     }
 
     fn conflict(&mut self, place: Place, attribute: &str, message: String) {
-        self.add(Problem::new(ProblemKind::Conflict, place.start, place.end, message).about(attribute));
+        self.add(
+            Problem::new(ProblemKind::Conflict, place.start, place.end, message).about(attribute),
+        );
     }
 
-    /// Labels without an object are for the older way, which is not carried out (L4.1): a mistake where the tenant does without it
-    /// altogether, else told where others of the nodeset have objects. `first` is the number of the first
-    /// label among all of the nodeset's.
+    /// Labels without an object are for the older way, which is not carried out (L4.1): a mistake
+    /// where the tenant does without it altogether, else told where others of the nodeset have
+    /// objects. `first` is the number of the first label among all of the nodeset's.
     fn known_labels(&mut self, set: &NodeSet, first: usize, at: At<'_>) {
         let mut labels: BTreeMap<&str, usize> = BTreeMap::new();
         for (number, node) in set.nodes.iter().enumerate() {
@@ -423,7 +484,9 @@ impl Check<'_> {
                 known.join(", ")
             );
             let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message);
-            self.add(problem.about("nodes.label").hinting(self.names.hints, label, labels).as_warning());
+            self.add(
+                problem.about("nodes.label").hinting(self.names.hints, label, labels).as_warning(),
+            );
         }
     }
 

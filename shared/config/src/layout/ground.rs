@@ -1,4 +1,5 @@
-//! What a layout stands on, whatever its files say: the tenant, its connections, its projects by name; and the order of files.
+//! What a layout stands on, whatever its files say: the tenant, its connections, its projects by
+//! name; and the order of files.
 
 use crate::connection::Connections;
 use crate::error::{Hints, Problem, ProblemKind};
@@ -19,7 +20,8 @@ pub(crate) struct Ground {
     pub(super) branches: BTreeMap<ProjectName, Vec<BranchName>>,
     /// The name of all of the above.
     pub(super) digest: String,
-    /// The branches that count first because a stanza of what is merged says so (`default-branch`), where another one would.
+    /// The branches that count first because a stanza of what is merged says so (`default-branch`),
+    /// where another one would.
     pub(super) said: BTreeMap<ProjectName, BranchName>,
     /// Ranks: see [`Ground::ranked`].
     by_name: HashMap<ProjectName, usize>,
@@ -35,17 +37,20 @@ const INCLUDED: usize = 0;
 pub(crate) struct File {
     pub(super) fragment: Arc<Fragment>,
     pub(super) place: FilePlace,
-    /// Branches its jobs, templates and other projects' stanzas are bound to where they name none; `None` for everywhere.
+    /// Branches its jobs, templates and other projects' stanzas are bound to where they name none;
+    /// `None` for everywhere.
     pub(super) implied: Option<Arc<Vec<Pattern>>>,
     /// Whether its project has other branches than the file's.
     pub(super) branched: bool,
 }
 
-/// Where a file stands in the order in which configuration counts: projects as the tenant lists them, the default branch and
-/// then the others by name, the repository's own paths and then the tenant's extra ones as listed, each by name (Z4.2).
+/// Where a file stands in the order in which configuration counts: projects as the tenant lists
+/// them, the default branch and then the others by name, the repository's own paths and then the
+/// tenant's extra ones as listed, each by name (Z4.2).
 ///
-/// The default branch is the one that the project's stanzas say (`default-branch`), if the project has it; else its forge's. Of
-/// several words the first counts, by the order that holds where nothing is said. What is proposed changes the order once it is merged.
+/// The default branch is the one that the project's stanzas say (`default-branch`), if the project
+/// has it; else its forge's. Of several words the first counts, by the order that holds where
+/// nothing is said. What is proposed changes the order once it is merged.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FilePlace {
     pub(super) project: usize,
@@ -67,7 +72,12 @@ impl File {
     }
 
     /// Returns a mistake in a stanza of this file.
-    pub(super) fn problem(kind: ProblemKind, stanza: &str, place: Place, message: impl Into<String>) -> Problem {
+    pub(super) fn problem(
+        kind: ProblemKind,
+        stanza: &str,
+        place: Place,
+        message: impl Into<String>,
+    ) -> Problem {
         Problem::new(kind, place.start, place.end, message).in_stanza(stanza)
     }
 }
@@ -90,7 +100,8 @@ impl Ground {
         digest: String,
     ) -> Self {
         let mut by_name = HashMap::with_capacity(tenant.projects.len());
-        let mut by_short_name: HashMap<String, Vec<usize>> = HashMap::with_capacity(tenant.projects.len());
+        let mut by_short_name: HashMap<String, Vec<usize>> =
+            HashMap::with_capacity(tenant.projects.len());
         for (rank, project) in tenant.projects.iter().enumerate() {
             by_name.entry(project.name.clone()).or_insert(rank + 1);
             by_short_name.entry(project.name.name().to_owned()).or_default().push(rank);
@@ -98,7 +109,15 @@ impl Ground {
         if let Some(included) = &tenant.included {
             by_name.insert(included.name.clone(), INCLUDED);
         }
-        Self { tenant, connections, branches, digest, said: BTreeMap::new(), by_name, by_short_name }
+        Self {
+            tenant,
+            connections,
+            branches,
+            digest,
+            said: BTreeMap::new(),
+            by_name,
+            by_short_name,
+        }
     }
 
     /// Returns a project by its canonical name, and its rank.
@@ -111,20 +130,22 @@ impl Ground {
         self.ranked(file.place.project)
     }
 
-    /// Returns the mistakes of a file that are told: none of what the tenant leaves out of its project, and none at all where it
-    /// reads nothing of that.
+    /// Returns the mistakes of a file that are told: none of what the tenant leaves out of its
+    /// project, and none at all where it reads nothing of that.
     pub(super) fn told_of(&self, file: &File) -> Vec<Problem> {
         let all = file.fragment.problems.iter();
         let Some(project) = self.project_of(file) else { return all.cloned().collect() };
         let is_told = |problem: &&Problem| {
             let word = problem.stanza.split(' ').next().unwrap_or_default();
-            let kind = ObjectKind::WORDS.iter().find(|(name, _)| *name == word).map(|(_, kind)| *kind);
+            let kind =
+                ObjectKind::WORDS.iter().find(|(name, _)| *name == word).map(|(_, kind)| *kind);
             !project.reads_nothing() && kind.is_none_or(|kind| !project.leaves_out(kind))
         };
         all.filter(is_told).cloned().collect()
     }
 
-    /// Returns the project of a rank: first the files that the tenant includes, as its own file does, then those it lists.
+    /// Returns the project of a rank: first the files that the tenant includes, as its own file
+    /// does, then those it lists.
     fn ranked(&self, rank: usize) -> Option<&TenantProject> {
         match rank.checked_sub(1) {
             None => self.tenant.included.as_ref(),
@@ -134,7 +155,9 @@ impl Ground {
 
     /// Finds a project by canonical or short name.
     pub(crate) fn find(&self, name: &str) -> Result<&TenantProject, NoProject> {
-        if let Some((_, found)) = self.project(&ProjectName(name.to_owned())).filter(|(rank, _)| *rank != INCLUDED) {
+        if let Some((_, found)) =
+            self.project(&ProjectName(name.to_owned())).filter(|(rank, _)| *rank != INCLUDED)
+        {
             return Ok(found);
         }
         let short = self.by_short_name.get(name).map(Vec::as_slice).unwrap_or_default();
@@ -155,8 +178,8 @@ impl Ground {
         }
     }
 
-    /// Returns the branch of a project that counts first where no stanza says which: the one that the tenant names, or the first of
-    /// the project's branches.
+    /// Returns the branch of a project that counts first where no stanza says which: the one that
+    /// the tenant names, or the first of the project's branches.
     pub(super) fn default_branch<'g>(&'g self, project: &'g TenantProject) -> Option<&'g str> {
         let first = || self.branches.get(&project.name)?.first().map(BranchName::as_str);
         project.load_branch.as_deref().or_else(first)
@@ -171,15 +194,20 @@ impl Ground {
         }
     }
 
-    /// Returns the place that a file would have were no stanza to say which branch counts first: what says so cannot be looked for in
-    /// the order that it makes.
-    pub(super) fn unsaid_place<'f>(&self, file: &'f File) -> (usize, bool, &'f BranchName, usize, &'f str) {
+    /// Returns the place that a file would have were no stanza to say which branch counts first:
+    /// what says so cannot be looked for in the order that it makes.
+    pub(super) fn unsaid_place<'f>(
+        &self,
+        file: &'f File,
+    ) -> (usize, bool, &'f BranchName, usize, &'f str) {
         let FilePlace { project, name, folder, path, .. } = &file.place;
-        let is_default = self.project_of(file).is_some_and(|project| self.is_default(project, name));
+        let is_default =
+            self.project_of(file).is_some_and(|project| self.is_default(project, name));
         (*project, !is_default, name, *folder, path)
     }
 
-    /// Returns what is known of a branch here: a project's branches are those that its forge guards, where the others are left out.
+    /// Returns what is known of a branch here: a project's branches are those that its forge
+    /// guards, where the others are left out.
     pub(super) fn facts<'b>(&self, project: &TenantProject, branch: &'b str) -> BranchFacts<'b> {
         let known = self.branches.get(&project.name).filter(|known| !known.is_empty());
         let is_listed = known.map(|known| known.iter().any(|one| one.as_str() == branch));
@@ -197,7 +225,10 @@ impl Ground {
         let mut groups: BTreeMap<(usize, BranchName), Vec<Arc<Fragment>>> = BTreeMap::new();
         for fragment in fragments {
             let Some((rank, project)) = self.project(&fragment.source.project) else { continue };
-            if self.tenant.reads_branch(project, &self.facts(project, fragment.source.branch.as_str())) {
+            if self
+                .tenant
+                .reads_branch(project, &self.facts(project, fragment.source.branch.as_str()))
+            {
                 groups.entry((rank, fragment.source.branch.clone())).or_default().push(fragment);
             }
         }
@@ -216,13 +247,20 @@ impl Ground {
         files
     }
 
-    /// Gives the files of one branch of a project their places. `seen` is the number of branches with files.
-    pub(super) fn group(&self, project: usize, fragments: Vec<Arc<Fragment>>, seen: usize) -> Vec<File> {
+    /// Gives the files of one branch of a project their places. `seen` is the number of branches
+    /// with files.
+    pub(super) fn group(
+        &self,
+        project: usize,
+        fragments: Vec<Arc<Fragment>>,
+        seen: usize,
+    ) -> Vec<File> {
         let Some(config) = self.ranked(project) else { return Vec::new() };
         let include = self.tenant.include.as_slice();
         let known = self.branches.get(&config.name);
         let said = self.said.get(&config.name);
-        let paths: Vec<String> = fragments.iter().map(|fragment| fragment.source.path.clone()).collect();
+        let paths: Vec<String> =
+            fragments.iter().map(|fragment| fragment.source.path.clone()).collect();
         let extra = &config.extra_config_paths;
         let own: BTreeSet<&str> = if extra.is_empty() {
             BTreeSet::new()
@@ -234,17 +272,26 @@ impl Ground {
             if project == INCLUDED {
                 return include.iter().position(|file| file == path).unwrap_or(include.len());
             }
-            let is_in = |root: &&String| if root.ends_with('/') { path.starts_with(*root) } else { path == *root };
-            if own.contains(path) { 0 } else { extra.iter().position(|root| is_in(&root)).map_or(0, |place| place + 1) }
+            let is_in = |root: &&String| {
+                if root.ends_with('/') { path.starts_with(*root) } else { path == *root }
+            };
+            if own.contains(path) {
+                0
+            } else {
+                extra.iter().position(|root| is_in(&root)).map_or(0, |place| place + 1)
+            }
         };
         let mut files: Vec<File> = fragments
             .into_iter()
             .map(|fragment| {
                 let name = fragment.source.branch.clone();
-                let is_first = said.map_or_else(|| self.is_default(config, &name), |said| *said == name);
+                let is_first =
+                    said.map_or_else(|| self.is_default(config, &name), |said| *said == name);
                 let branch = if is_first { BranchRank::Default } else { BranchRank::Other };
                 // A branch that only changes bring in is one more.
-                let branched = known.map_or(seen, |known| known.len() + usize::from(!known.contains(&name))) > 1;
+                let branched = known
+                    .map_or(seen, |known| known.len() + usize::from(!known.contains(&name)))
+                    > 1;
                 let path = fragment.source.path.clone();
                 let place = FilePlace { project, branch, name, folder: folder(&path), path };
                 let implied = implied(&fragment, config, branched).map(Arc::new);
@@ -274,7 +321,8 @@ fn implied(fragment: &Fragment, project: &TenantProject, branched: bool) -> Opti
     if fragment.source.trust == Trust::Config {
         return None;
     }
-    // What a pragma implies is meant in place of the file's own branch, where that would be implied.
+    // What a pragma implies is meant in place of the file's own branch, where that would be
+    // implied.
     branched.then(own)
 }
 
@@ -290,9 +338,11 @@ impl NoProject {
         let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, self.message);
         match self.wrong {
             None => problem,
-            Some(wrong) => {
-                problem.hinting(hints, &wrong, ground.tenant.projects.iter().map(|project| project.name.name()))
-            }
+            Some(wrong) => problem.hinting(
+                hints,
+                &wrong,
+                ground.tenant.projects.iter().map(|project| project.name.name()),
+            ),
         }
     }
 }

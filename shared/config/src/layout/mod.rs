@@ -1,8 +1,9 @@
 //! A tenant's layout: all its configuration put together, ready to be asked (Z2.1).
 //!
-//! A layout is a function of its [`LayoutSources`]. [`ground`] puts files in order, [`settle`] decides which stanza stands where
-//! several claim a name, `check` follows references, [`providers`] resolves what nodes are made of; `build` does all of that
-//! for a whole tenant and [`overlay`] for an edit. Names are looked up in the overlay first and then in what lies below.
+//! A layout is a function of its [`LayoutSources`]. [`ground`] puts files in order, [`settle`]
+//! decides which stanza stands where several claim a name, `check` follows references,
+//! [`providers`] resolves what nodes are made of; `build` does all of that for a whole tenant and
+//! [`overlay`] for an edit. Names are looked up in the overlay first and then in what lies below.
 //! What is not carried out yet is in `unserved`.
 
 pub(crate) mod alternatives;
@@ -25,7 +26,9 @@ mod unserved;
 
 pub(crate) use check::{NOOP, foreign_image, held_twice};
 pub use moved::Moved;
-pub use providers::{ImageConfig, ImageNode, LabelConfig, ProviderConfig, SectionQuota, StaticNode};
+pub use providers::{
+    ImageConfig, ImageNode, LabelConfig, ProviderConfig, SectionQuota, StaticNode,
+};
 pub use stored::LayoutDecodeError;
 
 use crate::connection::Connections;
@@ -50,19 +53,21 @@ pub struct LayoutSources {
     pub tenant: TenantConfig,
     /// The system's connections.
     pub connections: Connections,
-    /// The branches of each project that the tenant does not leave out, its default branch first; a project that is missing has
-    /// those that its fragments come from.
+    /// The branches of each project that the tenant does not leave out, its default branch first; a
+    /// project that is missing has those that its fragments come from.
     pub branches: BTreeMap<ProjectName, Vec<BranchName>>,
     /// Every configuration file of the tenant. Order counts within one project and branch only.
     pub fragments: Vec<Arc<Fragment>>,
 }
 
-/// A tenant's configuration with all names resolved. Objects with mistakes are left out; the mistakes are kept.
+/// A tenant's configuration with all names resolved. Objects with mistakes are left out; the
+/// mistakes are kept.
 #[derive(Debug, Clone)]
 pub struct Layout {
     base: Arc<Base>,
     over: Option<Arc<Over>>,
-    /// Made when somebody asks: of an overlay few want them, and all of them cost as much as the tenant is large.
+    /// Made when somebody asks: of an overlay few want them, and all of them cost as much as the
+    /// tenant is large.
     id: OnceLock<String>,
     errors: OnceLock<Vec<ConfigError>>,
     fragments: OnceLock<Vec<Arc<Fragment>>>,
@@ -97,15 +102,24 @@ impl Base {
     /// Returns the files of one project with their numbers; they stand together.
     fn files_of(&self, project: usize) -> impl Iterator<Item = (u32, &File)> + Clone {
         let first = self.files.partition_point(|file| file.place.project < project);
-        let files =
-            self.files.iter().enumerate().skip(first).take_while(move |(_, file)| file.place.project == project);
+        let files = self
+            .files
+            .iter()
+            .enumerate()
+            .skip(first)
+            .take_while(move |(_, file)| file.place.project == project);
         files.map(|(number, file)| (u32::try_from(number).unwrap_or(u32::MAX), file))
     }
 
-    /// Returns the stanzas that asked for a name of this short hash, and perhaps a few that did not.
+    /// Returns the stanzas that asked for a name of this short hash, and perhaps a few that did
+    /// not.
     fn referring(&self, hash: u32) -> impl Iterator<Item = Unit> {
         let first = self.references.partition_point(|(known, _)| *known < hash);
-        self.references.iter().skip(first).take_while(move |(known, _)| *known == hash).map(|(_, unit)| *unit)
+        self.references
+            .iter()
+            .skip(first)
+            .take_while(move |(known, _)| *known == hash)
+            .map(|(_, unit)| *unit)
     }
 }
 
@@ -162,7 +176,8 @@ impl Spot {
 pub(crate) enum On<'a> {
     /// On a branch.
     Branch(&'a str),
-    /// On none, in the history of these: a tag. As in Zuul a definition is for it that is for one of them.
+    /// On none, in the history of these: a tag. As in Zuul a definition is for it that is for one
+    /// of them.
     Within(&'a [BranchName]),
     /// Nobody knows on which: whatever is bound to some branch may be meant.
     Unknown,
@@ -212,8 +227,9 @@ impl<'l, T> Defined<'l, T> {
 }
 
 impl Defined<'_, ProjectStanza> {
-    /// Returns whether a stanza of a project, which names no branch, is for what is there: what an untrusted repository says of its
-    /// own project is for the branch that says it, whatever pragmas and the tenant say of implied branches.
+    /// Returns whether a stanza of a project, which names no branch, is for what is there: what an
+    /// untrusted repository says of its own project is for the branch that says it, whatever
+    /// pragmas and the tenant say of implied branches.
     pub(crate) fn is_implied_for(self, project: &ProjectName, on: On<'_>) -> bool {
         let source = self.source();
         if source.project == *project && source.trust == Trust::Untrusted {
@@ -257,7 +273,8 @@ pub enum Scope {
 }
 
 impl Layout {
-    /// Puts fragments together. It never fails: what is wrong is left out and kept in [`Layout::errors`].
+    /// Puts fragments together. It never fails: what is wrong is left out and kept in
+    /// [`Layout::errors`].
     pub fn build(sources: LayoutSources) -> Self {
         build::build(sources)
     }
@@ -269,21 +286,29 @@ impl Layout {
     }
 
     fn of(base: Arc<Base>) -> Self {
-        Self { base, over: None, id: OnceLock::new(), errors: OnceLock::new(), fragments: OnceLock::new() }
+        Self {
+            base,
+            over: None,
+            id: OnceLock::new(),
+            errors: OnceLock::new(),
+            fragments: OnceLock::new(),
+        }
     }
 
     /// Returns the name of its content: equal sources have equal ids.
     pub fn id(&self) -> &str {
         match &self.over {
             None => &self.base.id,
-            Some(_) => self.id.get_or_init(|| build::content_id(&self.base.ground, self.files().map(|(_, file)| file))),
+            Some(_) => self.id.get_or_init(|| {
+                build::content_id(&self.base.ground, self.files().map(|(_, file)| file))
+            }),
         }
     }
 
     /// Returns the layout as it would be with proposed configuration (Z6.6).
     ///
-    /// Its cost is that of the edit: files that are as they were are not looked at. What nodes are made of stays as it is
-    /// merged unless the scope is [`Scope::ToValidate`] (L3.3).
+    /// Its cost is that of the edit: files that are as they were are not looked at. What nodes are
+    /// made of stays as it is merged unless the scope is [`Scope::ToValidate`] (L3.3).
     #[must_use]
     pub fn overlay(&self, proposed: &[BranchConfig], scope: Scope) -> Self {
         overlay::overlay(self, proposed, scope)
@@ -307,27 +332,35 @@ impl Layout {
         let mut found: Vec<(Spot, ConfigError)> = self.problems().collect();
         if self.over.is_some() {
             let place = |spot: Spot| files.get(spot.file).map(|file| &file.place);
-            found.sort_by(|(one, _), (other, _)| (place(*one), one.stanza).cmp(&(place(*other), other.stanza)));
+            found.sort_by(|(one, _), (other, _)| {
+                (place(*one), one.stanza).cmp(&(place(*other), other.stanza))
+            });
         }
         let found = found.into_iter().map(|(_, error)| error);
         found.chain(self.provider_errors().iter().cloned()).collect()
     }
 
-    /// Returns the mistakes that `before` did not have: those that a change brings in. Warnings are left out.
+    /// Returns the mistakes that `before` did not have: those that a change brings in. Warnings are
+    /// left out.
     ///
-    /// A mistake that only moved within its file is not new. Of an overlay and what it was laid over, only what the edit
-    /// touched is compared.
+    /// A mistake that only moved within its file is not new. Of an overlay and what it was laid
+    /// over, only what the edit touched is compared.
     pub fn errors_since(&self, before: &Layout) -> Vec<ConfigError> {
         let (old, new) = match &self.over {
-            Some(over) if before.over.is_none() && Arc::ptr_eq(&self.base, &before.base) => self.touched_errors(over),
-            // A name that was missing before is no other mistake for a definition that cannot be read.
+            Some(over) if before.over.is_none() && Arc::ptr_eq(&self.base, &before.base) => {
+                self.touched_errors(over)
+            }
+            // A name that was missing before is no other mistake for a definition that cannot be
+            // read.
             _ => (before.found_errors(), self.found_errors()),
         };
         let known: BTreeSet<_> = old.iter().map(sameness).collect();
-        let is_new =
-            |error: &&ConfigError| error.problem.severity == Severity::Error && !known.contains(&sameness(error));
+        let is_new = |error: &&ConfigError| {
+            error.problem.severity == Severity::Error && !known.contains(&sameness(error))
+        };
         let mut found: Vec<ConfigError> = new.iter().filter(is_new).cloned().collect();
-        // Where the definition is, nothing may have changed: then its mistake is among all there are.
+        // Where the definition is, nothing may have changed: then its mistake is among all there
+        // are.
         if unread::concerns(&found) {
             unread::reword(&mut found, self.errors());
         }
@@ -341,16 +374,30 @@ impl Layout {
         let base = &self.base;
         let of_file = |number: &u32| {
             let file = base.file(*number);
-            let spots = Spot { file: *number, stanza: None }..=Spot { file: *number, stanza: Some(u32::MAX) };
-            let problems =
-                base.settled.range(spots.clone()).chain(base.checked.range(spots)).flat_map(|(_, found)| found);
-            problems.filter_map(move |problem| Some(file?.source().error(problem.clone()))).collect::<Vec<_>>()
+            let spots = Spot { file: *number, stanza: None }..=Spot {
+                file: *number,
+                stanza: Some(u32::MAX),
+            };
+            let problems = base
+                .settled
+                .range(spots.clone())
+                .chain(base.checked.range(spots))
+                .flat_map(|(_, found)| found);
+            problems
+                .filter_map(move |problem| Some(file?.source().error(problem.clone())))
+                .collect::<Vec<_>>()
         };
         let mut old: Vec<ConfigError> = touched.iter().flat_map(of_file).collect();
         let files = self.numbered();
-        let new = over.problems.iter().flat_map(|(spot, found)| found.iter().map(move |problem| (spot, problem)));
-        let mut new: Vec<ConfigError> =
-            new.filter_map(|(spot, problem)| Some(files.get(spot.file)?.source().error(problem.clone()))).collect();
+        let new = over
+            .problems
+            .iter()
+            .flat_map(|(spot, found)| found.iter().map(move |problem| (spot, problem)));
+        let mut new: Vec<ConfigError> = new
+            .filter_map(|(spot, problem)| {
+                Some(files.get(spot.file)?.source().error(problem.clone()))
+            })
+            .collect();
         if let Some((_, errors)) = &over.providers {
             old.extend(base.provider_errors.iter().cloned());
             new.extend(errors.iter().cloned());
@@ -364,19 +411,32 @@ impl Layout {
         let over = self.over.as_deref();
         let counts = move |spot: Spot, again: fn(&Over) -> &BTreeSet<Unit>| {
             over.is_none_or(|over| {
-                !over.removed.contains(&spot.file) && spot.unit().is_none_or(|unit| !again(over).contains(&unit))
+                !over.removed.contains(&spot.file)
+                    && spot.unit().is_none_or(|unit| !again(over).contains(&unit))
             })
         };
         // Those of one stanza side by side.
         let mut all: BTreeMap<Spot, Vec<&Problem>> = BTreeMap::new();
-        let settled = self.base.settled.iter().filter(move |(spot, _)| counts(**spot, |over| &over.resettled));
-        let checked = self.base.checked.iter().filter(move |(spot, _)| counts(**spot, |over| &over.rechecked));
-        for (spot, found) in settled.chain(checked).chain(over.iter().flat_map(|over| &over.problems)) {
+        let settled = self
+            .base
+            .settled
+            .iter()
+            .filter(move |(spot, _)| counts(**spot, |over| &over.resettled));
+        let checked = self
+            .base
+            .checked
+            .iter()
+            .filter(move |(spot, _)| counts(**spot, |over| &over.rechecked));
+        for (spot, found) in
+            settled.chain(checked).chain(over.iter().flat_map(|over| &over.problems))
+        {
             all.entry(*spot).or_default().extend(found);
         }
         all.into_iter().flat_map(move |(spot, found)| {
             let source = files.get(spot.file).map(File::source);
-            found.into_iter().filter_map(move |problem| Some((spot, source?.error(problem.clone()))))
+            found
+                .into_iter()
+                .filter_map(move |problem| Some((spot, source?.error(problem.clone()))))
         })
     }
 
@@ -396,8 +456,10 @@ impl Layout {
     fn files(&self) -> impl Iterator<Item = (u32, &File)> {
         let over = self.over.as_deref();
         let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let base = self.base.files.iter().enumerate().map(move |(index, file)| (number(index), file));
-        let base = base.filter(move |(number, _)| over.is_none_or(|over| !over.removed.contains(number)));
+        let base =
+            self.base.files.iter().enumerate().map(move |(index, file)| (number(index), file));
+        let base =
+            base.filter(move |(number, _)| over.is_none_or(|over| !over.removed.contains(number)));
         let more = over.into_iter().flat_map(|over| &over.files).enumerate();
         let more = more.map(move |(index, file)| (number(self.base.files.len() + index), file));
         let mut all: Vec<(u32, &File)> = base.chain(more).collect();
@@ -417,7 +479,9 @@ impl Layout {
     fn names(&self, kind: ObjectKind) -> impl Iterator<Item = &str> {
         let over = self.over.as_deref();
         let below = self.base.shelves.of(kind);
-        let below = below.filter(move |(name, _)| over.is_none_or(|over| over.shelves.get(kind, name).is_none()));
+        let below = below.filter(move |(name, _)| {
+            over.is_none_or(|over| over.shelves.get(kind, name).is_none())
+        });
         let above = over.into_iter().flat_map(move |over| over.shelves.of(kind));
         below.chain(above).filter(|(_, entry)| !entry.accepted.is_empty()).map(|(name, _)| name)
     }
@@ -438,7 +502,8 @@ impl Layout {
         kind: ObjectKind,
         name: &str,
     ) -> impl Iterator<Item = Defined<'l, T>> + use<'l, T> {
-        let units = self.entry(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default();
+        let units =
+            self.entry(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default();
         units.iter().filter_map(|unit| self.defined(*unit))
     }
 
@@ -451,21 +516,32 @@ impl Layout {
     fn standing<T: Object>(&self, kind: ObjectKind) -> Vec<Defined<'_, T>> {
         let mut units: Vec<Unit> = self
             .names(kind)
-            .flat_map(|name| self.entry(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default())
+            .flat_map(|name| {
+                self.entry(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default()
+            })
             .copied()
             .collect();
         units.sort_by(|one, other| self.numbered().place(*one).cmp(&self.numbered().place(*other)));
         units.into_iter().filter_map(|unit| self.defined(unit)).collect()
     }
 
-    /// Returns what could be read of the stanzas of a kind that stand nowhere for their mistakes, in the order of configuration.
+    /// Returns what could be read of the stanzas of a kind that stand nowhere for their mistakes,
+    /// in the order of configuration.
     fn faulty<T: Object>(&self, kind: ObjectKind) -> Vec<Defined<'_, T>> {
         let mut found = Vec::new();
         for (_, file) in self.files() {
             // What the tenant does not read of a project is not looked at any further.
-            let is_read = || self.base.ground.project_of(file).is_some_and(|project| project.kinds.contains(&kind));
-            let stanzas = file.fragment.faulty().filter(|stanza| stanza.kind() == Some(kind) && is_read());
-            found.extend(stanzas.filter_map(|stanza| Some(Defined { file, object: T::of(stanza)? })));
+            let is_read = || {
+                self.base
+                    .ground
+                    .project_of(file)
+                    .is_some_and(|project| project.kinds.contains(&kind))
+            };
+            let stanzas =
+                file.fragment.faulty().filter(|stanza| stanza.kind() == Some(kind) && is_read());
+            found.extend(
+                stanzas.filter_map(|stanza| Some(Defined { file, object: T::of(stanza)? })),
+            );
         }
         found
     }

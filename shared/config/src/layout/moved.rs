@@ -1,4 +1,5 @@
-//! What became another one between two layouts of a tenant, for people who ask why it was configured anew.
+//! What became another one between two layouts of a tenant, for people who ask why it was
+//! configured anew.
 
 use super::Layout;
 use sluice_model::{BranchName, ProjectName};
@@ -21,8 +22,8 @@ impl Moved {
 }
 
 impl Layout {
-    /// Returns what is otherwise than in the layout `before`. Of a project that only one of them has the main configuration is
-    /// the cause, and no branch is named.
+    /// Returns what is otherwise than in the layout `before`. Of a project that only one of them
+    /// has the main configuration is the cause, and no branch is named.
     pub fn moved_since(&self, before: &Self) -> Moved {
         let (new, old) = (self.contents(), before.contents());
         let names: BTreeSet<_> = new.keys().chain(old.keys()).copied().collect();
@@ -35,7 +36,8 @@ impl Layout {
         let (ground, ground_before) = (&self.base.ground, &before.base.ground);
         Moved {
             branches: branches.map(|(project, branch)| (project.clone(), branch.clone())).collect(),
-            is_main: ground.tenant != ground_before.tenant || ground.connections != ground_before.connections,
+            is_main: ground.tenant != ground_before.tenant
+                || ground.connections != ground_before.connections,
         }
     }
 
@@ -47,7 +49,10 @@ impl Layout {
         }
         for (_, file) in self.files() {
             let source = file.source();
-            contents.entry((&source.project, &source.branch)).or_default().insert(&file.fragment.hash);
+            contents
+                .entry((&source.project, &source.branch))
+                .or_default()
+                .insert(&file.fragment.hash);
         }
         contents
     }
@@ -61,9 +66,14 @@ mod tests {
     use crate::{Connections, Source, SourceFile, TenantConfig, Trust, fragment};
     use std::sync::Arc;
 
-    fn layout(projects: &[&str], branches: &[(&str, &[&str])], files: &[(&str, &str, &str)]) -> Layout {
+    fn layout(
+        projects: &[&str],
+        branches: &[(&str, &[&str])],
+        files: &[(&str, &str, &str)],
+    ) -> Layout {
         let mut tenant = TenantConfig::new("one");
-        let project = |name: &&str| TenantProject::new("github", ProjectName::from(*name), Trust::Untrusted);
+        let project =
+            |name: &&str| TenantProject::new("github", ProjectName::from(*name), Trust::Untrusted);
         tenant.projects = projects.iter().map(project).collect();
         let file = |(project, branch, text): &(&str, &str, &str)| {
             let source = Source {
@@ -79,24 +89,36 @@ mod tests {
         Layout::build(LayoutSources {
             tenant,
             connections: Connections::new(),
-            branches: branches.iter().map(|(project, list)| (ProjectName::from(*project), names(list))).collect(),
+            branches: branches
+                .iter()
+                .map(|(project, list)| (ProjectName::from(*project), names(list)))
+                .collect(),
             fragments: files.iter().map(file).collect(),
         })
     }
 
     fn told(new: &Layout, old: &Layout) -> (Vec<String>, bool) {
         let moved = new.moved_since(old);
-        (moved.branches.iter().map(|(project, branch)| format!("{project}@{branch}")).collect(), moved.is_main)
+        (
+            moved.branches.iter().map(|(project, branch)| format!("{project}@{branch}")).collect(),
+            moved.is_main,
+        )
     }
 
-    /// C01: which branch is why a tenant is configured anew: one whose files are others, one that is new, one that is gone.
+    /// C01: which branch is why a tenant is configured anew: one whose files are others, one that
+    /// is new, one that is gone.
     #[test]
     fn a_branch_that_is_otherwise_is_named_and_no_other() {
         let (job, other) = ("- job: {name: a}", "- job: {name: b}");
         let both: &[&str] = &["h/p", "h/q"];
-        let old = layout(both, &[("h/p", &["main", "old"]), ("h/q", &["main"])], &[("h/p", "main", job)]);
+        let old =
+            layout(both, &[("h/p", &["main", "old"]), ("h/q", &["main"])], &[("h/p", "main", job)]);
         assert!(old.moved_since(&old).is_empty());
-        let edited = layout(both, &[("h/p", &["main", "old"]), ("h/q", &["main"])], &[("h/p", "main", other)]);
+        let edited = layout(
+            both,
+            &[("h/p", &["main", "old"]), ("h/q", &["main"])],
+            &[("h/p", "main", other)],
+        );
         assert_eq!(told(&edited, &old), (vec!["h/p@main".to_owned()], false));
         let files = [("h/p", "main", job), ("h/q", "main", job)];
         let branched = layout(both, &[("h/p", &["main", "new"]), ("h/q", &["main"])], &files);
@@ -104,7 +126,10 @@ mod tests {
         assert_eq!(told(&branched, &old), (names.into(), false));
         // Stored and opened again it says the same.
         let opened = Layout::from_bytes(&old.to_bytes()).unwrap();
-        assert!(opened.moved_since(&old).is_empty() && told(&branched, &opened) == told(&branched, &old));
+        assert!(
+            opened.moved_since(&old).is_empty()
+                && told(&branched, &opened) == told(&branched, &old)
+        );
     }
 
     /// C01: a project that comes or goes does so by the main configuration.

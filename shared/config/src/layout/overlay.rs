@@ -1,7 +1,9 @@
-//! A layout as proposed files would have it, laid over the layout it is compared with: it costs what the edit costs.
+//! A layout as proposed files would have it, laid over the layout it is compared with: it costs
+//! what the edit costs.
 //!
-//! Only names are settled again to which an edited file lays claim, before or after; and of all other stanzas only those are
-//! checked again that refer to a name of which something has changed that a check can see ([`check::Facts`]).
+//! Only names are settled again to which an edited file lays claim, before or after; and of all
+//! other stanzas only those are checked again that refer to a name of which something has changed
+//! that a check can see ([`check::Facts`]).
 
 use super::build::{Problems, claims_of, pipelines, take};
 use super::check;
@@ -28,11 +30,13 @@ pub(super) struct Over {
     pub(super) files: Vec<File>,
     /// Stanzas of these with mistakes: they stand nowhere.
     faulty: Vec<Unit>,
-    /// Images that these define, each with the first project that does, whether or not any counts before it is merged.
+    /// Images that these define, each with the first project that does, whether or not any counts
+    /// before it is merged.
     pub(super) images: BTreeMap<String, ProjectName>,
     /// Entries that take the place of the base's.
     pub(super) shelves: Shelves,
-    /// Stanzas whose right to stand was decided again: what is wrong with that is in `problems` now.
+    /// Stanzas whose right to stand was decided again: what is wrong with that is in `problems`
+    /// now.
     pub(super) resettled: BTreeSet<Unit>,
     /// Stanzas whose references were checked again: what is wrong with those is in `problems` now.
     pub(super) rechecked: BTreeSet<Unit>,
@@ -42,11 +46,15 @@ pub(super) struct Over {
     pub(super) providers: Option<(Vec<ProviderConfig>, Vec<ConfigError>)>,
 }
 
-/// Returns `layout` with proposed configuration; what was proposed to it before stays, unless it is proposed anew.
+/// Returns `layout` with proposed configuration; what was proposed to it before stays, unless it is
+/// proposed anew.
 pub(super) fn overlay(layout: &Layout, proposed: &[BranchConfig], scope: Scope) -> Layout {
     let base = &layout.base;
     let mut all: BTreeMap<(&ProjectName, &BranchName), (&BranchConfig, Scope)> = BTreeMap::new();
-    let before = layout.over.iter().flat_map(|over| over.proposed.iter().map(|(config, scope)| (config, *scope)));
+    let before = layout
+        .over
+        .iter()
+        .flat_map(|over| over.proposed.iter().map(|(config, scope)| (config, *scope)));
     for (config, scope) in before.chain(proposed.iter().map(|config| (config, scope))) {
         let counts = match base.ground.project(&config.project) {
             Some((_, project)) => scope == Scope::ToValidate || project.trust == Trust::Untrusted,
@@ -56,8 +64,10 @@ pub(super) fn overlay(layout: &Layout, proposed: &[BranchConfig], scope: Scope) 
             all.insert((&config.project, &config.branch), (config, scope));
         }
     }
-    let mut over =
-        Over { proposed: all.values().map(|(config, scope)| ((*config).clone(), *scope)).collect(), ..Over::default() };
+    let mut over = Over {
+        proposed: all.values().map(|(config, scope)| ((*config).clone(), *scope)).collect(),
+        ..Over::default()
+    };
     let keeps_nodes = all.values().all(|(_, scope)| *scope == Scope::UntrustedOnly);
     replace_files(base, &all, &mut over);
     if over.files.is_empty() && over.removed.is_empty() {
@@ -68,23 +78,36 @@ pub(super) fn overlay(layout: &Layout, proposed: &[BranchConfig], scope: Scope) 
     let touched = claimed.keys().cloned().collect();
     settle_again(base, &mut over, claimed);
     let has_faulty_objects = !keeps_nodes && has_faulty_objects(base, &over);
-    judge(Layout { over: Some(Arc::new(over)), ..Layout::of(Arc::clone(base)) }, &touched, has_faulty_objects)
+    judge(
+        Layout { over: Some(Arc::new(over)), ..Layout::of(Arc::clone(base)) },
+        &touched,
+        has_faulty_objects,
+    )
 }
 
-/// Returns whether a file that came or went has objects that nodes are made of and that have mistakes: nothing bears their names,
-/// and what they name is followed with what all others do.
+/// Returns whether a file that came or went has objects that nodes are made of and that have
+/// mistakes: nothing bears their names, and what they name is followed with what all others do.
 fn has_faulty_objects(base: &Base, over: &Over) -> bool {
     let went = over.removed.iter().filter_map(|number| base.file(*number));
     let mut stanzas = went.chain(&over.files).flat_map(|file| file.fragment.faulty());
     stanzas.any(|stanza| stanza.kind().is_some_and(ObjectKind::is_provider_config))
 }
 
-/// Takes out the files that are no longer as they were and puts in the new ones; a file that is the same stays.
-fn replace_files(base: &Base, all: &BTreeMap<(&ProjectName, &BranchName), (&BranchConfig, Scope)>, over: &mut Over) {
+/// Takes out the files that are no longer as they were and puts in the new ones; a file that is the
+/// same stays.
+fn replace_files(
+    base: &Base,
+    all: &BTreeMap<(&ProjectName, &BranchName), (&BranchConfig, Scope)>,
+    over: &mut Over,
+) {
     let mut by_project: BTreeMap<usize, Vec<&BranchConfig>> = BTreeMap::new();
     for (config, _) in all.values() {
         let Some((rank, project)) = base.ground.project(&config.project) else { continue };
-        if base.ground.tenant.takes_proposals(project, &base.ground.facts(project, config.branch.as_str())) {
+        if base
+            .ground
+            .tenant
+            .takes_proposals(project, &base.ground.facts(project, config.branch.as_str()))
+        {
             by_project.entry(rank).or_default().push(config);
         }
     }
@@ -99,16 +122,22 @@ fn replace_files(base: &Base, all: &BTreeMap<(&ProjectName, &BranchName), (&Bran
         }
         branches.retain(|_, fragments| !fragments.is_empty());
         let seen = branches.len();
-        // Also branches that nobody proposes anything for: what they are bound to depends on how many there are.
-        let new: Vec<File> =
-            branches.into_values().flat_map(|fragments| base.ground.group(rank, fragments, seen)).collect();
+        // Also branches that nobody proposes anything for: what they are bound to depends on how
+        // many there are.
+        let new: Vec<File> = branches
+            .into_values()
+            .flat_map(|fragments| base.ground.group(rank, fragments, seen))
+            .collect();
         let same = |one: &File, other: &File| {
             let bound = |file: &File| (file.implied.clone(), file.branched);
-            one.fragment.hash == other.fragment.hash && one.place == other.place && bound(one) == bound(other)
+            one.fragment.hash == other.fragment.hash
+                && one.place == other.place
+                && bound(one) == bound(other)
         };
         let mut stays: BTreeSet<u32> = BTreeSet::new();
         for file in new {
-            match old.clone().find(|(number, known)| !stays.contains(number) && same(known, &file)) {
+            match old.clone().find(|(number, known)| !stays.contains(number) && same(known, &file))
+            {
                 Some((number, _)) => {
                     stays.insert(number);
                 }
@@ -119,10 +148,14 @@ fn replace_files(base: &Base, all: &BTreeMap<(&ProjectName, &BranchName), (&Bran
     }
 }
 
-/// Returns the images that files define whose projects may, with those projects: each job that builds one asks for it.
+/// Returns the images that files define whose projects may, with those projects: each job that
+/// builds one asks for it.
 fn images(base: &Base, files: &[File]) -> BTreeMap<String, ProjectName> {
-    let may_define =
-        |file: &&File| base.ground.project_of(file).is_some_and(|project| project.kinds.contains(&ObjectKind::Image));
+    let may_define = |file: &&File| {
+        base.ground
+            .project_of(file)
+            .is_some_and(|project| project.kinds.contains(&ObjectKind::Image))
+    };
     let mut found = BTreeMap::new();
     for file in files.iter().filter(may_define) {
         for stanza in file.fragment.stanzas() {
@@ -137,26 +170,41 @@ fn images(base: &Base, files: &[File]) -> BTreeMap<String, ProjectName> {
 /// New claimants by what they lay claim to; a name that is only given up has none.
 type Claimed = BTreeMap<(ObjectKind, String), Vec<Unit>>;
 
-/// Returns every name to which a file that came or went lays claim; notes what is wrong with new files.
+/// Returns every name to which a file that came or went lays claim; notes what is wrong with new
+/// files.
 fn claim(base: &Base, over: &mut Over, keeps_nodes: bool) -> Claimed {
     let (mut claimed, hints) = (Claimed::new(), Hints::new());
     // What nodes are made of takes effect when it is merged, not before (L3.3).
     let counts = |kind: ObjectKind| !(keeps_nodes && kind.is_provider_config());
     for number in &over.removed {
         let Some(file) = base.file(*number) else { continue };
-        claims_of(&base.ground, file, *number as usize, &mut Problems::new(), &hints, |kind, name, _| {
-            if counts(kind) {
-                claimed.entry((kind, name.to_owned())).or_default();
-            }
-        });
+        claims_of(
+            &base.ground,
+            file,
+            *number as usize,
+            &mut Problems::new(),
+            &hints,
+            |kind, name, _| {
+                if counts(kind) {
+                    claimed.entry((kind, name.to_owned())).or_default();
+                }
+            },
+        );
     }
     for (index, file) in over.files.iter().enumerate() {
         let number = base.files.len() + index;
-        let faulty = claims_of(&base.ground, file, number, &mut over.problems, &hints, |kind, name, unit| {
-            if counts(kind) {
-                claimed.entry((kind, name.to_owned())).or_default().push(unit);
-            }
-        });
+        let faulty = claims_of(
+            &base.ground,
+            file,
+            number,
+            &mut over.problems,
+            &hints,
+            |kind, name, unit| {
+                if counts(kind) {
+                    claimed.entry((kind, name.to_owned())).or_default().push(unit);
+                }
+            },
+        );
         over.faulty.extend(faulty);
     }
     claimed
@@ -176,8 +224,13 @@ fn settle_again(base: &Base, over: &mut Over, claimed: Claimed) {
     }
 }
 
-/// Checks what stands anew and what refers to it, and makes pipelines and providers where their objects changed.
-fn judge(mut layout: Layout, touched: &BTreeSet<(ObjectKind, String)>, has_faulty_objects: bool) -> Layout {
+/// Checks what stands anew and what refers to it, and makes pipelines and providers where their
+/// objects changed.
+fn judge(
+    mut layout: Layout,
+    touched: &BTreeSet<(ObjectKind, String)>,
+    has_faulty_objects: bool,
+) -> Layout {
     let base = Arc::clone(&layout.base);
     let before = Layout::of(Arc::clone(&base));
     let mut claimants: BTreeSet<Unit> = BTreeSet::new();
@@ -192,7 +245,8 @@ fn judge(mut layout: Layout, touched: &BTreeSet<(ObjectKind, String)>, has_fault
             referring.extend(base.referring(short_hash(*kind, name)));
         }
     }
-    let is_gone = |unit: &Unit| layout.over.as_ref().is_some_and(|over| over.removed.contains(&unit.file));
+    let is_gone =
+        |unit: &Unit| layout.over.as_ref().is_some_and(|over| over.removed.contains(&unit.file));
     referring.retain(|unit| !claimants.contains(unit) && !is_gone(unit));
     standing.extend(&referring);
     standing.extend(layout.over.iter().flat_map(|over| &over.faulty));

@@ -1,4 +1,5 @@
-//! Whether an overlay costs what the edit costs: counts of what it looks at, in tenants of different sizes.
+//! Whether an overlay costs what the edit costs: counts of what it looks at, in tenants of
+//! different sizes.
 
 use super::*;
 use crate::fragment::parse;
@@ -46,20 +47,30 @@ fn tenant(projects: usize) -> Layout {
     let (config, errors) = parse_main("main.yaml", &main, &connections);
     assert!(errors.is_empty(), "{errors:#?}");
     let tenant = config.tenants.into_iter().next().unwrap();
-    let layout = Layout::build(LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments });
+    let layout =
+        Layout::build(LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments });
     assert!(layout.errors().is_empty(), "{:#?}", layout.errors());
     layout
 }
 
-/// Files that came and went, names that were settled again, stanzas that were settled and checked again, mistakes.
+/// Files that came and went, names that were settled again, stanzas that were settled and checked
+/// again, mistakes.
 fn work(layout: &Layout) -> [usize; 6] {
     let over = layout.over.as_ref().unwrap();
     let names = ObjectKind::WORDS.iter().map(|(_, kind)| over.shelves.of(*kind).count()).sum();
     let problems = over.problems.values().map(Vec::len).sum();
-    [over.files.len(), over.removed.len(), names, over.resettled.len(), over.rechecked.len(), problems]
+    [
+        over.files.len(),
+        over.removed.len(),
+        names,
+        over.resettled.len(),
+        over.rechecked.len(),
+        problems,
+    ]
 }
 
-/// Z6.6, Z6.7: what is looked at for an edit of one file is the same, however many projects stand beside.
+/// Z6.6, Z6.7: what is looked at for an edit of one file is the same, however many projects stand
+/// beside.
 #[test]
 fn an_edit_of_one_file_has_as_much_looked_at_in_a_tenant_of_any_size() {
     let (small, large) = (tenant(8), tenant(400));
@@ -79,7 +90,8 @@ fn an_edit_of_one_file_has_as_much_looked_at_in_a_tenant_of_any_size() {
             branch: branch.into(),
             fragments: vec![fragment("org/p3", branch, &text, Trust::Untrusted)],
         };
-        let over = |layout: &Layout| layout.overlay(std::slice::from_ref(&proposed), Scope::UntrustedOnly);
+        let over =
+            |layout: &Layout| layout.overlay(std::slice::from_ref(&proposed), Scope::UntrustedOnly);
         let (in_small, in_large) = (work(&over(&small)), work(&over(&large)));
         assert_eq!(in_small, in_large, "{what}");
         assert!(in_large[4] < 20, "{what}: {in_large:?}");

@@ -1,4 +1,5 @@
-//! Which stanzas may stand: what each may do by itself, and who of several with one name is in whose way.
+//! Which stanzas may stand: what each may do by itself, and who of several with one name is in
+//! whose way.
 
 use super::Files;
 use super::ground::{File, Ground, word};
@@ -7,8 +8,8 @@ use crate::Pattern;
 use crate::error::{Hints, Problem, ProblemKind};
 use crate::fragment::Trust;
 use crate::objects::{
-    JobStanza, NodesetStanza, ObjectKind, Parent, PipelineStanza, Place, ProjectStanza, ProviderObject, QueueStanza,
-    SecretStanza, SemaphoreStanza, Stanza,
+    JobStanza, NodesetStanza, ObjectKind, Parent, PipelineStanza, Place, ProjectStanza,
+    ProviderObject, QueueStanza, SecretStanza, SemaphoreStanza, Stanza,
 };
 use crate::tenant::TenantProject;
 use sluice_model::job::JobKind;
@@ -44,7 +45,8 @@ objects! {
     ProviderObject: Image | Flavor | Label | Section | Provider,
 }
 
-/// Returns the names that a stanza lays claim to, whoever else does, or every reason why it may not.
+/// Returns the names that a stanza lays claim to, whoever else does, or every reason why it may
+/// not.
 pub(super) fn claims<'f>(
     ground: &'f Ground,
     file: &'f File,
@@ -58,13 +60,20 @@ pub(super) fn claims<'f>(
             if file.source().trust == Trust::Untrusted {
                 let message = "Pipelines may not be defined in untrusted repositories, only in config repositories";
                 let stanza = format!("pipeline {}", found.name);
-                return Err(vec![File::problem(ProblemKind::NotPermitted, &stanza, found.place, message)]);
+                return Err(vec![File::problem(
+                    ProblemKind::NotPermitted,
+                    &stanza,
+                    found.place,
+                    message,
+                )]);
             }
             (ObjectKind::Pipeline, found.name.as_str())
         }
         Stanza::Job(found) => (ObjectKind::Job, found.name.as_str()),
         Stanza::Project(_) => (ObjectKind::Project, ""),
-        Stanza::ProjectTemplate(found) => (ObjectKind::ProjectTemplate, found.name.as_deref().unwrap_or_default()),
+        Stanza::ProjectTemplate(found) => {
+            (ObjectKind::ProjectTemplate, found.name.as_deref().unwrap_or_default())
+        }
         Stanza::Nodeset(found) => (ObjectKind::Nodeset, found.name.as_str()),
         Stanza::Queue(found) => (ObjectKind::Queue, found.name.as_str()),
         Stanza::Secret(found) => (ObjectKind::Secret, found.name.as_str()),
@@ -85,7 +94,10 @@ pub(super) fn claims<'f>(
             let mut refused = entries_refused(file, project, stanza, &format!("project {name}"));
             match targets(ground, file, project, stanza, hints) {
                 Ok(targets) if refused.is_empty() => {
-                    return Ok(targets.into_iter().map(|name| (ObjectKind::Project, name)).collect());
+                    return Ok(targets
+                        .into_iter()
+                        .map(|name| (ObjectKind::Project, name))
+                        .collect());
                 }
                 Ok(_) => {}
                 Err(problem) => refused.push(problem),
@@ -101,7 +113,12 @@ pub(super) fn claims<'f>(
 }
 
 /// Returns every reason why a repository may not define a job.
-fn job_refused(ground: &Ground, file: &File, project: &TenantProject, job: &JobStanza) -> Vec<Problem> {
+fn job_refused(
+    ground: &Ground,
+    file: &File,
+    project: &TenantProject,
+    job: &JobStanza,
+) -> Vec<Problem> {
     let stanza = format!("job {}", job.name);
     let mut refused = Vec::new();
     let is_default_parent = job.parent == Parent::Unset && job.name == ground.tenant.default_parent;
@@ -115,9 +132,15 @@ fn job_refused(ground: &Ground, file: &File, project: &TenantProject, job: &JobS
     refused
 }
 
-/// Returns what a repository may not ask for, as a definition and as an entry of a project's list: credentials for storage (Z4.8),
-/// and jobs that are reporters.
-fn asked_refused(file: &File, project: &TenantProject, job: &JobStanza, stanza: &str, start: Place) -> Vec<Problem> {
+/// Returns what a repository may not ask for, as a definition and as an entry of a project's list:
+/// credentials for storage (Z4.8), and jobs that are reporters.
+fn asked_refused(
+    file: &File,
+    project: &TenantProject,
+    job: &JobStanza,
+    stanza: &str,
+    start: Place,
+) -> Vec<Problem> {
     let refuse = |attribute: &str, message: String| {
         let place = job.places.of(attribute).unwrap_or(job.place);
         let problem = File::problem(ProblemKind::NotPermitted, stanza, place, message);
@@ -125,7 +148,10 @@ fn asked_refused(file: &File, project: &TenantProject, job: &JobStanza, stanza: 
     };
     let mut refused = Vec::new();
     if file.source().trust == Trust::Untrusted && job.run_time.containers.is_some() {
-        refused.push(refuse("auth", "Swift credentials may only be asked for in config repositories".to_owned()));
+        refused.push(refuse(
+            "auth",
+            "Swift credentials may only be asked for in config repositories".to_owned(),
+        ));
     }
     let is_reporter = job.run_time.kind == Some(JobKind::Reporter);
     if is_reporter && !file.source().trust.is_trusted() && !project.allow_reporter_jobs {
@@ -138,7 +164,12 @@ fn asked_refused(file: &File, project: &TenantProject, job: &JobStanza, stanza: 
     refused
 }
 
-fn entries_refused(file: &File, project: &TenantProject, list: &ProjectStanza, stanza: &str) -> Vec<Problem> {
+fn entries_refused(
+    file: &File,
+    project: &TenantProject,
+    list: &ProjectStanza,
+    stanza: &str,
+) -> Vec<Problem> {
     let entries = list.pipelines.values().flat_map(|jobs| &jobs.jobs);
     entries.flat_map(|job| asked_refused(file, project, job, stanza, list.place)).collect()
 }
@@ -169,7 +200,10 @@ fn targets<'g>(
         };
         format!("Within {own}, {permitted}, but this is for {name}")
     };
-    if is_pattern && file.source().trust == Trust::Untrusted && project.configure_projects.is_empty() {
+    if is_pattern
+        && file.source().trust == Trust::Untrusted
+        && project.configure_projects.is_empty()
+    {
         // A pattern is there to match others; it is not even tried on all the tenant's projects.
         return refuse(ProblemKind::NotPermitted, not_permitted());
     }
@@ -178,13 +212,19 @@ fn targets<'g>(
             Ok(pattern) => pattern,
             Err(cause) => return refuse(ProblemKind::Syntax, cause.to_string()),
         };
-        // As Zuul: the whole name is meant, so that a short one does not take in every project whose name begins with it.
-        let matching =
-            |one: &&TenantProject| pattern.matches_whole(one.name.as_str()) || pattern.matches_whole(one.name.name());
+        // As Zuul: the whole name is meant, so that a short one does not take in every project
+        // whose name begins with it.
+        let matching = |one: &&TenantProject| {
+            pattern.matches_whole(one.name.as_str()) || pattern.matches_whole(one.name.name())
+        };
         ground.tenant.projects.iter().filter(matching).collect()
     } else {
         let found = ground.find(name).map_err(|problem| {
-            problem.at(place, ground, hints).about("name").in_stanza(&in_stanza).from_stanza_at(stanza.place.start)
+            problem
+                .at(place, ground, hints)
+                .about("name")
+                .in_stanza(&in_stanza)
+                .from_stanza_at(stanza.place.start)
         })?;
         vec![found]
     };
@@ -192,7 +232,9 @@ fn targets<'g>(
         // No untrusted project has a say in what is trusted.
         let is_trusted = target.trust.is_trusted();
         let target = &target.name;
-        let named = |pattern: &Pattern| pattern.matches_whole(target.as_str()) || pattern.matches_whole(target.name());
+        let named = |pattern: &Pattern| {
+            pattern.matches_whole(target.as_str()) || pattern.matches_whole(target.name())
+        };
         target == own || !is_trusted && project.configure_projects.iter().any(named)
     };
     if file.source().trust == Trust::Untrusted && !targets.iter().all(may_configure) {
@@ -215,8 +257,15 @@ impl Settled {
     }
 }
 
-/// Decides between those that lay claim to one name, in the order of configuration. A project's stanzas stand as they count.
-pub(super) fn settle(ground: &Ground, files: Files<'_>, kind: ObjectKind, name: &str, claimants: &[Unit]) -> Settled {
+/// Decides between those that lay claim to one name, in the order of configuration. A project's
+/// stanzas stand as they count.
+pub(super) fn settle(
+    ground: &Ground,
+    files: Files<'_>,
+    kind: ObjectKind,
+    name: &str,
+    claimants: &[Unit],
+) -> Settled {
     let court = Court { ground, files, kind, name };
     let mut settled = Settled::default();
     for unit in claimants {
@@ -225,14 +274,23 @@ pub(super) fn settle(ground: &Ground, files: Files<'_>, kind: ObjectKind, name: 
             ObjectKind::Job => court.job(*unit, &mut settled),
             ObjectKind::Project => settled.entry.accepted.push(*unit),
             ObjectKind::ProjectTemplate => court.template(*unit, &mut settled),
-            ObjectKind::Nodeset => court.singleton(*unit, &mut settled, |a: &NodesetStanza, b| a.body == b.body),
-            ObjectKind::Queue => court
-                .singleton(*unit, &mut settled, |a: &QueueStanza, b| QueueStanza { place: b.place, ..a.clone() } == *b),
+            ObjectKind::Nodeset => {
+                court.singleton(*unit, &mut settled, |a: &NodesetStanza, b| a.body == b.body)
+            }
+            ObjectKind::Queue => court.singleton(*unit, &mut settled, |a: &QueueStanza, b| {
+                QueueStanza { place: b.place, ..a.clone() } == *b
+            }),
             ObjectKind::Secret => {
-                court.singleton(*unit, &mut settled, |a: &SecretStanza, b| a.data == b.data && a.oidc == b.oidc);
+                court.singleton(*unit, &mut settled, |a: &SecretStanza, b| {
+                    a.data == b.data && a.oidc == b.oidc
+                });
             }
             ObjectKind::Semaphore => court.semaphore(*unit, &mut settled),
-            ObjectKind::Image | ObjectKind::Flavor | ObjectKind::Label | ObjectKind::Section | ObjectKind::Provider => {
+            ObjectKind::Image
+            | ObjectKind::Flavor
+            | ObjectKind::Label
+            | ObjectKind::Section
+            | ObjectKind::Provider => {
                 court.object(*unit, &mut settled);
             }
         }
@@ -246,19 +304,26 @@ pub(super) fn settle(ground: &Ground, files: Files<'_>, kind: ObjectKind, name: 
 
 /// Returns the stanzas of a project as they count, which are in the order of configuration.
 fn named_first(files: Files<'_>, units: &[Unit]) -> Vec<Unit> {
-    as_they_count(units, |unit| files.object::<ProjectStanza>(unit).and_then(ProjectStanza::expression))
+    as_they_count(units, |unit| {
+        files.object::<ProjectStanza>(unit).and_then(ProjectStanza::expression)
+    })
 }
 
-/// Returns stanzas of a project as they count: first those that name it, then those whose expression covers its name, each
-/// expression's together where the first of them stands. All within that in the order in which they are given.
-pub(super) fn as_they_count<'p, T: Copy>(stanzas: &[T], expression: impl Fn(T) -> Option<&'p str>) -> Vec<T> {
+/// Returns stanzas of a project as they count: first those that name it, then those whose
+/// expression covers its name, each expression's together where the first of them stands. All
+/// within that in the order in which they are given.
+pub(super) fn as_they_count<'p, T: Copy>(
+    stanzas: &[T],
+    expression: impl Fn(T) -> Option<&'p str>,
+) -> Vec<T> {
     let mut ranks: BTreeMap<&str, usize> = BTreeMap::new();
     let mut rank = |stanza: T| {
         let Some(expression) = expression(stanza) else { return 0 };
         let next = ranks.len() + 1;
         *ranks.entry(expression).or_insert(next)
     };
-    let mut ranked: Vec<(usize, T)> = stanzas.iter().map(|stanza| (rank(*stanza), *stanza)).collect();
+    let mut ranked: Vec<(usize, T)> =
+        stanzas.iter().map(|stanza| (rank(*stanza), *stanza)).collect();
     // Stable: what is of one rank stays in its order.
     ranked.sort_by_key(|(rank, _)| *rank);
     ranked.into_iter().map(|(_, stanza)| stanza).collect()
@@ -284,7 +349,8 @@ impl<'l> Court<'l> {
         let Some(stanza) = self.files.object::<PipelineStanza>(unit) else { return };
         if !settled.entry.accepted.is_empty() {
             let message = format!("Pipeline {} is already defined", self.name);
-            return settled.refuse(unit, self.problem(ProblemKind::Duplicate, stanza.place, message));
+            return settled
+                .refuse(unit, self.problem(ProblemKind::Duplicate, stanza.place, message));
         }
         let (pipeline, problems) = stanza.resolve(&self.ground.connections);
         settled.problems.extend(problems.into_iter().map(|problem| (unit, problem)));
@@ -295,16 +361,21 @@ impl<'l> Court<'l> {
         };
         // Each connection once, however often it is named.
         let triggers = pipeline.triggers.iter().map(|trigger| trigger.connection.as_str());
-        let triggers: BTreeSet<&str> = triggers.filter(|name| refused(&tenant.allowed_triggers, name)).collect();
+        let triggers: BTreeSet<&str> =
+            triggers.filter(|name| refused(&tenant.allowed_triggers, name)).collect();
         let reporters = pipeline.reporters.all().map(|reporter| reporter.connection.as_str());
-        let reporters: BTreeSet<&str> = reporters.filter(|name| refused(&tenant.allowed_reporters, name)).collect();
+        let reporters: BTreeSet<&str> =
+            reporters.filter(|name| refused(&tenant.allowed_reporters, name)).collect();
         if triggers.is_empty() && reporters.is_empty() {
             return settled.entry.accepted.push(unit);
         }
-        let triggers = triggers.into_iter().map(|name| ("trigger", name, &["trigger"] as &[&'static str]));
-        let reporters = reporters.into_iter().map(|name| ("reporter", name, &OCCASIONS as &[&'static str]));
+        let triggers =
+            triggers.into_iter().map(|name| ("trigger", name, &["trigger"] as &[&'static str]));
+        let reporters =
+            reporters.into_iter().map(|name| ("reporter", name, &OCCASIONS as &[&'static str]));
         let told = triggers.chain(reporters).map(|(what, name, words)| {
-            let message = format!("Unknown {what}: tenant {} may not use connection \"{name}\"", tenant.name);
+            let message =
+                format!("Unknown {what}: tenant {} may not use connection \"{name}\"", tenant.name);
             let (attribute, place) = said_at(stanza, words, name).unwrap_or((what, stanza.place));
             let problem = self.problem(ProblemKind::NotPermitted, place, message);
             (unit, problem.about(attribute).from_stanza_at(stanza.place.start))
@@ -314,11 +385,16 @@ impl<'l> Court<'l> {
     }
 
     fn job(&self, unit: Unit, settled: &mut Settled) {
-        let (Some(file), Some(job)) = (self.file(unit), self.files.object::<JobStanza>(unit)) else { return };
+        let (Some(file), Some(job)) = (self.file(unit), self.files.object::<JobStanza>(unit))
+        else {
+            return;
+        };
         let Some(project) = self.ground.project_of(file) else { return };
         // All that stand are of one project.
         let first = settled.entry.accepted.first().and_then(|first| self.file(*first));
-        let other = first.map(|first| &first.source().project).filter(|other| **other != file.source().project);
+        let other = first
+            .map(|first| &first.source().project)
+            .filter(|other| **other != file.source().project);
         let Some(other) = other else { return settled.entry.accepted.push(unit) };
         // The tenant lets the other project's definition stand in for this one.
         if project.shadow.iter().any(|name| name == other.as_str() || name == other.name()) {
@@ -337,28 +413,54 @@ impl<'l> Court<'l> {
         if self.ground.tenant.global_semaphores.contains_key(self.name)
             && let Some(stanza) = self.files.object::<SemaphoreStanza>(unit)
         {
-            let message = format!("Semaphore {} may not have the name of a global semaphore of the tenant", self.name);
-            return settled.refuse(unit, self.problem(ProblemKind::Conflict, stanza.place, message));
+            let message = format!(
+                "Semaphore {} may not have the name of a global semaphore of the tenant",
+                self.name
+            );
+            return settled
+                .refuse(unit, self.problem(ProblemKind::Conflict, stanza.place, message));
         }
         self.singleton(unit, settled, |a: &SemaphoreStanza, b| a.max == b.max);
     }
 
     fn template(&self, unit: Unit, settled: &mut Settled) {
-        let (Some(file), Some(template)) = (self.file(unit), self.files.object::<ProjectStanza>(unit)) else { return };
+        let (Some(file), Some(template)) =
+            (self.file(unit), self.files.object::<ProjectStanza>(unit))
+        else {
+            return;
+        };
         // All that stand are of one project.
         let first = settled.entry.accepted.first().and_then(|first| self.file(*first));
         if let Some(other) = first.filter(|first| first.source().project != file.source().project) {
-            let message = format!("Project template {} is already defined in {}", self.name, other.source().project);
-            return settled.refuse(unit, self.problem(ProblemKind::Duplicate, template.place, message));
+            let message = format!(
+                "Project template {} is already defined in {}",
+                self.name,
+                other.source().project
+            );
+            return settled
+                .refuse(unit, self.problem(ProblemKind::Duplicate, template.place, message));
         }
         settled.entry.accepted.push(unit);
     }
 
-    /// Judges an object that a tenant has once; the same again in another branch of its project is no mistake.
-    fn singleton<T: Object + Placed + 'l>(&self, unit: Unit, settled: &mut Settled, same: impl Fn(&T, &T) -> bool) {
-        let (Some(file), Some(object)) = (self.file(unit), self.files.object::<T>(unit)) else { return };
-        let Some(first) = settled.entry.accepted.first().copied() else { return settled.entry.accepted.push(unit) };
-        let (Some(other_file), Some(other)) = (self.file(first), self.files.object::<T>(first)) else { return };
+    /// Judges an object that a tenant has once; the same again in another branch of its project is
+    /// no mistake.
+    fn singleton<T: Object + Placed + 'l>(
+        &self,
+        unit: Unit,
+        settled: &mut Settled,
+        same: impl Fn(&T, &T) -> bool,
+    ) {
+        let (Some(file), Some(object)) = (self.file(unit), self.files.object::<T>(unit)) else {
+            return;
+        };
+        let Some(first) = settled.entry.accepted.first().copied() else {
+            return settled.entry.accepted.push(unit);
+        };
+        let (Some(other_file), Some(other)) = (self.file(first), self.files.object::<T>(first))
+        else {
+            return;
+        };
         let (source, name) = (other_file.source(), self.name);
         let kind = T::TITLE;
         if source.project != file.source().project {
@@ -370,16 +472,26 @@ impl<'l> Court<'l> {
         } else if same(other, object) {
             settled.entry.refused.push(unit);
         } else {
-            let message = format!("{kind} {name} does not match its definition in branch {}", source.branch);
+            let message =
+                format!("{kind} {name} does not match its definition in branch {}", source.branch);
             settled.refuse(unit, self.problem(ProblemKind::Conflict, object.place(), message));
         }
     }
 
-    /// Judges an image, flavor, label, section or provider, by the rule of all that a tenant has once.
+    /// Judges an image, flavor, label, section or provider, by the rule of all that a tenant has
+    /// once.
     fn object(&self, unit: Unit, settled: &mut Settled) {
-        let (Some(file), Some(object)) = (self.file(unit), self.files.object::<ProviderObject>(unit)) else { return };
-        let Some(first) = settled.entry.accepted.first().copied() else { return settled.entry.accepted.push(unit) };
-        let (Some(other_file), Some(other)) = (self.file(first), self.files.object::<ProviderObject>(first)) else {
+        let (Some(file), Some(object)) =
+            (self.file(unit), self.files.object::<ProviderObject>(unit))
+        else {
+            return;
+        };
+        let Some(first) = settled.entry.accepted.first().copied() else {
+            return settled.entry.accepted.push(unit);
+        };
+        let (Some(other_file), Some(other)) =
+            (self.file(first), self.files.object::<ProviderObject>(first))
+        else {
             return;
         };
         let (source, kind, name) = (other_file.source(), word(self.kind), &object.name);
@@ -388,11 +500,17 @@ impl<'l> Court<'l> {
             (ProblemKind::Duplicate, message)
         } else if source.branch == file.source().branch {
             // Also the very same: of two, somebody will change one.
-            (ProblemKind::Duplicate, format!("The {kind} \"{name}\" is already defined in {}", source.path))
+            (
+                ProblemKind::Duplicate,
+                format!("The {kind} \"{name}\" is already defined in {}", source.path),
+            )
         } else if other.attributes == object.attributes {
             return settled.entry.refused.push(unit);
         } else {
-            let message = format!("The {kind} \"{name}\" does not match its definition in branch {}", source.branch);
+            let message = format!(
+                "The {kind} \"{name}\" does not match its definition in branch {}",
+                source.branch
+            );
             (ProblemKind::Conflict, message)
         };
         settled.refuse(unit, self.problem(problem, object.place, message));
@@ -414,7 +532,11 @@ const OCCASIONS: [&str; 10] = [
 ];
 
 /// Returns under which of these words a pipeline names a connection first, and where.
-fn said_at(stanza: &PipelineStanza, words: &[&'static str], connection: &str) -> Option<(&'static str, Place)> {
+fn said_at(
+    stanza: &PipelineStanza,
+    words: &[&'static str],
+    connection: &str,
+) -> Option<(&'static str, Place)> {
     words.iter().find_map(|word| {
         let mut keys = stanza.node.get(word)?.as_map()?.iter().map(|(key, _)| key);
         keys.find(|key| key.as_text() == Some(connection)).map(|key| (*word, Place::of(key)))

@@ -1,12 +1,15 @@
-//! Whether stored stanzas are what this program makes of their files, and have the shapes that it reads.
+//! Whether stored stanzas are what this program makes of their files, and have the shapes that it
+//! reads.
 //!
-//! A stanza that is read only when somebody wants it must not turn out to be unreadable then: a job would be missing, and nobody
-//! told. So a layout bears the name of the sources that parsed it; under another name every stanza is read when it is opened, and
-//! whoever builds the next layout parses its files anew: what a newer program understands counts.
+//! A stanza that is read only when somebody wants it must not turn out to be unreadable then: a job
+//! would be missing, and nobody told. So a layout bears the name of the sources that parsed it;
+//! under another name every stanza is read when it is opened, and whoever builds the next layout
+//! parses its files anew: what a newer program understands counts.
 
 use std::sync::LazyLock;
 
-/// The files that say of what shape stanzas are and how they are parsed, with their texts: these, hashed, are the name.
+/// The files that say of what shape stanzas are and how they are parsed, with their texts: these,
+/// hashed, are the name.
 const SHAPES: [(&str, &str); 24] = [
     ("error.rs", include_str!("../error.rs")),
     ("fragment.rs", include_str!("../fragment.rs")),
@@ -39,7 +42,9 @@ pub(super) fn name() -> u64 {
     static NAME: LazyLock<u64> = LazyLock::new(|| {
         let bytes = SHAPES.iter().flat_map(|(_, text)| text.bytes());
         // FNV-1a: it need not withstand anybody, only tell versions apart.
-        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        })
     });
     *NAME
 }

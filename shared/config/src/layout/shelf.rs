@@ -1,4 +1,5 @@
-//! Where a layout keeps what bears a name: by kind and name, who stands and who was refused, in the order of configuration.
+//! Where a layout keeps what bears a name: by kind and name, who stands and who was refused, in the
+//! order of configuration.
 
 use crate::objects::ObjectKind;
 use serde::{Deserialize, Serialize};
@@ -57,15 +58,19 @@ impl Shelves {
         self.0.get(&kind).into_iter().flatten().map(|(name, entry)| (name.as_str(), entry))
     }
 
-    /// Returns everything that stands, with its kind and name; a stanza may stand under several names.
+    /// Returns everything that stands, with its kind and name; a stanza may stand under several
+    /// names.
     pub(super) fn standing(&self) -> impl Iterator<Item = (ObjectKind, &str, Unit)> {
         self.0.iter().flat_map(|(kind, shelf)| {
-            shelf.iter().flat_map(|(name, entry)| entry.accepted.iter().map(|unit| (*kind, name.as_str(), *unit)))
+            shelf.iter().flat_map(|(name, entry)| {
+                entry.accepted.iter().map(|unit| (*kind, name.as_str(), *unit))
+            })
         })
     }
 }
 
-/// Returns a short name of a kind and name for [`super::Base::references`]: two that share one only cost a superfluous look.
+/// Returns a short name of a kind and name for [`super::Base::references`]: two that share one only
+/// cost a superfluous look.
 pub(super) fn short_hash(kind: ObjectKind, name: &str) -> u32 {
     // FNV-1a.
     let mut hash: u32 = 0x811c_9dc5 ^ (kind as u32);

@@ -1,7 +1,8 @@
-//! Layouts as bytes, for object storage: everything that was decided, and each stanza by itself, read when somebody wants it.
+//! Layouts as bytes, for object storage: everything that was decided, and each stanza by itself,
+//! read when somebody wants it.
 //!
-//! A cold function wants one project's stanzas and the jobs they name. To open a layout it reads the names, places and mistakes;
-//! of the stanzas only those that it asks for.
+//! A cold function wants one project's stanzas and the jobs they name. To open a layout it reads
+//! the names, places and mistakes; of the stanzas only those that it asks for.
 
 use super::build::Problems;
 use super::ground::Ground;
@@ -69,7 +70,8 @@ struct FileHead {
     problems: Vec<Problem>,
     /// Bytes of each stanza.
     stanzas: Vec<u32>,
-    /// Bytes of each stanza with mistakes. Those of all files stand behind the others, where an older version looks for none.
+    /// Bytes of each stanza with mistakes. Those of all files stand behind the others, where an
+    /// older version looks for none.
     #[serde(default)]
     faulty: Vec<u32>,
 }
@@ -80,8 +82,8 @@ pub(super) fn to_bytes(layout: &Layout) -> Vec<u8> {
         None => Arc::clone(&layout.base),
         Some(_) => layout.flattened().base,
     };
-    // Packing fails for lists that do not know their length, of which there are none here; writing to memory does not fail.
-    // Without bytes nothing opens, which is noticed at once.
+    // Packing fails for lists that do not know their length, of which there are none here; writing
+    // to memory does not fail. Without bytes nothing opens, which is noticed at once.
     pack(&whole).unwrap_or_default()
 }
 
@@ -90,8 +92,10 @@ fn pack(base: &Base) -> Result<Vec<u8>, LayoutDecodeError> {
     let mut files = Vec::with_capacity(base.files.len());
     for file in &base.files {
         let fragment = &file.fragment;
-        let lengths =
-            fragment.stanzas().map(|stanza| packer.pack(stanza)).map(|length| Ok::<_, PackError>(length? as u32));
+        let lengths = fragment
+            .stanzas()
+            .map(|stanza| packer.pack(stanza))
+            .map(|length| Ok::<_, PackError>(length? as u32));
         files.push(FileHead {
             source: fragment.source.clone(),
             hash: fragment.hash.clone(),
@@ -103,7 +107,8 @@ fn pack(base: &Base) -> Result<Vec<u8>, LayoutDecodeError> {
     }
     for (file, head) in base.files.iter().zip(&mut files) {
         let lengths = file.fragment.faulty().map(|stanza| packer.pack(stanza));
-        head.faulty = lengths.map(|length| Ok::<_, PackError>(length? as u32)).collect::<Result<_, _>>()?;
+        head.faulty =
+            lengths.map(|length| Ok::<_, PackError>(length? as u32)).collect::<Result<_, _>>()?;
     }
     let head = packer.pack(&Head {
         shapes: base.parsed_by,
@@ -146,7 +151,9 @@ fn pack(base: &Base) -> Result<Vec<u8>, LayoutDecodeError> {
 /// Returns the layout of stored bytes.
 pub(super) fn from_bytes(bytes: &[u8]) -> Result<Layout, LayoutDecodeError> {
     let cut = || LayoutDecodeError("it ends too early".to_owned());
-    let packed = bytes.strip_prefix(MAGIC).ok_or_else(|| LayoutDecodeError("it is of another form".to_owned()))?;
+    let packed = bytes
+        .strip_prefix(MAGIC)
+        .ok_or_else(|| LayoutDecodeError("it is of another form".to_owned()))?;
     let mut plain = Vec::new();
     let unzipped = ZlibDecoder::new(packed).take(BYTES_MAX).read_to_end(&mut plain);
     unzipped.map_err(|cause| LayoutDecodeError(format!("it is damaged ({cause})")))?;
@@ -155,7 +162,11 @@ pub(super) fn from_bytes(bytes: &[u8]) -> Result<Layout, LayoutDecodeError> {
     };
     let (names_length, head_length) = (length(0).ok_or_else(cut)?, length(8).ok_or_else(cut)?);
     let values_start = names_length.checked_add(16).ok_or_else(cut)?;
-    let head_start = plain.len().checked_sub(head_length).filter(|start| *start >= values_start).ok_or_else(cut)?;
+    let head_start = plain
+        .len()
+        .checked_sub(head_length)
+        .filter(|start| *start >= values_start)
+        .ok_or_else(cut)?;
     let no_names: [&str; 0] = [];
     let names: Vec<String> = pack::read(plain.get(16..values_start).ok_or_else(cut)?, &no_names)?;
     let head: Head = pack::read(plain.get(head_start..).ok_or_else(cut)?, &names)?;
@@ -180,7 +191,10 @@ pub(super) fn from_bytes(bytes: &[u8]) -> Result<Layout, LayoutDecodeError> {
         let count = ranges.len();
         let fragment = Fragment::packed(source, hash, pragma, problems, &stanzas, ranges, sound);
         if head.shapes != shapes::name() && fragment.read().count() != count {
-            return Err(LayoutDecodeError(format!("another version stored stanzas of {}", fragment.source.path)));
+            return Err(LayoutDecodeError(format!(
+                "another version stored stanzas of {}",
+                fragment.source.path
+            )));
         }
         fragments.push(Arc::new(fragment));
     }

@@ -1,4 +1,5 @@
-//! A layout in which names that nothing bears stand for something that allows everything: what is wrong besides shows then.
+//! A layout in which names that nothing bears stand for something that allows everything: what is
+//! wrong besides shows then.
 
 use super::check;
 use super::{Layout, LayoutSources};
@@ -16,17 +17,22 @@ const PATH: &str = "supposed";
 const ELSEWHERE: &str = "supposed.invalid/names";
 
 impl Layout {
-    /// Returns the layout with something under each name that is asked for and that nothing bears. A secret belongs to the
-    /// project that asks for it, as it must.
+    /// Returns the layout with something under each name that is asked for and that nothing bears.
+    /// A secret belongs to the project that asks for it, as it must.
     pub(crate) fn supposing(&self) -> Self {
         let mut absent = check::absent(self);
-        absent.extend(self.images_to_build().map(|(name, project)| (ObjectKind::Image, name.to_owned(), project)));
+        absent.extend(
+            self.images_to_build()
+                .map(|(name, project)| (ObjectKind::Image, name.to_owned(), project)),
+        );
         let ground = &self.base.ground;
         let elsewhere = TenantProject::new(PATH, ProjectName(ELSEWHERE.to_owned()), Trust::Config);
         let mut files: BTreeMap<ProjectName, Vec<Json>> = BTreeMap::new();
         let mut known: BTreeSet<(ObjectKind, &str)> = BTreeSet::new();
         for (kind, name, asked_by) in &absent {
-            let Some(stanza) = stanza(*kind, name).filter(|_| known.insert((*kind, name))) else { continue };
+            let Some(stanza) = stanza(*kind, name).filter(|_| known.insert((*kind, name))) else {
+                continue;
+            };
             let project = if *kind == ObjectKind::Secret { asked_by } else { &elsewhere.name };
             files.entry(project.clone()).or_default().push(stanza);
         }
@@ -50,10 +56,12 @@ impl Layout {
         self.jobs(job).any(|defined| !is_supposed(&defined.source().project))
     }
 
-    /// Returns the images that jobs say they build and that are none, with the project that says so.
+    /// Returns the images that jobs say they build and that are none, with the project that says
+    /// so.
     fn images_to_build(&self) -> impl Iterator<Item = (&str, ProjectName)> {
         let named = self.fragments().iter().flat_map(move |fragment| {
-            let images = fragment.stanzas().flat_map(jobs).filter_map(|job| job.image_build_name.as_deref());
+            let images =
+                fragment.stanzas().flat_map(jobs).filter_map(|job| job.image_build_name.as_deref());
             images.map(|name| (name, fragment.source.project.clone()))
         });
         named.filter(|(name, _)| !self.has_image(name))
@@ -92,7 +100,11 @@ fn stanza(kind: ObjectKind, name: &str) -> Option<Json> {
 }
 
 /// Puts stanzas into a file of a project, beside one that it has.
-fn fragment(project: &TenantProject, own: Option<&Arc<Fragment>>, stanzas: &[Json]) -> Arc<Fragment> {
+fn fragment(
+    project: &TenantProject,
+    own: Option<&Arc<Fragment>>,
+    stanzas: &[Json],
+) -> Arc<Fragment> {
     let source = Source {
         connection: project.connection.clone(),
         project: project.name.clone(),

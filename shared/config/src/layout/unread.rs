@@ -1,18 +1,21 @@
-//! What is missing because its own definition has a mistake: said so where it is named, for "not defined" sends people looking
-//! for something that is there.
+//! What is missing because its own definition has a mistake: said so where it is named, for "not
+//! defined" sends people looking for something that is there.
 
 use crate::error::{ConfigError, ProblemKind, Severity};
 use crate::objects::ObjectKind;
 use std::collections::BTreeMap;
 
-/// Returns whether any of these mistakes could be that a definition is missing which has a mistake itself.
+/// Returns whether any of these mistakes could be that a definition is missing which has a mistake
+/// itself.
 pub(super) fn concerns(errors: &[ConfigError]) -> bool {
     errors.iter().any(|error| missing(error).is_some())
 }
 
-/// Rewords what refers to stanzas that could not be read, or that may not stand; `all` are the mistakes of the whole layout.
+/// Rewords what refers to stanzas that could not be read, or that may not stand; `all` are the
+/// mistakes of the whole layout.
 ///
-/// The line of the definition is not told: a mistake that only moved within its file is no other one.
+/// The line of the definition is not told: a mistake that only moved within its file is no other
+/// one.
 pub(super) fn reword(errors: &mut [ConfigError], all: &[ConfigError]) {
     let mut causes: BTreeMap<&str, &ConfigError> = BTreeMap::new();
     let is_of_shape = |error: &&ConfigError| error.problem.kind == ProblemKind::Syntax;
@@ -23,8 +26,12 @@ pub(super) fn reword(errors: &mut [ConfigError], all: &[ConfigError]) {
         causes.entry(error.problem.stanza.as_str()).or_insert(error);
     }
     for error in errors {
-        let Some(cause) = missing(error).and_then(|stanza| causes.get(stanza.as_str()).copied()) else { continue };
-        let (stanza, place) = (&cause.problem.stanza, format!("{}@{}: {}", cause.project, cause.branch, cause.path));
+        let Some(cause) = missing(error).and_then(|stanza| causes.get(stanza.as_str()).copied())
+        else {
+            continue;
+        };
+        let (stanza, place) =
+            (&cause.problem.stanza, format!("{}@{}: {}", cause.project, cause.branch, cause.path));
         let what = match cause.problem.kind {
             ProblemKind::Syntax => "could not be read",
             _ => "does not count",
@@ -42,10 +49,13 @@ fn missing(error: &ConfigError) -> Option<String> {
         return None;
     }
     let message = problem.message.as_str();
-    if let Some(job) = message.strip_prefix("Job ").and_then(|rest| rest.strip_suffix(" not defined")) {
+    if let Some(job) =
+        message.strip_prefix("Job ").and_then(|rest| rest.strip_suffix(" not defined"))
+    {
         return Some(format!("job {job}"));
     }
-    let (what, name) = message.strip_prefix("The ")?.strip_suffix("\" was not found.")?.split_once(" \"")?;
+    let (what, name) =
+        message.strip_prefix("The ")?.strip_suffix("\" was not found.")?.split_once(" \"")?;
     let what = what.replace(' ', "-");
     let kind = ObjectKind::WORDS.iter().find(|(word, _)| *word == what).map(|(_, kind)| *kind)?;
     // Which projects there are the tenant says, not their stanzas.

@@ -4,9 +4,10 @@ use super::read::{Fields, Problems, members, texts};
 use crate::Pattern;
 use crate::connection::Driver;
 use crate::pipeline::{
-    Approval, CheckConclusion, CommitStatus, Cron, FilterKind, GerritFilter, GerritReporter, GerritTrigger,
-    GitHubFilter, GitHubReporter, GitHubTrigger, GitLabFilter, GitLabReporter, GitLabTrigger, GitTrigger, Permission,
-    ReporterKind, ReviewRequirement, ReviewVerdict, TimerTrigger, TriggerKind, ZuulReporter, ZuulTrigger,
+    Approval, CheckConclusion, CommitStatus, Cron, FilterKind, GerritFilter, GerritReporter,
+    GerritTrigger, GitHubFilter, GitHubReporter, GitHubTrigger, GitLabFilter, GitLabReporter,
+    GitLabTrigger, GitTrigger, Permission, ReporterKind, ReviewRequirement, ReviewVerdict,
+    TimerTrigger, TriggerKind, ZuulReporter, ZuulTrigger,
 };
 use crate::yaml::{Node, Value};
 
@@ -41,7 +42,11 @@ const GERRIT_EVENTS: [&str; 24] = [
     "dropped-output",
 ];
 
-pub(super) fn trigger(driver: Driver, node: &Node, p: &mut Problems) -> Option<(TriggerKind, bool)> {
+pub(super) fn trigger(
+    driver: Driver,
+    node: &Node,
+    p: &mut Problems,
+) -> Option<(TriggerKind, bool)> {
     if matches!(driver, Driver::Pagure | Driver::Other) {
         return Some((TriggerKind::Other(node.to_json()), false));
     }
@@ -65,13 +70,22 @@ pub(super) fn trigger(driver: Driver, node: &Node, p: &mut Problems) -> Option<(
             ignore_deletes: f.flag("ignore-deletes", p),
         }),
         Driver::Timer => TriggerKind::Timer(TimerTrigger {
-            time: f.required("time", p).and_then(|node| time(node, &f.path("time"), p)).unwrap_or_default(),
+            time: f
+                .required("time", p)
+                .and_then(|node| time(node, &f.path("time"), p))
+                .unwrap_or_default(),
             dereference: f.flag("dereference", p).unwrap_or(false),
         }),
         Driver::Zuul => TriggerKind::Zuul(ZuulTrigger {
             event: events(
                 &mut f,
-                &["parent-change-enqueued", "project-change-merged", "image-build", "image-validate", "image-delete"],
+                &[
+                    "parent-change-enqueued",
+                    "project-change-merged",
+                    "image-build",
+                    "image-validate",
+                    "image-delete",
+                ],
                 p,
             ),
             pipeline: f.patterns("pipeline", p).unwrap_or_default(),
@@ -113,14 +127,17 @@ fn events(f: &mut Fields<'_>, known: &[&str], p: &mut Problems) -> Vec<String> {
 }
 
 fn github_trigger(f: &mut Fields<'_>, p: &mut Problems) -> GitHubTrigger {
-    let require = f.take("require").and_then(|node| filter(Driver::GitHub, node, "trigger.require", p));
+    let require =
+        f.take("require").and_then(|node| filter(Driver::GitHub, node, "trigger.require", p));
     let require_status = f.expressions("require-status", p);
     let require = match (require, require_status) {
         (Some(FilterKind::GitHub(mut filter)), Some(status)) => {
             filter.status.extend(status);
             Some(FilterKind::GitHub(filter))
         }
-        (None, Some(status)) => Some(FilterKind::GitHub(GitHubFilter { status, ..GitHubFilter::default() })),
+        (None, Some(status)) => {
+            Some(FilterKind::GitHub(GitHubFilter { status, ..GitHubFilter::default() }))
+        }
         (require, _) => require,
     };
     GitHubTrigger {
@@ -141,16 +158,23 @@ fn github_trigger(f: &mut Fields<'_>, p: &mut Problems) -> GitHubTrigger {
 }
 
 fn gerrit_trigger(f: &mut Fields<'_>, p: &mut Problems) -> GerritTrigger {
-    let require = f.take("require").and_then(|node| filter(Driver::Gerrit, node, "trigger.require", p));
-    let require_approval = f.take("require-approval").map(|node| approvals(node, "trigger.require-approval", p));
-    let reject = f.take("reject").and_then(|node| filter(Driver::Gerrit, node, "trigger.reject", p));
-    let reject_approval = f.take("reject-approval").map(|node| approvals(node, "trigger.reject-approval", p));
+    let require =
+        f.take("require").and_then(|node| filter(Driver::Gerrit, node, "trigger.require", p));
+    let require_approval =
+        f.take("require-approval").map(|node| approvals(node, "trigger.require-approval", p));
+    let reject =
+        f.take("reject").and_then(|node| filter(Driver::Gerrit, node, "trigger.reject", p));
+    let reject_approval =
+        f.take("reject-approval").map(|node| approvals(node, "trigger.reject-approval", p));
     GerritTrigger {
         event: events(f, &GERRIT_EVENTS, p),
         branch: f.patterns("branch", p).unwrap_or_default(),
         r#ref: f.patterns("ref", p).unwrap_or_default(),
         ignore_deletes: f.flag("ignore-deletes", p),
-        approval: f.take("approval").map(|node| approvals(node, "trigger.approval", p)).unwrap_or_default(),
+        approval: f
+            .take("approval")
+            .map(|node| approvals(node, "trigger.approval", p))
+            .unwrap_or_default(),
         approval_change: f
             .take("approval-change")
             .map(|node| approvals(node, "trigger.approval-change", p))
@@ -183,19 +207,29 @@ fn with_approvals(filter: Option<FilterKind>, more: Option<Vec<Approval>>) -> Op
             filter.approval.extend(more);
             Some(FilterKind::Gerrit(filter))
         }
-        (None, Some(approval)) => Some(FilterKind::Gerrit(GerritFilter { approval, ..GerritFilter::default() })),
+        (None, Some(approval)) => {
+            Some(FilterKind::Gerrit(GerritFilter { approval, ..GerritFilter::default() }))
+        }
         (filter, _) => filter,
     }
 }
 
-pub(super) fn filter(driver: Driver, node: &Node, name: &str, p: &mut Problems) -> Option<FilterKind> {
+pub(super) fn filter(
+    driver: Driver,
+    node: &Node,
+    name: &str,
+    p: &mut Problems,
+) -> Option<FilterKind> {
     if !matches!(driver, Driver::GitHub | Driver::Gerrit | Driver::GitLab) {
         return Some(FilterKind::Other(node.to_json()));
     }
     let mut f = Fields::of(node, name, p)?;
     let kind = match driver {
         Driver::GitHub => FilterKind::GitHub(GitHubFilter {
-            review: f.take("review").map(|node| reviews(node, &f.path("review"), p)).unwrap_or_default(),
+            review: f
+                .take("review")
+                .map(|node| reviews(node, &f.path("review"), p))
+                .unwrap_or_default(),
             open: f.flag("open", p),
             merged: f.flag("merged", p),
             current_patchset: f.flag("current-patchset", p),
@@ -204,7 +238,10 @@ pub(super) fn filter(driver: Driver, node: &Node, name: &str, p: &mut Problems) 
             label: f.texts("label", p).unwrap_or_default(),
         }),
         Driver::Gerrit => FilterKind::Gerrit(GerritFilter {
-            approval: f.take("approval").map(|node| approvals(node, &f.path("approval"), p)).unwrap_or_default(),
+            approval: f
+                .take("approval")
+                .map(|node| approvals(node, &f.path("approval"), p))
+                .unwrap_or_default(),
             open: f.flag("open", p),
             current_patchset: f.flag("current-patchset", p),
             wip: f.flag("wip", p),
@@ -274,7 +311,12 @@ fn approvals(node: &Node, attribute: &str, p: &mut Problems) -> Vec<Approval> {
     list
 }
 
-pub(super) fn reporter(driver: Driver, node: &Node, name: &str, p: &mut Problems) -> Option<ReporterKind> {
+pub(super) fn reporter(
+    driver: Driver,
+    node: &Node,
+    name: &str,
+    p: &mut Problems,
+) -> Option<ReporterKind> {
     let empty = Node { value: Value::Map(Vec::new()), start: node.start, end: node.end };
     let node = if node.is_null() { &empty } else { node };
     if matches!(driver, Driver::Pagure | Driver::Other) {
@@ -291,11 +333,16 @@ pub(super) fn reporter(driver: Driver, node: &Node, name: &str, p: &mut Problems
             label: f.texts("label", p).unwrap_or_default(),
             unlabel: f.texts("unlabel", p).unwrap_or_default(),
         }),
-        Driver::Smtp => {
-            ReporterKind::Smtp { to: f.text("to", p), from: f.text("from", p), subject: f.text("subject", p) }
-        }
+        Driver::Smtp => ReporterKind::Smtp {
+            to: f.text("to", p),
+            from: f.text("from", p),
+            subject: f.text("subject", p),
+        },
         Driver::Mqtt => ReporterKind::Mqtt {
-            topic: f.required("topic", p).and_then(|node| topic(node, &f.path("topic"), p)).unwrap_or_default(),
+            topic: f
+                .required("topic", p)
+                .and_then(|node| topic(node, &f.path("topic"), p))
+                .unwrap_or_default(),
             qos: qos(&mut f, p).unwrap_or(0),
             include_returned_data: f.flag("include-returned-data", p).unwrap_or(false),
         },
@@ -332,8 +379,17 @@ fn time(node: &Node, attribute: &str, p: &mut Problems) -> Option<String> {
 }
 
 /// Fields that a topic may name.
-const TOPIC_FIELDS: [&str; 9] =
-    ["tenant", "pipeline", "project", "branch", "change", "patchset", "ref", "action", "connection"];
+const TOPIC_FIELDS: [&str; 9] = [
+    "tenant",
+    "pipeline",
+    "project",
+    "branch",
+    "change",
+    "patchset",
+    "ref",
+    "action",
+    "connection",
+];
 
 /// Reads a topic of MQTT with names in braces.
 fn topic(node: &Node, attribute: &str, p: &mut Problems) -> Option<String> {
@@ -345,8 +401,14 @@ fn topic(node: &Node, attribute: &str, p: &mut Problems) -> Option<String> {
             return None;
         };
         if !TOPIC_FIELDS.contains(&field) {
-            let message = format!("\"{field}\" is not one of {} for \"topic\"", TOPIC_FIELDS.join(", "));
-            let problem = crate::error::Problem::new(crate::error::ProblemKind::Syntax, node.start, node.end, message);
+            let message =
+                format!("\"{field}\" is not one of {} for \"topic\"", TOPIC_FIELDS.join(", "));
+            let problem = crate::error::Problem::new(
+                crate::error::ProblemKind::Syntax,
+                node.start,
+                node.end,
+                message,
+            );
             p.add(problem.about(attribute).suggesting(field, TOPIC_FIELDS));
             is_right = false;
         }
@@ -369,8 +431,11 @@ fn qos(f: &mut Fields<'_>, p: &mut Problems) -> Option<u8> {
 
 fn github_reporter(f: &mut Fields<'_>, p: &mut Problems) -> GitHubReporter {
     use CheckConclusion as Check;
-    let statuses =
-        [("pending", CommitStatus::Pending), ("success", CommitStatus::Success), ("failure", CommitStatus::Failure)];
+    let statuses = [
+        ("pending", CommitStatus::Pending),
+        ("success", CommitStatus::Success),
+        ("failure", CommitStatus::Failure),
+    ];
     let checks = [
         ("queued", Check::Queued),
         ("in_progress", Check::InProgress),

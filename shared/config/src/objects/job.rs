@@ -1,4 +1,5 @@
-//! A job's definition, or a variant of one: what a `job` stanza or an entry of a project's job list says.
+//! A job's definition, or a variant of one: what a `job` stanza or an entry of a project's job list
+//! says.
 
 use super::combine::Combined;
 use super::nodeset::{self, NodesetBody};
@@ -58,7 +59,8 @@ pub struct JobStanza {
     pub irrelevant_files: Option<Combined<Vec<Pattern>>>,
     /// Secrets for its playbooks.
     pub secrets: Option<Vec<SecretRef>>,
-    /// Whether children may use its secrets: the seeds' `auth: inherit` (Z4.4); `None` for the released form.
+    /// Whether children may use its secrets: the seeds' `auth: inherit` (Z4.4); `None` for the
+    /// released form.
     pub auth_inherit: Option<bool>,
     /// Its nodes.
     pub nodeset: Option<NodesetRef>,
@@ -249,7 +251,8 @@ impl JobStanza {
         }
     }
 
-    /// Returns what it sets of all that decides how a job runs: such an entry may not change a final job.
+    /// Returns what it sets of all that decides how a job runs: such an entry may not change a
+    /// final job.
     pub fn changes_execution(&self) -> Vec<&'static str> {
         let set = [
             ("parent", self.parent != Parent::Unset),
@@ -282,7 +285,12 @@ impl JobStanza {
 }
 
 /// Reads the attributes of a job; `fields` no longer holds what is not a job's own.
-pub(crate) fn read(name: &str, place: Place, fields: &mut Fields<'_>, p: &mut Problems) -> JobStanza {
+pub(crate) fn read(
+    name: &str,
+    place: Place,
+    fields: &mut Fields<'_>,
+    p: &mut Problems,
+) -> JobStanza {
     let f = fields;
     let mut job = JobStanza::named(name, place);
     job.places = places::of_job(f);
@@ -308,12 +316,16 @@ pub(crate) fn read(name: &str, place: Place, fields: &mut Fields<'_>, p: &mut Pr
     job.success_message = f.text("success-message", p);
     job.failure_message = f.text("failure-message", p);
     job.voting = f.flag("voting", p);
-    job.semaphores = f.one_of(&["semaphores", "semaphore"], p).map(|(name, node)| job_parts::semaphores(name, node, p));
+    job.semaphores = f
+        .one_of(&["semaphores", "semaphore"], p)
+        .map(|(name, node)| job_parts::semaphores(name, node, p));
     job.branches = f.patterns("branches", p);
     job.files = f.combined("files", p, |node, at, p| Some(patterns(node, at, p)));
-    job.irrelevant_files = f.combined("irrelevant-files", p, |node, at, p| Some(patterns(node, at, p)));
+    job.irrelevant_files =
+        f.combined("irrelevant-files", p, |node, at, p| Some(patterns(node, at, p)));
     job.secrets = f.take("secrets").map(|node| job_parts::secrets(node, p));
-    job.nodeset = f.one_of(&["nodeset", "nodes"], p).and_then(|(name, node)| nodeset_ref(name, node, p));
+    job.nodeset =
+        f.one_of(&["nodeset", "nodes"], p).and_then(|(name, node)| nodeset_ref(name, node, p));
     job.pre_timeout_seconds = f.seconds("pre-timeout", p);
     job.timeout_seconds = f.seconds("timeout", p);
     job.post_timeout_seconds = f.seconds("post-timeout", p);
@@ -328,14 +340,15 @@ pub(crate) fn read(name: &str, place: Place, fields: &mut Fields<'_>, p: &mut Pr
         job.post_run.get_or_insert_default().extend(cleanup);
     }
     job.roles = f.take("roles").map(|node| job_parts::roles(node, p));
-    job.required_projects = f
-        .one_of(&["required-projects", "repos"], p)
-        .map(|(name, node)| job_parts::combined(node, |node| job_parts::required_projects(name, node, p)));
+    job.required_projects = f.one_of(&["required-projects", "repos"], p).map(|(name, node)| {
+        job_parts::combined(node, |node| job_parts::required_projects(name, node, p))
+    });
     job.vars = f.combined("vars", p, variables);
     job.extra_vars = f.combined("extra-vars", p, variables);
     job.host_vars = f.combined("host-vars", p, job_parts::variables_by_name);
     job.group_vars = f.combined("group-vars", p, job_parts::variables_by_name);
-    job.dependencies = f.combined("dependencies", p, |node, _, p| Some(job_parts::dependencies(node, p)));
+    job.dependencies =
+        f.combined("dependencies", p, |node, _, p| Some(job_parts::dependencies(node, p)));
     job.allowed_projects = f.texts("allowed-projects", p);
     job.override_checkout = job_parts::override_checkout(f, p);
     job.description = f.text("description", p);
@@ -351,13 +364,19 @@ pub(crate) fn read(name: &str, place: Place, fields: &mut Fields<'_>, p: &mut Pr
     job.match_on_config_updates = f.flag("match-on-config-updates", p);
     job.workspace_scheme = f.word(
         "workspace-scheme",
-        &[("golang", WorkspaceScheme::Golang), ("flat", WorkspaceScheme::Flat), ("unique", WorkspaceScheme::Unique)],
+        &[
+            ("golang", WorkspaceScheme::Golang),
+            ("flat", WorkspaceScheme::Flat),
+            ("unique", WorkspaceScheme::Unique),
+        ],
         p,
     );
     job.ansible_version = f.version("ansible-version", p);
     job.image_build_name = f.text("image-build-name", p);
-    job.final_attributes =
-        f.take("attribute-control").map(|node| job_parts::attribute_control(node, p)).unwrap_or_default();
+    job.final_attributes = f
+        .take("attribute-control")
+        .map(|node| job_parts::attribute_control(node, p))
+        .unwrap_or_default();
     job.run_time = super::run_time::read(f, p);
     if let Some(node) = f.take("auth") {
         job_parts::auth(node, &mut job, p);

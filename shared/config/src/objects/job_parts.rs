@@ -59,7 +59,8 @@ pub(super) fn secrets(node: &Node, p: &mut Problems) -> Vec<SecretRef> {
         |name| SecretRef { secret: name.clone(), name, pass_to_parent: false },
         |f, p| {
             let pass_to_parent = f.flag("pass-to-parent", p).unwrap_or(false);
-            let name = f.required("name", p).and_then(|node| variable_name(node, "secrets.name", p));
+            let name =
+                f.required("name", p).and_then(|node| variable_name(node, "secrets.name", p));
             let secret = f.required_text("secret", p);
             Some(SecretRef { name: name?, secret: secret?, pass_to_parent })
         },
@@ -67,7 +68,9 @@ pub(super) fn secrets(node: &Node, p: &mut Problems) -> Vec<SecretRef> {
     for member in members(node) {
         let named = member.get("name").unwrap_or(member);
         if let Some(taken @ ("zuul" | "nodepool")) = named.as_text() {
-            let message = format!("Secrets named \"zuul\" or \"nodepool\" are not allowed, but \"{taken}\" is");
+            let message = format!(
+                "Secrets named \"zuul\" or \"nodepool\" are not allowed, but \"{taken}\" is"
+            );
             p.syntax(named, "secrets", message);
         }
     }
@@ -82,7 +85,8 @@ pub(super) fn playbooks(node: &Node, attribute: &str, p: &mut Problems) -> Vec<P
         |path| PlaybookRef { path, semaphores: Vec::new(), cleanup: false },
         |f, p| {
             let semaphores = f.texts("semaphores", p).unwrap_or_default();
-            let cleanup = if attribute == "post-run" { f.flag("cleanup", p).unwrap_or(false) } else { false };
+            let cleanup =
+                if attribute == "post-run" { f.flag("cleanup", p).unwrap_or(false) } else { false };
             Some(PlaybookRef { path: f.required_name("name", p)?, semaphores, cleanup })
         },
     )
@@ -98,11 +102,17 @@ pub(super) fn roles(node: &Node, p: &mut Problems) -> Vec<RoleRef> {
         let zuul = fields.text("zuul", p).map(RoleSource::Zuul);
         let galaxy = fields.text("galaxy", p).map(RoleSource::Galaxy);
         match (zuul, galaxy) {
-            (Some(_), Some(_)) => {
-                p.syntax(member, "roles", "a role comes from \"zuul\" or \"galaxy\", but not from both")
-            }
+            (Some(_), Some(_)) => p.syntax(
+                member,
+                "roles",
+                "a role comes from \"zuul\" or \"galaxy\", but not from both",
+            ),
             (Some(source), None) | (None, Some(source)) => list.push(RoleRef { source, name }),
-            (None, None) => p.syntax(member, "roles", "required key not provided: a role needs \"zuul\" or \"galaxy\""),
+            (None, None) => p.syntax(
+                member,
+                "roles",
+                "required key not provided: a role needs \"zuul\" or \"galaxy\"",
+            ),
         }
         fields.finish(p);
     }
@@ -121,7 +131,11 @@ pub(super) fn override_checkout(f: &mut Fields<'_>, p: &mut Problems) -> Option<
     text(node, &f.path(name), p)
 }
 
-pub(super) fn required_projects(attribute: &str, node: &Node, p: &mut Problems) -> Vec<RequiredProjectRef> {
+pub(super) fn required_projects(
+    attribute: &str,
+    node: &Node,
+    p: &mut Problems,
+) -> Vec<RequiredProjectRef> {
     named(
         node,
         attribute,

@@ -15,7 +15,9 @@ pub mod run_time;
 pub mod small;
 
 pub use combine::{Combine, Combined};
-pub use job::{JobStanza, NodesetRef, Parent, PlaybookRef, RequiredProjectRef, RoleRef, RoleSource, SecretRef};
+pub use job::{
+    JobStanza, NodesetRef, Parent, PlaybookRef, RequiredProjectRef, RoleRef, RoleSource, SecretRef,
+};
 pub use nodeset::{Alternative, NodesetBody, NodesetStanza};
 pub use pipeline::PipelineStanza;
 pub use places::Places;
@@ -163,7 +165,8 @@ impl Stanza {
 pub(crate) struct Found {
     /// Stanzas without mistakes.
     pub(crate) sound: Vec<Stanza>,
-    /// Those with mistakes, as far as they could be read: they stand nowhere, and what else is wrong with them is looked for.
+    /// Those with mistakes, as far as they could be read: they stand nowhere, and what else is
+    /// wrong with them is looked for.
     pub(crate) faulty: Vec<Stanza>,
     /// The mistakes.
     pub(crate) problems: Vec<Problem>,
@@ -201,7 +204,8 @@ pub(crate) fn stanzas(root: &Node) -> Found {
 /// Returns a stanza that no longer says where members stand of lists that have a mistake.
 fn without_members(mut stanza: Stanza, problems: &[Problem]) -> Stanza {
     let attributes = problems.iter().filter_map(|problem| problem.attribute.as_deref());
-    let told: BTreeSet<String> = attributes.flat_map(|path| path.split('.')).map(str::to_owned).collect();
+    let told: BTreeSet<String> =
+        attributes.flat_map(|path| path.split('.')).map(str::to_owned).collect();
     match &mut stanza {
         Stanza::Job(job) => job.places.forget_members(&told),
         Stanza::Nodeset(nodeset) => nodeset.places.forget_members(&told),
@@ -215,7 +219,8 @@ fn without_members(mut stanza: Stanza, problems: &[Problem]) -> Stanza {
     stanza
 }
 
-/// Splits a stanza into its word, its body and its place. The seeds also write name and data beside a bare word.
+/// Splits a stanza into its word, its body and its place. The seeds also write name and data beside
+/// a bare word.
 pub(crate) fn split<'n>(member: &'n Node, p: &mut Problems) -> Option<(&'n str, Node, Place)> {
     let map = member.as_map().unwrap_or_default();
     let place = Place::of(member);
@@ -223,7 +228,10 @@ pub(crate) fn split<'n>(member: &'n Node, p: &mut Problems) -> Option<(&'n str, 
         p.syntax(
             member,
             "",
-            format!("a stanza must be a mapping with one key, its kind, but this is {}", member.kind()),
+            format!(
+                "a stanza must be a mapping with one key, its kind, but this is {}",
+                member.kind()
+            ),
         );
         return None;
     };
@@ -248,7 +256,11 @@ pub(crate) fn split<'n>(member: &'n Node, p: &mut Problems) -> Option<(&'n str, 
     p.syntax(
         member,
         "",
-        format!("a stanza must have one key, its kind, but this has {}: {}", keys.len(), keys.join(", ")),
+        format!(
+            "a stanza must have one key, its kind, but this has {}: {}",
+            keys.len(),
+            keys.join(", ")
+        ),
     );
     None
 }
@@ -280,7 +292,9 @@ fn stanza(member: &Node, p: &mut Problems) -> Option<Stanza> {
             Some(Stanza::Job(Box::new(job::read(&name, place, &mut f, p))))
         }
         Some(ObjectKind::Project) => Some(Stanza::Project(project::project(&mut f, place, p))),
-        Some(ObjectKind::ProjectTemplate) => project::template(&mut f, place, p).map(Stanza::ProjectTemplate),
+        Some(ObjectKind::ProjectTemplate) => {
+            project::template(&mut f, place, p).map(Stanza::ProjectTemplate)
+        }
         Some(ObjectKind::Nodeset) => nodeset::stanza(&mut f, place, p).map(Stanza::Nodeset),
         Some(ObjectKind::Queue) => small::queue(&mut f, place, p).map(Stanza::Queue),
         Some(ObjectKind::Secret) => small::secret(&mut f, place, p).map(Stanza::Secret),

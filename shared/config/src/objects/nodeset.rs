@@ -44,7 +44,11 @@ pub enum Alternative {
     Inline(NodeSet),
 }
 
-pub(super) fn stanza(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<NodesetStanza> {
+pub(super) fn stanza(
+    fields: &mut Fields<'_>,
+    place: Place,
+    p: &mut Problems,
+) -> Option<NodesetStanza> {
     let places = places::of_nodeset(fields);
     let name = fields.required_name("name", p);
     let body = body_of(fields, name.as_deref().unwrap_or_default(), p);
@@ -62,7 +66,11 @@ pub(super) fn body(node: &Node, p: &mut Problems) -> Option<NodesetBody> {
 fn body_of(fields: &mut Fields<'_>, name: &str, p: &mut Problems) -> Option<NodesetBody> {
     if fields.has("nodes") || !fields.has("alternatives") {
         if let Some(node) = fields.take("alternatives") {
-            p.syntax(node, "alternatives", "a nodeset has \"nodes\" or \"alternatives\", but not both");
+            p.syntax(
+                node,
+                "alternatives",
+                "a nodeset has \"nodes\" or \"alternatives\", but not both",
+            );
         }
         return nodes_and_groups(fields, name, p).map(NodesetBody::Nodes);
     }
@@ -75,11 +83,16 @@ fn body_of(fields: &mut Fields<'_>, name: &str, p: &mut Problems) -> Option<Node
         p.syntax(
             node,
             "alternatives",
-            format!("a nodeset has at most {ALTERNATIVES_MAX} alternatives, but this has {}", list.len()),
+            format!(
+                "a nodeset has at most {ALTERNATIVES_MAX} alternatives, but this has {}",
+                list.len()
+            ),
         );
         return None;
     }
-    Some(NodesetBody::Alternatives(list.iter().filter_map(|member| alternative(member, p)).collect()))
+    Some(NodesetBody::Alternatives(
+        list.iter().filter_map(|member| alternative(member, p)).collect(),
+    ))
 }
 
 fn alternative(node: &Node, p: &mut Problems) -> Option<Alternative> {
@@ -94,7 +107,11 @@ fn alternative(node: &Node, p: &mut Problems) -> Option<Alternative> {
 
 fn nodes_and_groups(fields: &mut Fields<'_>, name: &str, p: &mut Problems) -> Option<NodeSet> {
     let Some(list) = fields.take("nodes") else {
-        p.syntax(fields.node(), "nodes", "required key not provided: \"nodes\" (or \"alternatives\")");
+        p.syntax(
+            fields.node(),
+            "nodes",
+            "required key not provided: \"nodes\" (or \"alternatives\")",
+        );
         return None;
     };
     let (mut set, known) = nodes_and_names(members(list), p);
@@ -104,7 +121,8 @@ fn nodes_and_groups(fields: &mut Fields<'_>, name: &str, p: &mut Problems) -> Op
         for member in members(list) {
             let Some(found) = group(member, &known, p) else { continue };
             if !seen.insert(found.name.clone()) {
-                let message = format!("Group named \"{}\" appears multiple times in nodeset", found.name);
+                let message =
+                    format!("Group named \"{}\" appears multiple times in nodeset", found.name);
                 p.syntax(member.get("name").unwrap_or(member), "groups.name", message);
             }
             set.groups.push(found);
@@ -118,7 +136,8 @@ pub(super) fn nodes_only(list: &[Node], p: &mut Problems) -> NodeSet {
     nodes_and_names(list, p).0
 }
 
-/// Reads a list of nodes. Returns all names as well, also of nodes with a mistake: a group may mean them.
+/// Reads a list of nodes. Returns all names as well, also of nodes with a mistake: a group may mean
+/// them.
 fn nodes_and_names(list: &[Node], p: &mut Problems) -> (NodeSet, BTreeSet<String>) {
     let mut set = NodeSet::default();
     let mut seen = BTreeSet::new();
@@ -141,7 +160,8 @@ fn nodes_and_names(list: &[Node], p: &mut Problems) -> (NodeSet, BTreeSet<String
                 for (name, node) in said.iter().filter_map(|node| Some((node.as_text()?, node))) {
                     check_name(name, node, "Nodes", "nodes.name", p);
                     if !seen.insert(name.to_owned()) {
-                        let message = format!("Node named \"{name}\" appears multiple times in nodeset");
+                        let message =
+                            format!("Node named \"{name}\" appears multiple times in nodeset");
                         p.syntax(node, "nodes.name", message);
                     }
                 }
@@ -165,28 +185,35 @@ fn group(node: &Node, known: &BTreeSet<String>, p: &mut Problems) -> Option<Grou
     if let Some(name) = &name {
         check_name(name, name_node, "Groups", "groups.name", p);
         if name == ALL_NODES {
-            let message =
-                "Groups named 'all' are not allowed: Ansible has one of all nodes anyway, and takes none within itself";
+            let message = "Groups named 'all' are not allowed: Ansible has one of all nodes anyway, and takes none within itself";
             p.syntax(name_node, "groups.name", message);
         }
     }
     for member in list.map(members).unwrap_or_default() {
-        let Some(wrong) = member.as_text().filter(|text| !known.contains(*text) && *text != "localhost") else {
+        let Some(wrong) =
+            member.as_text().filter(|text| !known.contains(*text) && *text != "localhost")
+        else {
             continue;
         };
         let group = name.as_deref().unwrap_or_default();
-        let message = format!("In group \"{group}\", node \"{wrong}\" is not a node of the nodeset");
+        let message =
+            format!("In group \"{group}\", node \"{wrong}\" is not a node of the nodeset");
         p.syntax(member, "groups.nodes", message);
     }
     Some(Group { name: name?, nodes: nodes? })
 }
 
-/// Ansible expands the names of hosts and groups as templates wherever a playbook prints them, and trusted playbooks do; what these
-/// do on the executor must not be done on a node that has its name (Z7.5).
+/// Ansible expands the names of hosts and groups as templates wherever a playbook prints them, and
+/// trusted playbooks do; what these do on the executor must not be done on a node that has its name
+/// (Z7.5).
 fn check_name(name: &str, node: &Node, kind: &str, attribute: &str, p: &mut Problems) {
     let plain = |c: char| c.is_alphanumeric() || "-_.:@+/ ".contains(c);
     if name.is_empty() || !name.chars().all(plain) {
-        p.syntax(node, attribute, format!("\"{name}\" is not a valid name for an Ansible host or group"));
+        p.syntax(
+            node,
+            attribute,
+            format!("\"{name}\" is not a valid name for an Ansible host or group"),
+        );
     } else if means_executor(name) {
         p.syntax(node, attribute, format!("{kind} named '{name}' are not allowed."));
     }

@@ -1,11 +1,14 @@
-//! A `pipeline` stanza: kept as a tree until the connections are known, since the keys of its triggers are connections.
+//! A `pipeline` stanza: kept as a tree until the connections are known, since the keys of its
+//! triggers are connections.
 
 use super::Place;
 use super::drivers;
 use super::read::{Fields, Problems, members, text, texts};
 use crate::connection::{Connections, Driver};
 use crate::error::{Problem, ProblemKind};
-use crate::pipeline::{Filter, Growth, GrowthKind, Manager, Messages, Pipeline, Reporter, Reporters, Trigger, Window};
+use crate::pipeline::{
+    Filter, Growth, GrowthKind, Manager, Messages, Pipeline, Reporter, Reporters, Trigger, Window,
+};
 use crate::yaml::Node;
 use serde::{Deserialize, Serialize};
 use sluice_model::poke::Precedence;
@@ -39,7 +42,8 @@ impl PipelineStanza {
         };
         let (mut p, mut spared) = (none(), none());
         let fields = Fields::of(&self.node, "", &mut p);
-        let pipeline = fields.map(|fields| read(&self.name, fields, connections, &mut p, &mut spared));
+        let pipeline =
+            fields.map(|fields| read(&self.name, fields, connections, &mut p, &mut spared));
         let broken = p.any_error();
         spared.list.sort_by_key(|problem| problem.start);
         p.list.append(&mut spared.list);
@@ -54,19 +58,30 @@ const MANAGERS: [(&str, Manager); 4] = [
     ("supercedent", Manager::Supercedent),
 ];
 
-/// `spared` gets the mistakes that the pipeline survives: a reporter that tells nobody keeps no change from being tested, and a
-/// pipeline that is gone would drop all that is in it.
-fn read(name: &str, mut f: Fields<'_>, connections: &Connections, p: &mut Problems, spared: &mut Problems) -> Pipeline {
+/// `spared` gets the mistakes that the pipeline survives: a reporter that tells nobody keeps no
+/// change from being tested, and a pipeline that is gone would drop all that is in it.
+fn read(
+    name: &str,
+    mut f: Fields<'_>,
+    connections: &Connections,
+    p: &mut Problems,
+    spared: &mut Problems,
+) -> Pipeline {
     f.take("name");
     // The seeds' image pipelines name no manager: each of their items stands for itself.
     let manager = f.word("manager", &MANAGERS, p).unwrap_or(Manager::Independent);
     let mut pipeline = Pipeline::new(name, manager);
     pipeline.description = f.text("description", p);
     pipeline.precedence = f
-        .word("precedence", &[("normal", Precedence::Normal), ("low", Precedence::Low), ("high", Precedence::High)], p)
+        .word(
+            "precedence",
+            &[("normal", Precedence::Normal), ("low", Precedence::Low), ("high", Precedence::High)],
+            p,
+        )
         .unwrap_or_default();
     pipeline.allow_secrets = f.flag("allow-secrets", p);
-    pipeline.post_review = f.flag("post-review", p).unwrap_or(false) || pipeline.allow_secrets == Some(true);
+    pipeline.post_review =
+        f.flag("post-review", p).unwrap_or(false) || pipeline.allow_secrets == Some(true);
     pipeline.window = window(&mut f, manager, p);
     if let Some((name, node)) = f.one_of(&["supercedes", "supersedes"], p) {
         pipeline.supersedes = texts(node, name, p).into_iter().map(Into::into).collect();
@@ -75,7 +90,8 @@ fn read(name: &str, mut f: Fields<'_>, connections: &Connections, p: &mut Proble
     pipeline.allow_parameters = f.flag("allow-parameters", p).unwrap_or(false);
     pipeline.dequeue_on_new_patchset = f.flag("dequeue-on-new-patchset", p).unwrap_or(true);
     pipeline.ignore_dependencies = f.flag("ignore-dependencies", p).unwrap_or(false);
-    pipeline.disable_after_consecutive_failures = f.count("disable-after-consecutive-failures", 1, p);
+    pipeline.disable_after_consecutive_failures =
+        f.count("disable-after-consecutive-failures", 1, p);
     messages(&mut f, &mut pipeline.messages, p);
     pipeline.require = filters(&mut f, "require", connections, p);
     pipeline.reject = filters(&mut f, "reject", connections, p);
@@ -101,7 +117,9 @@ fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Problems) -> Window {
     let without_effect = match manager {
         Manager::Dependent => None,
         Manager::Independent => Some("in an independent pipeline no change waits for others"),
-        Manager::Serial | Manager::Supercedent => Some("this manager works on one item of a queue at a time"),
+        Manager::Serial | Manager::Supercedent => {
+            Some("this manager works on one item of a queue at a time")
+        }
     };
     if let Some(why) = without_effect {
         for (name, node) in OF_WINDOW.iter().filter_map(|name| Some((*name, f.peek(name)?))) {
@@ -109,11 +127,14 @@ fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Problems) -> Window {
         }
     }
     let kinds = [("linear", GrowthKind::Linear), ("exponential", GrowthKind::Exponential)];
-    let growth =
-        |f: &mut Fields<'_>, p: &mut Problems, kind: &'static str, factor: &'static str, before: Growth| Growth {
-            kind: f.word(kind, &kinds, p).unwrap_or(before.kind),
-            factor: f.count(factor, 1, p).unwrap_or(before.factor),
-        };
+    let growth = |f: &mut Fields<'_>,
+                  p: &mut Problems,
+                  kind: &'static str,
+                  factor: &'static str,
+                  before: Growth| Growth {
+        kind: f.word(kind, &kinds, p).unwrap_or(before.kind),
+        factor: f.count(factor, 1, p).unwrap_or(before.factor),
+    };
     let initial = f.count("window", 0, p).unwrap_or(fixed.initial);
     let floor = f.count("window-floor", 1, p).unwrap_or(fixed.floor);
     let above = f.peek("window-ceiling");
@@ -123,8 +144,9 @@ fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Problems) -> Window {
         Some(node) => super::read::count(node, "window-ceiling", (1, u32::MAX), p),
     };
     if let (Some(node), Some(ceiling)) = (above, ceiling.filter(|ceiling| *ceiling < floor)) {
-        let message =
-            format!("\"window-ceiling\" is {ceiling}, and must be at least \"window-floor\", which is {floor}");
+        let message = format!(
+            "\"window-ceiling\" is {ceiling}, and must be at least \"window-floor\", which is {floor}"
+        );
         p.syntax(node, "window-ceiling", message);
     }
     let increase = growth(f, p, "window-increase-type", "window-increase-factor", fixed.increase);
@@ -154,7 +176,8 @@ fn messages(f: &mut Fields<'_>, messages: &mut Messages, p: &mut Problems) {
     messages.footer = f.text("footer-message", p);
 }
 
-/// Returns the entries of a mapping of connections, each with its driver, and what is wrong with those that name none.
+/// Returns the entries of a mapping of connections, each with its driver, and what is wrong with
+/// those that name none.
 fn by_connection<'n>(
     f: &mut Fields<'n>,
     name: &'static str,
@@ -170,7 +193,8 @@ fn by_connection<'n>(
             Some(driver) => found.push((connection, driver, node)),
             None => {
                 let message = format!("Unknown connection named \"{connection}\"");
-                let problem = Problem::new(ProblemKind::UnknownName, key.start, key.end, message).about(name);
+                let problem =
+                    Problem::new(ProblemKind::UnknownName, key.start, key.end, message).about(name);
                 let known = connections.0.keys().map(|name| name.as_str()).chain(["timer", "zuul"]);
                 unknown.push(problem.suggesting(connection, known));
             }
@@ -193,18 +217,29 @@ fn triggers(f: &mut Fields<'_>, connections: &Connections, p: &mut Problems) -> 
     triggers
 }
 
-fn filters(f: &mut Fields<'_>, name: &'static str, connections: &Connections, p: &mut Problems) -> Vec<Filter> {
+fn filters(
+    f: &mut Fields<'_>,
+    name: &'static str,
+    connections: &Connections,
+    p: &mut Problems,
+) -> Vec<Filter> {
     let (found, unknown) = by_connection(f, name, connections, p);
     unknown.into_iter().for_each(|problem| p.add(problem));
     found
         .into_iter()
         .filter_map(|(connection, driver, node)| {
-            drivers::filter(driver, node, name, p).map(|kind| Filter { connection: connection.into(), kind })
+            drivers::filter(driver, node, name, p)
+                .map(|kind| Filter { connection: connection.into(), kind })
         })
         .collect()
 }
 
-fn reporters(f: &mut Fields<'_>, connections: &Connections, p: &mut Problems, spared: &mut Problems) -> Reporters {
+fn reporters(
+    f: &mut Fields<'_>,
+    connections: &Connections,
+    p: &mut Problems,
+    spared: &mut Problems,
+) -> Reporters {
     let by_old_name = f.peek("merge-failure");
     let mut given = |name: &'static str| -> Vec<Reporter> {
         let mut list = Vec::new();
@@ -221,8 +256,11 @@ fn reporters(f: &mut Fields<'_>, connections: &Connections, p: &mut Problems, sp
     };
     let failure = given("failure");
     let old_name = given("merge-failure");
-    // Whoever is told of failures is told of these too, unless somebody else is listed: an empty list leaves nobody out.
-    let or_else = |list: Vec<Reporter>, others: &[Reporter]| if list.is_empty() { others.to_vec() } else { list };
+    // Whoever is told of failures is told of these too, unless somebody else is listed: an empty
+    // list leaves nobody out.
+    let or_else = |list: Vec<Reporter>, others: &[Reporter]| {
+        if list.is_empty() { others.to_vec() } else { list }
+    };
     let (start, enqueue, success) = (given("start"), given("enqueue"), given("success"));
     let conflict = given("merge-conflict");
     let is_twice = !conflict.is_empty() && !old_name.is_empty();

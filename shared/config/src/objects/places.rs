@@ -1,4 +1,5 @@
-//! Where a stanza names something else, so that a wrong name is pointed at and not only the stanza that it is in.
+//! Where a stanza names something else, so that a wrong name is pointed at and not only the stanza
+//! that it is in.
 
 use super::Place;
 use super::read::{Fields, members, untag};
@@ -22,9 +23,12 @@ impl Places {
         self.0.iter().find(|(known, _)| known == attribute).map(|(_, place)| *place)
     }
 
-    /// Returns the place of a member of an attribute's list; of the attribute where that is not known.
+    /// Returns the place of a member of an attribute's list; of the attribute where that is not
+    /// known.
     pub fn of_member(&self, attribute: &str, member: &str) -> Option<Place> {
-        let is_it = |known: &str| known.strip_prefix(attribute).and_then(|rest| rest.strip_prefix('.')) == Some(member);
+        let is_it = |known: &str| {
+            known.strip_prefix(attribute).and_then(|rest| rest.strip_prefix('.')) == Some(member)
+        };
         let found = self.0.iter().find(|(known, _)| is_it(known)).map(|(_, place)| *place);
         found.or_else(|| self.of(attribute))
     }
@@ -37,7 +41,8 @@ impl Places {
         self.0.push((format!("{attribute}.{member}"), Place::of(node)));
     }
 
-    /// Adds an attribute and its members; of a member that is a mapping the value of the first key that it has.
+    /// Adds an attribute and its members; of a member that is a mapping the value of the first key
+    /// that it has.
     fn add_list(&mut self, attribute: &str, node: &Node, keys: &[&str]) {
         let (inner, _) = untag(node);
         self.add(attribute, inner);
@@ -47,7 +52,8 @@ impl Places {
         }
     }
 
-    /// Adds members that follow `before` others in an attribute's list, and the attribute where it has no place yet.
+    /// Adds members that follow `before` others in an attribute's list, and the attribute where it
+    /// has no place yet.
     fn add_more(&mut self, attribute: &str, before: usize, node: &Node, keys: &[&str]) {
         if self.of(attribute).is_none() {
             self.add(attribute, node);
@@ -58,8 +64,9 @@ impl Places {
         }
     }
 
-    /// Forgets where members of lists with mistakes stand, by the words of the attributes that these are about: what could not be
-    /// read is not in its list, so numbers no longer say who is meant. The lists' own places stay.
+    /// Forgets where members of lists with mistakes stand, by the words of the attributes that
+    /// these are about: what could not be read is not in its list, so numbers no longer say who is
+    /// meant. The lists' own places stay.
     pub(super) fn forget_members(&mut self, told: &BTreeSet<String>) {
         let any = |words: &[&str]| words.iter().any(|word| told.contains(*word));
         let is_told = |list: &str| match list {
@@ -132,7 +139,8 @@ fn released(attribute: &str) -> &str {
     }
 }
 
-/// Returns where each attribute of a job stands, and where it names others; `fields` still holds its attributes.
+/// Returns where each attribute of a job stands, and where it names others; `fields` still holds
+/// its attributes.
 pub(super) fn of_job(fields: &Fields<'_>) -> Places {
     let mut places = Places::default();
     for (attribute, _, node) in fields.entries() {
@@ -183,7 +191,9 @@ pub(super) fn of_project(fields: &Fields<'_>) -> Places {
     for (name, key, node) in fields.entries() {
         match name {
             "name" | "templates" => {}
-            "description" | "branches" | "vars" | "merge-mode" | "default-branch" | "queue" => places.add(name, node),
+            "description" | "branches" | "vars" | "merge-mode" | "default-branch" | "queue" => {
+                places.add(name, node)
+            }
             // Of a pipeline the name is what may be wrong.
             _ => places.add(name, key),
         }
@@ -203,8 +213,8 @@ pub(super) fn of_secret(fields: &Fields<'_>) -> Places {
     places
 }
 
-/// Returns where each attribute of a provider's object stands, and each named member of its lists (`labels.small`) with what it
-/// names itself (`labels.small.flavor`).
+/// Returns where each attribute of a provider's object stands, and each named member of its lists
+/// (`labels.small`) with what it names itself (`labels.small.flavor`).
 pub(super) fn of_provider_object(fields: &Fields<'_>) -> Places {
     let mut places = Places::default();
     for (name, _, node) in fields.entries() {

@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 /// A `project` stanza, or a `project-template` (which has no branches, merge mode or templates).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProjectStanza {
-    /// The project (`None` is the one the file lies in; `^…` is a pattern of names), or the template's name.
+    /// The project (`None` is the one the file lies in; `^…` is a pattern of names), or the
+    /// template's name.
     pub name: Option<String>,
     /// Where it stands.
     pub place: Place,
@@ -31,7 +32,8 @@ pub struct ProjectStanza {
     pub templates: Vec<String>,
     /// How changes are put into branches.
     pub merge_mode: Option<MergeMode>,
-    /// The branch that is checked out where there is no better one, and whose configuration counts first.
+    /// The branch that is checked out where there is no better one, and whose configuration counts
+    /// first.
     pub default_branch: Option<String>,
     /// The shared queue.
     pub queue: Option<String>,
@@ -72,7 +74,8 @@ pub struct Parameter {
     pub description: Option<String>,
     /// Values to choose from.
     pub values: Vec<Json>,
-    /// What it holds where nothing is given: one value, or a list of them for several of its values.
+    /// What it holds where nothing is given: one value, or a list of them for several of its
+    /// values.
     pub default: Option<Json>,
     /// Whether it must be given.
     pub required: bool,
@@ -135,10 +138,21 @@ pub(super) fn project(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -
     let templates = fields.text_list("templates", p).unwrap_or_default();
     let merge_mode = fields.word("merge-mode", &MERGE_MODES, p);
     let default_branch = fields.text("default-branch", p);
-    ProjectStanza { branches, templates, merge_mode, default_branch, places, ..common(name, fields, place, p) }
+    ProjectStanza {
+        branches,
+        templates,
+        merge_mode,
+        default_branch,
+        places,
+        ..common(name, fields, place, p)
+    }
 }
 
-pub(super) fn template(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<ProjectStanza> {
+pub(super) fn template(
+    fields: &mut Fields<'_>,
+    place: Place,
+    p: &mut Problems,
+) -> Option<ProjectStanza> {
     let places = places::of_project(fields);
     let name = fields.required_name("name", p);
     // Every other word is a pipeline's name, and so is one of these with what a pipeline has.
@@ -147,8 +161,9 @@ pub(super) fn template(fields: &mut Fields<'_>, place: Place, p: &mut Problems) 
         if fields.peek(word).is_some_and(|node| !is_pipeline(node))
             && let Some(node) = fields.take(word)
         {
-            let message =
-                format!("a template cannot have \"{word}\": say it in the \"project\" that takes the template");
+            let message = format!(
+                "a template cannot have \"{word}\": say it in the \"project\" that takes the template"
+            );
             p.syntax(node, word, message);
         }
     }
@@ -156,7 +171,12 @@ pub(super) fn template(fields: &mut Fields<'_>, place: Place, p: &mut Problems) 
     template.name.is_some().then_some(template)
 }
 
-fn common(name: Option<String>, fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> ProjectStanza {
+fn common(
+    name: Option<String>,
+    fields: &mut Fields<'_>,
+    place: Place,
+    p: &mut Problems,
+) -> ProjectStanza {
     let description = fields.text("description", p);
     let vars = fields.variables("vars", p).unwrap_or_default();
     let queue = fields.text("queue", p);
@@ -201,7 +221,13 @@ fn pipeline_jobs(pipeline: &str, node: &Node, p: &mut Problems) -> Option<Pipeli
 }
 
 /// Reads a list of jobs; those of a nested tree come after, and wait for, the job they hang from.
-fn job_list(node: &Node, after: Option<&str>, depth: usize, jobs: &mut Vec<JobStanza>, p: &mut Problems) {
+fn job_list(
+    node: &Node,
+    after: Option<&str>,
+    depth: usize,
+    jobs: &mut Vec<JobStanza>,
+    p: &mut Problems,
+) {
     if depth > TREE_DEPTH_MAX {
         p.syntax(node, "jobs", format!("the tree of jobs is deeper than {TREE_DEPTH_MAX}"));
         return;
@@ -216,7 +242,11 @@ fn job_list(node: &Node, after: Option<&str>, depth: usize, jobs: &mut Vec<JobSt
             Value::Map(pairs) => match pairs.as_slice() {
                 [(key, attributes)] => entry(key, attributes, p),
                 _ => {
-                    p.syntax(member, "jobs", "a job in a list is its name, or a mapping of its name to attributes");
+                    p.syntax(
+                        member,
+                        "jobs",
+                        "a job in a list is its name, or a mapping of its name to attributes",
+                    );
                     None
                 }
             },
@@ -230,7 +260,8 @@ fn job_list(node: &Node, after: Option<&str>, depth: usize, jobs: &mut Vec<JobSt
         };
         if let Some(after) = after {
             // It waits besides for whatever its definition says.
-            let besides = || super::Combined { value: Vec::new(), combine: Some(super::Combine::Inherit) };
+            let besides =
+                || super::Combined { value: Vec::new(), combine: Some(super::Combine::Inherit) };
             let waits = job.dependencies.get_or_insert_with(besides);
             waits.value.push(Dependency { name: after.into(), soft: false });
         }
@@ -242,7 +273,11 @@ fn job_list(node: &Node, after: Option<&str>, depth: usize, jobs: &mut Vec<JobSt
     }
 }
 
-fn entry<'n>(key: &Node, attributes: &'n Node, p: &mut Problems) -> Option<(JobStanza, Option<&'n Node>)> {
+fn entry<'n>(
+    key: &Node,
+    attributes: &'n Node,
+    p: &mut Problems,
+) -> Option<(JobStanza, Option<&'n Node>)> {
     let name = super::read::text(key, "jobs", p)?;
     let place = Place { start: key.start, end: attributes.end };
     if attributes.is_null() {
@@ -253,7 +288,11 @@ fn entry<'n>(key: &Node, attributes: &'n Node, p: &mut Problems) -> Option<(JobS
     if let Some(node) = fields.take("name")
         && node.as_text() != Some(&name)
     {
-        p.syntax(node, "jobs.name", format!("the job \"{name}\" cannot be given another name here"));
+        p.syntax(
+            node,
+            "jobs.name",
+            format!("the job \"{name}\" cannot be given another name here"),
+        );
     }
     let job = job::read(&name, place, &mut fields, p);
     fields.finish(p);
@@ -262,7 +301,9 @@ fn entry<'n>(key: &Node, attributes: &'n Node, p: &mut Problems) -> Option<(JobS
 
 fn parameter(node: &Node, p: &mut Problems) -> Option<Parameter> {
     let mut fields = Fields::of(node, "parameters", p)?;
-    let name = fields.required("name", p).and_then(|node| super::read::variable_name(node, "parameters.name", p));
+    let name = fields
+        .required("name", p)
+        .and_then(|node| super::read::variable_name(node, "parameters.name", p));
     let kinds = [
         ("string", ParameterType::String),
         ("selection", ParameterType::Selection),
@@ -285,7 +326,9 @@ fn parameter(node: &Node, p: &mut Problems) -> Option<Parameter> {
     });
     let default_node = fields.take("default");
     let default = default_node.and_then(|node| match node.as_list() {
-        Some(list) => Some(Json::Array(list.iter().filter_map(|one| value(one, "parameters.default", p)).collect())),
+        Some(list) => Some(Json::Array(
+            list.iter().filter_map(|one| value(one, "parameters.default", p)).collect(),
+        )),
         // Who chooses one of several gets a list of one.
         None if kind == Some(ParameterType::MultipleSelection) => {
             value(node, "parameters.default", p).map(|one| Json::Array(vec![one]))
@@ -294,11 +337,15 @@ fn parameter(node: &Node, p: &mut Problems) -> Option<Parameter> {
     });
     fields.finish(p);
     let values = values.unwrap_or_default();
-    let parameter = Parameter { name: name?, r#type: kind?, description, values, default, required };
+    let parameter =
+        Parameter { name: name?, r#type: kind?, description, values, default, required };
     if let (Some(node), Some(default)) = (default_node, &parameter.default)
         && let Some(why) = parameter.refuses(default)
     {
-        let message = format!("the default of the parameter \"{}\" {why}, as its \"type\" says", parameter.name);
+        let message = format!(
+            "the default of the parameter \"{}\" {why}, as its \"type\" says",
+            parameter.name
+        );
         match parameter.r#type {
             ParameterType::String => p.unquoted(node, message, "parameters.default"),
             _ => p.syntax(node, "parameters.default", message),

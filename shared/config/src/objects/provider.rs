@@ -3,8 +3,8 @@
 use super::Place;
 use super::places::{self, Places};
 use super::provider_words::{
-    FLAVOR, IMAGE, LABEL, LIMITS, NOT_BY_DEFAULT, Need, OF_A_PROVIDER, OF_A_SECTION, OF_BOTH, OF_ONE_ONLY, Part, Shape,
-    Word,
+    FLAVOR, IMAGE, LABEL, LIMITS, NOT_BY_DEFAULT, Need, OF_A_PROVIDER, OF_A_SECTION, OF_BOTH,
+    OF_ONE_ONLY, Part, Shape, Word,
 };
 use super::read::{Fields, Problems, members};
 use crate::error::{Problem, ProblemKind};
@@ -21,38 +21,69 @@ pub struct ProviderObject {
     pub place: Place,
     /// Where each of its attributes stands.
     pub places: Places,
-    /// Its attributes under their released names, checked for their type. `images`, `flavors`, `labels` and `nodes` are lists of mappings with a `name`.
+    /// Its attributes under their released names, checked for their type. `images`, `flavors`,
+    /// `labels` and `nodes` are lists of mappings with a `name`.
     pub attributes: Map<String, Json>,
 }
 
-pub(super) fn image(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<ProviderObject> {
+pub(super) fn image(
+    fields: &mut Fields<'_>,
+    place: Place,
+    p: &mut Problems,
+) -> Option<ProviderObject> {
     if !fields.has("type") {
-        p.syntax(fields.node(), "type", "required key not provided: \"type\" must be \"zuul\" or \"cloud\"");
+        p.syntax(
+            fields.node(),
+            "type",
+            "required key not provided: \"type\" must be \"zuul\" or \"cloud\"",
+        );
     }
     object(fields, &[IMAGE], place, p)
 }
 
-pub(super) fn flavor(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<ProviderObject> {
+pub(super) fn flavor(
+    fields: &mut Fields<'_>,
+    place: Place,
+    p: &mut Problems,
+) -> Option<ProviderObject> {
     object(fields, &[FLAVOR], place, p)
 }
 
-pub(super) fn label(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<ProviderObject> {
+pub(super) fn label(
+    fields: &mut Fields<'_>,
+    place: Place,
+    p: &mut Problems,
+) -> Option<ProviderObject> {
     object(fields, &[LABEL], place, p)
 }
 
-pub(super) fn section(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<ProviderObject> {
+pub(super) fn section(
+    fields: &mut Fields<'_>,
+    place: Place,
+    p: &mut Problems,
+) -> Option<ProviderObject> {
     of_many(fields, OF_A_SECTION, place, p)
 }
 
-pub(super) fn provider(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<ProviderObject> {
+pub(super) fn provider(
+    fields: &mut Fields<'_>,
+    place: Place,
+    p: &mut Problems,
+) -> Option<ProviderObject> {
     if !fields.has("section") {
         p.syntax(fields.node(), "section", "required key not provided: \"section\"");
     }
     of_many(fields, OF_A_PROVIDER, place, p)
 }
 
-/// Reads a section or a provider: what it says of images, flavors and labels it says of all of them (L3.2).
-fn of_many(fields: &mut Fields<'_>, own: &[Word], place: Place, p: &mut Problems) -> Option<ProviderObject> {
+/// Reads a section or a provider: what it says of images, flavors and labels it says of all of them
+/// (L3.2).
+fn of_many(
+    fields: &mut Fields<'_>,
+    own: &[Word],
+    place: Place,
+    p: &mut Problems,
+) -> Option<ProviderObject> {
     let general = |words: &[Word]| -> Vec<Word> {
         words.iter().filter(|word| !OF_ONE_ONLY.contains(&word.name)).copied().collect()
     };
@@ -60,7 +91,12 @@ fn of_many(fields: &mut Fields<'_>, own: &[Word], place: Place, p: &mut Problems
     object(fields, &[own, OF_BOTH, &label, &image, &flavor], place, p)
 }
 
-fn object(fields: &mut Fields<'_>, words: &[&[Word]], place: Place, p: &mut Problems) -> Option<ProviderObject> {
+fn object(
+    fields: &mut Fields<'_>,
+    words: &[&[Word]],
+    place: Place,
+    p: &mut Problems,
+) -> Option<ProviderObject> {
     let places = places::of_provider_object(fields);
     let name = fields.required_name("name", p);
     let attributes = attributes(fields, words, p);
@@ -81,7 +117,9 @@ fn attributes(fields: &mut Fields<'_>, words: &[&[Word]], p: &mut Problems) -> M
 }
 
 fn value(node: &Node, word: &Word, p: &mut Problems) -> Option<Json> {
-    let counted = |range: (u32, u32), p: &mut Problems| super::read::count(node, word.name, range, p).map(Json::from);
+    let counted = |range: (u32, u32), p: &mut Problems| {
+        super::read::count(node, word.name, range, p).map(Json::from)
+    };
     let fits = match (word.shape, &node.value) {
         (Shape::Count, _) => return counted((0, u32::MAX), p),
         (Shape::AtLeastOne, _) => return counted((1, u32::MAX), p),
@@ -95,8 +133,11 @@ fn value(node: &Node, word: &Word, p: &mut Problems) -> Option<Json> {
         (Shape::WordList(words), _) => {
             let found = super::read::texts(node, word.name, p);
             for one in members(node) {
-                let Some(wrong) = one.as_text().filter(|text| !words.contains(text)) else { continue };
-                let message = format!("\"{wrong}\" is not one of {} for \"{}\"", words.join(", "), word.name);
+                let Some(wrong) = one.as_text().filter(|text| !words.contains(text)) else {
+                    continue;
+                };
+                let message =
+                    format!("\"{wrong}\" is not one of {} for \"{}\"", words.join(", "), word.name);
                 let problem = Problem::new(ProblemKind::Syntax, one.start, one.end, message);
                 p.add(problem.about(word.name).suggesting(wrong, words.iter().copied()));
             }
@@ -109,7 +150,11 @@ fn value(node: &Node, word: &Word, p: &mut Problems) -> Option<Json> {
             return Some(Json::Array(list.collect()));
         }
         (Shape::WordOrNull(_), Value::Null) => true,
-        (Shape::Words(words) | Shape::WordOrNull(words), Value::Text(text)) if words.contains(&text.as_str()) => true,
+        (Shape::Words(words) | Shape::WordOrNull(words), Value::Text(text))
+            if words.contains(&text.as_str()) =>
+        {
+            true
+        }
         (Shape::Images, _) => return Some(named_list(node, word.name, &[IMAGE], p)),
         (Shape::Flavors, _) => return Some(named_list(node, word.name, &[FLAVOR], p)),
         (Shape::Labels, _) => return Some(named_list(node, word.name, &[LABEL], p)),
@@ -181,7 +226,8 @@ fn limits(node: &Node, attribute: &str, p: &mut Problems) -> Json {
         // Amazon names its quotas by codes.
         if !LIMITS.contains(&name.as_str()) && !name.starts_with("L-") {
             let message = format!("extra keys not allowed: \"{name}\" is not known here");
-            let problem = Problem::new(ProblemKind::Syntax, key.start, key.end, message).about(&path);
+            let problem =
+                Problem::new(ProblemKind::Syntax, key.start, key.end, message).about(&path);
             p.add(problem.suggesting(&name, LIMITS));
         } else if let Value::Int(0..) = limit.value {
             found.insert(name, limit.to_json());
@@ -221,7 +267,11 @@ fn static_labels(f: &mut Fields<'_>, p: &mut Problems) -> Vec<String> {
         Some(("label", node)) => super::read::text(node, "nodes.label", p).into_iter().collect(),
         Some((_, node)) => super::read::texts(node, "nodes.labels", p),
         None => {
-            p.syntax(f.node(), "nodes.label", "required key not provided: \"label\" (or \"labels\")");
+            p.syntax(
+                f.node(),
+                "nodes.label",
+                "required key not provided: \"label\" (or \"labels\")",
+            );
             Vec::new()
         }
     }

@@ -1,4 +1,5 @@
-//! The attributes of image, flavor, label, section and provider, with their types and the names that older forms have for them.
+//! The attributes of image, flavor, label, section and provider, with their types and the names
+//! that older forms have for them.
 
 /// The type of an attribute.
 #[derive(Debug, Clone, Copy)]
@@ -78,7 +79,13 @@ const FLEET: &[Part] = &[
     needs("instance-types", Shape::Texts),
     needs(
         "allocation-strategy",
-        Shape::Words(&["lowest-price", "diversified", "capacity-optimized", "price-capacity-optimized", "prioritized"]),
+        Shape::Words(&[
+            "lowest-price",
+            "diversified",
+            "capacity-optimized",
+            "price-capacity-optimized",
+            "prioritized",
+        ]),
     ),
 ];
 const FILTER: &[Part] = &[needs("name", Shape::Text), needs("values", Shape::Texts)];
@@ -176,12 +183,22 @@ pub(super) const LABEL: &[Word] = &[
     word("throughput", Shape::Count),
 ];
 
-/// What says something of one image, flavor or label, and nothing of all nodes of a section or provider.
-pub(super) const OF_ONE_ONLY: [&str; 9] =
-    ["type", "image", "flavor", "min-ready", "max-nodes", "aliases", "final", "retain-count", "max-retain-count"];
+/// What says something of one image, flavor or label, and nothing of all nodes of a section or
+/// provider.
+pub(super) const OF_ONE_ONLY: [&str; 9] = [
+    "type",
+    "image",
+    "flavor",
+    "min-ready",
+    "max-nodes",
+    "aliases",
+    "final",
+    "retain-count",
+    "max-retain-count",
+];
 
-/// What tells one image, flavor or label from others, or is of one only in a cloud: no section or provider has it for all of them
-/// by default.
+/// What tells one image, flavor or label from others, or is of one only in a cloud: no section or
+/// provider has it for all of them by default.
 pub(super) const NOT_BY_DEFAULT: [&str; 17] = [
     "description",
     "type",
@@ -203,7 +220,8 @@ pub(super) const NOT_BY_DEFAULT: [&str; 17] = [
 ];
 
 /// What a section alone has.
-pub(super) const OF_A_SECTION: &[Word] = &[word("parent", Shape::Text), word("abstract", Shape::Flag)];
+pub(super) const OF_A_SECTION: &[Word] =
+    &[word("parent", Shape::Text), word("abstract", Shape::Flag)];
 
 /// What a provider alone has.
 pub(super) const OF_A_PROVIDER: &[Word] = &[word("section", Shape::Text)];

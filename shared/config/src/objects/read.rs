@@ -31,7 +31,11 @@ impl Problems {
 
     /// Adds what works but is probably not meant.
     pub(crate) fn warning(&mut self, node: &Node, attribute: &str, message: impl Into<String>) {
-        self.add(Problem::new(ProblemKind::Syntax, node.start, node.end, message).about(attribute).as_warning());
+        self.add(
+            Problem::new(ProblemKind::Syntax, node.start, node.end, message)
+                .about(attribute)
+                .as_warning(),
+        );
     }
 
     /// Returns whether any of them is an error.
@@ -41,18 +45,26 @@ impl Problems {
 
     /// Adds what is a text only in quotes: plain words that YAML reads as something else.
     pub(crate) fn unquoted(&mut self, node: &Node, message: String, attribute: &str) {
-        let is_word =
-            matches!(node.value, Value::Bool(_) | Value::Int(_) | Value::Long(_) | Value::Float(_) | Value::Date(_));
-        let advice = if is_word { ": that is how YAML reads this word, so put it in quotes" } else { "" };
+        let is_word = matches!(
+            node.value,
+            Value::Bool(_) | Value::Int(_) | Value::Long(_) | Value::Float(_) | Value::Date(_)
+        );
+        let advice =
+            if is_word { ": that is how YAML reads this word, so put it in quotes" } else { "" };
         self.syntax(node, attribute, format!("{message}{advice}"));
     }
 
     pub(crate) fn expected(&mut self, node: &Node, attribute: &str, what: &str) {
-        self.syntax(node, attribute, format!("expected {what} for \"{attribute}\", but found {}", node.kind()));
+        self.syntax(
+            node,
+            attribute,
+            format!("expected {what} for \"{attribute}\", but found {}", node.kind()),
+        );
     }
 }
 
-/// A mapping whose attributes are taken one after the other; [`Fields::finish`] complains of those nobody took.
+/// A mapping whose attributes are taken one after the other; [`Fields::finish`] complains of those
+/// nobody took.
 pub(crate) struct Fields<'n> {
     node: &'n Node,
     left: Vec<(&'n str, &'n Node, &'n Node)>,
@@ -67,14 +79,22 @@ impl<'n> Fields<'n> {
     pub(crate) fn of(node: &'n Node, prefix: &str, p: &mut Problems) -> Option<Self> {
         let Some(map) = node.as_map() else {
             let name = if prefix.is_empty() { "the stanza" } else { prefix };
-            p.syntax(node, prefix, format!("expected a mapping for {name}, but found {}", node.kind()));
+            p.syntax(
+                node,
+                prefix,
+                format!("expected a mapping for {name}, but found {}", node.kind()),
+            );
             return None;
         };
         let mut left = Vec::with_capacity(map.len());
         for (key, value) in map {
             match key.as_text() {
                 Some(name) => left.push((name, key, value)),
-                None => p.unquoted(key, format!("expected a string as a key, but found {}", key.kind()), prefix),
+                None => p.unquoted(
+                    key,
+                    format!("expected a string as a key, but found {}", key.kind()),
+                    prefix,
+                ),
             }
         }
         Some(Self { node, left, asked: Vec::new(), prefix: prefix.to_owned(), given: false })
@@ -126,7 +146,11 @@ impl<'n> Fields<'n> {
     }
 
     /// Takes an attribute that has several names, of which one may be given.
-    pub(crate) fn one_of(&mut self, names: &[&'static str], p: &mut Problems) -> Option<(&'static str, &'n Node)> {
+    pub(crate) fn one_of(
+        &mut self,
+        names: &[&'static str],
+        p: &mut Problems,
+    ) -> Option<(&'static str, &'n Node)> {
         let mut found: Option<(&'static str, &'n Node)> = None;
         for name in names {
             let Some(node) = self.take(name) else { continue };
@@ -187,7 +211,11 @@ impl<'n> Fields<'n> {
         if !found.trim().is_empty() {
             return Some(found);
         }
-        p.syntax(node, &self.path(name), format!("\"{}\" is empty: a name has at least a character", self.path(name)));
+        p.syntax(
+            node,
+            &self.path(name),
+            format!("\"{}\" is empty: a name has at least a character", self.path(name)),
+        );
         None
     }
 
@@ -203,7 +231,12 @@ impl<'n> Fields<'n> {
     }
 
     /// Takes a count of at least `least`.
-    pub(crate) fn count(&mut self, name: &'static str, least: u32, p: &mut Problems) -> Option<u32> {
+    pub(crate) fn count(
+        &mut self,
+        name: &'static str,
+        least: u32,
+        p: &mut Problems,
+    ) -> Option<u32> {
         let node = self.take(name)?;
         count(node, &self.path(name), (least, u32::MAX), p)
     }
@@ -221,7 +254,11 @@ impl<'n> Fields<'n> {
             Some(seconds) => Some(seconds),
             None if matches!(node.value, Value::Int(_) | Value::Long(_)) => {
                 let path = self.path(name);
-                p.syntax(node, &path, format!("\"{path}\" must be a number of seconds from 0 to {}", i64::MAX));
+                p.syntax(
+                    node,
+                    &path,
+                    format!("\"{path}\" must be a number of seconds from 0 to {}", i64::MAX),
+                );
                 None
             }
             None => {
@@ -238,7 +275,11 @@ impl<'n> Fields<'n> {
     }
 
     /// Takes a list of texts; one text alone is none.
-    pub(crate) fn text_list(&mut self, name: &'static str, p: &mut Problems) -> Option<Vec<String>> {
+    pub(crate) fn text_list(
+        &mut self,
+        name: &'static str,
+        p: &mut Problems,
+    ) -> Option<Vec<String>> {
         let node = self.take(name)?;
         match node.as_list() {
             Some(_) => Some(texts(node, &self.path(name), p)),
@@ -272,10 +313,16 @@ impl<'n> Fields<'n> {
     }
 
     /// Takes regular expressions, each written as a text.
-    pub(crate) fn expressions(&mut self, name: &'static str, p: &mut Problems) -> Option<Vec<Pattern>> {
+    pub(crate) fn expressions(
+        &mut self,
+        name: &'static str,
+        p: &mut Problems,
+    ) -> Option<Vec<Pattern>> {
         let node = self.take(name)?;
         let path = self.path(name);
-        let found = members(node).iter().filter_map(|one| text(one, &path, p).and_then(|_| pattern(one, &path, p)));
+        let found = members(node)
+            .iter()
+            .filter_map(|one| text(one, &path, p).and_then(|_| pattern(one, &path, p)));
         Some(found.collect())
     }
 
@@ -286,19 +333,32 @@ impl<'n> Fields<'n> {
         text(node, &path, p).and_then(|_| pattern(node, &path, p))
     }
 
-    pub(crate) fn patterns(&mut self, name: &'static str, p: &mut Problems) -> Option<Vec<Pattern>> {
+    pub(crate) fn patterns(
+        &mut self,
+        name: &'static str,
+        p: &mut Problems,
+    ) -> Option<Vec<Pattern>> {
         let node = self.take(name)?;
         Some(patterns(node, &self.path(name), p))
     }
 
     /// Takes one of several words.
-    pub(crate) fn word<T: Copy>(&mut self, name: &'static str, words: &[(&str, T)], p: &mut Problems) -> Option<T> {
+    pub(crate) fn word<T: Copy>(
+        &mut self,
+        name: &'static str,
+        words: &[(&str, T)],
+        p: &mut Problems,
+    ) -> Option<T> {
         let node = self.take(name)?;
         let found = node.as_text().and_then(|text| words.iter().find(|(word, _)| *word == text));
         if found.is_none() {
             let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
             let wrong = node.scalar_text().unwrap_or_else(|| node.kind().to_owned());
-            let message = format!("\"{wrong}\" is not one of {} for \"{}\"", known.join(", "), self.path(name));
+            let message = format!(
+                "\"{wrong}\" is not one of {} for \"{}\"",
+                known.join(", "),
+                self.path(name)
+            );
             p.add(
                 Problem::new(ProblemKind::Syntax, node.start, node.end, message)
                     .about(&self.path(name))
@@ -309,7 +369,11 @@ impl<'n> Fields<'n> {
     }
 
     /// Takes variables: a mapping whose names Ansible accepts.
-    pub(crate) fn variables(&mut self, name: &'static str, p: &mut Problems) -> Option<Map<String, Json>> {
+    pub(crate) fn variables(
+        &mut self,
+        name: &'static str,
+        p: &mut Problems,
+    ) -> Option<Map<String, Json>> {
         let node = self.take(name)?;
         variables(node, &self.path(name), p)
     }
@@ -327,7 +391,11 @@ impl<'n> Fields<'n> {
     }
 
     /// Takes a mapping as JSON.
-    pub(crate) fn mapping(&mut self, name: &'static str, p: &mut Problems) -> Option<Map<String, Json>> {
+    pub(crate) fn mapping(
+        &mut self,
+        name: &'static str,
+        p: &mut Problems,
+    ) -> Option<Map<String, Json>> {
         let node = self.take(name)?;
         mapping(node, &self.path(name), p)
     }
@@ -354,7 +422,11 @@ pub(crate) fn text(node: &Node, attribute: &str, p: &mut Problems) -> Option<Str
     match node.as_text() {
         Some(text) => Some(text.to_owned()),
         None => {
-            p.unquoted(node, format!("expected a string for \"{attribute}\", but found {}", node.kind()), attribute);
+            p.unquoted(
+                node,
+                format!("expected a string for \"{attribute}\", but found {}", node.kind()),
+                attribute,
+            );
             None
         }
     }
@@ -393,7 +465,12 @@ fn pattern(node: &Node, attribute: &str, p: &mut Problems) -> Option<Pattern> {
 }
 
 /// Reads a count from `least` to `most`.
-pub(crate) fn count(node: &Node, attribute: &str, (least, most): (u32, u32), p: &mut Problems) -> Option<u32> {
+pub(crate) fn count(
+    node: &Node,
+    attribute: &str,
+    (least, most): (u32, u32),
+    p: &mut Problems,
+) -> Option<u32> {
     let is_low = match &node.value {
         Value::Int(number) => match u32::try_from(*number) {
             Ok(number) if (least..=most).contains(&number) => return Some(number),
@@ -410,7 +487,8 @@ pub(crate) fn count(node: &Node, attribute: &str, (least, most): (u32, u32), p: 
     None
 }
 
-/// Tells of a whole number that would not arrive as it was written: values travel as JSON, whose integers here have 64 bits.
+/// Tells of a whole number that would not arrive as it was written: values travel as JSON, whose
+/// integers here have 64 bits.
 pub(crate) fn held(node: &Node, attribute: &str, p: &mut Problems) {
     if let Some(long) = node.first_unheld() {
         let message = format!(
@@ -436,12 +514,21 @@ pub(crate) fn mapping(node: &Node, attribute: &str, p: &mut Problems) -> Option<
 /// Names that the system itself sets for every job (Z7.1).
 const RESERVED: [&str; 5] = ["zuul", "nodepool", "zuul_node", "unsafe_vars", "zuul_user_dir"];
 
-/// Names that say where, and through what, a playbook runs: with one of them a change could have the executor run its own
-/// file with the rights of a trusted playbook (Z7.5).
-const LOGIN: [&str; 5] =
-    ["ansible_connection", "ansible_host", "ansible_python_interpreter", "ansible_shell_executable", "ansible_user"];
+/// Names that say where, and through what, a playbook runs: with one of them a change could have
+/// the executor run its own file with the rights of a trusted playbook (Z7.5).
+const LOGIN: [&str; 5] = [
+    "ansible_connection",
+    "ansible_host",
+    "ansible_python_interpreter",
+    "ansible_shell_executable",
+    "ansible_user",
+];
 
-pub(crate) fn variables(node: &Node, attribute: &str, p: &mut Problems) -> Option<Map<String, Json>> {
+pub(crate) fn variables(
+    node: &Node,
+    attribute: &str,
+    p: &mut Problems,
+) -> Option<Map<String, Json>> {
     let map = mapping(node, attribute, p)?;
     for (name, value) in node.as_map().unwrap_or_default() {
         let Some(text) = name.as_text() else {
@@ -452,7 +539,9 @@ pub(crate) fn variables(node: &Node, attribute: &str, p: &mut Problems) -> Optio
             p.syntax(
                 value,
                 attribute,
-                format!("Variables named \"zuul\" or \"nodepool\" are not allowed in \"{attribute}\""),
+                format!(
+                    "Variables named \"zuul\" or \"nodepool\" are not allowed in \"{attribute}\""
+                ),
             );
         } else if RESERVED.contains(&text) || LOGIN.contains(&text) {
             p.syntax(
@@ -461,10 +550,16 @@ pub(crate) fn variables(node: &Node, attribute: &str, p: &mut Problems) -> Optio
                 format!("Variables named \"{text}\" are not allowed in \"{attribute}\": the executor sets it itself"),
             );
         } else if !is_variable_name(text) {
-            p.syntax(name, attribute, format!("\"{text}\" is not a valid variable name for Ansible"));
+            p.syntax(
+                name,
+                attribute,
+                format!("\"{text}\" is not a valid variable name for Ansible"),
+            );
         }
         if let Some(tagged) = control_within(value) {
-            let message = format!("a control tag can only stand before all of \"{attribute}\", and not within it");
+            let message = format!(
+                "a control tag can only stand before all of \"{attribute}\", and not within it"
+            );
             p.syntax(tagged, attribute, message);
         }
     }
@@ -489,7 +584,11 @@ pub(crate) fn variable_name(node: &Node, attribute: &str, p: &mut Problems) -> O
         return Some(name);
     }
     let last = attribute.rsplit('.').next().unwrap_or(attribute);
-    p.syntax(node, attribute, format!("\"{name}\" is not a valid variable name for Ansible, as \"{last}\" must be"));
+    p.syntax(
+        node,
+        attribute,
+        format!("\"{name}\" is not a valid variable name for Ansible, as \"{last}\" must be"),
+    );
     None
 }
 

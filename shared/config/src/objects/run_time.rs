@@ -1,4 +1,5 @@
-//! Attributes of a job that act at run time only, as a definition says them; names are not resolved yet.
+//! Attributes of a job that act at run time only, as a definition says them; names are not resolved
+//! yet.
 
 use super::combine::Combined;
 use super::job_parts::named;
@@ -91,19 +92,29 @@ impl RunTimeStanza {
 
 /// Takes what acts at run time only.
 pub(super) fn read(f: &mut Fields<'_>, p: &mut Problems) -> RunTimeStanza {
-    let kinds = [("regular", JobKind::Regular), ("initializer", JobKind::Initializer), ("reporter", JobKind::Reporter)];
-    let exposures =
-        [("ignore", SecretExposure::Ignore), ("redact", SecretExposure::Redact), ("fail", SecretExposure::Fail)];
+    let kinds = [
+        ("regular", JobKind::Regular),
+        ("initializer", JobKind::Initializer),
+        ("reporter", JobKind::Reporter),
+    ];
+    let exposures = [
+        ("ignore", SecretExposure::Ignore),
+        ("redact", SecretExposure::Redact),
+        ("fail", SecretExposure::Fail),
+    ];
     RunTimeStanza {
         kind: f.word("type", &kinds, p),
         failure_url: f.text("failure-url", p),
         success_url: f.text("success-url", p),
         hold_following_changes: f.flag("hold-following-changes", p),
         deduplicate: choice(f, "deduplicate", p),
-        failure_output: f.combined("failure-output", p, |node, at, p| Some(expressions(node, at, p))),
+        failure_output: f
+            .combined("failure-output", p, |node, at, p| Some(expressions(node, at, p))),
         secret_exposure: f.word("secret-exposure", &exposures, p),
-        include_projects: f.combined("include-projects", p, |node, at, p| Some(selectors(node, at, p))),
-        exclude_projects: f.combined("exclude-projects", p, |node, at, p| Some(selectors(node, at, p))),
+        include_projects: f
+            .combined("include-projects", p, |node, at, p| Some(selectors(node, at, p))),
+        exclude_projects: f
+            .combined("exclude-projects", p, |node, at, p| Some(selectors(node, at, p))),
         include_vars: f.combined("include-vars", p, |node, _, p| Some(include_vars(node, p))),
         ansible_split_streams: f.flag("ansible-split-streams", p),
         workspace_checkout: choice(f, "workspace-checkout", p),
@@ -147,7 +158,11 @@ fn selectors(node: &Node, attribute: &str, p: &mut Problems) -> Vec<Selector> {
         |f, p| {
             f.word("type", &[("name", ())], p);
             if !f.has("name") {
-                p.warning(f.node(), &f.path("name"), "a selector without a \"name\" selects no project");
+                p.warning(
+                    f.node(),
+                    &f.path("name"),
+                    "a selector without a \"name\" selects no project",
+                );
             }
             Some(Selector { name: f.text("name", p) })
         },
@@ -155,7 +170,13 @@ fn selectors(node: &Node, attribute: &str, p: &mut Problems) -> Vec<Selector> {
 }
 
 fn include_vars(node: &Node, p: &mut Problems) -> Vec<IncludeVarsRef> {
-    let plain = |name| IncludeVarsRef { name, project: None, zuul_project: false, required: true, use_ref: true };
+    let plain = |name| IncludeVarsRef {
+        name,
+        project: None,
+        zuul_project: false,
+        required: true,
+        use_ref: true,
+    };
     named(node, "include-vars", p, plain, |f, p| {
         let project = f.text("project", p);
         let of_change = f.peek("zuul-project");
@@ -166,7 +187,13 @@ fn include_vars(node: &Node, p: &mut Problems) -> Vec<IncludeVarsRef> {
         }
         let required = f.flag("required", p).unwrap_or(true);
         let use_ref = f.flag("use-ref", p).unwrap_or(true);
-        Some(IncludeVarsRef { name: f.required_name("name", p)?, project, zuul_project, required, use_ref })
+        Some(IncludeVarsRef {
+            name: f.required_name("name", p)?,
+            project,
+            zuul_project,
+            required,
+            use_ref,
+        })
     })
 }
 
@@ -185,14 +212,20 @@ fn host(f: &mut Fields<'_>, p: &mut Problems) -> Option<Host> {
             return None;
         }
         (None, Some(given)) => {
-            p.syntax(given, "host", "required key not provided: a \"fingerprint\" needs the \"host\" that it is of");
+            p.syntax(
+                given,
+                "host",
+                "required key not provided: a \"fingerprint\" needs the \"host\" that it is of",
+            );
             return None;
         }
     };
     let name = text(name, "host", p);
     let found = text(fingerprint, "fingerprint", p)?;
     let Some(fingerprint) = Fingerprint::parse(&found) else {
-        let message = format!("\"{found}\" is no fingerprint: expected 16 bytes with colons between, or SHA256:…");
+        let message = format!(
+            "\"{found}\" is no fingerprint: expected 16 bytes with colons between, or SHA256:…"
+        );
         p.syntax(fingerprint, "fingerprint", message);
         return None;
     };

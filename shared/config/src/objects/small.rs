@@ -71,24 +71,37 @@ pub struct PragmaStanza {
     pub implied_branches: Option<Vec<Pattern>>,
 }
 
-pub(super) fn queue(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<QueueStanza> {
+pub(super) fn queue(
+    fields: &mut Fields<'_>,
+    place: Place,
+    p: &mut Problems,
+) -> Option<QueueStanza> {
     let kinds = [
         ("all-branches", QueueType::AllBranches),
         ("per-branch", QueueType::PerBranch),
         ("branch-assigned", QueueType::BranchAssigned),
     ];
-    let (older_node, topic_node) = (fields.peek("per-branch"), fields.peek("dependencies-by-topic"));
+    let (older_node, topic_node) =
+        (fields.peek("per-branch"), fields.peek("dependencies-by-topic"));
     let per_branch = fields.flag("per-branch", p);
     let kind = fields.word("type", &kinds, p);
-    let older = if per_branch == Some(true) { QueueType::PerBranch } else { QueueType::AllBranches };
+    let older =
+        if per_branch == Some(true) { QueueType::PerBranch } else { QueueType::AllBranches };
     if let (Some(node), Some(_)) = (older_node, kind) {
-        p.warning(node, "per-branch", "\"per-branch\" has no effect beside \"type\", of which it is the older form");
+        p.warning(
+            node,
+            "per-branch",
+            "\"per-branch\" has no effect beside \"type\", of which it is the older form",
+        );
     }
-    let allow_circular_dependencies = fields.flag("allow-circular-dependencies", p).unwrap_or(false);
+    let allow_circular_dependencies =
+        fields.flag("allow-circular-dependencies", p).unwrap_or(false);
     let dependencies_by_topic = fields.flag("dependencies-by-topic", p).unwrap_or(false);
-    if let Some(node) = topic_node.filter(|_| dependencies_by_topic && !allow_circular_dependencies) {
+    if let Some(node) = topic_node.filter(|_| dependencies_by_topic && !allow_circular_dependencies)
+    {
         // The changes of one topic all need each other.
-        let message = "\"dependencies-by-topic\" needs \"allow-circular-dependencies: true\" beside it";
+        let message =
+            "\"dependencies-by-topic\" needs \"allow-circular-dependencies: true\" beside it";
         p.syntax(node, "dependencies-by-topic", message);
     }
     Some(QueueStanza {
@@ -100,13 +113,21 @@ pub(super) fn queue(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> 
     })
 }
 
-pub(super) fn secret(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<SecretStanza> {
+pub(super) fn secret(
+    fields: &mut Fields<'_>,
+    place: Place,
+    p: &mut Problems,
+) -> Option<SecretStanza> {
     let places = places::of_secret(fields);
     if let Some(data) = fields.peek("data") {
         ciphertexts(data, p);
     }
     if !fields.has("data") && !fields.has("oidc") {
-        p.syntax(fields.node(), "data", "required key not provided: \"data\" (or \"oidc\" for a token)");
+        p.syntax(
+            fields.node(),
+            "data",
+            "required key not provided: \"data\" (or \"oidc\" for a token)",
+        );
     }
     let data = fields.mapping("data", p);
     let oidc = fields.take("oidc").map(|node| {
@@ -125,9 +146,10 @@ fn ciphertexts(node: &Node, p: &mut Problems) {
         Value::Tagged(tag, inner) if tag.starts_with("!encrypted/") => {
             let texts = members(inner);
             let is_wrong = |one: &&Node| !one.as_text().is_some_and(is_base64);
-            if let Some(wrong) = texts.iter().find(is_wrong).or(texts.is_empty().then_some(&**inner)) {
-                let message =
-                    "an encrypted value must be base64, or a list of such texts, as `sluice secret encrypt` prints it";
+            if let Some(wrong) =
+                texts.iter().find(is_wrong).or(texts.is_empty().then_some(&**inner))
+            {
+                let message = "an encrypted value must be base64, or a list of such texts, as `sluice secret encrypt` prints it";
                 p.syntax(wrong, "data", message);
             }
         }
@@ -163,7 +185,11 @@ fn token(node: &Node, p: &mut Problems) -> OidcToken {
     token
 }
 
-pub(super) fn semaphore(fields: &mut Fields<'_>, place: Place, p: &mut Problems) -> Option<SemaphoreStanza> {
+pub(super) fn semaphore(
+    fields: &mut Fields<'_>,
+    place: Place,
+    p: &mut Problems,
+) -> Option<SemaphoreStanza> {
     let max = fields.count("max", 1, p).unwrap_or(1);
     Some(SemaphoreStanza { place, max, name: fields.required_name("name", p)? })
 }

@@ -1,9 +1,10 @@
 //! The form in which layouts are stored: small, quick to read, and readable piece by piece.
 //!
-//! Every value begins with a byte that says what it is, so that values of any shape (variables, attributes as written) can be
-//! read back. A struct is its fields without those that are `None`: of the fifty attributes of a job most are not set. Names of
-//! fields and variants stand once in a table beside the values; so a field that comes or goes in another version of the program
-//! is met as in JSON.
+//! Every value begins with a byte that says what it is, so that values of any shape (variables,
+//! attributes as written) can be read back. A struct is its fields without those that are `None`:
+//! of the fifty attributes of a job most are not set. Names of fields and variants stand once in a
+//! table beside the values; so a field that comes or goes in another version of the program is met
+//! as in JSON.
 
 mod read;
 mod write;
@@ -106,7 +107,12 @@ mod tests {
             some: Some(None),
             numbers: (u64::MAX, i64::MIN, -0.5),
             kind: Kind::One("é".to_owned()),
-            kinds: vec![Kind::Plain, Kind::Two(64, None), Kind::Two(63, Some(true)), Kind::Fields { a: None, b: 1 }],
+            kinds: vec![
+                Kind::Plain,
+                Kind::Two(64, None),
+                Kind::Two(63, Some(true)),
+                Kind::Fields { a: None, b: 1 },
+            ],
             map: BTreeMap::from([
                 (
                     "a".to_owned(),
@@ -143,8 +149,12 @@ mod tests {
             kept: String,
             new: Option<u8>,
         }
-        let (packed, names) = to_vec(&Older { gone: Kind::Fields { a: Some(1), b: 2 }, kept: "yes".to_owned() });
-        assert_eq!(read::<Newer>(&packed, &names).unwrap(), Newer { kept: "yes".to_owned(), new: None });
+        let (packed, names) =
+            to_vec(&Older { gone: Kind::Fields { a: Some(1), b: 2 }, kept: "yes".to_owned() });
+        assert_eq!(
+            read::<Newer>(&packed, &names).unwrap(),
+            Newer { kept: "yes".to_owned(), new: None }
+        );
     }
 
     /// Whatever is stored may be cut off or damaged: it is refused, and nothing else happens.
@@ -161,7 +171,10 @@ mod tests {
                 let _ = read::<Everything>(&damaged, &names);
             }
         }
-        assert!(read::<Value>(&[LIST, 0xff, 0xff, 0xff, 0xff, 0x0f], &names).is_err(), "a length that nothing follows");
+        assert!(
+            read::<Value>(&[LIST, 0xff, 0xff, 0xff, 0xff, 0x0f], &names).is_err(),
+            "a length that nothing follows"
+        );
         let nested = [[LIST, 1]; 100_000].concat();
         assert!(read::<Value>(&nested, &names).is_err(), "nesting without end");
     }

@@ -1,8 +1,8 @@
 //! Bytes to values. No length is believed before what it counts is there, and nesting ends.
 
 use super::{
-    BYTES, FALSE, FLOAT, LIST, MAP, NEGATIVE, NONE, PackError, SMALL, SMALL_NUMBER, SMALL_TEXT, SOME, STRUCT, TEXT,
-    TRUE, UNSIGNED, VARIANT,
+    BYTES, FALSE, FLOAT, LIST, MAP, NEGATIVE, NONE, PackError, SMALL, SMALL_NUMBER, SMALL_TEXT,
+    SOME, STRUCT, TEXT, TRUE, UNSIGNED, VARIANT,
 };
 use serde::de::value::StrDeserializer;
 use serde::de::{self, Deserialize, DeserializeSeed, IntoDeserializer as _, Visitor};
@@ -11,7 +11,10 @@ use serde::de::{self, Deserialize, DeserializeSeed, IntoDeserializer as _, Visit
 const DEPTH_MAX: u32 = 400;
 
 /// Returns the value of bytes that were written with this table of names.
-pub(crate) fn read<'de, T: Deserialize<'de>>(bytes: &'de [u8], names: &'de [impl AsRef<str>]) -> Result<T, PackError> {
+pub(crate) fn read<'de, T: Deserialize<'de>>(
+    bytes: &'de [u8],
+    names: &'de [impl AsRef<str>],
+) -> Result<T, PackError> {
     let names = &|place: usize| names.get(place).map(AsRef::as_ref);
     let mut reader = Reader { rest: bytes, names, depth: 0 };
     let value = T::deserialize(&mut reader)?;
@@ -40,7 +43,8 @@ impl<'de> Reader<'_, 'de> {
     }
 
     fn take(&mut self, length: usize) -> Result<&'de [u8], PackError> {
-        let (taken, rest) = self.rest.split_at_checked(length).ok_or_else(|| damaged("they end too early"))?;
+        let (taken, rest) =
+            self.rest.split_at_checked(length).ok_or_else(|| damaged("they end too early"))?;
         self.rest = rest;
         Ok(taken)
     }
@@ -69,12 +73,18 @@ impl<'de> Reader<'_, 'de> {
 
     /// Returns the name whose place in the table follows; 0 is no place.
     fn name(&mut self) -> Result<Option<StrDeserializer<'de, PackError>>, PackError> {
-        let Some(place) = usize::try_from(self.number()?).unwrap_or(usize::MAX).checked_sub(1) else { return Ok(None) };
+        let Some(place) = usize::try_from(self.number()?).unwrap_or(usize::MAX).checked_sub(1)
+        else {
+            return Ok(None);
+        };
         let name = (self.names)(place).ok_or_else(|| damaged("a name is not in the table"))?;
         Ok(Some(name.into_deserializer()))
     }
 
-    fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, PackError>) -> Result<T, PackError> {
+    fn nested<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, PackError>,
+    ) -> Result<T, PackError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return Err(damaged("they are nested too deeply"));
@@ -146,7 +156,11 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'_, 'de> {
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, PackError> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, PackError> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -177,7 +191,10 @@ struct Members<'r, 'n, 'de> {
 impl<'de> de::SeqAccess<'de> for Members<'_, '_, 'de> {
     type Error = PackError;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, PackError> {
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, PackError> {
         let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
         self.left = left;
         seed.deserialize(&mut *self.reader).map(Some)
@@ -191,7 +208,10 @@ impl<'de> de::SeqAccess<'de> for Members<'_, '_, 'de> {
 impl<'de> de::MapAccess<'de> for Members<'_, '_, 'de> {
     type Error = PackError;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, PackError> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, PackError> {
         let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
         self.left = left;
         seed.deserialize(&mut *self.reader).map(Some)
@@ -214,7 +234,10 @@ struct Fields<'r, 'n, 'de> {
 impl<'de> de::MapAccess<'de> for Fields<'_, '_, 'de> {
     type Error = PackError;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, PackError> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, PackError> {
         self.reader.name()?.map(|name| seed.deserialize(name)).transpose()
     }
 
@@ -255,7 +278,11 @@ impl<'de> de::VariantAccess<'de> for Variant<'_, '_, 'de> {
         de::Deserializer::deserialize_any(&mut *self.reader, visitor)
     }
 
-    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Result<V::Value, PackError> {
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, PackError> {
         de::Deserializer::deserialize_any(&mut *self.reader, visitor)
     }
 }

@@ -1,8 +1,8 @@
 //! Values to bytes.
 
 use super::{
-    BYTES, FALSE, FLOAT, LIST, MAP, NEGATIVE, NONE, PackError, SMALL, SMALL_NUMBER, SMALL_TEXT, SOME, STRUCT, TEXT,
-    TRUE, UNSIGNED, VARIANT,
+    BYTES, FALSE, FLOAT, LIST, MAP, NEGATIVE, NONE, PackError, SMALL, SMALL_NUMBER, SMALL_TEXT,
+    SOME, STRUCT, TEXT, TRUE, UNSIGNED, VARIANT,
 };
 use serde::ser::{self, Serialize};
 use std::collections::HashMap;
@@ -188,12 +188,21 @@ impl<'w> ser::Serializer for &'w mut Writer {
         self.serialize_unit()
     }
 
-    fn serialize_unit_variant(self, _: &'static str, _: u32, name: &'static str) -> Result<(), PackError> {
+    fn serialize_unit_variant(
+        self,
+        _: &'static str,
+        _: u32,
+        name: &'static str,
+    ) -> Result<(), PackError> {
         self.variant(name);
         self.serialize_unit()
     }
 
-    fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _: &'static str, value: &T) -> Result<(), PackError> {
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(
+        self,
+        _: &'static str,
+        value: &T,
+    ) -> Result<(), PackError> {
         value.serialize(self)
     }
 
@@ -263,7 +272,11 @@ struct Fields<'w> {
 }
 
 impl Fields<'_> {
-    fn field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<(), PackError> {
+    fn field<T: Serialize + ?Sized>(
+        &mut self,
+        name: &'static str,
+        value: &T,
+    ) -> Result<(), PackError> {
         let before = self.writer.out.len();
         self.writer.name(name);
         let start = self.writer.out.len();
@@ -285,7 +298,11 @@ impl ser::SerializeStruct for Fields<'_> {
     type Ok = ();
     type Error = PackError;
 
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<(), PackError> {
+    fn serialize_field<T: Serialize + ?Sized>(
+        &mut self,
+        name: &'static str,
+        value: &T,
+    ) -> Result<(), PackError> {
         self.field(name, value)
     }
 
@@ -298,7 +315,11 @@ impl ser::SerializeStructVariant for Fields<'_> {
     type Ok = ();
     type Error = PackError;
 
-    fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<(), PackError> {
+    fn serialize_field<T: Serialize + ?Sized>(
+        &mut self,
+        name: &'static str,
+        value: &T,
+    ) -> Result<(), PackError> {
         self.field(name, value)
     }
 

@@ -1,11 +1,13 @@
 //! When a timer fires: Zuul's form of cron, in UTC, pure.
 //!
-//! Minute, hour, day, month, weekday, then perhaps second and jitter. As APScheduler, by which Zuul reads them: the first weekday
-//! is Monday, and day and weekday must both fit. The crates that read cron count from Sunday and take either, so none fits.
+//! Minute, hour, day, month, weekday, then perhaps second and jitter. As APScheduler, by which Zuul
+//! reads them: the first weekday is Monday, and day and weekday must both fit. The crates that read
+//! cron count from Sunday and take either, so none fits.
 
 use sluice_model::Timestamp;
 
-/// Days that are looked through for the next time: a 29th of February that is a certain weekday comes within 40 years.
+/// Days that are looked through for the next time: a 29th of February that is a certain weekday
+/// comes within 40 years.
 const DAYS_MAX: u64 = 41 * 366;
 
 /// The longest jitter in seconds: a day.
@@ -14,7 +16,8 @@ const JITTER_SECONDS_MAX: u64 = 86_400;
 const SECOND_MILLIS: u64 = 1_000;
 const DAY_SECONDS: u64 = 86_400;
 
-const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+const MONTHS: [&str; 12] =
+    ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const WEEKDAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 
 /// The times at which a timer fires.
@@ -56,10 +59,15 @@ impl Cron {
     pub fn parse(text: &str) -> Result<Self, String> {
         let fields: Vec<&str> = text.split_whitespace().collect();
         if !(5..=7).contains(&fields.len()) {
-            return Err("expected minute, hour, day, month and weekday, and perhaps second and jitter".to_owned());
+            return Err(
+                "expected minute, hour, day, month and weekday, and perhaps second and jitter"
+                    .to_owned(),
+            );
         }
         let none: &[&str] = &[];
-        let read = |at: usize, name, least, most, names| set(fields[at], &Field { name, least, most, names });
+        let read = |at: usize, name, least, most, names| {
+            set(fields[at], &Field { name, least, most, names })
+        };
         let second = fields.get(5).copied().unwrap_or("0");
         let jitter_seconds = match fields.get(6) {
             None => 0,
@@ -67,7 +75,9 @@ impl Cron {
                 .parse()
                 .ok()
                 .filter(|seconds| *seconds <= JITTER_SECONDS_MAX)
-                .ok_or_else(|| format!("the jitter {text} is no number of seconds up to {JITTER_SECONDS_MAX}"))?,
+                .ok_or_else(|| {
+                    format!("the jitter {text} is no number of seconds up to {JITTER_SECONDS_MAX}")
+                })?,
         };
         let cron = Self {
             minutes: read(0, "minute", 0, 59, none)?,
@@ -113,25 +123,34 @@ impl Cron {
     /// Returns the first second of a day, not before `from`, at which it fires.
     fn within_day(&self, from: u64) -> Option<u64> {
         let minutes = (0..24).filter(|hour| self.hours.has(*hour)).flat_map(|hour| {
-            (0..60).filter(|minute| self.minutes.has(*minute)).map(move |minute| hour * 3_600 + minute * 60)
+            (0..60)
+                .filter(|minute| self.minutes.has(*minute))
+                .map(move |minute| hour * 3_600 + minute * 60)
         });
         minutes
             .filter(|minute| minute + 59 >= from)
-            .flat_map(|minute| (0..60).filter(|second| self.seconds.has(*second)).map(move |second| minute + second))
+            .flat_map(|minute| {
+                (0..60)
+                    .filter(|second| self.seconds.has(*second))
+                    .map(move |second| minute + second)
+            })
             .find(|second| *second >= from)
     }
 }
 
 /// Reads one field: numbers, names, ranges and steps, separated by commas.
 fn set(text: &str, field: &Field) -> Result<Set, String> {
-    let wrong = |part: &str| format!("{part:?} is no {} from {} to {}", field.name, field.least, field.most);
+    let wrong = |part: &str| {
+        format!("{part:?} is no {} from {} to {}", field.name, field.least, field.most)
+    };
     let mut set = Set { numbers: 0, last: false };
     for part in text.split(',') {
         if part == "last" && field.name == "day" {
             set.last = true;
             continue;
         }
-        let (range, step) = part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
+        let (range, step) =
+            part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
         let step: u64 = match step {
             None => 1,
             Some(step) => step.parse().ok().filter(|step| *step > 0).ok_or_else(|| wrong(part))?,
@@ -139,7 +158,9 @@ fn set(text: &str, field: &Field) -> Result<Set, String> {
         let number = |text: &str| {
             let name = field.names.iter().position(|name| name.eq_ignore_ascii_case(text));
             let number = name.map(|at| at as u64 + field.least).or_else(|| text.parse().ok());
-            number.filter(|number| (field.least..=field.most).contains(number)).ok_or_else(|| wrong(part))
+            number
+                .filter(|number| (field.least..=field.most).contains(number))
+                .ok_or_else(|| wrong(part))
         };
         let (first, last) = match range.split_once('-') {
             _ if range == "*" => (field.least, field.most),

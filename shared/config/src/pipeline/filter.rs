@@ -43,7 +43,8 @@ pub struct GitHubFilter {
     pub current_patchset: Option<bool>,
     /// Whether it is a draft.
     pub draft: Option<bool>,
-    /// Commit statuses `<user>:<context>:<status>`, one of which must be there; each covers the whole text.
+    /// Commit statuses `<user>:<context>:<status>`, one of which must be there; each covers the
+    /// whole text.
     pub status: Vec<Pattern>,
     /// Labels, all of which must be there.
     pub label: Vec<String>,

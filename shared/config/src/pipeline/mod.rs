@@ -1,4 +1,5 @@
-//! What a pipeline is (Z6.1): its manager, window, triggers, requirements, reporters and messages, resolved and ready to be asked.
+//! What a pipeline is (Z6.1): its manager, window, triggers, requirements, reporters and messages,
+//! resolved and ready to be asked.
 //!
 //! Triggers are in [`trigger`], requirements in [`filter`], reporters in [`reporter`].
 
@@ -9,14 +10,16 @@ pub mod trigger;
 
 pub use cron::Cron;
 pub use filter::{
-    Approval, Filter, FilterKind, GerritFilter, GitHubFilter, GitLabFilter, Permission, ReviewRequirement,
+    Approval, Filter, FilterKind, GerritFilter, GitHubFilter, GitLabFilter, Permission,
+    ReviewRequirement,
 };
 pub use reporter::{
-    CheckConclusion, CommitStatus, GerritReporter, GitHubReporter, GitLabReporter, Reporter, ReporterKind, Reporters,
-    ReviewVerdict, ZuulReporter,
+    CheckConclusion, CommitStatus, GerritReporter, GitHubReporter, GitLabReporter, Reporter,
+    ReporterKind, Reporters, ReviewVerdict, ZuulReporter,
 };
 pub use trigger::{
-    GerritTrigger, GitHubTrigger, GitLabTrigger, GitTrigger, TimerTrigger, Trigger, TriggerKind, ZuulTrigger,
+    GerritTrigger, GitHubTrigger, GitLabTrigger, GitTrigger, TimerTrigger, Trigger, TriggerKind,
+    ZuulTrigger,
 };
 
 use serde::{Deserialize, Serialize};
@@ -37,9 +40,11 @@ pub struct Pipeline {
     pub manager: Manager,
     /// How urgent its builds are.
     pub precedence: Precedence,
-    /// Whether what it tests has been reviewed: jobs that need review may run, and untrusted secrets may be used.
+    /// Whether what it tests has been reviewed: jobs that need review may run, and untrusted
+    /// secrets may be used.
     pub post_review: bool,
-    /// The seeds' word on jobs with secrets (Z5.3): `false` forbids them; unset leaves the released rule.
+    /// The seeds' word on jobs with secrets (Z5.3): `false` forbids them; unset leaves the released
+    /// rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow_secrets: Option<bool>,
     /// How many changes of a queue are worked on at once.
@@ -62,7 +67,8 @@ pub struct Pipeline {
     /// What the reports say.
     #[serde(default)]
     pub messages: Messages,
-    /// Whether changes and refs of connections that it names nowhere may come in, also as dependencies: see [`Pipeline::takes_from`].
+    /// Whether changes and refs of connections that it names nowhere may come in, also as
+    /// dependencies: see [`Pipeline::takes_from`].
     pub allow_other_connections: bool,
     /// Whether an enqueue by hand may carry parameters.
     #[serde(default)]
@@ -71,7 +77,8 @@ pub struct Pipeline {
     pub dequeue_on_new_patchset: bool,
     /// Whether dependencies are left alone (independent pipelines only).
     pub ignore_dependencies: bool,
-    /// The number of failures in a row after which reports go to the `disabled` reporters; `None` for never.
+    /// The number of failures in a row after which reports go to the `disabled` reporters; `None`
+    /// for never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disable_after_consecutive_failures: Option<u32>,
 }
@@ -101,12 +108,16 @@ impl Pipeline {
         }
     }
 
-    /// Returns whether changes and refs of a connection may come in: of those that its triggers, requirements or reporters name
-    /// always, of others unless it says otherwise.
+    /// Returns whether changes and refs of a connection may come in: of those that its triggers,
+    /// requirements or reporters name always, of others unless it says otherwise.
     pub fn takes_from(&self, connection: &ConnectionName) -> bool {
         self.allow_other_connections
             || self.triggers.iter().any(|trigger| trigger.connection == *connection)
-            || self.require.iter().chain(&self.reject).any(|filter| filter.connection == *connection)
+            || self
+                .require
+                .iter()
+                .chain(&self.reject)
+                .any(|filter| filter.connection == *connection)
             || self.reporters.all().any(|reporter| reporter.connection == *connection)
     }
 }
@@ -153,7 +164,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// Returns the defaults of a manager: 20 (floor 3, +1, halved) for dependent pipelines, fixed at 1 for serial and supercedent ones, no limit otherwise.
+    /// Returns the defaults of a manager: 20 (floor 3, +1, halved) for dependent pipelines, fixed
+    /// at 1 for serial and supercedent ones, no limit otherwise.
     pub fn of(manager: Manager) -> Self {
         let (initial, floor, ceiling) = match manager {
             Manager::Dependent => (20, 3, None),
@@ -258,7 +270,8 @@ mod tests {
     /// G16: window 2 falls to its floor and rises to its ceiling.
     #[test]
     fn a_window_moves_between_floor_and_ceiling() {
-        let window = Window { initial: 2, floor: 1, ceiling: Some(2), ..Window::of(Manager::Dependent) };
+        let window =
+            Window { initial: 2, floor: 1, ceiling: Some(2), ..Window::of(Manager::Dependent) };
         assert_eq!(window.after_failure(2), 1);
         assert_eq!(window.after_failure(1), 1);
         assert_eq!(window.after_success(1), 2);

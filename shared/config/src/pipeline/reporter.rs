@@ -50,7 +50,8 @@ impl Reporters {
 /// One thing to do when the occasion comes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reporter {
-    /// The connection it speaks on. It acts on changes of that connection; mail, MQTT and the like act on all.
+    /// The connection it speaks on. It acts on changes of that connection; mail, MQTT and the like
+    /// act on all.
     pub connection: ConnectionName,
     /// What it does.
     pub kind: ReporterKind,

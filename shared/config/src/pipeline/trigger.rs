@@ -44,7 +44,8 @@ pub enum TriggerKind {
 pub struct GitHubTrigger {
     /// `pull_request`, `pull_request_review`, `push` or `check_run`.
     pub event: Vec<String>,
-    /// The event's action: `opened`, `changed`, `closed`, `reopened`, `comment`, `labeled`, `unlabeled`, `status`, `submitted`, `dismissed`, `requested`, `completed` …
+    /// The event's action: `opened`, `changed`, `closed`, `reopened`, `comment`, `labeled`,
+    /// `unlabeled`, `status`, `submitted`, `dismissed`, `requested`, `completed` …
     pub action: Vec<String>,
     /// The target branch.
     pub branch: Vec<Pattern>,
@@ -142,7 +143,8 @@ pub struct GitTrigger {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TimerTrigger {
-    /// Cron-like: minute, hour, day, month, weekday (0 is Monday), and optionally second and jitter.
+    /// Cron-like: minute, hour, day, month, weekday (0 is Monday), and optionally second and
+    /// jitter.
     pub time: String,
     /// Whether branches are resolved to commits when it fires.
     pub dereference: bool,
@@ -152,7 +154,8 @@ pub struct TimerTrigger {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ZuulTrigger {
-    /// `parent-change-enqueued`, `project-change-merged`, `image-build`, `image-validate` or `image-delete`.
+    /// `parent-change-enqueued`, `project-change-merged`, `image-build`, `image-validate` or
+    /// `image-delete`.
     pub event: Vec<String>,
     /// Pipelines where the parent was enqueued.
     pub pipeline: Vec<Pattern>,

@@ -5,9 +5,11 @@ use crate::error::{Hints, Problem, ProblemKind};
 use crate::objects::Place;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns what is wrong with the names of a graph of tasks: ids that are there twice, names that nothing bears, circles.
+/// Returns what is wrong with the names of a graph of tasks: ids that are there twice, names that
+/// nothing bears, circles.
 ///
-/// `roles` are those that nodes have, where that is known: a role that no node has is a mistake then.
+/// `roles` are those that nodes have, where that is known: a role that no node has is a mistake
+/// then.
 pub fn check(tasks: &[Task], roles: Option<&BTreeSet<String>>) -> Vec<Problem> {
     let mut by_id: BTreeMap<&str, &Task> = BTreeMap::new();
     let mut found = Vec::new();
@@ -26,26 +28,39 @@ pub fn check(tasks: &[Task], roles: Option<&BTreeSet<String>>) -> Vec<Problem> {
     let ids = || by_id.keys().copied().chain(STAGES);
     let bears = |name: &str| by_id.contains_key(name) || STAGES.contains(&name);
     for task in tasks {
-        let mut unknown = |attribute: &str, what: &str, name: &Name, known: &mut dyn Iterator<Item = &str>| {
-            let message = format!("The {what} \"{}\" was not found.", name.text);
-            found.push(
-                problem(task, ProblemKind::UnknownName, attribute, name.place, message)
-                    .hinting(&hints, &name.text, known),
-            );
-        };
-        let lists = [("requires", &task.requires), ("required_for", &task.required_for), ("tasks", &task.tasks)];
+        let mut unknown =
+            |attribute: &str, what: &str, name: &Name, known: &mut dyn Iterator<Item = &str>| {
+                let message = format!("The {what} \"{}\" was not found.", name.text);
+                found.push(
+                    problem(task, ProblemKind::UnknownName, attribute, name.place, message)
+                        .hinting(&hints, &name.text, known),
+                );
+            };
+        let lists = [
+            ("requires", &task.requires),
+            ("required_for", &task.required_for),
+            ("tasks", &task.tasks),
+        ];
         for (attribute, list) in lists {
             for name in list.iter().filter(|name| !bears(&name.text)) {
                 unknown(attribute, "task", name, &mut ids());
             }
         }
         if let Some(stage) = task.stage.as_deref().filter(|stage| !bears(stage)) {
-            unknown("stage", "stage", &Name { text: stage.to_owned(), place: task.place }, &mut ids());
+            unknown(
+                "stage",
+                "stage",
+                &Name { text: stage.to_owned(), place: task.place },
+                &mut ids(),
+            );
         }
         if let (Roles::Named(list), Some(roles)) = (&task.roles, roles) {
             // A role's own name may be that of a group, which stands for its nodes.
-            let is_group = |name: &str| by_id.get(name).is_some_and(|task| task.kind == TaskKind::Group);
-            let stands = |name: &str| roles.contains(name) || (task.kind != TaskKind::Group && is_group(name));
+            let is_group =
+                |name: &str| by_id.get(name).is_some_and(|task| task.kind == TaskKind::Group);
+            let stands = |name: &str| {
+                roles.contains(name) || (task.kind != TaskKind::Group && is_group(name))
+            };
             for name in list.iter().filter(|name| !stands(&name.text)) {
                 unknown("role", "role", name, &mut roles.iter().map(String::as_str));
             }
@@ -60,12 +75,16 @@ pub fn check(tasks: &[Task], roles: Option<&BTreeSet<String>>) -> Vec<Problem> {
 fn circle(tasks: &[Task]) -> Option<Problem> {
     let mut waits: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for task in tasks {
-        waits.entry(&task.id).or_default().extend(task.requires.iter().map(|name| name.text.as_str()));
+        waits
+            .entry(&task.id)
+            .or_default()
+            .extend(task.requires.iter().map(|name| name.text.as_str()));
         for name in &task.required_for {
             waits.entry(&name.text).or_default().insert(&task.id);
         }
     }
-    // What waits for nothing is taken out, and then what waited for it alone: the rest waits for itself, or for what does.
+    // What waits for nothing is taken out, and then what waited for it alone: the rest waits for
+    // itself, or for what does.
     let mut behind: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     let mut open: BTreeMap<&str, usize> = BTreeMap::new();
     for (id, on) in &waits {
@@ -73,7 +92,8 @@ fn circle(tasks: &[Task]) -> Option<Problem> {
         on.iter().for_each(|one| behind.entry(one).or_default().push(id));
         open.insert(id, on.len());
     }
-    let mut free: Vec<&str> = open.iter().filter(|(_, count)| **count == 0).map(|(id, _)| *id).collect();
+    let mut free: Vec<&str> =
+        open.iter().filter(|(_, count)| **count == 0).map(|(id, _)| *id).collect();
     while let Some(id) = free.pop() {
         waits.remove(id);
         for next in behind.remove(id).unwrap_or_default() {
@@ -84,7 +104,9 @@ fn circle(tasks: &[Task]) -> Option<Problem> {
         }
     }
     let mut way: Vec<&str> = vec![waits.keys().next()?];
-    while let Some(next) = waits.get(way.last()?).and_then(|on| on.iter().find(|one| waits.contains_key(**one))) {
+    while let Some(next) =
+        waits.get(way.last()?).and_then(|on| on.iter().find(|one| waits.contains_key(**one)))
+    {
         if let Some(first) = way.iter().position(|one| one == next) {
             let names: Vec<&str> = way.iter().skip(first).copied().chain([*next]).collect();
             let task = tasks.iter().find(|task| task.id == *next)?;
@@ -96,7 +118,13 @@ fn circle(tasks: &[Task]) -> Option<Problem> {
     None
 }
 
-fn problem(task: &Task, kind: ProblemKind, attribute: &str, place: Place, message: String) -> Problem {
+fn problem(
+    task: &Task,
+    kind: ProblemKind,
+    attribute: &str,
+    place: Place,
+    message: String,
+) -> Problem {
     Problem::new(kind, place.start, place.end, message)
         .in_stanza(&format!("task {}", task.id))
         .from_stanza_at(task.place.start)

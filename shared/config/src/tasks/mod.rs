@@ -1,6 +1,8 @@
-//! Deployment tasks: what a `tasks.yaml` says of stages, groups and what runs on nodes (G1), with the place of every mistake.
+//! Deployment tasks: what a `tasks.yaml` says of stages, groups and what runs on nodes (G1), with
+//! the place of every mistake.
 //!
-//! [`parse`] reads one file, [`check`] follows names across all files of a graph. What is done with the graph is not decided here.
+//! [`parse`] reads one file, [`check`] follows names across all files of a graph. What is done with
+//! the graph is not decided here.
 
 mod check;
 
@@ -117,7 +119,9 @@ impl TaskKind {
                 ("cwd", Need::Path),
             ],
             Self::Shell => &[("cmd", Need::Text), ("cwd", Need::Path)],
-            Self::UploadFile => &[("path", Need::Path), ("data", Need::Text), ("permissions", Need::Text)],
+            Self::UploadFile => {
+                &[("path", Need::Path), ("data", Need::Text), ("permissions", Need::Text)]
+            }
             Self::Rsync => &[("src", Need::Path), ("dst", Need::Path)],
         }
     }
@@ -132,12 +136,16 @@ enum Need {
     Strategy,
 }
 
-/// Parses a file of tasks: a list, or one task alone. Mistakes are part of the result, all at once; a task with one is left out.
+/// Parses a file of tasks: a list, or one task alone. Mistakes are part of the result, all at once;
+/// a task with one is left out.
 pub fn parse(text: &str) -> (Vec<Task>, Vec<Problem>) {
     let root = match yaml::compose(text) {
         Ok(root) => root,
         Err(cause) => {
-            return (Vec::new(), vec![Problem::new(ProblemKind::Syntax, cause.mark, cause.mark, cause.message)]);
+            return (
+                Vec::new(),
+                vec![Problem::new(ProblemKind::Syntax, cause.mark, cause.mark, cause.message)],
+            );
         }
     };
     let (mut tasks, mut problems) = (Vec::new(), Vec::new());
@@ -161,11 +169,16 @@ fn task(node: &Node, p: &mut Problems) -> Option<Task> {
     let mut f = Fields::of(node, "", p)?;
     let id = f.required_text("id", p);
     let kind = f.required("type", p).and_then(|node| kind_of(node, p));
-    let roles = f.one_of(&["role", "groups"], p).map(|(word, node)| roles(word, node, p)).unwrap_or_default();
+    let roles = f
+        .one_of(&["role", "groups"], p)
+        .map(|(word, node)| roles(word, node, p))
+        .unwrap_or_default();
     let stage = f.text("stage", p);
-    let mut names =
-        |word: &'static str, p: &mut Problems| f.take(word).map(|node| names(word, node, p)).unwrap_or_default();
-    let (requires, required_for, tasks) = (names("requires", p), names("required_for", p), names("tasks", p));
+    let mut names = |word: &'static str, p: &mut Problems| {
+        f.take(word).map(|node| names(word, node, p)).unwrap_or_default()
+    };
+    let (requires, required_for, tasks) =
+        (names("requires", p), names("required_for", p), names("tasks", p));
     let condition = f.text("condition", p);
     let own_strategy = f.take("strategy").and_then(|node| strategy(node, p));
     let parameters = f.take("parameters");
@@ -241,7 +254,11 @@ fn strategy(node: &Node, p: &mut Problems) -> Option<Strategy> {
     let amount = f.count("amount", 1, p);
     f.finish(p);
     if kind == Some(false) && amount.is_some() {
-        p.syntax(node, "strategy.amount", "\"amount\" is for \"parallel\": one by one is one at a time");
+        p.syntax(
+            node,
+            "strategy.amount",
+            "\"amount\" is for \"parallel\": one by one is one at a time",
+        );
     }
     kind.map(|parallel| if parallel { Strategy::Parallel(amount) } else { Strategy::OneByOne })
 }

@@ -1,4 +1,5 @@
-//! Who may see and do what: access of a tenant or of the whole API, rules on a token's claims, and roles.
+//! Who may see and do what: access of a tenant or of the whole API, rules on a token's claims, and
+//! roles.
 //!
 //! The words only; what a token is allowed is decided where requests come in.
 
@@ -41,7 +42,8 @@ impl Access {
     }
 }
 
-/// Roles that there are without anybody defining them: one with every permission, and one that may see.
+/// Roles that there are without anybody defining them: one with every permission, and one that may
+/// see.
 pub(super) const BUILT_IN_ROLES: [&str; 2] = ["admin", "read"];
 
 /// An `authorization-rule` (older: `admin-rule`).
@@ -139,7 +141,10 @@ pub(super) fn access(f: &mut Fields<'_>, p: &mut Problems) -> Access {
         access_rules: f.texts("access-rules", p).unwrap_or_default(),
         admin_rules: Vec::new(),
         anonymous_read_access: f.flag("anonymous-read-access", p),
-        role_mappings: f.take("role-mappings").map(|node| role_mappings(node, p)).unwrap_or_default(),
+        role_mappings: f
+            .take("role-mappings")
+            .map(|node| role_mappings(node, p))
+            .unwrap_or_default(),
         authentication_realm: f.text("authentication-realm", p),
     }
 }
@@ -178,7 +183,9 @@ pub(super) fn role(body: &Node, p: &mut Problems) -> Option<AuthorizationRole> {
     let name = name?;
     if let Some(node) = name_node.filter(|_| BUILT_IN_ROLES.contains(&name.as_str())) {
         // Whoever reads `role-mappings` relies on what they allow.
-        let message = format!("the role \"{name}\" is there anyway and cannot be defined: give this one another name");
+        let message = format!(
+            "the role \"{name}\" is there anyway and cannot be defined: give this one another name"
+        );
         p.syntax(node, "name", message);
         return None;
     }
@@ -220,7 +227,11 @@ fn conditions(node: &Node, path: &str, p: &mut Problems) -> Option<Grant> {
     let is_empty = !f.has_been_given();
     f.finish(p);
     if is_empty {
-        p.syntax(node, &inner_path, "required key not provided: conditions need \"project\" or \"ref\"");
+        p.syntax(
+            node,
+            &inner_path,
+            "required key not provided: conditions need \"project\" or \"ref\"",
+        );
         return None;
     }
     Some(Grant::Where { project, r#ref })

@@ -1,6 +1,7 @@
 //! Which branches of a project configuration is read from, and which only propose some (Z2.2).
 //!
-//! One answer for whoever asks: the reader of repositories, the layout of what was read, and the overlay of what is proposed.
+//! One answer for whoever asks: the reader of repositories, the layout of what was read, and the
+//! overlay of what is proposed.
 
 use super::{TenantConfig, TenantProject};
 use crate::Pattern;
@@ -26,8 +27,8 @@ impl<'a> BranchFacts<'a> {
 }
 
 impl TenantConfig {
-    /// Returns whether a branch of a project is read for configuration: the one that `load-branch` names; else of a config
-    /// project the default one, of others each that is not left out.
+    /// Returns whether a branch of a project is read for configuration: the one that `load-branch`
+    /// names; else of a config project the default one, of others each that is not left out.
     pub fn reads_branch(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
         if let Some(only) = &project.load_branch {
             return branch.name == only;
@@ -38,13 +39,14 @@ impl TenantConfig {
         self.takes_in(project, branch) && !project.is_always_dynamic(branch.name)
     }
 
-    /// Returns whether a branch of a project is one of the tenant's at all: jobs run for it, whether or not configuration is read
-    /// from it.
+    /// Returns whether a branch of a project is one of the tenant's at all: jobs run for it,
+    /// whether or not configuration is read from it.
     pub fn counts_branch(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
         self.takes_in(project, branch) && !project.is_always_dynamic(branch.name)
     }
 
-    /// Returns whether configuration that is proposed for a branch counts: also where only changes bring it in.
+    /// Returns whether configuration that is proposed for a branch counts: also where only changes
+    /// bring it in.
     pub fn takes_proposals(&self, project: &TenantProject, branch: &BranchFacts<'_>) -> bool {
         let is_dynamic = project.load_branch.is_none() && project.is_always_dynamic(branch.name);
         self.reads_branch(project, branch) || is_dynamic && self.lets_in(project, branch)
@@ -79,11 +81,14 @@ impl TenantConfig {
 }
 
 impl TenantProject {
-    /// Returns whether configuration of a branch counts only for changes of it (`always-dynamic-branches`). As in Zuul such a branch is
-    /// among those that are excluded: `include-branches` has it read all the same, and what else it or `exclude-branches` says of the
-    /// branch makes no difference.
+    /// Returns whether configuration of a branch counts only for changes of it
+    /// (`always-dynamic-branches`). As in Zuul such a branch is among those that are excluded:
+    /// `include-branches` has it read all the same, and what else it or `exclude-branches` says of
+    /// the branch makes no difference.
     pub fn is_always_dynamic(&self, branch: &str) -> bool {
-        let names = |list: &Option<Vec<Pattern>>| list.as_ref().is_some_and(|list| matches_whole(list, branch));
+        let names = |list: &Option<Vec<Pattern>>| {
+            list.as_ref().is_some_and(|list| matches_whole(list, branch))
+        };
         names(&self.always_dynamic_branches) && !names(&self.include_branches)
     }
 }
@@ -97,16 +102,19 @@ mod tests {
     use super::*;
     use crate::{Connections, Driver, parse_main};
 
-    /// Z2.2: each attribute of a project, against branches of every sort: what is read, and what may be proposed.
+    /// Z2.2: each attribute of a project, against branches of every sort: what is read, and what
+    /// may be proposed.
     #[test]
     fn each_attribute_says_which_branches_are_read_and_which_may_propose() {
         let facts = |name| BranchFacts::named(name);
-        let default = |is_default, name| BranchFacts { is_default: Some(is_default), ..facts(name) };
+        let default =
+            |is_default, name| BranchFacts { is_default: Some(is_default), ..facts(name) };
         let open = |name| BranchFacts { is_protected: Some(false), ..facts(name) };
         let guarded = |name| BranchFacts { is_protected: Some(true), ..facts(name) };
         let locked = |name| BranchFacts { is_locked: Some(true), ..facts(name) };
         let dynamic = "always-dynamic-branches: feature/.*";
-        // The tenant's words, the list, the project's words, the branch; whether it is read, and whether it may propose.
+        // The tenant's words, the list, the project's words, the branch; whether it is read, and
+        // whether it may propose.
         let rows = [
             ("", "untrusted", "", facts("x"), (true, true)),
             ("", "untrusted", "", default(false, "x"), (true, true)),
@@ -120,16 +128,64 @@ mod tests {
             ("", "untrusted", "include-branches: x", facts("xy"), (false, false)),
             ("", "untrusted", "exclude-branches: x", facts("x"), (false, false)),
             ("", "untrusted", "exclude-branches: x", facts("xy"), (true, true)),
-            ("", "untrusted", "include-branches: x.*, exclude-branches: xy", facts("xy"), (true, true)),
-            ("", "untrusted", "include-branches: x, exclude-branches: xy", facts("xy"), (false, false)),
-            ("", "untrusted", "include-branches: x, exclude-branches: xy", facts("z"), (false, false)),
-            ("", "untrusted", "include-branches: x, exclude-unprotected-branches: true", open("x"), (false, false)),
+            (
+                "",
+                "untrusted",
+                "include-branches: x.*, exclude-branches: xy",
+                facts("xy"),
+                (true, true),
+            ),
+            (
+                "",
+                "untrusted",
+                "include-branches: x, exclude-branches: xy",
+                facts("xy"),
+                (false, false),
+            ),
+            (
+                "",
+                "untrusted",
+                "include-branches: x, exclude-branches: xy",
+                facts("z"),
+                (false, false),
+            ),
+            (
+                "",
+                "untrusted",
+                "include-branches: x, exclude-unprotected-branches: true",
+                open("x"),
+                (false, false),
+            ),
             ("", "untrusted", dynamic, facts("feature/a"), (false, true)),
             ("", "untrusted", dynamic, facts("features"), (true, true)),
-            ("", "untrusted", "always-dynamic-branches: f.*, exclude-branches: fo", facts("fo"), (false, true)),
-            ("", "untrusted", "always-dynamic-branches: f.*, include-branches: fo", facts("fo"), (true, true)),
-            ("", "untrusted", "always-dynamic-branches: f.*, include-branches: fo", facts("fa"), (false, true)),
-            ("", "untrusted", "always-dynamic-branches: f.*, include-branches: fo", facts("x"), (false, false)),
+            (
+                "",
+                "untrusted",
+                "always-dynamic-branches: f.*, exclude-branches: fo",
+                facts("fo"),
+                (false, true),
+            ),
+            (
+                "",
+                "untrusted",
+                "always-dynamic-branches: f.*, include-branches: fo",
+                facts("fo"),
+                (true, true),
+            ),
+            (
+                "",
+                "untrusted",
+                "always-dynamic-branches: f.*, include-branches: fo",
+                facts("fa"),
+                (false, true),
+            ),
+            (
+                "",
+                "untrusted",
+                "always-dynamic-branches: f.*, include-branches: fo",
+                facts("x"),
+                (false, false),
+            ),
             (
                 "",
                 "untrusted",
@@ -137,7 +193,13 @@ mod tests {
                 open("fo"),
                 (false, false),
             ),
-            ("", "untrusted", "always-dynamic-branches: f.*, load-branch: x", facts("fo"), (false, false)),
+            (
+                "",
+                "untrusted",
+                "always-dynamic-branches: f.*, load-branch: x",
+                facts("fo"),
+                (false, false),
+            ),
             ("", "untrusted", "exclude-unprotected-branches: true", open("x"), (false, false)),
             ("", "untrusted", "exclude-unprotected-branches: true", guarded("x"), (true, true)),
             ("", "untrusted", "exclude-unprotected-branches: true", facts("x"), (true, true)),
@@ -150,7 +212,13 @@ mod tests {
                 (true, true),
             ),
             ("exclude-locked-branches: true", "untrusted", "", locked("x"), (false, false)),
-            ("exclude-locked-branches: true", "untrusted", "exclude-locked-branches: false", locked("x"), (true, true)),
+            (
+                "exclude-locked-branches: true",
+                "untrusted",
+                "exclude-locked-branches: false",
+                locked("x"),
+                (true, true),
+            ),
             ("", "untrusted", "exclude-locked-branches: true", locked("x"), (false, false)),
             ("", "untrusted", "", locked("x"), (true, true)),
         ];
@@ -164,7 +232,8 @@ mod tests {
             assert!(errors.is_empty(), "{errors:#?}");
             let tenant = &config.tenants[0];
             let project = &tenant.projects[0];
-            let found = (tenant.reads_branch(project, &branch), tenant.takes_proposals(project, &branch));
+            let found =
+                (tenant.reads_branch(project, &branch), tenant.takes_proposals(project, &branch));
             assert_eq!(found, expected, "{main} {branch:?}");
         }
     }

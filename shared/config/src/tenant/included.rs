@@ -1,9 +1,10 @@
-//! Files that tenants include (Z2.5): they lie beside the main configuration, are trusted, and are together one config project,
-//! `system/included`, with a key pair of its own.
+//! Files that tenants include (Z2.5): they lie beside the main configuration, are trusted, and are
+//! together one config project, `system/included`, with a key pair of its own.
 //!
-//! No forge knows that project, and no repository may have its name: its files are stored with the main configuration. What lies
-//! beside that in `playbooks/` and `roles/` is a commit of its own ([`TenantConfig::beside`]). The files are no part of it: a job
-//! without `run` looks for its playbook at a repository's root too, and `base.yaml`, which defines the job `base`, is none.
+//! No forge knows that project, and no repository may have its name: its files are stored with the
+//! main configuration. What lies beside that in `playbooks/` and `roles/` is a commit of its own
+//! ([`TenantConfig::beside`]). The files are no part of it: a job without `run` looks for its
+//! playbook at a repository's root too, and `base.yaml`, which defines the job `base`, is none.
 
 use super::{SYSTEM, TenantConfig, place_of};
 use crate::ConfigError;
@@ -44,9 +45,10 @@ impl TenantConfig {
         })
     }
 
-    /// Returns the files that the tenant includes, in its order, each as `parse` makes it. `stored` are the files that lie beside
-    /// the main configuration, by the names they are included by. What is missing there is a mistake of the main configuration, at
-    /// the place where it names the file: `path` and `main` are its own name and text.
+    /// Returns the files that the tenant includes, in its order, each as `parse` makes it. `stored`
+    /// are the files that lie beside the main configuration, by the names they are included by.
+    /// What is missing there is a mistake of the main configuration, at the place where it names
+    /// the file: `path` and `main` are its own name and text.
     pub fn included_fragments(
         &self,
         (path, main): (&str, &str),
@@ -56,7 +58,9 @@ impl TenantConfig {
         let (mut fragments, mut missing) = (Vec::new(), Vec::new());
         for name in &self.include {
             match (self.included_source(name), stored.get(name)) {
-                (Some(source), Some(text)) => fragments.push(parse(&SourceFile { source, text: text.clone() })),
+                (Some(source), Some(text)) => {
+                    fragments.push(parse(&SourceFile { source, text: text.clone() }))
+                }
                 _ => missing.push(self.missing(name, main)),
             }
         }
@@ -71,9 +75,11 @@ impl TenantConfig {
             "The tenant includes \"{name}\", and there is no such file beside the main configuration: put it there and store both with `sluice tenant load`"
         );
         let start = Place { start: Mark(1, 1), end: Mark(1, 1) };
-        let stanza = yaml::compose(main).ok().and_then(|root| stanza_of(&root, self.name.as_str()).cloned());
+        let stanza =
+            yaml::compose(main).ok().and_then(|root| stanza_of(&root, self.name.as_str()).cloned());
         let place = stanza.as_ref().map_or(start, |stanza| place_of(stanza, "include", name));
-        let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message).about("include");
+        let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message)
+            .about("include");
         let problem = problem.in_stanza(&format!("tenant {}", self.name));
         match stanza {
             Some(stanza) => problem.from_stanza_at(stanza.start),
@@ -82,9 +88,10 @@ impl TenantConfig {
     }
 }
 
-/// Returns the objects that nodes are made of which have a name that an earlier file gave another one of their kind. Every tenant knows
-/// them by the one project that all these files are (L3.4), so that two would be taken for one although no tenant includes both files.
-/// `files` are all that lie beside a main configuration, in any order, each once.
+/// Returns the objects that nodes are made of which have a name that an earlier file gave another
+/// one of their kind. Every tenant knows them by the one project that all these files are (L3.4),
+/// so that two would be taken for one although no tenant includes both files. `files` are all that
+/// lie beside a main configuration, in any order, each once.
 pub fn included_collisions(files: &[Arc<Fragment>]) -> Vec<ConfigError> {
     let mut known: BTreeMap<(&str, &str), &str> = BTreeMap::new();
     let mut found = Vec::new();
@@ -105,15 +112,24 @@ pub fn included_collisions(files: &[Arc<Fragment>]) -> Vec<ConfigError> {
                     "The {kind} \"{}\" is also defined in {first}: files beside one main configuration are one project to all tenants, so give it another name",
                     object.name
                 );
-                let problem = Problem::new(ProblemKind::Duplicate, object.place.start, object.place.end, message);
-                found.push(file.source.error(problem.in_stanza(&format!("{kind} {}", object.name)).about("name")));
+                let problem = Problem::new(
+                    ProblemKind::Duplicate,
+                    object.place.start,
+                    object.place.end,
+                    message,
+                );
+                found
+                    .push(file.source.error(
+                        problem.in_stanza(&format!("{kind} {}", object.name)).about("name"),
+                    ));
             }
         }
     }
     found
 }
 
-/// Returns the stanza of a tenant; the founding documents also write its attributes beside the bare word.
+/// Returns the stanza of a tenant; the founding documents also write its attributes beside the bare
+/// word.
 fn stanza_of<'n>(root: &'n Node, name: &str) -> Option<&'n Node> {
     root.as_list()?.iter().find(|member| {
         let body = member.get("tenant");
@@ -122,7 +138,8 @@ fn stanza_of<'n>(root: &'n Node, name: &str) -> Option<&'n Node> {
     })
 }
 
-/// Takes the names of the files that a tenant includes: paths from where the main configuration lies, and none out of there.
+/// Takes the names of the files that a tenant includes: paths from where the main configuration
+/// lies, and none out of there.
 pub(super) fn files(f: &mut Fields<'_>, p: &mut Problems) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for member in f.take("include").map(members).unwrap_or_default() {
@@ -167,21 +184,22 @@ mod tests {
     }
 
     fn layout(tenant: &TenantConfig, files: &[(&str, &str)]) -> Layout {
-        let stored = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+        let stored =
+            files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
         let parse = |file: &SourceFile| Arc::new(fragment::parse(file));
         let fragments = tenant.included_fragments(("main.yaml", MAIN), &stored, parse);
         let (tenant, connections, branches) = (tenant.clone(), Connections::new(), BTreeMap::new());
         Layout::build(LayoutSources { tenant, connections, branches, fragments })
     }
 
-    /// Z2.1, Z2.5: a file belongs to every tenant that includes it, as part of one config project; files count in the order in which
-    /// they are included, and a mistake is told in its file and line.
+    /// Z2.1, Z2.5: a file belongs to every tenant that includes it, as part of one config project;
+    /// files count in the order in which they are included, and a mistake is told in its file and
+    /// line.
     #[test]
     fn included_files_belong_to_every_tenant_that_names_them() {
         let (tenants, errors) = tenants(MAIN);
         assert_eq!(errors, Vec::<String>::new());
-        let global =
-            "- pipeline: {name: check, manager: independent}\n- job: {name: base, parent: null, timeout: 1800}\n";
+        let global = "- pipeline: {name: check, manager: independent}\n- job: {name: base, parent: null, timeout: 1800}\n";
         let own = "- job: {name: base, timeout: 60}\n- job: {name: own, nodeset: nowhere}\n";
         let files = [("global.yaml", global), ("sub/one.yaml", own)];
         let one = layout(&tenants[0], &files);
@@ -189,15 +207,16 @@ mod tests {
         assert!(told.len() == 1 && told[0].starts_with("sub/one.yaml:2: "), "{told:?}");
         assert_eq!(one.job_names().collect::<Vec<_>>(), ["base", "own"]);
         assert_eq!(one.pipelines().len(), 1, "they are trusted with pipelines and base jobs");
-        let order: Vec<&str> = one.fragments().iter().map(|file| file.source.path.as_str()).collect();
+        let order: Vec<&str> =
+            one.fragments().iter().map(|file| file.source.path.as_str()).collect();
         assert_eq!(order, ["global.yaml", "sub/one.yaml"]);
         let two = layout(&tenants[1], &files);
         assert_eq!((two.errors().len(), two.job_names().collect::<Vec<_>>()), (0, vec!["base"]));
         assert!(two.fragments().iter().all(|file| file.source.project == included_project()));
     }
 
-    /// Z2.5: a file that is not there is a mistake of the main configuration, told where that names it; the others count, and so it
-    /// stays in a layout that is stored.
+    /// Z2.5: a file that is not there is a mistake of the main configuration, told where that names
+    /// it; the others count, and so it stays in a layout that is stored.
     #[test]
     fn a_missing_file_is_told_where_it_is_included() {
         let (tenants, _) = tenants(MAIN);
@@ -206,7 +225,10 @@ mod tests {
             let [error] = layout.errors() else { panic!("{:?}", layout.errors()) };
             assert_eq!((error.path.as_str(), error.problem.start), ("main.yaml", Mark(6, 9)));
             assert!(
-                error.problem.message.starts_with("The tenant includes \"sub/one.yaml\", and there is no such file")
+                error
+                    .problem
+                    .message
+                    .starts_with("The tenant includes \"sub/one.yaml\", and there is no such file")
             );
             assert_eq!(error.problem.stanza, "tenant one");
             assert_eq!(layout.job_names().collect::<Vec<_>>(), ["base"]);
@@ -217,7 +239,8 @@ mod tests {
         assert!(mended.errors().is_empty() && mended.id() != two.id(), "{:?}", mended.errors());
     }
 
-    /// Z2.5: what lies beside the files is part of the layout: another commit makes another layout, and one that is stored has it.
+    /// Z2.5: what lies beside the files is part of the layout: another commit makes another layout,
+    /// and one that is stored has it.
     #[test]
     fn what_lies_beside_the_files_is_part_of_the_layout() {
         let (tenants, _) = tenants(MAIN);
@@ -237,7 +260,8 @@ mod tests {
         assert!(Layout::from_bytes(&without.to_bytes()).unwrap().tenant().beside.is_none());
     }
 
-    /// L3.4, Z2.5: files of two tenants are one project all the same, so that what nodes are made of has one name in all of them.
+    /// L3.4, Z2.5: files of two tenants are one project all the same, so that what nodes are made
+    /// of has one name in all of them.
     #[test]
     fn no_two_files_give_one_name_to_what_nodes_are_made_of() {
         let (tenants, _) = tenants(MAIN);
@@ -256,11 +280,14 @@ mod tests {
         let found = included_collisions(&[one, other]);
         let [error] = &found[..] else { panic!("{found:?}") };
         assert_eq!((error.path.as_str(), error.problem.start.line()), ("b.yaml", 3));
-        assert!(error.problem.message.starts_with("The label \"small\" is also defined in a.yaml"), "{error}");
+        assert!(
+            error.problem.message.starts_with("The label \"small\" is also defined in a.yaml"),
+            "{error}"
+        );
     }
 
-    /// Z2.5, Z5.2: no repository passes for the files that tenants include: neither by its canonical name, by which commits are told
-    /// apart, nor by its connection's, by which keys are.
+    /// Z2.5, Z5.2: no repository passes for the files that tenants include: neither by its
+    /// canonical name, by which commits are told apart, nor by its connection's, by which keys are.
     #[test]
     fn no_repository_has_the_name_of_the_included_files() {
         let connections = Connections::new()
@@ -275,7 +302,9 @@ mod tests {
         ];
         for (connection, name, is_refused) in rows {
             for list in ["config-projects", "untrusted-projects"] {
-                let main = format!("- tenant: {{name: one, source: {{{connection}: {{{list}: [{name}]}}}}}}\n");
+                let main = format!(
+                    "- tenant: {{name: one, source: {{{connection}: {{{list}: [{name}]}}}}}}\n"
+                );
                 let (config, errors) = parse_main("main.yaml", &main, &connections);
                 let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
                 assert_eq!(
@@ -293,7 +322,8 @@ mod tests {
     #[test]
     fn no_path_leads_out_of_where_the_main_configuration_lies() {
         for path in ["/etc/shadow", "../other.yaml", "a/../../b.yaml", "a//b.yaml"] {
-            let (found, errors) = tenants(&format!("- tenant: {{name: one, include: [{path}, good.yaml]}}\n"));
+            let (found, errors) =
+                tenants(&format!("- tenant: {{name: one, include: [{path}, good.yaml]}}\n"));
             let expected = format!("\"{path}\" does not lie beside the main configuration");
             assert!(errors.len() == 1 && errors[0].contains(&expected), "{path}: {errors:?}");
             assert_eq!(found[0].include, ["good.yaml"]);

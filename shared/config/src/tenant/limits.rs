@@ -1,6 +1,8 @@
-//! What a tenant lets its jobs and secrets ask for (Z2.2): labels, nodes, time, and what tokens say.
+//! What a tenant lets its jobs and secrets ask for (Z2.2): labels, nodes, time, and what tokens
+//! say.
 //!
-//! Whoever writes more is told of it where it stands, and what is merged already, from before there was the limit, is not run.
+//! Whoever writes more is told of it where it stands, and what is merged already, from before there
+//! was the limit, is not run.
 
 use super::TenantConfig;
 use crate::objects::SecretStanza;
@@ -9,19 +11,26 @@ use sluice_model::job::NodeSet;
 impl TenantConfig {
     /// Returns why a job may not ask for nodes with a label.
     pub(crate) fn refuses_label(&self, label: &str) -> Option<String> {
-        let is_one_of = |list: &Vec<crate::Pattern>| list.iter().any(|pattern| pattern.matches_whole(label));
+        let is_one_of =
+            |list: &Vec<crate::Pattern>| list.iter().any(|pattern| pattern.matches_whole(label));
         let is_allowed = self.allowed_labels.as_ref().is_none_or(is_one_of);
         let is_disallowed = self.disallowed_labels.as_ref().is_some_and(is_one_of);
         let is_refused = !is_allowed || is_disallowed;
-        is_refused.then(|| format!("Label named \"{label}\" is not part of the allowed labels of tenant {}", self.name))
+        is_refused.then(|| {
+            format!(
+                "Label named \"{label}\" is not part of the allowed labels of tenant {}",
+                self.name
+            )
+        })
     }
 
     /// Returns why a job may not have so many nodes.
     pub(crate) fn refuses_nodes(&self, set: &NodeSet) -> Option<String> {
         let limit = self.max_nodes_per_job?;
         let count = set.nodes.len();
-        (count > usize::try_from(limit).unwrap_or(usize::MAX))
-            .then(|| format!("The nodeset exceeds tenant max-nodes-per-job {limit}: it has {count} nodes"))
+        (count > usize::try_from(limit).unwrap_or(usize::MAX)).then(|| {
+            format!("The nodeset exceeds tenant max-nodes-per-job {limit}: it has {count} nodes")
+        })
     }
 
     /// Returns why a job may not take so long.
@@ -35,8 +44,12 @@ impl TenantConfig {
     /// Returns why a secret may not ask for a token that lives so long.
     pub(crate) fn refuses_lifetime(&self, secret: &SecretStanza) -> Option<String> {
         let (limit, ttl) = (self.max_oidc_ttl_seconds?, secret.oidc.as_ref()?.ttl_seconds?);
-        (ttl > limit)
-            .then(|| format!("The secret \"{}\" exceeds tenant max-oidc-ttl {limit}: it asks for {ttl}", secret.name))
+        (ttl > limit).then(|| {
+            format!(
+                "The secret \"{}\" exceeds tenant max-oidc-ttl {limit}: it asks for {ttl}",
+                secret.name
+            )
+        })
     }
 
     /// Returns why a secret may not ask for a token of its issuer.

@@ -1,4 +1,5 @@
-//! The tenants' own file (`main.yaml`): which projects each tenant reads, how far it trusts them, and its limits (Z2).
+//! The tenants' own file (`main.yaml`): which projects each tenant reads, how far it trusts them,
+//! and its limits (Z2).
 
 pub mod access;
 mod branches;
@@ -24,7 +25,8 @@ use sluice_model::{ConnectionName, ProjectName, TenantName};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// The host of what belongs to the system itself, and the name of the connection that stands for it.
+/// The host of what belongs to the system itself, and the name of the connection that stands for
+/// it.
 pub const SYSTEM: &str = "system";
 /// Nodes of a job where a tenant says nothing of `max-nodes-per-job`, as in Zuul.
 const NODES_PER_JOB: u32 = 5;
@@ -47,7 +49,8 @@ pub struct MainConfig {
     /// Semaphores that tenants may share: name to count.
     #[serde(default)]
     pub global_semaphores: BTreeMap<String, u32>,
-    /// Access to what belongs to no tenant; no tenant has it as its own, so that it configures none anew.
+    /// Access to what belongs to no tenant; no tenant has it as its own, so that it configures none
+    /// anew.
     #[serde(default)]
     pub api_root: Access,
 }
@@ -65,7 +68,8 @@ pub struct TenantConfig {
     /// The config project that the included files are together; no forge knows it.
     #[serde(default)]
     pub included: Option<TenantProject>,
-    /// What lies beside them for their jobs, playbooks and roles, as the one commit of that project; `None` where there is nothing.
+    /// What lies beside them for their jobs, playbooks and roles, as the one commit of that
+    /// project; `None` where there is nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<BranchState>,
     /// The parent of jobs that name none.
@@ -220,7 +224,8 @@ impl TenantConfig {
         self.projects.iter().find(|project| project.name == *name)
     }
 
-    /// Returns a project that configuration may come from: one that it lists, or the files that it includes.
+    /// Returns a project that configuration may come from: one that it lists, or the files that it
+    /// includes.
     pub fn source_project(&self, name: &ProjectName) -> Option<&TenantProject> {
         self.project(name).or(self.included.as_ref().filter(|included| included.name == *name))
     }
@@ -233,12 +238,14 @@ fn is_usual(kind: ObjectKind, trust: Trust) -> bool {
 }
 
 impl TenantProject {
-    /// Returns whether the tenant takes no kind of objects from it: then its files are of no use, and only its branches count.
+    /// Returns whether the tenant takes no kind of objects from it: then its files are of no use,
+    /// and only its branches count.
     pub fn reads_nothing(&self) -> bool {
         self.kinds.is_empty()
     }
 
-    /// Returns whether the tenant says that it reads nothing of a kind that such a project usually defines.
+    /// Returns whether the tenant says that it reads nothing of a kind that such a project usually
+    /// defines.
     pub(crate) fn leaves_out(&self, kind: ObjectKind) -> bool {
         !self.kinds.contains(&kind) && is_usual(kind, self.trust)
     }
@@ -269,12 +276,19 @@ impl TenantProject {
     }
 }
 
-/// Parses the tenants' file. Mistakes are part of the result, all at once; a tenant with one is kept without the mistaken part.
-pub fn parse_main(path: &str, text: &str, connections: &Connections) -> (MainConfig, Vec<ConfigError>) {
+/// Parses the tenants' file. Mistakes are part of the result, all at once; a tenant with one is
+/// kept without the mistaken part.
+pub fn parse_main(
+    path: &str,
+    text: &str,
+    connections: &Connections,
+) -> (MainConfig, Vec<ConfigError>) {
     let mut config = MainConfig::default();
     let mut problems = Vec::new();
     match yaml::compose(text) {
-        Err(cause) => problems.push(Problem::new(ProblemKind::Syntax, cause.mark, cause.mark, cause.message)),
+        Err(cause) => {
+            problems.push(Problem::new(ProblemKind::Syntax, cause.mark, cause.mark, cause.message))
+        }
         Ok(root) if root.is_null() => {}
         Ok(root) => match root.as_list() {
             None => problems.push(Problem::new(
@@ -289,21 +303,26 @@ pub fn parse_main(path: &str, text: &str, connections: &Connections) -> (MainCon
                     let is_api_root = member.get("api-root").is_some();
                     if is_api_root && root_stanza.is_some() {
                         let message = "api-root is already defined";
-                        let problem = Problem::new(ProblemKind::Duplicate, member.start, member.end, message);
+                        let problem =
+                            Problem::new(ProblemKind::Duplicate, member.start, member.end, message);
                         problems.push(problem.in_stanza("api-root"));
                         continue;
                     }
                     if is_api_root {
                         root_stanza = Some(member);
                     }
-                    let (mut p, before) =
-                        (Problems { start: Some(member.start), ..Problems::default() }, config.tenants.len());
+                    let (mut p, before) = (
+                        Problems { start: Some(member.start), ..Problems::default() },
+                        config.tenants.len(),
+                    );
                     stanza(member, connections, &mut config, &mut p);
                     problems.extend(p.list);
                     stanzas.extend((config.tenants.len() > before).then_some(member));
                 }
                 problems.extend(names(&mut config, &stanzas));
-                problems.extend(root_stanza.map(|stanza| names_of_root(&config, stanza)).unwrap_or_default());
+                problems.extend(
+                    root_stanza.map(|stanza| names_of_root(&config, stanza)).unwrap_or_default(),
+                );
             }
         },
     }
@@ -320,14 +339,17 @@ pub fn parse_main(path: &str, text: &str, connections: &Connections) -> (MainCon
 /// Follows what tenants name of the rest of the file, wherever in it that stands.
 fn names(config: &mut MainConfig, stanzas: &[&Node]) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let MainConfig { tenants, authorization_rules, authorization_roles, global_semaphores, .. } = config;
+    let MainConfig { tenants, authorization_rules, authorization_roles, global_semaphores, .. } =
+        config;
     let roles = role_names(authorization_roles);
     for (tenant, stanza) in tenants.iter_mut().zip(stanzas) {
         let mut unknown = |attribute: &str, what: &str, name: &str, known: Vec<&str>| {
             let message = format!("The {what} \"{name}\" was not found.");
             let place = place_of(stanza, attribute, name);
-            let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message).about(attribute);
-            let problem = problem.in_stanza(&format!("tenant {}", tenant.name)).from_stanza_at(stanza.start);
+            let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message)
+                .about(attribute);
+            let problem =
+                problem.in_stanza(&format!("tenant {}", tenant.name)).from_stanza_at(stanza.start);
             problems.push(problem.suggesting(name, known));
         };
         for name in &tenant.semaphores {
@@ -346,7 +368,9 @@ fn names(config: &mut MainConfig, stanzas: &[&Node]) -> Vec<Problem> {
             }
         }
         let rules = || authorization_rules.keys().map(String::as_str).collect();
-        for (attribute, name) in tenant.access.rules().filter(|(_, name)| !authorization_rules.contains_key(*name)) {
+        for (attribute, name) in
+            tenant.access.rules().filter(|(_, name)| !authorization_rules.contains_key(*name))
+        {
             unknown(attribute, "authorization rule", name, rules());
         }
         for name in tenant.access.roles().filter(|name| !roles.contains(name)) {
@@ -367,7 +391,8 @@ fn names_of_root(config: &MainConfig, stanza: &Node) -> Vec<Problem> {
     let problem = |attribute: &str, what: &str, name: &str, known: Vec<&str>| {
         let message = format!("The {what} \"{name}\" was not found.");
         let place = place_of(stanza, attribute, name);
-        let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message).about(attribute);
+        let problem = Problem::new(ProblemKind::UnknownName, place.start, place.end, message)
+            .about(attribute);
         problem.in_stanza("api-root").from_stanza_at(stanza.start).suggesting(name, known)
     };
     let unknown_rules = config.api_root.rules().filter(|(_, name)| !rules.contains_key(*name));
@@ -375,7 +400,10 @@ fn names_of_root(config: &MainConfig, stanza: &Node) -> Vec<Problem> {
     let unknown_roles = config.api_root.roles().filter(|name| !roles.contains(name));
     unknown_rules
         .map(|(attribute, name)| problem(attribute, "authorization rule", name, known_rules()))
-        .chain(unknown_roles.map(|name| problem("role-mappings", "authorization role", name, roles.clone())))
+        .chain(
+            unknown_roles
+                .map(|name| problem("role-mappings", "authorization role", name, roles.clone())),
+        )
         .collect()
 }
 
@@ -385,17 +413,28 @@ fn place_of(stanza: &Node, attribute: &str, text: &str) -> Place {
         match &node.value {
             Value::Text(found) => (found == text).then_some(node),
             Value::List(list) => list.iter().find_map(|member| find(member, text)),
-            Value::Map(map) => map.iter().find_map(|(key, value)| find(key, text).or_else(|| find(value, text))),
+            Value::Map(map) => {
+                map.iter().find_map(|(key, value)| find(key, text).or_else(|| find(value, text)))
+            }
             _ => None,
         }
     }
     // The founding documents also write the attributes beside the bare word.
-    let body = stanza.as_map().and_then(|map| map.first()).map(|(_, body)| body).filter(|body| !body.is_null());
+    let body = stanza
+        .as_map()
+        .and_then(|map| map.first())
+        .map(|(_, body)| body)
+        .filter(|body| !body.is_null());
     let said = body.unwrap_or(stanza).get(attribute).and_then(|node| find(node, text));
     Place::of(said.unwrap_or(stanza))
 }
 
-fn stanza(member: &Node, connections: &Connections, config: &mut MainConfig, p: &mut Problems) -> Option<()> {
+fn stanza(
+    member: &Node,
+    connections: &Connections,
+    config: &mut MainConfig,
+    p: &mut Problems,
+) -> Option<()> {
     let (word, body, _) = split(member, p)?;
     let name = body.get("name").and_then(Node::as_text).unwrap_or_default().to_owned();
     p.stanza = format!("{word} {name}").trim_end().to_owned();
@@ -431,9 +470,18 @@ fn stanza(member: &Node, connections: &Connections, config: &mut MainConfig, p: 
             f.finish(p);
         }
         other => {
-            let known = ["tenant", "authorization-rule", "authorization-role", "global-semaphore", "api-root"];
+            let known = [
+                "tenant",
+                "authorization-rule",
+                "authorization-role",
+                "global-semaphore",
+                "api-root",
+            ];
             let message = format!("\"{other}\" is not a stanza of the tenants' file");
-            p.add(Problem::new(ProblemKind::Syntax, member.start, member.end, message).suggesting(other, known));
+            p.add(
+                Problem::new(ProblemKind::Syntax, member.start, member.end, message)
+                    .suggesting(other, known),
+            );
         }
     }
     Some(())
@@ -450,10 +498,12 @@ fn tenant(body: &Node, connections: &Connections, p: &mut Problems) -> Option<Te
     tenant.default_parent = f.text("default-parent", p).unwrap_or(tenant.default_parent);
     tenant.default_ansible_version = default_ansible_version(&mut f, p);
     tenant.max_nodes_per_job = limit(&mut f, "max-nodes-per-job", NODES_PER_JOB, p);
-    tenant.max_job_timeout_seconds = limit(&mut f, "max-job-timeout", JOB_TIMEOUT_SECONDS, p).map(u64::from);
+    tenant.max_job_timeout_seconds =
+        limit(&mut f, "max-job-timeout", JOB_TIMEOUT_SECONDS, p).map(u64::from);
     tenant.max_changes_per_pipeline = f.count("max-changes-per-pipeline", 0, p);
     tenant.max_dependencies = f.count("max-dependencies", 0, p);
-    tenant.exclude_unprotected_branches = f.flag("exclude-unprotected-branches", p).unwrap_or(false);
+    tenant.exclude_unprotected_branches =
+        f.flag("exclude-unprotected-branches", p).unwrap_or(false);
     tenant.exclude_locked_branches = f.flag("exclude-locked-branches", p).unwrap_or(false);
     tenant.allowed_triggers = allowed_connections(&mut f, "allowed-triggers", connections, p);
     tenant.allowed_reporters = allowed_connections(&mut f, "allowed-reporters", connections, p);
@@ -466,7 +516,8 @@ fn tenant(body: &Node, connections: &Connections, p: &mut Problems) -> Option<Te
     tenant.semaphores = f.texts("semaphores", p).unwrap_or_default();
     tenant.access = access::access(&mut f, p);
     tenant.access.admin_rules = f.texts("admin-rules", p).unwrap_or_default();
-    tenant.max_oidc_ttl_seconds = Some(f.count("max-oidc-ttl", 1, p).unwrap_or(OIDC_TTL_SECONDS).into());
+    tenant.max_oidc_ttl_seconds =
+        Some(f.count("max-oidc-ttl", 1, p).unwrap_or(OIDC_TTL_SECONDS).into());
     tenant.allowed_oidc_issuers = f.texts("allowed-oidc-issuers", p).unwrap_or_default();
     if let Some(source) = f.take("source") {
         source::sources(source, connections, &mut tenant, p);
@@ -475,20 +526,26 @@ fn tenant(body: &Node, connections: &Connections, p: &mut Problems) -> Option<Te
     name.map(|_| tenant)
 }
 
-/// Takes the version of Ansible that jobs without one have: no job could run with one that there is none of.
+/// Takes the version of Ansible that jobs without one have: no job could run with one that there is
+/// none of.
 fn default_ansible_version(f: &mut Fields<'_>, p: &mut Problems) -> Option<String> {
     let attribute = "default-ansible-version";
     let node = f.peek(attribute);
     let version = f.version(attribute, p)?;
     if let Some(node) = node.filter(|_| !is_ansible_version(&version)) {
-        let message =
-            format!("Ansible version {version} is not supported; there are {}", ANSIBLE_VERSIONS.join(" and "));
-        p.add(Problem::new(ProblemKind::UnknownName, node.start, node.end, message).about(attribute));
+        let message = format!(
+            "Ansible version {version} is not supported; there are {}",
+            ANSIBLE_VERSIONS.join(" and ")
+        );
+        p.add(
+            Problem::new(ProblemKind::UnknownName, node.start, node.end, message).about(attribute),
+        );
     }
     Some(version)
 }
 
-/// Takes a list of connections, and warns of those that there are none of: what is allowed beside them is meant all the same.
+/// Takes a list of connections, and warns of those that there are none of: what is allowed beside
+/// them is meant all the same.
 fn allowed_connections(
     f: &mut Fields<'_>,
     attribute: &'static str,
@@ -497,9 +554,13 @@ fn allowed_connections(
 ) -> Option<Vec<String>> {
     let nodes = f.peek(attribute).map(members).unwrap_or_default();
     for node in nodes {
-        let Some(name) = node.as_text().filter(|name| connections.driver(name).is_none()) else { continue };
-        let message = format!("Unknown connection named \"{name}\", so \"{attribute}\" allows nothing by it");
-        let problem = Problem::new(ProblemKind::UnknownName, node.start, node.end, message).about(attribute);
+        let Some(name) = node.as_text().filter(|name| connections.driver(name).is_none()) else {
+            continue;
+        };
+        let message =
+            format!("Unknown connection named \"{name}\", so \"{attribute}\" allows nothing by it");
+        let problem =
+            Problem::new(ProblemKind::UnknownName, node.start, node.end, message).about(attribute);
         let known = connections.0.keys().map(|name| name.as_str()).chain(["timer", "zuul"]);
         p.add(problem.suggesting(name, known).as_warning());
     }
@@ -507,7 +568,14 @@ fn allowed_connections(
 }
 
 /// Adds what the file may name once.
-fn once<T>(into: &mut BTreeMap<String, T>, name: String, value: T, word: &str, member: &Node, p: &mut Problems) {
+fn once<T>(
+    into: &mut BTreeMap<String, T>,
+    name: String,
+    value: T,
+    word: &str,
+    member: &Node,
+    p: &mut Problems,
+) {
     match into.entry(name) {
         Entry::Vacant(place) => {
             place.insert(value);

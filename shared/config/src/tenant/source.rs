@@ -1,4 +1,5 @@
-//! Which projects a tenant reads, as its `source` lists them: singly or in groups, with what each may define (Z2.2).
+//! Which projects a tenant reads, as its `source` lists them: singly or in groups, with what each
+//! may define (Z2.2).
 
 use super::{SYSTEM, TenantConfig, TenantProject, included_project};
 use crate::connection::Connections;
@@ -10,7 +11,12 @@ use crate::yaml::{Node, Value};
 use sluice_model::ProjectName;
 use std::collections::BTreeSet;
 
-pub(super) fn sources(sources: &Node, connections: &Connections, tenant: &mut TenantConfig, p: &mut Problems) {
+pub(super) fn sources(
+    sources: &Node,
+    connections: &Connections,
+    tenant: &mut TenantConfig,
+    p: &mut Problems,
+) {
     let Some(mut all) = Fields::of(sources, "source", p) else {
         return;
     };
@@ -19,7 +25,8 @@ pub(super) fn sources(sources: &Node, connections: &Connections, tenant: &mut Te
         if connections.project(connection, "").is_none() {
             is_whole = false;
             let keys = sources.as_map().unwrap_or_default().iter().map(|(key, _)| key);
-            let key = keys.into_iter().find(|key| key.as_text() == Some(connection)).unwrap_or(node);
+            let key =
+                keys.into_iter().find(|key| key.as_text() == Some(connection)).unwrap_or(node);
             p.add(
                 Problem::new(
                     ProblemKind::UnknownName,
@@ -49,18 +56,26 @@ pub(super) fn sources(sources: &Node, connections: &Connections, tenant: &mut Te
     for (node, project) in config.into_iter().chain(untrusted) {
         if tenant.project(&project.name).is_some() {
             let message = format!("Project {} is already in the tenant", project.name);
-            p.add(Problem::new(ProblemKind::Duplicate, node.start, node.end, message).about("source"));
+            p.add(
+                Problem::new(ProblemKind::Duplicate, node.start, node.end, message).about("source"),
+            );
         } else {
-            configuring.extend((!project.configure_projects.is_empty()).then(|| (node, project.name.clone())));
+            configuring.extend(
+                (!project.configure_projects.is_empty()).then(|| (node, project.name.clone())),
+            );
             tenant.projects.push(project);
         }
         listed.push(node);
     }
     // Which projects an unknown connection would have, nobody knows.
     if is_whole {
-        let projects = || tenant.projects.iter().chain(&tenant.included).map(|project| &project.name);
-        let known: BTreeSet<&str> = projects().flat_map(|project| [project.as_str(), project.name()]).collect();
-        listed.into_iter().for_each(|node| shadow(node, &known, projects().map(|project| project.name()), p));
+        let projects =
+            || tenant.projects.iter().chain(&tenant.included).map(|project| &project.name);
+        let known: BTreeSet<&str> =
+            projects().flat_map(|project| [project.as_str(), project.name()]).collect();
+        listed
+            .into_iter()
+            .for_each(|node| shadow(node, &known, projects().map(|project| project.name()), p));
         for (node, name) in configuring {
             configure(node, &name, tenant, p);
         }
@@ -73,7 +88,8 @@ fn said<'n>(member: &'n Node, word: &str) -> &'n [Node] {
     attributes.and_then(|attributes| attributes.get(word)).map(members).unwrap_or_default()
 }
 
-/// Warns of expressions by which a project would configure config projects alone: no untrusted project has a say in those.
+/// Warns of expressions by which a project would configure config projects alone: no untrusted
+/// project has a say in those.
 fn configure(member: &Node, name: &ProjectName, tenant: &TenantConfig, p: &mut Problems) {
     let Some(project) = tenant.project(name) else { return };
     let nodes = said(member, "configure-projects");
@@ -82,8 +98,9 @@ fn configure(member: &Node, name: &ProjectName, tenant: &TenantConfig, p: &mut P
         return;
     }
     for (node, pattern) in nodes.iter().zip(&project.configure_projects) {
-        let is_meant =
-            |one: &&TenantProject| pattern.matches_whole(one.name.as_str()) || pattern.matches_whole(one.name.name());
+        let is_meant = |one: &&TenantProject| {
+            pattern.matches_whole(one.name.as_str()) || pattern.matches_whole(one.name.name())
+        };
         let mut meant = tenant.projects.iter().filter(is_meant).peekable();
         let Some(first) = meant.peek().map(|one| one.name.clone()) else { continue };
         if meant.all(|one| one.trust.is_trusted()) {
@@ -96,13 +113,20 @@ fn configure(member: &Node, name: &ProjectName, tenant: &TenantConfig, p: &mut P
     }
 }
 
-/// Tells of projects that a member of the list may shadow and that the tenant has none of, as Zuul does. `known` are all names of the
-/// tenant's projects, `short` those without a host, to suggest one of them.
-fn shadow<'n>(member: &Node, known: &BTreeSet<&str>, short: impl Iterator<Item = &'n str> + Clone, p: &mut Problems) {
+/// Tells of projects that a member of the list may shadow and that the tenant has none of, as Zuul
+/// does. `known` are all names of the tenant's projects, `short` those without a host, to suggest
+/// one of them.
+fn shadow<'n>(
+    member: &Node,
+    known: &BTreeSet<&str>,
+    short: impl Iterator<Item = &'n str> + Clone,
+    p: &mut Problems,
+) {
     for node in said(member, "shadow") {
         let Some(name) = node.as_text().filter(|name| !known.contains(name)) else { continue };
         let message = format!("The project \"{name}\" was not found.");
-        let problem = Problem::new(ProblemKind::UnknownName, node.start, node.end, message).about("shadow");
+        let problem =
+            Problem::new(ProblemKind::UnknownName, node.start, node.end, message).about("shadow");
         p.add(problem.suggesting(name, short.clone()));
     }
 }
@@ -121,7 +145,13 @@ struct GroupDefaults {
 }
 
 impl ListReader<'_> {
-    fn list<'n>(&self, node: &'n Node, trust: Trust, found: &mut Vec<(&'n Node, TenantProject)>, p: &mut Problems) {
+    fn list<'n>(
+        &self,
+        node: &'n Node,
+        trust: Trust,
+        found: &mut Vec<(&'n Node, TenantProject)>,
+        p: &mut Problems,
+    ) {
         for member in members(node) {
             if member.get("projects").is_none() {
                 self.member("source", member, trust, &GroupDefaults::default(), found, p);
@@ -132,7 +162,10 @@ impl ListReader<'_> {
             };
             let group = GroupDefaults {
                 include: f.take("include").map(|node| kinds("include", node, p)),
-                exclude: f.take("exclude").map(|node| kinds("exclude", node, p)).unwrap_or_default(),
+                exclude: f
+                    .take("exclude")
+                    .map(|node| kinds("exclude", node, p))
+                    .unwrap_or_default(),
                 provider_config: f.flag("include-provider-config", p),
             };
             for inner in f.take("projects").map(members).unwrap_or_default() {
@@ -158,22 +191,28 @@ impl ListReader<'_> {
                 None => return,
             },
             _ => {
-                let what = "a project's name, a mapping of it to attributes, or a group with \"projects\"";
+                let what =
+                    "a project's name, a mapping of it to attributes, or a group with \"projects\"";
                 return p.expected(node, list, what);
             }
         };
         let Some(canonical) = self.connections.project(self.connection, name) else {
             return;
         };
-        // Keys are told apart by connection and name, commits by canonical name: one of a forge that has either would open secrets of
-        // included files, or pass for their playbooks.
+        // Keys are told apart by connection and name, commits by canonical name: one of a forge
+        // that has either would open secrets of included files, or pass for their playbooks.
         let included = included_project();
-        if canonical == included || (self.connection == SYSTEM && canonical.name() == included.name()) {
+        if canonical == included
+            || (self.connection == SYSTEM && canonical.name() == included.name())
+        {
             let message = format!(
                 "Project {name} of the connection \"{}\" has the name of the files that tenants include, {included}: give its connection another name and another canonical host than \"{SYSTEM}\"",
                 self.connection
             );
-            p.add(Problem::new(ProblemKind::NotPermitted, node.start, node.end, message).about("source"));
+            p.add(
+                Problem::new(ProblemKind::NotPermitted, node.start, node.end, message)
+                    .about("source"),
+            );
             return;
         }
         let mut project = TenantProject::new(self.connection, canonical, trust);
@@ -188,15 +227,21 @@ impl ListReader<'_> {
                 include = Some(kinds("include", node, p));
                 exclude.clear();
             }
-            exclude.extend(f.take("exclude").map(|node| kinds("exclude", node, p)).unwrap_or_default());
+            exclude.extend(
+                f.take("exclude").map(|node| kinds("exclude", node, p)).unwrap_or_default(),
+            );
             provider_config = f.flag("include-provider-config", p).or(provider_config);
             project_attributes(&mut f, &mut project, p);
             f.finish(p);
         }
-        // Unset, config projects define what nodes are made of and others do not. To what is included it is added.
+        // Unset, config projects define what nodes are made of and others do not. To what is
+        // included it is added.
         defaults.retain(|kind| provider_config.is_none() || !kind.is_provider_config());
         project.kinds = include.unwrap_or(defaults);
-        let kinds = ObjectKind::WORDS.iter().map(|(_, kind)| *kind).filter(|kind| kind.is_provider_config());
+        let kinds = ObjectKind::WORDS
+            .iter()
+            .map(|(_, kind)| *kind)
+            .filter(|kind| kind.is_provider_config());
         project.kinds.extend(kinds.filter(|_| provider_config == Some(true)));
         project.kinds.retain(|kind| !exclude.contains(kind));
         project.kinds.sort_unstable();
@@ -209,7 +254,11 @@ fn project_attributes(f: &mut Fields<'_>, project: &mut TenantProject, p: &mut P
     project.shadow = f.texts("shadow", p).unwrap_or_default();
     for member in f.peek("extra-config-paths").map(members).unwrap_or_default() {
         if member.as_text().is_some_and(|path| ROOTS.contains(&path)) {
-            p.syntax(member, "extra-config-paths", "Default zuul configs are not allowed in extra-config-paths");
+            p.syntax(
+                member,
+                "extra-config-paths",
+                "Default zuul configs are not allowed in extra-config-paths",
+            );
         }
     }
     project.extra_config_paths = f.texts("extra-config-paths", p).unwrap_or_default();
@@ -217,7 +266,11 @@ fn project_attributes(f: &mut Fields<'_>, project: &mut TenantProject, p: &mut P
     let mut known = BTreeSet::new();
     let twice: BTreeSet<&String> = paths.iter().filter(|path| !known.insert(*path)).collect();
     for path in twice {
-        p.syntax(f.node(), "extra-config-paths", format!("\"extra-config-paths\" names {path} twice"));
+        p.syntax(
+            f.node(),
+            "extra-config-paths",
+            format!("\"extra-config-paths\" names {path} twice"),
+        );
     }
     project.load_branch = f.text("load-branch", p);
     project.include_branches = f.expressions("include-branches", p);
@@ -244,7 +297,9 @@ fn kinds(attribute: &str, node: &Node, p: &mut Problems) -> Vec<ObjectKind> {
         match ObjectKind::WORDS.iter().find(|(name, _)| *name == text || *name == word) {
             Some((_, kind)) => found.push(*kind),
             None => {
-                let message = format!("\"{text}\" is not a kind of configuration object, as \"{attribute}\" needs one");
+                let message = format!(
+                    "\"{text}\" is not a kind of configuration object, as \"{attribute}\" needs one"
+                );
                 let known = ObjectKind::WORDS.iter().map(|(name, _)| *name);
                 p.add(
                     Problem::new(ProblemKind::Syntax, member.start, member.end, message)

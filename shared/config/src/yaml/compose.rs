@@ -1,4 +1,5 @@
-//! From events to a tree: anchors, merge keys, duplicate keys, tags, and limits on what a text may cost.
+//! From events to a tree: anchors, merge keys, duplicate keys, tags, and limits on what a text may
+//! cost.
 
 use super::scalar::{self, Kind};
 use super::{Mark, Node, UNREADABLE, Value, YamlError};
@@ -14,28 +15,30 @@ const NODES_MAX: usize = 1_000_000;
 const TEXT_BYTES_MAX: usize = 64 << 20;
 
 /// What is said where the reader of YAML panics.
-const GAVE_UP: &str =
-    "the text cannot be read from here on: a tag that no space follows, or an escape that is no character";
+const GAVE_UP: &str = "the text cannot be read from here on: a tag that no space follows, or an escape that is no character";
 
 /// Greatest number of mistakes that are told of one text besides the one that ends it.
 const NOTED_MAX: usize = 100;
 
 const STANDARD: &str = "tag:yaml.org,2002:";
 
-/// Returns the one document of a text; an empty text is a null. As with PyYAML a key that is there twice has its last value.
+/// Returns the one document of a text; an empty text is a null. As with PyYAML a key that is there
+/// twice has its last value.
 pub fn compose(text: &str) -> Result<Node, YamlError> {
     sound(document(text, Repeated::LastCounts))
 }
 
-/// Returns the one document of a text as Zuul reads configuration: a key that is there twice in one mapping is refused, for one of
-/// the two is not what its author sees.
+/// Returns the one document of a text as Zuul reads configuration: a key that is there twice in one
+/// mapping is refused, for one of the two is not what its author sees.
 pub fn compose_once(text: &str) -> Result<Node, YamlError> {
     sound(document(text, Repeated::Refused))
 }
 
-/// Returns as [`compose_once`], with every mistake: keys that are there twice and tags that nobody knows keep nothing else from being
-/// read. Members of the document's list are left out that have an alias of which nobody knows what it stands for. Of a list that breaks off, as no text can be parsed behind a bracket that nothing closes, the members that were finished are
-/// returned. A document with mistakes is there to be looked through for more, and for nothing else.
+/// Returns as [`compose_once`], with every mistake: keys that are there twice and tags that nobody
+/// knows keep nothing else from being read. Members of the document's list are left out that have
+/// an alias of which nobody knows what it stands for. Of a list that breaks off, as no text can be
+/// parsed behind a bracket that nothing closes, the members that were finished are returned. A
+/// document with mistakes is there to be looked through for more, and for nothing else.
 pub fn compose_all(text: &str) -> (Option<Node>, Vec<YamlError>) {
     document(text, Repeated::Refused)
 }
@@ -62,13 +65,15 @@ fn document(text: &str, repeated: Repeated) -> (Option<Node>, Vec<YamlError>) {
         noted.extend(broken);
         return (root, noted);
     };
-    // The parser takes no such text. The lines above are looked through, but for what may go on behind them: the last member of
-    // their list, and what breaks off only since they end there.
+    // The parser takes no such text. The lines above are looked through, but for what may go on
+    // behind them: the last member of their list, and what breaks off only since they end there.
     let lines = text.split_inclusive('\n').take(error.mark.line().saturating_sub(1) as usize);
     let above: usize = lines.map(str::len).sum();
     let Read { root, mut noted, broken } = read(text.get(..above).unwrap_or_default(), repeated);
     noted.push(error);
-    let Some(Node { value: Value::List(mut list), start, end }) = root else { return (None, noted) };
+    let Some(Node { value: Value::List(mut list), start, end }) = root else {
+        return (None, noted);
+    };
     if broken.is_none() {
         list.pop();
     }
@@ -110,8 +115,7 @@ fn read(text: &str, repeated: Repeated) -> Read {
 
 /// Returns the first character that YAML does not allow; the parser does not say where it stands.
 fn unreadable(text: &str) -> Option<YamlError> {
-    let is_allowed =
-        |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..);
+    let is_allowed = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..);
     let at = text.find(|c| !is_allowed(c))?;
     let (before, rest) = text.split_at(at);
     let line = before.split('\n').count();
@@ -143,7 +147,8 @@ struct Composer<'a, 'b> {
     reached: Mark,
     /// Mistakes in spite of which the rest could be read, one at a place.
     noted: Vec<YamlError>,
-    /// What was finished of the document when it broke off: a list of its members, never a part of one.
+    /// What was finished of the document when it broke off: a list of its members, never a part of
+    /// one.
     above: Option<Node>,
 }
 
@@ -153,7 +158,8 @@ enum Anchor {
     Open,
     /// Its finished node, and what that costs.
     Read(Node, Size),
-    /// Two nodes have it, or its own may lack what another alias stands for: nobody knows what it means.
+    /// Two nodes have it, or its own may lack what another alias stands for: nobody knows what it
+    /// means.
     Unclear,
 }
 
@@ -181,8 +187,8 @@ fn mark(place: libyaml_safer::Mark) -> Mark {
 
 impl Composer<'_, '_> {
     fn event(&mut self) -> Result<Event, YamlError> {
-        // The reader panics where it should refuse, for example at `[!tag, a]`; nobody's file may stop a function. It is not
-        // asked again after that.
+        // The reader panics where it should refuse, for example at `[!tag, a]`; nobody's file may
+        // stop a function. It is not asked again after that.
         let event = catch_unwind(AssertUnwindSafe(|| self.parser.parse()));
         let event = event.map_err(|_| error(self.reached, GAVE_UP))?;
         let event = event.map_err(|cause| {
@@ -234,14 +240,20 @@ impl Composer<'_, '_> {
             return Err(mistake);
         }
         // What follows from it, or from what nobody knows, is no other mistake.
-        if !self.holes.contains(&mistake.mark) && !self.noted.iter().any(|known| known.mark == mistake.mark) {
+        if !self.holes.contains(&mistake.mark)
+            && !self.noted.iter().any(|known| known.mark == mistake.mark)
+        {
             self.noted.push(mistake);
         }
         Ok(())
     }
 
     /// Returns what was read, or where that is a mistake, which is noted, a value in its stead.
-    fn or_instead(&mut self, read: Result<Composed, YamlError>, instead: Node) -> Result<Composed, YamlError> {
+    fn or_instead(
+        &mut self,
+        read: Result<Composed, YamlError>,
+        instead: Node,
+    ) -> Result<Composed, YamlError> {
         match read {
             Ok(composed) => Ok(composed),
             Err(mistake) => {
@@ -255,8 +267,9 @@ impl Composer<'_, '_> {
         self.nodes = self.nodes.saturating_add(more);
         self.text_bytes = self.text_bytes.saturating_add(text_bytes);
         if self.text_bytes > TEXT_BYTES_MAX {
-            let message =
-                format!("its texts have more than {TEXT_BYTES_MAX} bytes, those repeated by aliases included");
+            let message = format!(
+                "its texts have more than {TEXT_BYTES_MAX} bytes, those repeated by aliases included"
+            );
             return Err(error(place, message));
         }
         if self.nodes > NODES_MAX {
@@ -288,7 +301,10 @@ impl Composer<'_, '_> {
                 self.open(&anchor, start)?;
                 let (list, end) = self.sequence(depth, start)?;
                 let read = tagged(tag, "seq", Node { value: Value::List(list), start, end });
-                (anchor, self.or_instead(read, Node { value: Value::List(Vec::new()), start, end })?)
+                (
+                    anchor,
+                    self.or_instead(read, Node { value: Value::List(Vec::new()), start, end })?,
+                )
             }
             EventData::MappingStart { anchor, tag, .. } => {
                 self.count(1, 0, start)?;
@@ -300,7 +316,10 @@ impl Composer<'_, '_> {
             _ => return Err(error(start, "a value was expected here")),
         };
         if let Some(anchor) = anchor {
-            let size = Size { nodes: self.nodes - before.nodes, text_bytes: self.text_bytes - before.text_bytes };
+            let size = Size {
+                nodes: self.nodes - before.nodes,
+                text_bytes: self.text_bytes - before.text_bytes,
+            };
             self.close(anchor, &composed.node, size)?;
         }
         Ok(composed)
@@ -336,8 +355,12 @@ impl Composer<'_, '_> {
             self.count(size.nodes, size.text_bytes, place)?;
         }
         let why = match self.anchors.get(anchor) {
-            Some(Anchor::Read(node, _)) => return Ok(Composed { node: node.clone(), merge: false }),
-            Some(Anchor::Open) => Some(format!("the alias \"{anchor}\" stands within its own anchor")),
+            Some(Anchor::Read(node, _)) => {
+                return Ok(Composed { node: node.clone(), merge: false });
+            }
+            Some(Anchor::Open) => {
+                Some(format!("the alias \"{anchor}\" stands within its own anchor"))
+            }
             // That is told where it came to be so.
             Some(Anchor::Unclear) => None,
             None => Some(format!("found undefined alias \"{anchor}\"")),
@@ -419,10 +442,12 @@ impl Composer<'_, '_> {
     }
 }
 
-/// Returns where a list or mapping ends: in block style, which no sign closes, with its last member and not where the next thing begins.
+/// Returns where a list or mapping ends: in block style, which no sign closes, with its last member
+/// and not where the next thing begins.
 fn end_of(event: &Event, last: Option<Mark>) -> Mark {
     let end = mark(event.end_mark);
-    let is_closed = event.start_mark.line != event.end_mark.line || event.start_mark.column != event.end_mark.column;
+    let is_closed = event.start_mark.line != event.end_mark.line
+        || event.start_mark.column != event.end_mark.column;
     if is_closed { end } else { last.unwrap_or(end) }
 }
 
@@ -431,7 +456,8 @@ fn pairs_to_merge(node: Node) -> Result<Vec<(Node, Node)>, YamlError> {
     let place = node.start;
     match node.value {
         Value::Map(pairs) => Ok(pairs),
-        // How a value joins what was there before is its own attribute's affair; its pairs are pairs.
+        // How a value joins what was there before is its own attribute's affair; its pairs are
+        // pairs.
         Value::Tagged(tag, inner) if is_control_tag(&tag) => pairs_to_merge(*inner),
         Value::List(list) => {
             let mut merged = Vec::new();
@@ -439,11 +465,16 @@ fn pairs_to_merge(node: Node) -> Result<Vec<(Node, Node)>, YamlError> {
                 let kind = member.kind();
                 match member.value {
                     Value::Map(pairs) => merged.extend(pairs),
-                    Value::Tagged(tag, inner) if is_control_tag(&tag) && inner.as_map().is_some() => {
+                    Value::Tagged(tag, inner)
+                        if is_control_tag(&tag) && inner.as_map().is_some() =>
+                    {
                         merged.extend(pairs_to_merge(*inner)?);
                     }
                     _ => {
-                        return Err(error(member.start, format!("expected a mapping for merging, but found {kind}")));
+                        return Err(error(
+                            member.start,
+                            format!("expected a mapping for merging, but found {kind}"),
+                        ));
                     }
                 }
             }
@@ -451,7 +482,10 @@ fn pairs_to_merge(node: Node) -> Result<Vec<(Node, Node)>, YamlError> {
         }
         other => {
             let kind = Node { value: other, start: place, end: place }.kind();
-            Err(error(place, format!("expected a mapping or list of mappings for merging, but found {kind}")))
+            Err(error(
+                place,
+                format!("expected a mapping or list of mappings for merging, but found {kind}"),
+            ))
         }
     }
 }
@@ -490,7 +524,13 @@ fn identity(key: &Node) -> String {
     }
 }
 
-fn scalar_node(tag: Option<String>, text: &str, plain: bool, start: Mark, end: Mark) -> Result<Composed, YamlError> {
+fn scalar_node(
+    tag: Option<String>,
+    text: &str,
+    plain: bool,
+    start: Mark,
+    end: Mark,
+) -> Result<Composed, YamlError> {
     let place = |value| Node { value, start, end };
     let tag = tag.filter(|tag| tag != "!");
     let kind = match tag.as_deref().and_then(|tag| tag.strip_prefix(STANDARD)) {
@@ -530,7 +570,9 @@ fn plain_text(text: &str) -> bool {
 }
 
 fn tagged(tag: Option<String>, own_kind: &str, node: Node) -> Result<Composed, YamlError> {
-    let Some(tag) = tag.filter(|tag| tag != "!") else { return Ok(Composed { node, merge: false }) };
+    let Some(tag) = tag.filter(|tag| tag != "!") else {
+        return Ok(Composed { node, merge: false });
+    };
     let node = match tag.strip_prefix(STANDARD) {
         Some(kind) if kind == own_kind => node,
         Some("omap" | "pairs") if own_kind == "seq" => in_pairs(node)?,
@@ -543,8 +585,8 @@ fn tagged(tag: Option<String>, own_kind: &str, node: Node) -> Result<Composed, Y
     Ok(Composed { node, merge: false })
 }
 
-/// Returns what PyYAML makes of a list of mappings with one key each, where its tag says that their order counts or that keys may
-/// repeat: a list of pairs.
+/// Returns what PyYAML makes of a list of mappings with one key each, where its tag says that their
+/// order counts or that keys may repeat: a list of pairs.
 fn in_pairs(node: Node) -> Result<Node, YamlError> {
     let Node { value, start, end } = node;
     let list = match value {
@@ -572,7 +614,8 @@ fn is_own_tag(tag: &str) -> bool {
     is_ciphertext_tag(tag) || is_control_tag(tag) || tag == "!unsafe"
 }
 
-/// Tags of values that a project's key opens (Z5.1); what another scheme encrypted, nothing could open when a job needs it.
+/// Tags of values that a project's key opens (Z5.1); what another scheme encrypted, nothing could
+/// open when a job needs it.
 fn is_ciphertext_tag(tag: &str) -> bool {
     matches!(tag, "!encrypted/pkcs1" | "!encrypted/pkcs1-oaep")
 }
@@ -582,16 +625,25 @@ fn is_control_tag(tag: &str) -> bool {
 }
 
 fn unknown_tag(tag: &str, place: Mark) -> YamlError {
-    // What PyYAML makes of these, no attribute takes, and no variable arrives as: configuration travels as JSON.
+    // What PyYAML makes of these, no attribute takes, and no variable arrives as: configuration
+    // travels as JSON.
     let instead = match tag.strip_prefix(STANDARD) {
         Some("binary") => {
             "there are no bytes (\"!!binary\") in configuration: leave the tag out, and have the playbook decode the base64"
         }
         Some("set") => "there are no sets (\"!!set\") in configuration: write a list",
         Some(kind @ ("omap" | "pairs")) => {
-            return error(place, format!("\"!!{kind}\" stands before a list of mappings with one key each"));
+            return error(
+                place,
+                format!("\"!!{kind}\" stands before a list of mappings with one key each"),
+            );
         }
-        _ => return error(place, format!("could not determine a constructor for the tag \"{tag}\"")),
+        _ => {
+            return error(
+                place,
+                format!("could not determine a constructor for the tag \"{tag}\""),
+            );
+        }
     };
     error(place, instead)
 }

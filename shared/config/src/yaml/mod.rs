@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value as Json};
 
 /// A place in a file: line and column, both counted from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct Mark(pub u32, pub u32);
 
 impl Mark {
@@ -62,8 +64,8 @@ pub enum Value {
     Int(i64),
     /// A number with a fraction, infinite or no number at all.
     Float(f64),
-    /// A day, or a moment of one, as it was written: no text to PyYAML, so nothing can be named so without quotes. As a value of
-    /// JSON it is what was written.
+    /// A day, or a moment of one, as it was written: no text to PyYAML, so nothing can be named so
+    /// without quotes. As a value of JSON it is what was written.
     Date(String),
     /// A text.
     Text(String),
@@ -128,7 +130,8 @@ impl Node {
         }
     }
 
-    /// Returns a scalar as the text that Python would print for it, `None` for lists, mappings and tagged values.
+    /// Returns a scalar as the text that Python would print for it, `None` for lists, mappings and
+    /// tagged values.
     pub fn scalar_text(&self) -> Option<String> {
         match &self.value {
             Value::Null => Some("None".to_owned()),
@@ -143,22 +146,25 @@ impl Node {
 
     /// Returns it as JSON, without places.
     ///
-    /// Keys become texts; a tagged value becomes a mapping with the tag as its only key; what is no finite number becomes a text,
-    /// and so does a whole number that JSON does not hold: [`Node::first_unheld`] tells of it before.
+    /// Keys become texts; a tagged value becomes a mapping with the tag as its only key; what is no
+    /// finite number becomes a text, and so does a whole number that JSON does not hold:
+    /// [`Node::first_unheld`] tells of it before.
     pub fn to_json(&self) -> Json {
         match &self.value {
             Value::Null => Json::Null,
             Value::Bool(flag) => Json::Bool(*flag),
             Value::Int(number) => Json::Number((*number).into()),
-            Value::Float(number) => {
-                Number::from_f64(*number).map_or_else(|| Json::String(scalar::float_text(*number)), Json::Number)
-            }
+            Value::Float(number) => Number::from_f64(*number)
+                .map_or_else(|| Json::String(scalar::float_text(*number)), Json::Number),
             Value::Date(text) | Value::Text(text) => Json::String(text.clone()),
             Value::List(list) => Json::Array(list.iter().map(Node::to_json).collect()),
-            Value::Map(map) => Json::Object(map.iter().map(|(key, value)| (key.json_key(), value.to_json())).collect()),
-            Value::Long(digits) => digits
-                .parse::<u64>()
-                .map_or_else(|_| Json::String(digits.clone()), |number| Json::Number(number.into())),
+            Value::Map(map) => Json::Object(
+                map.iter().map(|(key, value)| (key.json_key(), value.to_json())).collect(),
+            ),
+            Value::Long(digits) => digits.parse::<u64>().map_or_else(
+                |_| Json::String(digits.clone()),
+                |number| Json::Number(number.into()),
+            ),
             Value::Tagged(tag, node) => {
                 let mut map = Map::new();
                 map.insert(tag.clone(), node.to_json());
@@ -167,7 +173,8 @@ impl Node {
         }
     }
 
-    /// Returns the first whole number in it, itself included, that JSON would not carry digit by digit.
+    /// Returns the first whole number in it, itself included, that JSON would not carry digit by
+    /// digit.
     pub fn first_unheld(&self) -> Option<&Node> {
         match &self.value {
             Value::Long(digits) => digits.parse::<u64>().is_err().then_some(self),

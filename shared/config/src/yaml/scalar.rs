@@ -20,7 +20,8 @@ pub(super) enum Kind {
 }
 
 fn expression(text: &str) -> Regex {
-    Regex::new(text).unwrap_or_else(|cause| unreachable!("a built-in expression does not compile: {cause}"))
+    Regex::new(text)
+        .unwrap_or_else(|cause| unreachable!("a built-in expression does not compile: {cause}"))
 }
 
 static FLOAT: LazyLock<Regex> = LazyLock::new(|| {
@@ -51,8 +52,8 @@ pub(super) fn kind(text: &str) -> Kind {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Kind::Null,
         "<<" => return Kind::Merge,
-        "yes" | "Yes" | "YES" | "no" | "No" | "NO" | "true" | "True" | "TRUE" | "false" | "False" | "FALSE" | "on"
-        | "On" | "ON" | "off" | "Off" | "OFF" => return Kind::Bool,
+        "yes" | "Yes" | "YES" | "no" | "No" | "NO" | "true" | "True" | "TRUE" | "false"
+        | "False" | "FALSE" | "on" | "On" | "ON" | "off" | "Off" | "OFF" => return Kind::Bool,
         _ => {}
     }
     if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.')) {
@@ -73,9 +74,13 @@ pub(super) fn kind(text: &str) -> Kind {
 pub(super) fn value(text: &str, kind: Kind) -> Result<Value, String> {
     match kind {
         Kind::Null => Ok(Value::Null),
-        Kind::Bool => boolean(text).map(Value::Bool).ok_or_else(|| format!("\"{text}\" is no boolean")),
+        Kind::Bool => {
+            boolean(text).map(Value::Bool).ok_or_else(|| format!("\"{text}\" is no boolean"))
+        }
         Kind::Int => integer(text),
-        Kind::Float => float(text).map(Value::Float).ok_or_else(|| format!("\"{text}\" is no float")),
+        Kind::Float => {
+            float(text).map(Value::Float).ok_or_else(|| format!("\"{text}\" is no float"))
+        }
         Kind::Date if DATE.is_match(text) => Ok(Value::Date(text.to_owned())),
         Kind::Date => Err(format!("\"{text}\" is no date")),
         Kind::Text | Kind::Merge => Ok(Value::Text(text.to_owned())),
@@ -98,7 +103,9 @@ fn integer(text: &str) -> Result<Value, String> {
         None => (false, plain.strip_prefix('+').unwrap_or(&plain)),
     };
     if digits.len() > DIGITS_MAX {
-        return Err(format!("an integer has at most {DIGITS_MAX} digits: put it in quotes, if a text is meant"));
+        return Err(format!(
+            "an integer has at most {DIGITS_MAX} digits: put it in quotes, if a text is meant"
+        ));
     }
     let magnitude = magnitude(digits).ok_or_else(|| format!("\"{text}\" is no integer"))?;
     let number = if negative { format!("-{magnitude}") } else { magnitude };
@@ -108,7 +115,8 @@ fn integer(text: &str) -> Result<Value, String> {
     })
 }
 
-/// Returns the decimal digits of an integer that is written without a sign, `None` for what is none.
+/// Returns the decimal digits of an integer that is written without a sign, `None` for what is
+/// none.
 fn magnitude(digits: &str) -> Option<String> {
     let mut limbs = Vec::new();
     if digits == "0" {

@@ -59,7 +59,8 @@ fn scalars_mean_what_pyyaml_reads() {
     }
 }
 
-/// Z2.4: an integer of any size keeps its digits, whatever base it is written in; what is too long for Python too is told.
+/// Z2.4: an integer of any size keeps its digits, whatever base it is written in; what is too long
+/// for Python too is told.
 #[test]
 fn integers_of_any_size_keep_their_digits() {
     let value = |text: &str| compose(text).unwrap().value;
@@ -68,7 +69,10 @@ fn integers_of_any_size_keep_their_digits() {
         ("-9223372036854775809", "-9223372036854775809"),
         ("+18_446_744_073_709_551_616", "18446744073709551616"),
         ("0xffffffffffffffffffffffffffffffffff", "87112285931760246646623899502532662132735"),
-        ("0b1000000000000000000000000000000000000000000000000000000000000000", "9223372036854775808"),
+        (
+            "0b1000000000000000000000000000000000000000000000000000000000000000",
+            "9223372036854775808",
+        ),
         ("-01000000000000000000000000", "-4722366482869645213696"),
         ("100000000000000000000:30", "6000000000000000000030"),
         ("1000000000000000000000000000000", "1000000000000000000000000000000"),
@@ -104,9 +108,15 @@ fn dates_are_told_from_texts() {
     ] {
         assert!(matches!(value(date), Value::Date(_)), "{date}: {:?}", value(date));
     }
-    for text in
-        ["2001-1-1", "2001-01", "2001-01-01-a", "'2001-01-01'", "!!str 2001-01-01", "2001-01-01 10:00", "v2001-01-01"]
-    {
+    for text in [
+        "2001-1-1",
+        "2001-01",
+        "2001-01-01-a",
+        "'2001-01-01'",
+        "!!str 2001-01-01",
+        "2001-01-01 10:00",
+        "v2001-01-01",
+    ] {
         assert!(matches!(value(text), Value::Text(_)), "{text}: {:?}", value(text));
     }
     assert!(compose("!!timestamp today").unwrap_err().message.contains("is no date"));
@@ -135,7 +145,8 @@ fn merge_keys_and_duplicates_follow_pyyaml() {
     assert_eq!(json_of("a: &b c\n*b : d"), json!({"a": "c", "c": "d"}));
 }
 
-/// Z2.4, Z6.6: configuration with a key that is there twice is refused, as Zuul refuses it; what `<<` brings in may be said again.
+/// Z2.4, Z6.6: configuration with a key that is there twice is refused, as Zuul refuses it; what
+/// `<<` brings in may be said again.
 #[test]
 fn a_key_that_is_there_twice_is_told_at_its_second_place() {
     let refused = compose_once("- job:\n    name: a\n    run: b\n    run: c\n").unwrap_err();
@@ -148,9 +159,11 @@ fn a_key_that_is_there_twice_is_told_at_its_second_place() {
     for twice in ["{a: 1, b: {c: 1, c: 1}}", "{1: a, 1: b}", "{a: 1, 'a': 2}"] {
         assert!(compose_once(twice).is_err() && compose(twice).is_ok(), "{twice}");
     }
-    for once in
-        ["a: &x {b: 1}\nc: {<<: *x, b: 2}", "a: &x {b: 1}\ny: &y {b: 2}\nc: {<<: *x, <<: *y}", "[{a: 1}, {a: 1}]"]
-    {
+    for once in [
+        "a: &x {b: 1}\nc: {<<: *x, b: 2}",
+        "a: &x {b: 1}\ny: &y {b: 2}\nc: {<<: *x, <<: *y}",
+        "[{a: 1}, {a: 1}]",
+    ] {
         assert_eq!(compose_once(once).unwrap(), compose(once).unwrap(), "{once}");
     }
 }
@@ -167,7 +180,8 @@ fn tags_of_the_language_are_kept() {
     assert_eq!(json_of("!unsafe '{{ x }}'"), json!({"!unsafe": "{{ x }}"}));
 }
 
-/// Z2.4: lists whose order counts, or whose keys may repeat, are lists of pairs, as they arrive from PyYAML as JSON.
+/// Z2.4: lists whose order counts, or whose keys may repeat, are lists of pairs, as they arrive
+/// from PyYAML as JSON.
 #[test]
 fn ordered_mappings_are_lists_of_pairs() {
     for (text, expected) in [
@@ -193,7 +207,8 @@ fn ordered_mappings_are_lists_of_pairs() {
     }
 }
 
-/// Z2.4, Z6.6: bytes and sets, which are no JSON, are refused at their place with what to write in their stead.
+/// Z2.4, Z6.6: bytes and sets, which are no JSON, are refused at their place with what to write in
+/// their stead.
 #[test]
 fn bytes_and_sets_are_refused_with_what_to_write_instead() {
     for (text, told) in [
@@ -202,7 +217,10 @@ fn bytes_and_sets_are_refused_with_what_to_write_instead() {
         ("- vars: {a: !!set [b, c]}\n", "write a list"),
     ] {
         let refused = compose_once(text).unwrap_err();
-        assert!(refused.message.contains(told) && !refused.message.contains("aGVs"), "{text}: {refused}");
+        assert!(
+            refused.message.contains(told) && !refused.message.contains("aGVs"),
+            "{text}: {refused}"
+        );
         assert_eq!(refused.mark, Mark(1, 13), "{text}");
     }
 }
@@ -229,7 +247,8 @@ fn mistakes_name_their_place() {
     assert_eq!(place("&a [*a]"), (1, 5));
 }
 
-/// Z6.6: of a list that breaks off the members that were finished are there to be looked through, and never a part of one.
+/// Z6.6: of a list that breaks off the members that were finished are there to be looked through,
+/// and never a part of one.
 #[test]
 fn a_list_that_breaks_off_keeps_its_finished_members() {
     for (text, kept) in [
@@ -237,46 +256,66 @@ fn a_list_that_breaks_off_keeps_its_finished_members() {
         ("- a: 1\n  b: [\n", Some(json!([]))),
         ("- a\n--- b\n", Some(json!(["a"]))),
         ("a: 1\nb: [\n", None),
-        // What stands in one line with a character that YAML does not have is not read, nor what may go on there.
+        // What stands in one line with a character that YAML does not have is not read, nor what
+        // may go on there.
         ("- a\n- b\n  c\n- d\u{1}\n", Some(json!(["a"]))),
         ("- a\n- [b,\n  c\u{1}]\n", Some(json!(["a"]))),
         ("a: 1\nb: \u{1}\n", None),
         ("\u{1}", None),
     ] {
         let (root, mistakes) = compose_all(text);
-        assert_eq!((root.map(|root| root.to_json()), mistakes.len()), (kept, 1), "{text:?}: {mistakes:?}");
+        assert_eq!(
+            (root.map(|root| root.to_json()), mistakes.len()),
+            (kept, 1),
+            "{text:?}: {mistakes:?}"
+        );
         assert!(compose(text).is_err() && compose_once(text).is_err(), "{text:?}");
     }
 }
 
-/// Z6.6: of an alias that stands for nothing, or for one of two, nobody knows what it says: the member that has it is left out, and no
-/// other; what follows from it is no other mistake.
+/// Z6.6: of an alias that stands for nothing, or for one of two, nobody knows what it says: the
+/// member that has it is left out, and no other; what follows from it is no other mistake.
 #[test]
 fn a_member_with_an_alias_that_stands_for_nothing_known_is_left_out() {
     for (text, kept, places) in [
         ("- a\n- *b\n- c\n", json!(["a", "c"]), vec![Mark(2, 3)]),
-        ("- [b, *c]\n- {<<: *d, e: 1, <<: [*f]}\n- g\n", json!(["g"]), vec![Mark(1, 7), Mark(2, 8), Mark(2, 23)]),
+        (
+            "- [b, *c]\n- {<<: *d, e: 1, <<: [*f]}\n- g\n",
+            json!(["g"]),
+            vec![Mark(1, 7), Mark(2, 8), Mark(2, 23)],
+        ),
         ("- &a x\n- &a y\n- *a\n- z\n", json!(["x", "y", "z"]), vec![Mark(2, 3)]),
         ("- &a [*b]\n- {<<: *a}\n- *a\n- c\n", json!(["c"]), vec![Mark(1, 7)]),
         ("- &a [*a]\n- b\n", json!(["b"]), vec![Mark(1, 7)]),
     ] {
         let (root, mistakes) = compose_all(text);
         let found: Vec<Mark> = mistakes.iter().map(|mistake| mistake.mark).collect();
-        assert_eq!((root.map(|root| root.to_json()), found), (Some(kept), places), "{text:?}: {mistakes:?}");
+        assert_eq!(
+            (root.map(|root| root.to_json()), found),
+            (Some(kept), places),
+            "{text:?}: {mistakes:?}"
+        );
         assert!(compose(text).is_err() && compose_once(text).is_err(), "{text:?}");
     }
 }
 
-/// Z5.1: a ciphertext of a scheme that nothing here can open is told when it is read, and not by a job that cannot have it; what it
-/// holds is not repeated.
+/// Z5.1: a ciphertext of a scheme that nothing here can open is told when it is read, and not by a
+/// job that cannot have it; what it holds is not repeated.
 #[test]
 fn ciphertexts_of_unknown_schemes_are_refused() {
-    for value in
-        ["!encrypted/rot13 hush", "!encrypted/ hush", "!encrypted/pkcs1-v2 [hush]", "!encrypted/rot13 {b: hush}"]
-    {
+    for value in [
+        "!encrypted/rot13 hush",
+        "!encrypted/ hush",
+        "!encrypted/pkcs1-v2 [hush]",
+        "!encrypted/rot13 {b: hush}",
+    ] {
         let refused = compose(&format!("a: {value}")).unwrap_err();
         let told = "could not determine a constructor for the tag \"!encrypted/";
-        assert!(refused.message.starts_with(told) && !refused.message.contains("hush"), "{value}: {}", refused.message);
+        assert!(
+            refused.message.starts_with(told) && !refused.message.contains("hush"),
+            "{value}: {}",
+            refused.message
+        );
         assert_eq!(refused.mark.line(), 1);
     }
     for value in ["!encrypted/pkcs1 aHVzaA==", "!encrypted/pkcs1-oaep [aHVz, aA==]"] {

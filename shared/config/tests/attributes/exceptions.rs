@@ -8,8 +8,16 @@ pub const NOT_REQUIRED: &[(&str, &str, &str)] = &[
     ("pipeline", "manager", "L1: the founding documents' image pipelines name none"),
     ("label", "image", "L3.7: a label without an image takes the one of its own name"),
     ("label", "flavor", "L3.7: static nodes need none, and a cloud's provider tells"),
-    ("aws section/provider", "section", "the list has section and provider in one; the provider's own row requires it"),
-    ("aws section/provider", "labels", "L3.9: a section has none, a provider may leave it to its section"),
+    (
+        "aws section/provider",
+        "section",
+        "the list has section and provider in one; the provider's own row requires it",
+    ),
+    (
+        "aws section/provider",
+        "labels",
+        "L3.9: a section has none, a provider may leave it to its section",
+    ),
     ("aws section/provider", "images", "L3.8: labels may name a cloud's images by id"),
     ("aws section/provider", "flavors", "L3.8: they may stand in the section or the provider"),
     ("aws section/provider", "connection", "L3.8: it may come from the parent or the section"),
@@ -25,11 +33,24 @@ pub const NOT_REQUIRED: &[(&str, &str, &str)] = &[
 /// What the list calls the object of attributes that are settings of a whole system.
 pub const SYSTEM: &str = "system attributes";
 
-/// Settings of a whole system, none of which configuration may say: what a tenant says in their stead, and why there is no more.
+/// Settings of a whole system, none of which configuration may say: what a tenant says in their
+/// stead, and why there is no more.
 pub const OF_THE_SYSTEM: &[(&str, Option<&str>, &str)] = &[
-    ("use_relative_priority", None, "Z1.1: requests are served by their pipeline's precedence, then in their order"),
-    ("max_hold_expiration", None, "how long nodes are held is said where they are asked for, not in configuration"),
-    ("default_hold_expiration", None, "how long nodes are held is said where they are asked for, not in configuration"),
+    (
+        "use_relative_priority",
+        None,
+        "Z1.1: requests are served by their pipeline's precedence, then in their order",
+    ),
+    (
+        "max_hold_expiration",
+        None,
+        "how long nodes are held is said where they are asked for, not in configuration",
+    ),
+    (
+        "default_hold_expiration",
+        None,
+        "how long nodes are held is said where they are asked for, not in configuration",
+    ),
     (
         "default_ansible_version",
         Some("default-ansible-version"),
@@ -41,9 +62,21 @@ pub const OF_THE_SYSTEM: &[(&str, Option<&str>, &str)] = &[
         "a tenant's own word; without it links lead to the address that the system is given",
     ),
     ("websocket_url", None, "where a log is streamed from belongs to the system's address"),
-    ("oidc_signing_key_rotation_interval", None, "keys of the system's issuer of tokens are its operator's affair"),
-    ("oidc_supported_signing_algorithms", None, "keys of the system's issuer of tokens are its operator's affair"),
-    ("oidc_default_signing_algorithm", None, "keys of the system's issuer of tokens are its operator's affair"),
+    (
+        "oidc_signing_key_rotation_interval",
+        None,
+        "keys of the system's issuer of tokens are its operator's affair",
+    ),
+    (
+        "oidc_supported_signing_algorithms",
+        None,
+        "keys of the system's issuer of tokens are its operator's affair",
+    ),
+    (
+        "oidc_default_signing_algorithm",
+        None,
+        "keys of the system's issuer of tokens are its operator's affair",
+    ),
 ];
 
 /// Returns whether a row of the list names an attribute that a configuration file can have.
@@ -56,11 +89,13 @@ pub fn is_attribute(object: &str, name: &str) -> bool {
             || object.starts_with(SYSTEM)
             // Walked as "entry of a project" and "entry of a template".
             || name.contains("<job attribute>")
-            // Says that one of two attributes, which have rows of their own, must be there. Of a flavor neither must: section and
-            // provider give it together (L3.8). For the other see `a_condition_without_project_and_ref_is_refused`.
+            // Says that one of two attributes, which have rows of their own, must be there. Of a
+            // flavor neither must: section and provider give it together (L3.8). For the other see
+            // `a_condition_without_project_and_ref_is_refused`.
             || name.contains("{instance_type|fleet}") || name.contains("{project|ref}")
-            // L3.8: an image in a section has a name and an image's attributes. These rows are the provider's own a second time,
-            // as `what_is_left_out_of_images_is_the_provider_itself` shows.
+            // L3.8: an image in a section has a name and an image's attributes. These rows are the
+            // provider's own a second time, as `what_is_left_out_of_images_is_the_provider_itself`
+            // shows.
             || (of_provider && name.starts_with("images.") && name != "images.name")
     )
 }
@@ -80,13 +115,18 @@ pub fn reads_more(object: &str, path: &[String], value: &Json) -> bool {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     match (object, path.as_slice()) {
         // E3: bare names in a provider's lists. L3.9: one stands for a list of one.
-        ("section" | "provider", ["images" | "flavors" | "labels"]) => value.is_string() || is_texts(value),
+        ("section" | "provider", ["images" | "flavors" | "labels"]) => {
+            value.is_string() || is_texts(value)
+        }
         ("aws section/provider" | "static section/provider", ["images" | "flavors" | "labels"]) => {
             value.is_string() || is_texts(value)
         }
         // L3.10: static nodes have no connection.
-        ("section" | "aws section/provider" | "static section/provider", ["connection"]) => value.is_null(),
-        // L3.8: a list where the list of attributes has one zone, `availability-zones` being the older name.
+        ("section" | "aws section/provider" | "static section/provider", ["connection"]) => {
+            value.is_null()
+        }
+        // L3.8: a list where the list of attributes has one zone, `availability-zones` being the
+        // older name.
         (_, [.., "az"]) => is_texts(value),
         // Kept as a driver's own affair.
         (_, [.., "host-key"]) => is_texts(value),
@@ -102,7 +142,9 @@ fn is_texts(value: &Json) -> bool {
 pub fn also_in(objects: &Objects, object: &str, name: &str) -> bool {
     let of_nodes = |prefix: &str| {
         let drivers = objects.iter().filter(|(object, _)| object.ends_with("section/provider"));
-        drivers.flat_map(|(_, root)| root.children.get(prefix)).any(|list| list.children.contains_key(name))
+        drivers
+            .flat_map(|(_, root)| root.children.get(prefix))
+            .any(|list| list.children.contains_key(name))
     };
     match object {
         // E3: the founding documents' word for a nodeset.
@@ -110,29 +152,36 @@ pub fn also_in(objects: &Objects, object: &str, name: &str) -> bool {
         // Z2.5: files beside the tenants' own.
         "tenant" => name == "include",
         // A mapping with this word is a group of projects.
-        "tenant.source.<connection>.config-projects[]" | "tenant.source.<connection>.untrusted-projects[]" => {
-            name == "projects"
-        }
+        "tenant.source.<connection>.config-projects[]"
+        | "tenant.source.<connection>.untrusted-projects[]" => name == "projects",
         // L3.2: what a driver has for images, flavors and labels may be said of them in general.
         "image" => of_nodes("images") || of_nodes("image-defaults"),
         "flavor" => of_nodes("flavors") || of_nodes("flavor-defaults"),
         "label" => of_nodes("labels") || of_nodes("label-defaults"),
-        // L3.2, L3.9: and of all of a section's or a provider's nodes. Which driver it is the connection tells, later.
+        // L3.2, L3.9: and of all of a section's or a provider's nodes. Which driver it is the
+        // connection tells, later.
         "section" | "provider" | "aws section/provider" | "static section/provider" => {
             let own = ["section", "provider", "aws section/provider", "static section/provider"];
-            let is_own =
-                own.iter().filter_map(|object| objects.get(*object)).any(|root| root.children.contains_key(name));
+            let is_own = own
+                .iter()
+                .filter_map(|object| objects.get(*object))
+                .any(|root| root.children.contains_key(name));
             let other = if object == "section" { "section" } else { "parent abstract" };
-            let in_general = ["image-defaults", "flavor-defaults", "label-defaults"].into_iter().any(of_nodes);
-            let of_one_only = ["aliases", "final", "retain-count", "max-retain-count"].contains(&name);
+            let in_general =
+                ["image-defaults", "flavor-defaults", "label-defaults"].into_iter().any(of_nodes);
+            let of_one_only =
+                ["aliases", "final", "retain-count", "max-retain-count"].contains(&name);
             // E3: the founding documents' word for a provider's images.
-            name == "image" || (is_own && !other.split(' ').any(|one| one == name)) || (in_general && !of_one_only)
+            name == "image"
+                || (is_own && !other.split(' ').any(|one| one == name))
+                || (in_general && !of_one_only)
         }
         _ => false,
     }
 }
 
-/// Returns whether a part of an object takes an attribute that the list has elsewhere in that object only.
+/// Returns whether a part of an object takes an attribute that the list has elsewhere in that
+/// object only.
 pub fn also_in_part(objects: &Objects, object: &str, path: &[String], name: &str) -> bool {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     let has = |object: &str, part: Option<&str>| {
@@ -148,7 +197,9 @@ pub fn also_in_part(objects: &Objects, object: &str, path: &[String], name: &str
             has("image", None) || has(object, Some("image-defaults"))
         }
         // L3.2: tags of the three things that a label is made of are merged.
-        ("aws section/provider" | "static section/provider", ["flavors" | "flavor-defaults"]) => name == "tags",
+        ("aws section/provider" | "static section/provider", ["flavors" | "flavor-defaults"]) => {
+            name == "tags"
+        }
         // L3.10: the founding documents' static nodes have several.
         ("static section/provider", ["nodes"]) => name == "labels",
         _ => false,

@@ -23,12 +23,15 @@ pub fn chosen_name(object: &str, above: &str) -> &'static str {
     }
 }
 
-/// Reads the rows of the areas that are configuration. Rows that name no attribute are left to `is_attribute`.
+/// Reads the rows of the areas that are configuration. Rows that name no attribute are left to
+/// `is_attribute`.
 pub fn read(text: &str, is_attribute: impl Fn(&str, &str) -> bool) -> Objects {
     let mut objects = Objects::new();
     for row in text.lines().skip(1) {
         let fields: Vec<&str> = row.split('\t').collect();
-        let [area, object, name, kind, required, _] = fields[..] else { panic!("a row has not six fields: {row}") };
+        let [area, object, name, kind, required, _] = fields[..] else {
+            panic!("a row has not six fields: {row}")
+        };
         let name = &*named(name);
         if !matches!(area, "in-repo config" | "tenant config" | "driver" | "launcher driver") {
             continue;
@@ -48,8 +51,8 @@ pub fn read(text: &str, is_attribute: impl Fn(&str, &str) -> bool) -> Objects {
     objects
 }
 
-/// Returns an attribute's name. Two of a flavor stand in the list as markers of their own schema: with the row that says that one
-/// of them must be there, they are its `instance_type` and `fleet`.
+/// Returns an attribute's name. Two of a flavor stand in the list as markers of their own schema:
+/// with the row that says that one of them must be there, they are its `instance_type` and `fleet`.
 fn named(name: &str) -> std::borrow::Cow<'_, str> {
     match name {
         "flavors.<Required>" => "flavors.instance-type".into(),
@@ -62,11 +65,14 @@ fn named(name: &str) -> std::borrow::Cow<'_, str> {
 fn expanded(object: &str, name: &str) -> Vec<Vec<String>> {
     let mut paths: Vec<Vec<String>> = vec![Vec::new()];
     for part in name.split('.') {
-        let options: Vec<String> = match part.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
-            Some(list) => list.split('|').map(str::to_owned).collect(),
-            None if part == "<str>" => vec![chosen_name(object, paths[0].last().map_or("", String::as_str)).to_owned()],
-            None => vec![part.to_owned()],
-        };
+        let options: Vec<String> =
+            match part.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
+                Some(list) => list.split('|').map(str::to_owned).collect(),
+                None if part == "<str>" => {
+                    vec![chosen_name(object, paths[0].last().map_or("", String::as_str)).to_owned()]
+                }
+                None => vec![part.to_owned()],
+            };
         let longer = |path: &Vec<String>| {
             let path = path.clone();
             options
@@ -154,7 +160,9 @@ impl Type {
             | (Self::True, Json::Bool(true))
             | (Self::Null, Json::Null)
             | (Self::Map | Self::Variables, Json::Object(_)) => true,
-            (Self::Int(least), Json::Number(number)) => number.as_i64().is_some_and(|number| number >= *least),
+            (Self::Int(least), Json::Number(number)) => {
+                number.as_i64().is_some_and(|number| number >= *least)
+            }
             (Self::Float, Json::Number(_)) => true,
             (Self::Word(word), Json::String(text)) => word == text,
             (Self::List(kinds), Json::Array(list)) => {
@@ -165,7 +173,8 @@ impl Type {
         }
     }
 
-    /// Returns values of this type, one for each way to write it; `text` and `map` stand for a text and a mapping.
+    /// Returns values of this type, one for each way to write it; `text` and `map` stand for a text
+    /// and a mapping.
     pub fn right(&self, text: &str, map: &Json) -> Vec<Json> {
         match self {
             Self::Text => vec![json!(text)],
@@ -178,7 +187,11 @@ impl Type {
             Self::Word(word) => vec![json!(word)],
             Self::Map => vec![map.clone()],
             Self::Variables => vec![json!({"a_name": {"any": ["thing", 1, null]}})],
-            Self::List(kinds) => kinds.iter().flat_map(|kind| kind.right(text, map)).map(|one| json!([one])).collect(),
+            Self::List(kinds) => kinds
+                .iter()
+                .flat_map(|kind| kind.right(text, map))
+                .map(|one| json!([one]))
+                .collect(),
             Self::OneOf(kinds) => kinds.iter().flat_map(|kind| kind.right(text, map)).collect(),
         }
     }
@@ -206,7 +219,9 @@ impl Type {
         }
         values.retain(|value| !self.accepts(value));
         match self {
-            Self::Variables => values.extend([ill_named, json!({"zuul": 1}), json!({"nodepool": {}})]),
+            Self::Variables => {
+                values.extend([ill_named, json!({"zuul": 1}), json!({"nodepool": {}})])
+            }
             Self::VariableName => values.extend([json!("not-a-name"), json!("1st"), json!("")]),
             Self::True => values.push(json!(false)),
             _ => {}
@@ -221,7 +236,10 @@ const WIDTH: usize = 160;
 /// Splits a type at its slashes; a last word that was cut off is dropped.
 fn split(text: &str) -> Vec<&str> {
     let mut words: Vec<&str> = text.split('/').collect();
-    if words.last().is_some_and(|word| word.starts_with('\'') && (!word.ends_with('\'') || word.len() < 2)) {
+    if words
+        .last()
+        .is_some_and(|word| word.starts_with('\'') && (!word.ends_with('\'') || word.len() < 2))
+    {
         words.pop();
     }
     words

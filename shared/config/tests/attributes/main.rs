@@ -1,8 +1,9 @@
-//! Walks the project's attribute list: each attribute is accepted where it belongs, in every way it may be written, and refused
-//! by name where it does not, with a value of another type, or missing where it is required.
+//! Walks the project's attribute list: each attribute is accepted where it belongs, in every way it
+//! may be written, and refused by name where it does not, with a value of another type, or missing
+//! where it is required.
 //!
-//! What we read otherwise than the list stands in `exceptions`, each with its reason; that each does its work, in `arrive`; which of
-//! them an untrusted project may not say, in `untrusted`.
+//! What we read otherwise than the list stands in `exceptions`, each with its reason; that each
+//! does its work, in `arrive`; which of them an untrusted project may not say, in `untrusted`.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod arrive;
@@ -14,7 +15,9 @@ mod places;
 mod untrusted;
 mod walk;
 
-use exceptions::{NOT_REQUIRED, OF_THE_SYSTEM, SYSTEM, also_in, also_in_part, either_of, reads_more};
+use exceptions::{
+    NOT_REQUIRED, OF_THE_SYSTEM, SYSTEM, also_in, also_in_part, either_of, reads_more,
+};
 use list::{Attribute, Type};
 use serde_json::{Map, Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,14 +29,23 @@ fn misjudged(object: &str, given: &Map<String, Json>, named: Option<&str>) -> Ve
     for (text, problems) in places::problems(object, given) {
         let told: Vec<String> = problems
             .iter()
-            .map(|problem| format!("{} ({})", problem.message, problem.attribute.as_deref().unwrap_or_default()))
+            .map(|problem| {
+                format!(
+                    "{} ({})",
+                    problem.message,
+                    problem.attribute.as_deref().unwrap_or_default()
+                )
+            })
             .collect();
         match named {
             None if told.is_empty() => {}
             None => found.push(format!("refused: {text}\n    {}", told.join("\n    "))),
             Some(_) if told.is_empty() => found.push(format!("accepted: {text}")),
             Some(name) if told.iter().any(|told| told.contains(name)) => {}
-            Some(name) => found.push(format!("refused without naming {name}: {text}\n    {}", told.join("\n    "))),
+            Some(name) => found.push(format!(
+                "refused without naming {name}: {text}\n    {}",
+                told.join("\n    ")
+            )),
         }
     }
     found
@@ -89,8 +101,9 @@ fn a_required_attribute_that_is_missing_is_named() {
     let mut used = BTreeSet::new();
     for at in At::all(&objects).into_iter().filter(|at| at.attribute.required) {
         let key = (at.object, at.path.join("."));
-        if let Some(exception) =
-            NOT_REQUIRED.iter().position(|(object, path, _)| (*object, *path) == (key.0, key.1.as_str()))
+        if let Some(exception) = NOT_REQUIRED
+            .iter()
+            .position(|(object, path, _)| (*object, *path) == (key.0, key.1.as_str()))
         {
             used.insert(exception);
             continue;
@@ -104,7 +117,8 @@ fn a_required_attribute_that_is_missing_is_named() {
         }
         failures.extend(misjudged(at.object, &given, Some(at.name())));
     }
-    let idle: Vec<_> = NOT_REQUIRED.iter().enumerate().filter(|(at, _)| !used.contains(at)).collect();
+    let idle: Vec<_> =
+        NOT_REQUIRED.iter().enumerate().filter(|(at, _)| !used.contains(at)).collect();
     assert!(idle.is_empty(), "exceptions that the list does not need: {idle:?}");
     none(failures);
 }
@@ -139,16 +153,20 @@ fn an_attribute_of_another_object_is_refused_by_name() {
     let objects = objects();
     let mut failures = Vec::new();
     for (object, root) in &objects {
-        let others = objects
-            .values()
-            .flat_map(|other| &other.children)
-            .filter(|(name, _)| !root.children.contains_key(*name) && !also_in(&objects, object, name));
+        let others = objects.values().flat_map(|other| &other.children).filter(|(name, _)| {
+            !root.children.contains_key(*name) && !also_in(&objects, object, name)
+        });
         let mut seen = BTreeSet::new();
         for (name, attribute) in others {
-            // A project's own words are pipelines, which are mappings: anything else is refused there.
+            // A project's own words are pipelines, which are mappings: anything else is refused
+            // there.
             let is_free = matches!(object.as_str(), "project" | "project-template");
             let value = attribute.kind.as_ref().map_or(json!("text"), |kind| {
-                kind.right(places::a_text(std::slice::from_ref(name)), &json!({"neither": "of these"})).remove(0)
+                kind.right(
+                    places::a_text(std::slice::from_ref(name)),
+                    &json!({"neither": "of these"}),
+                )
+                .remove(0)
             });
             if !seen.insert(name) || (is_free && value == json!({"neither": "of these"})) {
                 continue;
@@ -172,7 +190,9 @@ fn an_unknown_attribute_of_a_part_is_refused_by_name() {
         if at.attribute.children.is_empty() || is_free || exceptions::is_open(at.object, &at.path) {
             continue;
         }
-        let Json::Object(mut inside) = full(at.object, at.root, &at.path, at.attribute) else { continue };
+        let Json::Object(mut inside) = full(at.object, at.root, &at.path, at.attribute) else {
+            continue;
+        };
         inside.insert("no-such-word".to_owned(), json!(1));
         let wrap = !at.attribute.kind.as_ref().is_some_and(|kind| kind.accepts(&json!({})));
         let value = if wrap { json!([inside]) } else { Json::Object(inside) };
@@ -181,7 +201,8 @@ fn an_unknown_attribute_of_a_part_is_refused_by_name() {
     none(failures);
 }
 
-/// Z2, Z3, Z4, Z6.1, L3: below the top too a word is taken where the list has it, and nowhere else in its object.
+/// Z2, Z3, Z4, Z6.1, L3: below the top too a word is taken where the list has it, and nowhere else
+/// in its object.
 #[test]
 fn an_attribute_of_another_part_is_refused_by_name() {
     let objects = objects();
@@ -194,13 +215,18 @@ fn an_attribute_of_another_part_is_refused_by_name() {
             words.entry(at.name()).or_insert(at.attribute);
         }
         // What users choose the name of, and a hundred quotas that are all alike, are no words.
-        words.retain(|name, _| !matches!(*name, "chosen" | "check" | "org/project") && !name.starts_with("L-"));
+        words.retain(|name, _| {
+            !matches!(*name, "chosen" | "check" | "org/project") && !name.starts_with("L-")
+        });
         for at in of_object() {
             let own = &at.attribute.children;
-            if own.is_empty() || own.contains_key("chosen") || exceptions::is_open(object, &at.path) {
+            if own.is_empty() || own.contains_key("chosen") || exceptions::is_open(object, &at.path)
+            {
                 continue;
             }
-            let Json::Object(inside) = full(object, at.root, &at.path, at.attribute) else { continue };
+            let Json::Object(inside) = full(object, at.root, &at.path, at.attribute) else {
+                continue;
+            };
             let wrap = !at.attribute.kind.as_ref().is_some_and(|kind| kind.accepts(&json!({})));
             for (name, attribute) in &words {
                 if own.contains_key(*name) || also_in_part(&objects, object, &at.path, name) {
@@ -223,12 +249,13 @@ fn an_attribute_of_another_part_is_refused_by_name() {
     none(failures);
 }
 
-/// Z2.1: what the list has of the system as a whole are settings of it, each for a reason: no configuration says them, in whatever
-/// object of the tenants' file.
+/// Z2.1: what the list has of the system as a whole are settings of it, each for a reason: no
+/// configuration says them, in whatever object of the tenants' file.
 #[test]
 fn settings_of_the_system_are_no_configuration() {
     let rows = common::ATTRIBUTES.lines().map(|row| row.split('\t').collect::<Vec<_>>());
-    let listed: Vec<&str> = rows.filter(|row| row[1].starts_with(SYSTEM)).map(|row| row[2]).collect();
+    let listed: Vec<&str> =
+        rows.filter(|row| row[1].starts_with(SYSTEM)).map(|row| row[2]).collect();
     let known: Vec<&str> = OF_THE_SYSTEM.iter().map(|(name, ..)| *name).collect();
     assert_eq!(listed, known);
     let objects = objects();
@@ -263,7 +290,9 @@ fn only_attributes_that_combine_take_control_tags() {
         for tag in ["!override", "!inherit"] {
             let text = format!("- job: {{name: test, {name}: {tag} {value}}}\n");
             let told = places::of_repository(&text);
-            if told.is_empty() != combines || (!combines && !told.iter().any(|told| told.message.contains(name))) {
+            if told.is_empty() != combines
+                || (!combines && !told.iter().any(|told| told.message.contains(name)))
+            {
                 failures.push(format!("{text}    {told:?}"));
             }
         }
@@ -280,14 +309,17 @@ fn a_condition_without_project_and_ref_is_refused() {
     }
 }
 
-/// L3.8: the rows below a provider's images that the walk leaves out say of images word for word what others say of the
-/// provider: nothing of an image.
+/// L3.8: the rows below a provider's images that the walk leaves out say of images word for word
+/// what others say of the provider: nothing of an image.
 #[test]
 fn what_is_left_out_of_images_is_the_provider_itself() {
-    let rows: BTreeSet<Vec<&str>> = common::ATTRIBUTES.lines().map(|row| row.split('\t').collect()).collect();
+    let rows: BTreeSet<Vec<&str>> =
+        common::ATTRIBUTES.lines().map(|row| row.split('\t').collect()).collect();
     let left_out: Vec<&Vec<&str>> = rows
         .iter()
-        .filter(|row| row[0] == "launcher driver" && row[2].starts_with("images.") && row[2] != "images.name")
+        .filter(|row| {
+            row[0] == "launcher driver" && row[2].starts_with("images.") && row[2] != "images.name"
+        })
         .collect();
     assert!(left_out.len() > 20, "{left_out:?}");
     for row in left_out {
@@ -297,40 +329,56 @@ fn what_is_left_out_of_images_is_the_provider_itself() {
     }
 }
 
-/// L3.10: an attribute that the list has for one driver only is refused where nodes are the other's.
+/// L3.10: an attribute that the list has for one driver only is refused where nodes are the
+/// other's.
 #[test]
 fn each_driver_of_nodes_takes_its_own_attributes_only() {
     let objects = objects();
     let (aws, fixed) = (&objects["aws section/provider"], &objects["static section/provider"]);
     let mut failures = Vec::new();
-    let mut judge = |place: &str, name: &str, attribute: &Attribute, connection: Json, is_fit: bool| {
-        let kind = attribute.kind.as_ref().unwrap();
-        let path: Vec<String> =
-            place.split('.').filter(|part| !part.is_empty()).chain([name]).map(str::to_owned).collect();
-        let value = kind.right(places::a_text(&path), &full("aws section/provider", aws, &path, attribute)).remove(0);
-        let mut body = json!({"name": "p", "section": "s"});
-        let inner = json!({"name": "l", name: value});
-        let (key, value) = match place {
-            "" => (name, value),
-            "labels" | "images" | "flavors" => (place, json!([inner])),
-            _ => (place, json!({name: value})),
+    let mut judge =
+        |place: &str, name: &str, attribute: &Attribute, connection: Json, is_fit: bool| {
+            let kind = attribute.kind.as_ref().unwrap();
+            let path: Vec<String> = place
+                .split('.')
+                .filter(|part| !part.is_empty())
+                .chain([name])
+                .map(str::to_owned)
+                .collect();
+            let value = kind
+                .right(places::a_text(&path), &full("aws section/provider", aws, &path, attribute))
+                .remove(0);
+            let mut body = json!({"name": "p", "section": "s"});
+            let inner = json!({"name": "l", name: value});
+            let (key, value) = match place {
+                "" => (name, value),
+                "labels" | "images" | "flavors" => (place, json!([inner])),
+                _ => (place, json!({name: value})),
+            };
+            body[key] = value;
+            let section = json!({"name": "s", "connection": connection});
+            let text = json!([{"provider": body}, {"section": section}, {"label": {"name": "l"}}])
+                .to_string();
+            let layout = common::tenant().file("org/config", &text).build();
+            let told: Vec<String> = common::messages(&layout)
+                .into_iter()
+                .filter(|told| told.contains(&format!("\"{name}\" ")))
+                .collect();
+            if told.is_empty() != is_fit {
+                failures.push(format!("{text}\n    {told:?}"));
+            }
         };
-        body[key] = value;
-        let section = json!({"name": "s", "connection": connection});
-        let text = json!([{"provider": body}, {"section": section}, {"label": {"name": "l"}}]).to_string();
-        let layout = common::tenant().file("org/config", &text).build();
-        let told: Vec<String> =
-            common::messages(&layout).into_iter().filter(|told| told.contains(&format!("\"{name}\" "))).collect();
-        if told.is_empty() != is_fit {
-            failures.push(format!("{text}\n    {told:?}"));
-        }
-    };
     for place in ["", "labels", "flavors", "label-defaults", "image-defaults", "flavor-defaults"] {
         let of = |root: &Attribute| -> Vec<String> {
             let at = if place.is_empty() { root } else { &root.children[place] };
             at.children
                 .keys()
-                .filter(|name| !matches!(name.as_str(), "name" | "section" | "connection" | "parent" | "abstract"))
+                .filter(|name| {
+                    !matches!(
+                        name.as_str(),
+                        "name" | "section" | "connection" | "parent" | "abstract"
+                    )
+                })
                 .cloned()
                 .collect()
         };

@@ -1,10 +1,13 @@
-//! Where an object stands in a file, and what must stand beside an attribute for it to be judged alone.
+//! Where an object stands in a file, and what must stand beside an attribute for it to be judged
+//! alone.
 
 use super::common::connections;
 use serde_json::{Map, Value as Json, json};
 use sluice_config::fragment::parse;
 use sluice_config::objects::Stanza;
-use sluice_config::{Connections, Driver, Problem, ProblemKind, Severity, Source, SourceFile, Trust, parse_main};
+use sluice_config::{
+    Connections, Driver, Problem, ProblemKind, Severity, Source, SourceFile, Trust, parse_main,
+};
 
 /// Returns the connections of the test: one for each driver of the list, under the driver's name.
 pub fn all_connections() -> Connections {
@@ -16,7 +19,8 @@ pub fn all_connections() -> Connections {
         .with("elasticsearch", Driver::Elasticsearch, "")
 }
 
-/// Returns the problems of an object with the given attributes, in each place where such an object may stand.
+/// Returns the problems of an object with the given attributes, in each place where such an object
+/// may stand.
 pub fn problems(object: &str, attributes: &Map<String, Json>) -> Vec<(String, Vec<Problem>)> {
     let judge = |(text, load): (String, Load)| {
         let mut problems = load(&text);
@@ -26,7 +30,8 @@ pub fn problems(object: &str, attributes: &Map<String, Json>) -> Vec<(String, Ve
     documents(object, attributes).into_iter().map(judge).collect()
 }
 
-/// Returns the documents of an object with the given attributes, one for each place where such an object may stand.
+/// Returns the documents of an object with the given attributes, one for each place where such an
+/// object may stand.
 pub fn texts(object: &str, attributes: &Map<String, Json>) -> Vec<String> {
     documents(object, attributes).into_iter().map(|(text, _)| text).collect()
 }
@@ -40,10 +45,12 @@ fn documents(object: &str, given: &Map<String, Json>) -> Vec<(String, Load)> {
         "project-template" if !given.contains_key("name") => with_name(given, "a-template"),
         _ => attributes,
     };
-    let repository = |kind: &str, body: Json| (json!([{kind: body}]).to_string(), of_repository as Load);
+    let repository =
+        |kind: &str, body: Json| (json!([{kind: body}]).to_string(), of_repository as Load);
     let main = |stanza: Json| (json!([stanza]).to_string(), of_main as Load);
-    let source =
-        |list: &str, member: Json| main(json!({"tenant": {"name": "one", "source": {"github": {list: [member]}}}}));
+    let source = |list: &str, member: Json| {
+        main(json!({"tenant": {"name": "one", "source": {"github": {list: [member]}}}}))
+    };
     if let Some(kind) = object.strip_prefix("tenant.source.<connection>.") {
         return match kind {
             "config-projects[]" => vec![source("config-projects", Json::Object(attributes))],
@@ -55,7 +62,8 @@ fn documents(object: &str, given: &Map<String, Json>) -> Vec<(String, Load)> {
         };
     }
     match object {
-        "tenant" | "authorization-rule" | "authorization-role" | "global-semaphore" | "api-root" => {
+        "tenant" | "authorization-rule" | "authorization-role" | "global-semaphore"
+        | "api-root" => {
             return vec![main(json!({object: attributes}))];
         }
         "aws section/provider" | "static section/provider" => {
@@ -64,14 +72,18 @@ fn documents(object: &str, given: &Map<String, Json>) -> Vec<(String, Load)> {
                 body.extend(more.as_object().cloned().unwrap_or_default());
                 repository(kind, Json::Object(body))
             };
-            // The list has the two objects' attributes in one; what only the other has is checked by the objects' own rows.
+            // The list has the two objects' attributes in one; what only the other has is checked
+            // by the objects' own rows.
             let has = |name: &str| given.contains_key(name);
             let mut found = Vec::new();
             if !has("section") {
                 found.push(with("section", json!({})));
             }
             if !has("parent") && !has("abstract") {
-                found.push(with("provider", if has("section") { json!({}) } else { json!({"section": "some"}) }));
+                found.push(with(
+                    "provider",
+                    if has("section") { json!({}) } else { json!({"section": "some"}) },
+                ));
             }
             return found;
         }
@@ -87,11 +99,18 @@ fn documents(object: &str, given: &Map<String, Json>) -> Vec<(String, Load)> {
         return vec![repository(object, Json::Object(attributes))];
     };
     let pipeline = |attribute: &str, value: Json| {
-        repository("pipeline", json!({"name": "check", "manager": "independent", attribute: {driver: value}}))
+        repository(
+            "pipeline",
+            json!({"name": "check", "manager": "independent", attribute: {driver: value}}),
+        )
     };
     match what {
-        "trigger" => vec![pipeline("trigger", json!([attributes])), pipeline("trigger", json!(attributes))],
-        "reporter" => vec![pipeline("start", json!(attributes)), pipeline("success", json!([attributes]))],
+        "trigger" => {
+            vec![pipeline("trigger", json!([attributes])), pipeline("trigger", json!(attributes))]
+        }
+        "reporter" => {
+            vec![pipeline("start", json!(attributes)), pipeline("success", json!([attributes]))]
+        }
         "require" | "reject" => vec![pipeline(what, json!(attributes))],
         other => panic!("the list has an object that this test does not know: {other}"),
     }
@@ -125,7 +144,11 @@ pub fn of_repository(text: &str) -> Vec<Problem> {
 fn of_main(text: &str) -> Vec<Problem> {
     let (_, errors) = parse_main("main.yaml", text, &all_connections());
     // Attributes are judged one by one; what they name is not there.
-    errors.into_iter().map(|error| error.problem).filter(|problem| problem.kind != ProblemKind::UnknownName).collect()
+    errors
+        .into_iter()
+        .map(|error| error.problem)
+        .filter(|problem| problem.kind != ProblemKind::UnknownName)
+        .collect()
 }
 
 /// Returns the mapping that stands for an attribute where any mapping would do.
@@ -137,7 +160,9 @@ pub fn a_map(object: &str, path: &[String]) -> Json {
         (_, [.., "projects"]) => json!({"org/project": {}}),
         ("authorization-rule", ["conditions"]) => json!({"groups": "admins"}),
         (_, [.., "iam-instance-profile"]) => json!({"name": "profile"}),
-        (_, [.., "fleet"]) => json!({"instance-types": ["small"], "allocation-strategy": "diversified"}),
+        (_, [.., "fleet"]) => {
+            json!({"instance-types": ["small"], "allocation-strategy": "diversified"})
+        }
         (_, ["images" | "flavors" | "labels" | "nodes", ..]) => json!({"name": "a-name"}),
         ("authorization-role", [.., "conditions"]) => json!({"project": "^org/"}),
         ("tenant", ["source"]) => json!({"github": {"config-projects": ["org/config"]}}),
@@ -152,14 +177,20 @@ pub fn beside(object: &str, path: &[String], value: &Json) -> Vec<(&'static str,
         // A secret is values or a token.
         [name] if object == "secret" && name == "name" => vec![("data", json!({"a": "b"}))],
         // Whoever asks of children to be abstract must be so.
-        [name] if name == "intermediate" && *value == json!(true) => vec![("abstract", json!(true))],
+        [name] if name == "intermediate" && *value == json!(true) => {
+            vec![("abstract", json!(true))]
+        }
         // Changes of a topic need each other.
-        [name] if name == "dependencies-by-topic" => vec![("allow-circular-dependencies", json!(true))],
+        [name] if name == "dependencies-by-topic" => {
+            vec![("allow-circular-dependencies", json!(true))]
+        }
         // A default is one of what its parameter may hold.
         [.., of, name] if of == "parameters" && name == "default" => match value {
             Json::Bool(_) => vec![("type", json!("bool"))],
             Json::Number(_) => vec![("type", json!("selection")), ("values", json!([value]))],
-            Json::Array(_) => vec![("type", json!("multiple-selection")), ("values", value.clone())],
+            Json::Array(_) => {
+                vec![("type", json!("multiple-selection")), ("values", value.clone())]
+            }
             _ => vec![("type", json!("string"))],
         },
         _ => Vec::new(),

@@ -1,5 +1,6 @@
-//! The walk in the files of an untrusted project: each attribute that may stand in a repository is accepted there as it is in a
-//! config project, but for those of a closed list, which are refused in the words of their rule.
+//! The walk in the files of an untrusted project: each attribute that may stand in a repository is
+//! accepted there as it is in a config project, but for those of a closed list, which are refused
+//! in the words of their rule.
 
 use crate::common::{BASE, tenant_of};
 use crate::none;
@@ -28,14 +29,16 @@ const fn rule(
     Rule { object, attribute, value, told }
 }
 
-const PIPELINES: &str = "Pipelines may not be defined in untrusted repositories, only in config repositories";
+const PIPELINES: &str =
+    "Pipelines may not be defined in untrusted repositories, only in config repositories";
 const BASE_JOBS: &str = "Base jobs may only be defined in config-projects";
 const REPORTERS: &str = "Reporter jobs may be defined in config-projects";
 const OWN_PROJECT: &str = "the only project definition permitted is its own";
 
-/// Zuul's rules, as its documentation has them: a new attribute that it keeps for config projects belongs here, and nothing else
-/// may be refused. `allowed-projects` is none of them: an untrusted project may say who lists its jobs. What depends on who else
-/// defines a thing of the name (shadowing, another project's secret) is no attribute's affair.
+/// Zuul's rules, as its documentation has them: a new attribute that it keeps for config projects
+/// belongs here, and nothing else may be refused. `allowed-projects` is none of them: an untrusted
+/// project may say who lists its jobs. What depends on who else defines a thing of the name
+/// (shadowing, another project's secret) is no attribute's affair.
 const REFUSED: &[Rule] = &[
     // With all that its triggers, requirements and reporters say.
     rule("pipeline", None, None, PIPELINES),
@@ -49,7 +52,10 @@ const REFUSED: &[Rule] = &[
 /// Returns whether an object stands in the tenants' file and not in a repository.
 fn is_of_main(object: &str) -> bool {
     object.starts_with("tenant")
-        || matches!(object, "authorization-rule" | "authorization-role" | "global-semaphore" | "api-root")
+        || matches!(
+            object,
+            "authorization-rule" | "authorization-role" | "global-semaphore" | "api-root"
+        )
 }
 
 /// Returns the number of the rule that keeps a value from an untrusted project.
@@ -88,7 +94,8 @@ const NAMED: &str = "
 - secret: {name: a-name, data: {a: b}}
 ";
 
-/// Returns what is wrong with a layout in which a project's file has this text; both projects have one name in it.
+/// Returns what is wrong with a layout in which a project's file has this text; both projects have
+/// one name in it.
 fn told(text: &str, project: &str) -> BTreeSet<String> {
     let layout = tenant_of(TENANT)
         .at("org/config", "master", "zuul.d/a.yaml", BASE)
@@ -104,7 +111,8 @@ fn told_for_lack_of_trust(text: &str) -> Vec<String> {
     told(text, "org/project").difference(&told(text, "org/config")).cloned().collect()
 }
 
-/// Z2.2, Z4.1, Z4.5, Z6.1, L3: nothing is accepted that only config projects may say, and nothing else is refused.
+/// Z2.2, Z4.1, Z4.5, Z6.1, L3: nothing is accepted that only config projects may say, and nothing
+/// else is refused.
 #[test]
 fn untrusted_projects_may_say_everything_but_what_the_rules_keep_from_them() {
     let objects = objects();
@@ -134,8 +142,8 @@ fn untrusted_projects_may_say_everything_but_what_the_rules_keep_from_them() {
     none(failures);
 }
 
-/// Z2.2, L3.1: what nodes are made of is read from an untrusted project only where the tenant says so; where it does not, it is no
-/// mistake and comes to nothing.
+/// Z2.2, L3.1: what nodes are made of is read from an untrusted project only where the tenant says
+/// so; where it does not, it is no mistake and comes to nothing.
 #[test]
 fn untrusted_projects_make_no_nodes_unless_the_tenant_lets_them() {
     let text = "
@@ -159,7 +167,10 @@ fn untrusted_projects_may_not_say_by_a_pattern_or_by_silence_what_they_may_not_s
         ("- job: {name: base, run: r}\n", BASE_JOBS),
         ("- job: {name: new, parent: null, run: r}\n", BASE_JOBS),
         ("- job: {name: new, run: r, auth: {swift: [{container: logs}]}}\n", "Swift credentials"),
-        ("- project: {check: {jobs: [noop: {auth: {swift: [{container: logs}]}}]}}\n", "Swift credentials"),
+        (
+            "- project: {check: {jobs: [noop: {auth: {swift: [{container: logs}]}}]}}\n",
+            "Swift credentials",
+        ),
         ("- project-template: {name: t, check: {jobs: [noop: {type: reporter}]}}\n", REPORTERS),
     ] {
         let found = told_for_lack_of_trust(text);

@@ -1,4 +1,5 @@
-//! The walk over the attribute list: each attribute in what it stands in, with all that must stand beside it.
+//! The walk over the attribute list: each attribute in what it stands in, with all that must stand
+//! beside it.
 
 use crate::exceptions::{either_of, is_attribute};
 use crate::list::{self, Attribute, Objects};
@@ -9,9 +10,12 @@ use serde_json::{Map, Value as Json, json};
 pub fn objects() -> Objects {
     let text = crate::common::ATTRIBUTES;
     let mut objects = list::read(text, is_attribute);
-    // An entry of a job list says of a job what the job itself may say, but for the name, which it is listed by.
+    // An entry of a job list says of a job what the job itself may say, but for the name, which it
+    // is listed by.
     for place in ["entry of a project", "entry of a template"] {
-        let job = list::read(text, |object, name| object == "job" && name != "name" && is_attribute(object, name));
+        let job = list::read(text, |object, name| {
+            object == "job" && name != "name" && is_attribute(object, name)
+        });
         objects.extend(job.into_values().map(|attributes| (place.to_owned(), attributes)));
     }
     objects
@@ -47,7 +51,13 @@ impl At<'_> {
             above.push(&above[above.len() - 1].children[part]);
         }
         let depth = self.path.len();
-        let mut inner = required(self.object, self.root, &self.path[..depth - 1], above[depth - 1], self.name());
+        let mut inner = required(
+            self.object,
+            self.root,
+            &self.path[..depth - 1],
+            above[depth - 1],
+            self.name(),
+        );
         if let Some(value) = value {
             for (name, value) in places::beside(self.object, &self.path, &value) {
                 inner.insert(name.to_owned(), value);
@@ -55,7 +65,13 @@ impl At<'_> {
             inner.insert(self.name().to_owned(), value);
         }
         for at in (1..depth).rev() {
-            let mut outer = required(self.object, self.root, &self.path[..at - 1], above[at - 1], &self.path[at - 1]);
+            let mut outer = required(
+                self.object,
+                self.root,
+                &self.path[..at - 1],
+                above[at - 1],
+                &self.path[at - 1],
+            );
             let inside = Json::Object(inner);
             let wrap = above[at].kind.as_ref().is_some_and(|kind| !kind.accepts(&json!({})));
             outer.insert(self.path[at - 1].clone(), if wrap { json!([inside]) } else { inside });
@@ -67,7 +83,11 @@ impl At<'_> {
     /// Returns right values, one for each way to write it.
     pub fn right(&self) -> Vec<Json> {
         let map = full(self.object, self.root, &self.path, self.attribute);
-        self.attribute.kind.as_ref().map(|kind| kind.right(places::a_text(&self.path), &map)).unwrap_or_default()
+        self.attribute
+            .kind
+            .as_ref()
+            .map(|kind| kind.right(places::a_text(&self.path), &map))
+            .unwrap_or_default()
     }
 }
 
@@ -89,10 +109,18 @@ fn below<'a>(
 }
 
 /// Returns what has to stand beside an attribute.
-pub fn required(object: &str, root: &Attribute, path: &[String], here: &Attribute, beside: &str) -> Map<String, Json> {
+pub fn required(
+    object: &str,
+    root: &Attribute,
+    path: &[String],
+    here: &Attribute,
+    beside: &str,
+) -> Map<String, Json> {
     let rivals = either_of(object, path);
     let mut given = Map::new();
-    for (name, attribute) in here.children.iter().filter(|(name, attribute)| attribute.required && *name != beside) {
+    for (name, attribute) in
+        here.children.iter().filter(|(name, attribute)| attribute.required && *name != beside)
+    {
         if rivals.contains(&name.as_str()) && (rivals.contains(&beside) || rivals[0] != name) {
             continue;
         }

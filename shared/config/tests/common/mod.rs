@@ -5,8 +5,8 @@
 mod founding;
 
 use sluice_config::{
-    BranchConfig, ConfigError, Connections, Driver, Fragment, FreezeInput, Layout, LayoutSources, Source, SourceFile,
-    TenantConfig, Trust, parse_main,
+    BranchConfig, ConfigError, Connections, Driver, Fragment, FreezeInput, Layout, LayoutSources,
+    Source, SourceFile, TenantConfig, Trust, parse_main,
 };
 use sluice_model::ProjectName;
 use sluice_model::job::{FrozenJob, JobGraph};
@@ -14,10 +14,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Every attribute that there is: area, object, name, type, whether it is required, default; a row each, tabs between.
+/// Every attribute that there is: area, object, name, type, whether it is required, default; a row
+/// each, tabs between.
 pub const ATTRIBUTES: &str = include_str!("../attributes.tsv");
 
-/// Returns the folder of the founding documents, whose examples are loaded; `None` where it may be missing.
+/// Returns the folder of the founding documents, whose examples are loaded; `None` where it may be
+/// missing.
 pub fn founding_material() -> Option<PathBuf> {
     founding::founding_material("the founding documents' examples were not loaded")
 }
@@ -51,7 +53,8 @@ pub struct Tenant {
     branches: BTreeMap<ProjectName, Vec<sluice_model::BranchName>>,
 }
 
-/// Returns the usual tenant: `org/config` is trusted; `org/project`, `org/project1` and `org/project2` are not.
+/// Returns the usual tenant: `org/config` is trusted; `org/project`, `org/project1` and
+/// `org/project2` are not.
 pub fn tenant() -> Tenant {
     tenant_of(
         "- tenant:\n    name: one\n    source:\n      github:\n        config-projects: [org/config]\n        untrusted-projects: [org/project, org/project1, org/project2]\n",
@@ -62,7 +65,11 @@ pub fn tenant() -> Tenant {
 pub fn tenant_of(main: &str) -> Tenant {
     let (config, errors) = parse_main("main.yaml", main, &connections());
     assert!(errors.is_empty(), "{errors:#?}");
-    Tenant { config: config.tenants.into_iter().next().unwrap(), files: Vec::new(), branches: BTreeMap::new() }
+    Tenant {
+        config: config.tenants.into_iter().next().unwrap(),
+        files: Vec::new(),
+        branches: BTreeMap::new(),
+    }
 }
 
 impl Tenant {
@@ -80,12 +87,14 @@ impl Tenant {
 
     /// Says which branches a project has.
     pub fn branches(mut self, name: &str, branches: &[&str]) -> Self {
-        self.branches.insert(project(name), branches.iter().map(|branch| (*branch).into()).collect());
+        self.branches
+            .insert(project(name), branches.iter().map(|branch| (*branch).into()).collect());
         self
     }
 
     fn source(&self, name: &str, branch: &str, path: &str) -> Source {
-        let trust = self.config.project(&project(name)).map_or(Trust::Untrusted, |project| project.trust);
+        let trust =
+            self.config.project(&project(name)).map_or(Trust::Untrusted, |project| project.trust);
         Source {
             connection: "github".into(),
             project: project(name),
@@ -97,7 +106,8 @@ impl Tenant {
 
     /// Returns the proposed configuration of a branch with one file.
     pub fn proposal(&self, name: &str, branch: &str, text: &str) -> BranchConfig {
-        let file = SourceFile { source: self.source(name, branch, ".zuul.yaml"), text: text.to_owned() };
+        let file =
+            SourceFile { source: self.source(name, branch, ".zuul.yaml"), text: text.to_owned() };
         BranchConfig {
             project: project(name),
             branch: branch.into(),
@@ -150,7 +160,8 @@ pub fn job<'g>(graph: &'g JobGraph, name: &str) -> &'g FrozenJob {
 pub fn marked(text: &str, error: &ConfigError) -> String {
     let (start, end) = (error.problem.start, error.problem.end);
     let line = text.lines().nth(start.line() as usize - 1).unwrap_or_default();
-    let until = if end.line() == start.line() { end.column() as usize - 1 } else { line.chars().count() };
+    let until =
+        if end.line() == start.line() { end.column() as usize - 1 } else { line.chars().count() };
     line.chars().take(until).skip(start.column() as usize - 1).collect()
 }
 

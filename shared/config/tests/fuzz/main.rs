@@ -1,7 +1,9 @@
-//! What nobody would write: kept files, damaged at random. Nothing panics, and nothing takes memory without end.
+//! What nobody would write: kept files, damaged at random. Nothing panics, and nothing takes memory
+//! without end.
 //!
-//! 400 cases run with the other tests; `make fuzz` runs many more with a new seed, and `tests/fuzz` looks for texts that reach what
-//! these do not. What fails is shrunk and printed: keep it as a file in `corpus`, where both begin.
+//! 400 cases run with the other tests; `make fuzz` runs many more with a new seed, and `tests/fuzz`
+//! looks for texts that reach what these do not. What fails is shrunk and printed: keep it as a
+//! file in `corpus`, where both begin.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod survive;
@@ -16,7 +18,8 @@ use std::sync::{Arc, LazyLock};
 
 /// Greatest size of a damaged text in bytes; more only takes longer.
 const TEXT_MAX: usize = 20_000;
-/// Greatest memory of this whole process in kilobytes, with the most that a text may ask for (a million values).
+/// Greatest memory of this whole process in kilobytes, with the most that a text may ask for (a
+/// million values).
 const MEMORY_MAX_KILOBYTES: u64 = 1_200_000;
 /// What the language is made of: put anywhere, it makes other sense.
 const WORDS: [&str; 36] = [
@@ -60,7 +63,8 @@ const WORDS: [&str; 36] = [
 
 static CORPUS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fuzz/corpus");
-    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect()
 });
@@ -106,7 +110,8 @@ fn damaged() -> impl Strategy<Value = String> {
                 }
                 Damage::Repeat(place, length, times) => {
                     let place = place.index(whole);
-                    let part: Vec<char> = signs[place..(place + length).min(whole - 1)].repeat(times);
+                    let part: Vec<char> =
+                        signs[place..(place + length).min(whole - 1)].repeat(times);
                     signs.splice(place..place, part);
                 }
                 Damage::Splice(place, file, from) => {
@@ -121,22 +126,27 @@ fn damaged() -> impl Strategy<Value = String> {
     })
 }
 
-/// Z6.1: what both begin at has words of every driver that has any, so that what reads them is reached.
+/// Z6.1: what both begin at has words of every driver that has any, so that what reads them is
+/// reached.
 #[test]
 fn the_kept_files_have_words_of_every_driver() {
     let of_tenant = |number: usize| {
         let connections = survive::connections();
         let text = include_str!("corpus/drivers.yaml");
-        let fragments = vec![Arc::new(parse(&survive::file(&connections, "org/config", Trust::Config, text)))];
+        let fragments =
+            vec![Arc::new(parse(&survive::file(&connections, "org/config", Trust::Config, text)))];
         let tenant = survive::tenant(&connections, number);
         Layout::build(LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments })
     };
     let layout = of_tenant(0);
     assert!(layout.errors().is_empty(), "{:#?}", layout.errors());
     let pipeline = layout.pipeline("check").unwrap();
-    let triggers: BTreeSet<&str> = pipeline.triggers.iter().map(|one| one.connection.as_str()).collect();
-    let reporters: BTreeSet<&str> = pipeline.reporters.all().map(|one| one.connection.as_str()).collect();
-    let filters = pipeline.require.iter().chain(&pipeline.reject).map(|one| one.connection.as_str());
+    let triggers: BTreeSet<&str> =
+        pipeline.triggers.iter().map(|one| one.connection.as_str()).collect();
+    let reporters: BTreeSet<&str> =
+        pipeline.reporters.all().map(|one| one.connection.as_str()).collect();
+    let filters =
+        pipeline.require.iter().chain(&pipeline.reject).map(|one| one.connection.as_str());
     let found = |names: BTreeSet<&str>| names.into_iter().collect::<Vec<_>>().join(" ");
     assert_eq!(found(triggers), "gerrit git github gitlab pagure timer zuul");
     assert_eq!(found(reporters), "elasticsearch gerrit github gitlab mqtt pagure smtp sql zuul");

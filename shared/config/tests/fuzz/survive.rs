@@ -13,7 +13,8 @@ const LIMITS: [&str; 3] = [
     "allowed-triggers: [gerrit, git, zuul], allowed-reporters: [gerrit, zuul], ",
 ];
 
-/// Returns a connection of each driver, under the driver's name; `timer` and `zuul` are there anyway.
+/// Returns a connection of each driver, under the driver's name; `timer` and `zuul` are there
+/// anyway.
 pub fn connections() -> Connections {
     Connections::new()
         .with("github", Driver::GitHub, "github.com")
@@ -38,14 +39,17 @@ pub fn tenant(connections: &Connections, number: usize) -> TenantConfig {
     parse_main("main.yaml", &main, connections).0.tenants.remove(0)
 }
 
-/// Loads a tenant whose configuration, in whatever trust, is any text: it is stored, opened, edited and frozen.
+/// Loads a tenant whose configuration, in whatever trust, is any text: it is stored, opened, edited
+/// and frozen.
 pub fn load(main: &str, trusted: &str, untrusted: &str, proposed: &str) {
     let connections = connections();
     let _ = parse_main("main.yaml", main, &connections);
     // What the text does not say is drawn from it all the same, so that a finding is found again.
     let tenant = tenant(&connections, trusted.len());
-    let fragments = [("org/config", Trust::Config, trusted), ("org/a", Trust::Untrusted, untrusted)]
-        .map(|(project, trust, text)| Arc::new(parse(&file(&connections, project, trust, text))));
+    let fragments =
+        [("org/config", Trust::Config, trusted), ("org/a", Trust::Untrusted, untrusted)].map(
+            |(project, trust, text)| Arc::new(parse(&file(&connections, project, trust, text))),
+        );
     let layout = Layout::build(LayoutSources {
         tenant,
         connections: connections.clone(),
@@ -57,14 +61,22 @@ pub fn load(main: &str, trusted: &str, untrusted: &str, proposed: &str) {
     assert_eq!(opened.unserved(), layout.unserved());
     let fragment = Arc::new(parse(&file(&connections, "org/a", Trust::Untrusted, proposed)));
     let project = fragment.source.project.clone();
-    let edit = BranchConfig { project: project.clone(), branch: "master".into(), fragments: vec![fragment] };
+    let edit = BranchConfig {
+        project: project.clone(),
+        branch: "master".into(),
+        fragments: vec![fragment],
+    };
     let overlay = opened.overlay(&[edit], Scope::ToValidate);
     for error in overlay.errors_since(&opened) {
         assert!(!error.render(Some(proposed)).is_empty());
     }
     for pipeline in ["check", "gate"] {
         let change = FreezeInput::change(pipeline, &project, "master");
-        let _ = overlay.freeze_with_trace(&FreezeInput { branch: None, git_ref: "refs/tags/1.0", ..change });
+        let _ = overlay.freeze_with_trace(&FreezeInput {
+            branch: None,
+            git_ref: "refs/tags/1.0",
+            ..change
+        });
         let _ = overlay.freeze_with_trace(&change);
     }
 }
@@ -72,7 +84,12 @@ pub fn load(main: &str, trusted: &str, untrusted: &str, proposed: &str) {
 /// Returns a file of a project's default branch.
 pub fn file(connections: &Connections, project: &str, trust: Trust, text: &str) -> SourceFile {
     let project = connections.project("github", project).unwrap();
-    let source =
-        Source { connection: "github".into(), project, branch: "master".into(), path: ".zuul.yaml".into(), trust };
+    let source = Source {
+        connection: "github".into(),
+        project,
+        branch: "master".into(),
+        path: ".zuul.yaml".into(),
+        trust,
+    };
     SourceFile { source, text: text.to_owned() }
 }

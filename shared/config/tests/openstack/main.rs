@@ -1,4 +1,5 @@
-//! OpenStack's configuration, where its data lie beside the checkout: judged by PyYAML and a kept file, not by the loader.
+//! OpenStack's configuration, where its data lie beside the checkout: judged by PyYAML and a kept
+//! file, not by the loader.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "../common/mod.rs"]
@@ -6,7 +7,9 @@ mod common;
 
 use serde_json::Value;
 use sluice_config::fragment::{Fragment, Source, SourceFile, config_paths, parse};
-use sluice_config::{Connections, Driver, FreezeInput, Layout, LayoutSources, ProblemKind, Severity, parse_main};
+use sluice_config::{
+    Connections, Driver, FreezeInput, Layout, LayoutSources, ProblemKind, Severity, parse_main,
+};
 use sluice_model::ProjectName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,7 +19,8 @@ use std::sync::Arc;
 /// Repositories of which the data are there, in the order of the tenant.
 const REPOSITORIES: [&str; 2] = ["project-config", "openstack-zuul-jobs"];
 
-/// Returns where the data lie. Where they do not, the test fails, unless `SLUICE_WAIVE` has the word `openstack`.
+/// Returns where the data lie. Where they do not, the test fails, unless `SLUICE_WAIVE` has the
+/// word `openstack`.
 fn data() -> Option<PathBuf> {
     let given = std::env::var_os("SLUICE_TEST_DATA").map(PathBuf::from);
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
@@ -39,7 +43,8 @@ fn load(folder: &Path) -> Loaded {
     load_with(folder, &[])
 }
 
-/// Loads the data, and besides them what stands in for repositories that are not there: project and text.
+/// Loads the data, and besides them what stands in for repositories that are not there: project and
+/// text.
 fn load_with(folder: &Path, stand_ins: &[(&str, String)]) -> Loaded {
     let connections = Connections::new()
         .with("gerrit", Driver::Gerrit, "opendev.org")
@@ -52,15 +57,17 @@ fn load_with(folder: &Path, stand_ins: &[(&str, String)]) -> Loaded {
     let main = std::fs::read_to_string(folder.join("project-config/zuul/main.yaml")).unwrap();
     let (config, errors) = parse_main("zuul/main.yaml", &main, &connections);
     assert!(errors.is_empty(), "{errors:#?}");
-    let tenant = config.tenants.into_iter().find(|tenant| tenant.name.as_str() == "openstack").unwrap();
+    let tenant =
+        config.tenants.into_iter().find(|tenant| tenant.name.as_str() == "openstack").unwrap();
     let mut files = BTreeMap::new();
     for repository in REPOSITORIES {
         let root = folder.join(repository);
         let name = ProjectName::new("opendev.org", &format!("openstack/{repository}"));
         let trust = tenant.project(&name).unwrap().trust;
         let entries = std::fs::read_dir(root.join("zuul.d")).unwrap();
-        let paths: Vec<String> =
-            entries.map(|entry| format!("zuul.d/{}", entry.unwrap().file_name().to_str().unwrap())).collect();
+        let paths: Vec<String> = entries
+            .map(|entry| format!("zuul.d/{}", entry.unwrap().file_name().to_str().unwrap()))
+            .collect();
         for path in config_paths(paths.iter().map(String::as_str), &[]) {
             let source = Source {
                 connection: "gerrit".into(),
@@ -70,24 +77,36 @@ fn load_with(folder: &Path, stand_ins: &[(&str, String)]) -> Loaded {
                 trust,
             };
             let text = std::fs::read_to_string(root.join(path)).unwrap();
-            files.insert(format!("{repository}/{path}"), Arc::new(parse(&SourceFile { source, text })));
+            files.insert(
+                format!("{repository}/{path}"),
+                Arc::new(parse(&SourceFile { source, text })),
+            );
         }
     }
     let stand_ins = stand_ins.iter().map(|(name, text)| {
         let name = ProjectName::new("opendev.org", name);
         let trust = tenant.project(&name).unwrap().trust;
         let path = "zuul.d/stand-ins.yaml".to_owned();
-        let source = Source { connection: "gerrit".into(), project: name, branch: "master".into(), path, trust };
+        let source = Source {
+            connection: "gerrit".into(),
+            project: name,
+            branch: "master".into(),
+            path,
+            trust,
+        };
         Arc::new(parse(&SourceFile { source, text: text.clone() }))
     });
     let fragments = files.values().cloned().chain(stand_ins).collect();
-    let layout = Layout::build(LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments });
+    let layout =
+        Layout::build(LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments });
     Loaded { files, layout }
 }
 
-/// Returns what PyYAML finds, of what `facts.py` is asked for: that of the executor's environment, else of the system.
+/// Returns what PyYAML finds, of what `facts.py` is asked for: that of the executor's environment,
+/// else of the system.
 fn pyyaml(what: &str, folder: &Path) -> Value {
-    let prefix = std::env::var_os("SLUICE_ANSIBLE_PREFIX").map_or_else(|| "/opt/sluice/ansible".into(), PathBuf::from);
+    let prefix = std::env::var_os("SLUICE_ANSIBLE_PREFIX")
+        .map_or_else(|| "/opt/sluice/ansible".into(), PathBuf::from);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/openstack/facts.py");
     for python in [prefix.join("bin/python"), "python3".into()] {
         let found = Command::new(&python).arg("-B").arg(script).arg(what).arg(folder).output();
@@ -100,21 +119,39 @@ fn pyyaml(what: &str, folder: &Path) -> Value {
     panic!("no Python has PyYAML; infra/executor/install.sh installs one");
 }
 
-/// Z6.7: every stanza that PyYAML counts is read; what is refused is refused for naming something that the data leave out.
+/// Z6.7: every stanza that PyYAML counts is read; what is refused is refused for naming something
+/// that the data leave out.
 #[test]
 fn every_stanza_is_read_and_only_what_names_the_absent_is_refused() {
     let Some(folder) = data() else { return };
     let (loaded, facts) = (load(&folder), pyyaml("count", &folder));
     let counted = facts["stanzas"].as_object().unwrap();
-    assert_eq!(counted.keys().collect::<BTreeSet<_>>(), loaded.files.keys().collect::<BTreeSet<_>>());
+    assert_eq!(
+        counted.keys().collect::<BTreeSet<_>>(),
+        loaded.files.keys().collect::<BTreeSet<_>>()
+    );
     for (path, fragment) in &loaded.files {
-        let refused: BTreeSet<_> = fragment.problems.iter().map(|problem| &problem.stanza).collect();
+        let refused: BTreeSet<_> =
+            fragment.problems.iter().map(|problem| &problem.stanza).collect();
         let read = fragment.stanzas().count() + refused.len();
-        assert_eq!(Some(read as u64), counted[path].as_u64(), "stanzas of {path}: {:#?}", fragment.problems);
-        assert!(refused.is_empty(), "{path} has nothing that is wrong by itself: {:#?}", fragment.problems);
+        assert_eq!(
+            Some(read as u64),
+            counted[path].as_u64(),
+            "stanzas of {path}: {:#?}",
+            fragment.problems
+        );
+        assert!(
+            refused.is_empty(),
+            "{path} has nothing that is wrong by itself: {:#?}",
+            fragment.problems
+        );
     }
     let is_defined = |kind: &str, name: &str| {
-        facts["names"][kind].as_array().into_iter().flatten().any(|known| known.as_str() == Some(name))
+        facts["names"][kind]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|known| known.as_str() == Some(name))
     };
     let kinds = [
         ("The project template \"", "\" was not found.", "project-template"),
@@ -129,12 +166,16 @@ fn every_stanza_is_read_and_only_what_names_the_absent_is_refused() {
         facts["absent-projects"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     let mut refused_projects: BTreeSet<&str> = BTreeSet::new();
     let mut refusals: BTreeMap<&str, usize> = BTreeMap::new();
-    for error in loaded.layout.errors().iter().filter(|error| error.problem.severity == Severity::Error) {
+    for error in
+        loaded.layout.errors().iter().filter(|error| error.problem.severity == Severity::Error)
+    {
         let message = &error.problem.message;
-        let found = kinds
-            .iter()
-            .find_map(|(before, after, kind)| Some((kind, message.strip_prefix(before)?.strip_suffix(after)?)));
-        let Some((kind, name)) = found else { panic!("a refusal of another kind: {}", error.render(None)) };
+        let found = kinds.iter().find_map(|(before, after, kind)| {
+            Some((kind, message.strip_prefix(before)?.strip_suffix(after)?))
+        });
+        let Some((kind, name)) = found else {
+            panic!("a refusal of another kind: {}", error.render(None))
+        };
         assert_eq!(error.problem.kind, ProblemKind::UnknownName);
         if *kind == "project" {
             refused_projects.insert(name);
@@ -144,11 +185,15 @@ fn every_stanza_is_read_and_only_what_names_the_absent_is_refused() {
         *refusals.entry(kind).or_default() += 1;
     }
     println!("refused: {refusals:?}, projects: {refused_projects:?}");
-    assert_eq!(refused_projects, absent_projects, "projects that are named and that the tenant does not list");
+    assert_eq!(
+        refused_projects, absent_projects,
+        "projects that are named and that the tenant does not list"
+    );
     assert!(refusals["job"] > 100, "jobs of absent repositories are missed: {refusals:?}");
 }
 
-/// Z6.2: the job lists of ten projects are those that a few lines of Python work out (`facts.py lists`).
+/// Z6.2: the job lists of ten projects are those that a few lines of Python work out
+/// (`facts.py lists`).
 #[test]
 fn job_lists_are_as_worked_out_elsewhere() {
     let Some(folder) = data() else { return };
@@ -157,22 +202,32 @@ fn job_lists_are_as_worked_out_elsewhere() {
         serde_json::from_str(include_str!("job-lists.json")).unwrap();
     assert_eq!(kept.len(), 10);
     let found = pyyaml("lists", &folder);
-    assert_eq!(found, serde_json::to_value(&kept).unwrap(), "the kept file is no longer what facts.py works out");
+    assert_eq!(
+        found,
+        serde_json::to_value(&kept).unwrap(),
+        "the kept file is no longer what facts.py works out"
+    );
     for (project, pipelines) in &kept {
         let name = ProjectName::new("opendev.org", project);
         for (pipeline, jobs) in pipelines {
             // Jobs of absent repositories cannot be frozen, and are listed all the same.
-            let (_, trace) = layout.freeze_with_trace(&FreezeInput::change(pipeline, &name, "master"));
+            let (_, trace) =
+                layout.freeze_with_trace(&FreezeInput::change(pipeline, &name, "master"));
             let listed: Vec<&String> = trace.iter().map(|one| &one.job).collect();
             assert_eq!(listed, jobs.iter().collect::<Vec<_>>(), "{project} in {pipeline}");
         }
     }
 }
 
-/// Returns bare jobs and nodesets for those that the data name and do not have, by the project that may define them.
+/// Returns bare jobs and nodesets for those that the data name and do not have, by the project that
+/// may define them.
 fn bare(absent: &Value) -> Vec<(&'static str, String)> {
-    let names = |kind: &str| absent[kind].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned());
-    let jobs = names("job").filter(|name| name != "base").map(|name| format!("- job: {{name: {name}, run: r}}\n"));
+    let names = |kind: &str| {
+        absent[kind].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned())
+    };
+    let jobs = names("job")
+        .filter(|name| name != "base")
+        .map(|name| format!("- job: {{name: {name}, run: r}}\n"));
     let nodesets = names("nodeset").map(|name| format!("- nodeset: {{name: {name}, nodes: []}}\n"));
     vec![
         ("opendev/base-jobs", "- job: {name: base, parent: null, run: r}\n".to_owned()),
@@ -180,17 +235,22 @@ fn bare(absent: &Value) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Z4.2, Z6.2: of these lists the jobs that run for a change of one file are those that the same Python works out (`facts.py runs`),
-/// where what the data leave out is there and says nothing.
+/// Z4.2, Z6.2: of these lists the jobs that run for a change of one file are those that the same
+/// Python works out (`facts.py runs`), where what the data leave out is there and says nothing.
 #[test]
 fn the_jobs_that_run_for_a_change_of_a_file_are_as_worked_out_elsewhere() {
     let Some(folder) = data() else { return };
     let layout = load_with(&folder, &bare(&pyyaml("absent", &folder))).layout;
     type ByFile = BTreeMap<String, Vec<String>>;
-    let kept: BTreeMap<String, BTreeMap<String, ByFile>> = serde_json::from_str(include_str!("job-runs.json")).unwrap();
+    let kept: BTreeMap<String, BTreeMap<String, ByFile>> =
+        serde_json::from_str(include_str!("job-runs.json")).unwrap();
     assert_eq!(kept.len(), 10);
     let found = pyyaml("runs", &folder);
-    assert_eq!(found, serde_json::to_value(&kept).unwrap(), "the kept file is no longer what facts.py works out");
+    assert_eq!(
+        found,
+        serde_json::to_value(&kept).unwrap(),
+        "the kept file is no longer what facts.py works out"
+    );
     let (mut running, mut left_out) = (0, 0);
     for (project, pipelines) in &kept {
         let name = ProjectName::new("opendev.org", project);
@@ -199,7 +259,8 @@ fn the_jobs_that_run_for_a_change_of_a_file_are_as_worked_out_elsewhere() {
                 let files = [file.clone()];
                 let input = FreezeInput::change(pipeline, &name, "master").touching(&files);
                 let (_, trace) = layout.freeze_with_trace(&input);
-                let running_here: Vec<&String> = trace.iter().filter(|one| one.runs).map(|one| &one.job).collect();
+                let running_here: Vec<&String> =
+                    trace.iter().filter(|one| one.runs).map(|one| &one.job).collect();
                 let told = || trace.iter().map(ToString::to_string).collect::<Vec<_>>().join("");
                 assert_eq!(
                     running_here,

@@ -1,9 +1,12 @@
-//! One HTTP exchange with GitHub: headers, time-outs, bounded retries, and which answer is which error.
+//! One HTTP exchange with GitHub: headers, time-outs, bounded retries, and which answer is which
+//! error.
 
 use super::ConnectError;
 use crate::error::ForgeError;
 use crate::secret::Secret;
-use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderValue, USER_AGENT};
+use reqwest::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderValue, USER_AGENT,
+};
 use reqwest::{Client, Method, Response, StatusCode, redirect};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -50,7 +53,8 @@ pub(super) struct Api {
     told: Arc<Mutex<Option<(Timestamp, Instant)>>>,
 }
 
-/// By how much a forge's clock is ahead of ours, in milliseconds; less than nothing where it is behind.
+/// By how much a forge's clock is ahead of ours, in milliseconds; less than nothing where it is
+/// behind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Ahead(pub i128);
 
@@ -84,9 +88,10 @@ impl Api {
             // A forge on this machine is never behind a proxy.
             builder = builder.no_proxy();
         }
-        let client = builder
-            .build()
-            .map_err(|source| ConnectError::Client { connection: connection.clone(), source: source.into() })?;
+        let client = builder.build().map_err(|source| ConnectError::Client {
+            connection: connection.clone(),
+            source: source.into(),
+        })?;
         Ok(Self {
             client,
             base,
@@ -98,7 +103,8 @@ impl Api {
         })
     }
 
-    /// Returns what time it is by the forge's clock, as its last answer said; `None` where none came of late.
+    /// Returns what time it is by the forge's clock, as its last answer said; `None` where none
+    /// came of late.
     pub fn time(&self) -> Option<Timestamp> {
         let (told, came) = (*self.told.lock().unwrap_or_else(PoisonError::into_inner))?;
         let since = came.elapsed();
@@ -115,7 +121,8 @@ impl Api {
         self.login.get_or_try_init(ask).await.map(String::as_str)
     }
 
-    /// Returns the same; `None` where it belongs to none, as an application's does, which is asked for once in a while alone.
+    /// Returns the same; `None` where it belongs to none, as an application's does, which is asked
+    /// for once in a while alone.
     pub async fn own_account(&self) -> Result<Option<&str>, ForgeError> {
         let refused_at = *self.nameless.lock().unwrap_or_else(PoisonError::into_inner);
         if refused_at.is_some_and(|at| at.elapsed() < Duration::from_secs(NAMELESS_SECONDS)) {
@@ -124,7 +131,8 @@ impl Api {
         match self.own_login().await {
             Ok(login) => Ok(Some(login)),
             Err(ForgeError::Refused { .. } | ForgeError::NotFound { .. }) => {
-                *self.nameless.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                *self.nameless.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Some(Instant::now());
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -132,11 +140,16 @@ impl Api {
     }
 
     /// Reads `path`, which starts with `/`.
-    pub async fn get<T: DeserializeOwned>(&self, path: &str, attempted: &str) -> Result<T, ForgeError> {
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        attempted: &str,
+    ) -> Result<T, ForgeError> {
         self.send(Method::GET, path, None, Repeat::Safe, attempted).await?.read(attempted)
     }
 
-    /// Reads all pages of the list at `path`, at most `pages_max` of [`PAGE_SIZE`]; `items` takes the list out of a page.
+    /// Reads all pages of the list at `path`, at most `pages_max` of [`PAGE_SIZE`]; `items` takes
+    /// the list out of a page.
     pub async fn pages<P: DeserializeOwned, T>(
         &self,
         path: &str,
@@ -158,7 +171,8 @@ impl Api {
         Ok(Listed::Cut(listed))
     }
 
-    /// Sends a request, with JSON if given, again only where `repeat` allows, at most three times in all.
+    /// Sends a request, with JSON if given, again only where `repeat` allows, at most three times
+    /// in all.
     pub async fn send(
         &self,
         method: Method,
@@ -171,9 +185,14 @@ impl Api {
         loop {
             let outcome = self.send_once(method.clone(), path, json, attempted).await;
             match outcome {
-                Err(ForgeError::Unknown { source, .. }) if repeat == Repeat::Safe && tries < TRIES_MAX => {
+                Err(ForgeError::Unknown { source, .. })
+                    if repeat == Repeat::Safe && tries < TRIES_MAX =>
+                {
                     tracing::debug!(attempted, tries, error = %source, "asking the forge again");
-                    tokio::time::sleep(Duration::from_millis(BACKOFF_MILLISECONDS << (2 * (tries - 1)))).await;
+                    tokio::time::sleep(Duration::from_millis(
+                        BACKOFF_MILLISECONDS << (2 * (tries - 1)),
+                    ))
+                    .await;
                     tries += 1;
                 }
                 outcome => return outcome,
@@ -202,7 +221,8 @@ impl Api {
     async fn answer(&self, response: Response, attempted: &str) -> Result<Answer, ForgeError> {
         let (status, headers) = (response.status(), response.headers().clone());
         if let Some(time) = date(&headers) {
-            *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some((time, Instant::now()));
+            *self.told.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some((time, Instant::now()));
         }
         let body = read_body(response, attempted).await?;
         if status.is_success() {
@@ -216,13 +236,26 @@ impl Api {
     }
 
     /// Pushes to a repository by git's own protocol, once, and returns what its forge reports.
-    pub async fn push(&self, url: &str, body: Vec<u8>, attempted: &str) -> Result<Vec<u8>, ForgeError> {
+    pub async fn push(
+        &self,
+        url: &str,
+        body: Vec<u8>,
+        attempted: &str,
+    ) -> Result<Vec<u8>, ForgeError> {
         let refused = |message: &str| {
-            Err(ForgeError::Refused { attempted: attempted.to_owned(), status: 400, message: message.to_owned() })
+            Err(ForgeError::Refused {
+                attempted: attempted.to_owned(),
+                status: 400,
+                message: message.to_owned(),
+            })
         };
         match Url::parse(url) {
             Ok(url) if url.scheme() == "https" || is_loopback(&url) => {}
-            _ => return refused("a token is pushed with over https only; correct the connection's --git-url"),
+            _ => {
+                return refused(
+                    "a token is pushed with over https only; correct the connection's --git-url",
+                );
+            }
         }
         let request = self
             .client
@@ -253,7 +286,9 @@ impl<T> Listed<T> {
     pub fn all(self, attempted: &str) -> Result<Vec<T>, ForgeError> {
         match self {
             Self::All(items) => Ok(items),
-            Self::Cut(items) => Err(ForgeError::TooMany { attempted: attempted.to_owned(), most: items.len() }),
+            Self::Cut(items) => {
+                Err(ForgeError::TooMany { attempted: attempted.to_owned(), most: items.len() })
+            }
         }
     }
 
@@ -272,7 +307,8 @@ impl Answer {
         serde_json::from_slice(&self.body).map_err(|error| ForgeError::unknown(attempted, error))
     }
 
-    /// Returns by how much the clock of whoever gave this answer, just now, is ahead of ours. One that tells no time has ours.
+    /// Returns by how much the clock of whoever gave this answer, just now, is ahead of ours. One
+    /// that tells no time has ours.
     pub fn ahead(&self) -> Ahead {
         ahead(&self.headers, now())
     }
@@ -292,11 +328,16 @@ fn date(headers: &HeaderMap) -> Option<Timestamp> {
 
 async fn read_body(mut response: Response, attempted: &str) -> Result<Vec<u8>, ForgeError> {
     let mut body = Vec::new();
-    while let Some(chunk) =
-        response.chunk().await.map_err(|error| ForgeError::unknown(attempted, error.without_url()))?
+    while let Some(chunk) = response
+        .chunk()
+        .await
+        .map_err(|error| ForgeError::unknown(attempted, error.without_url()))?
     {
         if body.len() + chunk.len() > BODY_MAX_BYTES {
-            return Err(ForgeError::unknown(attempted, format!("the answer is over {BODY_MAX_BYTES} bytes")));
+            return Err(ForgeError::unknown(
+                attempted,
+                format!("the answer is over {BODY_MAX_BYTES} bytes"),
+            ));
         }
         body.extend_from_slice(&chunk);
     }
@@ -312,23 +353,36 @@ fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], attempted: &str
     }
     match status.as_u16() {
         404 | 410 => ForgeError::NotFound { attempted },
-        code @ (400 | 403 | 405 | 409 | 413 | 422 | 451) => ForgeError::Refused { attempted, status: code, message },
+        code @ (400 | 403 | 405 | 409 | 413 | 422 | 451) => {
+            ForgeError::Refused { attempted, status: code, message }
+        }
         code => ForgeError::unknown(attempted, format!("status {code}: {message}")),
     }
 }
 
 /// Returns the seconds to wait when the answer says that we ask too much.
-fn rate_limit(status: StatusCode, headers: &HeaderMap, message: &str, now_seconds: u64) -> Option<u64> {
+fn rate_limit(
+    status: StatusCode,
+    headers: &HeaderMap,
+    message: &str,
+    now_seconds: u64,
+) -> Option<u64> {
     let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
     let is_exhausted = number("x-ratelimit-remaining") == Some(0);
     let is_limited = match status {
         StatusCode::TOO_MANY_REQUESTS => true,
         StatusCode::FORBIDDEN => {
-            is_exhausted || headers.contains_key("retry-after") || message.to_ascii_lowercase().contains("rate limit")
+            is_exhausted
+                || headers.contains_key("retry-after")
+                || message.to_ascii_lowercase().contains("rate limit")
         }
         _ => false,
     };
-    let until_reset = || number("x-ratelimit-reset").filter(|_| is_exhausted).map(|at| at.saturating_sub(now_seconds));
+    let until_reset = || {
+        number("x-ratelimit-reset")
+            .filter(|_| is_exhausted)
+            .map(|at| at.saturating_sub(now_seconds))
+    };
     is_limited.then(|| number("retry-after").or_else(until_reset).unwrap_or(60).clamp(1, 3_600))
 }
 
@@ -339,7 +393,8 @@ fn message(body: &[u8]) -> String {
     };
     let mut message = json["message"].as_str().unwrap_or("(no message)").to_owned();
     for error in json["errors"].as_array().into_iter().flatten().take(5) {
-        let text = error["message"].as_str().or_else(|| error["code"].as_str()).or_else(|| error.as_str());
+        let text =
+            error["message"].as_str().or_else(|| error["code"].as_str()).or_else(|| error.as_str());
         message.push_str("; ");
         message.push_str(text.unwrap_or("?"));
     }
@@ -360,7 +415,11 @@ fn redirect_policy(base: Url) -> redirect::Policy {
 }
 
 fn has_next(headers: &HeaderMap) -> bool {
-    headers.get_all("link").iter().filter_map(|link| link.to_str().ok()).any(|link| link.contains("rel=\"next\""))
+    headers
+        .get_all("link")
+        .iter()
+        .filter_map(|link| link.to_str().ok())
+        .any(|link| link.contains("rel=\"next\""))
 }
 
 fn is_loopback(url: &Url) -> bool {
@@ -386,7 +445,10 @@ mod tests {
     use super::*;
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)))
+            .collect()
     }
 
     #[test]
@@ -397,14 +459,28 @@ mod tests {
             (429, &[("retry-after", "7")], "", Some(7)),
             (403, &[("retry-after", "0")], "", Some(1)),
             (403, &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1090")], "", Some(90)),
-            (403, &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "99999999")], "", Some(3_600)),
-            (403, &[("x-ratelimit-remaining", "12")], "You have exceeded a secondary rate limit", Some(60)),
+            (
+                403,
+                &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "99999999")],
+                "",
+                Some(3_600),
+            ),
+            (
+                403,
+                &[("x-ratelimit-remaining", "12")],
+                "You have exceeded a secondary rate limit",
+                Some(60),
+            ),
             (403, &[("x-ratelimit-remaining", "12")], "Must have push access", None),
             (404, &[("x-ratelimit-remaining", "0")], "", None),
         ];
         for (status, pairs, message, expected) in rows {
             let status = StatusCode::from_u16(*status).unwrap();
-            assert_eq!(rate_limit(status, &headers(pairs), message, 1_000), *expected, "{status} {pairs:?}");
+            assert_eq!(
+                rate_limit(status, &headers(pairs), message, 1_000),
+                *expected,
+                "{status} {pairs:?}"
+            );
         }
     }
 
@@ -426,7 +502,12 @@ mod tests {
     #[test]
     fn a_refusal_tells_githubs_words() {
         let body = br#"{"message": "Validation Failed", "errors": [{"message": "no such line"}, {"code": "invalid"}]}"#;
-        let error = refusal(StatusCode::UNPROCESSABLE_ENTITY, &HeaderMap::new(), body, "comment on example/one#3");
+        let error = refusal(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            &HeaderMap::new(),
+            body,
+            "comment on example/one#3",
+        );
         let ForgeError::Refused { status: 422, message, .. } = error else { panic!("{error:?}") };
         assert_eq!(message, "Validation Failed; no such line; invalid");
         let html = refusal(StatusCode::BAD_GATEWAY, &HeaderMap::new(), b"<html>", "x");

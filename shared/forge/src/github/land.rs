@@ -16,20 +16,29 @@ pub(super) async fn merge(
     message: &MergeMessage,
 ) -> Result<Oid, ForgeError> {
     let attempted = format!("merge {change}");
-    let path = repository(&change.key.project, &format!("/pulls/{}/merge", number(&change.key, &attempted)?));
+    let path = repository(
+        &change.key.project,
+        &format!("/pulls/{}/merge", number(&change.key, &attempted)?),
+    );
     let mut body = json!({"sha": change.head.as_str(), "merge_method": method(mode)});
     if !message.title.is_empty() {
         body["commit_title"] = message.title.as_str().into();
         body["commit_message"] = message.body.as_str().into();
     }
-    let outcome = match github.api.send(Method::PUT, &path, Some(&body), Repeat::Never, &attempted).await {
-        Ok(answer) => answer.read::<shapes::Merged>(&attempted),
-        Err(error) => Err(error),
-    };
+    let outcome =
+        match github.api.send(Method::PUT, &path, Some(&body), Repeat::Never, &attempted).await {
+            Ok(answer) => answer.read::<shapes::Merged>(&attempted),
+            Err(error) => Err(error),
+        };
     match outcome {
         Ok(merged) if merged.merged => Ok(Oid(merged.sha)),
         Ok(_) => {
-            after_refusal(github, change, ForgeError::unknown(&attempted, "the answer says neither yes nor no")).await
+            after_refusal(
+                github,
+                change,
+                ForgeError::unknown(&attempted, "the answer says neither yes nor no"),
+            )
+            .await
         }
         Err(error @ (ForgeError::Refused { .. } | ForgeError::Unknown { .. })) => {
             after_refusal(github, change, error).await
@@ -39,9 +48,14 @@ pub(super) async fn merge(
 }
 
 /// Finds out what a refusal, or the lack of an answer, means by reading the change once.
-async fn after_refusal(github: &GitHub, change: &ChangeRef, error: ForgeError) -> Result<Oid, ForgeError> {
+async fn after_refusal(
+    github: &GitHub,
+    change: &ChangeRef,
+    error: ForgeError,
+) -> Result<Oid, ForgeError> {
     let attempted = format!("merge {change}");
-    let path = repository(&change.key.project, &format!("/pulls/{}", number(&change.key, &attempted)?));
+    let path =
+        repository(&change.key.project, &format!("/pulls/{}", number(&change.key, &attempted)?));
     let pull: shapes::Pull = match github.api.get(&path, &attempted).await {
         Ok(pull) => pull,
         // Nothing more is known than before; a refusal stays what it was only if it was one.
@@ -59,11 +73,13 @@ async fn after_refusal(github: &GitHub, change: &ChangeRef, error: ForgeError) -
     match error {
         ForgeError::Refused { status: 409, .. } => Err(ForgeError::HeadMoved { attempted }),
         // Another merge came between: GitHub says so in words only, and the next try may succeed.
-        ForgeError::Refused { status: 405, message, .. } if message.contains("Base branch was modified") => {
+        ForgeError::Refused { status: 405, message, .. }
+            if message.contains("Base branch was modified") =>
+        {
             Err(ForgeError::unknown(&attempted, message))
         }
-        // The branch moved a moment ago, by the landing before this one above all, and GitHub has not worked out yet whether the
-        // change still merges; until then it refuses every merge.
+        // The branch moved a moment ago, by the landing before this one above all, and GitHub has
+        // not worked out yet whether the change still merges; until then it refuses every merge.
         ForgeError::Refused { status: 405, message, .. } if pull.mergeable.is_none() => {
             Err(ForgeError::unknown(&attempted, message))
         }

@@ -1,4 +1,5 @@
-//! The driver for GitHub: github.com, GitHub Enterprise and the local forge, which differ by their base addresses only.
+//! The driver for GitHub: github.com, GitHub Enterprise and the local forge, which differ by their
+//! base addresses only.
 
 mod http;
 mod land;
@@ -9,7 +10,8 @@ mod shapes;
 
 use crate::error::ForgeError;
 use crate::forge::{
-    Branch, CheckReport, CommitFacts, Delivery, Forge, LineComment, MergeMessage, ReviewVerdict, StatusReport,
+    Branch, CheckReport, CommitFacts, Delivery, Forge, LineComment, MergeMessage, ReviewVerdict,
+    StatusReport,
 };
 use crate::marker::Marker;
 use crate::secret::Secret;
@@ -33,7 +35,8 @@ pub struct GitHubOptions {
     pub web_url: String,
     /// The token that every request bears.
     pub token: Secret,
-    /// The login that our comments appear under; asked of the forge when absent (an app's token cannot ask).
+    /// The login that our comments appear under; asked of the forge when absent (an app's token
+    /// cannot ask).
     pub own_login: Option<String>,
 }
 
@@ -82,19 +85,29 @@ impl GitHub {
     /// Makes a driver. It asks nobody yet.
     pub fn new(options: GitHubOptions) -> Result<Self, ConnectError> {
         let address = |field, text: &str| {
-            let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-            url.ok_or_else(|| ConnectError::Address { connection: options.connection.clone(), field })
+            let url = Url::parse(text)
+                .ok()
+                .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+            url.ok_or_else(|| ConnectError::Address {
+                connection: options.connection.clone(),
+                field,
+            })
         };
         let web = address("web_url", &options.web_url)?;
-        let api =
-            Api::new(&options.connection, address("api_url", &options.api_url)?, &options.token, options.own_login)?;
+        let api = Api::new(
+            &options.connection,
+            address("api_url", &options.api_url)?,
+            &options.token,
+            options.own_login,
+        )?;
         Ok(Self { connection: options.connection, host: options.host, web, api })
     }
 
     /// Returns the login that the token belongs to, asked of the forge unless the options name it.
     ///
     /// # Errors
-    /// [`ForgeError::Unauthorised`] when the token is not accepted; [`ForgeError::Refused`] to an app's token, which has no login.
+    /// [`ForgeError::Unauthorised`] when the token is not accepted; [`ForgeError::Refused`] to an
+    /// app's token, which has no login.
     pub async fn own_login(&self) -> Result<String, ForgeError> {
         self.api.own_login().await.map(str::to_owned)
     }
@@ -105,7 +118,8 @@ impl GitHub {
     }
 }
 
-/// Returns the number of a pull request; a ref has none, and nothing of a pull request can be asked of it.
+/// Returns the number of a pull request; a ref has none, and nothing of a pull request can be asked
+/// of it.
 fn number(change: &ChangeKey, attempted: &str) -> Result<u64, ForgeError> {
     change.number().ok_or_else(|| ForgeError::NotFound { attempted: attempted.to_owned() })
 }
@@ -143,7 +157,11 @@ impl Forge for GitHub {
         read::open_changes(self, project).await
     }
 
-    async fn changes_with_head(&self, project: &ProjectName, head: &Oid) -> Result<Vec<ChangeRef>, ForgeError> {
+    async fn changes_with_head(
+        &self,
+        project: &ProjectName,
+        head: &Oid,
+    ) -> Result<Vec<ChangeRef>, ForgeError> {
         read::changes_with_head(self, project, head).await
     }
 
@@ -155,7 +173,11 @@ impl Forge for GitHub {
         read::is_locked(self, branch).await
     }
 
-    async fn ref_tip(&self, project: &ProjectName, git_ref: &str) -> Result<Option<Commit>, ForgeError> {
+    async fn ref_tip(
+        &self,
+        project: &ProjectName,
+        git_ref: &str,
+    ) -> Result<Option<Commit>, ForgeError> {
         read::ref_tip(self, project, git_ref).await
     }
 
@@ -172,23 +194,47 @@ impl Forge for GitHub {
         read::branch_tip(self, branch).await
     }
 
-    async fn read_commit(&self, project: &ProjectName, id: &Oid) -> Result<CommitFacts, ForgeError> {
+    async fn read_commit(
+        &self,
+        project: &ProjectName,
+        id: &Oid,
+    ) -> Result<CommitFacts, ForgeError> {
         read::commit(self, project, id).await
     }
 
-    async fn set_status(&self, project: &ProjectName, head: &Oid, status: &StatusReport) -> Result<(), ForgeError> {
+    async fn set_status(
+        &self,
+        project: &ProjectName,
+        head: &Oid,
+        status: &StatusReport,
+    ) -> Result<(), ForgeError> {
         report::set_status(self, project, head, status).await
     }
 
-    async fn put_check_run(&self, project: &ProjectName, head: &Oid, run: &CheckReport) -> Result<(), ForgeError> {
+    async fn put_check_run(
+        &self,
+        project: &ProjectName,
+        head: &Oid,
+        run: &CheckReport,
+    ) -> Result<(), ForgeError> {
         report::put_check_run(self, project, head, run).await
     }
 
-    async fn put_comment(&self, change: &ChangeKey, marker: &Marker, text: &str) -> Result<(), ForgeError> {
+    async fn put_comment(
+        &self,
+        change: &ChangeKey,
+        marker: &Marker,
+        text: &str,
+    ) -> Result<(), ForgeError> {
         report::put_comment(self, change, marker, text).await
     }
 
-    async fn change_labels(&self, change: &ChangeKey, add: &[String], remove: &[String]) -> Result<(), ForgeError> {
+    async fn change_labels(
+        &self,
+        change: &ChangeKey,
+        add: &[String],
+        remove: &[String],
+    ) -> Result<(), ForgeError> {
         report::change_labels(self, change, add, remove).await
     }
 
@@ -210,7 +256,11 @@ impl Forge for GitHub {
         Ok(self.api.own_account().await?.map(str::to_owned))
     }
 
-    async fn permission_of(&self, project: &ProjectName, login: &str) -> Result<Permission, ForgeError> {
+    async fn permission_of(
+        &self,
+        project: &ProjectName,
+        login: &str,
+    ) -> Result<Permission, ForgeError> {
         let attempted = format!("read what {login} may do in {}", project.name());
         read::permission(&self.api, project, login, &attempted).await
     }
@@ -225,11 +275,22 @@ impl Forge for GitHub {
         report::put_review(self, change, marker, verdict, text).await
     }
 
-    async fn merge(&self, change: &ChangeRef, mode: MergeMode, message: &MergeMessage) -> Result<Oid, ForgeError> {
+    async fn merge(
+        &self,
+        change: &ChangeRef,
+        mode: MergeMode,
+        message: &MergeMessage,
+    ) -> Result<Oid, ForgeError> {
         land::merge(self, change, mode, message).await
     }
 
-    async fn fast_forward(&self, branch: &BranchKey, from: &Oid, to: &Oid, pack: &[u8]) -> Result<(), ForgeError> {
+    async fn fast_forward(
+        &self,
+        branch: &BranchKey,
+        from: &Oid,
+        to: &Oid,
+        pack: &[u8],
+    ) -> Result<(), ForgeError> {
         push::fast_forward(self, branch, from, to, pack).await
     }
 
@@ -241,7 +302,11 @@ impl Forge for GitHub {
         read::deliveries(self, project).await
     }
 
-    async fn redeliver(&self, project: &ProjectName, delivery: &Delivery) -> Result<(), ForgeError> {
+    async fn redeliver(
+        &self,
+        project: &ProjectName,
+        delivery: &Delivery,
+    ) -> Result<(), ForgeError> {
         read::redeliver(self, project, delivery).await
     }
 }

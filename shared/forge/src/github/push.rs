@@ -1,7 +1,9 @@
-//! Landings by push: one command of git's own protocol over HTTP, which names the commit that the branch is at.
+//! Landings by push: one command of git's own protocol over HTTP, which names the commit that the
+//! branch is at.
 //!
-//! The REST API moves a branch too, but from wherever it is: what somebody took back meanwhile it would put there again. A push is
-//! refused unless the branch is where it was seen, and brings the commits with it.
+//! The REST API moves a branch too, but from wherever it is: what somebody took back meanwhile it
+//! would put there again. A push is refused unless the branch is where it was seen, and brings the
+//! commits with it.
 
 use super::{GitHub, escape_path, read};
 use crate::error::ForgeError;
@@ -48,7 +50,8 @@ fn command(name: &str, from: &Oid, to: &Oid, pack: &[u8]) -> Vec<u8> {
     body
 }
 
-/// Returns whether the branch was moved, or why not, by what the forge reports; `None` where it does not say.
+/// Returns whether the branch was moved, or why not, by what the forge reports; `None` where it
+/// does not say.
 fn verdict(answer: &[u8], name: &str) -> Option<Result<(), String>> {
     let lines = lines(answer);
     let cut = |why: &str| why.chars().take(REASON_MAX_CHARACTERS).collect::<String>();
@@ -70,7 +73,9 @@ fn lines(mut rest: &[u8]) -> Vec<String> {
     let mut lines = Vec::new();
     // Ends: each round takes the length of a line at least.
     while let Some((digits, after)) = rest.split_at_checked(LENGTH_DIGITS) {
-        let length = std::str::from_utf8(digits).ok().and_then(|digits| usize::from_str_radix(digits, 16).ok());
+        let length = std::str::from_utf8(digits)
+            .ok()
+            .and_then(|digits| usize::from_str_radix(digits, 16).ok());
         let Some(length) = length else { break };
         // Shorter ones are marks between the lines.
         let text = length.saturating_sub(LENGTH_DIGITS);
@@ -100,7 +105,10 @@ mod tests {
         let name = "refs/heads/main";
         let rows: [(&str, Option<Result<(), String>>); 7] = [
             ("000eunpack ok\n0017ok refs/heads/main\n0000", Some(Ok(()))),
-            ("000eunpack ok\n0020ng refs/heads/main declined\n0000", Some(Err("declined".to_owned()))),
+            (
+                "000eunpack ok\n0020ng refs/heads/main declined\n0000",
+                Some(Err("declined".to_owned())),
+            ),
             ("0017unpack index broken0000", Some(Err("index broken".to_owned()))),
             ("000eunpack ok\n0018ok refs/heads/other\n0000", None),
             ("000eunpack ok\n", None),

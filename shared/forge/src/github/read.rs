@@ -7,7 +7,8 @@ use crate::error::ForgeError;
 use crate::forge::{Branch, CommitFacts, Delivery, Protection};
 use reqwest::Method;
 use sluice_model::change::{
-    ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, Cut, OpenChange, Permission, Review, ReviewState,
+    ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, Cut, OpenChange, Permission,
+    Review, ReviewState,
 };
 use sluice_model::git::{BranchKey, Commit, Oid};
 use sluice_model::{ProjectName, Timestamp};
@@ -30,13 +31,16 @@ const HOOKS_MAX: usize = 20;
 
 pub(super) fn change_at(github: &GitHub, url: &str) -> Option<ChangeKey> {
     let url = Url::parse(url).ok()?;
-    let is_here = url.host() == github.web.host() && url.port_or_known_default() == github.web.port_or_known_default();
+    let is_here = url.host() == github.web.host()
+        && url.port_or_known_default() == github.web.port_or_known_default();
     let base: Vec<&str> = github.web.path_segments()?.filter(|part| !part.is_empty()).collect();
     let parts: Vec<&str> = url.path_segments()?.filter(|part| !part.is_empty()).collect();
     let rest = parts.strip_prefix(base.as_slice()).filter(|_| is_here)?;
     match rest {
         // What follows the number is a tab of the page (`files`, `commits`).
-        [owner, name, "pull", number, ..] => Some(github.key(&format!("{owner}/{name}"), number.parse().ok()?)),
+        [owner, name, "pull", number, ..] => {
+            Some(github.key(&format!("{owner}/{name}"), number.parse().ok()?))
+        }
         _ => None,
     }
 }
@@ -67,10 +71,20 @@ pub(super) async fn change(github: &GitHub, key: &ChangeKey) -> Result<ChangeFac
         title: pull.title,
         author: pull.user.map(|user| user.login).unwrap_or_default(),
         url: pull.html_url,
-        labels: pull.labels.into_iter().map(|label| label.name).collect::<BTreeSet<_>>().into_iter().collect(),
+        labels: pull
+            .labels
+            .into_iter()
+            .map(|label| label.name)
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect(),
         reviews,
         statuses: newest_per_context(statuses, check_runs),
-        cut: Cut { reviews: reviews_cut, statuses: statuses_cut || runs_cut, check_runs: runs_hidden },
+        cut: Cut {
+            reviews: reviews_cut,
+            statuses: statuses_cut || runs_cut,
+            check_runs: runs_hidden,
+        },
         files,
         depends_on: depends_on(&message),
         // GitHub shows neither stacks of changes nor topics, and its reviews are no votes.
@@ -102,22 +116,37 @@ fn change_ref(key: ChangeKey, base: &shapes::Side, head: &shapes::Side) -> Chang
     ChangeRef { key, branch, patchset: head.as_str().to_owned(), head }
 }
 
-async fn files(api: &Api, path: String, changed: usize, attempted: &str) -> Result<Option<Vec<String>>, ForgeError> {
-    let listed = api.pages(&path, FILE_PAGES_MAX, attempted, |files: Vec<shapes::File>| files).await?;
+async fn files(
+    api: &Api,
+    path: String,
+    changed: usize,
+    attempted: &str,
+) -> Result<Option<Vec<String>>, ForgeError> {
+    let listed =
+        api.pages(&path, FILE_PAGES_MAX, attempted, |files: Vec<shapes::File>| files).await?;
     let Listed::All(files) = listed else { return Ok(None) };
     if files.len() < changed {
         return Ok(None);
     }
     // A renamed file touches both of its names.
-    let names = files.into_iter().flat_map(|file| [Some(file.filename), file.previous_filename]).flatten();
+    let names =
+        files.into_iter().flat_map(|file| [Some(file.filename), file.previous_filename]).flatten();
     Ok(Some(names.collect::<BTreeSet<_>>().into_iter().collect()))
 }
 
-/// Returns the newest reviews of a change's reviewers, and whether there are more of them than are read.
-async fn reviews(api: &Api, key: &ChangeKey, attempted: &str) -> Result<(Vec<Review>, bool), ForgeError> {
+/// Returns the newest reviews of a change's reviewers, and whether there are more of them than are
+/// read.
+async fn reviews(
+    api: &Api,
+    key: &ChangeKey,
+    attempted: &str,
+) -> Result<(Vec<Review>, bool), ForgeError> {
     let path = repository(&key.project, &format!("/pulls/{}/reviews", number(key, attempted)?));
-    let listed = api.pages(&path, REVIEW_PAGES_MAX, attempted, |reviews: Vec<shapes::Review>| reviews).await?;
-    // They come oldest first: of those of a list that goes on any may have been taken back, so none counts.
+    let listed = api
+        .pages(&path, REVIEW_PAGES_MAX, attempted, |reviews: Vec<shapes::Review>| reviews)
+        .await?;
+    // They come oldest first: of those of a list that goes on any may have been taken back, so none
+    // counts.
     let Listed::All(listed) = listed else { return Ok((Vec::new(), true)) };
     let (asked, is_cut) = first_asked(latest_per_reviewer(listed));
     let mut reviews = Vec::with_capacity(asked.len());
@@ -128,14 +157,18 @@ async fn reviews(api: &Api, key: &ChangeKey, attempted: &str) -> Result<(Vec<Rev
     Ok((reviews, is_cut))
 }
 
-/// Returns the reviewers who are asked after, by name, and whether there are more: first whoever belongs to the repository, then
-/// whoever gave a verdict, then the newest. So nobody crowds out those who count by having many review.
+/// Returns the reviewers who are asked after, by name, and whether there are more: first whoever
+/// belongs to the repository, then whoever gave a verdict, then the newest. So nobody crowds out
+/// those who count by having many review.
 fn first_asked(latest: BTreeMap<String, Latest>) -> (Vec<(String, Latest)>, bool) {
     let is_cut = latest.len() > REVIEWERS_MAX;
     let mut asked: Vec<(String, Latest)> = latest.into_iter().collect();
     if is_cut {
-        let has_verdict = |state| matches!(state, ReviewState::Approved | ReviewState::ChangesRequested);
-        asked.sort_by_key(|(_, latest)| (!latest.is_insider, !has_verdict(latest.state), std::cmp::Reverse(latest.at)));
+        let has_verdict =
+            |state| matches!(state, ReviewState::Approved | ReviewState::ChangesRequested);
+        asked.sort_by_key(|(_, latest)| {
+            (!latest.is_insider, !has_verdict(latest.state), std::cmp::Reverse(latest.at))
+        });
         asked.truncate(REVIEWERS_MAX);
         asked.sort_by(|(one, _), (other, _)| one.cmp(other));
     }
@@ -153,7 +186,8 @@ struct Latest {
     is_insider: bool,
 }
 
-/// Returns each reviewer's newest verdict. A mere comment does not take an earlier verdict back; a dismissal does.
+/// Returns each reviewer's newest verdict. A mere comment does not take an earlier verdict back; a
+/// dismissal does.
 fn latest_per_reviewer(reviews: Vec<shapes::Review>) -> BTreeMap<String, Latest> {
     let mut latest: BTreeMap<String, Latest> = BTreeMap::new();
     for review in reviews {
@@ -167,7 +201,10 @@ fn latest_per_reviewer(reviews: Vec<shapes::Review>) -> BTreeMap<String, Latest>
         };
         let Some(user) = review.user else { continue };
         let at = timestamp(review.submitted_at.as_deref());
-        let is_insider = matches!(review.author_association.as_deref(), Some("OWNER" | "MEMBER" | "COLLABORATOR"));
+        let is_insider = matches!(
+            review.author_association.as_deref(),
+            Some("OWNER" | "MEMBER" | "COLLABORATOR")
+        );
         match latest.get(&user.login) {
             Some(seen) if seen.at > at => {}
             Some(_) if state == ReviewState::Commented => {}
@@ -201,12 +238,19 @@ pub(super) async fn permission(
 }
 
 /// Returns a commit's statuses, newest first, and whether there are older ones.
-async fn statuses(api: &Api, path: String, attempted: &str) -> Result<(Vec<shapes::Status>, bool), ForgeError> {
-    let listed = api.pages(&path, STATUS_PAGES_MAX, attempted, |statuses: Vec<shapes::Status>| statuses).await?;
+async fn statuses(
+    api: &Api,
+    path: String,
+    attempted: &str,
+) -> Result<(Vec<shapes::Status>, bool), ForgeError> {
+    let listed = api
+        .pages(&path, STATUS_PAGES_MAX, attempted, |statuses: Vec<shapes::Status>| statuses)
+        .await?;
     Ok(listed.part())
 }
 
-/// Returns a commit's newest status of a context, among the newest of all, and by how much the clock is ahead that it was set by.
+/// Returns a commit's newest status of a context, among the newest of all, and by how much the
+/// clock is ahead that it was set by.
 pub(super) async fn newest_status(
     api: &Api,
     project: &ProjectName,
@@ -222,8 +266,9 @@ pub(super) async fn newest_status(
     Ok((statuses.into_iter().find(|status| status.context == context), ahead))
 }
 
-/// Returns the newest check runs of a commit, and whether there are more; `None` where the token is shown none. They are GitHub
-/// Apps' own, and not every token may read them: what else a change has is no less true for that.
+/// Returns the newest check runs of a commit, and whether there are more; `None` where the token is
+/// shown none. They are GitHub Apps' own, and not every token may read them: what else a change has
+/// is no less true for that.
 async fn check_runs(
     api: &Api,
     project: &ProjectName,
@@ -231,14 +276,18 @@ async fn check_runs(
     attempted: &str,
 ) -> Result<Option<(Vec<shapes::CheckRun>, bool)>, ForgeError> {
     let path = repository(project, &format!("/commits/{}/check-runs", escape_path(head)));
-    match api.pages(&path, CHECK_RUN_PAGES_MAX, attempted, |page: shapes::CheckRuns| page.check_runs).await {
+    match api
+        .pages(&path, CHECK_RUN_PAGES_MAX, attempted, |page: shapes::CheckRuns| page.check_runs)
+        .await
+    {
         Ok(listed) => Ok(Some(listed.part())),
         Err(ForgeError::NotFound { .. } | ForgeError::Refused { status: 403, .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Returns the newest check runs of a commit that have this name; a forge that does not part them by name tells of all.
+/// Returns the newest check runs of a commit that have this name; a forge that does not part them
+/// by name tells of all.
 pub(super) async fn check_runs_named(
     api: &Api,
     project: &ProjectName,
@@ -248,15 +297,21 @@ pub(super) async fn check_runs_named(
 ) -> Result<Vec<shapes::CheckRun>, ForgeError> {
     let (head, name) = (escape_path(head), escape_path(name));
     let path = repository(project, &format!("/commits/{head}/check-runs?check_name={name}"));
-    let listed = api.pages(&path, CHECK_RUN_PAGES_MAX, attempted, |page: shapes::CheckRuns| page.check_runs).await?;
+    let listed = api
+        .pages(&path, CHECK_RUN_PAGES_MAX, attempted, |page: shapes::CheckRuns| page.check_runs)
+        .await?;
     // Ours is found among them or made anew: its marker tells which is which.
     Ok(listed.part().0)
 }
 
 /// Joins statuses (newest first) and check runs; a check run is a status by its application.
 ///
-/// Each bears its number and no time: a check run that is edited after its end may show another time of that, and is the same.
-fn newest_per_context(statuses: Vec<shapes::Status>, mut check_runs: Vec<shapes::CheckRun>) -> Vec<CommitStatus> {
+/// Each bears its number and no time: a check run that is edited after its end may show another
+/// time of that, and is the same.
+fn newest_per_context(
+    statuses: Vec<shapes::Status>,
+    mut check_runs: Vec<shapes::CheckRun>,
+) -> Vec<CommitStatus> {
     let mut newest: BTreeMap<(String, String), CommitStatus> = BTreeMap::new();
     let mut add = |status: CommitStatus| {
         newest.entry((status.context.clone(), status.by.clone())).or_insert(status);
@@ -266,7 +321,8 @@ fn newest_per_context(statuses: Vec<shapes::Status>, mut check_runs: Vec<shapes:
         let (context, state, number) = (status.context, status.state, status.id);
         add(CommitStatus { by, context, state, is_check: false, number });
     }
-    // Several suites of a commit may have a run of one name: which of them counts is the same at each reading.
+    // Several suites of a commit may have a run of one name: which of them counts is the same at
+    // each reading.
     check_runs.sort_by_key(|run| std::cmp::Reverse(run.id));
     for run in check_runs {
         let state = match (run.status.as_str(), run.conclusion) {
@@ -279,10 +335,16 @@ fn newest_per_context(statuses: Vec<shapes::Status>, mut check_runs: Vec<shapes:
     newest.into_values().collect()
 }
 
-pub(super) async fn open_changes(github: &GitHub, project: &ProjectName) -> Result<Vec<OpenChange>, ForgeError> {
+pub(super) async fn open_changes(
+    github: &GitHub,
+    project: &ProjectName,
+) -> Result<Vec<OpenChange>, ForgeError> {
     let attempted = format!("list the open changes of {}", project.name());
     let path = repository(project, "/pulls?state=open&sort=created&direction=asc");
-    let listed = github.api.pages(&path, CHANGE_PAGES_MAX, &attempted, |pulls: Vec<shapes::Pull>| pulls).await?;
+    let listed = github
+        .api
+        .pages(&path, CHANGE_PAGES_MAX, &attempted, |pulls: Vec<shapes::Pull>| pulls)
+        .await?;
     let key = |number| ChangeKey::change(github.connection.clone(), project.clone(), number);
     // A change opened while pages are read can shift another onto two of them.
     let open = |pull: &shapes::Pull| OpenChange {
@@ -294,7 +356,8 @@ pub(super) async fn open_changes(github: &GitHub, project: &ProjectName) -> Resu
         // Oldest first: those beyond are told by webhooks, and by no sweep.
         tracing::warn!(project = %project, listed = pulls.len(), "it has more open changes than are listed");
     }
-    let by_number: BTreeMap<u64, OpenChange> = pulls.iter().map(|pull| (pull.number, open(pull))).collect();
+    let by_number: BTreeMap<u64, OpenChange> =
+        pulls.iter().map(|pull| (pull.number, open(pull))).collect();
     Ok(by_number.into_values().collect())
 }
 
@@ -305,20 +368,34 @@ pub(super) async fn changes_with_head(
 ) -> Result<Vec<ChangeRef>, ForgeError> {
     let attempted = format!("list the changes of {} at {}", project.name(), head.short());
     let path = repository(project, &format!("/commits/{}/pulls", escape_path(head.as_str())));
-    let listed = github.api.pages(&path, COMMIT_PULL_PAGES_MAX, &attempted, |pulls: Vec<shapes::Pull>| pulls).await?;
+    let listed = github
+        .api
+        .pages(&path, COMMIT_PULL_PAGES_MAX, &attempted, |pulls: Vec<shapes::Pull>| pulls)
+        .await?;
     let key = |number| ChangeKey::change(github.connection.clone(), project.clone(), number);
-    // GitHub lists those that hold the commit anywhere, and merged ones. Those beyond what is read hear of it with their next news.
-    let meant = listed.part().0.into_iter().filter(|pull| pull.state == "open" && pull.head.sha == head.as_str());
-    let by_number: BTreeMap<u64, ChangeRef> =
-        meant.map(|pull| (pull.number, change_ref(key(pull.number), &pull.base, &pull.head))).collect();
+    // GitHub lists those that hold the commit anywhere, and merged ones. Those beyond what is read
+    // hear of it with their next news.
+    let meant = listed
+        .part()
+        .0
+        .into_iter()
+        .filter(|pull| pull.state == "open" && pull.head.sha == head.as_str());
+    let by_number: BTreeMap<u64, ChangeRef> = meant
+        .map(|pull| (pull.number, change_ref(key(pull.number), &pull.base, &pull.head)))
+        .collect();
     Ok(by_number.into_values().collect())
 }
 
-pub(super) async fn branches(github: &GitHub, project: &ProjectName) -> Result<Vec<Branch>, ForgeError> {
+pub(super) async fn branches(
+    github: &GitHub,
+    project: &ProjectName,
+) -> Result<Vec<Branch>, ForgeError> {
     let attempted = format!("list the branches of {}", project.name());
     let path = repository(project, "/branches");
-    let listed =
-        github.api.pages(&path, BRANCH_PAGES_MAX, &attempted, |branches: Vec<shapes::Branch>| branches).await?;
+    let listed = github
+        .api
+        .pages(&path, BRANCH_PAGES_MAX, &attempted, |branches: Vec<shapes::Branch>| branches)
+        .await?;
     let mut branches: Vec<Branch> = listed.all(&attempted)?.into_iter().map(branch).collect();
     branches.sort_by(|one, other| one.name.cmp(&other.name));
     branches.dedup_by(|one, other| one.name == other.name);
@@ -331,9 +408,15 @@ fn branch(branch: shapes::Branch) -> Branch {
 }
 
 /// Only administrators are told the rules of a branch, so a refusal says nothing of them.
-pub(super) async fn is_locked(github: &GitHub, branch: &BranchKey) -> Result<Option<bool>, ForgeError> {
+pub(super) async fn is_locked(
+    github: &GitHub,
+    branch: &BranchKey,
+) -> Result<Option<bool>, ForgeError> {
     let attempted = format!("read the rules of {branch}");
-    let path = repository(&branch.project, &format!("/branches/{}/protection", escape_path(branch.branch.as_str())));
+    let path = repository(
+        &branch.project,
+        &format!("/branches/{}/protection", escape_path(branch.branch.as_str())),
+    );
     match github.api.get::<shapes::ProtectionOf>(&path, &attempted).await {
         Ok(rules) => Ok(Some(rules.lock_branch.is_some_and(|lock| lock.enabled))),
         // GitHub answers so for a branch without rules of its own, and to whoever may not know.
@@ -344,7 +427,10 @@ pub(super) async fn is_locked(github: &GitHub, branch: &BranchKey) -> Result<Opt
 
 pub(super) async fn branch_tip(github: &GitHub, branch: &BranchKey) -> Result<Commit, ForgeError> {
     let attempted = format!("read the tip of {branch}");
-    let path = repository(&branch.project, &format!("/git/ref/heads/{}", escape_path(branch.branch.as_str())));
+    let path = repository(
+        &branch.project,
+        &format!("/git/ref/heads/{}", escape_path(branch.branch.as_str())),
+    );
     let tip: shapes::GitRef = github.api.get(&path, &attempted).await?;
     Ok(commit(github, &branch.project, &Oid(tip.object.sha)).await?.commit)
 }
@@ -366,11 +452,15 @@ pub(super) async fn ref_tip(
     for _ in 0..TAGS_DEEP_MAX {
         match object.kind.as_deref() {
             Some("tag") => {}
-            Some("commit") | None => return Ok(Some(commit(github, project, &Oid(object.sha)).await?.commit)),
+            Some("commit") | None => {
+                return Ok(Some(commit(github, project, &Oid(object.sha)).await?.commit));
+            }
             // Anything can be tagged, a file too.
             Some(other) => {
-                let attempted =
-                    format!("find a commit behind {git_ref} of {}, which leads to a {other}", project.name());
+                let attempted = format!(
+                    "find a commit behind {git_ref} of {}, which leads to a {other}",
+                    project.name()
+                );
                 return Err(ForgeError::NotFound { attempted });
             }
         }
@@ -380,7 +470,11 @@ pub(super) async fn ref_tip(
     Err(ForgeError::NotFound { attempted })
 }
 
-pub(super) async fn contains(github: &GitHub, branch: &BranchKey, commit: &Oid) -> Result<bool, ForgeError> {
+pub(super) async fn contains(
+    github: &GitHub,
+    branch: &BranchKey,
+    commit: &Oid,
+) -> Result<bool, ForgeError> {
     let attempted = format!("find {} in {branch}", commit.short());
     let (commit, name) = (escape_path(commit.as_str()), escape_path(branch.branch.as_str()));
     let path = repository(&branch.project, &format!("/compare/{commit}...{name}?per_page=1"));
@@ -392,7 +486,11 @@ pub(super) async fn contains(github: &GitHub, branch: &BranchKey, commit: &Oid) 
     }
 }
 
-pub(super) async fn commit(github: &GitHub, project: &ProjectName, id: &Oid) -> Result<CommitFacts, ForgeError> {
+pub(super) async fn commit(
+    github: &GitHub,
+    project: &ProjectName,
+    id: &Oid,
+) -> Result<CommitFacts, ForgeError> {
     let attempted = format!("read commit {} of {}", id.short(), project.name());
     let path = repository(project, &format!("/git/commits/{}", escape_path(id.as_str())));
     let read: shapes::GitCommit = github.api.get(&path, &attempted).await?;
@@ -403,13 +501,19 @@ pub(super) async fn commit(github: &GitHub, project: &ProjectName, id: &Oid) -> 
     })
 }
 
-pub(super) async fn deliveries(github: &GitHub, project: &ProjectName) -> Result<Vec<Delivery>, ForgeError> {
+pub(super) async fn deliveries(
+    github: &GitHub,
+    project: &ProjectName,
+) -> Result<Vec<Delivery>, ForgeError> {
     let attempted = format!("list the webhook deliveries of {}", project.name());
-    let hooks: Vec<shapes::Hook> =
-        github.api.get(&repository(project, &format!("/hooks?per_page={HOOKS_MAX}")), &attempted).await?;
+    let hooks: Vec<shapes::Hook> = github
+        .api
+        .get(&repository(project, &format!("/hooks?per_page={HOOKS_MAX}")), &attempted)
+        .await?;
     let mut deliveries = Vec::new();
     for hook in hooks.iter().take(HOOKS_MAX) {
-        let path = repository(project, &format!("/hooks/{}/deliveries?per_page={PAGE_SIZE}", hook.id));
+        let path =
+            repository(project, &format!("/hooks/{}/deliveries?per_page={PAGE_SIZE}", hook.id));
         let page: Vec<shapes::HookDelivery> = github.api.get(&path, &attempted).await?;
         deliveries.extend(page.into_iter().map(|delivery| Delivery {
             attempt: format!("{}/deliveries/{}", hook.id, delivery.id),
@@ -424,13 +528,19 @@ pub(super) async fn deliveries(github: &GitHub, project: &ProjectName) -> Result
     Ok(deliveries)
 }
 
-pub(super) async fn redeliver(github: &GitHub, project: &ProjectName, delivery: &Delivery) -> Result<(), ForgeError> {
-    let attempted = format!("have the webhook delivery {} of {} sent again", delivery.id, project.name());
+pub(super) async fn redeliver(
+    github: &GitHub,
+    project: &ProjectName,
+    delivery: &Delivery,
+) -> Result<(), ForgeError> {
+    let attempted =
+        format!("have the webhook delivery {} of {} sent again", delivery.id, project.name());
     let path = repository(project, &format!("/hooks/{}/attempts", delivery.attempt));
     github.api.send(Method::POST, &path, None, Repeat::Safe, &attempted).await.map(drop)
 }
 
-/// Returns the point in time that GitHub wrote as `2026-11-21T12:23:45Z`; the epoch when it cannot be read.
+/// Returns the point in time that GitHub wrote as `2026-11-21T12:23:45Z`; the epoch when it cannot
+/// be read.
 pub(super) fn timestamp(text: Option<&str>) -> Timestamp {
     let parsed = text.and_then(|text| text.parse::<jiff::Timestamp>().ok());
     Timestamp(parsed.and_then(|at| u64::try_from(at.as_millisecond()).ok()).unwrap_or(0))
@@ -459,8 +569,16 @@ mod tests {
     fn only_addresses_of_this_forge_name_a_change() {
         let rows = [
             ("https://github.com", "https://github.com/org/one/pull/4", Some("org/one#4")),
-            ("https://github.com", "https://github.com/org/one/pull/4/files?w=1#diff", Some("org/one#4")),
-            ("https://forge.example/git/", "https://forge.example/git/org/one/pull/4", Some("org/one#4")),
+            (
+                "https://github.com",
+                "https://github.com/org/one/pull/4/files?w=1#diff",
+                Some("org/one#4"),
+            ),
+            (
+                "https://forge.example/git/",
+                "https://forge.example/git/org/one/pull/4",
+                Some("org/one#4"),
+            ),
             ("http://127.0.0.1:81", "http://127.0.0.1:81/org/one/pull/4", Some("org/one#4")),
             ("http://127.0.0.1:81", "http://127.0.0.1:82/org/one/pull/4", None),
             ("https://github.com", "https://elsewhere.example/org/one/pull/4", None),
@@ -515,33 +633,45 @@ mod tests {
         ] {
             let reviews = json!([{"user": user, "body": "", "state": "APPROVED"}]);
             let latest = latest_per_reviewer(serde_json::from_value(reviews).unwrap());
-            let emails: Vec<Option<&str>> = latest.values().map(|latest| latest.email.as_deref()).collect();
+            let emails: Vec<Option<&str>> =
+                latest.values().map(|latest| latest.email.as_deref()).collect();
             assert_eq!(emails, [expected]);
         }
     }
 
-    /// Z6.1, C5: of each name by each account the newest counts, and bears its number, by which one that is set again is another.
+    /// Z6.1, C5: of each name by each account the newest counts, and bears its number, by which one
+    /// that is set again is another.
     #[test]
     fn the_newest_status_of_a_context_counts_and_bears_its_number() {
         let status = |id: u64, state: &str| json!({"id": id, "context": "demo/check", "state": state, "creator": {"login": "bot"}});
         let run = |id: u64, conclusion: &str| json!({"id": id, "name": "unit", "status": "completed", "conclusion": conclusion, "app": {"slug": "ci"}});
         let statuses = json!([status(9, "success"), status(7, "pending"), status(5, "success")]);
-        for runs in [json!([run(3, "failure"), run(4, "success")]), json!([run(4, "success"), run(3, "failure")])] {
+        for runs in [
+            json!([run(3, "failure"), run(4, "success")]),
+            json!([run(4, "success"), run(3, "failure")]),
+        ] {
             let runs = serde_json::from_value(runs).unwrap();
-            let newest = newest_per_context(serde_json::from_value(statuses.clone()).unwrap(), runs);
-            let shown: Vec<(&str, &str, Option<u64>)> =
-                newest.iter().map(|status| (status.context.as_str(), status.state.as_str(), status.number)).collect();
+            let newest =
+                newest_per_context(serde_json::from_value(statuses.clone()).unwrap(), runs);
+            let shown: Vec<(&str, &str, Option<u64>)> = newest
+                .iter()
+                .map(|status| (status.context.as_str(), status.state.as_str(), status.number))
+                .collect();
             assert_eq!(shown, [("demo/check", "success", Some(9)), ("unit", "success", Some(4))]);
         }
     }
 
-    /// Z6.1, Z5: whoever has a hundred strangers review crowds out nobody who counts, and it is known that there are more.
+    /// Z6.1, Z5: whoever has a hundred strangers review crowds out nobody who counts, and it is
+    /// known that there are more.
     #[test]
     fn of_very_many_reviewers_those_are_asked_after_who_belong_there_and_gave_a_verdict() {
-        let latest = |state, at, is_insider| Latest { state, at: Timestamp(at), email: None, is_insider };
-        let mut all: BTreeMap<String, Latest> =
-            (0..150).map(|n| (format!("stranger-{n:03}"), latest(ReviewState::Commented, 1_000 + n, false))).collect();
-        let (asked, is_cut) = first_asked(all.iter().take(100).map(|(by, of)| (by.clone(), of.clone())).collect());
+        let latest =
+            |state, at, is_insider| Latest { state, at: Timestamp(at), email: None, is_insider };
+        let mut all: BTreeMap<String, Latest> = (0..150)
+            .map(|n| (format!("stranger-{n:03}"), latest(ReviewState::Commented, 1_000 + n, false)))
+            .collect();
+        let (asked, is_cut) =
+            first_asked(all.iter().take(100).map(|(by, of)| (by.clone(), of.clone())).collect());
         assert_eq!((asked.len(), is_cut), (100, false));
         all.insert("ann".to_owned(), latest(ReviewState::ChangesRequested, 1, false));
         all.insert("maintainer".to_owned(), latest(ReviewState::Commented, 1, true));
@@ -549,6 +679,10 @@ mod tests {
         let names: Vec<&str> = asked.iter().map(|(by, _)| by.as_str()).collect();
         assert_eq!((names.len(), is_cut), (100, true));
         assert!(names.contains(&"ann") && names.contains(&"maintainer"));
-        assert!(names.contains(&"stranger-149") && !names.contains(&"stranger-000") && names.is_sorted());
+        assert!(
+            names.contains(&"stranger-149")
+                && !names.contains(&"stranger-000")
+                && names.is_sorted()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Statuses, check runs and comments. Each finds what an earlier try wrote, so that its effect is there once.
+//! Statuses, check runs and comments. Each finds what an earlier try wrote, so that its effect is
+//! there once.
 
 use super::http::{Ahead, Api, Repeat};
 use super::{GitHub, escape_path, number, read, repository, shapes};
@@ -16,8 +17,9 @@ const COMMENT_PAGES_MAX: usize = 30;
 const REVIEW_PAGES_MAX: usize = 30;
 const DESCRIPTION_MAX_CHARACTERS: usize = 140;
 const SUMMARY_MAX_CHARACTERS: usize = 65_535;
-/// Milliseconds by which a status may seem to be older than the report that it was set for: GitHub tells whole seconds, and the
-/// machines here that want and make reports need not agree to the last of them. Nothing is tested and reported twice in so short a time.
+/// Milliseconds by which a status may seem to be older than the report that it was set for: GitHub
+/// tells whole seconds, and the machines here that want and make reports need not agree to the last
+/// of them. Nothing is tested and reported twice in so short a time.
 const CLOCK_MILLIS: i128 = 2_000;
 /// GitHub's limit is 65,536; the marker needs its place.
 const COMMENT_MAX_CHARACTERS: usize = 65_000;
@@ -32,8 +34,10 @@ pub(super) async fn set_status(
     head: &Oid,
     status: &StatusReport,
 ) -> Result<(), ForgeError> {
-    let attempted = format!("set status {} on {} of {}", status.context, head.short(), project.name());
-    // GitHub adds a status each time, and tells of each: one that is heard twice may start a pipeline twice.
+    let attempted =
+        format!("set status {} on {} of {}", status.context, head.short(), project.name());
+    // GitHub adds a status each time, and tells of each: one that is heard twice may start a
+    // pipeline twice.
     if stands(github, project, head, status, &attempted).await {
         return Ok(());
     }
@@ -47,25 +51,38 @@ pub(super) async fn set_status(
     github.api.send(Method::POST, &path, Some(&body), Repeat::Never, &attempted).await.map(drop)
 }
 
-/// Whether the newest status of its context was set by us for this very report: it says the same, and was set after the report was
-/// wanted. One from before that was another report's, and whoever waits for this one would hear nothing. Where it cannot be read
-/// the status is set.
-async fn stands(github: &GitHub, project: &ProjectName, head: &Oid, status: &StatusReport, attempted: &str) -> bool {
-    let newest = read::newest_status(&github.api, project, head.as_str(), &status.context, attempted).await;
-    let (Ok((Some(there), ahead)), Ok(me)) = (newest, github.api.own_login().await) else { return false };
+/// Whether the newest status of its context was set by us for this very report: it says the same,
+/// and was set after the report was wanted. One from before that was another report's, and whoever
+/// waits for this one would hear nothing. Where it cannot be read the status is set.
+async fn stands(
+    github: &GitHub,
+    project: &ProjectName,
+    head: &Oid,
+    status: &StatusReport,
+    attempted: &str,
+) -> bool {
+    let newest =
+        read::newest_status(&github.api, project, head.as_str(), &status.context, attempted).await;
+    let (Ok((Some(there), ahead)), Ok(me)) = (newest, github.api.own_login().await) else {
+        return false;
+    };
     there.creator.is_some_and(|user| user.login.eq_ignore_ascii_case(me))
         && there.state == status.state.as_str()
-        && there.description.unwrap_or_default() == cut(&status.description, DESCRIPTION_MAX_CHARACTERS)
+        && there.description.unwrap_or_default()
+            == cut(&status.description, DESCRIPTION_MAX_CHARACTERS)
         && there.target_url == status.url
         && was_set_for(there.created_at.as_deref(), status.wanted_at, ahead)
 }
 
-/// Whether a status was set for a report that was wanted at this moment, by when the forge says that it was set, with a clock that is
-/// so much ahead of ours: by one that is minutes ahead an earlier report's would look like this one's, which nobody would hear of.
-/// Where it does not say so, what says the same counts as the same: heard twice it would start a pipeline twice.
+/// Whether a status was set for a report that was wanted at this moment, by when the forge says
+/// that it was set, with a clock that is so much ahead of ours: by one that is minutes ahead an
+/// earlier report's would look like this one's, which nobody would hear of. Where it does not say
+/// so, what says the same counts as the same: heard twice it would start a pipeline twice.
 fn was_set_for(created_at: Option<&str>, wanted_at: Timestamp, Ahead(ahead_millis): Ahead) -> bool {
-    let is_later =
-        |at: &str| i128::from(read::timestamp(Some(at)).0) + CLOCK_MILLIS >= i128::from(wanted_at.0) + ahead_millis;
+    let is_later = |at: &str| {
+        i128::from(read::timestamp(Some(at)).0) + CLOCK_MILLIS
+            >= i128::from(wanted_at.0) + ahead_millis
+    };
     created_at.is_none_or(is_later)
 }
 
@@ -76,9 +93,11 @@ pub(super) async fn put_check_run(
     run: &CheckReport,
 ) -> Result<(), ForgeError> {
     write_check_run(github, project, head, run).await.map_err(|error| match error {
-        ForgeError::Refused { attempted, status: 403, message } => {
-            ForgeError::Refused { attempted, status: 403, message: format!("{message}; {CHECK_RUNS_ARE_OF_APPS}") }
-        }
+        ForgeError::Refused { attempted, status: 403, message } => ForgeError::Refused {
+            attempted,
+            status: 403,
+            message: format!("{message}; {CHECK_RUNS_ARE_OF_APPS}"),
+        },
         error => error,
     })
 }
@@ -89,9 +108,11 @@ async fn write_check_run(
     head: &Oid,
     run: &CheckReport,
 ) -> Result<(), ForgeError> {
-    let attempted = format!("report check run {} on {} of {}", run.name, head.short(), project.name());
+    let attempted =
+        format!("report check run {} on {} of {}", run.name, head.short(), project.name());
     let external_id = run.marker.external_id();
-    let runs = read::check_runs_named(&github.api, project, head.as_str(), &run.name, &attempted).await?;
+    let runs =
+        read::check_runs_named(&github.api, project, head.as_str(), &run.name, &attempted).await?;
     let ours = runs.iter().find(|there| there.external_id.as_deref() == Some(external_id.as_str()));
     let (status, conclusion) = match run.state {
         CheckState::Queued => ("queued", None),
@@ -113,12 +134,20 @@ async fn write_check_run(
     match ours {
         Some(there) => {
             let path = repository(project, &format!("/check-runs/{}", there.id));
-            github.api.send(Method::PATCH, &path, Some(&body), Repeat::Safe, &attempted).await.map(drop)
+            github
+                .api
+                .send(Method::PATCH, &path, Some(&body), Repeat::Safe, &attempted)
+                .await
+                .map(drop)
         }
         None => {
             body["head_sha"] = head.as_str().into();
             let path = repository(project, "/check-runs");
-            github.api.send(Method::POST, &path, Some(&body), Repeat::Never, &attempted).await.map(drop)
+            github
+                .api
+                .send(Method::POST, &path, Some(&body), Repeat::Never, &attempted)
+                .await
+                .map(drop)
         }
     }
 }
@@ -130,19 +159,28 @@ pub(super) async fn put_comment(
     text: &str,
 ) -> Result<(), ForgeError> {
     let attempted = format!("comment on {change}");
-    let list = repository(&change.project, &format!("/issues/{}/comments", number(change, &attempted)?));
-    let comments = github.api.pages(&list, COMMENT_PAGES_MAX, &attempted, |page: Vec<shapes::Comment>| page).await?;
+    let list =
+        repository(&change.project, &format!("/issues/{}/comments", number(change, &attempted)?));
+    let comments = github
+        .api
+        .pages(&list, COMMENT_PAGES_MAX, &attempted, |page: Vec<shapes::Comment>| page)
+        .await?;
     let me = github.api.own_account().await?;
     let body = marker.attach(&cut(text, COMMENT_MAX_CHARACTERS));
-    let is_ours = |comment: &shapes::Comment| is_ours(&comment.user, &comment.body, me, marker, &body);
+    let is_ours =
+        |comment: &shapes::Comment| is_ours(&comment.user, &comment.body, me, marker, &body);
     let ours = comments.all(&attempted)?.into_iter().find(is_ours);
     match ours {
         Some(comment) if says(&comment.body, &body) => Ok(()),
         Some(comment) => {
             let path = repository(&change.project, &format!("/issues/comments/{}", comment.id));
-            send(&github.api, Method::PATCH, &path, json!({"body": body}), Repeat::Safe, &attempted).await
+            send(&github.api, Method::PATCH, &path, json!({"body": body}), Repeat::Safe, &attempted)
+                .await
         }
-        None => send(&github.api, Method::POST, &list, json!({"body": body}), Repeat::Never, &attempted).await,
+        None => {
+            send(&github.api, Method::POST, &list, json!({"body": body}), Repeat::Never, &attempted)
+                .await
+        }
     }
 }
 
@@ -154,11 +192,21 @@ pub(super) async fn put_line_comments(
     comments: &[LineComment],
 ) -> Result<(), ForgeError> {
     let attempted = format!("comment on lines of {change}");
-    let path = repository(&change.key.project, &format!("/pulls/{}/reviews", number(&change.key, &attempted)?));
-    let reviews = github.api.pages(&path, REVIEW_PAGES_MAX, &attempted, |page: Vec<shapes::Review>| page).await?;
+    let path = repository(
+        &change.key.project,
+        &format!("/pulls/{}/reviews", number(&change.key, &attempted)?),
+    );
+    let reviews = github
+        .api
+        .pages(&path, REVIEW_PAGES_MAX, &attempted, |page: Vec<shapes::Review>| page)
+        .await?;
     let me = github.api.own_account().await?;
     let body = marker.attach(&cut(text, COMMENT_MAX_CHARACTERS));
-    if reviews.all(&attempted)?.iter().any(|review| is_ours(&review.user, &review.body, me, marker, &body)) {
+    if reviews
+        .all(&attempted)?
+        .iter()
+        .any(|review| is_ours(&review.user, &review.body, me, marker, &body))
+    {
         return Ok(());
     }
     let review = |comments: Vec<Value>| {
@@ -171,8 +219,11 @@ pub(super) async fn put_line_comments(
     };
     let whole = review(comments.iter().map(several_lines).collect());
     match send(&github.api, Method::POST, &path, whole, Repeat::Never, &attempted).await {
-        // All lines of one comment must be lines that the change shows together; the last one alone may be.
-        Err(ForgeError::Refused { status: 422, .. }) if comments.iter().any(|comment| comment.start_line.is_some()) => {
+        // All lines of one comment must be lines that the change shows together; the last one alone
+        // may be.
+        Err(ForgeError::Refused { status: 422, .. })
+            if comments.iter().any(|comment| comment.start_line.is_some()) =>
+        {
             let short = review(comments.iter().map(one_line).collect());
             send(&github.api, Method::POST, &path, short, Repeat::Never, &attempted).await
         }
@@ -201,11 +252,21 @@ pub(super) async fn put_review(
     text: &str,
 ) -> Result<(), ForgeError> {
     let attempted = format!("review {change}");
-    let path = repository(&change.key.project, &format!("/pulls/{}/reviews", number(&change.key, &attempted)?));
-    let reviews = github.api.pages(&path, REVIEW_PAGES_MAX, &attempted, |page: Vec<shapes::Review>| page).await?;
+    let path = repository(
+        &change.key.project,
+        &format!("/pulls/{}/reviews", number(&change.key, &attempted)?),
+    );
+    let reviews = github
+        .api
+        .pages(&path, REVIEW_PAGES_MAX, &attempted, |page: Vec<shapes::Review>| page)
+        .await?;
     let me = github.api.own_account().await?;
     let body = marker.attach(&cut(text, COMMENT_MAX_CHARACTERS));
-    if reviews.all(&attempted)?.iter().any(|review| is_ours(&review.user, &review.body, me, marker, &body)) {
+    if reviews
+        .all(&attempted)?
+        .iter()
+        .any(|review| is_ours(&review.user, &review.body, me, marker, &body))
+    {
         return Ok(());
     }
     let body = json!({"commit_id": change.head.as_str(), "event": verdict.as_str(), "body": body});
@@ -219,9 +280,11 @@ pub(super) async fn change_labels(
     remove: &[String],
 ) -> Result<(), ForgeError> {
     let attempted = format!("label {change}");
-    let path = repository(&change.project, &format!("/issues/{}/labels", number(change, &attempted)?));
+    let path =
+        repository(&change.project, &format!("/issues/{}/labels", number(change, &attempted)?));
     if !add.is_empty() {
-        send(&github.api, Method::POST, &path, json!({"labels": add}), Repeat::Safe, &attempted).await?;
+        send(&github.api, Method::POST, &path, json!({"labels": add}), Repeat::Safe, &attempted)
+            .await?;
     }
     for label in remove {
         let path = format!("{path}/{}", escape_path(label));
@@ -245,9 +308,16 @@ async fn send(
     api.send(method, path, Some(&body), repeat, attempted).await.map(drop)
 }
 
-/// Says whether we wrote it: anybody can copy a marker, so the login counts too. Where the forge does not tell that, as to an
-/// application's token, what an application wrote is ours that says just this: nothing else of it is ever written over.
-fn is_ours(user: &Option<shapes::User>, there: &Option<String>, me: Option<&str>, marker: &Marker, body: &str) -> bool {
+/// Says whether we wrote it: anybody can copy a marker, so the login counts too. Where the forge
+/// does not tell that, as to an application's token, what an application wrote is ours that says
+/// just this: nothing else of it is ever written over.
+fn is_ours(
+    user: &Option<shapes::User>,
+    there: &Option<String>,
+    me: Option<&str>,
+    marker: &Marker,
+    body: &str,
+) -> bool {
     let Some(user) = user else { return false };
     let may_be_ours = match me {
         Some(me) => user.login.eq_ignore_ascii_case(me),
@@ -280,7 +350,8 @@ fn cut(text: &str, characters_max: usize) -> String {
 mod tests {
     use super::*;
 
-    /// Z6.3: GitHub's times are whole seconds, and its clock need not be ours; what it does not tell is no reason to say it twice.
+    /// Z6.3: GitHub's times are whole seconds, and its clock need not be ours; what it does not
+    /// tell is no reason to say it twice.
     #[test]
     fn a_status_was_set_for_a_report_unless_it_is_older() {
         let wanted_at = Timestamp(1_795_259_025_900);
@@ -290,7 +361,8 @@ mod tests {
             (Some("2026-11-21T11:03:44Z"), 0, true),
             (Some("2026-11-21T11:03:43Z"), 0, false),
             (Some("2026-11-20T11:03:45Z"), 0, false),
-            // Set a minute before this report was wanted, and a minute after it, by a clock that is five minutes ahead.
+            // Set a minute before this report was wanted, and a minute after it, by a clock that is
+            // five minutes ahead.
             (Some("2026-11-21T11:07:45Z"), 300_000, false),
             (Some("2026-11-21T11:09:45Z"), 300_000, true),
             // The same by one that is five minutes behind.
@@ -298,7 +370,11 @@ mod tests {
             (Some("2026-11-21T10:59:45Z"), -300_000, true),
             (None, 300_000, true),
         ] {
-            assert_eq!(was_set_for(created_at, wanted_at, Ahead(ahead_millis)), is_for_it, "{created_at:?}");
+            assert_eq!(
+                was_set_for(created_at, wanted_at, Ahead(ahead_millis)),
+                is_for_it,
+                "{created_at:?}"
+            );
         }
     }
 }

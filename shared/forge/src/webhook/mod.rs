@@ -1,4 +1,5 @@
-//! Webhooks, without any I/O: [`verify`] says whether a delivery is genuine, [`parse`] what it hints at.
+//! Webhooks, without any I/O: [`verify`] says whether a delivery is genuine, [`parse`] what it
+//! hints at.
 
 mod parse;
 mod payload;

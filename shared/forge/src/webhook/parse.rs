@@ -1,6 +1,8 @@
 //! Turns a webhook body into an event in the vocabulary of Zuul's GitHub triggers.
 
-use super::payload::{CheckRunEvent, CommentEvent, Envelope, PullRequestEvent, PushEvent, ReviewEvent, StatusEvent};
+use super::payload::{
+    CheckRunEvent, CommentEvent, Envelope, PullRequestEvent, PushEvent, ReviewEvent, StatusEvent,
+};
 use crate::marker::Marker;
 use serde::Deserialize;
 use sluice_model::event::{EventKind, ForgeEvent};
@@ -58,7 +60,11 @@ pub struct CommitEvent {
 impl CommitEvent {
     /// Returns the event of the change `number`, whose head is the commit.
     pub fn about(&self, number: u64) -> ForgeEvent {
-        let kind = Change { status: Some(self.status.clone()), ..Change::new(number, self.event, self.action) }.kind();
+        let kind = Change {
+            status: Some(self.status.clone()),
+            ..Change::new(number, self.event, self.action)
+        }
+        .kind();
         ForgeEvent {
             connection: self.connection.clone(),
             project: self.project.clone(),
@@ -68,10 +74,12 @@ impl CommitEvent {
     }
 }
 
-/// Reads the `body` of the event `event_name` (`X-GitHub-Event`), which came by `connection` from the forge `host`.
+/// Reads the `body` of the event `event_name` (`X-GitHub-Event`), which came by `connection` from
+/// the forge `host`.
 ///
-/// It never fails: what cannot be read is [`Parsed::Malformed`]. It decides nothing about trust, which is
-/// [`super::verify`]'s part, nor whether a comment is ours: the caller compares sender and marker.
+/// It never fails: what cannot be read is [`Parsed::Malformed`]. It decides nothing about trust,
+/// which is [`super::verify`]'s part, nor whether a comment is ours: the caller compares sender and
+/// marker.
 pub fn parse(connection: &ConnectionName, host: &str, event_name: &str, body: &[u8]) -> Parsed {
     match read(connection, host, event_name, body) {
         Ok(parsed) => parsed,
@@ -93,10 +101,20 @@ struct Origin {
     sender: String,
 }
 
-fn read(connection: &ConnectionName, host: &str, event_name: &str, body: &[u8]) -> Result<Parsed, Nothing> {
-    if !matches!(event_name, "pull_request" | "pull_request_review" | "issue_comment" | "push" | "status" | "check_run")
-    {
-        return Err(ignored(format!("no pipeline can be triggered by the event {}", shown(event_name))));
+fn read(
+    connection: &ConnectionName,
+    host: &str,
+    event_name: &str,
+    body: &[u8],
+) -> Result<Parsed, Nothing> {
+    if !matches!(
+        event_name,
+        "pull_request" | "pull_request_review" | "issue_comment" | "push" | "status" | "check_run"
+    ) {
+        return Err(ignored(format!(
+            "no pipeline can be triggered by the event {}",
+            shown(event_name)
+        )));
     }
     let envelope: Envelope = decode(event_name, body)?;
     let (Some(repository), Some(sender)) = (envelope.repository, envelope.sender) else {
@@ -125,9 +143,15 @@ fn pull_request(origin: Origin, payload: PullRequestEvent) -> Result<Parsed, Not
         "reopened" => "reopened",
         "labeled" => "labeled",
         "unlabeled" => "unlabeled",
-        // Ready or draft is an attribute of the change like its title: what it proposes stays the same.
+        // Ready or draft is an attribute of the change like its title: what it proposes stays the
+        // same.
         "edited" | "ready_for_review" | "converted_to_draft" => "edited",
-        other => return Err(ignored(format!("nothing follows from a pull request being {}", shown(other)))),
+        other => {
+            return Err(ignored(format!(
+                "nothing follows from a pull request being {}",
+                shown(other)
+            )));
+        }
     };
     let label = payload.label.map(|label| label.name);
     if label.is_none() && action.ends_with("labeled") {
@@ -140,7 +164,9 @@ fn review(origin: Origin, payload: ReviewEvent) -> Result<Parsed, Nothing> {
     let action = match payload.action.as_str() {
         "submitted" => "submitted",
         "dismissed" => "dismissed",
-        other => return Err(ignored(format!("nothing follows from a review being {}", shown(other)))),
+        other => {
+            return Err(ignored(format!("nothing follows from a review being {}", shown(other))));
+        }
     };
     let state = match payload.review.state.to_ascii_lowercase().as_str() {
         "commented" => "comment".to_owned(),
@@ -148,8 +174,10 @@ fn review(origin: Origin, payload: ReviewEvent) -> Result<Parsed, Nothing> {
         _ => return Err(malformed("pull_request_review", "its review has an unknown state")),
     };
     let marker = payload.review.body.as_deref().and_then(Marker::find);
-    let change =
-        Change { state: Some(state), ..Change::new(payload.pull_request.number, "pull_request_review", action) };
+    let change = Change {
+        state: Some(state),
+        ..Change::new(payload.pull_request.number, "pull_request_review", action)
+    };
     Ok(origin.event(change, marker))
 }
 
@@ -158,11 +186,16 @@ fn comment(origin: Origin, payload: CommentEvent) -> Result<Parsed, Nothing> {
         return Err(ignored("the comment is on an issue, not on a pull request".to_owned()));
     }
     if payload.action != "created" {
-        return Err(ignored(format!("nothing follows from a comment being {}", shown(&payload.action))));
+        return Err(ignored(format!(
+            "nothing follows from a comment being {}",
+            shown(&payload.action)
+        )));
     }
     let marker = Marker::find(&payload.comment.body);
-    let change =
-        Change { comment: Some(payload.comment.body), ..Change::new(payload.issue.number, "pull_request", "comment") };
+    let change = Change {
+        comment: Some(payload.comment.body),
+        ..Change::new(payload.issue.number, "pull_request", "comment")
+    };
     Ok(origin.event(change, marker))
 }
 
@@ -185,7 +218,12 @@ fn check_run(origin: Origin, payload: CheckRunEvent) -> Result<Parsed, Nothing> 
     let action = match payload.action.as_str() {
         "rerequested" => "rerequested",
         "completed" => "completed",
-        other => return Err(ignored(format!("nothing follows from a check run being {}", shown(other)))),
+        other => {
+            return Err(ignored(format!(
+                "nothing follows from a check run being {}",
+                shown(other)
+            )));
+        }
     };
     let run = payload.check_run;
     let head = oid("check_run", run.head_sha)?;
@@ -213,7 +251,15 @@ impl Change {
 
     fn kind(self) -> EventKind {
         let Self { number, event, action, comment, label, state, status } = self;
-        EventKind::Change { number, event: event.to_owned(), action: action.to_owned(), comment, label, state, status }
+        EventKind::Change {
+            number,
+            event: event.to_owned(),
+            action: action.to_owned(),
+            comment,
+            label,
+            state,
+            status,
+        }
     }
 }
 
@@ -236,7 +282,10 @@ impl Origin {
         marker: Option<Marker>,
     ) -> Parsed {
         let Self { connection, project, sender } = self;
-        Parsed::OnCommit { event: CommitEvent { connection, project, sender, head, event, action, status }, marker }
+        Parsed::OnCommit {
+            event: CommitEvent { connection, project, sender, head, event, action, status },
+            marker,
+        }
     }
 }
 
@@ -250,13 +299,21 @@ fn decode<'a, T: Deserialize<'a>>(event_name: &str, body: &'a [u8]) -> Result<T,
 
 fn oid(event_name: &str, text: String) -> Result<Oid, Nothing> {
     let is_id = matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if is_id { Ok(Oid(text)) } else { Err(malformed(event_name, "a commit in it is not a git object id")) }
+    if is_id {
+        Ok(Oid(text))
+    } else {
+        Err(malformed(event_name, "a commit in it is not a git object id"))
+    }
 }
 
 fn is_full_name(name: &str) -> bool {
     let is_part = |part: &str| {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        !part.is_empty() && part.len() <= 100 && part != "." && part != ".." && part.chars().all(allowed)
+        !part.is_empty()
+            && part.len() <= 100
+            && part != "."
+            && part != ".."
+            && part.chars().all(allowed)
     };
     name.split_once('/').is_some_and(|(owner, name)| is_part(owner) && is_part(name))
 }

@@ -16,7 +16,13 @@ fn parsed(event_name: &str, payload: Value) -> Parsed {
     parse(&"github".into(), "forge.example", event_name, &body(payload))
 }
 
-fn change(event: &str, action: &str, comment: Option<&str>, label: Option<&str>, state: Option<&str>) -> EventKind {
+fn change(
+    event: &str,
+    action: &str,
+    comment: Option<&str>,
+    label: Option<&str>,
+    state: Option<&str>,
+) -> EventKind {
     let text = |text: Option<&str>| text.map(str::to_owned);
     EventKind::Change {
         number: 3,
@@ -52,46 +58,68 @@ fn pull_request_events_use_zuuls_words() {
         ("ready_for_review", "edited"),
     ];
     for (action, expected) in rows {
-        let payload = json!({"action": action, "number": 3, "pull_request": {"head": {"sha": HEAD}}});
-        assert_eq!(kind("pull_request", payload), change("pull_request", expected, None, None, None), "{action}");
+        let payload =
+            json!({"action": action, "number": 3, "pull_request": {"head": {"sha": HEAD}}});
+        assert_eq!(
+            kind("pull_request", payload),
+            change("pull_request", expected, None, None, None),
+            "{action}"
+        );
     }
     for action in ["labeled", "unlabeled"] {
         let payload = json!({"action": action, "number": 3, "label": {"name": "gate"}});
-        assert_eq!(kind("pull_request", payload), change("pull_request", action, None, Some("gate"), None));
+        assert_eq!(
+            kind("pull_request", payload),
+            change("pull_request", action, None, Some("gate"), None)
+        );
     }
 }
 
 /// Z6.1
 #[test]
 fn reviews_and_comments_carry_what_triggers_ask_for() {
-    for (state, expected) in
-        [("approved", "approved"), ("CHANGES_REQUESTED", "changes_requested"), ("commented", "comment")]
-    {
-        let payload =
-            json!({"action": "submitted", "pull_request": {"number": 3}, "review": {"state": state, "body": null}});
+    for (state, expected) in [
+        ("approved", "approved"),
+        ("CHANGES_REQUESTED", "changes_requested"),
+        ("commented", "comment"),
+    ] {
+        let payload = json!({"action": "submitted", "pull_request": {"number": 3}, "review": {"state": state, "body": null}});
         let expected = change("pull_request_review", "submitted", None, None, Some(expected));
         assert_eq!(kind("pull_request_review", payload), expected);
     }
     let payload = json!({"action": "created", "issue": {"number": 3, "pull_request": {"url": "x"}}, "comment": {"body": "recheck"}});
-    assert_eq!(kind("issue_comment", payload), change("pull_request", "comment", Some("recheck"), None, None));
+    assert_eq!(
+        kind("issue_comment", payload),
+        change("pull_request", "comment", Some("recheck"), None, None)
+    );
 }
 
 /// S06
 #[test]
 fn a_push_tells_ref_and_both_commits() {
-    let payload = json!({"ref": "refs/heads/main", "before": ZEROS, "after": HEAD, "created": true});
-    let expected = EventKind::Push { git_ref: "refs/heads/main".into(), oldrev: ZEROS.into(), newrev: HEAD.into() };
+    let payload =
+        json!({"ref": "refs/heads/main", "before": ZEROS, "after": HEAD, "created": true});
+    let expected = EventKind::Push {
+        git_ref: "refs/heads/main".into(),
+        oldrev: ZEROS.into(),
+        newrev: HEAD.into(),
+    };
     assert_eq!(kind("push", payload), expected);
 }
 
 /// Z6.1
 #[test]
 fn statuses_and_check_runs_are_about_a_commit() {
-    let status = parsed("status", json!({"sha": HEAD, "context": "one/check", "state": "success", "branches": []}));
+    let status = parsed(
+        "status",
+        json!({"sha": HEAD, "context": "one/check", "state": "success", "branches": []}),
+    );
     let run = json!({"name": "one/gate", "head_sha": HEAD, "external_id": "sluice:gate/1", "conclusion": "failure", "app": {"slug": "ci"}});
     let run = parsed("check_run", json!({"action": "completed", "check_run": run}));
-    let (Parsed::OnCommit { event: status, marker: None }, Parsed::OnCommit { event: run, marker: Some(marker) }) =
-        (status, run)
+    let (
+        Parsed::OnCommit { event: status, marker: None },
+        Parsed::OnCommit { event: run, marker: Some(marker) },
+    ) = (status, run)
     else {
         panic!("both are about a commit, and only the check run has a marker")
     };
@@ -99,7 +127,10 @@ fn statuses_and_check_runs_are_about_a_commit() {
         (status.event, status.action, status.status.as_str()),
         ("pull_request", "status", "ann:one/check:success")
     );
-    assert_eq!((run.event, run.action, run.status.as_str()), ("check_run", "completed", "ci:one/gate:failure"));
+    assert_eq!(
+        (run.event, run.action, run.status.as_str()),
+        ("check_run", "completed", "ci:one/gate:failure")
+    );
     assert_eq!((marker, run.head.as_str()), (Marker::new("gate/1"), HEAD));
     let EventKind::Change { number: 9, status: Some(text), .. } = status.about(9).kind else {
         panic!("the change is named")
@@ -110,13 +141,17 @@ fn statuses_and_check_runs_are_about_a_commit() {
 /// Z6.1: somebody asks for a check once more, in the word that triggers use.
 #[test]
 fn a_check_run_that_is_asked_for_again_is_rerequested() {
-    let run = json!({"name": "one/gate", "head_sha": HEAD, "conclusion": null, "app": {"slug": "ci"}});
+    let run =
+        json!({"name": "one/gate", "head_sha": HEAD, "conclusion": null, "app": {"slug": "ci"}});
     let Parsed::OnCommit { event, marker: None } =
         parsed("check_run", json!({"action": "rerequested", "check_run": run}))
     else {
         panic!("it is about a commit")
     };
-    assert_eq!((event.event, event.action, event.status.as_str()), ("check_run", "rerequested", "ci:one/gate:"));
+    assert_eq!(
+        (event.event, event.action, event.status.as_str()),
+        ("check_run", "rerequested", "ci:one/gate:")
+    );
 }
 
 /// Our own comment, coming back, is recognised by its marker.
@@ -124,7 +159,9 @@ fn a_check_run_that_is_asked_for_again_is_rerequested() {
 fn our_own_comment_is_recognised() {
     let text = Marker::new("gate/3").attach("Build succeeded.");
     let payload = json!({"action": "created", "issue": {"number": 3, "pull_request": {}}, "comment": {"body": text}});
-    let Parsed::Event { marker, .. } = parsed("issue_comment", payload) else { panic!("a comment is an event") };
+    let Parsed::Event { marker, .. } = parsed("issue_comment", payload) else {
+        panic!("a comment is an event")
+    };
     assert_eq!(marker, Some(Marker::new("gate/3")));
 }
 
@@ -139,7 +176,10 @@ fn what_nothing_follows_from_is_ignored_with_its_reason() {
             "pull_request_review",
             json!({"action": "edited", "pull_request": {"number": 3}, "review": {"state": "approved"}}),
         ),
-        ("issue_comment", json!({"action": "created", "issue": {"number": 3}, "comment": {"body": "hello"}})),
+        (
+            "issue_comment",
+            json!({"action": "created", "issue": {"number": 3}, "comment": {"body": "hello"}}),
+        ),
         (
             "issue_comment",
             json!({"action": "deleted", "issue": {"number": 3, "pull_request": {}}, "comment": {"body": "x"}}),
@@ -148,7 +188,10 @@ fn what_nothing_follows_from_is_ignored_with_its_reason() {
     ];
     for (event_name, payload) in rows {
         let outcome = parsed(event_name, payload);
-        assert!(matches!(&outcome, Parsed::Ignored { reason } if !reason.is_empty()), "{event_name}: {outcome:?}");
+        assert!(
+            matches!(&outcome, Parsed::Ignored { reason } if !reason.is_empty()),
+            "{event_name}: {outcome:?}"
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! The parts of GitHub's webhook payloads that routing needs. Everything else in them is left unread.
+//! The parts of GitHub's webhook payloads that routing needs. Everything else in them is left
+//! unread.
 
 use serde::Deserialize;
 

@@ -41,13 +41,30 @@ impl Scene {
 
     /// Proposes a change by ann that writes one file; the branch has the file's name.
     pub async fn propose(&self, file: &str, content: &str, body: &str) -> ChangeRef {
-        let head =
-            self.forge.commit(REPOSITORY, file, &format!("Write {file}"), &[Edit::write(file, content)], "ann").await;
-        let proposal =
-            Proposal { title: format!("Write {file}"), body: body.into(), head: file.into(), base: "main".into() };
+        let head = self
+            .forge
+            .commit(
+                REPOSITORY,
+                file,
+                &format!("Write {file}"),
+                &[Edit::write(file, content)],
+                "ann",
+            )
+            .await;
+        let proposal = Proposal {
+            title: format!("Write {file}"),
+            body: body.into(),
+            head: file.into(),
+            base: "main".into(),
+        };
         let number = self.forge.open_pull(REPOSITORY, proposal, "ann").await.unwrap();
         let head = head.unwrap();
-        ChangeRef { key: self.key(number), branch: "main".into(), patchset: head.clone(), head: head.as_str().into() }
+        ChangeRef {
+            key: self.key(number),
+            branch: "main".into(),
+            patchset: head.clone(),
+            head: head.as_str().into(),
+        }
     }
 
     pub fn project(&self) -> ProjectName {

@@ -1,4 +1,5 @@
-//! What a change that stands in a queue waits for as the queue is now; its reasons tell how it came to that.
+//! What a change that stands in a queue waits for as the queue is now; its reasons tell how it came
+//! to that.
 
 use crate::arrival::{Arrival, ArrivalKind, Candidate};
 use crate::item::{Ask, Item, JobStatus};
@@ -51,7 +52,9 @@ pub fn standing<'i>(
     let Some(slot) = head.slots.get(position) else { return Vec::new() };
     let mut lines = Vec::new();
     if let Some(why) = &head.frozen {
-        lines.push(format!("the queue is frozen, and nothing of it moves before `sluice queue thaw`: {why}"));
+        lines.push(format!(
+            "the queue is frozen, and nothing of it moves before `sluice queue thaw`: {why}"
+        ));
     }
     let bundle = head.bundle(position);
     let ahead = bundle.start.checked_sub(1).and_then(|before| head.slots.get(before));
@@ -104,11 +107,16 @@ pub fn standing<'i>(
     lines.extend(mates);
     if let Some(trouble) = around.landing.and_then(|landing| landing.trouble.as_ref()) {
         let since = trouble.since.to_iso();
-        lines.push(format!("its landing could not be carried out since {since}, and is tried again: {}", trouble.why));
+        lines.push(format!(
+            "its landing could not be carried out since {since}, and is tried again: {}",
+            trouble.why
+        ));
     }
     lines.extend(around.refusal.as_ref().map(|why| format!("as it was seen last: {why}")));
     lines.extend(around.is_settling().then(|| around.settling()));
-    lines.extend(around.events.result_queue_paused.then(|| "an operator has results held back".to_owned()));
+    lines.extend(
+        around.events.result_queue_paused.then(|| "an operator has results held back".to_owned()),
+    );
     lines
 }
 
@@ -117,10 +125,15 @@ fn together(head: &Head, bundle: Range<usize>, slot: &Slot) -> Option<String> {
     let mates = head.slots[bundle].iter().filter(|mate| mate.id != slot.id);
     let mates: Vec<String> = mates.map(name).collect();
     // Where each change has a queue of its own, that of one of them holds them all.
-    let place =
-        if head.manager == Manager::Independent { format!(", in the queue {}", head.key.queue) } else { String::new() };
+    let place = if head.manager == Manager::Independent {
+        format!(", in the queue {}", head.key.queue)
+    } else {
+        String::new()
+    };
     let names = mates.join(", ");
-    (!mates.is_empty()).then(|| format!("it and {names} need each other: they are tested and reported as one{place}"))
+    (!mates.is_empty()).then(|| {
+        format!("it and {names} need each other: they are tested and reported as one{place}")
+    })
 }
 
 /// Names the jobs of an item that run after its reports and are not over.
@@ -158,13 +171,22 @@ fn worked_on(item: &Item, ahead: Option<&Slot>) -> String {
             let open: Vec<&str> = open.map(|job| job.summary.name.as_str()).collect();
             let names = open.iter().take(JOBS_MAX).copied().collect::<Vec<_>>().join(", ");
             let more = if open.len() > JOBS_MAX { ", …" } else { "" };
-            format!("{} of {} jobs are not over: {names}{more}", open.len(), item.reported_jobs().count())
+            format!(
+                "{} of {} jobs are not over: {names}{more}",
+                open.len(),
+                item.reported_jobs().count()
+            )
         }
     }
 }
 
 /// Returns why a change that arrived at a queue is not in it yet, where it did.
-pub fn arrived(arrivals: &[Arrival], change: &ChangeKey, is_frozen: bool, around: &Around<'_>) -> Option<String> {
+pub fn arrived(
+    arrivals: &[Arrival],
+    change: &ChangeKey,
+    is_frozen: bool,
+    around: &Around<'_>,
+) -> Option<String> {
     let offers: Vec<(&Arrival, &Candidate)> =
         arrivals.iter().filter_map(|arrival| Some((arrival, offered(arrival, change)?))).collect();
     offers.last().map(|(_, last)| {
@@ -192,7 +214,9 @@ pub fn arrived(arrivals: &[Arrival], change: &ChangeKey, is_frozen: bool, around
 
 fn offered<'a>(arrival: &'a Arrival, change: &ChangeKey) -> Option<&'a Candidate> {
     match &arrival.kind {
-        ArrivalKind::Enqueue { candidates } => candidates.iter().find(|candidate| candidate.change.key == *change),
+        ArrivalKind::Enqueue { candidates } => {
+            candidates.iter().find(|candidate| candidate.change.key == *change)
+        }
         _ => None,
     }
 }
@@ -220,22 +244,30 @@ mod tests {
     use sluice_model::{ArrivalId, ProjectName, QueueKey, Timestamp};
 
     fn slot(number: u64, standing: Standing) -> Slot {
-        let key = ChangeKey::change("github".into(), ProjectName::new("forge.test", "org/one"), number);
-        let change = ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() };
+        let key =
+            ChangeKey::change("github".into(), ProjectName::new("forge.test", "org/one"), number);
+        let change = ChangeRef {
+            key,
+            branch: "main".into(),
+            head: "abc".into(),
+            patchset: "abc".to_owned(),
+        };
         let id = ItemId::from(number.to_string().as_str());
         Slot { id, change, generation: 1, ahead: None, standing, joined: false, version: 0 }
     }
 
     fn head(standings: &[Standing], window: u32) -> Head {
         let key = QueueKey { tenant: "t".into(), pipeline: "gate".into(), queue: "q".into() };
-        let slots = standings.iter().zip(1..).map(|(standing, number)| slot(number, *standing)).collect();
+        let slots =
+            standings.iter().zip(1..).map(|(standing, number)| slot(number, *standing)).collect();
         Head { slots, ..Head::new(key, Manager::Dependent, window, 3) }
     }
 
     fn lines(head: &Head, position: usize) -> Vec<String> {
         let events = EventsHold::default();
         let layout = LayoutNumbers { wanted: 3, live: 3 };
-        let around = Around { layout, events: &events, landing: None, refusal: None, unread: Vec::new() };
+        let around =
+            Around { layout, events: &events, landing: None, refusal: None, unread: Vec::new() };
         standing(head, position, |_| None, &around)
     }
 
@@ -250,13 +282,25 @@ mod tests {
     fn a_change_says_whom_it_waits_for() {
         use Standing::{Failing, Landing, Passed, Reporting, Testing, Waiting};
         let queue = head(&[Testing, Passed, Failing, Waiting], 3);
-        assert_eq!(line(&queue, 1), "it passed, and waits for org/one#1 ahead of it, which is being tested");
-        assert!(line(&queue, 2).contains("when org/one#2 ahead of it, which has passed, has landed or left"));
-        assert_eq!(line(&queue, 3), "it is outside of the window of its queue: the first 3 of 4 changes are worked on");
+        assert_eq!(
+            line(&queue, 1),
+            "it passed, and waits for org/one#1 ahead of it, which is being tested"
+        );
+        assert!(
+            line(&queue, 2)
+                .contains("when org/one#2 ahead of it, which has passed, has landed or left")
+        );
+        assert_eq!(
+            line(&queue, 3),
+            "it is outside of the window of its queue: the first 3 of 4 changes are worked on"
+        );
         assert_eq!(line(&head(&[Landing], 0), 0), "it passed and is to be put into its branch");
         assert_eq!(line(&head(&[Passed], 0), 0), "it passed, and nothing is ahead of it");
         assert!(line(&head(&[Reporting], 0), 0).starts_with("it succeeded, and its last jobs run"));
-        assert!(line(&head(&[Reporting, Passed], 0), 1).ends_with("which has succeeded and runs its last jobs"));
+        assert!(
+            line(&head(&[Reporting, Passed], 0), 1)
+                .ends_with("which has succeeded and runs its last jobs")
+        );
         let mut cycle = head(&[Passed, Testing], 0);
         cycle.slots[1].joined = true;
         let expected = [
@@ -266,7 +310,8 @@ mod tests {
         assert_eq!(lines(&cycle, 0), expected);
     }
 
-    /// Z1.6, C01: what the live configuration cannot test waits for the one that is on its way, and says so.
+    /// Z1.6, C01: what the live configuration cannot test waits for the one that is on its way, and
+    /// says so.
     #[test]
     fn a_change_that_waits_for_another_configuration_to_be_tested_says_so() {
         let queue = head(&[Standing::Failing], 0);
@@ -275,24 +320,42 @@ mod tests {
         let events = EventsHold::default();
         let told = |item: &Item, wanted: u64| {
             let layout = LayoutNumbers { wanted, live: 3 };
-            let around = Around { layout, events: &events, landing: None, refusal: None, unread: Vec::new() };
+            let around = Around {
+                layout,
+                events: &events,
+                landing: None,
+                refusal: None,
+                unread: Vec::new(),
+            };
             standing(&queue, 0, |_| Some(item), &around)[0].clone()
         };
-        for (configuration, wanted, waits) in [(true, 4, true), (true, 3, false), (false, 4, false)] {
-            item.ask = Ask::Unmergeable { why: "there is no job".to_owned(), configuration, notes: Vec::new() };
+        for (configuration, wanted, waits) in [(true, 4, true), (true, 3, false), (false, 4, false)]
+        {
+            item.ask = Ask::Unmergeable {
+                why: "there is no job".to_owned(),
+                configuration,
+                notes: Vec::new(),
+            };
             let said = told(&item, wanted);
-            assert_eq!(said.contains("the one that is on its way says whether it leaves"), waits, "{said}");
+            assert_eq!(
+                said.contains("the one that is on its way says whether it leaves"),
+                waits,
+                "{said}"
+            );
         }
     }
 
-    /// Z1.6, Z6.5: where each change has a queue of its own, it is said in whose those stand that need each other.
+    /// Z1.6, Z6.5: where each change has a queue of its own, it is said in whose those stand that
+    /// need each other.
     #[test]
     fn a_change_says_with_whom_it_stands_and_where() {
         let mut cycle = head(&[Standing::Passed, Standing::Testing, Standing::Testing], 0);
         cycle.manager = Manager::Independent;
         cycle.slots[1].joined = true;
         let told = |others: &str| {
-            format!("it and {others} need each other: they are tested and reported as one, in the queue q")
+            format!(
+                "it and {others} need each other: they are tested and reported as one, in the queue q"
+            )
         };
         assert_eq!(lines(&cycle, 0)[1..], [told("org/one#2")]);
         assert_eq!(lines(&cycle, 2).len(), 1, "it is in no cycle");
@@ -304,17 +367,22 @@ mod tests {
     #[test]
     fn a_change_that_is_to_enter_as_one_with_others_says_so() {
         let queue = head(&[Standing::Waiting, Standing::Waiting], 0);
-        let cycle: Vec<ChangeKey> = queue.slots.iter().map(|slot| slot.change.key.clone()).collect();
-        let offer = |slot: &Slot| Candidate { cycle: cycle.clone(), ..Candidate::bare(&slot.change) };
+        let cycle: Vec<ChangeKey> =
+            queue.slots.iter().map(|slot| slot.change.key.clone()).collect();
+        let offer =
+            |slot: &Slot| Candidate { cycle: cycle.clone(), ..Candidate::bare(&slot.change) };
         let candidates = queue.slots.iter().map(offer).collect();
         let (id, kind) = (ArrivalId::derive(&["a"]), ArrivalKind::Enqueue { candidates });
         let (event_id, by_operator, taken_up) = (String::new(), false, false);
-        let arrivals = [Arrival { id, at: Timestamp(1), event_id, layout: 3, by_operator, taken_up, kind }];
+        let arrivals =
+            [Arrival { id, at: Timestamp(1), event_id, layout: 3, by_operator, taken_up, kind }];
         let events = EventsHold::default();
         let layout = LayoutNumbers { wanted: 3, live: 3 };
-        let around = Around { layout, events: &events, landing: None, refusal: None, unread: Vec::new() };
+        let around =
+            Around { layout, events: &events, landing: None, refusal: None, unread: Vec::new() };
         let told = arrived(&arrivals, &cycle[0], false, &around).unwrap();
-        let expected = "it enters as one with org/one#2, and whichever of them stands elsewhere leaves first";
+        let expected =
+            "it enters as one with org/one#2, and whichever of them stands elsewhere leaves first";
         assert!(told.ends_with(expected), "{told}");
         let unread = vec![own_queue(&cycle[1])];
         let around = Around { unread, ..around };
@@ -325,22 +393,30 @@ mod tests {
     /// Z1.6: what holds up a whole queue, or all of a tenant, is said at each change.
     #[test]
     fn what_holds_up_all_of_a_queue_is_said_at_each_change() {
-        let events = EventsHold { result_queue_paused: true, trigger_queue_paused: true, ..EventsHold::default() };
+        let events = EventsHold {
+            result_queue_paused: true,
+            trigger_queue_paused: true,
+            ..EventsHold::default()
+        };
         let layout = LayoutNumbers { wanted: 4, live: 3 };
         let refusal = Some("pipeline gate requires a review: approved".to_owned());
         let around = Around { layout, events: &events, landing: None, refusal, unread: Vec::new() };
         let mut queue = head(&[Standing::Passed], 0);
         queue.frozen = Some("the landed tree is another one".to_owned());
         let lines = standing(&queue, 0, |_| None, &around).join("\n");
-        for said in
-            ["queue is frozen", "requires a review: approved", "layout 4 is wanted and 3 is live", "results held back"]
-        {
+        for said in [
+            "queue is frozen",
+            "requires a review: approved",
+            "layout 4 is wanted and 3 is live",
+            "results held back",
+        ] {
             assert!(lines.contains(said), "{said}: {lines}");
         }
         let candidates = vec![Candidate::bare(&queue.slots[0].change)];
         let (id, kind) = (ArrivalId::derive(&["a"]), ArrivalKind::Enqueue { candidates });
         let (event_id, by_operator, taken_up) = (String::new(), false, false);
-        let arrivals = [Arrival { id, at: Timestamp(1), event_id, layout: 3, by_operator, taken_up, kind }];
+        let arrivals =
+            [Arrival { id, at: Timestamp(1), event_id, layout: 3, by_operator, taken_up, kind }];
         let key = &queue.slots[0].change.key;
         assert!(arrived(&arrivals, key, false, &around).unwrap().contains("trigger events paused"));
         assert!(arrived(&arrivals, key, true, &around).unwrap().contains("frozen"));

@@ -1,4 +1,5 @@
-//! Gerrit's triggers, requirements and rejects; and refs that moved, as Gerrit and plain git tell of them.
+//! Gerrit's triggers, requirements and rejects; and refs that moved, as Gerrit and plain git tell
+//! of them.
 
 use super::{listed, matches_any, text_fits};
 use sluice_config::Pattern;
@@ -12,12 +13,17 @@ use sluice_model::gerrit::{CastVote, GerritEvent, Vote};
 const REF_UPDATED: &str = "ref-updated";
 
 /// Returns whether a trigger takes an event; `facts` are those of the change that it is about.
-pub(super) fn takes(trigger: &GerritTrigger, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
+pub(super) fn takes(
+    trigger: &GerritTrigger,
+    event: &ForgeEvent,
+    facts: Option<&ChangeFacts>,
+) -> bool {
     if matches!(event.kind, EventKind::Push { .. }) {
         return takes_push(trigger, &event.kind) && fits_no_change(trigger);
     }
     let Some(told) = told_by(event) else { return false };
-    let branch_fits = facts.is_none_or(|facts| matches_any(&trigger.branch, facts.change.branch.as_str()));
+    let branch_fits =
+        facts.is_none_or(|facts| matches_any(&trigger.branch, facts.change.branch.as_str()));
     listed(&trigger.event, &told.r#type)
         && branch_fits
         && trigger.r#ref.is_empty()
@@ -25,7 +31,9 @@ pub(super) fn takes(trigger: &GerritTrigger, event: &ForgeEvent, facts: Option<&
         && text_fits(&trigger.email, told.email.as_deref(), Pattern::finds)
         && text_fits(&trigger.username, Some(told.username.as_str()), Pattern::finds)
         && cast(&trigger.approval, &told.votes, |_| true)
-        && cast(&trigger.approval_change, &told.votes, |vote| vote.before.is_some_and(|before| before != vote.value))
+        && cast(&trigger.approval_change, &told.votes, |vote| {
+            vote.before.is_some_and(|before| before != vote.value)
+        })
         && any_fits(&trigger.added, &told.added)
         && any_fits(&trigger.removed, &told.removed)
         && checker_fits(trigger, &told)
@@ -36,21 +44,30 @@ pub(super) fn takes(trigger: &GerritTrigger, event: &ForgeEvent, facts: Option<&
 fn told_by(event: &ForgeEvent) -> Option<GerritEvent> {
     match &event.kind {
         EventKind::Gerrit(told) => Some(told.clone()),
-        // A revision that nobody told of: whoever found it says so in the words that all forges share.
+        // A revision that nobody told of: whoever found it says so in the words that all forges
+        // share.
         EventKind::Change { number, event: name, action, .. }
             if name == "pull_request" && matches!(action.as_str(), "opened" | "changed") =>
         {
             let (number, r#type) = (*number, "patchset-created".to_owned());
-            Some(GerritEvent { number, r#type, username: event.sender.clone(), ..GerritEvent::default() })
+            Some(GerritEvent {
+                number,
+                r#type,
+                username: event.sender.clone(),
+                ..GerritEvent::default()
+            })
         }
         _ => None,
     }
 }
 
-/// Returns the first thing of a trigger that does not fit an event, in the order a reader of the configuration would look.
+/// Returns the first thing of a trigger that does not fit an event, in the order a reader of the
+/// configuration would look.
 pub(crate) fn misfit(trigger: &GerritTrigger, event: &ForgeEvent, facts: &ChangeFacts) -> String {
     let Some(told) = told_by(event) else { return "it is for other events".to_owned() };
-    let texts = |patterns: &[Pattern]| patterns.iter().map(Pattern::as_str).collect::<Vec<_>>().join(" or ");
+    let texts = |patterns: &[Pattern]| {
+        patterns.iter().map(Pattern::as_str).collect::<Vec<_>>().join(" or ")
+    };
     if !listed(&trigger.event, &told.r#type) {
         return format!("it wants the event {}, not {}", trigger.event.join(" or "), told.r#type);
     }
@@ -62,14 +79,22 @@ pub(crate) fn misfit(trigger: &GerritTrigger, event: &ForgeEvent, facts: &Change
         return format!("it wants a comment with {}", texts(&trigger.comment));
     }
     if !text_fits(&trigger.username, Some(told.username.as_str()), Pattern::finds) {
-        return format!("it wants it done by {}, not by {}", texts(&trigger.username), told.username);
+        return format!(
+            "it wants it done by {}, not by {}",
+            texts(&trigger.username),
+            told.username
+        );
     }
     if !text_fits(&trigger.email, told.email.as_deref(), Pattern::finds) {
         return format!("it wants the address {}", texts(&trigger.email));
     }
     for (wanted, word) in [(&trigger.approval, "vote"), (&trigger.approval_change, "new vote")] {
-        let counts = |vote: &CastVote| word == "vote" || vote.before.is_some_and(|before| before != vote.value);
-        if let Some(missing) = wanted.iter().find(|one| !cast(std::slice::from_ref(*one), &told.votes, counts)) {
+        let counts = |vote: &CastVote| {
+            word == "vote" || vote.before.is_some_and(|before| before != vote.value)
+        };
+        if let Some(missing) =
+            wanted.iter().find(|one| !cast(std::slice::from_ref(*one), &told.votes, counts))
+        {
             return format!("it wants the {word} {}", described(missing));
         }
     }
@@ -80,7 +105,8 @@ pub(crate) fn misfit(trigger: &GerritTrigger, event: &ForgeEvent, facts: &Change
             return format!("it wants a hashtag {word}: {}", texts(wanted));
         }
     }
-    "the change is not what it requires, or is what it rejects, or it wants another checker".to_owned()
+    "the change is not what it requires, or is what it rejects, or it wants another checker"
+        .to_owned()
 }
 
 /// Returns whether a trigger of plain git takes an event.
@@ -90,15 +116,22 @@ pub(super) fn takes_ref(trigger: &GitTrigger, event: &ForgeEvent) -> bool {
 
 fn takes_push(trigger: &GerritTrigger, kind: &EventKind) -> bool {
     let branch = kind.pushed_branch();
-    let branch_fits =
-        trigger.branch.is_empty() || branch.is_some_and(|branch| matches_any(&trigger.branch, branch.as_str()));
+    let branch_fits = trigger.branch.is_empty()
+        || branch.is_some_and(|branch| matches_any(&trigger.branch, branch.as_str()));
     branch_fits && ref_fits(&trigger.event, &trigger.r#ref, trigger.ignore_deletes, kind)
 }
 
 /// A ref that was deleted is no event unless somebody says that it is.
-fn ref_fits(events: &[String], refs: &[Pattern], ignore_deletes: Option<bool>, kind: &EventKind) -> bool {
+fn ref_fits(
+    events: &[String],
+    refs: &[Pattern],
+    ignore_deletes: Option<bool>,
+    kind: &EventKind,
+) -> bool {
     let EventKind::Push { git_ref, newrev, .. } = kind else { return false };
-    listed(events, REF_UPDATED) && matches_any(refs, git_ref) && !(newrev.is_zero() && ignore_deletes.unwrap_or(true))
+    listed(events, REF_UPDATED)
+        && matches_any(refs, git_ref)
+        && !(newrev.is_zero() && ignore_deletes.unwrap_or(true))
 }
 
 /// Whether a trigger asks for nothing that only an event about a change tells.
@@ -118,7 +151,9 @@ fn fits_no_change(trigger: &GerritTrigger) -> bool {
 fn cast(wanted: &[Approval], votes: &[CastVote], counts: impl Fn(&CastVote) -> bool) -> bool {
     let mut labels = wanted.iter().flat_map(|approval| &approval.labels);
     labels.all(|(label, values)| {
-        votes.iter().any(|vote| is_label(&vote.label, label) && values.contains(&vote.value) && counts(vote))
+        votes.iter().any(|vote| {
+            is_label(&vote.label, label) && values.contains(&vote.value) && counts(vote)
+        })
     })
 }
 
@@ -128,7 +163,10 @@ fn any_fits(patterns: &[Pattern], tags: &[String]) -> bool {
 
 /// A checker is named by its whole id, or by the part before the colon.
 fn checker_fits(trigger: &GerritTrigger, told: &GerritEvent) -> bool {
-    let scheme = told.checker.as_deref().map(|checker| checker.split_once(':').map_or(checker, |(scheme, _)| scheme));
+    let scheme = told
+        .checker
+        .as_deref()
+        .map(|checker| checker.split_once(':').map_or(checker, |(scheme, _)| scheme));
     trigger.uuid.as_deref().is_none_or(|uuid| told.checker.as_deref() == Some(uuid))
         && trigger.scheme.as_deref().is_none_or(|wanted| scheme == Some(wanted))
 }
@@ -158,9 +196,13 @@ pub(super) fn unmet(filter: &GerritFilter, facts: &ChangeFacts, now: Timestamp) 
     if let Some(wip) = filter.wip
         && wip != facts.draft
     {
-        return Some(if wip { "work in progress" } else { "a change that is no work in progress" }.to_owned());
+        return Some(
+            if wip { "work in progress" } else { "a change that is no work in progress" }
+                .to_owned(),
+        );
     }
-    if !filter.status.is_empty() && !filter.status.iter().any(|word| is_status(word, facts.status)) {
+    if !filter.status.is_empty() && !filter.status.iter().any(|word| is_status(word, facts.status))
+    {
         return Some(format!("the status {}", filter.status.join(" or ")));
     }
     if let Some(missing) = filter.hashtags.iter().find(|pattern| !has_hashtag(pattern, facts)) {
@@ -179,7 +221,9 @@ pub(super) fn met(filter: &GerritFilter, facts: &ChangeFacts, now: Timestamp) ->
         return Some("the newest patchset".to_owned());
     }
     if filter.wip.is_some_and(|wip| wip == facts.draft) {
-        return Some(if facts.draft { "work in progress" } else { "no work in progress" }.to_owned());
+        return Some(
+            if facts.draft { "work in progress" } else { "no work in progress" }.to_owned(),
+        );
     }
     if let Some(word) = filter.status.iter().find(|word| is_status(word, facts.status)) {
         return Some(format!("the status {word}"));
@@ -194,13 +238,16 @@ fn has_hashtag(pattern: &Pattern, facts: &ChangeFacts) -> bool {
     facts.labels.iter().any(|tag| pattern.finds(tag))
 }
 
-/// Whether the votes of an entry are there, each by somebody and of an age that it asks for. One without a label asks for any vote
-/// of such a person.
+/// Whether the votes of an entry are there, each by somebody and of an age that it asks for. One
+/// without a label asks for any vote of such a person.
 fn is_given(approval: &Approval, facts: &ChangeFacts, now: Timestamp) -> bool {
     let fits = |vote: &Vote| {
         let age_seconds = now.since(vote.cast_at) / 1_000;
         approval.username.as_ref().is_none_or(|pattern| pattern.finds(&vote.username))
-            && approval.email.as_ref().is_none_or(|p| vote.email.as_ref().is_some_and(|email| p.finds(email)))
+            && approval
+                .email
+                .as_ref()
+                .is_none_or(|p| vote.email.as_ref().is_some_and(|email| p.finds(email)))
             && approval.older_than_seconds.is_none_or(|seconds| age_seconds >= seconds)
             && approval.newer_than_seconds.is_none_or(|seconds| age_seconds < seconds)
     };
@@ -208,7 +255,10 @@ fn is_given(approval: &Approval, facts: &ChangeFacts, now: Timestamp) -> bool {
         return facts.votes.iter().any(fits);
     }
     approval.labels.iter().all(|(label, values)| {
-        facts.votes.iter().any(|vote| is_label(&vote.label, label) && values.contains(&vote.value) && fits(vote))
+        facts
+            .votes
+            .iter()
+            .any(|vote| is_label(&vote.label, label) && values.contains(&vote.value) && fits(vote))
     })
 }
 

@@ -21,17 +21,20 @@ pub(super) const WHY_NEEDS: &str = "its dependencies changed";
 /// Records that a change's leaving writes, besides those of its builds.
 pub(super) const LEAVING_RECORDS: usize = 7;
 
-/// Records that a change's entry writes: its item, that it was enqueued, and what others are told of that.
+/// Records that a change's entry writes: its item, that it was enqueued, and what others are told
+/// of that.
 pub(super) const ENTRY_RECORDS: usize = 4;
 
 impl Work<'_> {
     pub(super) fn admit(&mut self) {
         if self.is_settling() {
-            // Requirements were judged under a layout that is about to go; intake's answer is taken when the next one is live.
+            // Requirements were judged under a layout that is about to go; intake's answer is taken
+            // when the next one is live.
             return;
         }
         let arrivals = &self.snapshot.arrivals;
-        let is_other = |at: &usize| !is_operators(&arrivals[*at]) && !self.is_paused(&arrivals[*at]);
+        let is_other =
+            |at: &usize| !is_operators(&arrivals[*at]) && !self.is_paused(&arrivals[*at]);
         let others = in_forges_order(arrivals, (0..arrivals.len()).filter(is_other).collect());
         let mut waiting = Waiting::default();
         for at in others {
@@ -42,9 +45,14 @@ impl Work<'_> {
                 && let ArrivalKind::Enqueue { candidates } = &arrival.kind
                 && candidates.iter().all(|candidate| candidate.moved_from.is_none())
             {
-                // News of what stands here is heard all the same, or it would land what its author took back.
-                let changes: Vec<String> = candidates.iter().map(|candidate| candidate.change.to_string()).collect();
-                let why = format!("{} dropped: an operator has trigger events discarded", changes.join(", "));
+                // News of what stands here is heard all the same, or it would land what its author
+                // took back.
+                let changes: Vec<String> =
+                    candidates.iter().map(|candidate| candidate.change.to_string()).collect();
+                let why = format!(
+                    "{} dropped: an operator has trigger events discarded",
+                    changes.join(", ")
+                );
                 self.plan.reasons.push(why);
                 self.plan.taken.push(arrival.id.clone());
                 continue;
@@ -52,14 +60,16 @@ impl Work<'_> {
             let must_wait = waiting.keeps_back(arrival);
             if must_wait || self.waits_for_landing(arrival) || !self.has_place(arrival) {
                 waiting.add(arrival);
-                let news =
-                    Some(arrival).filter(|arrival| must_wait && matches!(arrival.kind, ArrivalKind::Seen { .. }));
+                let news = Some(arrival).filter(|arrival| {
+                    must_wait && matches!(arrival.kind, ArrivalKind::Seen { .. })
+                });
                 if news.cloned().is_some_and(|news| !self.leaves_already(&news)) {
                     return;
                 }
                 continue;
             }
-            // Of many that wait those alone are copied that are taken in, or that have to wait for guests only.
+            // Of many that wait those alone are copied that are taken in, or that have to wait for
+            // guests only.
             let arrival = arrival.clone();
             if self.waits_for_guests(&arrival) {
                 waiting.add(&arrival);
@@ -70,7 +80,9 @@ impl Work<'_> {
             }
             let taken = match &arrival.kind {
                 // Taken before all others.
-                ArrivalKind::Dequeue { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => continue,
+                ArrivalKind::Dequeue { .. }
+                | ArrivalKind::Promote { .. }
+                | ArrivalKind::Thaw { .. } => continue,
                 _ => match self.way_of(&arrival) {
                     Way::Taken => {
                         self.plan.taken.push(arrival.id);
@@ -81,7 +93,8 @@ impl Work<'_> {
                 },
             };
             if !taken {
-                // The transaction is full; what is done of it is found done by the next plan, which is to do the rest.
+                // The transaction is full; what is done of it is found done by the next plan, which
+                // is to do the rest.
                 self.take_up(&arrival);
                 return;
             }
@@ -89,11 +102,14 @@ impl Work<'_> {
         }
     }
 
-    /// Takes in what is for this queue, but for operators' words, which are taken before. Returns false when there was no room for all.
+    /// Takes in what is for this queue, but for operators' words, which are taken before. Returns
+    /// false when there was no room for all.
     fn take(&mut self, arrival: &Arrival) -> bool {
         match &arrival.kind {
             // What belongs to another queue where each change has its own was sent there.
-            ArrivalKind::Enqueue { candidates } if self.is_of_one_change() => self.enqueue_all(arrival, candidates),
+            ArrivalKind::Enqueue { candidates } if self.is_of_one_change() => {
+                self.enqueue_all(arrival, candidates)
+            }
             ArrivalKind::Enqueue { candidates } => self.take_in(arrival, candidates),
             ArrivalKind::Superseded { change, by, more } => {
                 (self.is_sent_after(arrival, change) || self.is_superseded(change, by))
@@ -105,22 +121,27 @@ impl Work<'_> {
                     || self.seen(arrival, change, (gone.as_deref(), *merged), needs.as_deref())
             }
             ArrivalKind::MakeWay { change, as_of, to } => self.makes_way(change, *as_of, to),
-            ArrivalKind::Dequeue { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => true,
+            ArrivalKind::Dequeue { .. }
+            | ArrivalKind::Promote { .. }
+            | ArrivalKind::Thaw { .. } => true,
         }
     }
 
-    /// Returns whether an arrival waits in its order until an operator lets events go on. What an operator has enqueued is no event:
-    /// it does not wait even for what came before it, of which the forge's clock says that it is older.
+    /// Returns whether an arrival waits in its order until an operator lets events go on. What an
+    /// operator has enqueued is no event: it does not wait even for what came before it, of which
+    /// the forge's clock says that it is older.
     fn is_paused(&self, arrival: &Arrival) -> bool {
         self.snapshot.hold.pauses && !arrival.by_operator
     }
 
-    /// Returns whether an arrival that was left may be taken in now: a landing that it waited for is over.
+    /// Returns whether an arrival that was left may be taken in now: a landing that it waited for
+    /// is over.
     pub(super) fn may_admit_more(&self) -> bool {
         let arrivals = &self.snapshot.arrivals;
         let taken: BTreeSet<&ArrivalId> = self.plan.taken.iter().collect();
         let left = (0..arrivals.len()).filter(|at| !taken.contains(&arrivals[*at].id));
-        let (words, mut others): (Vec<usize>, Vec<usize>) = left.partition(|at| is_operators(&arrivals[*at]));
+        let (words, mut others): (Vec<usize>, Vec<usize>) =
+            left.partition(|at| is_operators(&arrivals[*at]));
         others.retain(|at| !self.is_paused(&arrivals[*at]));
         let mut waiting = Waiting::default();
         let may_enter = |at: &usize| {
@@ -143,7 +164,8 @@ impl Work<'_> {
         self.snapshot.arrivals.iter().filter(|arrival| !self.plan.taken.contains(&arrival.id))
     }
 
-    /// Returns whether the head's record has a place for what an arrival enqueues. What stands here has its place.
+    /// Returns whether the head's record has a place for what an arrival enqueues. What stands here
+    /// has its place.
     pub(super) fn has_place(&self, arrival: &Arrival) -> bool {
         let ArrivalKind::Enqueue { candidates } = &arrival.kind else { return true };
         let is_here = |c: &Candidate| {
@@ -154,12 +176,19 @@ impl Work<'_> {
         more == 0 || self.head.bytes_with(more) <= HEAD_BYTES_MAX
     }
 
-    /// Takes out what an arrival takes out that waits behind another one of the same change. It is not taken in by that: it is
-    /// heard again when what it waits for has let the change in once more. Otherwise the change might be the very one whose
-    /// leaving makes place for what waits. Returns false when not all of it could be done yet.
+    /// Takes out what an arrival takes out that waits behind another one of the same change. It is
+    /// not taken in by that: it is heard again when what it waits for has let the change in once
+    /// more. Otherwise the change might be the very one whose leaving makes place for what waits.
+    /// Returns false when not all of it could be done yet.
     fn leaves_already(&mut self, arrival: &Arrival) -> bool {
-        let ArrivalKind::Seen { change, gone, merged, needs, as_of } = &arrival.kind else { return true };
-        let takes_out = self.head.slots.iter().any(|slot| !slot.standing.is_decided() && self.takes_out(arrival, slot));
+        let ArrivalKind::Seen { change, gone, merged, needs, as_of } = &arrival.kind else {
+            return true;
+        };
+        let takes_out = self
+            .head
+            .slots
+            .iter()
+            .any(|slot| !slot.standing.is_decided() && self.takes_out(arrival, slot));
         !takes_out
             || (self.has_room(room(arrival))
                 && (self.is_older(change, *as_of)
@@ -171,8 +200,9 @@ impl Work<'_> {
         (self.snapshot.pipeline).is_none_or(|pipeline| pipeline.dequeue_on_new_patchset)
     }
 
-    /// Returns whether what stands in a slot is an older revision of a change that enters, and goes on beside it. Where changes land,
-    /// or are tested on top of each other, there is one revision of each: two of them are never to be in one branch.
+    /// Returns whether what stands in a slot is an older revision of a change that enters, and goes
+    /// on beside it. Where changes land, or are tested on top of each other, there is one revision
+    /// of each: two of them are never to be in one branch.
     fn stays_beside(&self, slot: &Slot, change: &ChangeRef) -> bool {
         self.head.manager == Manager::Independent
             && !self.leaves_as_older()
@@ -181,33 +211,45 @@ impl Work<'_> {
             && slot.change.head != change.head
     }
 
-    /// Returns where something stands that a change which enters takes the place of, or that is the very same.
+    /// Returns where something stands that a change which enters takes the place of, or that is the
+    /// very same.
     fn position_for(&self, change: &ChangeRef) -> Option<usize> {
-        let is_in_its_place = |slot: &Slot| slot.change.key == change.key && !self.stays_beside(slot, change);
+        let is_in_its_place =
+            |slot: &Slot| slot.change.key == change.key && !self.stays_beside(slot, change);
         self.head.slots.iter().position(is_in_its_place)
     }
 
-    /// Returns the items of a change that stand here: there are several where older revisions go on.
+    /// Returns the items of a change that stand here: there are several where older revisions go
+    /// on.
     fn revisions(&self, key: &ChangeKey) -> Vec<ItemId> {
-        self.head.slots.iter().filter(|slot| slot.change.key == *key).map(|slot| slot.id.clone()).collect()
+        self.head
+            .slots
+            .iter()
+            .filter(|slot| slot.change.key == *key)
+            .map(|slot| slot.id.clone())
+            .collect()
     }
 
-    /// Enqueues candidates in their order, those that need each other together. Returns false when there was no room for what
-    /// they replace.
+    /// Enqueues candidates in their order, those that need each other together. Returns false when
+    /// there was no room for what they replace.
     pub(super) fn enqueue_all(&mut self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
         candidates.iter().enumerate().all(|(at, candidate)| {
             let is_one = is_dependent(&self.head) || self.head.manager == Manager::Independent;
             if !is_one || candidate.cycle.is_empty() || candidate.refused.is_some() {
                 return self.enqueue(arrival, candidate);
             }
-            if candidates[at + 1..].iter().any(|behind| candidate.cycle.contains(&behind.change.key)) {
+            if candidates[at + 1..]
+                .iter()
+                .any(|behind| candidate.cycle.contains(&behind.change.key))
+            {
                 return true; // With the last of its cycle: what any of them needs besides stands before that one.
             }
             self.enqueue_cycle(arrival, candidate, candidates)
         })
     }
 
-    /// Enqueues a candidate if it may enter. Returns false when there was no room for what it replaces.
+    /// Enqueues a candidate if it may enter. Returns false when there was no room for what it
+    /// replaces.
     fn enqueue(&mut self, arrival: &Arrival, candidate: &Candidate) -> bool {
         let change = &candidate.change;
         // Of the change itself nothing newer need be known.
@@ -219,7 +261,9 @@ impl Work<'_> {
             let slot = &self.head.slots[position];
             let is_same = slot.change == *change;
             if slot.standing == Standing::Reporting && self.has_landed(&slot.id) {
-                self.plan.reasons.push(format!("{change} is not enqueued in {}: it has landed", self.head.key));
+                self.plan
+                    .reasons
+                    .push(format!("{change} is not enqueued in {}: it has landed", self.head.key));
                 return true;
             }
             let is_apart = !is_dependent(&self.head)
@@ -238,7 +282,9 @@ impl Work<'_> {
             return false;
         }
         if let Some(reason) = self.refusal(candidate) {
-            self.plan.reasons.push(format!("{change} is not enqueued in {}: {reason}", self.head.key));
+            self.plan
+                .reasons
+                .push(format!("{change} is not enqueued in {}: {reason}", self.head.key));
             self.refuse_moved(arrival, &[candidate], &reason);
             if candidate.refused.is_some()
                 && let Some(report) = self.report_refusal(candidate, arrival, &reason)
@@ -267,30 +313,40 @@ impl Work<'_> {
         true
     }
 
-    /// Returns whether the very revision stands here, tested on less than it is offered with: without something that it needs, or on an
-    /// older revision of that. Where changes land, what is needed is in its branch before them, and news tell of it.
+    /// Returns whether the very revision stands here, tested on less than it is offered with:
+    /// without something that it needs, or on an older revision of that. Where changes land, what
+    /// is needed is in its branch before them, and news tell of it.
     pub(super) fn needs_more(&self, candidate: &Candidate) -> bool {
         let tests_alone = |pipeline: &Pipeline| !lands_in(pipeline);
-        let is_each_alone =
-            self.head.manager == Manager::Independent && self.snapshot.pipeline.is_some_and(tests_alone);
-        let here = self.head.slots.iter().find(|slot| slot.change == candidate.change && !slot.standing.is_decided());
+        let is_each_alone = self.head.manager == Manager::Independent
+            && self.snapshot.pipeline.is_some_and(tests_alone);
+        let here = self
+            .head
+            .slots
+            .iter()
+            .find(|slot| slot.change == candidate.change && !slot.standing.is_decided());
         let item = here.filter(|_| is_each_alone).and_then(|slot| self.items.get(&slot.id));
         let is_newer = |item: &Item, need: &Candidate| {
-            let known = item.candidate.needs.iter().find(|known| known.change.key == need.change.key);
+            let known =
+                item.candidate.needs.iter().find(|known| known.change.key == need.change.key);
             known.is_none_or(|known| known.change != need.change && known.as_of <= need.as_of)
         };
-        candidate.refused.is_none() && item.is_some_and(|item| candidate.needs.iter().any(|need| is_newer(item, need)))
+        candidate.refused.is_none()
+            && item.is_some_and(|item| candidate.needs.iter().any(|need| is_newer(item, need)))
     }
 
     /// Puts a candidate at the end of the queue.
     pub(super) fn enter(&mut self, arrival: &Arrival, candidate: &Candidate, joined: bool) {
         let change = &candidate.change;
-        let slot = Slot { joined, ..new_slot(item_id(&self.head, change, arrival), change.clone()) };
+        let slot =
+            Slot { joined, ..new_slot(item_id(&self.head, change, arrival), change.clone()) };
         let admitted = Candidate { moved_from: None, ..candidate.clone() };
         let mut item = Item::admitted(&slot, admitted, &arrival.event_id, arrival.at);
         item.note(format!("enqueued in {} by event {}", self.head.key.pipeline, arrival.event_id));
         for address in &candidate.unfollowed {
-            item.note(format!("it depends on {address}, where no connection leads to: that is not waited for"));
+            item.note(format!(
+                "it depends on {address}, where no connection leads to: that is not waited for"
+            ));
         }
         self.plan.reasons.push(format!("{change} enters {}", self.head.key));
         self.plan.reports.extend(self.report_item(&item, Occasion::Enqueue, ""));
@@ -301,7 +357,8 @@ impl Work<'_> {
         self.head.slots.push(slot);
     }
 
-    /// Returns why a candidate may not enter, if so. In a dependent pipeline what it needs must be ahead of it (Z6.5, D01).
+    /// Returns why a candidate may not enter, if so. In a dependent pipeline what it needs must be
+    /// ahead of it (Z6.5, D01).
     pub(super) fn refusal(&self, candidate: &Candidate) -> Option<String> {
         if let Some(reason) = &candidate.refused {
             return Some(reason.clone());
@@ -313,8 +370,9 @@ impl Work<'_> {
             return None;
         }
         if self.head.has_landed(&candidate.change) {
-            // Also a revision that was uploaded while its forge merged the one before: no forge merges a change a second time. What a
-            // push landed is merged at that head alone, so that another one is open still.
+            // Also a revision that was uploaded while its forge merged the one before: no forge
+            // merges a change a second time. What a push landed is merged at that head alone, so
+            // that another one is open still.
             return Some("it has landed".to_owned());
         }
         let missing = candidate.needs.iter().find(|need| {
@@ -322,20 +380,27 @@ impl Work<'_> {
             let ahead = self.head.slots.iter().any(|slot| slot.change == need.change);
             !ahead && !candidate.is_mate(key) && !self.head.has_landed(&need.change)
         })?;
-        Some(format!("it depends on {}, which is neither merged nor ahead of it in this queue", missing.change.key))
+        Some(format!(
+            "it depends on {}, which is neither merged nor ahead of it in this queue",
+            missing.change.key
+        ))
     }
 
-    /// Returns whether something newer is known of a change that stands here than what was told of it, which is told in vain then.
-    /// Otherwise it is known as of that moment from now on.
+    /// Returns whether something newer is known of a change that stands here than what was told of
+    /// it, which is told in vain then. Otherwise it is known as of that moment from now on.
     pub(super) fn is_older(&mut self, change: &ChangeRef, as_of: Timestamp) -> bool {
         let ids = self.revisions(&change.key);
-        let known = ids.iter().filter_map(|id| self.items.get(id)).map(|item| item.candidate.as_of).max();
+        let known =
+            ids.iter().filter_map(|id| self.items.get(id)).map(|item| item.candidate.as_of).max();
         let known = known.unwrap_or(as_of);
         if as_of == Timestamp::default() || known == as_of {
             return false;
         }
         if as_of < known {
-            let reason = format!("{change}, as it was at {}, is older than what is known of it", as_of.to_iso());
+            let reason = format!(
+                "{change}, as it was at {}, is older than what is known of it",
+                as_of.to_iso()
+            );
             self.plan.reasons.push(reason);
             return true;
         }
@@ -371,7 +436,8 @@ impl Work<'_> {
             return true;
         };
         let slot = &self.head.slots[position];
-        // What has succeeded is no longer judged: only where it did not land does another revision, or branch, end its last jobs.
+        // What has succeeded is no longer judged: only where it did not land does another revision,
+        // or branch, end its last jobs.
         let is_same = slot.change.branch == change.branch && slot.change.head == change.head;
         if slot.standing == Standing::Reporting && (is_same || self.has_landed(&slot.id)) {
             return true;
@@ -397,21 +463,25 @@ impl Work<'_> {
             _ if slot.change.head != change.head && self.leaves_as_older() => {
                 self.leave_at(position, "a new revision was uploaded", Occasion::Dequeue)
             }
-            // A change that its own landing merged is no longer open either; its landing's outcome decides about it.
+            // A change that its own landing merged is no longer open either; its landing's outcome
+            // decides about it.
             Some(why) if !slot.standing.is_landing() => {
                 self.let_go_of_those_in_turn(change, needs.unwrap_or_default(), why)
                     && self.leave_at(position, why, Occasion::of_leaving(why))
             }
             None if !slot.standing.is_landing() => match needs {
-                Some(needs) if is_dependent(&self.head) => self.follow_needs(arrival, change, needs),
+                Some(needs) if is_dependent(&self.head) => {
+                    self.follow_needs(arrival, change, needs)
+                }
                 _ => true,
             },
             _ => true,
         }
     }
 
-    /// Takes a change out whose dependencies are others than it was admitted with, and admits it again with those if it still may
-    /// enter (Z6.5, D01). What it needed and has landed is no other dependency.
+    /// Takes a change out whose dependencies are others than it was admitted with, and admits it
+    /// again with those if it still may enter (Z6.5, D01). What it needed and has landed is no
+    /// other dependency.
     fn follow_needs(&mut self, arrival: &Arrival, change: &ChangeRef, needs: &[ChangeRef]) -> bool {
         let Some(position) = self.head.slots.iter().position(|slot| slot.change == *change) else {
             return true;
@@ -421,14 +491,23 @@ impl Work<'_> {
             return true;
         };
         let is_open = |change: &&ChangeRef| !self.head.has_landed(change);
-        let before: BTreeSet<&ChangeKey> =
-            candidate.needs.iter().map(|need| &need.change).filter(is_open).map(|change| &change.key).collect();
-        let now: BTreeSet<&ChangeKey> = needs.iter().filter(is_open).map(|change| &change.key).collect();
-        // One that is no longer open and did not land here left its queue, or will; that takes this one out.
+        let before: BTreeSet<&ChangeKey> = candidate
+            .needs
+            .iter()
+            .map(|need| &need.change)
+            .filter(is_open)
+            .map(|change| &change.key)
+            .collect();
+        let now: BTreeSet<&ChangeKey> =
+            needs.iter().filter(is_open).map(|change| &change.key).collect();
+        // One that is no longer open and did not land here left its queue, or will; that takes this
+        // one out.
         let ahead = &self.head.slots[..self.head.bundle(position).end];
-        // One that is on its way into its branch may be there by now, as its forge says; the end of its landing tells.
-        let is_ahead =
-            |key: &ChangeKey| ahead.iter().any(|slot| slot.change.key == *key && !slot.standing.is_decided());
+        // One that is on its way into its branch may be there by now, as its forge says; the end of
+        // its landing tells.
+        let is_ahead = |key: &ChangeKey| {
+            ahead.iter().any(|slot| slot.change.key == *key && !slot.standing.is_decided())
+        };
         if now.is_subset(&before) && before.difference(&now).all(|key| !is_ahead(key)) {
             return true;
         }
@@ -439,17 +518,28 @@ impl Work<'_> {
         let known = |need: &ChangeRef| {
             let queued = self.items.values().map(|item| &item.candidate).chain(&candidate.needs);
             let found = queued.into_iter().find(|known| known.change == *need).cloned();
-            Candidate { needs: Vec::new(), cycle: Vec::new(), ..found.unwrap_or_else(|| Candidate::bare(need)) }
+            Candidate {
+                needs: Vec::new(),
+                cycle: Vec::new(),
+                ..found.unwrap_or_else(|| Candidate::bare(need))
+            }
         };
-        let again = Candidate { needs: needs.iter().map(known).collect(), refused: None, ..candidate.clone() };
+        let again = Candidate {
+            needs: needs.iter().map(known).collect(),
+            refused: None,
+            ..candidate.clone()
+        };
         let is_needed_still = |mate: &ChangeKey| *mate == change.key || now.contains(mate);
         if !candidate.cycle.is_empty() && candidate.cycle.iter().all(is_needed_still) {
             return self.bundle_follows_needs(position, &again);
         }
-        // Whether it is in a cycle still nobody says here; if it is, it comes in again with those that need it.
+        // Whether it is in a cycle still nobody says here; if it is, it comes in again with those
+        // that need it.
         let again = Candidate { cycle: Vec::new(), ..again };
-        let leaving: Vec<ItemId> =
-            self.head.slots[self.head.bundle(position)].iter().map(|slot| slot.id.clone()).collect();
+        let leaving: Vec<ItemId> = self.head.slots[self.head.bundle(position)]
+            .iter()
+            .map(|slot| slot.id.clone())
+            .collect();
         // Once it has left nobody knows of it any more: in the same plan it enters, or it is gone.
         leaving.iter().all(|id| self.stop_builds(id, WHY_NEEDS))
             && self.has_room(LEAVING_RECORDS * (leaving.len() + 1) + self.entry_records())
@@ -457,7 +547,8 @@ impl Work<'_> {
             && self.enqueue(arrival, &again)
     }
 
-    /// Takes everything out of a queue whose pipeline the live configuration no longer has; what is landing ends its landing (R03).
+    /// Takes everything out of a queue whose pipeline the live configuration no longer has; what is
+    /// landing ends its landing (R03).
     pub(super) fn leave_without_pipeline(&mut self) {
         if self.snapshot.pipeline.is_some() || self.is_settling() {
             return;
@@ -474,7 +565,8 @@ impl Work<'_> {
         }
     }
 
-    /// Takes a change out; its builds are stopped. Returns false when some could not be stopped yet, so that it is still here.
+    /// Takes a change out; its builds are stopped. Returns false when some could not be stopped
+    /// yet, so that it is still here.
     pub(super) fn leave(&mut self, key: &ChangeKey, why: &str, occasion: Occasion) -> bool {
         let Some(position) = self.head.slots.iter().position(|slot| slot.change.key == *key) else {
             return true;
@@ -495,17 +587,20 @@ impl Work<'_> {
         self.remove(position, "DEQUEUED", why, occasion)
     }
 
-    /// Returns what stands in the queue and is what the branch of a ref that is to enter had moved on to, where the newest alone counts.
+    /// Returns what stands in the queue and is what the branch of a ref that is to enter had moved
+    /// on to, where the newest alone counts.
     fn newer_of_branch(&self, candidate: &Candidate) -> Option<&ChangeRef> {
         let (tip, change) = (candidate.moved_on.as_ref()?, &candidate.change);
         let is_newer = |other: &&ChangeRef| {
-            (&other.key.project, &other.branch, &other.head) == (&change.key.project, &change.branch, tip)
+            (&other.key.project, &other.branch, &other.head)
+                == (&change.key.project, &change.branch, tip)
         };
         let all = self.head.slots.iter().map(|slot| &slot.change);
         all.filter(|_| self.head.manager == Manager::Supercedent).find(is_newer)
     }
 
-    /// Takes out what waits of a branch, since a newer commit of it enters. Returns false when there was no room for that.
+    /// Takes out what waits of a branch, since a newer commit of it enters. Returns false when
+    /// there was no room for that.
     fn drop_waiting_of_branch(&mut self, change: &ChangeRef) -> bool {
         // A build of one image is no newer one of another's.
         let is_older = |slot: &&Slot| {
@@ -523,7 +618,8 @@ impl Work<'_> {
     }
 }
 
-/// Returns why what stands in a slot leaves for a change that enters in its place, and how that is told.
+/// Returns why what stands in a slot leaves for a change that enters in its place, and how that is
+/// told.
 pub(super) fn why_replaced(slot: &Slot, change: &ChangeRef) -> (&'static str, Occasion) {
     match slot.change == *change {
         true => (WHY_NEEDS, Occasion::Superseded),
@@ -531,23 +627,29 @@ pub(super) fn why_replaced(slot: &Slot, change: &ChangeRef) -> (&'static str, Oc
     }
 }
 
-/// Puts what is told of a change behind what was true of it before. Arrivals are kept in the order of the clocks of those who
-/// wrote them, which differ; of one change its forge's clock says what came first. Those to be ordered are named by their places.
+/// Puts what is told of a change behind what was true of it before. Arrivals are kept in the order
+/// of the clocks of those who wrote them, which differ; of one change its forge's clock says what
+/// came first. Those to be ordered are named by their places.
 fn in_forges_order(arrivals: &[Arrival], mut order: Vec<usize>) -> Vec<usize> {
-    // Most news are of changes that do not enter: they are where they belong, however many there are.
+    // Most news are of changes that do not enter: they are where they belong, however many there
+    // are.
     let candidates = order.iter().filter_map(|at| match &arrivals[*at].kind {
         ArrivalKind::Enqueue { candidates } => Some(candidates),
         _ => None,
     });
-    let entering: BTreeSet<&ChangeKey> = candidates.flatten().map(|candidate| &candidate.change.key).collect();
+    let entering: BTreeSet<&ChangeKey> =
+        candidates.flatten().map(|candidate| &candidate.change.key).collect();
     let mut at = 0;
     while at < order.len() {
         let later = match &arrivals[order[at]].kind {
             ArrivalKind::Seen { change, .. } if !entering.contains(&change.key) => None,
             ArrivalKind::Seen { change, as_of, .. } => order[at + 1..].iter().rposition(|behind| {
-                let ArrivalKind::Enqueue { candidates } = &arrivals[*behind].kind else { return false };
-                let is_older =
-                    |c: &Candidate| c.change.key == change.key && Timestamp::default() < c.as_of && c.as_of < *as_of;
+                let ArrivalKind::Enqueue { candidates } = &arrivals[*behind].kind else {
+                    return false;
+                };
+                let is_older = |c: &Candidate| {
+                    c.change.key == change.key && Timestamp::default() < c.as_of && c.as_of < *as_of
+                };
                 candidates.iter().any(is_older)
             }),
             _ => None,
@@ -560,10 +662,12 @@ fn in_forges_order(arrivals: &[Arrival], mut order: Vec<usize>) -> Vec<usize> {
     order
 }
 
-/// Returns the records that taking an arrival in may write, besides builds to stop, which are counted one by one.
+/// Returns the records that taking an arrival in may write, besides builds to stop, which are
+/// counted one by one.
 fn room(arrival: &Arrival) -> usize {
     match &arrival.kind {
-        // Few of them replace an older revision; a transaction has ten records more than are planned with.
+        // Few of them replace an older revision; a transaction has ten records more than are
+        // planned with.
         ArrivalKind::Enqueue { candidates } => (10 + 4 * candidates.len()).min(80),
         _ => 10,
     }

@@ -1,4 +1,5 @@
-//! Asks for what is missing: tested states of the merger, builds of the executors, landings once more.
+//! Asks for what is missing: tested states of the merger, builds of the executors, landings once
+//! more.
 
 use super::graph::{ended, is_barred, is_unblocked, parents, settle_dependents};
 use super::provided::Required;
@@ -16,7 +17,8 @@ use sluice_model::{BuildId, ItemId, JobName, LabelName, ProviderName, Timestamp}
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Seconds after which a build that nobody has claimed is sent once more: its message may have been lost.
+/// Seconds after which a build that nobody has claimed is sent once more: its message may have been
+/// lost.
 const SENT_AGAIN_SECONDS: u64 = 900;
 
 impl Work<'_> {
@@ -26,9 +28,12 @@ impl Work<'_> {
         }
         // Which job holds an item's followers back: its own, or the one that holds it back itself.
         let mut holding: BTreeMap<ItemId, JobName> = BTreeMap::new();
-        let pauses = |slot: &Slot| self.items.get(&slot.id).is_some_and(|item| item.jobs.iter().any(Job::is_paused));
-        // What is under way may have what the last jobs of the first wait for, so it comes to its end: builds with their nodes, and what
-        // a paused build waits for, which may be asked of all that is ahead of it. Nothing else begins.
+        let pauses = |slot: &Slot| {
+            self.items.get(&slot.id).is_some_and(|item| item.jobs.iter().any(Job::is_paused))
+        };
+        // What is under way may have what the last jobs of the first wait for, so it comes to its
+        // end: builds with their nodes, and what a paused build waits for, which may be asked of
+        // all that is ahead of it. Nothing else begins.
         let begins_until = match self.is_held() {
             true => self.head.slots.iter().rposition(pauses).map_or(0, |last| last + 1),
             false => usize::MAX,
@@ -52,16 +57,23 @@ impl Work<'_> {
                     self.order_jobs(&id, held_by.as_ref());
                 }
             }
-            let own = self.items.get(&id).and_then(Item::holds_following).map(|job| job.summary.name.clone());
+            let own = self
+                .items
+                .get(&id)
+                .and_then(Item::holds_following)
+                .map(|job| job.summary.name.clone());
             // What is behind a bundle is behind all of it.
-            let before = position.checked_sub(1).filter(|_| is_joined).map(|before| &self.head.slots[before].id);
+            let before = position
+                .checked_sub(1)
+                .filter(|_| is_joined)
+                .map(|before| &self.head.slots[before].id);
             let of_bundle = before.and_then(|before| holding.get(before)).cloned();
             if let Some(job) = own.or(held_by).or(of_bundle) {
                 holding.insert(id, job);
             }
         }
-        // The window may have closed before builds that were ordered within it. Nodes that one of them holds are those that what is
-        // ahead may wait for.
+        // The window may have closed before builds that were ordered within it. Nodes that one of
+        // them holds are those that what is ahead may wait for.
         for position in self.head.active()..self.head.slots.len() {
             self.at = position;
             self.send_ordered(position);
@@ -70,14 +82,17 @@ impl Work<'_> {
         self.resume_paused();
     }
 
-    /// Sends the builds of an item that have their nodes and could not be sent before they had their semaphores, and those without
-    /// nodes again whose message was lost.
+    /// Sends the builds of an item that have their nodes and could not be sent before they had
+    /// their semaphores, and those without nodes again whose message was lost.
     fn send_ordered(&mut self, position: usize) {
         let has_nodes = |job: &Job| {
-            matches!(job.status, JobStatus::Ordered { .. }) && (job.takes_nodes_first() || job.request.is_none())
+            matches!(job.status, JobStatus::Ordered { .. })
+                && (job.takes_nodes_first() || job.request.is_none())
         };
         let id = &self.head.slots[position].id;
-        let Some(mut item) = self.items.get(id).filter(|item| item.jobs.iter().any(has_nodes)).cloned() else {
+        let Some(mut item) =
+            self.items.get(id).filter(|item| item.jobs.iter().any(has_nodes)).cloned()
+        else {
             return;
         };
         let mut changed = false;
@@ -101,7 +116,10 @@ impl Work<'_> {
             self.remind_landing(id);
             if let Some(trouble) = landing.and_then(|landing| landing.trouble) {
                 let since = trouble.since.to_iso();
-                self.note(id, format!("its landing cannot be carried out since {since}: {}", trouble.why));
+                self.note(
+                    id,
+                    format!("its landing cannot be carried out since {since}: {}", trouble.why),
+                );
             }
         }
     }
@@ -119,7 +137,8 @@ impl Work<'_> {
         if asked_at.is_some_and(|at| self.now.since(at) < LOOK_SECONDS * 1_000) {
             return;
         }
-        // The first of a bundle has all of it put together; the others start from that, so that they are tested on one state.
+        // The first of a bundle has all of it put together; the others start from that, so that
+        // they are tested on one state.
         let start = self.head.bundle(position).start;
         let first = (start < position).then(|| super::align::ahead_of(&self.head.slots[start]));
         let is_first = first.is_some();
@@ -129,7 +148,10 @@ impl Work<'_> {
                 let Some(merged) = self
                     .items
                     .get(&ahead.item)
-                    .filter(|item| item.generation == ahead.generation && (!is_first || self.is_frozen_now(item)))
+                    .filter(|item| {
+                        item.generation == ahead.generation
+                            && (!is_first || self.is_frozen_now(item))
+                    })
                     .and_then(Item::merged)
                 else {
                     return; // The one ahead has no state yet; its answer brings us here again.
@@ -143,7 +165,8 @@ impl Work<'_> {
         };
         let (id, generation) = (slot.id.clone(), slot.generation);
         let needs = item.candidate.needs.iter().map(|need| &need.change);
-        let landed = needs.filter(|need| self.head.has_landed(need)).map(|need| need.key.clone()).collect();
+        let landed =
+            needs.filter(|need| self.head.has_landed(need)).map(|need| need.key.clone()).collect();
         // What this plan writes anyway needs no more room.
         if !self.touched.contains(&id) && !self.has_room(1) {
             return;
@@ -160,7 +183,9 @@ impl Work<'_> {
         let Some(item) = self
             .items
             .shared(id)
-            .filter(|item| item.merged().is_some() && (item.reporting.is_some() || self.is_frozen_now(item)))
+            .filter(|item| {
+                item.merged().is_some() && (item.reporting.is_some() || self.is_frozen_now(item))
+            })
             .filter(|item| item.reporting.is_some() || !needs_are_failing(self, item))
         else {
             return;
@@ -201,7 +226,8 @@ impl Work<'_> {
             };
         }
         changed |= settle_dependents(&mut item, self.now);
-        // As in Zuul it begins when it is known what is run for it, though its first job may still wait for somebody.
+        // As in Zuul it begins when it is known what is run for it, though its first job may still
+        // wait for somebody.
         let begins = !item.start_reported && item.reporting.is_none() && !item.jobs.is_empty();
         if changed || begins {
             if begins {
@@ -213,19 +239,26 @@ impl Work<'_> {
             if item.jobs.iter().any(|job| job.attempt > 0) {
                 item.first_job_at.get_or_insert(self.now);
             }
-            // What ended without a build (noop, no provider, skipped) is news that nobody else will tell.
-            let is_over = if item.reporting.is_some() { !item.has_reporters_left() } else { item.is_complete() };
+            // What ended without a build (noop, no provider, skipped) is news that nobody else will
+            // tell.
+            let is_over = if item.reporting.is_some() {
+                !item.has_reporters_left()
+            } else {
+                item.is_complete()
+            };
             self.left_over |= is_over || item.is_failing();
             self.touched.insert(id.clone());
             self.items.insert(id.clone(), item);
         }
     }
 
-    /// Returns whether none of an item's jobs can move by itself: they run, are over, or wait for others of them, for nodes or for an
-    /// executor. So it is with most items at most looks, and a copy of each would be most of what those cost.
+    /// Returns whether none of an item's jobs can move by itself: they run, are over, or wait for
+    /// others of them, for nodes or for an executor. So it is with most items at most looks, and a
+    /// copy of each would be most of what those cost.
     fn is_at_rest(&mut self, item: &Item) -> bool {
         let begins = !item.start_reported && item.reporting.is_none() && !item.jobs.is_empty();
-        let in_bundle = self.position(&item.id).is_none_or(|position| self.head.bundle(position).len() > 1);
+        let in_bundle =
+            self.position(&item.id).is_none_or(|position| self.head.bundle(position).len() > 1);
         if begins || in_bundle {
             return false;
         }
@@ -238,24 +271,28 @@ impl Work<'_> {
                 }
                 JobStatus::Ordered { .. } => {
                     let seen = job.build.as_ref().and_then(|build| self.snapshot.runs.get(build));
-                    let is_sent = matches!(seen, Some(RunSeen::NodesReady)) || self.is_forgotten(job);
+                    let is_sent =
+                        matches!(seen, Some(RunSeen::NodesReady)) || self.is_forgotten(job);
                     // Where the transaction is full it is looked at again, whatever it comes to.
                     !is_sent && (!has_its_turn(item, at) || self.has_room(order_room(job)))
                 }
-                JobStatus::Running { .. } | JobStatus::Paused { .. } | JobStatus::Ended { .. } => true,
+                JobStatus::Running { .. } | JobStatus::Paused { .. } | JobStatus::Ended { .. } => {
+                    true
+                }
             }
         })
     }
 
-    /// Returns how urgent an item is among those of its pipeline: nodes go to what is first in its queue before they go to what is
-    /// behind in another one. A bundle is one place.
+    /// Returns how urgent an item is among those of its pipeline: nodes go to what is first in its
+    /// queue before they go to what is behind in another one. A bundle is one place.
     fn relative(&self, id: &ItemId) -> usize {
         let start = self.position(id).map_or(0, |position| self.head.bundle(position).start);
         let starts = (0..start).filter(|at| *at == 0 || !self.head.slots[*at].joined);
         coarse(starts.count())
     }
 
-    /// Orders a job's next attempt, or ends it where it needs nobody. Returns whether anything about it changed.
+    /// Orders a job's next attempt, or ends it where it needs nobody. Returns whether anything
+    /// about it changed.
     fn start(&mut self, item: &mut Item, at: usize) -> bool {
         let Some(merged) = item.merged().cloned() else {
             return false;
@@ -269,7 +306,9 @@ impl Work<'_> {
         }
         let providers = match self.required(item, &item.jobs[at]) {
             Required::There(builds) => builds,
-            Required::Awaited => return waits(&mut item.jobs[at], WaitsFor::Requirements(summary.requires)),
+            Required::Awaited => {
+                return waits(&mut item.jobs[at], WaitsFor::Requirements(summary.requires));
+            }
             Required::Missing(why) => {
                 item.note(format!("{}: FAILURE: {why}", summary.name));
                 item.jobs[at].waits_for = None;
@@ -290,9 +329,14 @@ impl Work<'_> {
         };
         item.jobs[at].alternative = alternative;
         let nodes_first = item.jobs[at].takes_nodes_first();
-        let permit = if nodes_first { self.may_ask_for_nodes(item, at) } else { self.acquire(item, at, &build) };
+        let permit = if nodes_first {
+            self.may_ask_for_nodes(item, at)
+        } else {
+            self.acquire(item, at, &build)
+        };
         if let Permit::Waits(semaphore) = permit {
-            // Since when it asks is its place in the line, so it is written even where what it waits for is no news.
+            // Since when it asks is its place in the line, so it is written even where what it
+            // waits for is no news.
             let is_first = item.jobs[at].asked_at.is_none();
             item.jobs[at].asked_at.get_or_insert(self.now);
             return waits(&mut item.jobs[at], WaitsFor::Semaphore(semaphore.name)) || is_first;
@@ -305,13 +349,19 @@ impl Work<'_> {
         item.jobs[at].attempt = attempt;
         item.jobs[at].build = Some(build.clone());
         item.builds.push(build.clone());
-        let priority = self.snapshot.pipeline.map_or(200, |pipeline| pipeline.precedence.priority());
+        let priority =
+            self.snapshot.pipeline.map_or(200, |pipeline| pipeline.precedence.priority());
         let relative = self.relative(&item.id);
-        let request =
-            provider.map(|provider| RequestRef { provider, row: request_row(priority, relative, self.now, &build) });
+        let request = provider.map(|provider| RequestRef {
+            provider,
+            row: request_row(priority, relative, self.now, &build),
+        });
         item.jobs[at].request = request.clone();
         item.jobs[at].status = JobStatus::Ordered { at: self.now };
-        self.plan.reasons.push(format!("{}: {} is ordered as build {build}", item.candidate.change, summary.name));
+        self.plan.reasons.push(format!(
+            "{}: {} is ordered as build {build}",
+            item.candidate.change, summary.name
+        ));
         self.plan.orders.push(OrderDraft {
             build,
             item: item.id.clone(),
@@ -337,8 +387,8 @@ impl Work<'_> {
 }
 
 impl Work<'_> {
-    /// Sends a build that has its nodes once it has its semaphores too; again where nobody has claimed it for long. Returns
-    /// whether anything about its job changed.
+    /// Sends a build that has its nodes once it has its semaphores too; again where nobody has
+    /// claimed it for long. Returns whether anything about its job changed.
     fn send(&mut self, item: &mut Item, at: usize) -> bool {
         let job = &item.jobs[at];
         if self.is_forgotten(job) {
@@ -347,8 +397,11 @@ impl Work<'_> {
             item.jobs[at].sent_again += 1;
             return true;
         }
-        let (Some(build), Some(request)) = (job.build.clone(), job.request.clone()) else { return false };
-        let is_sent = job.sent_at.is_some_and(|sent| self.now.since(sent) < SENT_AGAIN_SECONDS * 1_000);
+        let (Some(build), Some(request)) = (job.build.clone(), job.request.clone()) else {
+            return false;
+        };
+        let is_sent =
+            job.sent_at.is_some_and(|sent| self.now.since(sent) < SENT_AGAIN_SECONDS * 1_000);
         if is_sent || !matches!(self.snapshot.runs.get(&build), Some(RunSeen::NodesReady)) {
             return false;
         }
@@ -359,7 +412,8 @@ impl Work<'_> {
             return true;
         }
         if let Permit::Waits(semaphore) = self.acquire(item, at, &build) {
-            // Since when it asks is its place in the line, so it is written even where what it waits for is no news.
+            // Since when it asks is its place in the line, so it is written even where what it
+            // waits for is no news.
             let is_first = item.jobs[at].asked_at.is_none();
             item.jobs[at].asked_at.get_or_insert(self.now);
             return waits(&mut item.jobs[at], WaitsFor::Semaphore(semaphore.name)) || is_first;
@@ -375,20 +429,25 @@ impl Work<'_> {
 }
 
 impl Work<'_> {
-    /// Returns whether a build that needs no nodes was sent to the executors long ago and nobody has claimed it: its message may be
-    /// lost. One that waits for nodes is sent by their provider, which looks after it.
+    /// Returns whether a build that needs no nodes was sent to the executors long ago and nobody
+    /// has claimed it: its message may be lost. One that waits for nodes is sent by their provider,
+    /// which looks after it.
     fn is_forgotten(&self, job: &Job) -> bool {
         let JobStatus::Ordered { at } = job.status else { return false };
-        let is_claimed = job.build.as_ref().is_none_or(|build| self.snapshot.runs.contains_key(build));
+        let is_claimed =
+            job.build.as_ref().is_none_or(|build| self.snapshot.runs.contains_key(build));
         let sent_at = job.sent_at.unwrap_or(at);
-        job.request.is_none() && !is_claimed && self.now.since(sent_at) >= SENT_AGAIN_SECONDS * 1_000
+        job.request.is_none()
+            && !is_claimed
+            && self.now.since(sent_at) >= SENT_AGAIN_SECONDS * 1_000
     }
 
-    /// Has the head name builds that were sent again and again and that nobody has claimed. Each time they are sent they are young to
-    /// whoever looks at messages alone.
+    /// Has the head name builds that were sent again and again and that nobody has claimed. Each
+    /// time they are sent they are young to whoever looks at messages alone.
     pub(super) fn list_unclaimed(&mut self) {
-        let is_unclaimed =
-            |job: &&Job| matches!(job.status, JobStatus::Ordered { .. }) && account::is_unclaimed(job.sent_again);
+        let is_unclaimed = |job: &&Job| {
+            matches!(job.status, JobStatus::Ordered { .. }) && account::is_unclaimed(job.sent_again)
+        };
         let jobs = self.items.values().flat_map(|item| &item.jobs).filter(is_unclaimed);
         let builds: BTreeSet<BuildId> = jobs.filter_map(|job| job.build.clone()).collect();
         self.head.unclaimed = builds.into_iter().take(UNCLAIMED_MAX).collect();
@@ -406,16 +465,20 @@ struct Nodes {
 }
 
 impl Work<'_> {
-    /// Returns the first of a job's nodesets, from the one it has come to, that a provider offers (N14).
+    /// Returns the first of a job's nodesets, from the one it has come to, that a provider offers
+    /// (N14).
     fn nodes_for(&self, job: &Job) -> Option<Nodes> {
         let sets = &job.summary.labels;
         if sets.is_empty() {
             return Some(Nodes { alternative: 0, labels: Vec::new(), provider: None });
         }
-        (job.alternative..).zip(sets.iter().skip(job.alternative as usize)).find_map(|(alternative, labels)| {
-            let provider = if labels.is_empty() { None } else { Some((self.snapshot.provider)(labels)?) };
-            Some(Nodes { alternative, labels: labels.clone(), provider })
-        })
+        (job.alternative..).zip(sets.iter().skip(job.alternative as usize)).find_map(
+            |(alternative, labels)| {
+                let provider =
+                    if labels.is_empty() { None } else { Some((self.snapshot.provider)(labels)?) };
+                Some(Nodes { alternative, labels: labels.clone(), provider })
+            },
+        )
     }
 
     /// Returns the items whose changes are in the tested state of one, the nearest first.
@@ -437,7 +500,9 @@ impl Work<'_> {
 
 /// Returns what a job's remaining nodesets ask for, for people.
 fn wanted(job: &Job) -> String {
-    let names = |labels: &Vec<LabelName>| labels.iter().map(LabelName::as_str).collect::<Vec<_>>().join(", ");
+    let names = |labels: &Vec<LabelName>| {
+        labels.iter().map(LabelName::as_str).collect::<Vec<_>>().join(", ")
+    };
     let sets = job.summary.labels.iter().skip(job.alternative as usize);
     sets.map(names).collect::<Vec<_>>().join(", nor ")
 }
@@ -453,11 +518,13 @@ fn waits(job: &mut Job, waits_for: WaitsFor) -> bool {
 fn needs_are_failing(work: &Work<'_>, item: &Item) -> bool {
     // Of a bundle that fails every job is run to its end.
     let mut others = item.candidate.needs_besides_mates();
-    // Behind it, or before it by an operator's word, may stand a newer revision of what a push landed as it is needed here: this item
-    // does not wait for that one. Few fail, so that of a long queue few are compared.
+    // Behind it, or before it by an operator's word, may stand a newer revision of what a push
+    // landed as it is needed here: this item does not wait for that one. Few fail, so that of a
+    // long queue few are compared.
     let ahead = &work.head.slots[..work.position(&item.id).unwrap_or(0)];
-    let failing =
-        |key: &ChangeKey| ahead.iter().any(|slot| slot.standing == Standing::Failing && slot.change.key == *key);
+    let failing = |key: &ChangeKey| {
+        ahead.iter().any(|slot| slot.standing == Standing::Failing && slot.change.key == *key)
+    };
     work.head.manager == sluice_config::pipeline::Manager::Dependent
         && others.any(|need| failing(&need.change.key) && !work.head.has_landed(&need.change))
 }
@@ -467,13 +534,15 @@ fn order_room(job: &Job) -> usize {
     5 + job.summary.semaphores.len()
 }
 
-/// Returns the row of Z1.1, padded so that key order is number order, with part of the build's id so that no two are one.
+/// Returns the row of Z1.1, padded so that key order is number order, with part of the build's id
+/// so that no two are one.
 fn request_row(priority: u32, relative: usize, now: Timestamp, build: &BuildId) -> String {
     let part = build.as_str().get(..8).unwrap_or_default();
     format!("{priority:03}-{:04}-{:014}-{part}", relative.min(9_999), now.0)
 }
 
-/// Returns how far back a place counts: by one up to ten, by ten up to a hundred, then by hundreds, as Zuul has it.
+/// Returns how far back a place counts: by one up to ten, by ten up to a hundred, then by hundreds,
+/// as Zuul has it.
 fn coarse(place: usize) -> usize {
     match place {
         0..10 => place,
@@ -482,9 +551,16 @@ fn coarse(place: usize) -> usize {
     }
 }
 
-/// Returns a build's id. The number of builds before it makes it one that was never given: a job may come back as it was, when
-/// its configuration changes and changes back.
+/// Returns a build's id. The number of builds before it makes it one that was never given: a job
+/// may come back as it was, when its configuration changes and changes back.
 fn build_id(item: &Item, job: &JobName, hash: &str, attempt: u32) -> BuildId {
     let (generation, before) = (item.generation.to_string(), item.builds.len().to_string());
-    BuildId::derive(&[item.id.as_str(), &generation, job.as_str(), hash, &attempt.to_string(), &before])
+    BuildId::derive(&[
+        item.id.as_str(),
+        &generation,
+        job.as_str(),
+        hash,
+        &attempt.to_string(),
+        &before,
+    ])
 }

@@ -1,11 +1,13 @@
-//! Puts every item behind the nearest one ahead of it that may still pass (Z6.4): the speculative part of the gate.
+//! Puts every item behind the nearest one ahead of it that may still pass (Z6.4): the speculative
+//! part of the gate.
 
 use super::{Work, is_dependent};
 use crate::queue::{Ahead, Slot, Standing};
 
 impl Work<'_> {
-    /// Gives each item the state it is to be tested on; where that is another one, a new generation starts. Changes that need each
-    /// other stand on the same state, and one that fails fails them all.
+    /// Gives each item the state it is to be tested on; where that is another one, a new generation
+    /// starts. Changes that need each other stand on the same state, and one that fails fails them
+    /// all.
     pub(super) fn align(&mut self) {
         let mut nearest: Option<Ahead> = None;
         let mut position = 0;
@@ -36,23 +38,24 @@ impl Work<'_> {
         }
     }
 
-    /// Returns whether an item is known not to pass as it stands: its own jobs, its own merge, or something it needs before
-    /// its bundle, which begins at `start`.
+    /// Returns whether an item is known not to pass as it stands: its own jobs, its own merge, or
+    /// something it needs before its bundle, which begins at `start`.
     fn is_failing(&self, position: usize, start: usize) -> bool {
         let slot = &self.head.slots[position];
         let Some(item) = self.items.get(&slot.id) else {
             return false;
         };
-        // Few fail, so that of a long queue few are compared. A newer revision of what a push landed as it is needed here may have been
-        // moved to the front: it fails for itself.
+        // Few fail, so that of a long queue few are compared. A newer revision of what a push
+        // landed as it is needed here may have been moved to the front: it fails for itself.
         let needs_failing = item.candidate.needs.iter().any(|need| {
-            self.head.slots[..start]
-                .iter()
-                .any(|ahead| ahead.standing == Standing::Failing && ahead.change.key == need.change.key)
-                && !self.head.has_landed(&need.change)
+            self.head.slots[..start].iter().any(|ahead| {
+                ahead.standing == Standing::Failing && ahead.change.key == need.change.key
+            }) && !self.head.has_landed(&need.change)
         });
-        // What lost a change that it needs leaves next; nobody is tested on top of it until then (D09).
-        let is_lost = is_dependent(&self.head) && (needs_failing || self.is_orphan(position) || self.is_let_go(slot));
+        // What lost a change that it needs leaves next; nobody is tested on top of it until then
+        // (D09).
+        let is_lost = is_dependent(&self.head)
+            && (needs_failing || self.is_orphan(position) || self.is_let_go(slot));
         (item.generation == slot.generation && item.is_failing()) || is_lost
     }
 
@@ -62,7 +65,9 @@ impl Work<'_> {
         match item {
             _ if failing => Standing::Failing,
             // In a bundle the others' jobs may be all that there are.
-            Some(item) if item.is_complete() && (in_bundle || item.reported_jobs().next().is_some()) => {
+            Some(item)
+                if item.is_complete() && (in_bundle || item.reported_jobs().next().is_some()) =>
+            {
                 Standing::Passed
             }
             Some(item) if item.merged().is_some() => Standing::Testing,
@@ -70,19 +75,24 @@ impl Work<'_> {
         }
     }
 
-    /// Gives an item another state to be tested on. Where nothing was asked about it yet there is nothing to throw away, so that
-    /// only the head changes, however many wait.
+    /// Gives an item another state to be tested on. Where nothing was asked about it yet there is
+    /// nothing to throw away, so that only the head changes, however many wait.
     fn reset(&mut self, position: usize, wanted: Option<Ahead>) {
         let slot = &mut self.head.slots[position];
         slot.ahead = wanted;
         let (id, generation) = (slot.id.clone(), slot.generation);
-        if !self.items.get(&id).is_some_and(|item| item.generation == generation && item.was_asked()) {
+        if !self
+            .items
+            .get(&id)
+            .is_some_and(|item| item.generation == generation && item.was_asked())
+        {
             return;
         }
         self.head.slots[position].generation += 1;
         let why = self.why_again(position);
         self.plan.reasons.push(why.clone());
-        // Written with the reset, so that many that move are not written for this alone, and once more when their builds stop.
+        // Written with the reset, so that many that move are not written for this alone, and once
+        // more when their builds stop.
         self.moved.insert(id, why);
     }
 

@@ -1,10 +1,12 @@
-//! Bundles: changes that need each other (Z6.5). They enter together, are tested on one state, leave together, and land one after
-//! the other in the order of the queue, which is the recorded list.
+//! Bundles: changes that need each other (Z6.5). They enter together, are tested on one state,
+//! leave together, and land one after the other in the order of the queue, which is the recorded
+//! list.
 //!
-//! From the moment that the first is ordered to land none of them may leave: the first stands as landing, the others as
-//! pledged, and each that is in its branch as landed, until all are. Where one cannot land and none has landed before it, nothing
-//! has happened, and they leave or are tested again. Where one has, the queue is frozen: half of a bundle is in its branch, and
-//! nobody has tested that.
+//! From the moment that the first is ordered to land none of them may leave: the first stands as
+//! landing, the others as pledged, and each that is in its branch as landed, until all are. Where
+//! one cannot land and none has landed before it, nothing has happened, and they leave or are
+//! tested again. Where one has, the queue is frozen: half of a bundle is in its branch, and nobody
+//! has tested that.
 
 use super::Work;
 use super::admit::{LEAVING_RECORDS, WHY_NEEDS, why_replaced};
@@ -23,10 +25,12 @@ use sluice_model::event::ZuulEvent;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// The most changes that may need each other: what is decided about all of them goes into one transaction.
+/// The most changes that may need each other: what is decided about all of them goes into one
+/// transaction.
 pub const CYCLE_MAX: usize = 10;
 
-/// The most changes that are let go at once since they came to need each other; intake tells of a change that it needs twenty at most.
+/// The most changes that are let go at once since they came to need each other; intake tells of a
+/// change that it needs twenty at most.
 const LET_GO_MAX: usize = 60;
 
 /// Changes that are named where it is told who needs whom.
@@ -36,9 +40,14 @@ const NAMED_MAX: usize = 5;
 const CYCLE_FAILED: &str = "This change is part of a dependency cycle that failed.";
 
 impl Work<'_> {
-    /// Enqueues the changes of a cycle if all of them may enter (D10, D11). Returns false when there was no room for what they
-    /// replace.
-    pub(super) fn enqueue_cycle(&mut self, arrival: &Arrival, one: &Candidate, offered: &[Candidate]) -> bool {
+    /// Enqueues the changes of a cycle if all of them may enter (D10, D11). Returns false when
+    /// there was no room for what they replace.
+    pub(super) fn enqueue_cycle(
+        &mut self,
+        arrival: &Arrival,
+        one: &Candidate,
+        offered: &[Candidate],
+    ) -> bool {
         let mut members: Vec<&Candidate> = Vec::new();
         for key in &one.cycle {
             let Some(member) = offered.iter().find(|candidate| candidate.change.key == *key) else {
@@ -59,12 +68,15 @@ impl Work<'_> {
         if self.is_bundle_here(&members) && !needs_more {
             return self.keep_out(&one.change, "it is there already, with all that need it");
         }
-        let is_older = |work: &mut Self| members.iter().any(|member| work.is_older(&member.change, member.as_of));
+        let is_older = |work: &mut Self| {
+            members.iter().any(|member| work.is_older(&member.change, member.as_of))
+        };
         if !is_dependent(&self.head) && !needs_more && is_older(self) {
             return true;
         }
         let is_in_branch = |member: &&&Candidate| {
-            let mut slots = self.head.slots.iter().filter(|slot| slot.change.key == member.change.key);
+            let mut slots =
+                self.head.slots.iter().filter(|slot| slot.change.key == member.change.key);
             slots.any(|slot| slot.standing == Standing::Reporting && self.has_landed(&slot.id))
         };
         if let Some(landed) = members.iter().find(is_in_branch) {
@@ -80,15 +92,21 @@ impl Work<'_> {
                 }
             }
         }
-        let guests = members.iter().filter(|member| self.snapshot.doors.contains_key(&member.change.key)).count();
+        let guests = members
+            .iter()
+            .filter(|member| self.snapshot.doors.contains_key(&member.change.key))
+            .count();
         let entry = self.entry_records_of(members.len()) * members.len() + DOOR_RECORDS * guests;
-        // Ten of which each tells many others write more than is planned with, and no more than a transaction holds.
+        // Ten of which each tells many others write more than is planned with, and no more than a
+        // transaction holds.
         if !self.has_room(entry.max(LEAVING_RECORDS * members.len()).min(RECORDS_MAX)) {
             return false;
         }
         for member in &members {
             let Some(reason) = self.refusal(member) else { continue };
-            if let Some(report) = self.report_refusal(member, arrival, &reason).filter(|_| member.refused.is_some()) {
+            if let Some(report) =
+                self.report_refusal(member, arrival, &reason).filter(|_| member.refused.is_some())
+            {
                 self.plan.reports.push(report);
             }
             self.refuse_moved(arrival, &members, &reason);
@@ -113,7 +131,10 @@ impl Work<'_> {
         let first = self.head.slots.iter().position(|slot| slot.change == members[0].change);
         let bundle = first.map(|first| self.head.bundle(first));
         bundle.is_some_and(|bundle| {
-            self.head.slots[bundle].iter().map(|slot| &slot.change).eq(members.iter().map(|member| &member.change))
+            self.head.slots[bundle]
+                .iter()
+                .map(|slot| &slot.change)
+                .eq(members.iter().map(|member| &member.change))
         })
     }
 
@@ -122,11 +143,19 @@ impl Work<'_> {
         self.head.slots[slots].iter().map(|slot| slot.change.clone()).collect()
     }
 
-    /// Takes out a change that stands in a bundle, and with it those that need it. Returns false when not all of it could be done yet.
-    pub(super) fn leave_with_mates(&mut self, position: usize, why: &str, occasion: Occasion) -> bool {
-        let (bundle, change) = (self.head.bundle(position), self.head.slots[position].change.clone());
+    /// Takes out a change that stands in a bundle, and with it those that need it. Returns false
+    /// when not all of it could be done yet.
+    pub(super) fn leave_with_mates(
+        &mut self,
+        position: usize,
+        why: &str,
+        occasion: Occasion,
+    ) -> bool {
+        let (bundle, change) =
+            (self.head.bundle(position), self.head.slots[position].change.clone());
         let of_mates = format!("{} left, and they need each other: {why}", change.key);
-        // Those that nobody uploaded anew come in again with the one that was; their authors are told that they left.
+        // Those that nobody uploaded anew come in again with the one that was; their authors are
+        // told that they left.
         let told = if occasion == Occasion::Superseded { Occasion::Dequeue } else { occasion };
         self.leave_each(bundle, "DEQUEUED", |slot| {
             if slot.change == change {
@@ -137,8 +166,9 @@ impl Work<'_> {
         })
     }
 
-    /// Gives the bundle at `position` what one of its changes needs by now: those that need each other need the same. Where all of
-    /// that stands in the queue, so does the bundle, behind it; otherwise it leaves. Returns false when not all of it could be done yet.
+    /// Gives the bundle at `position` what one of its changes needs by now: those that need each
+    /// other need the same. Where all of that stands in the queue, so does the bundle, behind it;
+    /// otherwise it leaves. Returns false when not all of it could be done yet.
     pub(super) fn bundle_follows_needs(&mut self, position: usize, one: &Candidate) -> bool {
         let bundle = self.head.bundle(position);
         let own = Candidate { needs: Vec::new(), cycle: Vec::new(), ..one.clone() };
@@ -147,7 +177,8 @@ impl Work<'_> {
             if self.head.has_landed(&need.change) {
                 continue;
             }
-            let Some(at) = self.head.slots.iter().position(|slot| slot.change == need.change) else {
+            let Some(at) = self.head.slots.iter().position(|slot| slot.change == need.change)
+            else {
                 let why = format!(
                     "{WHY_NEEDS}: it depends on {}, which is neither merged nor in this queue",
                     need.change.key
@@ -159,8 +190,10 @@ impl Work<'_> {
         if !self.has_room(bundle.len()) {
             return false;
         }
-        let mates: Vec<_> =
-            self.head.slots[bundle.clone()].iter().map(|slot| (slot.id.clone(), slot.change.key.clone())).collect();
+        let mates: Vec<_> = self.head.slots[bundle.clone()]
+            .iter()
+            .map(|slot| (slot.id.clone(), slot.change.key.clone()))
+            .collect();
         for (id, key) in mates {
             let all = one.needs.iter().chain([&own]);
             let needs = all.filter(|need| need.change.key != key).cloned().collect();
@@ -187,7 +220,8 @@ impl Work<'_> {
         self.leave_each(bundle, result, |_| (result, why.to_owned(), occasion))
     }
 
-    /// Takes a whole bundle out in one plan; it counts once for the window. Returns false when the transaction has no room for it.
+    /// Takes a whole bundle out in one plan; it counts once for the window. Returns false when the
+    /// transaction has no room for it.
     fn leave_each(
         &mut self,
         bundle: Range<usize>,
@@ -214,7 +248,8 @@ impl Work<'_> {
         true
     }
 
-    /// Ends what can be ended of the bundle that is first. Returns whether the order of the queue changed.
+    /// Ends what can be ended of the bundle that is first. Returns whether the order of the queue
+    /// changed.
     pub(super) fn finish_bundle(&mut self, bundle: Range<usize>) -> bool {
         let slots = self.head.slots[bundle.clone()].to_vec();
         if slots[0].standing.is_landing() {
@@ -226,10 +261,13 @@ impl Work<'_> {
         };
         let items: Vec<Option<&Item>> = slots.iter().map(known).collect();
         let untestable = items.iter().flatten().find_map(|item| match &item.ask {
-            Ask::Unmergeable { why, configuration, .. } => Some((item.id.clone(), why.clone(), *configuration)),
+            Ask::Unmergeable { why, configuration, .. } => {
+                Some((item.id.clone(), why.clone(), *configuration))
+            }
             _ => None,
         });
-        let failing = slots.iter().zip(&items).filter(|(_, item)| item.is_some_and(Item::is_failing));
+        let failing =
+            slots.iter().zip(&items).filter(|(_, item)| item.is_some_and(Item::is_failing));
         let told = cycle_failed(failing.map(|(slot, _)| &slot.change.key));
         let may_run_otherwise = self.awaits_configuration();
         if let Some((id, why, configuration)) = untestable {
@@ -256,7 +294,12 @@ impl Work<'_> {
             return false;
         }
         if !has_jobs {
-            return self.leave_together(bundle, "NO_JOBS", "no job is to be run for it", Occasion::NoJobs);
+            return self.leave_together(
+                bundle,
+                "NO_JOBS",
+                "no job is to be run for it",
+                Occasion::NoJobs,
+            );
         }
         if slots.iter().any(|slot| slot.standing == Standing::Failing) {
             let has_left = self.leave_together(bundle, "FAILURE", &told, Occasion::CycleFailed);
@@ -277,17 +320,28 @@ impl Work<'_> {
         if self.is_settling() || !self.has_room(2 + 3 * bundle.len()) {
             return false;
         }
-        if let Some(slot) = self.head.slots[bundle.clone()].iter().find(|slot| self.is_withheld(slot)) {
+        if let Some(slot) =
+            self.head.slots[bundle.clone()].iter().find(|slot| self.is_withheld(slot))
+        {
             let (id, change) = (slot.id.clone(), slot.change.clone());
-            self.note(&id, format!("its cycle passed, and does not land while news wait by which {change} leaves"));
+            self.note(
+                &id,
+                format!(
+                    "its cycle passed, and does not land while news wait by which {change} leaves"
+                ),
+            );
             return false; // Whoever takes them in looks again.
         }
-        let orders: Option<Vec<_>> = bundle.clone().map(|at| self.landing_of(at, Vec::new())).collect();
+        let orders: Option<Vec<_>> =
+            bundle.clone().map(|at| self.landing_of(at, Vec::new())).collect();
         if orders.is_none() || !self.take_branches(bundle.clone()) {
             return false; // Whoever lets go of a branch has this queue looked at again.
         }
-        let orders: Option<Vec<_>> = bundle.clone().map(|at| self.landing_of(at, Vec::new())).collect();
-        let is_whole = |orders: &Vec<Landing>| !orders.is_empty() && orders.iter().all(|order| order.fence.is_some());
+        let orders: Option<Vec<_>> =
+            bundle.clone().map(|at| self.landing_of(at, Vec::new())).collect();
+        let is_whole = |orders: &Vec<Landing>| {
+            !orders.is_empty() && orders.iter().all(|order| order.fence.is_some())
+        };
         let Some(mut orders) = orders.filter(is_whole) else { return false };
         let mut first = orders.remove(0);
         let together = orders.into_iter().map(|order| Together {
@@ -299,7 +353,8 @@ impl Work<'_> {
             fence: order.fence,
         });
         first.together = together.collect();
-        self.plan.wants_layout |= first.configures || first.together.iter().any(|other| other.configures);
+        self.plan.wants_layout |=
+            first.configures || first.together.iter().any(|other| other.configures);
         self.plan.landings.push(first);
         for at in bundle.clone() {
             let slot = &mut self.head.slots[at];
@@ -317,13 +372,19 @@ impl Work<'_> {
         false
     }
 
-    /// Follows the landing of a bundle: orders the next one's when one has landed, and lets all leave when all have.
+    /// Follows the landing of a bundle: orders the next one's when one has landed, and lets all
+    /// leave when all have.
     fn finish_bundle_landing(&mut self, bundle: Range<usize>) -> bool {
         let is_now = |at: &usize| self.head.slots[*at].standing == Standing::Landing;
         if let Some(at) = bundle.clone().find(is_now) {
             let slot = self.head.slots[at].clone();
-            let landing = self.snapshot.landings.get(&slot.id).filter(|found| found.generation == slot.generation);
-            let Some((landing, LandingState::Ended { end, .. })) = landing.map(|found| (found.clone(), &found.state))
+            let landing = self
+                .snapshot
+                .landings
+                .get(&slot.id)
+                .filter(|found| found.generation == slot.generation);
+            let Some((landing, LandingState::Ended { end, .. })) =
+                landing.map(|found| (found.clone(), &found.state))
             else {
                 return false;
             };
@@ -335,15 +396,20 @@ impl Work<'_> {
                     if let Some(item) = self.item(&slot.id) {
                         item.landed = Some(commit.id.clone());
                     }
-                    let (commit, tree) = (commit.id.short().to_owned(), commit.tree.short().to_owned());
+                    let (commit, tree) =
+                        (commit.id.short().to_owned(), commit.tree.short().to_owned());
                     self.note(&slot.id, format!("landed as {commit} with the tested tree {tree}"));
                     self.head.slots[at].standing = Standing::Landed;
                     if at + 1 < bundle.end {
                         return self.order_next(at + 1);
                     }
                 }
-                LandingEnd::Mismatch { landed } => return self.freeze(&slot, mismatch(&landing, &landed)),
-                LandingEnd::Unproven { why } => return self.freeze(&slot, unproven(&landing, &why)),
+                LandingEnd::Mismatch { landed } => {
+                    return self.freeze(&slot, mismatch(&landing, &landed));
+                }
+                LandingEnd::Unproven { why } => {
+                    return self.freeze(&slot, unproven(&landing, &why));
+                }
                 LandingEnd::BaseMoved { tip } if !has_begun => {
                     let is_overtaken = tip.tree != landing.base.tree;
                     let tip = tip.id.short();
@@ -363,7 +429,10 @@ impl Work<'_> {
                 }
                 LandingEnd::Refused { why } if !has_begun => {
                     let changes = self.changes_of(bundle.clone());
-                    let of_mates = format!("{} did not merge, and they need each other: {why}", slot.change.key);
+                    let of_mates = format!(
+                        "{} did not merge, and they need each other: {why}",
+                        slot.change.key
+                    );
                     let has_left = self.leave_each(bundle, "MERGE_FAILURE", |other| {
                         let why = if other.id == slot.id { why.clone() } else { of_mates.clone() };
                         ("MERGE_FAILURE", why, Occasion::MergeFailure)
@@ -383,12 +452,18 @@ impl Work<'_> {
                     return has_left;
                 }
                 LandingEnd::BaseMoved { tip } => {
-                    let why = format!("{} is at {}, which is not what was tested", slot.change.branch, tip.id.short());
+                    let why = format!(
+                        "{} is at {}, which is not what was tested",
+                        slot.change.branch,
+                        tip.id.short()
+                    );
                     return self.freeze_half(&bundle, &slot, &why);
                 }
                 LandingEnd::MergedElsewhere { tip } => {
                     let (branch, tip) = (&slot.change.branch, tip.id.short());
-                    let why = format!("{MERGED_ELSEWHERE}, and {branch} is at {tip}, which is not what was tested");
+                    let why = format!(
+                        "{MERGED_ELSEWHERE}, and {branch} is at {tip}, which is not what was tested"
+                    );
                     return self.freeze_half(&bundle, &slot, &why);
                 }
                 LandingEnd::Refused { why } => return self.freeze_half(&bundle, &slot, &why),
@@ -398,7 +473,8 @@ impl Work<'_> {
         if let Some(at) = bundle.clone().find(is_next) {
             return self.order_next(at); // It could not be ordered when the one before it had landed.
         }
-        let all_landed = self.head.slots[bundle.clone()].iter().all(|slot| slot.standing == Standing::Landed);
+        let all_landed =
+            self.head.slots[bundle.clone()].iter().all(|slot| slot.standing == Standing::Landed);
         if !all_landed || !self.has_room(LEAVING_RECORDS * bundle.len() + self.entry_records()) {
             return false;
         }
@@ -417,10 +493,12 @@ impl Work<'_> {
         self.succeed(bundle, "landed")
     }
 
-    /// Orders the landing of the next one of a bundle, whatever layout is waited for: what has begun is ended.
+    /// Orders the landing of the next one of a bundle, whatever layout is waited for: what has
+    /// begun is ended.
     fn order_next(&mut self, at: usize) -> bool {
-        // Its branch is its queue's since the first was ordered. Should it not be, it is taken again, and what became of it meanwhile is
-        // for its landing to see: without a fence nothing lands.
+        // Its branch is its queue's since the first was ordered. Should it not be, it is taken
+        // again, and what became of it meanwhile is for its landing to see: without a fence nothing
+        // lands.
         let branch = branch_of(&self.head.slots[at].change);
         if self.landing_of(at, Vec::new()).is_none()
             || (self.fence_of(&branch).is_none() && !self.take_branches(at..at + 1))
@@ -436,7 +514,8 @@ impl Work<'_> {
     }
 
     fn freeze_half(&mut self, bundle: &Range<usize>, slot: &Slot, why: &str) -> bool {
-        let landed = self.head.slots[bundle.clone()].iter().filter(|slot| slot.standing == Standing::Landed);
+        let landed =
+            self.head.slots[bundle.clone()].iter().filter(|slot| slot.standing == Standing::Landed);
         let landed: Vec<String> = landed.map(|slot| slot.change.to_string()).collect();
         let change = &slot.change;
         let text = format!(
@@ -453,16 +532,19 @@ impl Work<'_> {
     }
 }
 
-/// Changes that came to need each other where they stand: each entered without the others, so that no bundle holds them together,
-/// and none of them can stand behind what it needs. Nothing of them failed. Zuul, too, takes out as dequeued what is in another
-/// cycle by now than it entered in; whoever has them enter anew has them enter as one, where the queue allows that.
+/// Changes that came to need each other where they stand: each entered without the others, so that
+/// no bundle holds them together, and none of them can stand behind what it needs. Nothing of them
+/// failed. Zuul, too, takes out as dequeued what is in another cycle by now than it entered in;
+/// whoever has them enter anew has them enter as one, where the queue allows that.
 impl Work<'_> {
-    /// Returns those that a change needs by now and that need it in turn, by what was told of them last, besides its own bundle.
+    /// Returns those that a change needs by now and that need it in turn, by what was told of them
+    /// last, besides its own bundle.
     pub(super) fn in_turn(&self, change: &ChangeKey, needs: &[ChangeRef]) -> Vec<ItemId> {
         let slots = &self.head.slots;
         // What is on its way into its branch needs nothing any more that could change that.
-        let place =
-            |key: &ChangeKey| slots.iter().position(|slot| slot.change.key == *key && !slot.standing.is_decided());
+        let place = |key: &ChangeKey| {
+            slots.iter().position(|slot| slot.change.key == *key && !slot.standing.is_decided())
+        };
         let needs_of = |at: usize| {
             let item = self.items.get(&slots[at].id);
             item.map(|item| item.candidate.needs.as_slice()).unwrap_or_default()
@@ -477,8 +559,11 @@ impl Work<'_> {
         let mut in_turn: BTreeSet<usize> = BTreeSet::new();
         // Each round finds one at least, or is the last.
         for _ in 0..needed.len() {
-            let leads_back = |key: &ChangeKey| *key == *change || place(key).is_some_and(|at| in_turn.contains(&at));
-            let comes_back = |at: usize| needs_of(at).iter().any(|need| leads_back(&need.change.key));
+            let leads_back = |key: &ChangeKey| {
+                *key == *change || place(key).is_some_and(|at| in_turn.contains(&at))
+            };
+            let comes_back =
+                |at: usize| needs_of(at).iter().any(|need| leads_back(&need.change.key));
             let more = needed.iter().copied().filter(|at| !in_turn.contains(at) && comes_back(*at));
             let more: Vec<usize> = more.collect();
             if more.is_empty() {
@@ -490,26 +575,45 @@ impl Work<'_> {
         in_turn.into_iter().filter(|at| !own.contains(at)).map(|at| slots[at].id.clone()).collect()
     }
 
-    /// Lets go of the bundle at `position`, and of others that need it in turn. Returns false when there was no room for that yet.
+    /// Lets go of the bundle at `position`, and of others that need it in turn. Returns false when
+    /// there was no room for that yet.
     pub(super) fn leave_in_turn(&mut self, position: usize, others: Vec<ItemId>) -> bool {
         let own = self.head.slots[self.head.bundle(position)].iter().map(|slot| slot.id.clone());
         let all: Vec<ItemId> = own.chain(others).collect();
-        let named =
-            self.head.slots.iter().filter(|slot| all.contains(&slot.id)).map(|slot| slot.change.key.to_string());
+        let named = self
+            .head
+            .slots
+            .iter()
+            .filter(|slot| all.contains(&slot.id))
+            .map(|slot| slot.change.key.to_string());
         let named = named.take(NAMED_MAX).collect::<Vec<_>>().join(", ");
         let more = if all.len() > NAMED_MAX { " and others" } else { "" };
-        self.let_go(&all, &format!("{WHY_NEEDS}: {named}{more} need each other now, and did not enter together"))
+        self.let_go(
+            &all,
+            &format!("{WHY_NEEDS}: {named}{more} need each other now, and did not enter together"),
+        )
     }
 
-    /// Lets go of those that need a change in turn which leaves for this reason. Returns false when there was no room for that yet.
-    pub(super) fn let_go_of_those_in_turn(&mut self, change: &ChangeRef, needs: &[ChangeRef], why: &str) -> bool {
+    /// Lets go of those that need a change in turn which leaves for this reason. Returns false when
+    /// there was no room for that yet.
+    pub(super) fn let_go_of_those_in_turn(
+        &mut self,
+        change: &ChangeRef,
+        needs: &[ChangeRef],
+        why: &str,
+    ) -> bool {
         // Elsewhere nobody stands behind what he needs.
-        let others = if is_dependent(&self.head) { self.in_turn(&change.key, needs) } else { Vec::new() };
-        self.let_go(&others, &format!("{WHY_NEEDS}: it and {} need each other now: {why}", change.key))
+        let others =
+            if is_dependent(&self.head) { self.in_turn(&change.key, needs) } else { Vec::new() };
+        self.let_go(
+            &others,
+            &format!("{WHY_NEEDS}: it and {} need each other now: {why}", change.key),
+        )
     }
 
-    /// Remembers of each that it is to leave, and why: one plan may have no room for the leaving of all, and with the first that has
-    /// left nobody could tell any more that they needed each other.
+    /// Remembers of each that it is to leave, and why: one plan may have no room for the leaving of
+    /// all, and with the first that has left nobody could tell any more that they needed each
+    /// other.
     fn let_go(&mut self, ids: &[ItemId], why: &str) -> bool {
         let ids = &ids[..ids.len().min(LET_GO_MAX)];
         if !self.has_room(ids.len()) {
@@ -523,13 +627,16 @@ impl Work<'_> {
         true
     }
 
-    /// Returns whether what stands in a slot is to leave, since it and others came to need each other.
+    /// Returns whether what stands in a slot is to leave, since it and others came to need each
+    /// other.
     pub(super) fn is_let_go(&self, slot: &Slot) -> bool {
         // Nobody enters who is refused.
-        !slot.standing.is_decided() && self.items.get(&slot.id).is_some_and(|item| item.candidate.refused.is_some())
+        !slot.standing.is_decided()
+            && self.items.get(&slot.id).is_some_and(|item| item.candidate.refused.is_some())
     }
 
-    /// Takes out the first that was let go, with its bundle. Returns whether the order of the queue changed; `None` where there is none.
+    /// Takes out the first that was let go, with its bundle. Returns whether the order of the queue
+    /// changed; `None` where there is none.
     pub(super) fn finish_let_go(&mut self) -> Option<bool> {
         let position = self.head.slots.iter().position(|slot| self.is_let_go(slot))?;
         let id = self.head.slots[position].id.clone();
@@ -538,7 +645,8 @@ impl Work<'_> {
         if bundle.len() > 1 {
             return Some(self.leave_together(bundle, "DEQUEUED", &why, Occasion::Dequeue));
         }
-        let may_leave = self.stop_builds(&id, &why) && self.has_room(LEAVING_RECORDS + self.entry_records());
+        let may_leave =
+            self.stop_builds(&id, &why) && self.has_room(LEAVING_RECORDS + self.entry_records());
         Some(may_leave && self.remove(position, "DEQUEUED", &why, Occasion::Dequeue))
     }
 }

@@ -1,4 +1,5 @@
-//! The job graph of one item: what may start, what never will, and what a finished job decides about those behind it.
+//! The job graph of one item: what may start, what never will, and what a finished job decides
+//! about those behind it.
 
 use super::{Stop, Work};
 use crate::item::{Item, Job, JobStatus};
@@ -9,7 +10,8 @@ use sluice_model::job::Shared;
 use sluice_model::{BuildId, ItemId, JobName, Timestamp};
 use std::collections::BTreeSet;
 
-/// Bytes of what builds of an item chose that its record holds; without it, who takes a build over leaves out what the other one does.
+/// Bytes of what builds of an item chose that its record holds; without it, who takes a build over
+/// leaves out what the other one does.
 const CHOSEN_BYTES_MAX: usize = 2 << 10;
 
 /// Bytes that a name takes in a record besides its text.
@@ -32,8 +34,12 @@ pub(super) fn settle_dependents(item: &mut Item, now: Timestamp) -> bool {
     let mut any = false;
     // Each round settles at least one job, or it is the last.
     for _ in 0..item.jobs.len() {
-        let waiting = item.jobs.iter().enumerate().filter(|(_, job)| job.status == JobStatus::Waiting);
-        let Some((at, why)) = waiting.filter_map(|(at, job)| Some((at, barred(item, job)?))).next() else { break };
+        let waiting =
+            item.jobs.iter().enumerate().filter(|(_, job)| job.status == JobStatus::Waiting);
+        let Some((at, why)) = waiting.filter_map(|(at, job)| Some((at, barred(item, job)?))).next()
+        else {
+            break;
+        };
         item.jobs[at].waits_for = None;
         item.jobs[at].status = ended(BuildResult::Skipped, Some(why), now);
         any = true;
@@ -46,8 +52,8 @@ pub(super) fn is_barred(item: &Item, job: &Job) -> bool {
     barred(item, job).is_some()
 }
 
-/// Returns why a job will never run, if so: the first of the jobs it depends on that did not succeed. Where that one was
-/// skipped itself, what it was skipped for counts for this one too.
+/// Returns why a job will never run, if so: the first of the jobs it depends on that did not
+/// succeed. Where that one was skipped itself, what it was skipped for counts for this one too.
 fn barred(item: &Item, job: &Job) -> Option<String> {
     let hard = job.summary.dependencies.iter().filter(|dependency| !dependency.soft);
     hard.filter_map(|dependency| {
@@ -56,8 +62,12 @@ fn barred(item: &Item, job: &Job) -> Option<String> {
             return Some(format!("Skipped since it depends on the job {name}, which is not run"));
         };
         match &other.status {
-            JobStatus::Ended { result: BuildResult::Skipped, detail: Some(why), .. } => Some(why.clone()),
-            JobStatus::Ended { result, .. } if !result.passed() => Some(format!("Skipped due to failed job {name}")),
+            JobStatus::Ended { result: BuildResult::Skipped, detail: Some(why), .. } => {
+                Some(why.clone())
+            }
+            JobStatus::Ended { result, .. } if !result.passed() => {
+                Some(format!("Skipped due to failed job {name}"))
+            }
             _ => None,
         }
     })
@@ -72,9 +82,12 @@ pub(super) fn behind(item: &Item, at: usize) -> BTreeSet<usize> {
     for _ in 0..item.jobs.len() {
         let is_next = |job: &Job| {
             let names = job.summary.dependencies.iter().map(|dependency| &dependency.name);
-            names.into_iter().any(|name| level.iter().any(|before| item.jobs[*before].summary.name == *name))
+            names
+                .into_iter()
+                .any(|name| level.iter().any(|before| item.jobs[*before].summary.name == *name))
         };
-        let next: BTreeSet<usize> = (0..item.jobs.len()).filter(|other| is_next(&item.jobs[*other])).collect();
+        let next: BTreeSet<usize> =
+            (0..item.jobs.len()).filter(|other| is_next(&item.jobs[*other])).collect();
         level = next.into_iter().filter(|other| *other != at && found.insert(*other)).collect();
         if level.is_empty() {
             break;
@@ -83,22 +96,27 @@ pub(super) fn behind(item: &Item, at: usize) -> BTreeSet<usize> {
     found
 }
 
-/// Returns whether all is over that runs beside a job while that is paused: what runs after the reports waits for it itself.
+/// Returns whether all is over that runs beside a job while that is paused: what runs after the
+/// reports waits for it itself.
 fn is_over_behind(item: &Item, at: usize) -> bool {
-    let is_beside = |other: &&usize| item.jobs[at].summary.reporter || !item.jobs[**other].summary.reporter;
+    let is_beside =
+        |other: &&usize| item.jobs[at].summary.reporter || !item.jobs[**other].summary.reporter;
     behind(item, at).iter().filter(is_beside).all(|other| item.jobs[*other].result().is_some())
 }
 
-/// Has everything behind a job wait again, since the build that it ran beside is gone; returns what has to stop for it.
-/// What was attempted that way is no attempt. What a job that is not asked again left out stays left out.
+/// Has everything behind a job wait again, since the build that it ran beside is gone; returns what
+/// has to stop for it. What was attempted that way is no attempt. What a job that is not asked
+/// again left out stays left out.
 pub(super) fn begin_again_behind(item: &mut Item, at: usize, why: &str) -> Vec<Stop> {
     let mut stops = Vec::new();
     let again = behind(item, at);
-    let others = item.jobs.iter().enumerate().filter(|(other, _)| *other != at && !again.contains(other));
+    let others =
+        item.jobs.iter().enumerate().filter(|(other, _)| *other != at && !again.contains(other));
     let chosen: Vec<String> = others.map(|(_, job)| left_out_by(&job.summary.name)).collect();
     for other in again {
         let job = &mut item.jobs[other];
-        if let JobStatus::Ended { result: BuildResult::Skipped, detail: Some(why), .. } = &job.status
+        if let JobStatus::Ended { result: BuildResult::Skipped, detail: Some(why), .. } =
+            &job.status
             && chosen.contains(why)
         {
             continue;
@@ -120,12 +138,20 @@ pub(super) fn begin_again_behind(item: &mut Item, at: usize, why: &str) -> Vec<S
     stops
 }
 
-/// Skips the jobs directly behind a finished one that its `zuul.child_jobs` leaves out; without that list all go on.
+/// Skips the jobs directly behind a finished one that its `zuul.child_jobs` leaves out; without
+/// that list all go on.
 ///
 /// What is behind those by a hard dependency follows in [`settle_dependents`].
-pub(super) fn choose_children(item: &mut Item, at: usize, returned: &Map<String, Value>, now: Timestamp) {
+pub(super) fn choose_children(
+    item: &mut Item,
+    at: usize,
+    returned: &Map<String, Value>,
+    now: Timestamp,
+) {
     item.jobs[at].chosen = None;
-    let Some(chosen) = returned.get("zuul").and_then(|zuul| zuul.get("child_jobs")).and_then(Value::as_array) else {
+    let Some(chosen) =
+        returned.get("zuul").and_then(|zuul| zuul.get("child_jobs")).and_then(Value::as_array)
+    else {
         return;
     };
     let chosen: Vec<JobName> = chosen.iter().filter_map(Value::as_str).map(JobName::from).collect();
@@ -146,12 +172,16 @@ pub(super) fn leave_out(item: &mut Item, at: usize, chosen: &[JobName], now: Tim
     }
 }
 
-/// Returns whether an item keeps what a build of it chose: another change may take the build over, and its record has room.
+/// Returns whether an item keeps what a build of it chose: another change may take the build over,
+/// and its record has room.
 pub(super) fn has_room_for(item: &Item, at: usize, chosen: &[JobName]) -> bool {
-    let bytes = |names: &[JobName]| names.iter().map(|name| name.as_str().len() + NAME_BYTES).sum::<usize>();
+    let bytes = |names: &[JobName]| {
+        names.iter().map(|name| name.as_str().len() + NAME_BYTES).sum::<usize>()
+    };
     let others = item.jobs.iter().enumerate().filter(|(other, _)| *other != at);
     let kept: usize = others.filter_map(|(_, job)| job.chosen.as_deref()).map(bytes).sum();
-    let is_shared = item.jobs[at].summary.shared != Shared::Never && !item.candidate.cycle.is_empty();
+    let is_shared =
+        item.jobs[at].summary.shared != Shared::Never && !item.candidate.cycle.is_empty();
     is_shared && kept + bytes(chosen) <= CHOSEN_BYTES_MAX
 }
 
@@ -160,12 +190,13 @@ pub(super) fn left_out_by(parent: &JobName) -> String {
     format!("Skipped due to child_jobs return value in job {parent}")
 }
 
-/// Returns the builds whose returned data a job is given: of all jobs before it, the farthest first, so that what a nearer
-/// one says wins.
+/// Returns the builds whose returned data a job is given: of all jobs before it, the farthest
+/// first, so that what a nearer one says wins.
 pub(super) fn parents(item: &Item, job: &Job) -> Vec<BuildId> {
     let mut near_first: Vec<usize> = Vec::new();
     let mut level: BTreeSet<usize> = positions(item, job).collect();
-    // A graph is not deeper than it has jobs; what is met again farther away counts as farther away.
+    // A graph is not deeper than it has jobs; what is met again farther away counts as farther
+    // away.
     for _ in 0..item.jobs.len() {
         if level.is_empty() {
             break;
@@ -186,7 +217,8 @@ impl Work<'_> {
     /// Lets paused builds go on whose followers are all over, wherever in the queue they stand.
     pub(super) fn resume_paused(&mut self) {
         let pauses = |item: &&Item| item.jobs.iter().any(Job::is_paused);
-        let ids: Vec<ItemId> = self.items.values().filter(pauses).map(|item| item.id.clone()).collect();
+        let ids: Vec<ItemId> =
+            self.items.values().filter(pauses).map(|item| item.id.clone()).collect();
         for id in ids {
             let Some(item) = self.items.get(&id) else { continue };
             let is_ready = |at: &usize| {
@@ -199,7 +231,9 @@ impl Work<'_> {
                 if !self.has_room(2) {
                     return;
                 }
-                let Some(job) = self.item(&id).and_then(|item| item.jobs.get_mut(at)) else { continue };
+                let Some(job) = self.item(&id).and_then(|item| item.jobs.get_mut(at)) else {
+                    continue;
+                };
                 let JobStatus::Paused { resumed, .. } = &mut job.status else { continue };
                 *resumed = true;
                 let (build, name) = (job.build.clone(), job.summary.name.clone());
@@ -217,8 +251,9 @@ impl Work<'_> {
             .all(|(other, at, job)| job.build.as_ref() != build || is_over_behind(other, at))
     }
 
-    /// Returns whether an item is known to fail whose project asks to end the rest then (`fail-fast`). Builds of a change in a cycle
-    /// may be those of the changes beside it as well: of a bundle that fails every job is run to its end.
+    /// Returns whether an item is known to fail whose project asks to end the rest then
+    /// (`fail-fast`). Builds of a change in a cycle may be those of the changes beside it as well:
+    /// of a bundle that fails every job is run to its end.
     pub(super) fn is_to_cut_short(&self, id: &ItemId) -> bool {
         let is_cut = |item: &Item| {
             item.merged().is_some_and(|merged| merged.fail_fast)

@@ -22,8 +22,9 @@ pub(super) enum Decided {
 }
 
 impl Work<'_> {
-    /// Brings items up to the generation that the head gave them: their builds stop, their questions are open again. Returns false
-    /// where some are left for the next plan, since the transaction is full.
+    /// Brings items up to the generation that the head gave them: their builds stop, their
+    /// questions are open again. Returns false where some are left for the next plan, since the
+    /// transaction is full.
     pub(super) fn carry_out_resets(&mut self, decided: Decided) -> bool {
         for at in 0..self.head.slots.len() {
             let Slot { id, generation, .. } = &self.head.slots[at];
@@ -31,15 +32,21 @@ impl Work<'_> {
                 continue;
             }
             let (id, generation) = (id.clone(), *generation);
-            // All that it writes goes into one plan, so that the item is written once; one with very many builds takes several.
-            let builds =
-                self.items.get(&id).map_or(0, |item| item.jobs.iter().filter(|job| job.is_under_way()).count());
+            // All that it writes goes into one plan, so that the item is written once; one with
+            // very many builds takes several.
+            let builds = self
+                .items
+                .get(&id)
+                .map_or(0, |item| item.jobs.iter().filter(|job| job.is_under_way()).count());
             let records = if builds == 0 { 1 } else { (2 + 2 * builds).min(RECORDS_MAX / 2) };
             if !self.has_room(records) || !self.stop_builds(&id, "what it is tested on changed") {
                 return false;
             }
             // What an earlier plan decided and had no room for is told by where the item stands.
-            let why = self.moved.remove(&id).or_else(|| (decided == Decided::Before).then(|| self.why_again(at)));
+            let why = self
+                .moved
+                .remove(&id)
+                .or_else(|| (decided == Decided::Before).then(|| self.why_again(at)));
             if let Some(item) = self.item(&id) {
                 if let Some(why) = why {
                     item.note(why);
@@ -67,7 +74,8 @@ impl Work<'_> {
             }
             let id = id.clone();
             if has_news {
-                // An item with very many builds to stop is taken in alone; its transaction has the rest of the hundred.
+                // An item with very many builds to stop is taken in alone; its transaction has the
+                // rest of the hundred.
                 if !self.has_room((1 + 2 * self.stops_of_news(&id)).min(RECORDS_MAX - 2)) {
                     return;
                 }
@@ -80,8 +88,10 @@ impl Work<'_> {
 
     fn has_news(&self, id: &ItemId) -> bool {
         let builds = self.items.get(id).map(|item| &item.jobs).into_iter().flatten();
-        let mut builds = builds.filter(|job| job.is_under_way()).filter_map(|job| job.build.as_ref());
-        self.snapshot.outcomes.contains_key(id) || builds.any(|build| self.snapshot.runs.contains_key(build))
+        let mut builds =
+            builds.filter(|job| job.is_under_way()).filter_map(|job| job.build.as_ref());
+        self.snapshot.outcomes.contains_key(id)
+            || builds.any(|build| self.snapshot.runs.contains_key(build))
     }
 
     /// Returns how many builds an item's news may stop at most.
@@ -97,11 +107,15 @@ impl Work<'_> {
 
     fn observe_merge(&mut self, id: &ItemId) {
         let layout = self.head.layout;
-        let Some(item) = self.items.get(id).filter(|item| matches!(item.ask, Ask::Asked { .. })) else {
+        let Some(item) = self.items.get(id).filter(|item| matches!(item.ask, Ask::Asked { .. }))
+        else {
             return;
         };
-        let Some(outcome) =
-            self.snapshot.outcomes.get(id).filter(|o| o.generation == item.generation && o.layout == layout)
+        let Some(outcome) = self
+            .snapshot
+            .outcomes
+            .get(id)
+            .filter(|o| o.generation == item.generation && o.layout == layout)
         else {
             return;
         };
@@ -109,7 +123,12 @@ impl Work<'_> {
         match result {
             MergeResult::Merged(merged) => self.take_merged(id, merged),
             MergeResult::Conflict { change, detail } => {
-                self.take_unmergeable(id, format!("{change} does not merge: {detail}"), false, Vec::new());
+                self.take_unmergeable(
+                    id,
+                    format!("{change} does not merge: {detail}"),
+                    false,
+                    Vec::new(),
+                );
             }
             MergeResult::Misconfigured { errors, mut notes } => {
                 notes.truncate(LINE_NOTES_MAX);
@@ -126,10 +145,11 @@ impl Work<'_> {
         let now = self.now;
         let note = format!("merged: tree {} is to be tested", merged.tested.tree.short());
         let Some(item) = self.item(id) else { return };
-        let is_other_tree = (item.tested_tree.as_ref()).is_some_and(|tree| *tree != merged.tested.tree);
+        let is_other_tree =
+            (item.tested_tree.as_ref()).is_some_and(|tree| *tree != merged.tested.tree);
         if is_other_tree {
-            // Its branch moved while it was frozen again: what was tested, by its own builds or by those of whatever stands on it or
-            // beside it in a bundle, is not what would land.
+            // Its branch moved while it was frozen again: what was tested, by its own builds or by
+            // those of whatever stands on it or beside it in a bundle, is not what would land.
             self.note(id, "its branch moved: tested again".to_owned());
             self.next_generation(id);
             return;
@@ -141,12 +161,20 @@ impl Work<'_> {
         item.jobs = jobs;
         let mut stops = Vec::new();
         for job in gone.iter().filter(|job| job.is_paused()) {
-            let Some(at) = item.jobs.iter().position(|new| new.summary.name == job.summary.name) else { continue };
-            stops.extend(begin_again_behind(item, at, "the configuration of the paused job it ran beside changed"));
+            let Some(at) = item.jobs.iter().position(|new| new.summary.name == job.summary.name)
+            else {
+                continue;
+            };
+            stops.extend(begin_again_behind(
+                item,
+                at,
+                "the configuration of the paused job it ran beside changed",
+            ));
         }
         item.ask = Ask::Merged(merged);
         item.note(note.clone());
-        let stops: Vec<Stop> = stops.into_iter().filter(|stop| !self.is_wanted_elsewhere(id, &stop.build)).collect();
+        let stops: Vec<Stop> =
+            stops.into_iter().filter(|stop| !self.is_wanted_elsewhere(id, &stop.build)).collect();
         self.plan.stops.extend(stops);
         for job in gone.into_iter().filter(Job::is_under_way) {
             if let Some(build) = job.build.filter(|build| !self.is_wanted_elsewhere(id, build)) {
@@ -158,7 +186,13 @@ impl Work<'_> {
         self.set_standing(id, Standing::Testing);
     }
 
-    fn take_unmergeable(&mut self, id: &ItemId, why: String, configuration: bool, notes: Vec<LineNote>) {
+    fn take_unmergeable(
+        &mut self,
+        id: &ItemId,
+        why: String,
+        configuration: bool,
+        notes: Vec<LineNote>,
+    ) {
         let why = cut(&why, WHY_BYTES_MAX);
         if !self.stop_builds(id, "it cannot be tested any more") {
             return; // The answer is there for the next plan too.
@@ -174,14 +208,16 @@ impl Work<'_> {
     }
 
     fn observe_runs(&mut self, id: &ItemId) {
-        let has_changed =
-            |item: &&Item| item.jobs.iter().any(|job| self.run_of(job).is_some_and(|seen| is_news(job, seen)));
+        let has_changed = |item: &&Item| {
+            item.jobs.iter().any(|job| self.run_of(job).is_some_and(|seen| is_news(job, seen)))
+        };
         let Some(mut item) = self.items.get(id).filter(has_changed).cloned() else {
             return; // Most builds run on as they did, and a copy of each item would be most of what a look costs.
         };
         let mut changed = false;
         for at in 0..item.jobs.len() {
-            let Some(build) = item.jobs[at].build.clone().filter(|_| item.jobs[at].is_under_way()) else {
+            let Some(build) = item.jobs[at].build.clone().filter(|_| item.jobs[at].is_under_way())
+            else {
                 continue;
             };
             let Some(seen) = self.snapshot.runs.get(&build) else { continue };
@@ -200,7 +236,10 @@ impl Work<'_> {
 
     /// Returns what is known of the build of a job that is under way.
     fn run_of(&self, job: &Job) -> Option<&RunSeen> {
-        job.build.as_ref().filter(|_| job.is_under_way()).and_then(|build| self.snapshot.runs.get(build))
+        job.build
+            .as_ref()
+            .filter(|_| job.is_under_way())
+            .and_then(|build| self.snapshot.runs.get(build))
     }
 
     fn next_generation(&mut self, id: &ItemId) {
@@ -213,17 +252,22 @@ impl Work<'_> {
     }
 
     pub(super) fn set_standing(&mut self, id: &ItemId, standing: Standing) {
-        if let Some(slot) = self.head.slots.iter_mut().find(|slot| slot.id == *id && !slot.standing.is_decided()) {
+        if let Some(slot) =
+            self.head.slots.iter_mut().find(|slot| slot.id == *id && !slot.standing.is_decided())
+        {
             slot.standing = standing;
         }
     }
 }
 
-/// Keeps the state of jobs that are frozen as they were; returns the others as gone (Z4.7; a reconfiguration spares their builds).
+/// Keeps the state of jobs that are frozen as they were; returns the others as gone (Z4.7; a
+/// reconfiguration spares their builds).
 fn reconcile(mut old: Vec<Job>, merged: &Merged) -> (Vec<Job>, Vec<Job>) {
     let mut jobs = Vec::with_capacity(merged.jobs.len());
     for summary in &merged.jobs {
-        let kept = old.iter().position(|job| job.summary.name == summary.name && job.summary.hash == summary.hash);
+        let kept = old
+            .iter()
+            .position(|job| job.summary.name == summary.name && job.summary.hash == summary.hash);
         jobs.push(match kept {
             Some(at) => old.swap_remove(at),
             None => Job::new(summary.clone()),
@@ -245,7 +289,13 @@ fn is_news(job: &Job, seen: &RunSeen) -> bool {
     }
 }
 
-fn take_run(item: &mut Item, at: usize, seen: &RunSeen, now: Timestamp, stops: &mut Vec<Stop>) -> bool {
+fn take_run(
+    item: &mut Item,
+    at: usize,
+    seen: &RunSeen,
+    now: Timestamp,
+    stops: &mut Vec<Stop>,
+) -> bool {
     let (name, room) = (item.jobs[at].summary.name.clone(), told::room(item, at));
     let job = &mut item.jobs[at];
     let was_paused = job.is_paused();
@@ -284,10 +334,17 @@ fn take_run(item: &mut Item, at: usize, seen: &RunSeen, now: Timestamp, stops: &
         RunSeen::NoNodes(reason) => {
             // Its request stands until nobody wants it.
             let (build, request) = (job.build.clone(), job.request.take());
-            stops.extend(build.map(|build| Stop { build, request, why: reason.clone(), lost: false }));
+            stops.extend(build.map(|build| Stop {
+                build,
+                request,
+                why: reason.clone(),
+                lost: false,
+            }));
             job.status = ended(BuildResult::NodeFailure, Some(reason.clone()), now);
         }
-        RunSeen::Lost { why } => again_or(job, BuildResult::RetryLimit, Some(why.clone()), None, now),
+        RunSeen::Lost { why } => {
+            again_or(job, BuildResult::RetryLimit, Some(why.clone()), None, now)
+        }
         RunSeen::Ended(end) if end.result == BuildResult::Retry => {
             again_or(job, BuildResult::RetryLimit, end.detail.clone(), Some(end), now);
         }
@@ -302,12 +359,18 @@ fn take_run(item: &mut Item, at: usize, seen: &RunSeen, now: Timestamp, stops: &
     }
     if was_paused && item.jobs[at].status == JobStatus::Waiting {
         // What ran beside it has lost what it was given: it runs again with the next attempt.
-        stops.extend(begin_again_behind(item, at, &format!("the paused job {name} was lost and begins again")));
+        stops.extend(begin_again_behind(
+            item,
+            at,
+            &format!("the paused job {name} was lost and begins again"),
+        ));
     }
     let word = item.jobs[at].result().map_or("is attempted again", BuildResult::as_str);
     let why = match &item.jobs[at].status {
         // A job that failed tells why in its log; the others were never let run to their end.
-        JobStatus::Ended { result, detail: Some(why), .. } if !result.passed() && *result != BuildResult::Failure => {
+        JobStatus::Ended { result, detail: Some(why), .. }
+            if !result.passed() && *result != BuildResult::Failure =>
+        {
             format!(": {}", why.chars().take(WHY_MAX).collect::<String>())
         }
         _ => String::new(),
@@ -317,7 +380,13 @@ fn take_run(item: &mut Item, at: usize, seen: &RunSeen, now: Timestamp, stops: &
 }
 
 /// Makes the job wait for a further attempt, or ends it when all are used up (J16).
-fn again_or(job: &mut Job, last: BuildResult, detail: Option<String>, end: Option<&Ended>, now: Timestamp) {
+fn again_or(
+    job: &mut Job,
+    last: BuildResult,
+    detail: Option<String>,
+    end: Option<&Ended>,
+    now: Timestamp,
+) {
     (job.request, job.chosen) = (None, None);
     if job.attempt < job.summary.attempts {
         job.status = JobStatus::Waiting;

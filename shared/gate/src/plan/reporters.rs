@@ -1,5 +1,6 @@
-//! Jobs that run after an item's reports (`type: reporter`): the item has succeeded, stays first in its queue until they are over, and
-//! keeps the rest of the queue waiting meanwhile. What they come to decides nothing about the item.
+//! Jobs that run after an item's reports (`type: reporter`): the item has succeeded, stays first in
+//! its queue until they are over, and keeps the rest of the queue waiting meanwhile. What they come
+//! to decides nothing about the item.
 
 use super::admit::LEAVING_RECORDS;
 use super::{Removed, Work};
@@ -11,12 +12,12 @@ use sluice_model::ItemId;
 use sluice_model::build::BuildResult;
 use std::ops::Range;
 
-/// Seconds after which a report that could not be made counts as one that met an error: a forge that does not answer is not to keep a
-/// queue for ever.
+/// Seconds after which a report that could not be made counts as one that met an error: a forge
+/// that does not answer is not to keep a queue for ever.
 const REPORT_SECONDS: u64 = 600;
 
-/// Records that it writes when a change stays for its last jobs: fewer than when it leaves, for which whoever asks has seen that there
-/// is room.
+/// Records that it writes when a change stays for its last jobs: fewer than when it leaves, for
+/// which whoever asks has seen that there is room.
 const STAYING_RECORDS: usize = 4;
 
 /// What becomes of an item's jobs that wait for its report.
@@ -30,13 +31,15 @@ enum Told {
 }
 
 impl Work<'_> {
-    /// Returns whether something of the queue has succeeded and runs its last jobs: nothing else is asked for, ordered or landed.
+    /// Returns whether something of the queue has succeeded and runs its last jobs: nothing else is
+    /// asked for, ordered or landed.
     pub(super) fn is_held(&self) -> bool {
         self.held_by().is_some()
     }
 
-    /// Returns the position of what keeps the rest of the queue waiting while its last jobs run, the first where several do. In an
-    /// independent pipeline nothing does: the revisions of a change go on beside each other.
+    /// Returns the position of what keeps the rest of the queue waiting while its last jobs run,
+    /// the first where several do. In an independent pipeline nothing does: the revisions of a
+    /// change go on beside each other.
     pub(super) fn held_by(&self) -> Option<usize> {
         let is_reporting = |slot: &Slot| slot.standing == Standing::Reporting;
         let position = self.head.slots.iter().position(is_reporting);
@@ -48,16 +51,17 @@ impl Work<'_> {
         self.items.get(id).is_some_and(|item| item.landed.is_some())
     }
 
-    /// Returns whether an item is in its branch as the very commit that was tested. A push brought that, so that of its change its forge
-    /// takes no other revision for merged; what the forge merges itself is a commit of the forge's.
+    /// Returns whether an item is in its branch as the very commit that was tested. A push brought
+    /// that, so that of its change its forge takes no other revision for merged; what the forge
+    /// merges itself is a commit of the forge's.
     pub(super) fn is_pushed(&self, id: &ItemId) -> bool {
         let Some(item) = self.items.get(id) else { return false };
         let tested = item.merged().filter(|merged| merged.kept).map(|merged| &merged.tested.id);
         item.landed.is_some() && item.landed.as_ref() == tested
     }
 
-    /// Has what succeeded leave with its report; or has it told, and stay, where jobs of it run after that. A bundle goes together.
-    /// Returns whether the order of the queue changed.
+    /// Has what succeeded leave with its report; or has it told, and stay, where jobs of it run
+    /// after that. A bundle goes together. Returns whether the order of the queue changed.
     pub(super) fn succeed(&mut self, bundle: Range<usize>, why: &str) -> bool {
         let slots = self.head.slots[bundle.clone()].to_vec();
         let stays = |slot: &Slot| self.items.get(&slot.id).is_some_and(Item::has_reporters_left);
@@ -82,12 +86,23 @@ impl Work<'_> {
             if let Some(item) = self.item(id) {
                 item.reporting = Some(Reporting { since, awaits });
             }
-            self.note(id, format!("it succeeded: {why}; its jobs that run after the report follow"));
-            self.plan.reasons.push(format!("{change} succeeded in {}, and stays for its last jobs", self.head.key));
+            self.note(
+                id,
+                format!("it succeeded: {why}; its jobs that run after the report follow"),
+            );
+            self.plan.reasons.push(format!(
+                "{change} succeeded in {}, and stays for its last jobs",
+                self.head.key
+            ));
             self.count(Occasion::Success);
             if let Some(item) = self.items.get(id).cloned() {
-                // Whoever looks it up finds how it ended, as the report says; what its last jobs come to is added when it leaves.
-                self.plan.reported.push(Removed { item, result: "SUCCESS", why: cut(why, REASON_BYTES_MAX) });
+                // Whoever looks it up finds how it ended, as the report says; what its last jobs
+                // come to is added when it leaves.
+                self.plan.reported.push(Removed {
+                    item,
+                    result: "SUCCESS",
+                    why: cut(why, REASON_BYTES_MAX),
+                });
             }
         }
         for slot in &mut self.head.slots[bundle] {
@@ -98,8 +113,8 @@ impl Work<'_> {
         true
     }
 
-    /// Takes in that reports were made, and has what succeeded leave when its last jobs are over. Returns whether the order of the
-    /// queue changed.
+    /// Takes in that reports were made, and has what succeeded leave when its last jobs are over.
+    /// Returns whether the order of the queue changed.
     pub(super) fn finish_reporting(&mut self, bundle: Range<usize>) -> bool {
         let slots = self.head.slots[bundle.clone()].to_vec();
         for slot in &slots {
@@ -108,13 +123,20 @@ impl Work<'_> {
             }
             self.hear_report(&slot.id);
         }
-        let is_left = slots.iter().any(|slot| self.items.get(&slot.id).is_some_and(Item::has_reporters_left));
+        let is_left =
+            slots.iter().any(|slot| self.items.get(&slot.id).is_some_and(Item::has_reporters_left));
         if is_left || !self.has_room(LEAVING_RECORDS * slots.len() + self.entry_records()) {
             return false;
         }
-        let failed = slots.iter().filter_map(|slot| self.items.get(&slot.id)).find_map(failed_reporter);
+        let failed =
+            slots.iter().filter_map(|slot| self.items.get(&slot.id)).find_map(failed_reporter);
         for _ in &slots {
-            self.remove(bundle.start, "SUCCESS", "the jobs after its report are over", Occasion::Success);
+            self.remove(
+                bundle.start,
+                "SUCCESS",
+                "the jobs after its report are over",
+                Occasion::Success,
+            );
         }
         if let Some(why) = failed.filter(|_| self.head.manager != Manager::Independent) {
             self.begin_again_from(bundle.start, &why);
@@ -147,18 +169,23 @@ impl Work<'_> {
     fn told(&self, id: &ItemId, reporting: &Reporting) -> Told {
         match self.snapshot.reports.get(id) {
             Some(ReportState::Made { .. } | ReportState::Dropped { .. }) => Told::Well,
-            Some(ReportState::Refused { why, .. }) => {
-                Told::Badly(format!("Skipped since the report was refused: {}", cut(why, REASON_BYTES_MAX / 2)))
-            }
-            None | Some(ReportState::Wanted) if self.now.since(reporting.since) >= REPORT_SECONDS * 1_000 => {
-                Told::Badly(format!("Skipped since the report could not be made for {REPORT_SECONDS} seconds"))
+            Some(ReportState::Refused { why, .. }) => Told::Badly(format!(
+                "Skipped since the report was refused: {}",
+                cut(why, REASON_BYTES_MAX / 2)
+            )),
+            None | Some(ReportState::Wanted)
+                if self.now.since(reporting.since) >= REPORT_SECONDS * 1_000 =>
+            {
+                Told::Badly(format!(
+                    "Skipped since the report could not be made for {REPORT_SECONDS} seconds"
+                ))
             }
             None | Some(ReportState::Wanted) => Told::NotYet,
         }
     }
 
-    /// Has everything from a position on tested anew on what the repositories are now. Where nothing was asked yet there is nothing
-    /// to throw away.
+    /// Has everything from a position on tested anew on what the repositories are now. Where
+    /// nothing was asked yet there is nothing to throw away.
     fn begin_again_from(&mut self, position: usize, why: &str) {
         for at in position..self.head.slots.len() {
             let slot = &self.head.slots[at];
@@ -176,11 +203,18 @@ impl Work<'_> {
 
 /// Returns why what is behind an item begins again, where a job after its reports failed.
 fn failed_reporter(item: &Item) -> Option<String> {
-    let job = item.jobs.iter().find(|job| job.summary.reporter && job.summary.voting && job.has_failed())?;
-    Some(format!("the job {} of {} ahead, which ran after its report, failed", job.summary.name, item.candidate.change))
+    let job = item
+        .jobs
+        .iter()
+        .find(|job| job.summary.reporter && job.summary.voting && job.has_failed())?;
+    Some(format!(
+        "the job {} of {} ahead, which ran after its report, failed",
+        job.summary.name, item.candidate.change
+    ))
 }
 
-/// Returns whether a job's turn has come, by whether its item's success was told: what runs after that, or what decides about it.
+/// Returns whether a job's turn has come, by whether its item's success was told: what runs after
+/// that, or what decides about it.
 pub(super) fn has_its_turn(item: &Item, at: usize) -> bool {
     let may_report = item.reporting.as_ref().is_some_and(|reporting| reporting.awaits.is_none());
     match item.jobs[at].summary.reporter {

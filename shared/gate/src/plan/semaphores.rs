@@ -1,17 +1,23 @@
-//! Semaphores: taken before a build is ordered, all that it needs or none, and given back when it is known to be over.
+//! Semaphores: taken before a build is ordered, all that it needs or none, and given back when it
+//! is known to be over.
 //!
-//! Foreign to the queue's cell, a semaphore is reserved: its record is written with the plan, on condition that nobody wrote it
-//! since it was read. A build that was told to stop may still run for a while; it holds on until its run is over.
+//! Foreign to the queue's cell, a semaphore is reserved: its record is written with the plan, on
+//! condition that nobody wrote it since it was read. A build that was told to stop may still run
+//! for a while; it holds on until its run is over.
 //!
-//! Whoever waits stands in the line of everything that he waits for, and a place that is free is kept for those before him: a job that
-//! needs several semaphores is not passed by for ever by those that need one, nor a queue by one that has many jobs. All lines go by one
-//! order, and what runs ends, so whoever is first of all gets what he needs. Two are not kept waiting by those who have nothing, for others
-//! may wait for what they have: a job beside a paused build takes what is free, and one that has its nodes already (`resources-first`) waits
-//! only for those before it that have theirs. That nobody who has nothing is passed by for ever either, such a job does not ask for nodes
-//! while those who stand in line without any, and asked before it, need all that is left: whoever asked for his before them goes first.
+//! Whoever waits stands in the line of everything that he waits for, and a place that is free is
+//! kept for those before him: a job that needs several semaphores is not passed by for ever by
+//! those that need one, nor a queue by one that has many jobs. All lines go by one order, and what
+//! runs ends, so whoever is first of all gets what he needs. Two are not kept waiting by those who
+//! have nothing, for others may wait for what they have: a job beside a paused build takes what is
+//! free, and one that has its nodes already (`resources-first`) waits only for those before it that
+//! have theirs. That nobody who has nothing is passed by for ever either, such a job does not ask
+//! for nodes while those who stand in line without any, and asked before it, need all that is left:
+//! whoever asked for his before them goes first.
 //!
-//! Who has his nodes may wait for one who holds the semaphore and waits for those very nodes. Neither would ever end, so he who can do
-//! without what he has gives it back: his job takes its semaphores before its nodes from then on, and keeps its place in line.
+//! Who has his nodes may wait for one who holds the semaphore and waits for those very nodes.
+//! Neither would ever end, so he who can do without what he has gives it back: his job takes its
+//! semaphores before its nodes from then on, and keeps its place in line.
 
 use super::{RunSeen, Stop, Work};
 use crate::item::{Item, Job};
@@ -19,11 +25,13 @@ use crate::semaphore::{Asked, Hands, Holder, Semaphore, SemaphoreKey, WAITING_MA
 use sluice_model::{BuildId, Timestamp};
 use std::collections::BTreeSet;
 
-/// Queues that are told of free places at once; those behind them find out when they look by themselves.
+/// Queues that are told of free places at once; those behind them find out when they look by
+/// themselves.
 const WOKEN_MAX: usize = 20;
 
-/// Seconds for which everybody who holds a semaphore does nothing with it before those give their nodes back that wait for it with nodes in
-/// hand. Machines take minutes to start, so that who waits for one is no sign of anything before.
+/// Seconds for which everybody who holds a semaphore does nothing with it before those give their
+/// nodes back that wait for it with nodes in hand. Machines take minutes to start, so that who
+/// waits for one is no sign of anything before.
 const GIVE_BACK_SECONDS: u64 = 300;
 
 /// What a job may do now as far as semaphores go.
@@ -71,11 +79,14 @@ impl Work<'_> {
         Permit::Granted
     }
 
-    /// Has a build that waits for a semaphore with its nodes in hand give them back, where those who hold that one wait as well: for nodes
-    /// it may be, and for these. Nothing of it was sent to anybody, so the attempt begins again, without nodes and with its place in line.
-    /// Returns whether it does.
+    /// Has a build that waits for a semaphore with its nodes in hand give them back, where those
+    /// who hold that one wait as well: for nodes it may be, and for these. Nothing of it was sent
+    /// to anybody, so the attempt begins again, without nodes and with its place in line. Returns
+    /// whether it does.
     pub(super) fn gives_nodes_back(&mut self, item: &mut Item, at: usize, build: &BuildId) -> bool {
-        let Some(key) = self.blocking(item, at, build).filter(|key| self.is_held_idly(key)) else { return false };
+        let Some(key) = self.blocking(item, at, build).filter(|key| self.is_held_idly(key)) else {
+            return false;
+        };
         let job = &mut item.jobs[at];
         let why = format!(
             "it gives its nodes back: whoever holds the semaphore {} has not gone on for {GIVE_BACK_SECONDS} s, and may wait for them; \
@@ -102,7 +113,8 @@ impl Work<'_> {
         let mut wanted = self.named_by(item, at).into_iter();
         let blocking = wanted.find(|(key, max)| {
             let semaphore = self.semaphore(key);
-            let before = if is_beside_paused { 0 } else { self.before(&semaphore, since, kept_for) };
+            let before =
+                if is_beside_paused { 0 } else { self.before(&semaphore, since, kept_for) };
             !semaphore.is_held_by(build) && semaphore.holders.len() + before >= *max as usize
         });
         blocking.map(|(key, _)| key)
@@ -118,8 +130,9 @@ impl Work<'_> {
         !semaphore.holders.is_empty() && semaphore.holders.iter().all(is_idle)
     }
 
-    /// Returns whether a job that takes its semaphores with its nodes in hand may ask for nodes: not while those who have none and asked
-    /// before it wait for all that is left of a semaphore, or those who come with theirs would be served before them for ever.
+    /// Returns whether a job that takes its semaphores with its nodes in hand may ask for nodes:
+    /// not while those who have none and asked before it wait for all that is left of a semaphore,
+    /// or those who come with theirs would be served before them for ever.
     pub(super) fn may_ask_for_nodes(&mut self, item: &Item, at: usize) -> Permit {
         if item.jobs.iter().any(Job::is_paused) {
             return Permit::Granted; // Whoever is before it may wait for what the paused build has.
@@ -140,23 +153,33 @@ impl Work<'_> {
 
     /// Returns the semaphores that a job names, and how many may hold each.
     fn named_by(&self, item: &Item, at: usize) -> Vec<(SemaphoreKey, u32)> {
-        item.jobs[at].summary.semaphores.iter().map(|used| (self.snapshot.semaphore)(&used.name)).collect()
+        item.jobs[at]
+            .summary
+            .semaphores
+            .iter()
+            .map(|used| (self.snapshot.semaphore)(&used.name))
+            .collect()
     }
 
-    /// Returns how many places are kept for others than a job that asked at this time: one for each queue before it in line that can
-    /// come, and one for each job of this queue that was looked at before it and asked no later, if they wait with such hands.
+    /// Returns how many places are kept for others than a job that asked at this time: one for each
+    /// queue before it in line that can come, and one for each job of this queue that was looked at
+    /// before it and asked no later, if they wait with such hands.
     fn before(&self, semaphore: &Semaphore, since: Timestamp, hands: &[Hands]) -> usize {
         let asked = |waiter: &Waiter| hands.iter().filter_map(|hands| waiter.asked(*hands)).min();
-        let others = semaphore.waiting.iter().filter(|waiter| self.is_before(waiter, asked(waiter), since));
-        let of_queue = self.line.iter().filter(|one| one.key == semaphore.key && one.since <= since);
+        let others =
+            semaphore.waiting.iter().filter(|waiter| self.is_before(waiter, asked(waiter), since));
+        let of_queue =
+            self.line.iter().filter(|one| one.key == semaphore.key && one.since <= since);
         others.count() + of_queue.filter(|one| hands.contains(&one.hands)).count()
     }
 
-    /// Returns whether another queue that can come, a job of which asked then, is before a job of this one that asked at `since`.
+    /// Returns whether another queue that can come, a job of which asked then, is before a job of
+    /// this one that asked at `since`.
     fn is_before(&self, waiter: &Waiter, asked: Option<Timestamp>, since: Timestamp) -> bool {
         let own = Waiter::new(&self.head.key, self.priority(), since).place();
         let other = waiter.key();
-        let is_first = asked.is_some_and(|asked| Waiter::new(&other, waiter.priority, asked).place() < own);
+        let is_first =
+            asked.is_some_and(|asked| Waiter::new(&other, waiter.priority, asked).place() < own);
         is_first && other != self.head.key && !self.snapshot.gone.contains(&other)
     }
 
@@ -164,7 +187,8 @@ impl Work<'_> {
         self.snapshot.pipeline.map_or(200, |pipeline| pipeline.precedence.priority())
     }
 
-    /// Gives back what builds of this queue hold that are over, and leaves the line where nothing waits any more (N17).
+    /// Gives back what builds of this queue hold that are over, and leaves the line where nothing
+    /// waits any more (N17).
     pub(super) fn settle_semaphores(&mut self) {
         let known: BTreeSet<SemaphoreKey> =
             self.snapshot.semaphores.keys().chain(self.semaphores.keys()).cloned().collect();
@@ -206,9 +230,11 @@ impl Work<'_> {
             let held = self.snapshot.semaphores.get(&key).map_or(0, |seen| seen.holders.len());
             let has_taken = before.holders.len() > held;
             if is_given_back || (has_stepped_back && !has_taken) {
-                // As many as there are places now: more may hold it than when they asked, and who cannot come takes none.
+                // As many as there are places now: more may hold it than when they asked, and who
+                // cannot come takes none.
                 let places = self.places(&semaphore).min(WOKEN_MAX);
-                let others = semaphore.waiting.iter().map(Waiter::key).filter(|other| *other != queue);
+                let others =
+                    semaphore.waiting.iter().map(Waiter::key).filter(|other| *other != queue);
                 let gone = &self.snapshot.gone;
                 self.plan.wake.extend(others.filter(|other| !gone.contains(other)).take(places));
             }
@@ -278,7 +304,12 @@ impl Work<'_> {
     fn is_over(&self, build: &BuildId) -> bool {
         matches!(
             self.snapshot.runs.get(build),
-            Some(RunSeen::Ended(_) | RunSeen::Lost { .. } | RunSeen::NoNodes(_) | RunSeen::NeverBegun)
+            Some(
+                RunSeen::Ended(_)
+                    | RunSeen::Lost { .. }
+                    | RunSeen::NoNodes(_)
+                    | RunSeen::NeverBegun
+            )
         )
     }
 }

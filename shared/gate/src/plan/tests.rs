@@ -1,4 +1,5 @@
-//! Rules of the gate as tables: a bench plays merger, executors and forge, and each test tells what the plans decided.
+//! Rules of the gate as tables: a bench plays merger, executors and forge, and each test tells what
+//! the plans decided.
 
 mod bench;
 mod bounds;

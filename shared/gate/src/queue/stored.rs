@@ -1,10 +1,13 @@
-//! A head as its record holds it: per item its id and what is not as usual about it, so that a thousand fit.
+//! A head as its record holds it: per item its id and what is not as usual about it, so that a
+//! thousand fit.
 //!
-//! A slot is a text of words. The first is the item's id, sixteen bytes in 22 letters (any other id stands as it is behind `~`);
-//! the others are left out where they say the usual: where the item stands (a letter, waiting), `j` for one that is joined to the
-//! slot before, `g` with the generation (1), `v` with the version of the item's record (1), and what it is tested on: `-` for
-//! the branch, `^2` for the second slot ahead as it is now, `^2.7` for its seventh generation, `@id.7` for an item that left. Usual
-//! is the slot right ahead in a dependent queue, and else the branch. Change and needs stand in the item's record alone.
+//! A slot is a text of words. The first is the item's id, sixteen bytes in 22 letters (any other id
+//! stands as it is behind `~`); the others are left out where they say the usual: where the item
+//! stands (a letter, waiting), `j` for one that is joined to the slot before, `g` with the
+//! generation (1), `v` with the version of the item's record (1), and what it is tested on: `-` for
+//! the branch, `^2` for the second slot ahead as it is now, `^2.7` for its seventh generation,
+//! `@id.7` for an item that left. Usual is the slot right ahead in a dependent queue, and else the
+//! branch. Change and needs stand in the item's record alone.
 
 use super::{Ahead, Head, LANDED_HEAD_DIGITS, LANDED_MAX, Slot, Standing};
 use crate::item::Item;
@@ -15,7 +18,8 @@ use sluice_model::change::ChangeKey;
 use sluice_model::{BuildId, ItemId, QueueKey, QueueName};
 use std::collections::BTreeMap;
 
-/// Bytes that a slot may come to need; the generation and version of one that stays for years have six digits.
+/// Bytes that a slot may come to need; the generation and version of one that stays for years have
+/// six digits.
 pub const SLOT_BYTES_MAX: usize = 56;
 
 /// Bytes that a landed change is expected to need.
@@ -45,7 +49,8 @@ pub struct StoredHead {
     /// As [`Head::landed`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub landed: Vec<ChangeKey>,
-    /// As [`Head::landed_heads`]; none in records of earlier versions, so that no other revision enters of what they name.
+    /// As [`Head::landed_heads`]; none in records of earlier versions, so that no other revision
+    /// enters of what they name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub landed_heads: Vec<String>,
     /// As [`Head::semaphores`].
@@ -88,12 +93,18 @@ impl Head {
 
     /// Returns how many bytes the record may come to need with so many items more.
     pub(crate) fn bytes_with(&self, more: usize) -> usize {
-        let bytes = |text: serde_json::Result<String>| text.map_or(usize::MAX / 4, |text| text.len());
-        let frame = StoredHead { landed: Vec::new(), landed_heads: Vec::new(), ..self.stored_frame() };
+        let bytes =
+            |text: serde_json::Result<String>| text.map_or(usize::MAX / 4, |text| text.len());
+        let frame =
+            StoredHead { landed: Vec::new(), landed_heads: Vec::new(), ..self.stored_frame() };
         // Room that landed changes take up sooner or later is not given to others first.
         let landed = bytes(serde_json::to_string(&self.landed)).max(LANDED_MAX * LANDED_BYTES);
-        let heads = bytes(serde_json::to_string(&self.landed_heads)).max(LANDED_MAX * LANDED_HEAD_BYTES);
-        bytes(serde_json::to_string(&frame)) + landed + heads + SLOT_BYTES_MAX * (self.slots.len() + more)
+        let heads =
+            bytes(serde_json::to_string(&self.landed_heads)).max(LANDED_MAX * LANDED_HEAD_BYTES);
+        bytes(serde_json::to_string(&frame))
+            + landed
+            + heads
+            + SLOT_BYTES_MAX * (self.slots.len() + more)
     }
 
     fn stored_frame(&self) -> StoredHead {
@@ -122,13 +133,20 @@ impl Head {
     fn is_usual(&self, at: usize) -> bool {
         let last = self.slots[..at].last().filter(|_| self.manager == Manager::Dependent);
         match (&self.slots[at].ahead, last) {
-            (Some(ahead), Some(last)) => ahead.item == last.id && ahead.generation == last.generation,
+            (Some(ahead), Some(last)) => {
+                ahead.item == last.id && ahead.generation == last.generation
+            }
             (ahead, last) => ahead.is_none() && last.is_none(),
         }
     }
 
-    /// Returns a slot's text. The places of all slots are noted in `places` by the first that is tested on anything unusual.
-    fn slot_text<'h>(&'h self, at: usize, places: &mut Option<BTreeMap<&'h ItemId, usize>>) -> String {
+    /// Returns a slot's text. The places of all slots are noted in `places` by the first that is
+    /// tested on anything unusual.
+    fn slot_text<'h>(
+        &'h self,
+        at: usize,
+        places: &mut Option<BTreeMap<&'h ItemId, usize>>,
+    ) -> String {
         let slot = &self.slots[at];
         let mut text = short(&slot.id);
         if let Some(letter) = letter(slot.standing) {
@@ -146,16 +164,28 @@ impl Head {
         if self.is_usual(at) {
             return text;
         }
-        let all = || self.slots.iter().enumerate().map(|(at, slot)| (&slot.id, at)).collect::<BTreeMap<_, _>>();
+        let all = || {
+            self.slots
+                .iter()
+                .enumerate()
+                .map(|(at, slot)| (&slot.id, at))
+                .collect::<BTreeMap<_, _>>()
+        };
         match &slot.ahead {
             None => text.push_str(" -"),
-            Some(ahead) => match places.get_or_insert_with(all).get(&ahead.item).filter(|place| **place < at) {
-                Some(position) if self.slots[*position].generation == ahead.generation => {
-                    text.push_str(&format!(" ^{}", at - position));
+            Some(ahead) => {
+                match places.get_or_insert_with(all).get(&ahead.item).filter(|place| **place < at) {
+                    Some(position) if self.slots[*position].generation == ahead.generation => {
+                        text.push_str(&format!(" ^{}", at - position));
+                    }
+                    Some(position) => {
+                        text.push_str(&format!(" ^{}.{}", at - position, ahead.generation))
+                    }
+                    None => {
+                        text.push_str(&format!(" @{}.{}", short(&ahead.item), ahead.generation))
+                    }
                 }
-                Some(position) => text.push_str(&format!(" ^{}.{}", at - position, ahead.generation)),
-                None => text.push_str(&format!(" @{}.{}", short(&ahead.item), ahead.generation)),
-            },
+            }
         }
         text
     }
@@ -168,10 +198,14 @@ impl StoredHead {
     /// [`NotWhole::Bad`] for a slot that makes no sense.
     pub fn versions(&self) -> Result<Vec<(ItemId, u64)>, NotWhole> {
         let read = |text: &String| Words::read(text).map(|words| (words.id, words.version));
-        self.slots.iter().map(|text| read(text).ok_or_else(|| NotWhole::Bad { slot: text.clone() })).collect()
+        self.slots
+            .iter()
+            .map(|text| read(text).ok_or_else(|| NotWhole::Bad { slot: text.clone() }))
+            .collect()
     }
 
-    /// Returns how many stand before each item; a bundle counts as one, and its items stand in one place.
+    /// Returns how many stand before each item; a bundle counts as one, and its items stand in one
+    /// place.
     ///
     /// # Errors
     /// [`NotWhole::Bad`] for a slot that makes no sense.
@@ -205,13 +239,21 @@ impl StoredHead {
             let bad = || NotWhole::Bad { slot: text.clone() };
             let words = Words::read(text).ok_or_else(bad)?;
             let torn = || NotWhole::Torn { item: words.id.clone(), version: words.version };
-            let found = item(&words.id).filter(|item| item.version == words.version).ok_or_else(torn)?;
+            let found =
+                item(&words.id).filter(|item| item.version == words.version).ok_or_else(torn)?;
             let ahead = match words.on {
                 On::Usual => Head::usual(self.manager, &slots),
                 On::Branch => None,
                 On::Before(back, generation) => {
-                    let slot = slots.len().checked_sub(back).and_then(|at| slots.get(at)).ok_or_else(bad)?;
-                    Some(Ahead { item: slot.id.clone(), generation: generation.unwrap_or(slot.generation) })
+                    let slot = slots
+                        .len()
+                        .checked_sub(back)
+                        .and_then(|at| slots.get(at))
+                        .ok_or_else(bad)?;
+                    Some(Ahead {
+                        item: slot.id.clone(),
+                        generation: generation.unwrap_or(slot.generation),
+                    })
                 }
                 On::Left(item, generation) => Some(Ahead { item, generation }),
             };
@@ -226,9 +268,31 @@ impl StoredHead {
             });
         }
         let Self {
-            key, manager, window, layout, frozen, landed, landed_heads, semaphores, unclaimed, stands_in, ..
+            key,
+            manager,
+            window,
+            layout,
+            frozen,
+            landed,
+            landed_heads,
+            semaphores,
+            unclaimed,
+            stands_in,
+            ..
         } = self;
-        Ok(Head { key, manager, window, layout, frozen, slots, landed, landed_heads, semaphores, unclaimed, stands_in })
+        Ok(Head {
+            key,
+            manager,
+            window,
+            layout,
+            frozen,
+            slots,
+            landed,
+            landed_heads,
+            semaphores,
+            unclaimed,
+            stands_in,
+        })
     }
 }
 
@@ -253,8 +317,14 @@ impl Words {
     fn read(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let id = long(words.next()?)?;
-        let mut read =
-            Self { id, standing: Standing::Waiting, joined: false, generation: 1, version: 1, on: On::Usual };
+        let mut read = Self {
+            id,
+            standing: Standing::Waiting,
+            joined: false,
+            generation: 1,
+            version: 1,
+            on: On::Usual,
+        };
         for word in words {
             let kind = word.chars().next()?;
             let rest = &word[kind.len_utf8()..];
@@ -304,7 +374,8 @@ fn standing(letter: char) -> Option<Standing> {
 /// Returns an id in as few letters as it takes.
 fn short(id: &ItemId) -> String {
     let digits = id.as_str();
-    let is_usual = digits.len() == 32 && digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    let is_usual = digits.len() == 32
+        && digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     let number = u128::from_str_radix(digits, 16).ok().filter(|_| is_usual);
     let Some(mut number) = number else { return format!("~{digits}") };
     let mut letters = [0; 22];

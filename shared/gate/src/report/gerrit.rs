@@ -1,4 +1,5 @@
-//! What is done to a change of Gerrit: votes and a message, in one review. That it is submitted is a landing's work.
+//! What is done to a change of Gerrit: votes and a message, in one review. That it is submitted is
+//! a landing's work.
 
 use super::{Action, cut};
 use sluice_config::pipeline::GerritReporter;
@@ -41,16 +42,24 @@ mod tests {
         }
     }
 
-    /// G11, Z6.2: votes and words are one review; without either there is none, as where a change is only to be submitted.
+    /// G11, Z6.2: votes and words are one review; without either there is none, as where a change
+    /// is only to be submitted.
     #[test]
     fn votes_and_words_are_one_review_and_nothing_is_none() {
-        let verified = GerritReporter { votes: [("Verified".to_owned(), 1)].into(), ..GerritReporter::default() };
+        let verified = GerritReporter {
+            votes: [("Verified".to_owned(), 1)].into(),
+            ..GerritReporter::default()
+        };
         let votes = vec![("Verified".to_owned(), 1)];
-        assert_eq!(said(&verified, "Build succeeded."), Some((votes.clone(), Some("Build succeeded.".to_owned()))));
+        assert_eq!(
+            said(&verified, "Build succeeded."),
+            Some((votes.clone(), Some("Build succeeded.".to_owned())))
+        );
         assert_eq!(said(&verified, ""), Some((votes.clone(), None)));
         let silent = GerritReporter { comment: Some(false), ..verified };
         assert_eq!(said(&silent, "Build succeeded."), Some((votes, None)));
-        let submits = GerritReporter { submit: true, comment: Some(false), ..GerritReporter::default() };
+        let submits =
+            GerritReporter { submit: true, comment: Some(false), ..GerritReporter::default() };
         assert_eq!(said(&submits, "Build succeeded."), None);
         let words = said(&GerritReporter::default(), "Starting check jobs.");
         assert_eq!(words, Some((Vec::new(), Some("Starting check jobs.".to_owned()))));

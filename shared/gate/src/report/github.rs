@@ -5,7 +5,10 @@ use sluice_config::pipeline::{CheckConclusion, CommitStatus, GitHubReporter, Rev
 use sluice_model::ConnectionName;
 
 /// Adds what a reporter does to a pull request.
-#[expect(clippy::too_many_arguments, reason = "one call, and each argument is a word of the report")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "one call, and each argument is a word of the report"
+)]
 pub(super) fn github_actions(
     actions: &mut Vec<Action>,
     github: &GitHubReporter,
@@ -26,7 +29,13 @@ pub(super) fn github_actions(
         };
         let (connection, context, description, url) =
             (connection.clone(), context.to_owned(), line.clone(), url.clone());
-        actions.push(Action::Status { connection, context, state: state.to_owned(), description, url });
+        actions.push(Action::Status {
+            connection,
+            context,
+            state: state.to_owned(),
+            description,
+            url,
+        });
     }
     if let Some(check) = github.check {
         let state = match check {
@@ -39,12 +48,24 @@ pub(super) fn github_actions(
             CheckConclusion::Neutral => "neutral",
         };
         let (connection, name) = (connection.clone(), context.to_owned());
-        actions.push(Action::Check { connection, name, state: state.to_owned(), title: line, summary: cut(text), url });
+        actions.push(Action::Check {
+            connection,
+            name,
+            state: state.to_owned(),
+            title: line,
+            summary: cut(text),
+            url,
+        });
     }
-    let says_nothing_else = github.status.is_none() && github.check.is_none() && github.review.is_none();
+    let says_nothing_else =
+        github.status.is_none() && github.check.is_none() && github.review.is_none();
     let has_words = !text.is_empty();
     if has_words && github.comment.unwrap_or(!occasion.is_beginning() || says_nothing_else) {
-        actions.push(Action::Comment { connection: connection.clone(), marker: id.to_owned(), body: cut(text) });
+        actions.push(Action::Comment {
+            connection: connection.clone(),
+            marker: id.to_owned(),
+            body: cut(text),
+        });
     }
     if let Some(review) = github.review {
         let verdict = match review {
@@ -57,7 +78,8 @@ pub(super) fn github_actions(
         actions.push(Action::Review { connection, marker, verdict: verdict.to_owned(), body });
     }
     if !github.label.is_empty() || !github.unlabel.is_empty() {
-        let (connection, add, remove) = (connection.clone(), github.label.clone(), github.unlabel.clone());
+        let (connection, add, remove) =
+            (connection.clone(), github.label.clone(), github.unlabel.clone());
         actions.push(Action::Labels { connection, add, remove });
     }
 }

@@ -1,4 +1,5 @@
-//! What a report tells of jobs: a line of each, their warnings, and what they say beside lines of the change.
+//! What a report tells of jobs: a line of each, their warnings, and what they say beside lines of
+//! the change.
 
 use crate::item::{Job, JobStatus};
 use crate::merge::LineNote;
@@ -14,14 +15,21 @@ pub(super) fn job_line(job: &Job, now: Timestamp) -> String {
         Some(url) => format!("[{}]({url})", job.summary.name),
         None => job.summary.name.to_string(),
     };
-    let message = match (result.passed(), &job.summary.success_message, &job.summary.failure_message) {
-        (true, Some(message), _) | (false, _, Some(message)) => message.clone(),
-        _ => result.to_string(),
-    };
+    let message =
+        match (result.passed(), &job.summary.success_message, &job.summary.failure_message) {
+            (true, Some(message), _) | (false, _, Some(message)) => message.clone(),
+            _ => result.to_string(),
+        };
     let ended = if *ended_at == Timestamp(0) { now } else { *ended_at };
-    let took = started_at.map(|started| format!(" in {}", duration(ended.since(started) / 1_000))).unwrap_or_default();
+    let took = started_at
+        .map(|started| format!(" in {}", duration(ended.since(started) / 1_000)))
+        .unwrap_or_default();
     let voting = if job.summary.voting { "" } else { " (non-voting)" };
-    let detail = detail.as_ref().filter(|_| !result.passed()).map(|detail| format!(" ({detail})")).unwrap_or_default();
+    let detail = detail
+        .as_ref()
+        .filter(|_| !result.passed())
+        .map(|detail| format!(" ({detail})"))
+        .unwrap_or_default();
     format!("- {name} : {message}{took}{voting}{detail}\n")
 }
 
@@ -29,7 +37,11 @@ pub(super) fn job_line(job: &Job, now: Timestamp) -> String {
 pub(super) fn notes_of<'j>(jobs: impl Iterator<Item = &'j Job>) -> Vec<LineNote> {
     let of = |job: &Job| {
         let name = job.summary.name.clone();
-        job.told.notes.clone().into_iter().map(move |note| LineNote { text: format!("{name}: {}", note.text), ..note })
+        job.told
+            .notes
+            .clone()
+            .into_iter()
+            .map(move |note| LineNote { text: format!("{name}: {}", note.text), ..note })
     };
     jobs.flat_map(of).collect()
 }
@@ -38,9 +50,13 @@ pub(super) fn notes_of<'j>(jobs: impl Iterator<Item = &'j Job>) -> Vec<LineNote>
 pub(super) fn warnings(jobs: &[Job]) -> String {
     let of = |job: &Job| {
         let name = &job.summary.name;
-        let mut lines: Vec<String> = job.told.warnings.iter().map(|text| format!("- {name} : {text}\n")).collect();
+        let mut lines: Vec<String> =
+            job.told.warnings.iter().map(|text| format!("- {name} : {text}\n")).collect();
         if job.told.left_out > 0 {
-            lines.push(format!("- {name} : {} more, which it returned and nobody has room for\n", job.told.left_out));
+            lines.push(format!(
+                "- {name} : {} more, which it returned and nobody has room for\n",
+                job.told.left_out
+            ));
         }
         lines
     };
@@ -48,11 +64,14 @@ pub(super) fn warnings(jobs: &[Job]) -> String {
     if lines.is_empty() { lines } else { format!("\nWarnings:\n\n{lines}") }
 }
 
-/// Returns where a job's line points to: what the job says, within its logs where that is relative, else its logs.
+/// Returns where a job's line points to: what the job says, within its logs where that is relative,
+/// else its logs.
 fn link(own: Option<&str>, log_url: Option<&str>) -> Option<String> {
     match (own, log_url) {
         (Some(own), _) if own.contains("://") => Some(own.to_owned()),
-        (Some(own), Some(logs)) => Some(format!("{}/{}", logs.trim_end_matches('/'), own.trim_start_matches('/'))),
+        (Some(own), Some(logs)) => {
+            Some(format!("{}/{}", logs.trim_end_matches('/'), own.trim_start_matches('/')))
+        }
         (_, logs) => logs.map(str::to_owned),
     }
 }
@@ -73,7 +92,8 @@ mod tests {
 
     fn line(result: BuildResult, log_url: Option<&str>, summary: &str) -> String {
         let mut text: serde_json::Value = serde_json::from_str(summary).unwrap();
-        for (key, value) in [("name", "unit".into()), ("hash", "h".into()), ("voting", true.into())] {
+        for (key, value) in [("name", "unit".into()), ("hash", "h".into()), ("voting", true.into())]
+        {
             text[key] = value;
         }
         text["attempts"] = 1.into();
@@ -99,10 +119,17 @@ mod tests {
     fn a_jobs_addresses_are_told_in_the_place_of_its_logs() {
         let own = r#"{"success_url": "docs/index.html", "failure_url": "https://wiki/broken"}"#;
         let logs = Some("https://logs/1/");
-        assert!(line(BuildResult::Success, logs, own).starts_with("- [unit](https://logs/1/docs/index.html) :"));
-        assert!(line(BuildResult::Failure, logs, own).starts_with("- [unit](https://wiki/broken) :"));
+        assert!(
+            line(BuildResult::Success, logs, own)
+                .starts_with("- [unit](https://logs/1/docs/index.html) :")
+        );
+        assert!(
+            line(BuildResult::Failure, logs, own).starts_with("- [unit](https://wiki/broken) :")
+        );
         assert!(line(BuildResult::Success, None, own).starts_with("- unit :"));
-        assert!(line(BuildResult::Failure, None, own).starts_with("- [unit](https://wiki/broken) :"));
+        assert!(
+            line(BuildResult::Failure, None, own).starts_with("- [unit](https://wiki/broken) :")
+        );
         assert!(line(BuildResult::Success, logs, "{}").starts_with("- [unit](https://logs/1/) :"));
     }
 }

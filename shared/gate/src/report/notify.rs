@@ -1,5 +1,6 @@
-//! Reports that no forge shows: mail and MQTT. They are records of their own, so that neither a mail server nor a broker that
-//! does not answer keeps a forge from being told, or the other way round.
+//! Reports that no forge shows: mail and MQTT. They are records of their own, so that neither a
+//! mail server nor a broker that does not answer keeps a forge from being told, or the other way
+//! round.
 
 use super::words::Words;
 use super::{Action, COMMENT_CHARS_MAX, Report};
@@ -22,7 +23,8 @@ pub(super) struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// Returns what a reporter of mail or MQTT does, `None` for one of a forge. `at` is its place among the reporters.
+    /// Returns what a reporter of mail or MQTT does, `None` for one of a forge. `at` is its place
+    /// among the reporters.
     pub(super) fn action(&self, reporter: &Reporter, at: usize) -> Option<Action> {
         // The same decision makes the same message: whoever receives it twice can tell.
         let id = digest(&["message", self.id, reporter.connection.as_str(), &at.to_string()]);
@@ -31,11 +33,20 @@ impl Told<'_> {
             ReporterKind::Smtp { to, from, subject } => {
                 let subject = match subject {
                     Some(subject) => self.words.fill(subject),
-                    None => self.words.fill("Report for change {change} against {change.branch} of {change.project}"),
+                    None => self.words.fill(
+                        "Report for change {change} against {change.branch} of {change.project}",
+                    ),
                 };
                 let subject = subject.chars().take(LINE_CHARS_MAX).collect();
                 let text = super::cut(&format!("{}\n\n{}", self.text, self.words.page));
-                Some(Action::Mail { connection, id, from: from.clone(), to: to.clone(), subject, text })
+                Some(Action::Mail {
+                    connection,
+                    id,
+                    from: from.clone(),
+                    to: to.clone(),
+                    subject,
+                    text,
+                })
             }
             ReporterKind::Mqtt { topic, qos, include_returned_data } => Some(Action::Publish {
                 connection,
@@ -51,8 +62,8 @@ impl Told<'_> {
         }
     }
 
-    /// Fills a topic in. What a level of it stands for may hold slashes, as a project's name does; it may not hold what stands
-    /// for any level where somebody subscribes.
+    /// Fills a topic in. What a level of it stands for may hold slashes, as a project's name does;
+    /// it may not hold what stands for any level where somebody subscribes.
     fn topic(&self, topic: &str) -> String {
         let (mut filled, mut rest) = (String::new(), topic);
         while let Some((before, after)) = rest.split_once('{') {
@@ -68,7 +79,11 @@ impl Told<'_> {
         }
         filled.push_str(rest);
         let is_meant_otherwise = |c: char| matches!(c, '+' | '#') || c.is_control();
-        filled.chars().map(|c| if is_meant_otherwise(c) { '_' } else { c }).take(LINE_CHARS_MAX).collect()
+        filled
+            .chars()
+            .map(|c| if is_meant_otherwise(c) { '_' } else { c })
+            .take(LINE_CHARS_MAX)
+            .collect()
     }
 }
 
@@ -82,21 +97,25 @@ impl Action {
 impl Report {
     /// Returns the records that it is: what a forge is told, and what is sent by mail and MQTT.
     pub fn records(&self) -> Vec<Self> {
-        let (messages, acts): (Vec<Action>, Vec<Action>) = self.actions.iter().cloned().partition(Action::is_message);
+        let (messages, acts): (Vec<Action>, Vec<Action>) =
+            self.actions.iter().cloned().partition(Action::is_message);
         let told = Self { actions: acts, ..self.clone() };
-        let id = if told.actions.is_empty() { self.id.clone() } else { digest(&[&self.id, "messages"]) };
+        let id =
+            if told.actions.is_empty() { self.id.clone() } else { digest(&[&self.id, "messages"]) };
         let sent = Self { id, actions: messages, awaited: false, ..self.clone() };
         [told, sent].into_iter().filter(|report| !report.actions.is_empty()).collect()
     }
 
-    /// Returns how many records it is, without making them: every plan asks again and again whether it has room for more.
+    /// Returns how many records it is, without making them: every plan asks again and again whether
+    /// it has room for more.
     pub(crate) fn records_count(&self) -> usize {
         let messages = self.actions.iter().filter(|action| action.is_message()).count();
         usize::from(messages > 0) + usize::from(messages < self.actions.len())
     }
 }
 
-/// Characters that a text of a report may have beside so many others: all of them fit into one record.
+/// Characters that a text of a report may have beside so many others: all of them fit into one
+/// record.
 pub(super) fn fit(actions: &mut [Action]) {
     let mut texts: Vec<&mut String> = actions.iter_mut().filter_map(text).collect();
     let each = (COMMENT_CHARS_MAX * 3 / 2) / texts.len().max(1);
@@ -124,7 +143,10 @@ fn text(action: &mut Action) -> Option<&mut String> {
         | Action::Vote { body: Some(text), .. }
         | Action::Mail { text, .. }
         | Action::Publish { text, .. } => Some(text),
-        Action::Status { .. } | Action::Lines { .. } | Action::Labels { .. } | Action::Vote { body: None, .. } => None,
+        Action::Status { .. }
+        | Action::Lines { .. }
+        | Action::Labels { .. }
+        | Action::Vote { body: None, .. } => None,
     }
 }
 
@@ -161,8 +183,11 @@ mod tests {
             assert!(stored.len() < 48 << 10, "{filling:?}: {}", stored.len());
             assert!(stored.contains("cut; the whole report"));
         }
-        let mut short =
-            vec![Action::Comment { connection: "g".into(), marker: "1".to_owned(), body: "fine".to_owned() }];
+        let mut short = vec![Action::Comment {
+            connection: "g".into(),
+            marker: "1".to_owned(),
+            body: "fine".to_owned(),
+        }];
         let before = short.clone();
         fit(&mut short);
         assert_eq!(short, before);

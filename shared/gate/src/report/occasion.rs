@@ -64,7 +64,11 @@ impl Occasion {
     /// Returns the word of the reporters that it is told by, as the configuration has them.
     pub(super) fn reporter(self) -> &'static str {
         match self {
-            Self::MergeFailure | Self::NeedFailed | Self::CycleFailed | Self::Unmergeable | Self::Refused => "failure",
+            Self::MergeFailure
+            | Self::NeedFailed
+            | Self::CycleFailed
+            | Self::Unmergeable
+            | Self::Refused => "failure",
             Self::Superseded => "dequeue",
             other => other.word(),
         }
@@ -88,7 +92,9 @@ impl Occasion {
             Self::Enqueue => &reporters.enqueue,
             Self::Start => &reporters.start,
             Self::Success => &reporters.success,
-            Self::MergeConflict if !or_failure(&reporters.merge_conflict) => &reporters.merge_conflict,
+            Self::MergeConflict if !or_failure(&reporters.merge_conflict) => {
+                &reporters.merge_conflict
+            }
             Self::ConfigError if !or_failure(&reporters.config_error) => &reporters.config_error,
             Self::Failure
             | Self::MergeConflict
@@ -116,7 +122,9 @@ impl Occasion {
                 format!("{}\n\nThe forge did not merge it: {why}", messages.failure)
             }
             Self::ConfigError => format!("{}\n\n{why}", messages.failure),
-            Self::NeedFailed | Self::CycleFailed | Self::Refused => format!("{}\n\n{why}", messages.failure),
+            Self::NeedFailed | Self::CycleFailed | Self::Refused => {
+                format!("{}\n\n{why}", messages.failure)
+            }
             Self::NoJobs => words.fill(&messages.no_jobs),
             Self::Dequeue => format!("{}\n\n{why}", messages.dequeue),
             Self::Unmergeable => why.to_owned(),

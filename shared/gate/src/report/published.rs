@@ -55,7 +55,8 @@ pub fn payload(report: &Report, saying: Saying<'_>, known: &Known) -> Value {
         "changes": [change],
         "buildset": known.item.as_ref().map(|item| buildset(report, item, saying, known)),
     });
-    // A message about one change names it at the top as well, as those of Zuul did before there were several.
+    // A message about one change names it at the top as well, as those of Zuul did before there
+    // were several.
     if let (Some(all), Value::Object(change)) = (payload.as_object_mut(), change) {
         all.extend(change);
     }
@@ -98,8 +99,12 @@ fn build(report: &Report, item: &Item, job: &Job, saying: Saying<'_>, known: &Kn
     });
     let Some((all, uuid)) = told.as_object_mut().zip(job.build.as_ref()) else { return told };
     let (started_at, ended_at, log_url) = match &job.status {
-        JobStatus::Ended { started_at, ended_at, log_url, .. } => (*started_at, Some(*ended_at), log_url.clone()),
-        JobStatus::Running { started_at, .. } | JobStatus::Paused { started_at, .. } => (*started_at, None, None),
+        JobStatus::Ended { started_at, ended_at, log_url, .. } => {
+            (*started_at, Some(*ended_at), log_url.clone())
+        }
+        JobStatus::Running { started_at, .. } | JobStatus::Paused { started_at, .. } => {
+            (*started_at, None, None)
+        }
         JobStatus::Waiting | JobStatus::Ordered { .. } => (None, None, None),
     };
     let web_url = format!("{}t/{}/build/{uuid}", saying.web_root, report.queue.tenant);
@@ -108,7 +113,10 @@ fn build(report: &Report, item: &Item, job: &Job, saying: Saying<'_>, known: &Kn
     let artifacts = data.and_then(|data| data.get("zuul")).and_then(|zuul| zuul.get("artifacts"));
     for (name, value) in [
         ("uuid", json!(uuid)),
-        ("execute_time", json!(run.map(|run| seconds(run.claimed_at)).or(item.first_job_at.map(seconds)))),
+        (
+            "execute_time",
+            json!(run.map(|run| seconds(run.claimed_at)).or(item.first_job_at.map(seconds))),
+        ),
         ("start_time", json!(started_at.map(seconds))),
         ("end_time", json!(ended_at.map(seconds))),
         ("log_url", json!(log_url)),
@@ -119,7 +127,8 @@ fn build(report: &Report, item: &Item, job: &Job, saying: Saying<'_>, known: &Kn
     }
     if saying.returned {
         let own = data.into_iter().flatten().filter(|(name, _)| *name != "zuul");
-        let own: Map<String, Value> = own.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let own: Map<String, Value> =
+            own.map(|(name, value)| (name.clone(), value.clone())).collect();
         all.insert("returned_data".to_owned(), Value::Object(own));
     }
     told

@@ -17,8 +17,9 @@ pub(crate) struct Words<'a> {
 }
 
 impl Words<'_> {
-    /// Returns a message with its names replaced: `{pipeline.name}`, `{change.number}`, `{status_url}` … A name that nobody knows
-    /// stays as it is written, and so does whatever is no name: a report is never lost over a message. `{{` is a brace.
+    /// Returns a message with its names replaced: `{pipeline.name}`, `{change.number}`,
+    /// `{status_url}` … A name that nobody knows stays as it is written, and so does whatever is no
+    /// name: a report is never lost over a message. `{{` is a brace.
     pub(crate) fn fill(&self, message: &str) -> String {
         let (mut filled, mut rest) = (String::with_capacity(message.len()), message);
         while let Some(at) = rest.find(['{', '}']) {
@@ -29,7 +30,10 @@ impl Words<'_> {
                 rest = &rest[2..];
                 continue;
             }
-            let name = rest.strip_prefix('{').and_then(|inner| inner.split_once('}')).map(|(name, _)| name);
+            let name = rest
+                .strip_prefix('{')
+                .and_then(|inner| inner.split_once('}'))
+                .map(|(name, _)| name);
             match name.and_then(|name| Some((name, self.value(name)?))) {
                 Some((name, value)) => {
                     filled.push_str(&value);
@@ -57,7 +61,9 @@ impl Words<'_> {
             "change.patchset" | "patchset" => change.patchset.clone(),
             "change.project" | "change.project.name" | "project" => key.project.name().to_owned(),
             "change.project.canonical_name" => key.project.to_string(),
-            "change.branch" | "branch" => change.on_branch().map(ToString::to_string).unwrap_or_default(),
+            "change.branch" | "branch" => {
+                change.on_branch().map(ToString::to_string).unwrap_or_default()
+            }
             "change.ref" | "ref" => change.git_ref(),
             "change.url" => self.url.to_owned(),
             "connection" => key.connection.to_string(),
@@ -76,7 +82,12 @@ mod tests {
         let queue = QueueKey { tenant: "acme".into(), pipeline: "gate".into(), queue: "q".into() };
         let pipeline = Pipeline::new("gate", Manager::Dependent);
         let key = ChangeKey::change("github".into(), "forge.test/org/one".into(), 7);
-        let change = ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() };
+        let change = ChangeRef {
+            key,
+            branch: "main".into(),
+            head: "abc".into(),
+            patchset: "abc".to_owned(),
+        };
         let (url, page) = ("https://forge.test/7", "https://sluice.test/t/acme/buildset/1");
         Words { queue: &queue, pipeline: &pipeline, change: &change, url, page }.fill(message)
     }
@@ -89,16 +100,28 @@ mod tests {
             "Starting gate jobs: https://sluice.test/t/acme/buildset/1"
         );
         assert_eq!(
-            fill("[{change.project.name}] {change.number},{change.patchset} on {change.branch} ({change.url})"),
+            fill(
+                "[{change.project.name}] {change.number},{change.patchset} on {change.branch} ({change.url})"
+            ),
             "[org/one] 7,abc on main (https://forge.test/7)"
         );
     }
 
-    /// Z6.1: whoever writes braces into a message means something by them, and the report is made all the same.
+    /// Z6.1: whoever writes braces into a message means something by them, and the report is made
+    /// all the same.
     #[test]
     fn what_is_no_name_stays_as_it_is_written() {
-        for text in ["{}", "{", "}", "{unknown.name}", "a { b } c", "{pipeline.nam", "ä{ö}ü", "}{", "{change.number!r}"]
-        {
+        for text in [
+            "{}",
+            "{",
+            "}",
+            "{unknown.name}",
+            "a { b } c",
+            "{pipeline.nam",
+            "ä{ö}ü",
+            "}{",
+            "{change.number!r}",
+        ] {
             assert_eq!(fill(text), text);
         }
         assert_eq!(fill("{{pipeline.name}} is {pipeline.name}"), "{pipeline.name} is gate");

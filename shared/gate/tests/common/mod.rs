@@ -1,4 +1,5 @@
-//! What the tables of GitHub's filters are made of: a change, what a forge tells of it, and a pipeline with one trigger.
+//! What the tables of GitHub's filters are made of: a change, what a forge tells of it, and a
+//! pipeline with one trigger.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use sluice_config::Pattern;
@@ -22,7 +23,12 @@ pub fn pattern(text: &str) -> Pattern {
 pub fn facts() -> ChangeFacts {
     let key = ChangeKey::change("github".into(), ProjectName::new("github.com", "org/one"), 1);
     ChangeFacts {
-        change: ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() },
+        change: ChangeRef {
+            key,
+            branch: "main".into(),
+            head: "abc".into(),
+            patchset: "abc".to_owned(),
+        },
         status: ChangeStatus::Open,
         draft: false,
         title: String::new(),
@@ -88,7 +94,11 @@ pub fn on(name: &str, actions: &[&str]) -> GitHubTrigger {
 /// Returns a pipeline with this trigger.
 pub fn with(trigger: GitHubTrigger) -> Pipeline {
     let mut pipeline = Pipeline::new("p", Manager::Independent);
-    pipeline.triggers = vec![Trigger { connection: "github".into(), kind: TriggerKind::GitHub(trigger), debug: false }];
+    pipeline.triggers = vec![Trigger {
+        connection: "github".into(),
+        kind: TriggerKind::GitHub(trigger),
+        debug: false,
+    }];
     pipeline
 }
 

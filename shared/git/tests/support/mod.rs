@@ -1,5 +1,10 @@
-//! Real repositories made with the git command line, and a small HTTP server before `git http-backend`.
-#![allow(dead_code, clippy::unwrap_used, reason = "each test file uses its part, and a test may panic")]
+//! Real repositories made with the git command line, and a small HTTP server before
+//! `git http-backend`.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "each test file uses its part, and a test may panic"
+)]
 
 pub mod server;
 
@@ -15,7 +20,8 @@ pub fn project() -> ProjectName {
     ProjectName::from("forge.example/org/name")
 }
 
-/// A git repository with files, driven by the command line; its clock is the number of commits made.
+/// A git repository with files, driven by the command line; its clock is the number of commits
+/// made.
 pub struct Sandbox {
     pub dir: PathBuf,
     clock: std::cell::Cell<u32>,
@@ -68,7 +74,11 @@ impl Sandbox {
 
     /// Feeds `git fast-import`.
     pub fn import(&self, stream: &[u8]) {
-        let mut child = self.command(&["fast-import", "--quiet", "--force"]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut child = self
+            .command(&["fast-import", "--quiet", "--force"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
         child.stdin.take().unwrap().write_all(stream).unwrap();
         assert!(child.wait().unwrap().success());
     }
@@ -112,7 +122,10 @@ impl Sandbox {
         for entry in fs::read_dir(self.dir.join(".git/objects/pack")).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().unwrap() == "pack" {
-                packs.push((fs::read(&path).unwrap(), fs::read(path.with_extension("idx")).unwrap()));
+                packs.push((
+                    fs::read(&path).unwrap(),
+                    fs::read(path.with_extension("idx")).unwrap(),
+                ));
             }
         }
         packs
@@ -134,9 +147,11 @@ pub fn carry(from: &Repository, name: &PackName) -> (Vec<u8>, Vec<u8>) {
     (read("pack"), read("idx"))
 }
 
-/// Lets git itself check a directory with packs: everything reachable from `tips` is there and sound.
+/// Lets git itself check a directory with packs: everything reachable from `tips` is there and
+/// sound.
 pub fn git_checks(dir: &Path, tips: &[&Oid]) {
-    let mut arguments = vec!["--git-dir", ".", "fsck", "--strict", "--no-dangling", "--connectivity-only"];
+    let mut arguments =
+        vec!["--git-dir", ".", "fsck", "--strict", "--no-dangling", "--connectivity-only"];
     arguments.extend(tips.iter().map(|tip| tip.as_str()));
     let output = Command::new("git").args(&arguments).current_dir(dir).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -144,7 +159,14 @@ pub fn git_checks(dir: &Path, tips: &[&Oid]) {
 
 /// What git says of a merge: the tree, or the paths in conflict.
 pub fn git_merge(sandbox: &Sandbox, ours: &Oid, theirs: &Oid) -> Result<Oid, Vec<String>> {
-    let arguments = ["merge-tree", "--write-tree", "--name-only", "--no-messages", ours.as_str(), theirs.as_str()];
+    let arguments = [
+        "merge-tree",
+        "--write-tree",
+        "--name-only",
+        "--no-messages",
+        ours.as_str(),
+        theirs.as_str(),
+    ];
     let (status, out) = sandbox.try_git(&arguments);
     let mut lines = out.lines();
     let tree = lines.next().unwrap();

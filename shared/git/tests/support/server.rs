@@ -65,7 +65,12 @@ impl Server {
     }
 }
 
-fn serve(mut stream: TcpStream, root: &PathBuf, manner: &Manner, log: &Mutex<Seen>) -> std::io::Result<()> {
+fn serve(
+    mut stream: TcpStream,
+    root: &PathBuf,
+    manner: &Manner,
+    log: &Mutex<Seen>,
+) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     while answer(&mut reader, &mut stream, root, manner, log)? && *manner == Manner::Kept {}
     Ok(())
@@ -88,11 +93,15 @@ fn answer(
         let mut line = String::new();
         reader.read_line(&mut line)?;
         match line.trim_end().split_once(':') {
-            Some((name, value)) => headers.push((name.to_ascii_lowercase(), value.trim().to_owned())),
+            Some((name, value)) => {
+                headers.push((name.to_ascii_lowercase(), value.trim().to_owned()))
+            }
             None => break,
         }
     }
-    let header = |name: &str| headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.clone());
+    let header = |name: &str| {
+        headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.clone())
+    };
     log.lock().unwrap().push((first.trim_end().to_owned(), header("authorization")));
     let mut body = Vec::new();
     if header("transfer-encoding").is_some() {
@@ -111,8 +120,10 @@ fn answer(
         reader.by_ref().take(length.parse().unwrap()).read_to_end(&mut body)?;
     }
     if let Manner::Guarded(user, password) = manner {
-        let expected =
-            format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}")));
+        let expected = format!(
+            "Basic {}",
+            base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"))
+        );
         if header("authorization") != Some(expected) {
             stream.write_all(b"HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"git\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")?;
             return Ok(false);

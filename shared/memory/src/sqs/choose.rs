@@ -1,11 +1,13 @@
 //! What SQS leaves open, decided by whoever runs the queue.
 
-/// Decides what SQS does not promise. Implementations are deterministic, so that a run can be repeated.
+/// Decides what SQS does not promise. Implementations are deterministic, so that a run can be
+/// repeated.
 pub trait Chooser {
     /// Returns which of `count` candidates (never 0) is delivered next; taken modulo `count`.
     fn choose(&mut self, count: usize) -> usize;
 
-    /// Returns whether a standard queue leaves the message visible, so that it is delivered once more.
+    /// Returns whether a standard queue leaves the message visible, so that it is delivered once
+    /// more.
     fn delivers_twice(&mut self) -> bool {
         false
     }
@@ -21,7 +23,8 @@ impl Chooser for Oldest {
     }
 }
 
-/// Shuffles by a seed (SplitMix64) and delivers a message of a standard queue twice in `twice_per_mille` of 1000 cases.
+/// Shuffles by a seed (SplitMix64) and delivers a message of a standard queue twice in
+/// `twice_per_mille` of 1000 cases.
 #[derive(Clone, Copy, Debug)]
 pub struct Seeded {
     state: u64,

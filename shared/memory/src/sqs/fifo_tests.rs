@@ -76,7 +76,10 @@ fn a_receipt_past_its_time_out_is_refused() {
     let held = receive(&mut queue, 1, T).remove(0);
     let refusal = queue.delete(&held.receipt, T + 30_000).unwrap_err();
     assert_eq!(refusal.code(), "InvalidParameterValue");
-    assert!(matches!(queue.change_visibility(&held.receipt, 1, T + 30_000), Err(Refusal::NotInFlight { .. })));
+    assert!(matches!(
+        queue.change_visibility(&held.receipt, 1, T + 30_000),
+        Err(Refusal::NotInFlight { .. })
+    ));
     let again = receive(&mut queue, 1, T + 30_000).remove(0);
     assert!(queue.delete(&held.receipt, T + 30_001).is_err());
     assert_eq!(queue.delete(&again.receipt, T + 30_001), Ok(Deletion::Deleted));
@@ -112,7 +115,11 @@ fn the_scope_decides_whether_one_id_in_two_groups_is_a_repeat() {
 
 #[test]
 fn the_content_stands_in_for_a_missing_id_where_the_queue_says_so() {
-    let kind = Kind::Fifo { content_dedup: true, dedup_scope: DedupScope::Queue, throughput: Throughput::PerQueue };
+    let kind = Kind::Fifo {
+        content_dedup: true,
+        dedup_scope: DedupScope::Queue,
+        throughput: Throughput::PerQueue,
+    };
     let mut queue = Queue::new("q.fifo", Settings { kind, ..Settings::standard() }).unwrap();
     assert!(!queue.send(NewMessage::body("x").group("a"), T).unwrap().duplicate);
     assert!(queue.send(NewMessage::body("x").group("a"), T).unwrap().duplicate);
@@ -139,7 +146,8 @@ fn what_a_fifo_queue_does_not_know_is_refused() {
 
 #[test]
 fn a_queue_wide_delay_keeps_the_order() {
-    let mut queue = Queue::new("q.fifo", Settings { delay_seconds: 10, ..Settings::fifo() }).unwrap();
+    let mut queue =
+        Queue::new("q.fifo", Settings { delay_seconds: 10, ..Settings::fifo() }).unwrap();
     queue.send(NewMessage::body("1").group("a").dedup("1"), T).unwrap();
     queue.send(NewMessage::body("2").group("a").dedup("2"), T + 5_000).unwrap();
     assert_eq!(queue.next_wake_ms(T), Some(T + 10_000));
@@ -148,11 +156,13 @@ fn a_queue_wide_delay_keeps_the_order() {
 
 #[test]
 fn a_dead_letter_frees_its_group_in_the_same_receive() {
-    let mut queue = Queue::new("q.fifo", Settings::fifo().with_redrive("arn:aws:sqs:x:y:d.fifo", 1)).unwrap();
+    let mut queue =
+        Queue::new("q.fifo", Settings::fifo().with_redrive("arn:aws:sqs:x:y:d.fifo", 1)).unwrap();
     send(&mut queue, "a", "poison");
     send(&mut queue, "a", "next");
     assert_eq!(bodies(&receive(&mut queue, 1, T)), ["poison"]);
-    let then = queue.receive(Poll { max: 1, visibility_seconds: None }, T + 30_000, &mut Oldest).unwrap();
+    let then =
+        queue.receive(Poll { max: 1, visibility_seconds: None }, T + 30_000, &mut Oldest).unwrap();
     assert_eq!(then.dead[0].body, "poison");
     assert_eq!(bodies(&then.messages), ["next"]);
 }
@@ -166,8 +176,14 @@ fn a_restored_queue_remembers_messages_receipts_ids_and_numbers() {
     let changes = queue.take_changes();
     assert_eq!((changes.written.len(), changes.remembered.len(), changes.next_sequence), (2, 2, 3));
     assert!(queue.take_changes().is_empty());
-    let mut again =
-        Queue::restore("q.fifo", Settings::fifo(), changes.next_sequence, changes.written, changes.remembered).unwrap();
+    let mut again = Queue::restore(
+        "q.fifo",
+        Settings::fifo(),
+        changes.next_sequence,
+        changes.written,
+        changes.remembered,
+    )
+    .unwrap();
     assert!(receive(&mut again, 10, T + 1).is_empty(), "1 is still in flight");
     assert!(again.send(NewMessage::body("2").group("a").dedup("a2"), T + 1).unwrap().duplicate);
     assert_eq!(again.delete(&held.receipt, T + 1), Ok(Deletion::Deleted));

@@ -16,7 +16,8 @@ pub struct NewMessage {
     pub body: String,
     /// The sender's own attributes, at most 10.
     pub attributes: BTreeMap<String, Attribute>,
-    /// The message group: needed on FIFO queues; on standard queues it makes delivery fair between groups.
+    /// The message group: needed on FIFO queues; on standard queues it makes delivery fair between
+    /// groups.
     pub group: Option<String>,
     /// The deduplication id; FIFO only.
     pub dedup_id: Option<String>,
@@ -48,7 +49,8 @@ pub struct Message {
     pub group: Option<String>,
     /// The deduplication id, given or computed; FIFO only.
     pub dedup_id: Option<String>,
-    /// When it was sent. A move to a FIFO dead letter queue starts it anew, to a standard one it does not.
+    /// When it was sent. A move to a FIFO dead letter queue starts it anew, to a standard one it
+    /// does not.
     pub sent_ms: u64,
     /// From when on it may be received.
     pub visible_at_ms: u64,
@@ -78,7 +80,8 @@ pub struct Sent {
     pub id: String,
     /// Its place in the queue; of the earlier one for a duplicate.
     pub sequence: u64,
-    /// Whether a message with the same deduplication id was taken within 5 minutes, so that this one is dropped.
+    /// Whether a message with the same deduplication id was taken within 5 minutes, so that this
+    /// one is dropped.
     pub duplicate: bool,
 }
 
@@ -122,11 +125,15 @@ impl NewMessage {
         self
     }
 
-    /// Returns the size that SQS counts: body, and name, type and value of every attribute, in bytes.
+    /// Returns the size that SQS counts: body, and name, type and value of every attribute, in
+    /// bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let attributes = self.attributes.iter();
-        self.body.len() + attributes.map(|(name, a)| name.len() + a.data_type.len() + a.value.len()).sum::<usize>()
+        self.body.len()
+            + attributes
+                .map(|(name, a)| name.len() + a.data_type.len() + a.value.len())
+                .sum::<usize>()
     }
 
     /// Checks the message against the limits of SQS and the queue's kind.
@@ -139,7 +146,11 @@ impl NewMessage {
                 "One or more parameters are invalid: must be shorter than {} bytes.",
                 settings.message_bytes_max
             );
-            return Err(Refusal::invalid("MessageBody", format!("of {} bytes", self.bytes()), reason));
+            return Err(Refusal::invalid(
+                "MessageBody",
+                format!("of {} bytes", self.bytes()),
+                reason,
+            ));
         }
         if !self.body.chars().all(is_carried) {
             return Err(Refusal::InvalidContents);
@@ -158,7 +169,8 @@ impl NewMessage {
         if let Some(group) = &self.group {
             check_id("MessageGroupId", group)?;
         }
-        self.delay_seconds.map_or(Ok(()), |delay| within("DelaySeconds", delay, 0, limits::DELAY_SECONDS_MAX))
+        self.delay_seconds
+            .map_or(Ok(()), |delay| within("DelaySeconds", delay, 0, limits::DELAY_SECONDS_MAX))
     }
 
     fn check_fifo(&self, content_dedup: bool) -> Result<(), Refusal> {
@@ -191,8 +203,13 @@ impl NewMessage {
             let lower = name.to_ascii_lowercase();
             let reserved = lower.starts_with("aws.") || lower.starts_with("amazon.");
             let dotted = name.starts_with('.') || name.ends_with('.') || name.contains("..");
-            if name.is_empty() || name.len() > 256 || !name.chars().all(legal) || reserved || dotted {
-                return Err(Refusal::invalid("MessageAttributes", name, "The message attribute name is invalid."));
+            if name.is_empty() || name.len() > 256 || !name.chars().all(legal) || reserved || dotted
+            {
+                return Err(Refusal::invalid(
+                    "MessageAttributes",
+                    name,
+                    "The message attribute name is invalid.",
+                ));
             }
             let base = attribute.data_type.split('.').next().unwrap_or_default();
             if !matches!(base, "String" | "Number" | "Binary") {
@@ -237,7 +254,10 @@ fn is_carried(c: char) -> bool {
 }
 
 fn check_id(parameter: &'static str, id: &str) -> Result<(), Refusal> {
-    if !id.is_empty() && id.len() <= limits::GROUP_ID_CHARS_MAX && id.chars().all(|c| c.is_ascii_graphic()) {
+    if !id.is_empty()
+        && id.len() <= limits::GROUP_ID_CHARS_MAX
+        && id.chars().all(|c| c.is_ascii_graphic())
+    {
         return Ok(());
     }
     let reason = "Can only include alphanumeric and punctuation characters. 1 to 128 in length.";
@@ -246,11 +266,20 @@ fn check_id(parameter: &'static str, id: &str) -> Result<(), Refusal> {
 
 /// Returns the id of the message at `sequence` of `queue`, shaped as a UUID.
 pub(super) fn message_id(queue: &str, sequence: u64, sent_ms: u64) -> String {
-    let digest = hex::encode(Sha256::digest(format!("message\n{queue}\n{sequence}\n{sent_ms}").as_bytes()));
-    format!("{}-{}-4{}-8{}-{}", &digest[..8], &digest[8..12], &digest[13..16], &digest[17..20], &digest[20..32])
+    let digest =
+        hex::encode(Sha256::digest(format!("message\n{queue}\n{sequence}\n{sent_ms}").as_bytes()));
+    format!(
+        "{}-{}-4{}-8{}-{}",
+        &digest[..8],
+        &digest[8..12],
+        &digest[13..16],
+        &digest[17..20],
+        &digest[20..32]
+    )
 }
 
-/// Returns the receipt handle of one receive; the check makes handles of other queues and invented ones invalid.
+/// Returns the receipt handle of one receive; the check makes handles of other queues and invented
+/// ones invalid.
 pub(super) fn receipt(queue: &str, sequence: u64, receives: u32) -> String {
     let digest = Sha256::digest(format!("receipt\n{queue}\n{sequence}\n{receives}").as_bytes());
     format!("{sequence}-{receives}-{}", hex::encode(&digest[..12]))
@@ -262,5 +291,9 @@ pub(super) fn parse_receipt(queue: &str, handle: &str) -> Result<(u64, u32), Ref
     let mut parts = handle.splitn(3, '-');
     let sequence = parts.next().and_then(|p| p.parse().ok()).ok_or_else(invalid)?;
     let receives = parts.next().and_then(|p| p.parse().ok()).ok_or_else(invalid)?;
-    if receipt(queue, sequence, receives) == handle { Ok((sequence, receives)) } else { Err(invalid()) }
+    if receipt(queue, sequence, receives) == handle {
+        Ok((sequence, receives))
+    } else {
+        Err(invalid())
+    }
 }

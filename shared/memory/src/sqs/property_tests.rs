@@ -1,4 +1,5 @@
-//! Properties over long seeded runs of both kinds of queue: what must hold whatever the order of operations.
+//! Properties over long seeded runs of both kinds of queue: what must hold whatever the order of
+//! operations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,8 @@ impl Dice {
     }
 }
 
-/// One run: random sends, receives, deletes, visibility changes and time steps; every message is at last worked off.
+/// One run: random sends, receives, deletes, visibility changes and time steps; every message is at
+/// last worked off.
 struct Run {
     dice: Dice,
     queue: Queue,
@@ -58,7 +60,11 @@ impl Run {
             message = message.delay(self.dice.below(30) as u32);
         }
         let sent = self.queue.send(message, self.now_ms).unwrap();
-        assert_eq!(sent.duplicate, !self.sent.insert(sent.id), "a repeat names the earlier message, a new one none");
+        assert_eq!(
+            sent.duplicate,
+            !self.sent.insert(sent.id),
+            "a repeat names the earlier message, a new one none"
+        );
     }
 
     fn receive(&mut self) {
@@ -98,11 +104,15 @@ impl Run {
     fn check_order_of_what_is_in_flight(&self) {
         let mut waiting = BTreeSet::new();
         for message in self.queue.messages() {
-            let in_flight = message.last_received_ms.is_some() && message.visible_at_ms > self.now_ms;
+            let in_flight =
+                message.last_received_ms.is_some() && message.visible_at_ms > self.now_ms;
             if message.receives == 0 {
                 waiting.insert(message.group.clone());
             }
-            assert!(!(in_flight && waiting.contains(&message.group)), "{message:?} overtook one of its group");
+            assert!(
+                !(in_flight && waiting.contains(&message.group)),
+                "{message:?} overtook one of its group"
+            );
         }
     }
 
@@ -123,7 +133,10 @@ impl Run {
             self.now_ms = at_ms;
             let poll = Poll { max: 10, visibility_seconds: Some(1) };
             let received = self.queue.receive(poll, at_ms, &mut self.dice.0).unwrap();
-            assert!(!received.messages.is_empty() || !received.dead.is_empty(), "woken for nothing");
+            assert!(
+                !received.messages.is_empty() || !received.dead.is_empty(),
+                "woken for nothing"
+            );
             self.dead.extend(received.dead.into_iter().map(|m| m.id));
             for delivered in received.messages {
                 assert_eq!(self.queue.delete(&delivered.receipt, at_ms), Ok(Deletion::Deleted));
@@ -159,7 +172,8 @@ fn a_fifo_queue_keeps_order_and_exclusion_in_every_group() {
 #[test]
 fn dead_letters_are_the_only_other_way_out() {
     for seed in 0..SEEDS {
-        for (settings, dead) in [(Settings::standard(), "arn:d"), (Settings::fifo(), "arn:d.fifo")] {
+        for (settings, dead) in [(Settings::standard(), "arn:d"), (Settings::fifo(), "arn:d.fifo")]
+        {
             let mut run = Run::new(seed, settings.with_redrive(dead, 3));
             (0..STEPS).for_each(|_| run.step());
             run.drain();

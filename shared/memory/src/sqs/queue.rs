@@ -1,8 +1,9 @@
 //! One queue: send, receive, delete, change visibility, and what is remembered between them.
 //!
-//! A message is *visible* from `visible_at_ms` on, *in flight* when it was received and is not visible, *delayed* when
-//! it was never received and is not visible. A FIFO group with a message in flight gives nothing until every such
-//! message is deleted or visible again, so two receivers never hold parts of one group.
+//! A message is *visible* from `visible_at_ms` on, *in flight* when it was received and is not
+//! visible, *delayed* when it was never received and is not visible. A FIFO group with a message in
+//! flight gives nothing until every such message is deleted or visible again, so two receivers
+//! never hold parts of one group.
 
 mod index;
 mod receive;
@@ -26,7 +27,8 @@ pub struct Queue {
     by_time: BTreeSet<(u64, u64)>,
     /// (sent, sequence) of every message.
     by_age: BTreeSet<(u64, u64)>,
-    /// Per group (rank, sequence): the rank is 0 on FIFO queues, so that sequence alone orders, else visible from.
+    /// Per group (rank, sequence): the rank is 0 on FIFO queues, so that sequence alone orders,
+    /// else visible from.
     groups: BTreeMap<Option<String>, BTreeSet<(u64, u64)>>,
     dedups: BTreeMap<String, Dedup>,
     dedups_by_end: BTreeSet<(u64, String)>,
@@ -53,8 +55,8 @@ pub struct Poll {
 pub struct Received {
     /// The messages, in order within a FIFO group.
     pub messages: Vec<Delivered>,
-    /// Messages received too often: taken out of this queue, for the caller to hand to [`Queue::accept_dead`] of the
-    /// dead letter queue.
+    /// Messages received too often: taken out of this queue, for the caller to hand to
+    /// [`Queue::accept_dead`] of the dead letter queue.
     pub dead: Vec<Message>,
 }
 
@@ -80,7 +82,8 @@ pub struct Counts {
     pub delayed: usize,
 }
 
-/// What a store must write to hold the queue as it is: everything that changed since the last [`Queue::take_changes`].
+/// What a store must write to hold the queue as it is: everything that changed since the last
+/// [`Queue::take_changes`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// The sequence that the next message gets.
@@ -99,7 +102,10 @@ impl Changes {
     /// Returns whether there is nothing to write.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.written.is_empty() && self.removed.is_empty() && self.remembered.is_empty() && self.forgotten.is_empty()
+        self.written.is_empty()
+            && self.removed.is_empty()
+            && self.remembered.is_empty()
+            && self.forgotten.is_empty()
     }
 }
 
@@ -174,7 +180,8 @@ impl Queue {
     /// Takes a message.
     ///
     /// # Errors
-    /// The [`Refusal`] of a message that the queue's kind or limits do not allow; nothing is stored then.
+    /// The [`Refusal`] of a message that the queue's kind or limits do not allow; nothing is stored
+    /// then.
     pub fn send(&mut self, new: NewMessage, now_ms: u64) -> Result<Sent, Refusal> {
         new.check(&self.settings)?;
         self.expire(now_ms);
@@ -182,7 +189,11 @@ impl Queue {
         if let Some((key, _)) = &dedup
             && let Some(earlier) = self.dedups.get(key)
         {
-            return Ok(Sent { id: earlier.id.clone(), sequence: earlier.sequence, duplicate: true });
+            return Ok(Sent {
+                id: earlier.id.clone(),
+                sequence: earlier.sequence,
+                duplicate: true,
+            });
         }
         let sequence = self.next_sequence;
         self.next_sequence += 1;
@@ -210,7 +221,8 @@ impl Queue {
         Ok(Sent { id, sequence, duplicate: false })
     }
 
-    /// Takes a message that `source_arn` gave up on. Its age goes on in a standard queue and starts anew in a FIFO one.
+    /// Takes a message that `source_arn` gave up on. Its age goes on in a standard queue and starts
+    /// anew in a FIFO one.
     pub fn accept_dead(&mut self, mut message: Message, source_arn: &str, now_ms: u64) {
         self.expire(now_ms);
         message.sequence = self.next_sequence;
@@ -227,21 +239,31 @@ impl Queue {
     /// Receives up to `poll.max` messages; each is invisible from now for its visibility time-out.
     ///
     /// # Errors
-    /// A [`Refusal`] of a poll outside AWS's limits, or [`Refusal::OverLimit`] on a standard queue with 120,000 messages
-    /// in flight (a FIFO queue gives nothing then).
-    pub fn receive(&mut self, poll: Poll, now_ms: u64, chooser: &mut dyn Chooser) -> Result<Received, Refusal> {
+    /// A [`Refusal`] of a poll outside AWS's limits, or [`Refusal::OverLimit`] on a standard queue
+    /// with 120,000 messages in flight (a FIFO queue gives nothing then).
+    pub fn receive(
+        &mut self,
+        poll: Poll,
+        now_ms: u64,
+        chooser: &mut dyn Chooser,
+    ) -> Result<Received, Refusal> {
         if !(1..=limits::BATCH_MAX).contains(&poll.max) {
             let reason = "Must be between 1 and 10, if provided.";
             return Err(Refusal::invalid("MaxNumberOfMessages", poll.max, reason));
         }
-        let visibility_seconds = poll.visibility_seconds.unwrap_or(self.settings.visibility_seconds);
+        let visibility_seconds =
+            poll.visibility_seconds.unwrap_or(self.settings.visibility_seconds);
         within("VisibilityTimeout", visibility_seconds, 0, limits::VISIBILITY_SECONDS_MAX)?;
         self.expire(now_ms);
         let mut received = Received::default();
         if self.messages.len() >= limits::IN_FLIGHT_MAX {
             let in_flight = self.counts(now_ms).in_flight;
             if in_flight >= limits::IN_FLIGHT_MAX {
-                return if self.settings.is_fifo() { Ok(received) } else { Err(Refusal::OverLimit { in_flight }) };
+                return if self.settings.is_fifo() {
+                    Ok(received)
+                } else {
+                    Err(Refusal::OverLimit { in_flight })
+                };
             }
         }
         let until_ms = after_seconds(now_ms, visibility_seconds);
@@ -256,15 +278,18 @@ impl Queue {
     /// Deletes the message of `handle`.
     ///
     /// # Errors
-    /// [`Refusal::ReceiptInvalid`] for a handle of another queue or of nobody; on a FIFO queue also an invalid parameter
-    /// for a handle whose visibility time-out has passed, as there another receiver may already work on the message.
+    /// [`Refusal::ReceiptInvalid`] for a handle of another queue or of nobody; on a FIFO queue also
+    /// an invalid parameter for a handle whose visibility time-out has passed, as there another
+    /// receiver may already work on the message.
     pub fn delete(&mut self, handle: &str, now_ms: u64) -> Result<Deletion, Refusal> {
         let (sequence, receives) = parse_receipt(&self.name, handle)?;
         self.expire(now_ms);
         let Some(message) = self.messages.get(&sequence) else {
             return Ok(Deletion::Gone);
         };
-        if self.settings.is_fifo() && (message.receives != receives || message.visible_at_ms <= now_ms) {
+        if self.settings.is_fifo()
+            && (message.receives != receives || message.visible_at_ms <= now_ms)
+        {
             let reason = "The receipt handle has expired.";
             return Err(Refusal::invalid("ReceiptHandle", shortened(handle), reason));
         }
@@ -275,12 +300,19 @@ impl Queue {
         Ok(Deletion::Deleted)
     }
 
-    /// Sets how much longer, from now, the message of `handle` stays invisible; 0 gives it back at once.
+    /// Sets how much longer, from now, the message of `handle` stays invisible; 0 gives it back at
+    /// once.
     ///
     /// # Errors
-    /// [`Refusal::ReceiptInvalid`], [`Refusal::NotInFlight`] for a message that is visible again, was received since or is
-    /// gone, and an invalid parameter for more than 12 hours after the receive.
-    pub fn change_visibility(&mut self, handle: &str, seconds: u32, now_ms: u64) -> Result<(), Refusal> {
+    /// [`Refusal::ReceiptInvalid`], [`Refusal::NotInFlight`] for a message that is visible again,
+    /// was received since or is gone, and an invalid parameter for more than 12 hours after the
+    /// receive.
+    pub fn change_visibility(
+        &mut self,
+        handle: &str,
+        seconds: u32,
+        now_ms: u64,
+    ) -> Result<(), Refusal> {
         within("VisibilityTimeout", seconds, 0, limits::VISIBILITY_SECONDS_MAX)?;
         let (sequence, receives) = parse_receipt(&self.name, handle)?;
         self.expire(now_ms);
@@ -290,9 +322,13 @@ impl Queue {
             return Err(not_in_flight());
         }
         let until_ms = after_seconds(now_ms, seconds);
-        let last = after_seconds(message.last_received_ms.unwrap_or(now_ms), limits::VISIBILITY_SECONDS_MAX);
+        let last = after_seconds(
+            message.last_received_ms.unwrap_or(now_ms),
+            limits::VISIBILITY_SECONDS_MAX,
+        );
         if until_ms > last {
-            let reason = "Total VisibilityTimeout for the message is beyond the limit [43200 seconds].";
+            let reason =
+                "Total VisibilityTimeout for the message is beyond the limit [43200 seconds].";
             return Err(Refusal::invalid("VisibilityTimeout", seconds, reason));
         }
         self.alter(sequence, |message| message.visible_at_ms = until_ms);
@@ -307,8 +343,8 @@ impl Queue {
         }
     }
 
-    /// Returns when, at or after `now_ms`, a receive can first give something; `None` while there is nothing to wait for
-    /// but a send.
+    /// Returns when, at or after `now_ms`, a receive can first give something; `None` while there
+    /// is nothing to wait for but a send.
     #[must_use]
     pub fn next_wake_ms(&self, now_ms: u64) -> Option<u64> {
         let earliest = if self.settings.is_fifo() {
@@ -333,7 +369,8 @@ impl Queue {
         counts
     }
 
-    /// Returns when the oldest message was sent (`ApproximateAgeOfOldestMessage` is counted from it).
+    /// Returns when the oldest message was sent (`ApproximateAgeOfOldestMessage` is counted from
+    /// it).
     #[must_use]
     pub fn oldest_sent_ms(&self) -> Option<u64> {
         self.by_age.first().map(|(sent_ms, _)| *sent_ms)
@@ -344,7 +381,8 @@ impl Queue {
         self.messages.values()
     }
 
-    /// Returns what changed since the last call; always empty unless the queue was [restored](Self::restore).
+    /// Returns what changed since the last call; always empty unless the queue was
+    /// [restored](Self::restore).
     pub fn take_changes(&mut self) -> Changes {
         let mut changes = Changes { next_sequence: self.next_sequence, ..Changes::default() };
         let Some(journal) = self.journal.as_mut() else {

@@ -1,6 +1,7 @@
 //! Every way SQS says no, with the code that AWS gives it.
 
-/// Why SQS refuses an operation. [`Refusal::code`] is AWS's error code, the message AWS's wording where it is documented.
+/// Why SQS refuses an operation. [`Refusal::code`] is AWS's error code, the message AWS's wording
+/// where it is documented.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// A parameter the queue's kind needs is absent.
@@ -39,7 +40,9 @@ pub enum Refusal {
         receipt: String,
     },
     /// Too many messages are in flight for another short poll.
-    #[error("Too many messages are in flight: {in_flight} of at most 120000; delete some before receiving more.")]
+    #[error(
+        "Too many messages are in flight: {in_flight} of at most 120000; delete some before receiving more."
+    )]
     OverLimit {
         /// Messages in flight now.
         in_flight: usize,
@@ -60,8 +63,16 @@ impl Refusal {
         }
     }
 
-    pub(super) fn invalid(parameter: &'static str, value: impl ToString, reason: impl Into<String>) -> Self {
-        Self::InvalidParameter { parameter, value: shortened(&value.to_string()), reason: reason.into() }
+    pub(super) fn invalid(
+        parameter: &'static str,
+        value: impl ToString,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self::InvalidParameter {
+            parameter,
+            value: shortened(&value.to_string()),
+            reason: reason.into(),
+        }
     }
 }
 

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::limits;
 use super::refusal::Refusal;
 
-/// The attributes of one queue, with AWS's defaults in [`Settings::standard`] and [`Settings::fifo`].
+/// The attributes of one queue, with AWS's defaults in [`Settings::standard`] and
+/// [`Settings::fifo`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// Standard or FIFO.
@@ -27,7 +28,8 @@ pub struct Settings {
 /// Standard or FIFO, with what only that kind has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
-    /// At least once, any order; a message group id is allowed and makes the queue fair between groups.
+    /// At least once, any order; a message group id is allowed and makes the queue fair between
+    /// groups.
     Standard,
     /// In order within a message group, with deduplication.
     Fifo {
@@ -82,7 +84,8 @@ impl Settings {
         }
     }
 
-    /// Returns a FIFO queue as every FIFO queue of Sluice is: high throughput, deduplication by id within a group.
+    /// Returns a FIFO queue as every FIFO queue of Sluice is: high throughput, deduplication by id
+    /// within a group.
     #[must_use]
     pub fn fifo() -> Self {
         let kind = Kind::Fifo {
@@ -106,7 +109,8 @@ impl Settings {
         matches!(self.kind, Kind::Fifo { .. })
     }
 
-    /// Checks name and attributes against AWS's limits; the name of a FIFO queue, and only it, ends in `.fifo`.
+    /// Checks name and attributes against AWS's limits; the name of a FIFO queue, and only it, ends
+    /// in `.fifo`.
     ///
     /// # Errors
     /// The first [`Refusal`] that AWS would answer.
@@ -135,20 +139,27 @@ impl Settings {
             }
         }
         match self.kind {
-            Kind::Fifo { dedup_scope: DedupScope::Queue, throughput: Throughput::PerMessageGroupId, .. } => {
-                Err(Refusal::invalid(
-                    "FifoThroughputLimit",
-                    "perMessageGroupId",
-                    "Can be set to perMessageGroupId only when DeduplicationScope is messageGroup.",
-                ))
-            }
+            Kind::Fifo {
+                dedup_scope: DedupScope::Queue,
+                throughput: Throughput::PerMessageGroupId,
+                ..
+            } => Err(Refusal::invalid(
+                "FifoThroughputLimit",
+                "perMessageGroupId",
+                "Can be set to perMessageGroupId only when DeduplicationScope is messageGroup.",
+            )),
             Kind::Fifo { .. } | Kind::Standard => Ok(()),
         }
     }
 }
 
 /// Refuses `value` outside `least..=most`.
-pub(super) fn within(parameter: &'static str, value: u32, least: u32, most: u32) -> Result<(), Refusal> {
+pub(super) fn within(
+    parameter: &'static str,
+    value: u32,
+    least: u32,
+    most: u32,
+) -> Result<(), Refusal> {
     if (least..=most).contains(&value) {
         return Ok(());
     }
@@ -159,7 +170,8 @@ fn check_name(name: &str, fifo: bool) -> Result<(), Refusal> {
     let stem = name.strip_suffix(".fifo").unwrap_or(name);
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if stem.is_empty() || name.len() > limits::QUEUE_NAME_CHARS_MAX || !stem.chars().all(legal) {
-        let reason = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length.";
+        let reason =
+            "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length.";
         return Err(Refusal::invalid("QueueName", name, reason));
     }
     if name.ends_with(".fifo") != fifo {

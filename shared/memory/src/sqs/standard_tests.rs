@@ -41,7 +41,10 @@ fn a_stale_receipt_deletes_nothing_and_changes_no_visibility() {
     let first = receive(&mut queue, 1, T).remove(0);
     let second = receive(&mut queue, 1, T + 30_000).remove(0);
     assert_eq!(queue.delete(&first.receipt, T + 30_001), Ok(Deletion::Stale));
-    assert!(matches!(queue.change_visibility(&first.receipt, 5, T + 30_001), Err(Refusal::NotInFlight { .. })));
+    assert!(matches!(
+        queue.change_visibility(&first.receipt, 5, T + 30_001),
+        Err(Refusal::NotInFlight { .. })
+    ));
     assert_eq!(queue.delete(&second.receipt, T + 30_001), Ok(Deletion::Deleted));
     assert_eq!(queue.delete(&second.receipt, T + 30_001), Ok(Deletion::Gone));
 }
@@ -122,7 +125,11 @@ fn a_group_with_many_messages_in_flight_yields_to_a_quiet_one() {
     assert_eq!(receive(&mut queue, 10, T).len(), 10);
     queue.send(NewMessage::body("quiet").group("quiet"), T + 1).unwrap();
     assert_eq!(bodies(&receive(&mut queue, 1, T + 1)), ["quiet"]);
-    assert_eq!(receive(&mut queue, 10, T + 1).len(), 10, "a group is never blocked on a standard queue");
+    assert_eq!(
+        receive(&mut queue, 10, T + 1).len(),
+        10,
+        "a group is never blocked on a standard queue"
+    );
 }
 
 #[test]
@@ -146,15 +153,22 @@ fn an_injected_chooser_reorders_and_repeats_the_same_way_for_the_same_seed() {
 #[test]
 fn what_aws_refuses_is_refused_with_its_code() {
     let mut queue = queue(Settings::standard());
-    let attribute =
-        |data_type: &str, value: &str| Attribute { data_type: data_type.into(), value: value.as_bytes().to_vec() };
-    let with =
-        |name: &str, a: Attribute| NewMessage { attributes: [(name.to_owned(), a)].into(), ..NewMessage::body("a") };
+    let attribute = |data_type: &str, value: &str| Attribute {
+        data_type: data_type.into(),
+        value: value.as_bytes().to_vec(),
+    };
+    let with = |name: &str, a: Attribute| NewMessage {
+        attributes: [(name.to_owned(), a)].into(),
+        ..NewMessage::body("a")
+    };
     let table: Vec<(&str, NewMessage)> = vec![
         ("MissingParameter", NewMessage::body("")),
         ("InvalidMessageContents", NewMessage::body("\u{1}")),
         ("InvalidParameterValue", NewMessage::body("a".repeat(limits::MESSAGE_BYTES_MAX + 1))),
-        ("InvalidParameterValue", with("n", attribute("String", &"v".repeat(limits::MESSAGE_BYTES_MAX)))),
+        (
+            "InvalidParameterValue",
+            with("n", attribute("String", &"v".repeat(limits::MESSAGE_BYTES_MAX))),
+        ),
         ("InvalidParameterValue", with("aws.trace", attribute("String", "v"))),
         ("InvalidParameterValue", with("n", attribute("Date", "v"))),
         ("InvalidParameterValue", with("n", attribute("String", ""))),
@@ -174,7 +188,10 @@ fn what_aws_refuses_is_refused_with_its_code() {
     let long = Poll { max: 1, visibility_seconds: Some(43_201) };
     assert!(queue.receive(long, T, &mut Oldest).is_err());
     assert_eq!(queue.delete("nobody's", T).unwrap_err().code(), "ReceiptHandleIsInvalid");
-    assert_eq!(queue.delete("1-1-000000000000000000000000", T).unwrap_err().code(), "ReceiptHandleIsInvalid");
+    assert_eq!(
+        queue.delete("1-1-000000000000000000000000", T).unwrap_err().code(),
+        "ReceiptHandleIsInvalid"
+    );
 }
 
 #[test]
@@ -200,8 +217,11 @@ fn names_and_attributes_outside_their_limits_make_no_queue() {
     for (name, settings) in cases {
         assert!(Queue::new(name, settings.clone()).is_err(), "{name} {settings:?}");
     }
-    let queue_wide =
-        Kind::Fifo { content_dedup: true, dedup_scope: DedupScope::Queue, throughput: Throughput::PerMessageGroupId };
+    let queue_wide = Kind::Fifo {
+        content_dedup: true,
+        dedup_scope: DedupScope::Queue,
+        throughput: Throughput::PerMessageGroupId,
+    };
     assert!(Queue::new("a.fifo", Settings { kind: queue_wide, ..Settings::standard() }).is_err());
 }
 

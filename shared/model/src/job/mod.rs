@@ -1,10 +1,11 @@
-//! A job frozen for one item: everything an executor needs, and nothing that still has to be decided (Z4.7).
+//! A job frozen for one item: everything an executor needs, and nothing that still has to be
+//! decided (Z4.7).
 
 mod run_time;
 
 pub use run_time::{
-    Checkout, Choice, Fingerprint, GalaxyRole, Host, IncludeVars, JobKind, OidcToken, RunTime, SecretExposure,
-    VarsSource,
+    Checkout, Choice, Fingerprint, GalaxyRole, Host, IncludeVars, JobKind, OidcToken, RunTime,
+    SecretExposure, VarsSource,
 };
 
 use crate::{BranchName, ConnectionName, JobName, LabelName, ProjectName, git::Oid, id::digest};
@@ -114,9 +115,10 @@ fn yes() -> bool {
 }
 
 impl FrozenJob {
-    /// Returns the hash of everything that defines the job, but not of where that was: builds with an equal hash may live on when
-    /// the layout changes, and one build may stand for several changes of a cycle. Which commits trusted playbooks were at is no
-    /// part of it, so that not each landing in a config project stops all builds (R01).
+    /// Returns the hash of everything that defines the job, but not of where that was: builds with
+    /// an equal hash may live on when the layout changes, and one build may stand for several
+    /// changes of a cycle. Which commits trusted playbooks were at is no part of it, so that not
+    /// each landing in a config project stops all builds (R01).
     pub fn hash(&self) -> String {
         let mut job = Self { inheritance: Vec::new(), ..self.clone() };
         for playbook in job.pre_run.iter_mut().chain(&mut job.run).chain(&mut job.post_run) {
@@ -126,8 +128,9 @@ impl FrozenJob {
         digest(&["frozen-job", &text])
     }
 
-    /// Returns the semaphores that its build holds from before it is ordered until it is over, each once, by name. One that
-    /// a single playbook names is among them: held longer than need be, never by more than may.
+    /// Returns the semaphores that its build holds from before it is ordered until it is over, each
+    /// once, by name. One that a single playbook names is among them: held longer than need be,
+    /// never by more than may.
     fn held_semaphores(&self) -> Vec<SemaphoreUse> {
         let playbooks = self.pre_run.iter().chain(&self.run).chain(&self.post_run);
         let of_playbooks = playbooks.flat_map(|playbook| &playbook.semaphores);
@@ -147,9 +150,14 @@ impl FrozenJob {
             dependencies: self.dependencies.clone(),
             voting: self.voting,
             attempts: self.attempts,
-            labels: self.nodesets.iter().map(|set| set.nodes.iter().map(|node| node.label.clone()).collect()).collect(),
+            labels: self
+                .nodesets
+                .iter()
+                .map(|set| set.nodes.iter().map(|node| node.label.clone()).collect())
+                .collect(),
             semaphores: self.held_semaphores(),
-            // Nobody waits for what comes after the reports: whoever is behind would wait for a landing that waits for him.
+            // Nobody waits for what comes after the reports: whoever is behind would wait for a
+            // landing that waits for him.
             provides: if reporter { Vec::new() } else { self.provides.clone() },
             requires: self.requires.clone(),
             hold_following_changes: self.run_time.hold_following_changes && !reporter,
@@ -162,7 +170,8 @@ impl FrozenJob {
         }
     }
 
-    /// Returns with which changes of its cycle a build of it is shared, as Zuul's `deduplicate` has it.
+    /// Returns with which changes of its cycle a build of it is shared, as Zuul's `deduplicate` has
+    /// it.
     fn shared(&self) -> Shared {
         match self.run_time.deduplicate {
             Choice::No => Shared::Never,
@@ -217,13 +226,16 @@ pub struct JobSummary {
     /// With which changes of its cycle one build of it is shared.
     #[serde(default, skip_serializing_if = "Shared::is_never")]
     pub shared: Shared,
-    /// Whether it runs after the item's reports, when its result decides nothing about the item any more.
+    /// Whether it runs after the item's reports, when its result decides nothing about the item any
+    /// more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reporter: bool,
 }
 
 /// With which changes that need each other a build is shared, where they run the same job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shared {
     /// With none.
@@ -282,18 +294,22 @@ pub struct Group {
     pub nodes: Vec<String>,
 }
 
-/// Ansible's own group of every host. It gives an inventory up that has one of this name in it, and goes on with what it had read of it
-/// by then: playbooks would find other hosts than the job's, or none.
+/// Ansible's own group of every host. It gives an inventory up that has one of this name in it, and
+/// goes on with what it had read of it by then: playbooks would find other hosts than the job's, or
+/// none.
 pub const ALL_NODES: &str = "all";
 
-/// What Ansible calls the machine that it runs on: a host of any of these names in the inventory is taken for all of them.
+/// What Ansible calls the machine that it runs on: a host of any of these names in the inventory is
+/// taken for all of them.
 const EXECUTOR: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// Returns whether playbooks mean the executor by a host's or group's name: what they do there, often with secrets, would be done
-/// on the node of that name. Of a host's name Ansible takes a port at its end away.
+/// Returns whether playbooks mean the executor by a host's or group's name: what they do there,
+/// often with secrets, would be done on the node of that name. Of a host's name Ansible takes a
+/// port at its end away.
 pub fn means_executor(name: &str) -> bool {
     let is_port = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let host = name.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(name, |(host, _)| host);
+    let host =
+        name.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(name, |(host, _)| host);
     EXECUTOR.contains(&name) || EXECUTOR.contains(&host)
 }
 
@@ -306,7 +322,8 @@ pub struct Playbook {
     pub project: ProjectName,
     /// The branch of that project whose definition named it.
     pub branch: BranchName,
-    /// The commit of a trusted playbook's project that was merged when the job was frozen; untrusted ones come from the tested state.
+    /// The commit of a trusted playbook's project that was merged when the job was frozen;
+    /// untrusted ones come from the tested state.
     pub commit: Option<Oid>,
     /// The path within the project, as written.
     pub path: String,
@@ -332,8 +349,9 @@ pub struct Playbook {
     pub nesting_level: u32,
 }
 
-/// Returns the files that a playbook's name may mean within its repository, the first that is there counting: as given, then with
-/// `.yaml` and `.yml`; at the root, then below `playbooks/` (Z4.9). A name that leads out of the repository means none.
+/// Returns the files that a playbook's name may mean within its repository, the first that is there
+/// counting: as given, then with `.yaml` and `.yml`; at the root, then below `playbooks/` (Z4.9). A
+/// name that leads out of the repository means none.
 pub fn playbook_files(name: &str) -> Vec<String> {
     let name: Vec<&str> = name.split('/').filter(|part| *part != ".").collect();
     if name.iter().any(|part| part.is_empty() || *part == "..") {
@@ -341,7 +359,9 @@ pub fn playbook_files(name: &str) -> Vec<String> {
     }
     let name = name.join("/");
     let below = ["", "playbooks/"].into_iter();
-    below.flat_map(|folder| ["", ".yaml", ".yml"].map(|suffix| format!("{folder}{name}{suffix}"))).collect()
+    below
+        .flat_map(|folder| ["", ".yaml", ".yml"].map(|suffix| format!("{folder}{name}{suffix}")))
+        .collect()
 }
 
 /// A source of Ansible roles (Z4.6).
@@ -364,8 +384,8 @@ pub struct SecretUse {
     pub secret: String,
     /// The project whose key pair encrypted it.
     pub project: ProjectName,
-    /// The connection of that project, under which its key pair lies. Without it, which is how older jobs were frozen, only a playbook
-    /// of the same project can have the secret.
+    /// The connection of that project, under which its key pair lies. Without it, which is how
+    /// older jobs were frozen, only a playbook of the same project can have the secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<ConnectionName>,
     /// The mapping with `{"!encrypted/pkcs1-oaep": [..]}` in place of each ciphertext.

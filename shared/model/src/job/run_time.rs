@@ -1,4 +1,5 @@
-//! Attributes of a job that act while it is scheduled, runs or is reported, and decide nothing before.
+//! Attributes of a job that act while it is scheduled, runs or is reported, and decide nothing
+//! before.
 
 use super::RequiredProject;
 use crate::change::ChangeKey;
@@ -14,7 +15,8 @@ pub struct RunTime {
     /// When the job runs: among the others, before them, or after the reports.
     #[serde(skip_serializing_if = "is_default")]
     pub kind: JobKind,
-    /// Where a report's line of a failure points to, instead of the logs; a relative one lies within them.
+    /// Where a report's line of a failure points to, instead of the logs; a relative one lies
+    /// within them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_url: Option<String>,
     /// The same for a success.
@@ -41,7 +43,8 @@ pub struct RunTime {
     /// Files of variables to read, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub include_vars: Vec<IncludeVars>,
-    /// Whether standard output and error of commands are kept apart; `None` leaves it to the executor.
+    /// Whether standard output and error of commands are kept apart; `None` leaves it to the
+    /// executor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ansible_split_streams: Option<bool>,
     /// Whether repositories are checked out in the workspace, or only fetched.
@@ -62,7 +65,8 @@ pub struct RunTime {
     /// Whether `run` holds candidates of which the first that exists is meant (Z4.9).
     #[serde(skip_serializing_if = "is_default")]
     pub implied_run: bool,
-    /// The formats in which providers need the image that the job builds; empty for a job that builds none (L1.1).
+    /// The formats in which providers need the image that the job builds; empty for a job that
+    /// builds none (L1.1).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub image_formats: Vec<String>,
 }
@@ -121,7 +125,11 @@ impl<'de> Deserialize<'de> for Choice {
             }
 
             fn visit_str<E: de::Error>(self, word: &str) -> Result<Choice, E> {
-                if word == "auto" { Ok(Choice::Auto) } else { Err(E::invalid_value(de::Unexpected::Str(word), &self)) }
+                if word == "auto" {
+                    Ok(Choice::Auto)
+                } else {
+                    Err(E::invalid_value(de::Unexpected::Str(word), &self))
+                }
             }
         }
         deserializer.deserialize_any(Words)
@@ -167,9 +175,11 @@ pub struct IncludeVars {
     pub source: VarsSource,
     /// Whether a missing file fails the build.
     pub required: bool,
-    /// Whether a build of a ref of that repository reads it as the ref has it, and not as a branch has it.
+    /// Whether a build of a ref of that repository reads it as the ref has it, and not as a branch
+    /// has it.
     pub use_ref: bool,
-    /// The commit it is read from, of a config project alone: what is merged. Of others it is read as the tested state has it.
+    /// The commit it is read from, of a config project alone: what is merged. Of others it is read
+    /// as the tested state has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<Oid>,
 }
@@ -227,11 +237,13 @@ impl Fingerprint {
         if let Some(hash) = text.strip_prefix("SHA256:") {
             let is_base64 = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/');
             let hash = hash.trim_end_matches('=');
-            return (hash.len() == 43 && hash.chars().all(is_base64)).then(|| Self::Sha256(hash.to_owned()));
+            return (hash.len() == 43 && hash.chars().all(is_base64))
+                .then(|| Self::Sha256(hash.to_owned()));
         }
         let bytes: Vec<&str> = text.strip_prefix("MD5:").unwrap_or(text).split(':').collect();
         let is_byte = |byte: &&str| byte.len() == 2 && byte.chars().all(|c| c.is_ascii_hexdigit());
-        (bytes.len() == 16 && bytes.iter().all(is_byte)).then(|| Self::Md5(bytes.join(":").to_ascii_lowercase()))
+        (bytes.len() == 16 && bytes.iter().all(is_byte))
+            .then(|| Self::Md5(bytes.join(":").to_ascii_lowercase()))
     }
 }
 
@@ -277,7 +289,9 @@ mod tests {
         assert_eq!(Fingerprint::parse(&format!("MD5:{colons}")), Some(md5));
         let hash = "a".repeat(43);
         assert_eq!(Fingerprint::parse(&format!("SHA256:{hash}=")), Some(Fingerprint::Sha256(hash)));
-        for wrong in ["", "4a:28", "SHA256:short", "zz:28:cb:03:6a:d6:79:0b:cc:dc:60:ae:6a:62:cf:5b"] {
+        for wrong in
+            ["", "4a:28", "SHA256:short", "zz:28:cb:03:6a:d6:79:0b:cc:dc:60:ae:6a:62:cf:5b"]
+        {
             assert_eq!(Fingerprint::parse(wrong), None, "{wrong}");
         }
     }

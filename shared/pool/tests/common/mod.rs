@@ -48,7 +48,8 @@ pub fn request(sequence: u64, labels: &[&str]) -> Request {
     )
 }
 
-/// Seconds after which a launcher that was to call a launch is dead for sure; below the pace's time for a launch to settle.
+/// Seconds after which a launcher that was to call a launch is dead for sure; below the pace's time
+/// for a launch to settle.
 const LAUNCHER_SECONDS: u64 = 240;
 
 /// The cell and the cloud behind it.
@@ -72,7 +73,13 @@ impl World {
     pub fn new(limits: ProviderLimits) -> Self {
         let head = ProviderHead::new(limits.provider.clone());
         Self {
-            cell: Snapshot { head, limits, requests: Vec::new(), nodes: Vec::new(), facts: Facts::default() },
+            cell: Snapshot {
+                head,
+                limits,
+                requests: Vec::new(),
+                nodes: Vec::new(),
+                facts: Facts::default(),
+            },
             machines: BTreeMap::new(),
             actions: Vec::new(),
             pokes: Vec::new(),
@@ -102,14 +109,23 @@ impl World {
                         .find(|other| other.row == request.row)
                         .expect("a request that was read") = request.clone();
                 }
-                Change::RemoveRequest(row) => self.cell.requests.retain(|request| request.row != *row),
+                Change::RemoveRequest(row) => {
+                    self.cell.requests.retain(|request| request.row != *row)
+                }
                 Change::CreateNode(node) => {
-                    assert!(!self.cell.nodes.iter().any(|other| other.id == node.id), "a node id was given twice");
+                    assert!(
+                        !self.cell.nodes.iter().any(|other| other.id == node.id),
+                        "a node id was given twice"
+                    );
                     self.cell.nodes.push(node.clone());
                 }
                 Change::PutNode(node) => {
-                    *self.cell.nodes.iter_mut().find(|other| other.id == node.id).expect("a node that was read") =
-                        node.clone();
+                    *self
+                        .cell
+                        .nodes
+                        .iter_mut()
+                        .find(|other| other.id == node.id)
+                        .expect("a node that was read") = node.clone();
                 }
                 Change::RemoveNode(id) => self.cell.nodes.retain(|node| node.id != *id),
             }
@@ -126,9 +142,15 @@ impl World {
 
     /// Carries out one launch: the same token makes the same machine.
     pub fn launch(&mut self, node: &Node) -> Machine {
-        let Origin::Cloud { client_token, .. } = &node.origin else { panic!("a static host was launched") };
+        let Origin::Cloud { client_token, .. } = &node.origin else {
+            panic!("a static host was launched")
+        };
         let number = self.tokens.len();
-        let id = self.tokens.entry(client_token.clone()).or_insert_with(|| format!("i-{number}")).clone();
+        let id = self
+            .tokens
+            .entry(client_token.clone())
+            .or_insert_with(|| format!("i-{number}"))
+            .clone();
         let now = self.now;
         let machine = Machine {
             instance: InstanceId(id.clone()),
@@ -151,16 +173,17 @@ impl World {
         for action in std::mem::take(&mut self.actions) {
             match action {
                 // A function lives for minutes: a launch that is left for longer is never called.
-                Action::Launch(node) if self.now >= node.updated_at.plus_seconds(LAUNCHER_SECONDS) => {}
+                Action::Launch(node)
+                    if self.now >= node.updated_at.plus_seconds(LAUNCHER_SECONDS) => {}
                 Action::Launch(node) => {
                     let machine = self.launch(&node);
                     self.cell.facts.launches.insert(node.id.clone(), LaunchFact::Launched(machine));
                 }
                 Action::Check(node) => {
-                    self.cell
-                        .facts
-                        .checks
-                        .insert(node.id.clone(), CheckFact::Passed { host_keys: vec!["ssh-ed25519 AAAA".into()] });
+                    self.cell.facts.checks.insert(
+                        node.id.clone(),
+                        CheckFact::Passed { host_keys: vec!["ssh-ed25519 AAAA".into()] },
+                    );
                 }
                 Action::Terminate { instance, .. } => {
                     if let Some(fact) = self.machines.get_mut(&instance.0) {
@@ -189,12 +212,16 @@ impl World {
         self.cell.facts.builds.insert(format!("build-{sequence}").as_str().into(), fact);
     }
 
-    /// Writes a request as the executor of its build does: claimed when it is fulfilled, ended when it is claimed.
+    /// Writes a request as the executor of its build does: claimed when it is fulfilled, ended when
+    /// it is claimed.
     pub fn executor_writes(&mut self, sequence: u64) {
         let row = Row::new(200, 0, sequence);
         let now = self.now;
         for request in self.cell.requests.iter_mut().filter(|request| request.row == row) {
-            let next = request.clone().claimed(now).or_else(|| request.clone().ended(BuildResult::Success, now));
+            let next = request
+                .clone()
+                .claimed(now)
+                .or_else(|| request.clone().ended(BuildResult::Success, now));
             *request = next.expect("a request that an executor may write");
         }
     }

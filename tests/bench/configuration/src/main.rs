@@ -1,5 +1,5 @@
-//! `sluice-bench-configuration`: measures and prints. A goal that an optimised build misses is a failure that says which, and so is an
-//! overlay that grows with the tenant, whatever build it is.
+//! `sluice-bench-configuration`: measures and prints. A goal that an optimised build misses is a
+//! failure that says which, and so is an overlay that grows with the tenant, whatever build it is.
 #![allow(clippy::unwrap_used, reason = "a measuring harness may panic")]
 
 use sluice_bench_configuration::report::{Measured, NOT_MEASURED};
@@ -15,7 +15,11 @@ fn main() -> ExitCode {
         let made = tenant::make(projects);
         let mut renamed = tenant::own(3, "");
         renamed.text = renamed.text.replace("name: project-3-unit", "name: project-3-units");
-        measure::tenant(&projects.to_string(), &made, [tenant::own(3, "    attempts: 2\n"), renamed])
+        measure::tenant(
+            &projects.to_string(),
+            &made,
+            [tenant::own(3, "    attempts: 2\n"), renamed],
+        )
     });
     let real = openstack::data().map(|data| openstack::measure(&data));
     let measured = Measured { tenants: tenants.into(), real, peak_bytes: peak_bytes() };

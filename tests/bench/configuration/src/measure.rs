@@ -45,7 +45,8 @@ pub struct Figures {
     pub jobs: usize,
 }
 
-/// Returns the shortest of some runs of `work`, and its last result: what else this machine does only adds.
+/// Returns the shortest of some runs of `work`, and its last result: what else this machine does
+/// only adds.
 pub fn shortest<T>(runs: usize, mut work: impl FnMut() -> T) -> (Duration, T) {
     let mut best = Duration::MAX;
     let mut last = None;
@@ -63,8 +64,9 @@ pub fn shortest<T>(runs: usize, mut work: impl FnMut() -> T) -> (Duration, T) {
 /// Measures a made tenant; `edits` are its project number 3 edited, without and with a job renamed.
 pub fn tenant(name: &str, made: &Made, edits: [SourceFile; 2]) -> Figures {
     let runs = 7;
-    let (parse_time, fragments) =
-        shortest(3, || made.files.iter().map(|file| Arc::new(parse(file))).collect::<Vec<Arc<Fragment>>>());
+    let (parse_time, fragments) = shortest(3, || {
+        made.files.iter().map(|file| Arc::new(parse(file))).collect::<Vec<Arc<Fragment>>>()
+    });
     let sources = || LayoutSources {
         tenant: made.tenant.clone(),
         connections: made.connections.clone(),
@@ -72,7 +74,8 @@ pub fn tenant(name: &str, made: &Made, edits: [SourceFile; 2]) -> Figures {
         fragments: fragments.clone(),
     };
     let mut ready: Vec<LayoutSources> = (0..runs).map(|_| sources()).collect();
-    let (layout_time, layout) = shortest(runs, || Layout::build(ready.pop().expect("one for each run")));
+    let (layout_time, layout) =
+        shortest(runs, || Layout::build(ready.pop().expect("one for each run")));
     let project = edits[0].source.project.clone();
     let edit = edits[0].clone();
     let mut overlays = edits.map(|file| {
@@ -86,13 +89,22 @@ pub fn tenant(name: &str, made: &Made, edits: [SourceFile; 2]) -> Figures {
             (overlay.errors_since(&layout).len(), overlay)
         })
     });
-    assert!(overlays.iter().all(|(_, (_, overlay))| overlay.id() != layout.id()), "an edit makes another layout");
+    assert!(
+        overlays.iter().all(|(_, (_, overlay))| overlay.id() != layout.id()),
+        "an edit makes another layout"
+    );
     let (overlay_renamed, (errors, _)) = overlays[1].clone();
     assert!(errors > 0, "the renamed job is missed by the template that lists it");
     let input = FreezeInput::change("check", &project, "master");
     let freeze_on = |layout: &Layout| layout.freeze(&input).map_or(0, |graph| graph.jobs.len());
-    let attempts = layout.freeze(&input).map_or(0, |graph| graph.jobs.iter().map(|job| job.attempts).sum::<u32>());
-    let edited = overlays[0].1.1.freeze(&input).map_or(0, |graph| graph.jobs.iter().map(|job| job.attempts).sum());
+    let attempts = layout
+        .freeze(&input)
+        .map_or(0, |graph| graph.jobs.iter().map(|job| job.attempts).sum::<u32>());
+    let edited = overlays[0]
+        .1
+        .1
+        .freeze(&input)
+        .map_or(0, |graph| graph.jobs.iter().map(|job| job.attempts).sum());
     assert_eq!(edited + 1, attempts, "the edit is one attempt less");
     let (freeze_first, _) = shortest(1, || freeze_on(&overlays[0].1.1));
     let (freeze_time, jobs) = shortest(runs, || freeze_on(&overlays[0].1.1));
@@ -113,7 +125,10 @@ pub fn tenant(name: &str, made: &Made, edits: [SourceFile; 2]) -> Figures {
             let kept = layout.kept(&file.source.project, &file.source.branch, content);
             kept.unwrap_or_else(|| vec![Arc::new(parse(file))])
         };
-        Layout::build(LayoutSources { fragments: contents.iter().flat_map(of).collect(), ..sources() })
+        Layout::build(LayoutSources {
+            fragments: contents.iter().flat_map(of).collect(),
+            ..sources()
+        })
     };
     let (rebuild, next) = shortest(runs, || rebuild_from(&layout));
     let id = next.id().to_owned();

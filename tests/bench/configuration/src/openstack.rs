@@ -33,22 +33,29 @@ pub fn data() -> Option<PathBuf> {
 
 /// Measures OpenStack's own tenant.
 pub fn measure(data: &Path) -> Real {
-    let main = std::fs::read_to_string(data.join("project-config/zuul/main.yaml")).expect("main.yaml can be read");
-    let texts: Vec<(&str, String, String)> =
-        [("openstack/project-config", "project-config"), ("openstack/openstack-zuul-jobs", "openstack-zuul-jobs")]
-            .into_iter()
-            .flat_map(|(project, folder)| {
-                let mut paths: Vec<PathBuf> = std::fs::read_dir(data.join(folder).join("zuul.d"))
-                    .expect("the folder can be read")
-                    .map(|entry| entry.expect("an entry can be read").path())
-                    .collect();
-                paths.sort();
-                paths.into_iter().map(move |path| {
-                    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                    (project, format!("zuul.d/{name}"), std::fs::read_to_string(&path).expect("a file can be read"))
-                })
-            })
+    let main = std::fs::read_to_string(data.join("project-config/zuul/main.yaml"))
+        .expect("main.yaml can be read");
+    let texts: Vec<(&str, String, String)> = [
+        ("openstack/project-config", "project-config"),
+        ("openstack/openstack-zuul-jobs", "openstack-zuul-jobs"),
+    ]
+    .into_iter()
+    .flat_map(|(project, folder)| {
+        let mut paths: Vec<PathBuf> = std::fs::read_dir(data.join(folder).join("zuul.d"))
+            .expect("the folder can be read")
+            .map(|entry| entry.expect("an entry can be read").path())
             .collect();
+        paths.sort();
+        paths.into_iter().map(move |path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            (
+                project,
+                format!("zuul.d/{name}"),
+                std::fs::read_to_string(&path).expect("a file can be read"),
+            )
+        })
+    })
+    .collect();
     let connections = Connections::new()
         .with("gerrit", Driver::Gerrit, "opendev.org")
         .with("github", Driver::GitHub, "github.com")
@@ -56,20 +63,33 @@ pub fn measure(data: &Path) -> Real {
         .with("smtp", Driver::Smtp, "");
     let (parse_and_layout, (layout, stanzas)) = shortest(5, || {
         let (config, _) = parse_main("main.yaml", &main, &connections);
-        let tenant =
-            config.tenants.into_iter().find(|tenant| tenant.name.as_str() == "openstack").expect("it is there");
+        let tenant = config
+            .tenants
+            .into_iter()
+            .find(|tenant| tenant.name.as_str() == "openstack")
+            .expect("it is there");
         let fragments: Vec<_> = texts
             .iter()
             .map(|(name, path, text)| {
                 let project = connections.project("gerrit", name).expect("the connection is known");
                 let trust = tenant.project(&project).expect("the tenant reads it").trust;
-                let source =
-                    Source { connection: "gerrit".into(), project, branch: "master".into(), path: path.clone(), trust };
+                let source = Source {
+                    connection: "gerrit".into(),
+                    project,
+                    branch: "master".into(),
+                    path: path.clone(),
+                    trust,
+                };
                 Arc::new(parse(&SourceFile { source, text: text.clone() }))
             })
             .collect();
         let stanzas = fragments.iter().map(|fragment| fragment.stanzas().count()).sum();
-        let sources = LayoutSources { tenant, connections: connections.clone(), branches: BTreeMap::new(), fragments };
+        let sources = LayoutSources {
+            tenant,
+            connections: connections.clone(),
+            branches: BTreeMap::new(),
+            fragments,
+        };
         (Layout::build(sources), stanzas)
     });
     Real {

@@ -10,7 +10,8 @@ use std::time::Duration;
 const LAYOUT_MILLISECONDS: f64 = 50.0;
 /// An overlay for one edited file, whatever the tenant's size.
 const OVERLAY_MILLISECONDS: f64 = 3.0;
-/// How many times as long an overlay may take in the largest tenant as in the smallest, what caches miss there included …
+/// How many times as long an overlay may take in the largest tenant as in the smallest, what caches
+/// miss there included …
 const FLAT_FACTOR: f64 = 4.0;
 /// … and by how much longer, for names that are suggested are looked for among all.
 const FLAT_MILLISECONDS: f64 = 1.0;
@@ -35,8 +36,9 @@ pub struct Measured {
 impl Measured {
     /// Returns the table.
     pub fn text(&self) -> String {
-        let mut text =
-            String::from("Configuration, one core; times in milliseconds, the shortest of several runs.\n\n");
+        let mut text = String::from(
+            "Configuration, one core; times in milliseconds, the shortest of several runs.\n\n",
+        );
         let _ = writeln!(
             text,
             "{:>8} {:>7} {:>8} {:>7} {:>7} {:>8} {:>7} {:>7} {:>7} {:>9} {:>7} {:>8} {:>8} {:>9}",
@@ -90,31 +92,53 @@ impl Measured {
         let mut goals = Vec::new();
         let mut goal = |what: String, is: f64, at_most: f64| goals.push(Goal { what, is, at_most });
         if let Some(largest) = self.tenants.last() {
-            goal(format!("layout of {} projects, ms", largest.name), millis(largest.layout), LAYOUT_MILLISECONDS);
+            goal(
+                format!("layout of {} projects, ms", largest.name),
+                millis(largest.layout),
+                LAYOUT_MILLISECONDS,
+            );
             let overlay = largest.overlay.max(largest.overlay_renamed);
-            goal(format!("overlay in {} projects, ms", largest.name), millis(overlay), OVERLAY_MILLISECONDS);
-            goal("freeze of one item, the first, ms".to_owned(), millis(largest.freeze_first), FREEZE_MILLISECONDS);
+            goal(
+                format!("overlay in {} projects, ms", largest.name),
+                millis(overlay),
+                OVERLAY_MILLISECONDS,
+            );
+            goal(
+                "freeze of one item, the first, ms".to_owned(),
+                millis(largest.freeze_first),
+                FREEZE_MILLISECONDS,
+            );
         }
         if let Some(real) = &self.real {
-            let what =
-                format!("OpenStack ({} KB, {} stanzas) parsed and laid out, ms", real.bytes / 1_024, real.stanzas);
+            let what = format!(
+                "OpenStack ({} KB, {} stanzas) parsed and laid out, ms",
+                real.bytes / 1_024,
+                real.stanzas
+            );
             goal(what, millis(real.parse_and_layout), REAL_MILLISECONDS);
         }
         if let Some(bytes) = self.peak_bytes {
-            goal("greatest memory of all this, MB".to_owned(), bytes as f64 / 1e6, MEMORY_MEGABYTES);
+            goal(
+                "greatest memory of all this, MB".to_owned(),
+                bytes as f64 / 1e6,
+                MEMORY_MEGABYTES,
+            );
         }
         goals
     }
 
-    /// Returns what is to be told of as an error: each goal that is missed, and an overlay that grows with the tenant. What is not
-    /// optimised is held to the latter only.
+    /// Returns what is to be told of as an error: each goal that is missed, and an overlay that
+    /// grows with the tenant. What is not optimised is held to the latter only.
     pub fn failures(&self, is_optimised: bool) -> Vec<String> {
         let missed = self.goals().into_iter().filter(|goal| is_optimised && !goal.is_met());
         let missed = missed.map(|goal| format!("a goal is missed: {goal}"));
-        missed.chain(self.grows().map(|why| format!("an overlay costs more than its edit: {why}"))).collect()
+        missed
+            .chain(self.grows().map(|why| format!("an overlay costs more than its edit: {why}")))
+            .collect()
     }
 
-    /// Returns why an overlay is not flat in the tenant's size: it costs what the edit costs, not what stands beside it.
+    /// Returns why an overlay is not flat in the tenant's size: it costs what the edit costs, not
+    /// what stands beside it.
     pub fn grows(&self) -> Option<String> {
         let (small, large) = (self.tenants.first()?, self.tenants.last()?);
         let rows = [
@@ -199,7 +223,8 @@ mod tests {
         Figures { name: projects.to_owned(), layout: time, ..Figures::default() }
     }
 
-    /// Z6.7: a goal that is missed is a failure that says which, of an optimised build; without the real data that is said.
+    /// Z6.7: a goal that is missed is a failure that says which, of an optimised build; without the
+    /// real data that is said.
     #[test]
     fn a_missed_goal_is_told_by_name() {
         let measured = |milliseconds| Measured {
@@ -208,10 +233,14 @@ mod tests {
             peak_bytes: Some(1_000_000),
         };
         assert_eq!(measured(50).failures(true), Vec::<String>::new());
-        let missed = "a goal is missed: layout of 2000 projects, ms: 51.00, goal at most 50".to_owned();
+        let missed =
+            "a goal is missed: layout of 2000 projects, ms: 51.00, goal at most 50".to_owned();
         assert_eq!(measured(51).failures(true), [missed]);
         assert_eq!(measured(51).failures(false), Vec::<String>::new());
         let text = measured(51).text();
-        assert!(text.contains("goal at most 50: MISSED") && text.contains("NOT MEASURED: OpenStack"), "{text}");
+        assert!(
+            text.contains("goal at most 50: MISSED") && text.contains("NOT MEASURED: OpenStack"),
+            "{text}"
+        );
     }
 }

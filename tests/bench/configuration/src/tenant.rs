@@ -1,4 +1,5 @@
-//! Made-up tenants: a config project with pipelines and central jobs, and any number of projects with a `.zuul.yaml` each.
+//! Made-up tenants: a config project with pipelines and central jobs, and any number of projects
+//! with a `.zuul.yaml` each.
 
 use sluice_config::fragment::{Source, SourceFile, Trust};
 use sluice_config::tenant::{TenantConfig, parse_main};
@@ -9,7 +10,8 @@ use std::fmt::Write as _;
 /// Jobs that the config project defines for all.
 const CENTRAL_JOBS: usize = 20;
 /// Projects that a stanza with a regular expression configures, of the config project.
-const PATTERNS: [&str; 3] = ["^github.com/org/project-[0-9]*7$", "^github.com/org/project-1.*", "^github.com/org/.*"];
+const PATTERNS: [&str; 3] =
+    ["^github.com/org/project-[0-9]*7$", "^github.com/org/project-1.*", "^github.com/org/.*"];
 
 /// A tenant and its files.
 #[derive(Debug)]
@@ -22,7 +24,8 @@ pub struct Made {
     pub files: Vec<SourceFile>,
 }
 
-/// Returns the tenant with this number of projects besides the config project; the same for the same number.
+/// Returns the tenant with this number of projects besides the config project; the same for the
+/// same number.
 pub fn make(projects: usize) -> Made {
     let connections = Connections::new().with("github", Driver::GitHub, "github.com");
     let mut main = String::from(
@@ -146,7 +149,10 @@ fn central() -> String {
         let _ = writeln!(text, "- queue: {{name: queue-{queue}}}");
     }
     for (number, pattern) in PATTERNS.iter().enumerate() {
-        let _ = write!(text, "- project:\n    name: {pattern}\n    check:\n      jobs: [central-{number}]\n");
+        let _ = write!(
+            text,
+            "- project:\n    name: {pattern}\n    check:\n      jobs: [central-{number}]\n"
+        );
     }
     text
 }

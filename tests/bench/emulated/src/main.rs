@@ -1,11 +1,12 @@
-//! `sluice-bench-emulated`: times an event until its builds are asked for, through the emulator's data services in this
-//! process: the SDK signs and serialises each call, no socket lies between, and the emulator does it on disk.
+//! `sluice-bench-emulated`: times an event until its builds are asked for, through the emulator's
+//! data services in this process: the SDK signs and serialises each call, no socket lies between,
+//! and the emulator does it on disk.
 //!
-//! The forge, git and machines are played in memory here, and no policy is evaluated: what is measured is the data services' share.
-//! Git's is in what `sluice-bench` prints.
+//! The forge, git and machines are played in memory here, and no policy is evaluated: what is
+//! measured is the data services' share. Git's is in what `sluice-bench` prints.
 //!
-//! The number stands beside the one on ports in memory that `sluice-bench` prints; it is a program of its own, since it links
-//! the SDK, which takes minutes to optimise.
+//! The number stands beside the one on ports in memory that `sluice-bench` prints; it is a program
+//! of its own, since it links the SDK, which takes minutes to optimise.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a measuring harness may panic")]
 
 use sluice_bench::budget::GOAL_MILLISECONDS;
@@ -80,7 +81,8 @@ struct System {
     functions: BTreeMap<Queue, Box<dyn Look>>,
     /// Builds that were asked for so far.
     builds: u64,
-    /// Time spent on polls in vain and on acknowledging: event sources do both beside the functions.
+    /// Time spent on polls in vain and on acknowledging: event sources do both beside the
+    /// functions.
     beside: Duration,
     /// Time by function, and that of receives which brought messages.
     times: Times,
@@ -92,16 +94,21 @@ impl System {
         front.keys().insert(KEY, Principal::new("bench"), Secret::new(SECRET));
         front.kms().ensure_key(SEAL_KEY).unwrap();
         let client = Connector::new(front).into_client();
-        let site = Site::new(sdk_config(ENDPOINT, KEY, SECRET, Some(client)), Some(SEAL_KEY.into()));
+        let site =
+            Site::new(sdk_config(ENDPOINT, KEY, SECRET, Some(client)), Some(SEAL_KEY.into()));
         let ports = site.whole().await.unwrap();
         configure(&ports, sample::MAIN, "https://forge.test").await;
-        // The forge, its repositories and the machines are played: they have a clock of their own and cost nothing.
+        // The forge, its repositories and the machines are played: they have a clock of their own
+        // and cost nothing.
         let world = World::new(1, 0, Timestamp(ports.clock.now().0));
         let store = Arc::new(Mutex::new(Store::default()));
         for (project, path, text) in sample::repositories_with(NODES) {
             let mut store = store.lock().unwrap();
             let commit = store.commit(BTreeMap::from([(path, text)]), Vec::new(), "first");
-            let branch = BranchKey { project: ProjectName::new("forge.test", &project), branch: "main".into() };
+            let branch = BranchKey {
+                project: ProjectName::new("forge.test", &project),
+                branch: "main".into(),
+            };
             store.set(&branch, &commit.id);
         }
         let forge = Arc::new(PlayedForge::new(world.clone(), store.clone()));
@@ -134,7 +141,8 @@ impl System {
         system
     }
 
-    /// Lets a change come and returns the time until its first build is asked for, and what of it was spent on.
+    /// Lets a change come and returns the time until its first build is asked for, and what of it
+    /// was spent on.
     async fn change(&mut self, number: u64) -> (Duration, Times) {
         let file = format!("file-{number}");
         self.forge.propose("org/one", number, &file, "", &[(&file, "new")]);
@@ -149,7 +157,9 @@ impl System {
         assert_eq!(answer.status(), http::StatusCode::ACCEPTED);
         while self.builds == before {
             // In the order of the way that a change takes.
-            for queue in [Queue::Events, Queue::Gate, Queue::Merges, Queue::Gate, Queue::Pool, Queue::Wakes] {
+            for queue in
+                [Queue::Events, Queue::Gate, Queue::Merges, Queue::Gate, Queue::Pool, Queue::Wakes]
+            {
                 self.deliver(queue).await;
             }
             self.take_builds().await;
@@ -168,7 +178,14 @@ impl System {
         while idle < 2 {
             let mut moved = false;
             while self.forge.next_webhook().is_some() {}
-            for queue in [Queue::Events, Queue::Gate, Queue::Merges, Queue::Tenants, Queue::Pool, Queue::Wakes] {
+            for queue in [
+                Queue::Events,
+                Queue::Gate,
+                Queue::Merges,
+                Queue::Tenants,
+                Queue::Pool,
+                Queue::Wakes,
+            ] {
                 moved |= self.deliver(queue).await;
             }
             moved |= self.take_builds().await;
@@ -193,7 +210,11 @@ impl System {
         let messages = self.receive(Queue::BuildsNormal).await;
         self.builds += messages.len() as u64;
         let is_any = !messages.is_empty();
-        self.acknowledge(Queue::BuildsNormal, messages.into_iter().map(|message| message.receipt).collect()).await;
+        self.acknowledge(
+            Queue::BuildsNormal,
+            messages.into_iter().map(|message| message.receipt).collect(),
+        )
+        .await;
         is_any
     }
 

@@ -49,7 +49,11 @@ pub fn build_id(change: &Change, job: &str, attempt: u32) -> BuildId {
 /// Returns a change as events name it.
 pub fn change(change: &Change) -> ChangeRef {
     let head = oid(change.title, 1).0;
-    let key = ChangeKey::change("github".into(), ProjectName::new("github.com", change.project), change.number);
+    let key = ChangeKey::change(
+        "github".into(),
+        ProjectName::new("github.com", change.project),
+        change.number,
+    );
     ChangeRef { key, branch: "main".into(), patchset: head.clone(), head: Oid(head) }
 }
 
@@ -114,11 +118,13 @@ pub(super) fn ended(
     Ended {
         result,
         detail: why.map(str::to_owned),
-        started_at: (result != BuildResult::Skipped).then(|| Timestamp(ended_at.0 - seconds * 1_000)),
+        started_at: (result != BuildResult::Skipped)
+            .then(|| Timestamp(ended_at.0 - seconds * 1_000)),
         ended_at,
         data: std::iter::once(("zuul".to_owned(), artifacts)).collect(),
         data_object: None,
-        log_url: (result != BuildResult::Skipped).then(|| format!("https://ci.example.org/logs/{build}/")),
+        log_url: (result != BuildResult::Skipped)
+            .then(|| format!("https://ci.example.org/logs/{build}/")),
     }
 }
 
@@ -137,14 +143,17 @@ pub(super) fn summary(name: &str) -> JobSummary {
 }
 
 pub(super) fn frozen(name: &str) -> FrozenJob {
-    let set = NodeSet { name: if name == "integration" { "pair".into() } else { String::new() }, ..NodeSet::default() };
+    let set = NodeSet {
+        name: if name == "integration" { "pair".into() } else { String::new() },
+        ..NodeSet::default()
+    };
     let text = serde_json::json!({
         "name": name, "voting": name != "docs", "attempts": 3, "nodesets": [],
         "timeout_seconds": null, "pre_timeout_seconds": null, "post_timeout_seconds": null,
         "override_checkout": null, "ansible_version": null, "success_message": null, "failure_message": null, "image_build_name": null,
     });
-    let mut job: FrozenJob =
-        serde_json::from_value(text).unwrap_or_else(|error| unreachable!("the text above is a frozen job: {error}"));
+    let mut job: FrozenJob = serde_json::from_value(text)
+        .unwrap_or_else(|error| unreachable!("the text above is a frozen job: {error}"));
     job.nodesets = vec![set];
     if name == "integration" {
         job.dependencies = vec![Dependency { name: JobName::from("unit"), soft: false }];

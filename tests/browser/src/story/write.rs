@@ -1,7 +1,8 @@
 //! Writes what the functions would have written.
 
 use super::parts::{
-    Change, before, build_id, candidate, change, ended, frozen, item_id, merged, queue_key, status_of, summary, url,
+    Change, before, build_id, candidate, change, ended, frozen, item_id, merged, queue_key,
+    status_of, summary, url,
 };
 use super::{NOW, TENANT};
 use sluice_config::layout::Layout;
@@ -57,14 +58,20 @@ impl Writer {
     /// Writes a tenant with its layout.
     pub(super) async fn tenant(&mut self, name: &str, layout: &Layout) -> Result<(), PortError> {
         let object = format!("layouts/{}", layout.id());
-        self.ports.objects.put(&object, layout.to_bytes().into(), PutMode::Always, "application/json").await?;
+        self.ports
+            .objects
+            .put(&object, layout.to_bytes().into(), PutMode::Always, "application/json")
+            .await?;
         let mut head = Tenant::new(name.into());
         head.layout = LayoutNumbers { wanted: 3, live: 3 };
         head.layout_object = Some(object);
         head.live_since = before(86_400);
         head.errors = u32::try_from(layout.errors().len()).unwrap_or(u32::MAX);
         let listed = Key::new("tenants", escape(name));
-        let writes = vec![Self::put(tenant::key(&head.name), &head)?, Self::put(listed, &TenantName::from(name))?];
+        let writes = vec![
+            Self::put(tenant::key(&head.name), &head)?,
+            Self::put(listed, &TenantName::from(name))?,
+        ];
         self.commit(writes).await
     }
 
@@ -106,7 +113,11 @@ impl Writer {
         item.reasons = reasons.iter().map(|reason| (*reason).to_owned()).collect();
         item.ask = match jobs {
             [] if of.number == 15 => {
-                let onto = Onto { item: item_id(&super::D), generation: 2, speculation: "speculations/d".into() };
+                let onto = Onto {
+                    item: item_id(&super::D),
+                    generation: 2,
+                    speculation: "speculations/d".into(),
+                };
                 Ask::Asked { at: before(4), since: None, onto: Some(onto), landed: Vec::new() }
             }
             [] => Ask::No,
@@ -243,10 +254,12 @@ impl Writer {
         ago: u64,
     ) -> Result<(), PortError> {
         let mut item = self.new_item(of, 1).await?;
-        item.reasons = vec!["took it in: approved by ada".into(), format!("left gate: {result}: {why}")];
+        item.reasons =
+            vec!["took it in: approved by ada".into(), format!("left gate: {result}: {why}")];
         let ended_at = before(ago);
         if result == "MERGE_CONFLICT" {
-            item.ask = Ask::Unmergeable { why: why.into(), configuration: false, notes: Vec::new() };
+            item.ask =
+                Ask::Unmergeable { why: why.into(), configuration: false, notes: Vec::new() };
         } else {
             item.ask = merged(of);
             for name in ["unit", "integration"] {
@@ -265,8 +278,15 @@ impl Writer {
                     job.attempt = 1;
                     job.build = Some(build.clone());
                     item.builds.push(build);
-                    self.build(key, of, &item.id, name, Timestamp(ended_at.0 - 300_000), Some(Phase::Ended(ended)))
-                        .await?;
+                    self.build(
+                        key,
+                        of,
+                        &item.id,
+                        name,
+                        Timestamp(ended_at.0 - 300_000),
+                        Some(Phase::Ended(ended)),
+                    )
+                    .await?;
                 }
                 item.jobs.push(job);
             }
@@ -284,13 +304,25 @@ impl Writer {
 
     /// Writes one build and one queue of another tenant.
     pub(super) async fn of_other_tenant(&mut self, tenant: &str) -> Result<(), PortError> {
-        let of =
-            Change { project: "org/app", number: 99, title: "Something that is nobody else's business", author: "eve" };
+        let of = Change {
+            project: "org/app",
+            number: 99,
+            title: "Something that is nobody else's business",
+            author: "eve",
+        };
         let key = queue_key(tenant, "gate", "integrated");
         let mut head = Head::new(key.clone(), sluice_config::pipeline::Manager::Dependent, 5, 3);
         let standing = sluice_gate::Standing::Testing;
         let (id, change) = (item_id(&of), change(&of));
-        let slot = sluice_gate::Slot { id, change, generation: 1, ahead: None, standing, joined: false, version: 0 };
+        let slot = sluice_gate::Slot {
+            id,
+            change,
+            generation: 1,
+            ahead: None,
+            standing,
+            joined: false,
+            version: 0,
+        };
         head.slots = vec![slot];
         self.head(&head).await?;
         self.item(&key, &of, 1, &[("unit", JobSeen::Running(10))], &["took it in"]).await?;

@@ -126,7 +126,10 @@ async fn a_body_has_64_kib_at_most(ground: Arc<Ground>) -> Outcome {
 }
 
 async fn a_repeat_under_the_same_write_id_changes_nothing(ground: Arc<Ground>) -> Outcome {
-    let named = |sort: &str, write_id: &str| Record { write_id: write_id.to_owned(), ..record("cell", sort, 1) };
+    let named = |sort: &str, write_id: &str| Record {
+        write_id: write_id.to_owned(),
+        ..record("cell", sort, 1)
+    };
     for (write_id, sorts) in [("one", vec!["a"]), ("two", vec!["b", "c"])] {
         let write_id = format!("{write_id}-{}", ground.ports.entropy.token());
         let writes = || -> Vec<Write> {

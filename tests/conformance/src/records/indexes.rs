@@ -163,10 +163,10 @@ async fn a_rewritten_or_deleted_record_leaves_its_place_in_find(ground: Arc<Grou
 async fn an_index_goes_on_over_pages(ground: Arc<Ground>) -> Outcome {
     let sorts: Vec<String> = (0..1_200).map(|n| format!("{n:04}")).collect();
     for hundred in sorts.chunks(100) {
-        let records = hundred
-            .iter()
-            .enumerate()
-            .map(|(n, sort)| Record { look_at: Some(Timestamp(n as u64)), ..listed(sort, "builds", sort) });
+        let records = hundred.iter().enumerate().map(|(n, sort)| Record {
+            look_at: Some(Timestamp(n as u64)),
+            ..listed(sort, "builds", sort)
+        });
         ground.write(records.map(write).collect()).await?;
     }
     let newest: Vec<&str> = sorts.iter().rev().map(String::as_str).collect();

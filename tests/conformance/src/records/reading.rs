@@ -76,7 +76,8 @@ async fn records_come_in_the_order_they_were_asked_for(ground: Arc<Ground>) -> O
     keys.push(keys[0].clone());
     let found = ground.ports.records.get(&keys).await?;
     let found: Vec<_> = found.into_iter().map(|found| found.map(|found| found.key)).collect();
-    let wanted: Vec<_> = keys.into_iter().map(|key| Some(key).filter(|key| key.sort != "missing")).collect();
+    let wanted: Vec<_> =
+        keys.into_iter().map(|key| Some(key).filter(|key| key.sort != "missing")).collect();
     holds("each key's record stands in its place", found == wanted)?;
     let none = ground.ports.records.get(&[]).await?;
     equal("no keys", &none, &vec![])
@@ -145,8 +146,10 @@ async fn a_query_goes_on_after_a_key(ground: Arc<Ground>) -> Outcome {
 
 async fn a_query_goes_on_over_pages(ground: Arc<Ground>) -> Outcome {
     // 2.5 MB; a page has one.
-    let large =
-        |n: usize| Record { body: n.to_string().repeat(BODY_BYTES_MAX / 4), ..record("cell", &format!("{n:03}"), 1) };
+    let large = |n: usize| Record {
+        body: n.to_string().repeat(BODY_BYTES_MAX / 4),
+        ..record("cell", &format!("{n:03}"), 1)
+    };
     for n in 100..140 {
         ground.write(vec![put(large(n), Expect::Absent)]).await?;
     }

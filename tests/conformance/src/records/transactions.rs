@@ -1,6 +1,8 @@
 //! Writes that happen together or not at all.
 
-use crate::check::{Check, Ground, Mismatch, Needs, Outcome, at_once, checks, equal, holds, put, record, refused};
+use crate::check::{
+    Check, Ground, Mismatch, Needs, Outcome, at_once, checks, equal, holds, put, record, refused,
+};
 use sluice_runtime::PortError;
 use sluice_runtime::record::{Committed, Expect, Key, Query, TRANSACTION_RECORDS_MAX, Write};
 use std::sync::Arc;
@@ -67,7 +69,10 @@ async fn a_failed_check_fails_the_rest(ground: Arc<Ground>) -> Outcome {
 
 async fn a_transaction_deletes_and_writes(ground: Arc<Ground>) -> Outcome {
     ground
-        .write(vec![put(record("cell", "old", 1), Expect::Absent), put(record("cell", "older", 1), Expect::Absent)])
+        .write(vec![
+            put(record("cell", "old", 1), Expect::Absent),
+            put(record("cell", "older", 1), Expect::Absent),
+        ])
         .await?;
     let delete = |sort: &str, expect| Write::Delete { key: Key::new("cell", sort), expect };
     let moved = |revision| {

@@ -1,4 +1,5 @@
-//! What forms of the ports are known to do otherwise. Each line is asserted: when one goes away, the suite says so.
+//! What forms of the ports are known to do otherwise. Each line is asserted: when one goes away,
+//! the suite says so.
 
 use sluice_conformance::Difference;
 

@@ -1,14 +1,18 @@
-//! The checks on every form of the ports: in memory, the emulator without and over a socket, and endpoints that others wrote.
+//! The checks on every form of the ports: in memory, the emulator without and over a socket, and
+//! endpoints that others wrote.
 //!
-//! Foreign endpoints are installed on first use (Python's `venv` and `pip`, Go) into `foreign` in cargo's target directory
-//! and listen on 127.0.0.1 only. What each does otherwise stands in `differences.rs`.
+//! Foreign endpoints are installed on first use (Python's `venv` and `pip`, Go) into `foreign` in
+//! cargo's target directory and listen on 127.0.0.1 only. What each does otherwise stands in
+//! `differences.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod differences;
 
 use futures::future::BoxFuture;
-use sluice_conformance::{Check, Difference, Ground, Mismatch, Needs, Site, checks, run, sdk_config};
+use sluice_conformance::{
+    Check, Difference, Ground, Mismatch, Needs, Site, checks, run, sdk_config,
+};
 use sluice_emulator::data::{Connector, ENDPOINT, Front, Options, Principal, Secret, serve};
 use sluice_foreign::{Foreign, ministack, versitygw};
 use sluice_memory::World;
@@ -20,7 +24,8 @@ use tempfile::TempDir;
 const KEY: &str = "AKIDCONFORMANCE";
 const SECRET: &str = "a secret of the suite";
 const SEAL_KEY: &str = "seal";
-/// Where a DynamoDB Local answers that somebody else runs: its licence lets holders of an AWS account do so.
+/// Where a DynamoDB Local answers that somebody else runs: its licence lets holders of an AWS
+/// account do so.
 const DYNAMODB_LOCAL: &str = "SLUICE_CONFORMANCE_DYNAMODB_URL";
 
 /// Runs the checks of these needs and panics with everything unexpected.
@@ -126,8 +131,9 @@ async fn versitygw_conforms_but_for_the_listed_differences() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a running DynamoDB Local, its URL in SLUICE_CONFORMANCE_DYNAMODB_URL"]
 async fn dynamodb_local_conforms() {
-    let url = std::env::var(DYNAMODB_LOCAL)
-        .unwrap_or_else(|_| panic!("{DYNAMODB_LOCAL} is not set: it says where DynamoDB Local answers"));
+    let url = std::env::var(DYNAMODB_LOCAL).unwrap_or_else(|_| {
+        panic!("{DYNAMODB_LOCAL} is not set: it says where DynamoDB Local answers")
+    });
     let site = Site::new(sdk_config(&url, "test", "test", None), None);
     hold_at(site, "DynamoDB Local", &[Needs::Records], &[]).await;
 }

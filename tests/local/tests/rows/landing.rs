@@ -1,4 +1,5 @@
-//! Changes that land by a push of the very commits that were tested, on a system whose connection was told so.
+//! Changes that land by a push of the very commits that were tested, on a system whose connection
+//! was told so.
 
 use super::{Play, configure};
 use serde_json::json;
@@ -10,9 +11,11 @@ use sluice_local_tests::system::{System, Wishes};
 /// A system whose branches are moved, told so by the command that people type.
 async fn moving() -> Play {
     let mut system = System::start(Wishes::default()).await.unwrap();
-    let told = system.run(&["connection", "add", CONNECTION, "--landing", "fast-forward"], "").unwrap();
+    let told =
+        system.run(&["connection", "add", CONNECTION, "--landing", "fast-forward"], "").unwrap();
     assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-    // Functions keep what they read of a connection for a while; and what was said outlives the system's end.
+    // Functions keep what they read of a connection for a while; and what was said outlives the
+    // system's end.
     system.kill().unwrap();
     system.start_again(None).await.unwrap();
     let listed = system.run(&["connection", "list"], "").unwrap();
@@ -46,7 +49,8 @@ async fn proof(play: &Play, change: &Change) -> Proof {
     }
 }
 
-/// Three changes that passed behind each other are put into their branch by one push, each as the commit that was tested.
+/// Three changes that passed behind each other are put into their branch by one push, each as the
+/// commit that was tested.
 async fn a_run_lands_by_one_push(play: &Play) {
     let before = play.log(ONE, &["-1", "--format=%H", "main"]);
     let hold = format!("{} leads\n", play.gatekeeper.port);
@@ -62,23 +66,32 @@ async fn a_run_lands_by_one_push(play: &Play) {
     for change in [&a, &b, &c] {
         assert_eq!(play.result(change).await, "SUCCESS", "{change}");
         let proof = proof(play, change).await;
-        assert_eq!(proof.landed.as_ref(), Some(&proof.tested), "{change} is in the branch as what was tested");
+        assert_eq!(
+            proof.landed.as_ref(),
+            Some(&proof.tested),
+            "{change} is in the branch as what was tested"
+        );
         assert_eq!(play.forge.tree(ONE, &proof.tested).await.unwrap(), proof.tree, "{change}");
         tested.push(proof.tested);
     }
     for change in [&b, &c] {
         assert_eq!(play.results("gate", change).await.len(), 1, "{change} was tested once");
     }
-    let history = play.log(ONE, &["--first-parent", "--reverse", "--format=%H", &format!("{}..main", before.trim())]);
+    let history = play.log(
+        ONE,
+        &["--first-parent", "--reverse", "--format=%H", &format!("{}..main", before.trim())],
+    );
     assert_eq!(history.lines().collect::<Vec<_>>(), tested, "nothing else was put there");
     for change in [&a, &b, &c] {
-        // The forge looks after each push, and notes of what came with it where the branch was then.
+        // The forge looks after each push, and notes of what came with it where the branch was
+        // then.
         let noted = play.forge.landed_as(change).await.unwrap();
         assert_eq!(noted.as_ref(), tested.last(), "{change} came with the push of all three");
     }
 }
 
-/// Somebody pushes after the branch was looked at: the forge refuses to move it, and the change is tested again on what is there.
+/// Somebody pushes after the branch was looked at: the forge refuses to move it, and the change is
+/// tested again on what is there.
 async fn a_push_that_comes_too_late_lands_nothing_untested(play: &Play) {
     let a = play.propose(ONE, "overtaken").await;
     play.forge.fault(ONE, json!({"kind": "push-before", "branch": "main"}), 1).await.unwrap();
@@ -92,7 +105,11 @@ async fn a_push_that_comes_too_late_lands_nothing_untested(play: &Play) {
     let history = play.log(ONE, &["--first-parent", "-2", "--format=%H %s", "main"]);
     let (newest, pushed) = history.trim().split_once('\n').unwrap();
     assert!(newest.starts_with(&proof.tested), "{history}");
-    assert_eq!(pushed, format!("{} Land unseen", proof.base), "what somebody pushed is what it was tested on");
+    assert_eq!(
+        pushed,
+        format!("{} Land unseen", proof.base),
+        "what somebody pushed is what it was tested on"
+    );
 }
 
 /// Z6.4: by `--landing fast-forward` what is in the branch is what was tested, by construction.

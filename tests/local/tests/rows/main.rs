@@ -1,6 +1,8 @@
-//! Rows of behaviour on the whole local system: real git, real merges on a real forge, real Ansible on nodes that were launched.
+//! Rows of behaviour on the whole local system: real git, real merges on a real forge, real Ansible
+//! on nodes that were launched.
 //!
-//! Builds ask the test whether they may go on, so that what happens while they run happens while they run.
+//! Builds ask the test whether they may go on, so that what happens while they run happens while
+//! they run.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod landing;
@@ -9,7 +11,9 @@ use serde_json::{Value, json};
 use sluice_cli::commands::show::text;
 use sluice_cli::local::{ONE, TENANT, TWO, ledger};
 use sluice_local_tests::forge::{Change, Forge};
-use sluice_local_tests::story::{Expected, GATE, approve, configure_rows, decided, ends_right, entered};
+use sluice_local_tests::story::{
+    Expected, GATE, approve, configure_rows, decided, ends_right, entered,
+};
 use sluice_local_tests::system::{System, Wishes};
 use sluice_local_tests::until;
 use sluice_records::report::Buildset;
@@ -18,8 +22,8 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 
-/// Tells builds whether they may go on: they name what they wait for, and are told `go` or `wait`. Nodes reach this machine's network
-/// and see none of its temporary files.
+/// Tells builds whether they may go on: they name what they wait for, and are told `go` or `wait`.
+/// Nodes reach this machine's network and see none of its temporary files.
 struct Gatekeeper {
     port: u16,
     released: Arc<Mutex<BTreeSet<String>>>,
@@ -71,11 +75,20 @@ impl Play {
 
     /// Proposes a change of one file of its own.
     async fn propose(&self, repository: &str, title: &str) -> Change {
-        self.forge.propose(repository, title, &[(&format!("greetings/{title}"), "Hello!\n")]).await.unwrap()
+        self.forge
+            .propose(repository, title, &[(&format!("greetings/{title}"), "Hello!\n")])
+            .await
+            .unwrap()
     }
 
     /// Proposes a change whose builds wait until [`Self::release`].
-    async fn propose_held(&self, repository: &str, title: &str, hold: &str, more: &[(&str, &str)]) -> Change {
+    async fn propose_held(
+        &self,
+        repository: &str,
+        title: &str,
+        hold: &str,
+        more: &[(&str, &str)],
+    ) -> Change {
         let hold = format!("{} {hold}\n", self.gatekeeper.port);
         let file = format!("hold/{title}");
         let files: Vec<(&str, &str)> =
@@ -94,18 +107,24 @@ impl Play {
         }
     }
 
-    /// Returns the results of a change's builds in a pipeline, the oldest first; of a running one none.
+    /// Returns the results of a change's builds in a pipeline, the oldest first; of a running one
+    /// none.
     async fn results(&self, pipeline: &str, change: &Change) -> Vec<Option<String>> {
         let Change { repository, number } = change;
-        let query = format!("tenant/{TENANT}/builds?project={repository}&change={number}&pipeline={pipeline}&limit=50");
+        let query = format!(
+            "tenant/{TENANT}/builds?project={repository}&change={number}&pipeline={pipeline}&limit=50"
+        );
         let builds: Vec<Value> = self.system.client().unwrap().get(&query).await.unwrap();
         builds.iter().rev().map(|build| build["result"].as_str().map(str::to_owned)).collect()
     }
 
-    /// Returns the jobs of a change that had a build in the gate, sorted. One that was skipped, or does nothing, is listed without one.
+    /// Returns the jobs of a change that had a build in the gate, sorted. One that was skipped, or
+    /// does nothing, is listed without one.
     async fn built(&self, change: &Change) -> Vec<String> {
         let Change { repository, number } = change;
-        let query = format!("tenant/{TENANT}/builds?project={repository}&change={number}&pipeline=gate&limit=50");
+        let query = format!(
+            "tenant/{TENANT}/builds?project={repository}&change={number}&pipeline=gate&limit=50"
+        );
         let builds: Vec<Value> = self.system.client().unwrap().get(&query).await.unwrap();
         let own = builds.iter().filter(|build| build["uuid"].is_string());
         let mut jobs: Vec<String> = own.map(|build| text(build, "job_name").to_owned()).collect();
@@ -116,7 +135,10 @@ impl Play {
     async fn until_results(&self, pipeline: &str, change: &Change, wanted: &[Option<&str>]) {
         until(&format!("{change} to have {wanted:?} in {pipeline}"), async || {
             let results = self.results(pipeline, change).await;
-            anyhow::ensure!(results.iter().map(Option::as_deref).eq(wanted.iter().copied()), "{results:?}");
+            anyhow::ensure!(
+                results.iter().map(Option::as_deref).eq(wanted.iter().copied()),
+                "{results:?}"
+            );
             Ok(Some(()))
         })
         .await
@@ -153,7 +175,8 @@ impl Play {
     }
 
     async fn end(&self) {
-        let (landed, refused): (Vec<_>, Vec<_>) = (self.landed.iter().collect(), self.refused.iter().collect());
+        let (landed, refused): (Vec<_>, Vec<_>) =
+            (self.landed.iter().collect(), self.refused.iter().collect());
         ends_right(&self.system, Expected { landed: &landed, refused: &refused }).await.unwrap();
     }
 }
@@ -164,18 +187,27 @@ async fn one_change_lands(play: &mut Play) {
     play.gate(&[&a]).await;
     let set = decided(&play.system, &a).await.unwrap();
     play.lands(a.clone()).await;
-    until("the success to be reported", async || Ok((play.forge.status(&a, GATE).await? == "success").then_some(())))
+    until("the success to be reported", async || {
+        Ok((play.forge.status(&a, GATE).await? == "success").then_some(()))
+    })
+    .await
+    .unwrap();
+    let pull = play.forge.get(&format!("{ONE}/pulls/{}", a.number)).await.unwrap();
+    let statuses = play
+        .forge
+        .get(&format!("{ONE}/commits/{}/statuses", text(&pull["head"], "sha")))
         .await
         .unwrap();
-    let pull = play.forge.get(&format!("{ONE}/pulls/{}", a.number)).await.unwrap();
-    let statuses = play.forge.get(&format!("{ONE}/commits/{}/statuses", text(&pull["head"], "sha"))).await.unwrap();
-    let of_gate = statuses.as_array().unwrap().iter().filter(|status| text(status, "context") == GATE);
-    let told: Vec<(&str, &str)> = of_gate.map(|one| (text(one, "state"), text(one, "target_url"))).collect();
+    let of_gate =
+        statuses.as_array().unwrap().iter().filter(|status| text(status, "context") == GATE);
+    let told: Vec<(&str, &str)> =
+        of_gate.map(|one| (text(one, "state"), text(one, "target_url"))).collect();
     let [("success", address), ("pending", _)] = told[..] else { panic!("{told:?}") };
     assert!(address.contains(text(&set, "uuid")), "{address} names the buildset");
 }
 
-/// G02, S01: three changes of two repositories are tested at once, each on top of those before it, and land in their order.
+/// G02, S01: three changes of two repositories are tested at once, each on top of those before it,
+/// and land in their order.
 async fn a_queue_is_tested_at_once(play: &mut Play) {
     let a = play.propose_held(ONE, "first", "queue", &[]).await;
     let b = play.propose_held(ONE, "second", "queue", &[]).await;
@@ -188,14 +220,19 @@ async fn a_queue_is_tested_at_once(play: &mut Play) {
     }
 }
 
-/// Z7.4: the log of a build is read through the API while it is written; what was read then is the beginning of what is kept.
+/// Z7.4: the log of a build is read through the API while it is written; what was read then is the
+/// beginning of what is kept.
 async fn a_log_is_read_while_it_is_written(play: &mut Play) {
     let a = play.propose_held(ONE, "logged", "log", &[]).await;
     play.gate(&[&a]).await;
     play.all_run(&[&a]).await;
     let query = format!("tenant/{TENANT}/builds?project={ONE}&change={}&pipeline=gate", a.number);
     let builds: Vec<Value> = play.system.client().unwrap().get(&query).await.unwrap();
-    let address = format!("{}api/tenant/{TENANT}/build/{}/log", play.system.web_root(), text(&builds[0], "uuid"));
+    let address = format!(
+        "{}api/tenant/{TENANT}/build/{}/log",
+        play.system.web_root(),
+        text(&builds[0], "uuid")
+    );
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let read = async || {
         let answer = client.get(&address).send().await?.error_for_status()?;
@@ -205,7 +242,10 @@ async fn a_log_is_read_while_it_is_written(play: &mut Play) {
     let begun = until("the task that waits to be in the log", async || {
         let (is_over, log) = read().await?;
         anyhow::ensure!(!is_over, "the build ended without leave: {log}");
-        anyhow::ensure!(log.contains("LOOP [Wait for what the tested tree waits for]"), "the log so far: {log}");
+        anyhow::ensure!(
+            log.contains("LOOP [Wait for what the tested tree waits for]"),
+            "the log so far: {log}"
+        );
         Ok(Some(log))
     })
     .await
@@ -235,7 +275,8 @@ async fn those_behind_a_failure_are_tested_again(play: &mut Play) {
     }
 }
 
-/// G12: an approval is taken back while the build runs: it is aborted, the change leaves and does not land.
+/// G12: an approval is taken back while the build runs: it is aborted, the change leaves and does
+/// not land.
 async fn a_change_leaves_with_its_approval(play: &mut Play) {
     let a = play.propose_held(ONE, "regretted", "regret", &[]).await;
     play.gate(&[&a]).await;
@@ -262,11 +303,16 @@ async fn a_closed_change_is_gone(play: &mut Play) {
     assert_eq!(play.forge.comments(&a).await.unwrap(), Vec::<String>::new());
 }
 
-/// G14: a new patch set takes the change, and what needs it, out of the gate; what is independent lands.
+/// G14: a new patch set takes the change, and what needs it, out of the gate; what is independent
+/// lands.
 async fn a_new_patch_set_takes_its_change_out(play: &mut Play) {
     let a = play.propose_held(ONE, "stays", "patch-set", &[]).await;
     let b = play.propose_held(TWO, "pushed", "patch-set", &[]).await;
-    let c = play.forge.propose_after(ONE, "needing", &[("greetings/needing", "Hi!\n")], Some(&b)).await.unwrap();
+    let c = play
+        .forge
+        .propose_after(ONE, "needing", &[("greetings/needing", "Hi!\n")], Some(&b))
+        .await
+        .unwrap();
     play.gate(&[&a, &b, &c]).await;
     play.all_run(&[&a, &b]).await;
     play.forge.push(&b, "greetings/pushed", "Anew!\n").await.unwrap();
@@ -298,7 +344,8 @@ async fn the_gate_supersedes_the_check(play: &mut Play) {
     play.lands(a).await;
 }
 
-/// S02: of two changes that git cannot put together the second is told so; what comes behind is tested without it.
+/// S02: of two changes that git cannot put together the second is told so; what comes behind is
+/// tested without it.
 async fn a_conflict_is_told_and_left_out(play: &mut Play) {
     let a = play.propose_held(ONE, "mine", "conflict", &[("greetings/same", "mine\n")]).await;
     let b = play.forge.propose(ONE, "yours", &[("greetings/same", "yours\n")]).await.unwrap();
@@ -313,11 +360,18 @@ async fn a_conflict_is_told_and_left_out(play: &mut Play) {
 /// D01: a change waits for the one that it depends on, of another repository, and lands behind it.
 async fn a_need_lands_first(play: &mut Play) {
     let b = play.propose(TWO, "needed").await;
-    let a = play.forge.propose_after(ONE, "depends", &[("greetings/depends", "Hi!\n")], Some(&b)).await.unwrap();
+    let a = play
+        .forge
+        .propose_after(ONE, "depends", &[("greetings/depends", "Hi!\n")], Some(&b))
+        .await
+        .unwrap();
     approve(&play.system, &a).await.unwrap();
     until("the approval of what is not ready to be taken in", async || {
         let all = play.forge.deliveries(ONE).await?;
-        let taken = all.iter().filter(|one| one.event == "pull_request_review" && one.status == 202).count();
+        let taken = all
+            .iter()
+            .filter(|one| one.event == "pull_request_review" && one.status == 202)
+            .count();
         Ok((taken > 0).then_some(()))
     })
     .await
@@ -330,12 +384,19 @@ async fn a_need_lands_first(play: &mut Play) {
 /// D10: two changes that need each other land together, from two repositories.
 async fn a_cycle_lands_together(play: &mut Play) {
     let a = play.propose_held(ONE, "round", "round", &[]).await;
-    let b = play.forge.propose_after(TWO, "about", &[("greetings/about", "Hi!\n")], Some(&a)).await.unwrap();
+    let b = play
+        .forge
+        .propose_after(TWO, "about", &[("greetings/about", "Hi!\n")], Some(&a))
+        .await
+        .unwrap();
     play.forge.depend(&a, &b).await.unwrap();
     approve(&play.system, &a).await.unwrap();
     play.gate(&[&b]).await;
     play.release("round");
-    assert_eq!((play.result(&a).await, play.result(&b).await), ("SUCCESS".to_owned(), "SUCCESS".to_owned()));
+    assert_eq!(
+        (play.result(&a).await, play.result(&b).await),
+        ("SUCCESS".to_owned(), "SUCCESS".to_owned())
+    );
     // They leave the queue at one moment, so that the order in which they are listed says nothing.
     let sets = ledger::buildsets(&play.system.operator().await.unwrap()).await.unwrap();
     let names = |change: &Change| {
@@ -351,7 +412,11 @@ async fn a_cycle_lands_together(play: &mut Play) {
 /// D13: of a cycle in which one fails nothing lands, and both are told.
 async fn a_cycle_fails_together(play: &mut Play) {
     let a = play.forge.propose(ONE, "ring", &[("broken", "yes\n")]).await.unwrap();
-    let b = play.forge.propose_after(TWO, "rung", &[("greetings/rung", "Hi!\n")], Some(&a)).await.unwrap();
+    let b = play
+        .forge
+        .propose_after(TWO, "rung", &[("greetings/rung", "Hi!\n")], Some(&a))
+        .await
+        .unwrap();
     play.forge.depend(&a, &b).await.unwrap();
     approve(&play.system, &a).await.unwrap();
     play.gate(&[&b]).await;
@@ -379,8 +444,9 @@ async fn changes_are_gated_as_on_memory() {
 /// Proposes another `.zuul.yaml` of a repository.
 async fn configure(play: &Play, repository: &str, title: &str, gate: &str, more: &str) -> Change {
     let post = if repository == ONE { "    post: {jobs: [after]}\n" } else { "" };
-    let file =
-        format!("{more}- project:\n    queue: integrated\n    check: {{jobs: [held]}}\n    gate: {gate}\n{post}");
+    let file = format!(
+        "{more}- project:\n    queue: integrated\n    check: {{jobs: [held]}}\n    gate: {gate}\n{post}"
+    );
     play.forge.propose(repository, title, &[(".zuul.yaml", &file)]).await.unwrap()
 }
 
@@ -406,7 +472,11 @@ async fn mistakes_are_told(play: &mut Play) {
             "- job: {name: strange, fnord: 1}\n",
             "syntax error: extra keys not allowed: \"fnord\" is not known here",
         ),
-        ("own-pipeline", "- pipeline: {name: mine, manager: independent}\n", "Pipelines may not be defined"),
+        (
+            "own-pipeline",
+            "- pipeline: {name: mine, manager: independent}\n",
+            "Pipelines may not be defined",
+        ),
     ] {
         let a = configure(play, ONE, title, "{jobs: [held]}", more).await;
         play.gate(&[&a]).await;
@@ -415,12 +485,14 @@ async fn mistakes_are_told(play: &mut Play) {
     }
 }
 
-/// J12, J14, J15: a failed job's children are skipped; a job that does not vote stops nothing; noop needs no build.
+/// J12, J14, J15: a failed job's children are skipped; a job that does not vote stops nothing; noop
+/// needs no build.
 async fn jobs_follow_their_graph(play: &mut Play) {
     let skips = "{jobs: [failing, late: {dependencies: failing}]}";
     let a = configure(play, TWO, "skips", skips, "").await;
     play.gate(&[&a]).await;
-    play.is_refused(a.clone(), "FAILURE", "late : SKIPPED (Skipped due to failed job failing)").await;
+    play.is_refused(a.clone(), "FAILURE", "late : SKIPPED (Skipped due to failed job failing)")
+        .await;
     assert_eq!(play.built(&a).await, ["failing"], "late never ran");
     let b = configure(play, TWO, "voiceless", "{jobs: [held, failing: {voting: false}]}", "").await;
     play.gate(&[&b]).await;
@@ -438,7 +510,8 @@ async fn jobs_follow_their_graph(play: &mut Play) {
 async fn a_push_is_tested_by_itself(play: &Play) {
     let newest = play.landed.iter().rev().find(|change| change.repository == ONE).unwrap();
     let commit = play.forge.landed_as(newest).await.unwrap().unwrap();
-    let query = format!("tenant/{TENANT}/builds?project={ONE}&pipeline=post&newrev={commit}&complete=true");
+    let query =
+        format!("tenant/{TENANT}/builds?project={ONE}&pipeline=post&newrev={commit}&complete=true");
     let build = until("what landed to be tested once more", async || {
         let builds: Vec<Value> = play.system.client()?.get(&query).await?;
         Ok(builds.into_iter().next())
@@ -446,11 +519,14 @@ async fn a_push_is_tested_by_itself(play: &Play) {
     .await
     .unwrap();
     assert_eq!((text(&build, "job_name"), text(&build, "result")), ("after", "SUCCESS"));
-    assert_eq!((text(&build["ref"], "ref"), &build["ref"]["change"]), ("refs/heads/main", &Value::Null));
+    assert_eq!(
+        (text(&build["ref"], "ref"), &build["ref"]["change"]),
+        ("refs/heads/main", &Value::Null)
+    );
 }
 
-/// S05, Z6.4: where a project wants its history linear it is, also of changes that were tested on top of each other, and what lands is
-/// the tree that was tested.
+/// S05, Z6.4: where a project wants its history linear it is, also of changes that were tested on
+/// top of each other, and what lands is the tree that was tested.
 async fn history_is_as_the_project_wants_it(play: &Play) {
     for (mode, commits_of_two) in [("rebase", 2), ("cherry-pick", 2), ("squash-merge", 1)] {
         let wanted = format!("{{jobs: [held]}}\n    merge-mode: {mode}");
@@ -474,12 +550,19 @@ async fn history_is_as_the_project_wants_it(play: &Play) {
         for change in [&a, &b, &c] {
             assert_eq!(play.result(change).await, "SUCCESS", "{mode}: {change}");
             let results = play.results("gate", change).await;
-            assert_eq!(results, [Some("SUCCESS".to_owned())], "{mode}: {change} was tested once, on what is ahead");
+            assert_eq!(
+                results,
+                [Some("SUCCESS".to_owned())],
+                "{mode}: {change} was tested once, on what is ahead"
+            );
             landed.push(play.forge.landed_as(change).await.unwrap().unwrap());
         }
         let new = play.log(TWO, &["--format=%H %p", &format!("{before}..{}", landed[2])]);
         assert_eq!(new.lines().count(), commits_of_two + 2, "{mode}: {new}");
-        assert!(new.lines().all(|line| line.split(' ').count() == 2), "{mode} makes no merge commit: {new}");
+        assert!(
+            new.lines().all(|line| line.split(' ').count() == 2),
+            "{mode} makes no merge commit: {new}"
+        );
         let ends: Vec<&str> = new.lines().rev().filter_map(|line| line.split(' ').next()).collect();
         let ends: Vec<&str> = ends.into_iter().skip(commits_of_two - 1).collect();
         assert_eq!(ends, landed, "{mode}: they landed one on the other");
@@ -501,13 +584,19 @@ impl Play {
     fn log(&self, repository: &str, words: &[&str]) -> String {
         let folder = self.system.data().join("forge/git").join(format!("{repository}.git"));
         let mut git = std::process::Command::new("git");
-        let output = git.args(["-c", "safe.directory=*", "log"]).args(words).current_dir(folder).output().unwrap();
+        let output = git
+            .args(["-c", "safe.directory=*", "log"])
+            .args(words)
+            .current_dir(folder)
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 }
 
-/// C01, C02, C05, D01, D10, D13, J12, J14, J15, S05, S06, X11: what changes say about each other and about their own tests.
+/// C01, C02, C05, D01, D10, D13, J12, J14, J15, S05, S06, X11: what changes say about each other
+/// and about their own tests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_are_understood_as_on_memory() {
     let mut play = Play::begin().await;

@@ -30,13 +30,15 @@ impl PlayedForge {
         let mut state = self.state();
         let sent: Vec<Webhook> = state.outgoing.drain(..).collect();
         for webhook in sent {
-            let body: Value = serde_json::from_slice(&webhook.body).expect("it was written as JSON");
+            let body: Value =
+                serde_json::from_slice(&webhook.body).expect("it was written as JSON");
             let name = body["repository"]["full_name"].as_str().unwrap_or_default();
             state.lost.0.push((ProjectName::new("forge.test", name), now, webhook));
         }
     }
 
-    /// Has everything that is on its way go without an answer, and returns it: somebody may have taken it all the same.
+    /// Has everything that is on its way go without an answer, and returns it: somebody may have
+    /// taken it all the same.
     pub fn lose_answers(&self) -> Vec<Webhook> {
         let sent: Vec<Webhook> = self.state().outgoing.iter().cloned().collect();
         self.lose_webhooks();
@@ -53,7 +55,12 @@ impl PlayedForge {
     /// Sends a lost webhook again.
     pub(super) fn send_again(&self, id: &str) -> Result<(), ForgeError> {
         let mut state = self.state();
-        let at = state.lost.0.iter().position(|(_, _, webhook)| webhook.id == id).ok_or_else(|| Self::not_found(id))?;
+        let at = state
+            .lost
+            .0
+            .iter()
+            .position(|(_, _, webhook)| webhook.id == id)
+            .ok_or_else(|| Self::not_found(id))?;
         let (_, _, webhook) = state.lost.0.remove(at);
         state.outgoing.push_back(webhook);
         Ok(())

@@ -1,4 +1,5 @@
-//! How the played forge merges: at somebody's word, in the way that is asked for, and it says so whoever lives to hear of it.
+//! How the played forge merges: at somebody's word, in the way that is asked for, and it says so
+//! whoever lives to hear of it.
 
 use super::{OWN, PlayedForge, Shown};
 use serde_json::json;
@@ -37,8 +38,14 @@ impl PlayedForge {
             self.say_merged(&change.key, &branch, &before, &merged);
             return Ok(merged);
         }
-        self.tell("pull_request", &change.key, json!({"action": "closed", "number": change.key.number()}), OWN);
-        let push = json!({"ref": format!("refs/heads/{branch}"), "before": before.0, "after": merged.0});
+        self.tell(
+            "pull_request",
+            &change.key,
+            json!({"action": "closed", "number": change.key.number()}),
+            OWN,
+        );
+        let push =
+            json!({"ref": format!("refs/heads/{branch}"), "before": before.0, "after": merged.0});
         self.tell("push", &change.key, push, OWN);
         Ok(merged)
     }
@@ -62,11 +69,16 @@ impl PlayedForge {
         if kept.facts.change.head != change.head {
             return Err(ForgeError::HeadMoved { attempted: attempted() });
         }
-        if let (ChangeStatus::Merged, Some(commit)) = (kept.facts.status, &kept.facts.merge_commit) {
+        if let (ChangeStatus::Merged, Some(commit)) = (kept.facts.status, &kept.facts.merge_commit)
+        {
             return Ok((commit.clone(), kept.facts.change.branch.clone(), commit.clone()));
         }
-        // As GitHub: what is asked for names the change and its head; the change itself says into which branch.
-        let branch = BranchKey { project: change.key.project.clone(), branch: kept.facts.change.branch.clone() };
+        // As GitHub: what is asked for names the change and its head; the change itself says into
+        // which branch.
+        let branch = BranchKey {
+            project: change.key.project.clone(),
+            branch: kept.facts.change.branch.clone(),
+        };
         let tip = store.tip(&branch).ok_or_else(|| Self::not_found(&branch))?;
         let merged = store.put(mode, &tip.id, &change.head, &message.title);
         let mut commit = merged.map_err(|_| ForgeError::Conflict { attempted: attempted() })?;
@@ -74,8 +86,11 @@ impl PlayedForge {
             let mut tree = store.tree(&commit.id).clone();
             tree.extend(extra);
             // A commit of the forge's own, and nobody else's: the tested one is not in the branch.
-            let parents =
-                if mode.keeps_head() { vec![tip.id.clone(), change.head.clone()] } else { vec![commit.id.clone()] };
+            let parents = if mode.keeps_head() {
+                vec![tip.id.clone(), change.head.clone()]
+            } else {
+                vec![commit.id.clone()]
+            };
             commit = store.commit(tree, parents, "somebody else's");
         }
         store.set(&branch, &commit.id);
@@ -122,13 +137,20 @@ impl PlayedForge {
         self.state().hides_commits = are_hidden;
     }
 
-    /// Has each push bring one more commit that somebody made on top of what it names, if there is one: what must never be.
+    /// Has each push bring one more commit that somebody made on top of what it names, if there is
+    /// one: what must never be.
     pub fn overreach(&self) {
         self.state().overreaches = true;
     }
 
-    /// Moves a branch from exactly one commit to another, and takes the changes that it came to hold for merged, as GitHub does.
-    pub(super) fn move_now(&self, branch: &BranchKey, from: &Oid, to: &Oid) -> Result<(), ForgeError> {
+    /// Moves a branch from exactly one commit to another, and takes the changes that it came to
+    /// hold for merged, as GitHub does.
+    pub(super) fn move_now(
+        &self,
+        branch: &BranchKey,
+        from: &Oid,
+        to: &Oid,
+    ) -> Result<(), ForgeError> {
         let attempted = || format!("move {branch}");
         let mut state = self.state();
         let state_ref = &mut *state;
@@ -154,7 +176,8 @@ impl PlayedForge {
         for (key, kept) in &mut state_ref.changes {
             let facts = &mut kept.facts;
             let is_here = key.project == branch.project && facts.change.branch == branch.branch;
-            if is_here && facts.status == ChangeStatus::Open && store.holds(to, &facts.change.head) {
+            if is_here && facts.status == ChangeStatus::Open && store.holds(to, &facts.change.head)
+            {
                 state_ref.past.note(facts, now);
                 facts.status = ChangeStatus::Merged;
                 // Of several that one move lands each shows the whole move.
@@ -176,7 +199,12 @@ impl PlayedForge {
         drop(store);
         drop(state);
         for key in &merged {
-            self.tell("pull_request", key, json!({"action": "closed", "number": key.number()}), OWN);
+            self.tell(
+                "pull_request",
+                key,
+                json!({"action": "closed", "number": key.number()}),
+                OWN,
+            );
         }
         // Also where none of them was as it was pushed any more.
         self.tell_push(&branch.project, &format!("refs/heads/{}", branch.branch), from, to, OWN);

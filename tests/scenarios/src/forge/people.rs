@@ -13,15 +13,23 @@ impl PlayedForge {
             facts.change.head = store.commit(tree, vec![before], "again").id;
             facts.change.patchset = facts.change.head.0.clone();
         });
-        self.tell("pull_request", key, json!({"action": "synchronize", "number": key.number()}), "ada");
+        self.tell(
+            "pull_request",
+            key,
+            json!({"action": "synchronize", "number": key.number()}),
+            "ada",
+        );
     }
 
     /// Approves a change, and says so.
     pub fn approve(&self, key: &ChangeKey) {
         let submitted_at = self.world.now();
-        let (by, state, permission) = ("grace".to_owned(), ReviewState::Approved, Permission::Write);
+        let (by, state, permission) =
+            ("grace".to_owned(), ReviewState::Approved, Permission::Write);
         let email = Some("grace@example.org".to_owned());
-        self.edit(key, |facts| facts.reviews = vec![Review { by, email, state, permission, submitted_at }]);
+        self.edit(key, |facts| {
+            facts.reviews = vec![Review { by, email, state, permission, submitted_at }]
+        });
         let body = json!({"action": "submitted", "pull_request": {"number": key.number()}, "review": {"state": "approved", "body": ""}});
         self.tell("pull_request_review", key, body, "grace");
     }
@@ -33,9 +41,12 @@ impl PlayedForge {
         self.tell("pull_request_review", key, body, "grace");
     }
 
-    /// Takes a review back as somebody else than the reviewer, with the forge still showing it as taken back, and says so.
+    /// Takes a review back as somebody else than the reviewer, with the forge still showing it as
+    /// taken back, and says so.
     pub fn dismiss_visibly(&self, key: &ChangeKey) {
-        self.edit(key, |facts| facts.reviews.iter_mut().for_each(|review| review.state = ReviewState::Dismissed));
+        self.edit(key, |facts| {
+            facts.reviews.iter_mut().for_each(|review| review.state = ReviewState::Dismissed)
+        });
         let body = json!({"action": "dismissed", "pull_request": {"number": key.number()}, "review": {"state": "dismissed", "body": ""}});
         self.tell("pull_request_review", key, body, "ada");
     }
@@ -44,7 +55,8 @@ impl PlayedForge {
     pub fn label(&self, key: &ChangeKey, label: &str, tell: bool) {
         self.edit(key, |facts| facts.labels = vec![label.to_owned()]);
         if tell {
-            let body = json!({"action": "labeled", "number": key.number(), "label": {"name": label}});
+            let body =
+                json!({"action": "labeled", "number": key.number(), "label": {"name": label}});
             self.tell("pull_request", key, body, "ada");
         }
     }
@@ -78,7 +90,12 @@ impl PlayedForge {
     /// Opens a change again, and says so.
     pub fn reopen(&self, key: &ChangeKey) {
         self.edit(key, |facts| facts.status = ChangeStatus::Open);
-        self.tell("pull_request", key, json!({"action": "reopened", "number": key.number()}), "ada");
+        self.tell(
+            "pull_request",
+            key,
+            json!({"action": "reopened", "number": key.number()}),
+            "ada",
+        );
     }
 
     /// Gives a change another description, and says so if it is to be told.
@@ -88,7 +105,12 @@ impl PlayedForge {
             facts.depends_on = depends_on(body);
         });
         if tell {
-            self.tell("pull_request", key, json!({"action": "edited", "number": key.number()}), "ada");
+            self.tell(
+                "pull_request",
+                key,
+                json!({"action": "edited", "number": key.number()}),
+                "ada",
+            );
         }
     }
 
@@ -106,7 +128,13 @@ impl PlayedForge {
             facts.merge_commit = Some(merged.clone());
         });
         self.tell("pull_request", key, json!({"action": "closed", "number": key.number()}), "ada");
-        self.tell_push(&key.project, &format!("refs/heads/{}", branch.branch), &tip.id, &merged, "ada");
+        self.tell_push(
+            &key.project,
+            &format!("refs/heads/{}", branch.branch),
+            &tip.id,
+            &merged,
+            "ada",
+        );
     }
 
     /// Merges a change without being asked; nobody is told.

@@ -7,11 +7,19 @@ pub const REMOVED: &str = "\0removed";
 
 impl PlayedForge {
     /// Opens a pull request that edits files of `main`, and says so.
-    pub fn propose(&self, project: &str, number: u64, title: &str, body: &str, edits: &[(&str, &str)]) -> ChangeKey {
+    pub fn propose(
+        &self,
+        project: &str,
+        number: u64,
+        title: &str,
+        body: &str,
+        edits: &[(&str, &str)],
+    ) -> ChangeKey {
         self.propose_on(project, "main", number, title, body, edits)
     }
 
-    /// Has a change be known by another connection to its host alone, and returns what it is there. Nobody is told.
+    /// Has a change be known by another connection to its host alone, and returns what it is there.
+    /// Nobody is told.
     pub fn move_to(&self, connection: &str, change: &ChangeKey) -> ChangeKey {
         let moved = ChangeKey { connection: connection.into(), ..change.clone() };
         let mut state = self.state();
@@ -46,7 +54,12 @@ impl PlayedForge {
         let head = store.commit(tree, vec![base.id.clone()], title).id;
         let files = store.touched(&base.id, &head);
         drop(store);
-        let change = ChangeRef { key: key.clone(), branch: branch.branch, head: head.clone(), patchset: head.0 };
+        let change = ChangeRef {
+            key: key.clone(),
+            branch: branch.branch,
+            head: head.clone(),
+            patchset: head.0,
+        };
         let facts = ChangeFacts {
             title: title.to_owned(),
             message: body.to_owned(),

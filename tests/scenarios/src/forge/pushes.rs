@@ -14,8 +14,9 @@ pub(super) struct Late {
 }
 
 impl PlayedForge {
-    /// Answers no push of ours from now on. The one behind `pushes_before` others is made: right before a call of this name, of which
-    /// `calls_before` others come between. The others never are.
+    /// Answers no push of ours from now on. The one behind `pushes_before` others is made: right
+    /// before a call of this name, of which `calls_before` others come between. The others never
+    /// are.
     pub fn answer_no_push(&self, pushes_before: usize, call: &'static str, calls_before: usize) {
         self.state().late = Some(Late { pushes_before, call, calls_before, sent: None });
     }
@@ -26,7 +27,9 @@ impl PlayedForge {
         let Some(late) = &mut state.late else { return false };
         match late.pushes_before.checked_sub(1) {
             Some(before) => late.pushes_before = before,
-            None if late.sent.is_none() => late.sent = Some((branch.clone(), from.clone(), to.clone())),
+            None if late.sent.is_none() => {
+                late.sent = Some((branch.clone(), from.clone(), to.clone()))
+            }
             None => {}
         }
         true
@@ -35,7 +38,11 @@ impl PlayedForge {
     /// Makes the push that was sent and not answered, if this is the call before which it is made.
     pub(super) fn make_late(&self, call: &str) {
         let mut state = self.state();
-        let Some(late) = state.late.as_mut().filter(|late| late.sent.is_some() && late.call == call) else { return };
+        let Some(late) =
+            state.late.as_mut().filter(|late| late.sent.is_some() && late.call == call)
+        else {
+            return;
+        };
         if let Some(before) = late.calls_before.checked_sub(1) {
             late.calls_before = before;
             return;
@@ -50,7 +57,8 @@ impl PlayedForge {
         }
     }
 
-    /// Pushes to a branch behind everybody's back; nobody is told. A file of which the text is [`REMOVED`] goes.
+    /// Pushes to a branch behind everybody's back; nobody is told. A file of which the text is
+    /// [`REMOVED`] goes.
     pub fn push_silently(&self, branch: &BranchKey, edits: &[(&str, &str)]) {
         let mut store = self.store.lock().unwrap();
         let tip = store.tip(branch).expect("the branch exists");
@@ -67,7 +75,10 @@ impl PlayedForge {
 
     /// Makes a branch that is where another one is; nobody is told.
     pub fn branch_off(&self, project: &str, from: &str, name: &str) {
-        let at = |branch: &str| BranchKey { project: ProjectName::new("forge.test", project), branch: branch.into() };
+        let at = |branch: &str| BranchKey {
+            project: ProjectName::new("forge.test", project),
+            branch: branch.into(),
+        };
         let mut store = self.store.lock().unwrap();
         let tip = store.tip(&at(from)).expect("the branch exists");
         store.set(&at(name), &tip.id);
@@ -75,7 +86,8 @@ impl PlayedForge {
 
     /// Guards a branch, and locks it if it is to be; nobody is told.
     pub fn guard(&self, project: &str, branch: &str, is_locked: bool) {
-        let key = BranchKey { project: ProjectName::new("forge.test", project), branch: branch.into() };
+        let key =
+            BranchKey { project: ProjectName::new("forge.test", project), branch: branch.into() };
         self.state().guarded.insert(key, is_locked);
     }
 
@@ -109,14 +121,26 @@ impl PlayedForge {
         let before = if is_new { Oid::zero() } else { before };
         self.push_silently(branch, edits);
         let after = self.store.lock().unwrap().tip(branch).expect("it was pushed").id;
-        self.tell_push(&branch.project, &format!("refs/heads/{}", branch.branch), &before, &after, "ada");
+        self.tell_push(
+            &branch.project,
+            &format!("refs/heads/{}", branch.branch),
+            &before,
+            &after,
+            "ada",
+        );
     }
 
     /// Puts a branch where it was before, by force, and says so.
     pub fn push_back(&self, branch: &BranchKey, to: &Oid) {
         let before = self.tip(branch);
         self.store.lock().unwrap().set(branch, to);
-        self.tell_push(&branch.project, &format!("refs/heads/{}", branch.branch), &before, to, "ada");
+        self.tell_push(
+            &branch.project,
+            &format!("refs/heads/{}", branch.branch),
+            &before,
+            to,
+            "ada",
+        );
     }
 
     /// Puts a tag on what a branch is, and says so.
@@ -131,14 +155,32 @@ impl PlayedForge {
     /// Deletes a branch, and says so.
     pub fn delete_branch(&self, branch: &BranchKey) {
         let before = self.store.lock().unwrap().delete(branch).expect("the branch exists");
-        self.tell_push(&branch.project, &format!("refs/heads/{}", branch.branch), &before, &Oid::zero(), "ada");
+        self.tell_push(
+            &branch.project,
+            &format!("refs/heads/{}", branch.branch),
+            &before,
+            &Oid::zero(),
+            "ada",
+        );
     }
 
-    pub(super) fn tell_push(&self, project: &ProjectName, git_ref: &str, before: &Oid, after: &Oid, sender: &str) {
+    pub(super) fn tell_push(
+        &self,
+        project: &ProjectName,
+        git_ref: &str,
+        before: &Oid,
+        after: &Oid,
+        sender: &str,
+    ) {
         if project.host() == gerrit::REVIEW {
             return self.say_moved(project, git_ref, before, after);
         }
         let about = ChangeKey::change("github".into(), project.clone(), 0);
-        self.tell("push", &about, json!({"ref": git_ref, "before": before, "after": after}), sender);
+        self.tell(
+            "push",
+            &about,
+            json!({"ref": git_ref, "before": before, "after": after}),
+            sender,
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What the simulator has people and the forge do besides: new revisions, merges by hand, answers that are behind the times.
+//! What the simulator has people and the forge do besides: new revisions, merges by hand, answers
+//! that are behind the times.
 
 use super::{Kept, PlayedForge, dismissed, key};
 use serde_json::json;
@@ -32,7 +33,8 @@ impl Past {
     /// Returns what the forge shows of a change that is `facts` now, if anything.
     pub(super) fn shown(&self, facts: &ChangeFacts, now: Timestamp) -> Option<ChangeFacts> {
         let then = Timestamp(now.0.saturating_sub(self.behind_millis));
-        let was = self.was.get(&facts.change.key).into_iter().flatten().find(|(until, _)| *until > then);
+        let was =
+            self.was.get(&facts.change.key).into_iter().flatten().find(|(until, _)| *until > then);
         (!self.is_blind).then(|| was.map_or_else(|| facts.clone(), |(_, was)| was.clone()))
     }
 }
@@ -80,7 +82,8 @@ impl PlayedForge {
         self.state().readings.shown.remove(&reader);
     }
 
-    /// Returns what the one who asked for a merge had been shown of changes last, by the merge's number.
+    /// Returns what the one who asked for a merge had been shown of changes last, by the merge's
+    /// number.
     pub fn shown_before_merge(&self, merge: usize) -> Shown {
         self.state().readings.merges.get(merge).cloned().unwrap_or_default()
     }
@@ -110,8 +113,8 @@ impl PlayedForge {
         self.state().refusal = None;
     }
 
-    /// Uploads a new revision that edits files of its branch as that is now, and says so. As where stale reviews are dismissed, its
-    /// approval is gone.
+    /// Uploads a new revision that edits files of its branch as that is now, and says so. As where
+    /// stale reviews are dismissed, its approval is gone.
     pub fn revise_from_tip(&self, change: &ChangeKey, edits: &[(&str, &str)]) {
         let Some(branch) = self.change(change).map(|kept| kept.facts.change.branch) else { return };
         let branch = BranchKey { project: change.project.clone(), branch };
@@ -131,16 +134,25 @@ impl PlayedForge {
             dismissed(facts);
             facts.statuses.clear();
         });
-        self.tell("pull_request", change, json!({"action": "synchronize", "number": change.number()}), "ada");
+        self.tell(
+            "pull_request",
+            change,
+            json!({"action": "synchronize", "number": change.number()}),
+            "ada",
+        );
     }
 
-    /// Merges a change by hand, as a person with the rights to may, and says so. Returns what the branch is then; `None` when it
-    /// does not merge.
+    /// Merges a change by hand, as a person with the rights to may, and says so. Returns what the
+    /// branch is then; `None` when it does not merge.
     pub fn merge_by_hand(&self, change: &ChangeKey) -> Option<Commit> {
         let (branch, head) = {
             let state = self.state();
-            let kept = state.changes.get(change).filter(|kept| kept.facts.status == ChangeStatus::Open)?;
-            let branch = BranchKey { project: change.project.clone(), branch: kept.facts.change.branch.clone() };
+            let kept =
+                state.changes.get(change).filter(|kept| kept.facts.status == ChangeStatus::Open)?;
+            let branch = BranchKey {
+                project: change.project.clone(),
+                branch: kept.facts.change.branch.clone(),
+            };
             (branch, kept.facts.change.head.clone())
         };
         let (before, commit) = {
@@ -154,7 +166,12 @@ impl PlayedForge {
             facts.status = ChangeStatus::Merged;
             facts.merge_commit = Some(commit.id.clone());
         });
-        self.tell("pull_request", change, json!({"action": "closed", "number": change.number()}), "ada");
+        self.tell(
+            "pull_request",
+            change,
+            json!({"action": "closed", "number": change.number()}),
+            "ada",
+        );
         let push = json!({"ref": format!("refs/heads/{}", branch.branch), "before": before.id.0, "after": commit.id.0});
         self.tell("push", change, push, "ada");
         Some(commit)

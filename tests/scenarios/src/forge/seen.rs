@@ -1,4 +1,5 @@
-//! What a test sees of the played forge: its changes, branches and statuses, and how often it was asked.
+//! What a test sees of the played forge: its changes, branches and statuses, and how often it was
+//! asked.
 
 use super::*;
 
@@ -13,7 +14,8 @@ impl PlayedForge {
         self.state().merges.clone()
     }
 
-    /// Returns a branch's commits along first parents, the newest first, each with how many parents it has.
+    /// Returns a branch's commits along first parents, the newest first, each with how many parents
+    /// it has.
     pub fn history(&self, branch: &BranchKey) -> Vec<(Commit, usize)> {
         self.store.lock().unwrap().history(branch)
     }
@@ -43,7 +45,8 @@ impl PlayedForge {
     /// Returns the files of a branch.
     pub fn files(&self, project: &str, branch: &str) -> Tree {
         let store = self.store.lock().unwrap();
-        let key = BranchKey { project: ProjectName::new("forge.test", project), branch: branch.into() };
+        let key =
+            BranchKey { project: ProjectName::new("forge.test", project), branch: branch.into() };
         store.tip(&key).map(|tip| store.tree(&tip.id).clone()).unwrap_or_default()
     }
 }

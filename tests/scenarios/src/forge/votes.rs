@@ -1,4 +1,5 @@
-//! What is said of a change besides what it brings: that it is a draft, or is none any more, and what others found.
+//! What is said of a change besides what it brings: that it is a draft, or is none any more, and
+//! what others found.
 
 use super::*;
 use sluice_model::gerrit::Vote;
@@ -34,11 +35,13 @@ impl PlayedForge {
     pub fn approve_silently(&self, key: &ChangeKey, by: &str) {
         let submitted_at = self.world.now();
         let (by, state, permission) = (by.to_owned(), ReviewState::Approved, Permission::Write);
-        self.edit(key, |facts| facts.reviews.push(Review { by, email: None, state, permission, submitted_at }));
+        self.edit(key, |facts| {
+            facts.reviews.push(Review { by, email: None, state, permission, submitted_at })
+        });
     }
 
-    /// Has statuses be shown to so many more readings of changes, as by a forge that is behind the times afterwards; to all of them
-    /// again without a number.
+    /// Has statuses be shown to so many more readings of changes, as by a forge that is behind the
+    /// times afterwards; to all of them again without a number.
     pub fn show_statuses(&self, readings: Option<u64>) {
         let mut state = self.state();
         state.statuses_until = readings.map(|readings| state.reads + readings);
@@ -54,14 +57,20 @@ impl PlayedForge {
         let is_told = self.state().tells_own;
         if is_told {
             let about = ChangeKey::change("github".into(), project.clone(), 0);
-            let body = json!({"sha": head.0, "state": status.state.as_str(), "context": status.context});
+            let body =
+                json!({"sha": head.0, "state": status.state.as_str(), "context": status.context});
             self.tell("status", &about, body, OWN);
         }
     }
 
-    /// Leaves our votes and their message, once for a marker, as a Gerrit does: votes on a patchset that is no more the newest are not
-    /// shown with the change.
-    pub(super) fn vote_once(&self, change: &ChangeRef, marker: &Marker, report: &VoteReport) -> Result<(), ForgeError> {
+    /// Leaves our votes and their message, once for a marker, as a Gerrit does: votes on a patchset
+    /// that is no more the newest are not shown with the change.
+    pub(super) fn vote_once(
+        &self,
+        change: &ChangeRef,
+        marker: &Marker,
+        report: &VoteReport,
+    ) -> Result<(), ForgeError> {
         let key = &change.key;
         let (now, mut state) = (self.world.now(), self.state());
         let moment = state.past.moment(now);
@@ -73,9 +82,16 @@ impl PlayedForge {
         for (label, value) in report.votes.iter().filter(|_| is_newest) {
             kept.facts.votes.retain(|vote| vote.label != *label || vote.username != OWN);
             let (label, username) = (label.clone(), OWN.to_owned());
-            kept.facts.votes.push(Vote { label, value: *value, username, email: None, cast_at: now });
+            kept.facts.votes.push(Vote {
+                label,
+                value: *value,
+                username,
+                email: None,
+                cast_at: now,
+            });
         }
-        kept.comments.insert(marker.as_str().to_owned(), (report.text.clone().unwrap_or_default(), 1));
+        kept.comments
+            .insert(marker.as_str().to_owned(), (report.text.clone().unwrap_or_default(), 1));
         kept.facts.updated_at = moment;
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! The played executor: it claims builds as a real one does, and ends them as the test's judge says.
+//! The played executor: it claims builds as a real one does, and ends them as the test's judge
+//! says.
 
 use super::Site;
 use crate::repos::Tree;
@@ -14,8 +15,10 @@ use std::collections::BTreeMap;
 impl Site {
     /// Returns the job of each build that a played executor runs.
     pub fn running(&self) -> Vec<String> {
-        // One whose end is written has ended, though whoever waits for it may have to be told once more.
-        let runs = self.building.iter().filter(|claimed| !matches!(claimed.run.phase, Phase::Ended(_)));
+        // One whose end is written has ended, though whoever waits for it may have to be told once
+        // more.
+        let runs =
+            self.building.iter().filter(|claimed| !matches!(claimed.run.phase, Phase::Ended(_)));
         runs.map(|claimed| claimed.order.job.to_string()).collect()
     }
 
@@ -72,7 +75,8 @@ impl Site {
     }
 
     pub(super) fn end_build(&mut self) {
-        let may_end: Vec<usize> = (0..self.building.len()).filter(|at| self.may_end(&self.building[*at])).collect();
+        let may_end: Vec<usize> =
+            (0..self.building.len()).filter(|at| self.may_end(&self.building[*at])).collect();
         let at = may_end[self.draw(may_end.len())];
         self.end_build_at(at);
     }
@@ -90,7 +94,8 @@ impl Site {
         let job = claimed.order.job.as_str();
         let result = (self.judge)(job, claimed.order.attempt, &self.files(&claimed));
         let data = (self.returns)(job);
-        let pauses = data.get("zuul").and_then(|zuul| zuul.get("pause")).is_some_and(|pause| pause == true);
+        let pauses =
+            data.get("zuul").and_then(|zuul| zuul.get("pause")).is_some_and(|pause| pause == true);
         let has_paused = matches!(claimed.run.phase, Phase::Paused(_));
         if pauses && !has_paused && result == BuildResult::Success {
             let pause = Pause { since: self.world.now(), data, data_object: None, log_url: None };
@@ -143,6 +148,10 @@ impl Site {
     fn files(&self, claimed: &Claimed) -> BTreeMap<String, Tree> {
         let store = self.store.lock().unwrap();
         let branches = claimed.speculation.branches.iter();
-        branches.map(|state| (state.branch.project.name().to_owned(), store.tree(&state.result.id).clone())).collect()
+        branches
+            .map(|state| {
+                (state.branch.project.name().to_owned(), store.tree(&state.result.id).clone())
+            })
+            .collect()
     }
 }

@@ -1,5 +1,5 @@
-//! A site that is told late: webhooks come in another order than they were sent in, and a message that was handled comes once more
-//! when nothing else is left to do now.
+//! A site that is told late: webhooks come in another order than they were sent in, and a message
+//! that was handled comes once more when nothing else is left to do now.
 
 use super::Site;
 use crate::forge::Webhook;
@@ -22,14 +22,16 @@ impl PutOff {
 }
 
 impl Site {
-    /// Returns how many messages stayed in their queues though they were handled, and so came again.
+    /// Returns how many messages stayed in their queues though they were handled, and so came
+    /// again.
     pub fn came_again(&self) -> u64 {
         self.came_again
     }
 
-    /// Returns whether a message that was handled stays where it is, as one whose acknowledgement was lost. It shows again when its
-    /// visibility time-out ends, and time passes only when nothing can be done now. Until then it holds its group back, as in the
-    /// real service: whoever gave a copy out of a group's order would play what no queue does.
+    /// Returns whether a message that was handled stays where it is, as one whose acknowledgement
+    /// was lost. It shows again when its visibility time-out ends, and time passes only when
+    /// nothing can be done now. Until then it holds its group back, as in the real service: whoever
+    /// gave a copy out of a group's order would play what no queue does.
     pub(super) fn comes_again(&self, message: &Incoming) -> bool {
         self.late && self.twice && message.receive_count == 1
     }
@@ -57,8 +59,8 @@ impl Site {
         }
     }
 
-    /// Has the webhook take in one of those that come when all else is at rest; the others come at any time from then on. Returns
-    /// false when there is none.
+    /// Has the webhook take in one of those that come when all else is at rest; the others come at
+    /// any time from then on. Returns false when there is none.
     pub(super) fn receive_at_rest(&mut self) -> bool {
         let is_any = !self.put_off.at_rest.is_empty();
         self.put_off.any_time.append(&mut self.put_off.at_rest);

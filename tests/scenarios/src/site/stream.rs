@@ -1,4 +1,5 @@
-//! What a forge tells without a webhook: stored as a delivery, as whoever holds its stream of events does.
+//! What a forge tells without a webhook: stored as a delivery, as whoever holds its stream of
+//! events does.
 
 use super::Site;
 use sluice_memory::poll_once;

@@ -22,7 +22,11 @@ fn tested(site: &Site, pipeline: &str) -> Vec<String> {
 
 /// Returns what was told of deliveries of one kind.
 fn told(site: &Site, event_name: &str) -> Vec<String> {
-    let records = site.world.records().into_iter().filter(|record| record.key.partition.starts_with("delivery#"));
+    let records = site
+        .world
+        .records()
+        .into_iter()
+        .filter(|record| record.key.partition.starts_with("delivery#"));
     let deliveries = records.map(|record| decode::<Delivery>(&record).unwrap());
     let of_kind = deliveries.filter(|delivery| delivery.event_name == event_name);
     of_kind
@@ -33,11 +37,13 @@ fn told(site: &Site, event_name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Z6.1, Z6.7: anybody may open a hundred changes of one commit; a status of it is told to each, in as many commits as it takes.
+/// Z6.1, Z6.7: anybody may open a hundred changes of one commit; a status of it is told to each, in
+/// as many commits as it takes.
 #[test]
 fn a_status_of_a_commit_that_many_changes_have_is_told_to_each_of_them() {
     let mut site = site_that_heeds_statuses();
-    let changes: Vec<ChangeKey> = (1..=170).map(|number| propose(&site, number, &[("a", "x")])).collect();
+    let changes: Vec<ChangeKey> =
+        (1..=170).map(|number| propose(&site, number, &[("a", "x")])).collect();
     site.forge.share_head(&changes);
     while site.forge.next_webhook().is_some() {} // What came with them is another story.
     site.forge.tell_status(&changes[0], "ci", "bot");
@@ -62,7 +68,8 @@ fn a_status_of_one_change_starts_the_pipeline_that_asks_for_it() {
     }
 }
 
-/// Z6.7: other services tell of every commit many times; where no pipeline says a word of statuses nobody is asked about them.
+/// Z6.7: other services tell of every commit many times; where no pipeline says a word of statuses
+/// nobody is asked about them.
 #[test]
 fn a_status_that_no_pipeline_heeds_has_nothing_read() {
     let mut site = super::site();

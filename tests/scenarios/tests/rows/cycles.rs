@@ -33,7 +33,8 @@ pub(super) fn configured(main: &str, config: &str) -> Site {
 
 /// The same where the second project says something else of itself than the first.
 pub(super) fn configured_with(main: &str, config: &str, said: impl Fn(String) -> String) -> Site {
-    let config = config.replace("{name: integrated}", "{name: integrated, allow-circular-dependencies: true}");
+    let config = config
+        .replace("{name: integrated}", "{name: integrated, allow-circular-dependencies: true}");
     let jobs = "
 - job: {name: common, run: playbooks/common.yaml, required-projects: [org/one, org/two]}
 - job: {name: of-one, run: playbooks/one.yaml}
@@ -57,8 +58,10 @@ pub(super) fn configured_with(main: &str, config: &str, said: impl Fn(String) ->
 
 /// Proposes A and B, which depend on each other.
 pub(super) fn cycle(site: &Site, a: &[(&str, &str)], b: &[(&str, &str)]) -> (ChangeKey, ChangeKey) {
-    let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", a);
-    let b = site.forge.propose("org/two", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", b);
+    let a =
+        site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", a);
+    let b =
+        site.forge.propose("org/two", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", b);
     (a, b)
 }
 
@@ -86,12 +89,15 @@ pub(super) fn statuses(site: &Site, change: &ChangeKey) -> Vec<String> {
     statuses.iter().map(|status| format!("{} {}", status.context, status.state)).collect()
 }
 
-/// Returns how a change ended in check each time, with the heads of what it was tested on; in no order.
+/// Returns how a change ended in check each time, with the heads of what it was tested on; in no
+/// order.
 pub(super) fn checked(site: &Site, change: &ChangeKey) -> Vec<(String, Vec<String>)> {
     let records = site.world.records();
     let sets = records.iter().filter(|record| record.key.partition.starts_with("buildset#"));
     let sets = sets.map(|record| decode::<Buildset>(record).unwrap());
-    let own = sets.filter(|set| set.queue.pipeline.as_str() == "check" && set.item.candidate.change.key == *change);
+    let own = sets.filter(|set| {
+        set.queue.pipeline.as_str() == "check" && set.item.candidate.change.key == *change
+    });
     let heads = |set: &Buildset| {
         let needs = set.item.candidate.needs.iter();
         needs.map(|need| need.change.head.as_str().to_owned()).collect::<Vec<_>>()
@@ -104,7 +110,8 @@ pub(super) fn head(site: &Site, change: &ChangeKey) -> String {
     site.forge.change(change).unwrap().facts.change.head.as_str().to_owned()
 }
 
-/// Panics unless a change was tested on what the other one is now, with this result, its vote says so, and nothing is left over.
+/// Panics unless a change was tested on what the other one is now, with this result, its vote says
+/// so, and nothing is left over.
 #[track_caller]
 fn expect_checked_on(site: &Site, change: &ChangeKey, other: &ChangeKey, result: &str) {
     let told = checked(site, change);
@@ -121,7 +128,11 @@ fn a_new_revision_of_one_is_checked_with_all_that_need_it_in_turn() {
     let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
     site.run();
     let first = head(&site, &a);
-    assert!(checked(&site, &b).iter().all(|(_, on)| *on == [first.clone()]), "{:?}", checked(&site, &b));
+    assert!(
+        checked(&site, &b).iter().all(|(_, on)| *on == [first.clone()]),
+        "{:?}",
+        checked(&site, &b)
+    );
     site.forge.revise(&a, "more", "broken of-two");
     site.run();
     let told = checked(&site, &b);
@@ -137,35 +148,51 @@ fn a_change_in_check_begins_anew_when_one_that_it_is_tied_to_has_a_new_revision(
     let mut site = allowing(MAIN);
     site.held = ["of-two".to_owned()].into();
     let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
-    site.run_until(|site| site.is_building() && site.builds().iter().any(|build| build.starts_with("check of-two ")));
+    site.run_until(|site| {
+        site.is_building() && site.builds().iter().any(|build| build.starts_with("check of-two "))
+    });
     let first = head(&site, &a);
     site.forge.revise(&a, "more", "x");
-    let is_dequeued =
-        move |site: &Site, b: &ChangeKey| checked(site, b).contains(&("DEQUEUED".to_owned(), vec![first.clone()]));
+    let is_dequeued = move |site: &Site, b: &ChangeKey| {
+        checked(site, b).contains(&("DEQUEUED".to_owned(), vec![first.clone()]))
+    };
     site.run_until(|site| is_dequeued(site, &b));
     site.held.clear();
     site.run();
     expect_checked_on(&site, &b, &a, "SUCCESS");
 }
 
-/// D10, Z6.5: changes that came to need each other after both were tested are tested together by the next event of either, and by an
-/// operator's word about one.
+/// D10, Z6.5: changes that came to need each other after both were tested are tested together by
+/// the next event of either, and by an operator's word about one.
 #[test]
 fn changes_that_came_to_need_each_other_are_checked_together_by_the_next_event_of_one() {
     for is_operators in [false, true] {
         let mut site = allowing(MAIN);
         let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
         site.run();
-        let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", &[("a", "x")]);
+        let a = site.forge.propose(
+            "org/one",
+            1,
+            "A",
+            "Depends-On: https://forge.test/org/two/pull/2",
+            &[("a", "x")],
+        );
         site.run();
         assert_eq!(checked(&site, &b), [("SUCCESS".to_owned(), Vec::<String>::new())]);
         site.forge.describe(&b, "Depends-On: https://forge.test/org/one/pull/1", true);
         site.run();
         assert_eq!(checked(&site, &b).len(), 1, "no trigger asks for other descriptions");
         if is_operators {
-            let kind = EventKind::Enqueue { tenant: "demo".into(), pipeline: "check".into(), number: 1, head: None };
+            let kind = EventKind::Enqueue {
+                tenant: "demo".into(),
+                pipeline: "check".into(),
+                number: 1,
+                head: None,
+            };
             let (connection, project) = (a.connection.clone(), a.project.clone());
-            let effects = ask_as(&mut site, ForgeEvent { connection, project, sender: "jo".into(), kind }).unwrap();
+            let effects =
+                ask_as(&mut site, ForgeEvent { connection, project, sender: "jo".into(), kind })
+                    .unwrap();
             assert!(effects.iter().any(|effect| effect.contains("as one with")), "{effects:?}");
         } else {
             site.forge.revise(&a, "more", "x");
@@ -175,7 +202,8 @@ fn changes_that_came_to_need_each_other_are_checked_together_by_the_next_event_o
     }
 }
 
-/// D10, Z6.1: of all that a trigger with `debug` has tested together it is told how their jobs were decided.
+/// D10, Z6.1: of all that a trigger with `debug` has tested together it is told how their jobs were
+/// decided.
 #[test]
 fn how_jobs_were_decided_is_told_of_all_that_need_each_other() {
     let opened = "github: [{event: pull_request, action: [opened, changed, reopened]}]";
@@ -197,8 +225,8 @@ fn how_jobs_were_decided_is_told_of_all_that_need_each_other() {
     }
 }
 
-/// D10, Z6.4: who does not meet what a pipeline requires does not enter it by the event of another one, nor does anybody where nobody
-/// asks what changes depend on.
+/// D10, Z6.4: who does not meet what a pipeline requires does not enter it by the event of another
+/// one, nor does anybody where nobody asks what changes depend on.
 #[test]
 fn nobody_is_taken_in_by_the_event_of_another_one_where_that_may_not_be() {
     for more in ["require: {github: {label: ready}}", "ignore-dependencies: true"] {
@@ -208,7 +236,13 @@ fn nobody_is_taken_in_by_the_event_of_another_one_where_that_may_not_be() {
         site.run();
         let before = checked(&site, &b).len();
         site.forge.label(&b, "other", false);
-        let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", &[("a", "x")]);
+        let a = site.forge.propose(
+            "org/one",
+            1,
+            "A",
+            "Depends-On: https://forge.test/org/two/pull/2",
+            &[("a", "x")],
+        );
         site.forge.describe(&b, "Depends-On: https://forge.test/org/one/pull/1", false);
         site.forge.label(&a, "ready", false);
         site.run();
@@ -226,8 +260,14 @@ fn changes_that_need_each_other_are_checked_without_waiting_for_what_each_provid
     for change in [&a, &b] {
         assert_eq!(statuses(&site, change), ["demo/check success"], "{}", comments(&site, change));
     }
-    let checks: Vec<_> = orders(&site).into_iter().filter(|order| order.queue.pipeline.as_str() == "check").collect();
-    assert!(!checks.is_empty() && checks.iter().all(|order| order.providers.is_empty()), "{checks:?}");
+    let checks: Vec<_> = orders(&site)
+        .into_iter()
+        .filter(|order| order.queue.pipeline.as_str() == "check")
+        .collect();
+    assert!(
+        !checks.is_empty() && checks.iter().all(|order| order.providers.is_empty()),
+        "{checks:?}"
+    );
     assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
@@ -253,11 +293,13 @@ fn two_changes_that_need_each_other_are_voted_for_and_merge_together() {
     assert_eq!(site.ending(&["org/one", "org/two"], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
-/// D15: what both run alike runs once, in check and in the gate: three builds and not four, and as many requests for nodes.
+/// D15: what both run alike runs once, in check and in the gate: three builds and not four, and as
+/// many requests for nodes.
 #[test]
 fn a_job_that_both_run_alike_runs_once_for_the_bundle() {
     let on_node = "{name: base, parent: null, nodeset: {nodes: [{name: node, label: small}]}}";
-    let (jobs, nodes) = (CONFIG.replace("{name: base, parent: null}", on_node), COMMON.replace(QUEUE, ""));
+    let (jobs, nodes) =
+        (CONFIG.replace("{name: base, parent: null}", on_node), COMMON.replace(QUEUE, ""));
     let mut site = configured(MAIN, &[jobs, nodes, cloud(8)].concat());
     let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
     site.run();
@@ -266,14 +308,23 @@ fn a_job_that_both_run_alike_runs_once_for_the_bundle() {
     approve(&mut site, &[&a, &b]);
     let ordered = orders(&site).into_iter().filter(|order| order.queue.pipeline.as_str() == "gate");
     let requests: BTreeSet<_> = ordered.filter_map(|order| order.request).collect();
-    assert_eq!((requests.len(), site.cloud.asked().len() - machines_before), (3, 3), "{requests:?}");
+    assert_eq!(
+        (requests.len(), site.cloud.asked().len() - machines_before),
+        (3, 3),
+        "{requests:?}"
+    );
     assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
-    let builds: Vec<String> = site.builds().into_iter().filter(|build| build.starts_with("gate ")).collect();
+    let builds: Vec<String> =
+        site.builds().into_iter().filter(|build| build.starts_with("gate ")).collect();
     assert_eq!(builds.len(), 3, "{builds:?}");
     assert_eq!(gate_builds(&site, "common"), ["1 2"]);
     assert_eq!(merged(&site), [1, 2]);
     for change in [&a, &b] {
-        assert!(comments(&site, change).contains("common : SUCCESS"), "{}", comments(&site, change));
+        assert!(
+            comments(&site, change).contains("common : SUCCESS"),
+            "{}",
+            comments(&site, change)
+        );
     }
 }
 
@@ -285,14 +336,18 @@ fn a_job_of_one_that_fails_keeps_both_out() {
     let c = site.forge.propose("org/two", 3, "C", "", &[("c", "x")]);
     approve(&mut site, &[&a, &b, &c]);
     assert_eq!(merged(&site), [3]);
-    assert_eq!(buildsets(&site, &[&a]), ["org/one#1 FAILURE", "org/two#2 FAILURE", "org/two#3 SUCCESS"]);
+    assert_eq!(
+        buildsets(&site, &[&a]),
+        ["org/one#1 FAILURE", "org/two#2 FAILURE", "org/two#3 SUCCESS"]
+    );
     for change in [&a, &b] {
         let told = comments(&site, change);
         assert!(told.contains("This change is part of a dependency cycle that failed."), "{told}");
     }
 }
 
-/// G12, Z6.5: one that is no longer approved keeps both out, though nobody has heard of it before the first is to be merged.
+/// G12, Z6.5: one that is no longer approved keeps both out, though nobody has heard of it before
+/// the first is to be merged.
 #[test]
 fn an_approval_of_one_that_is_taken_back_before_the_first_is_merged_keeps_both_out() {
     let mut site = allowing(MAIN);
@@ -300,7 +355,9 @@ fn an_approval_of_one_that_is_taken_back_before_the_first_is_merged_keeps_both_o
     site.run();
     site.forge.approve(&a);
     site.forge.approve(&b);
-    site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
+    site.run_until(|site| {
+        site.world.records().iter().any(|record| record.key.partition.starts_with("landing#"))
+    });
     site.forge.dismiss(&b);
     assert!(site.forge.next_webhook().is_some(), "its news are lost");
     site.run();
@@ -311,8 +368,8 @@ fn an_approval_of_one_that_is_taken_back_before_the_first_is_merged_keeps_both_o
     }
 }
 
-/// G12, Z6.5: where somebody else merges the first, as it was tested, nobody has seen that the second may follow: it does not, for its
-/// approval was taken back.
+/// G12, Z6.5: where somebody else merges the first, as it was tested, nobody has seen that the
+/// second may follow: it does not, for its approval was taken back.
 #[test]
 fn a_bundle_of_which_somebody_merges_the_first_is_not_landed_without_asking_for_the_second() {
     let mut site = allowing(MAIN);
@@ -320,13 +377,18 @@ fn a_bundle_of_which_somebody_merges_the_first_is_not_landed_without_asking_for_
     site.run();
     site.forge.approve(&a);
     site.forge.approve(&b);
-    site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
+    site.run_until(|site| {
+        site.world.records().iter().any(|record| record.key.partition.starts_with("landing#"))
+    });
     site.forge.merge_by_hand(&a).expect("it merges");
     site.forge.dismiss(&b);
     while site.forge.next_webhook().is_some() {}
     site.run();
     assert_eq!(merged(&site), Vec::<u64>::new(), "nothing was merged by us");
-    assert!(!site.forge.files("org/two", "main").contains_key("b"), "what nobody approves did not land");
+    assert!(
+        !site.forge.files("org/two", "main").contains_key("b"),
+        "what nobody approves did not land"
+    );
     let told = buildsets(&site, &[&a]);
     assert_eq!(told, ["org/one#1 DEQUEUED", "org/two#2 DEQUEUED"]);
 }
@@ -336,14 +398,25 @@ fn a_bundle_of_which_somebody_merges_the_first_is_not_landed_without_asking_for_
 fn a_change_behind_a_cycle_is_tested_and_merged_on_all_of_it() {
     let mut site = allowing(MAIN);
     let (a, b) = cycle(&site, &[("shared", "a")], &[("b", "x")]);
-    let c = site.forge.propose("org/two", 3, "C", "Depends-On: https://forge.test/org/one/pull/1", &[("c", "x")]);
+    let c = site.forge.propose(
+        "org/two",
+        3,
+        "C",
+        "Depends-On: https://forge.test/org/one/pull/1",
+        &[("c", "x")],
+    );
     approve(&mut site, &[&a, &c, &b]);
     assert_eq!(merged(&site), [1, 2, 3]);
     assert_eq!(gate_builds(&site, "of-two"), ["1 2", "1 2 3"]);
-    assert!(site.builds().iter().any(|build| build == "check of-two 2 1 3" || build == "check of-two 1 2 3"));
+    assert!(
+        site.builds()
+            .iter()
+            .any(|build| build == "check of-two 2 1 3" || build == "check of-two 1 2 3")
+    );
 }
 
-/// C01, Z6.5, Z6.6: configuration that needs both is tested with both, and live when both have landed.
+/// C01, Z6.5, Z6.6: configuration that needs both is tested with both, and live when both have
+/// landed.
 #[test]
 fn a_cycle_may_bring_configuration_that_needs_both() {
     let mut site = allowing(MAIN);
@@ -366,15 +439,23 @@ fn a_cycle_may_bring_configuration_that_needs_both() {
 /// C01, Z6.6: of a bundle whose first change did not land nobody waits for the others to.
 #[test]
 fn a_bundle_with_configuration_whose_branch_moved_holds_its_tenant_up_no_longer() {
-    let with = |job: &str| format!("{PROJECT}\n- job: {{name: {job}, run: playbooks/{job}.yaml}}\n");
+    let with =
+        |job: &str| format!("{PROJECT}\n- job: {{name: {job}, run: playbooks/{job}.yaml}}\n");
     let (of_a, of_b) = (with("fresh"), with("fresher"));
     let (mut site, a, b) = approved_cycle(&[(".zuul.yaml", &of_a)], &[(".zuul.yaml", &of_b)]);
-    site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
-    let main = BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "main".into() };
+    site.run_until(|site| {
+        site.world.records().iter().any(|record| record.key.partition.starts_with("landing#"))
+    });
+    let main =
+        BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "main".into() };
     site.forge.push_silently(&main, &[("pushed", "x")]);
     let before = site.world.now();
     site.run_until(|site| merged(site) == [1, 2]);
-    assert!(site.world.now().since(before) < 300_000, "{} ms passed", site.world.now().since(before));
+    assert!(
+        site.world.now().since(before) < 300_000,
+        "{} ms passed",
+        site.world.now().since(before)
+    );
     site.run();
     assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
 }
@@ -384,16 +465,19 @@ fn a_bundle_with_configuration_whose_branch_moved_holds_its_tenant_up_no_longer(
 fn ten_changes_with_long_descriptions_that_need_each_other_merge_together() {
     let mut site = allowing(MAIN);
     let said = "so much is to be said of it, and more; ".repeat(200);
-    let needs: String = (1..=10).map(|n| format!("Depends-On: https://forge.test/org/one/pull/{n}\n")).collect();
+    let needs: String =
+        (1..=10).map(|n| format!("Depends-On: https://forge.test/org/one/pull/{n}\n")).collect();
     let body = format!("{said}\n\n{needs}");
-    let all: Vec<ChangeKey> =
-        (1..=10).map(|n| site.forge.propose("org/one", n, "one of ten", &body, &[(&format!("f{n}"), "x")])).collect();
+    let all: Vec<ChangeKey> = (1..=10)
+        .map(|n| site.forge.propose("org/one", n, "one of ten", &body, &[(&format!("f{n}"), "x")]))
+        .collect();
     approve(&mut site, &all.iter().collect::<Vec<_>>());
     assert_eq!(merged(&site).len(), 10, "{}", comments(&site, &all[0]));
     assert_eq!(site.ending(&[], &[]).left_over, Vec::<String>::new());
 }
 
-/// D04, D11: where the queue forbids cycles, check and gate say so, to those that were asked for, and nothing merges.
+/// D04, D11: where the queue forbids cycles, check and gate say so, to those that were asked for,
+/// and nothing merges.
 #[test]
 fn a_cycle_is_refused_with_its_text_where_the_queue_forbids_it() {
     let mut site = super::site();
@@ -403,24 +487,37 @@ fn a_cycle_is_refused_with_its_text_where_the_queue_forbids_it() {
         assert_eq!(statuses(&site, change), ["demo/check failure"]);
         let told = comments(&site, change);
         let text = format!("Dependency cycle detected and project {name}");
-        assert!(told.contains(&text) && told.contains("doesn't allow circular dependencies"), "{told}");
+        assert!(
+            told.contains(&text) && told.contains("doesn't allow circular dependencies"),
+            "{told}"
+        );
     }
     let before = (reports(&site, &a), reports(&site, &b));
     approve(&mut site, &[&a]);
-    assert_eq!((reports(&site, &a), reports(&site, &b)), (before.0 + 1, before.1), "A is told once, B never");
+    assert_eq!(
+        (reports(&site, &a), reports(&site, &b)),
+        (before.0 + 1, before.1),
+        "A is told once, B never"
+    );
     approve(&mut site, &[&b]);
     assert_eq!((merged(&site), site.builds()), (Vec::new(), Vec::new()));
     assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
-/// D04, D10, D11: a cycle that appears while its changes stand in the gate takes both out, neither as failed; where cycles are allowed
-/// they come in again as one.
+/// D04, D10, D11: a cycle that appears while its changes stand in the gate takes both out, neither
+/// as failed; where cycles are allowed they come in again as one.
 #[test]
 fn changes_that_come_to_need_each_other_in_the_gate_are_dequeued_and_have_not_failed() {
     for is_allowed in [false, true] {
         let mut site = if is_allowed { allowing(MAIN) } else { super::site() };
         let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
-        let b = site.forge.propose("org/two", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "x")]);
+        let b = site.forge.propose(
+            "org/two",
+            2,
+            "B",
+            "Depends-On: https://forge.test/org/one/pull/1",
+            &[("b", "x")],
+        );
         site.run();
         site.forge.approve(&a);
         site.forge.approve(&b);
@@ -431,7 +528,11 @@ fn changes_that_come_to_need_each_other_in_the_gate_are_dequeued_and_have_not_fa
         site.run();
         assert_eq!(merged(&site), Vec::<u64>::new());
         assert_eq!(buildsets(&site, &[&a, &b]), ["org/one#1 DEQUEUED", "org/two#2 DEQUEUED"]);
-        let word = if is_allowed { "did not enter together" } else { "doesn't allow circular dependencies" };
+        let word = if is_allowed {
+            "did not enter together"
+        } else {
+            "doesn't allow circular dependencies"
+        };
         for change in [&a, &b] {
             let told = comments(&site, change);
             assert!(told.contains(word), "{told}");
@@ -442,17 +543,23 @@ fn changes_that_come_to_need_each_other_in_the_gate_are_dequeued_and_have_not_fa
     }
 }
 
-/// C2, Z6.5: a bundle of which one branch was taken by another queue merges nothing, not even where it holds the branch still; its
-/// queue has all of it tested again and lands it when both are its own.
+/// C2, Z6.5: a bundle of which one branch was taken by another queue merges nothing, not even where
+/// it holds the branch still; its queue has all of it tested again and lands it when both are its
+/// own.
 #[test]
 fn a_bundle_whose_second_branch_was_taken_by_another_queue_merges_nothing() {
     let (mut site, a, b) = approved_cycle(&[("a", "x")], &[("b", "x")]);
     let landings = |site: &Site| {
-        let records = site.world.records().into_iter().filter(|record| record.key.partition.starts_with("landing#"));
+        let records = site
+            .world
+            .records()
+            .into_iter()
+            .filter(|record| record.key.partition.starts_with("landing#"));
         records.map(|record| decode::<Landing>(&record).unwrap()).collect::<Vec<_>>()
     };
     site.run_until(|site| !landings(site).is_empty());
-    let of_b = BranchKey { project: ProjectName::new("forge.test", "org/two"), branch: "main".into() };
+    let of_b =
+        BranchKey { project: ProjectName::new("forge.test", "org/two"), branch: "main".into() };
     let record = site.world.record(&turn::key(&of_b)).unwrap();
     let mut taken: Turn = decode(&record).unwrap();
     taken.fence += 1;
@@ -464,7 +571,10 @@ fn a_bundle_whose_second_branch_was_taken_by_another_queue_merges_nothing() {
     site.handle(Queue::Reports);
     assert_eq!(merged(&site), Vec::<u64>::new());
     let ended = landings(&site).remove(0);
-    assert!(matches!(ended.state, LandingState::Ended { end: LandingEnd::BaseMoved { .. }, .. }), "{ended:?}");
+    assert!(
+        matches!(ended.state, LandingState::Ended { end: LandingEnd::BaseMoved { .. }, .. }),
+        "{ended:?}"
+    );
     site.run();
     assert_eq!(merged(&site), [1, 2], "who holds the branch is over: its landing is nowhere");
     let last = landings(&site).into_iter().find(|landing| landing.change.key == b).unwrap();
@@ -472,7 +582,8 @@ fn a_bundle_whose_second_branch_was_taken_by_another_queue_merges_nothing() {
     assert_eq!(site.ending(&["org/one", "org/two"], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
-/// Z6.5: where the forge refuses the second, the first is in its branch: the queue waits for a person.
+/// Z6.5: where the forge refuses the second, the first is in its branch: the queue waits for a
+/// person.
 #[test]
 fn a_bundle_that_is_closed_half_way_freezes_its_queue() {
     let (mut site, _, b) = approved_cycle(&[("a", "x")], &[("b", "x")]);
@@ -481,7 +592,8 @@ fn a_bundle_that_is_closed_half_way_freezes_its_queue() {
     site.run();
     assert_eq!(merged(&site), [1]);
     let is_frozen = |record: &sluice_runtime::record::Record| {
-        record.key.sort == "head" && record.body.contains("which needs it and is needed by it, did not")
+        record.key.sort == "head"
+            && record.body.contains("which needs it and is needed by it, did not")
     };
     assert!(site.world.records().iter().any(is_frozen));
 }
@@ -490,11 +602,17 @@ fn a_bundle_that_is_closed_half_way_freezes_its_queue() {
 #[test]
 fn nothing_of_a_bundle_lands_where_the_second_cannot() {
     let (mut site, a, b) = approved_cycle(&[("a", "x")], &[("b", "x")]);
-    site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
+    site.run_until(|site| {
+        site.world.records().iter().any(|record| record.key.partition.starts_with("landing#"))
+    });
     site.forge.close(&b);
     site.run();
     assert_eq!(merged(&site), Vec::<u64>::new());
-    assert!(comments(&site, &a).contains("which it needs, is not open any more"), "{}", comments(&site, &a));
+    assert!(
+        comments(&site, &a).contains("which it needs, is not open any more"),
+        "{}",
+        comments(&site, &a)
+    );
 }
 
 /// Z6.5, D01: so is one that by now depends on a change which is not merged.
@@ -502,8 +620,12 @@ fn nothing_of_a_bundle_lands_where_the_second_cannot() {
 fn nothing_of_a_bundle_lands_where_the_second_depends_on_an_open_change() {
     let (mut site, a, b) = approved_cycle(&[("a", "x")], &[("b", "x")]);
     site.forge.propose("org/two", 3, "C", "", &[("c", "x")]);
-    site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
-    let on = |project: &str, number: u64| format!("Depends-On: https://forge.test/org/{project}/pull/{number}");
+    site.run_until(|site| {
+        site.world.records().iter().any(|record| record.key.partition.starts_with("landing#"))
+    });
+    let on = |project: &str, number: u64| {
+        format!("Depends-On: https://forge.test/org/{project}/pull/{number}")
+    };
     site.forge.describe(&b, &format!("{}\n{}", on("one", 1), on("two", 3)), false);
     site.run();
     assert_eq!(merged(&site), Vec::<u64>::new());
@@ -513,7 +635,8 @@ fn nothing_of_a_bundle_lands_where_the_second_depends_on_an_open_change() {
     }
 }
 
-/// Z6.5, R06: nor is one waited for whose connection was removed, of which nobody can tell any more whether it may land.
+/// Z6.5, R06: nor is one waited for whose connection was removed, of which nobody can tell any more
+/// whether it may land.
 #[test]
 fn nothing_of_a_bundle_lands_where_the_connection_of_the_second_was_removed() {
     let (mut site, a, b) = approved_cycle(&[("a", "x")], &[("b", "x")]);
@@ -531,7 +654,10 @@ fn nothing_of_a_bundle_lands_where_the_connection_of_the_second_was_removed() {
     assert_eq!(merged(&site), Vec::<u64>::new());
     assert_eq!(buildsets(&site, &[&a, &b]), ["org/one#1 MERGE_FAILURE", "org/two#2 MERGE_FAILURE"]);
     let told = comments(&site, &a);
-    assert!(told.contains("which it needs, cannot be read: the connection removed was removed"), "{told}");
+    assert!(
+        told.contains("which it needs, cannot be read: the connection removed was removed"),
+        "{told}"
+    );
 }
 
 /// D16: a change that needs more than the tenant looks at is not tested, and nobody is told.
@@ -540,8 +666,20 @@ fn a_change_with_more_needs_than_the_tenant_allows_is_left_alone() {
     let main = MAIN.replace("name: demo", "name: demo\n    max-dependencies: 1");
     let mut site = allowing(&main);
     let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
-    let b = site.forge.propose("org/one", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "x")]);
-    let c = site.forge.propose("org/one", 3, "C", "Depends-On: https://forge.test/org/one/pull/2", &[("c", "x")]);
+    let b = site.forge.propose(
+        "org/one",
+        2,
+        "B",
+        "Depends-On: https://forge.test/org/one/pull/1",
+        &[("b", "x")],
+    );
+    let c = site.forge.propose(
+        "org/one",
+        3,
+        "C",
+        "Depends-On: https://forge.test/org/one/pull/2",
+        &[("c", "x")],
+    );
     site.run();
     assert_eq!(statuses(&site, &a), ["demo/check success"]);
     assert_eq!(statuses(&site, &b), ["demo/check success"]);

@@ -1,4 +1,5 @@
-//! What comes before the configuration that it belongs to is live is kept for that, and nobody else waits.
+//! What comes before the configuration that it belongs to is live is kept for that, and nobody else
+//! waits.
 
 use super::refs::orders;
 use super::{CONFIG, MAIN, PROJECT, comments, judge, merged, propose};
@@ -17,7 +18,8 @@ use sluice_scenarios::Site;
 
 /// The pipelines with a trigger for a comment.
 fn with_recheck() -> String {
-    let comment = "github: [{event: pull_request, action: comment, comment: recheck}, {event: pull_request, ";
+    let comment =
+        "github: [{event: pull_request, action: comment, comment: recheck}, {event: pull_request, ";
     CONFIG.replacen("github: [{event: pull_request, ", comment, 1)
 }
 
@@ -71,15 +73,24 @@ fn pipelines(site: &Site) -> Vec<String> {
 fn left_over(site: &Site, change: &ChangeKey) -> Vec<String> {
     let mut left = site.ending(&[], &[change]).left_over;
     let waiting = |record: &Record| record.key.sort.starts_with(tenant::WAITING);
-    left.extend(site.world.records().iter().filter(|record| waiting(record)).map(|record| record.key.to_string()));
+    left.extend(
+        site.world
+            .records()
+            .iter()
+            .filter(|record| waiting(record))
+            .map(|record| record.key.to_string()),
+    );
     left
 }
 
-/// Z6.6, S06: a tag is pushed together with the commit that has the project take part in the pipeline of tags, and is handled first.
+/// Z6.6, S06: a tag is pushed together with the commit that has the project take part in the
+/// pipeline of tags, and is handled first.
 #[test]
 fn a_tag_goes_through_the_pipeline_that_was_pushed_with_it() {
-    let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", super::refs::CONFIG)]), ("org/bare", &[("README", "nothing yet")])];
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", super::refs::CONFIG)]),
+        ("org/bare", &[("README", "nothing yet")]),
+    ];
     let mut site = Site::new(7, MAIN, repositories, judge);
     let bare = main_of("org/bare");
     site.forge.push(&bare, &[(".zuul.yaml", "- project: {tag: {jobs: [publish]}}")]);
@@ -90,7 +101,8 @@ fn a_tag_goes_through_the_pipeline_that_was_pushed_with_it() {
     assert_eq!(site.ending(&[], &[]).left_over, Vec::<String>::new());
 }
 
-/// Z6.6: a comment that comes after the push of its trigger is for that trigger, also of another project.
+/// Z6.6: a comment that comes after the push of its trigger is for that trigger, also of another
+/// project.
 #[test]
 fn a_comment_counts_for_a_trigger_that_was_pushed_before_it() {
     for twice in [false, true] {
@@ -110,11 +122,12 @@ fn a_comment_counts_for_a_trigger_that_was_pushed_before_it() {
     }
 }
 
-/// Z6.2, Z6.6: the same of a template that another untrusted project has, and by which the change's own takes part in the pipeline. What
-/// that project's push does not concern does not wait for it.
+/// Z6.2, Z6.6: the same of a template that another untrusted project has, and by which the change's
+/// own takes part in the pipeline. What that project's push does not concern does not wait for it.
 #[test]
 fn a_comment_counts_for_a_pipeline_of_a_template_that_was_pushed_before_it() {
-    let spoken = &SPOKEN[..SPOKEN.find("- project:").expect("the project stands behind the pipelines")];
+    let spoken =
+        &SPOKEN[..SPOKEN.find("- project:").expect("the project stands behind the pipelines")];
     let central = format!("{CONFIG}{spoken}");
     let template = |jobs: &str| format!("- project-template: {{name: shared, {jobs}}}\n");
     let (before, after) = (template("first: {jobs: [unit]}"), template("second: {jobs: [other]}"));
@@ -136,7 +149,11 @@ fn a_comment_counts_for_a_pipeline_of_a_template_that_was_pushed_before_it() {
         site.forge.comment(&change, "second");
         site.forge.comment(&other, "first");
         site.take_in();
-        assert_eq!(arrived(&site), ["first"], "the one waits for what was pushed, the other one does not");
+        assert_eq!(
+            arrived(&site),
+            ["first"],
+            "the one waits for what was pushed, the other one does not"
+        );
         site.run();
         assert_eq!(pipelines(&site), ["second"]);
         assert_eq!(left_over(&site, &change), Vec::<String>::new());
@@ -202,7 +219,9 @@ fn an_event_waits_for_a_layout_for_eight_minutes_and_no_longer() {
         });
     });
     site.forge.revise(&change, "b", "y");
-    let is_told = |site: &Site| site.world.records().iter().any(|record| record.key.sort.starts_with("arrival#"));
+    let is_told = |site: &Site| {
+        site.world.records().iter().any(|record| record.key.sort.starts_with("arrival#"))
+    };
     site.run_until(is_told);
     let waited_seconds = site.world.now().since(began) / 1_000;
     assert!((480..600).contains(&waited_seconds), "{waited_seconds}");
@@ -230,8 +249,10 @@ const SPOKEN: &str = "
 /// A site of these pipelines, with a change that was checked.
 fn spoken() -> (Site, ChangeKey) {
     let central = format!("{CONFIG}{SPOKEN}");
-    let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", &central)]), ("org/one", &[(".zuul.yaml", PROJECT), ("shared", "0")])];
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", &central)]),
+        ("org/one", &[(".zuul.yaml", PROJECT), ("shared", "0")]),
+    ];
     let mut site = Site::new(7, MAIN, repositories, judge);
     let change = propose(&site, 1, &[("a", "x")]);
     site.run();
@@ -243,10 +264,13 @@ fn spoken() -> (Site, ChangeKey) {
 fn arrived(site: &Site) -> Vec<String> {
     let written = site.world.take_journal().into_iter().filter_map(|written| written.after);
     let arrivals = written.filter(|record| record.key.sort.starts_with("arrival#"));
-    arrivals.filter_map(|record| record.key.partition.split('/').nth(1).map(str::to_owned)).collect()
+    arrivals
+        .filter_map(|record| record.key.partition.split('/').nth(1).map(str::to_owned))
+        .collect()
 }
 
-/// Z6.6, C5: what was kept is told first, although what comes later of its project need not wait for any configuration.
+/// Z6.6, C5: what was kept is told first, although what comes later of its project need not wait
+/// for any configuration.
 #[test]
 fn what_comes_after_something_that_waits_is_told_after_it() {
     for twice in [false, true] {
@@ -265,7 +289,10 @@ fn what_comes_after_something_that_waits_is_told_after_it() {
         site.take_in();
         assert_eq!(arrived(&site), Vec::<String>::new());
         site.run_until(|site| pipelines(site).len() == 3);
-        assert!(site.world.now().since(began) < 300_000, "each is told soon after the one before it");
+        assert!(
+            site.world.now().since(began) < 300_000,
+            "each is told soon after the one before it"
+        );
         site.run();
         let arrived = arrived(&site);
         assert_eq!(arrived, ["first", "old", "second", "new"]);
@@ -283,12 +310,14 @@ fn what_comes_after_something_that_waits_is_told_after_it() {
     }
 }
 
-/// Z6.6: the tenant pokes what waited when a later event stands in front of that poke already; nobody waits for the next sweep.
+/// Z6.6: the tenant pokes what waited when a later event stands in front of that poke already;
+/// nobody waits for the next sweep.
 #[test]
 fn what_was_heard_before_the_layout_was_live_follows_what_was_kept_for_it() {
     let (mut site, change) = spoken();
     let began = site.world.now();
-    site.forge.push(&main_of("org/config"), &[("zuul.yaml", &format!("{}{SPOKEN}", with_recheck()))]);
+    site.forge
+        .push(&main_of("org/config"), &[("zuul.yaml", &format!("{}{SPOKEN}", with_recheck()))]);
     site.take_in();
     site.forge.comment(&change, "first");
     site.take_in();
@@ -306,11 +335,15 @@ fn what_was_heard_before_the_layout_was_live_follows_what_was_kept_for_it() {
 /// Returns what waits for the tenant, the oldest first.
 fn waiting(site: &Site) -> Vec<Early> {
     let records = site.world.records();
-    records.iter().filter(|record| record.key.sort.starts_with(tenant::WAITING)).map(|r| decode(r).unwrap()).collect()
+    records
+        .iter()
+        .filter(|record| record.key.sort.starts_with(tenant::WAITING))
+        .map(|r| decode(r).unwrap())
+        .collect()
 }
 
-/// Z6.6, Z6.7: what waits behind something that was kept is poked when that is told: a chain of them needs neither the tenant nor
-/// the timer.
+/// Z6.6, Z6.7: what waits behind something that was kept is poked when that is told: a chain of
+/// them needs neither the tenant nor the timer.
 #[test]
 fn what_waits_behind_something_that_was_kept_is_told_right_after_it() {
     for twice in [false, true] {
@@ -326,11 +359,20 @@ fn what_waits_behind_something_that_was_kept_is_told_right_after_it() {
         site.take_in();
         assert_eq!(arrived(&site), Vec::<String>::new());
         // As the tenant pokes the first, when the others were looked at already.
-        let Early { waiting: first, project } = waiting(&site).into_iter().next().expect("it waits");
-        poll_once(cell::send(&site.ports(), &[Poke::Delivery { delivery: first.delivery, project }])).unwrap().unwrap();
+        let Early { waiting: first, project } =
+            waiting(&site).into_iter().next().expect("it waits");
+        poll_once(cell::send(
+            &site.ports(),
+            &[Poke::Delivery { delivery: first.delivery, project }],
+        ))
+        .unwrap()
+        .unwrap();
         let began = site.world.now();
         site.handle(Queue::Events);
-        assert_eq!((arrived(&site), site.world.now()), (["first", "old", "second"].map(str::to_owned).to_vec(), began));
+        assert_eq!(
+            (arrived(&site), site.world.now()),
+            (["first", "old", "second"].map(str::to_owned).to_vec(), began)
+        );
         assert_eq!(waiting(&site), []);
         site.run();
         assert_eq!(left_over(&site, &change), Vec::<String>::new());
@@ -356,7 +398,9 @@ fn an_event_waits_behind_another_one_for_eight_minutes_and_no_longer() {
     let behind = Behind { delivery: id, since: began };
     site.world.write_directly(tenant::put_kept(&"demo".into(), &change.project, &behind).unwrap());
     site.forge.comment(&change, "first");
-    let told = |site: &Site| site.world.records().iter().any(|record| record.key.sort.starts_with("arrival#"));
+    let told = |site: &Site| {
+        site.world.records().iter().any(|record| record.key.sort.starts_with("arrival#"))
+    };
     site.run_until(told);
     let waited_seconds = site.world.now().since(began) / 1_000;
     assert!((480..600).contains(&waited_seconds), "{waited_seconds}");
@@ -365,7 +409,8 @@ fn an_event_waits_behind_another_one_for_eight_minutes_and_no_longer() {
     assert_eq!(arrived(&site), ["first", "second"], "nothing waits behind what was told late");
 }
 
-/// Z6.6, C5: what was late in its turn is told before what came after it, though both have waited for long enough.
+/// Z6.6, C5: what was late in its turn is told before what came after it, though both have waited
+/// for long enough.
 #[test]
 fn what_has_waited_for_eight_minutes_is_told_in_order() {
     let (mut site, change) = spoken();
@@ -376,15 +421,19 @@ fn what_has_waited_for_eight_minutes_is_told_in_order() {
         site.forge.tag(&main_of("org/one"), &format!("{}.0", n + 1));
         site.take_in();
     }
-    // Nobody looks at any of them until all have waited for long enough; then the last is looked at first.
+    // Nobody looks at any of them until all have waited for long enough; then the last is looked at
+    // first.
     site.world.advance_millis(500_000);
     let mut waiting = waiting(&site);
     assert_eq!(waiting.len(), 4);
     waiting.reverse();
     for Early { waiting, project } in waiting {
-        poll_once(cell::send(&site.ports(), &[Poke::Delivery { delivery: waiting.delivery, project }]))
-            .unwrap()
-            .unwrap();
+        poll_once(cell::send(
+            &site.ports(),
+            &[Poke::Delivery { delivery: waiting.delivery, project }],
+        ))
+        .unwrap()
+        .unwrap();
         site.handle(Queue::Events);
     }
     assert_eq!(arrived(&site), ["first", "old", "second", "new"]);
@@ -406,13 +455,16 @@ fn site_of_two() -> Site {
 }
 
 fn tenants_of(site: &Site) -> Vec<String> {
-    let mut tenants: Vec<String> =
-        orders(site).into_iter().map(|(order, _)| format!("{} {}", order.queue.tenant, order.job)).collect();
+    let mut tenants: Vec<String> = orders(site)
+        .into_iter()
+        .map(|(order, _)| format!("{} {}", order.queue.tenant, order.job))
+        .collect();
     tenants.sort();
     tenants
 }
 
-/// Z2.3, C2: a stored layout that nobody can open holds up nobody else's events, and its own tenant has them when it is built again.
+/// Z2.3, C2: a stored layout that nobody can open holds up nobody else's events, and its own tenant
+/// has them when it is built again.
 #[test]
 fn a_layout_that_cannot_be_opened_stops_no_other_tenant_and_loses_nothing() {
     let mut site = site_of_two();
@@ -423,11 +475,15 @@ fn a_layout_that_cannot_be_opened_stops_no_other_tenant_and_loses_nothing() {
     site.run();
     assert_eq!(tenants_of(&site), ["demo unit", "other unit"]);
     assert_eq!(left_over(&site, &change), Vec::<String>::new());
-    assert_eq!(comments(&site, &change).matches("Build succeeded").count(), 2, "each tenant reports once");
+    assert_eq!(
+        comments(&site, &change).matches("Build succeeded").count(),
+        2,
+        "each tenant reports once"
+    );
 }
 
-/// Z2.3, C2: a change, a push and a tag are told to a tenant whose record nobody can read as soon as somebody mended it; the other
-/// tenant is told of each once.
+/// Z2.3, C2: a change, a push and a tag are told to a tenant whose record nobody can read as soon
+/// as somebody mended it; the other tenant is told of each once.
 #[test]
 fn what_came_while_a_tenant_could_not_be_read_is_told_when_it_can() {
     let pipelines = format!(
@@ -437,8 +493,11 @@ fn what_came_while_a_tenant_could_not_be_read_is_told_when_it_can() {
 - project: {{name: org/one, check: {{jobs: [unit]}}, post: {{jobs: [other]}}, tag: {{jobs: [lint]}}}}
 "
     );
-    let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", &pipelines)]), ("org/one", &[("shared", "0")]), ("org/two", &[])];
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", &pipelines)]),
+        ("org/one", &[("shared", "0")]),
+        ("org/two", &[]),
+    ];
     let mut site = Site::new(7, TWO, repositories, judge);
     poke(&site, "other");
     site.run();
@@ -469,7 +528,8 @@ fn what_came_while_a_tenant_could_not_be_read_is_told_when_it_can() {
     assert_eq!(left_over(&site, &change), Vec::<String>::new());
 }
 
-/// Z6.6, C2, C5: what came while nobody could read the tenant is told in the order in which it came.
+/// Z6.6, C2, C5: what came while nobody could read the tenant is told in the order in which it
+/// came.
 #[test]
 fn what_came_while_a_tenant_could_not_be_read_is_told_in_order() {
     for twice in [false, true] {

@@ -23,7 +23,8 @@ fn built(site: &Site, pipeline: &str) -> Vec<String> {
     site.builds().into_iter().filter(|build| build.starts_with(&prefix)).collect()
 }
 
-/// A site whose check follows what changes need, and whose `alone` does not, though its gate is told not to either.
+/// A site whose check follows what changes need, and whose `alone` does not, though its gate is
+/// told not to either.
 fn ignoring(main: &str) -> Site {
     let opened = "trigger: {github: [{event: pull_request, action: [opened, changed]}]}";
     let gate = "    name: gate\n    manager: dependent\n";
@@ -35,22 +36,36 @@ fn ignoring(main: &str) -> Site {
     site(main, &config, "    alone: {jobs: [lint]}\n")
 }
 
-/// Z6.1, Z6.5: what a change needs is neither tested with it nor in its way where dependencies are ignored, which an independent
-/// pipeline alone can do.
+/// Z6.1, Z6.5: what a change needs is neither tested with it nor in its way where dependencies are
+/// ignored, which an independent pipeline alone can do.
 #[test]
 fn a_pipeline_that_ignores_dependencies_tests_a_change_without_what_it_needs() {
     let mut site = ignoring(MAIN);
     site.forge.propose("org/outside", 9, "not ours", "", &[("b", "x")]);
     let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
-    let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", &[("a", "x")]);
+    let a = site.forge.propose(
+        "org/one",
+        1,
+        "A",
+        "Depends-On: https://forge.test/org/two/pull/2",
+        &[("a", "x")],
+    );
     let outside = "Depends-On: https://forge.test/org/outside/pull/9";
     let c = site.forge.propose("org/one", 3, "C", outside, &[("c", "x")]);
     site.run();
     assert_eq!(built(&site, "check"), ["check unit 2", "check unit 2 1"]);
     assert_eq!(built(&site, "alone"), ["alone lint 1", "alone lint 2", "alone lint 3"]);
-    assert!(comments(&site, &c).contains("outside of this tenant"), "check says why: {}", comments(&site, &c));
+    assert!(
+        comments(&site, &c).contains("outside of this tenant"),
+        "check says why: {}",
+        comments(&site, &c)
+    );
     approve(&mut site, &[&a]);
-    assert_eq!((merged(&site), gate_builds(&site, "unit")), (Vec::new(), Vec::new()), "a gate ignores none");
+    assert_eq!(
+        (merged(&site), gate_builds(&site, "unit")),
+        (Vec::new(), Vec::new()),
+        "a gate ignores none"
+    );
     approve(&mut site, &[&b]);
     assert_eq!(merged(&site), [2, 1]);
     assert_eq!(gate_builds(&site, "unit"), ["2", "2 1"]);
@@ -59,7 +74,8 @@ fn a_pipeline_that_ignores_dependencies_tests_a_change_without_what_it_needs() {
 /// Z6.1, Z6.5: how many changes it needs is counted for nothing there, whoever has it enter.
 #[test]
 fn a_pipeline_that_ignores_dependencies_takes_a_change_that_needs_too_many() {
-    let mut site = ignoring(&MAIN.replace("    name: demo\n", "    name: demo\n    max-dependencies: 1\n"));
+    let mut site =
+        ignoring(&MAIN.replace("    name: demo\n", "    name: demo\n    max-dependencies: 1\n"));
     for number in 1..=3_u64 {
         let body = match number {
             1 => String::new(),
@@ -72,7 +88,8 @@ fn a_pipeline_that_ignores_dependencies_takes_a_change_that_needs_too_many() {
     assert_eq!(built(&site, "alone"), ["alone lint 1", "alone lint 2", "alone lint 3"]);
 }
 
-/// R08, Z6.1: what a trigger requires and rejects of a change is asked besides its event, and of no other trigger's.
+/// R08, Z6.1: what a trigger requires and rejects of a change is asked besides its event, and of no
+/// other trigger's.
 #[test]
 fn a_trigger_takes_only_changes_with_the_status_that_it_requires_and_without_what_it_rejects() {
     let trigger = "{event: pull_request, action: comment, comment: go, require-status: 'bot:ci:success', reject: {label: [hold]}}";
@@ -81,7 +98,8 @@ fn a_trigger_takes_only_changes_with_the_status_that_it_requires_and_without_wha
         "{CONFIG}- pipeline:\n    name: asked\n    manager: independent\n    trigger:\n      github: [{trigger}, {anyway}]\n"
     );
     let mut site = site(MAIN, &config, "    asked: {jobs: [lint]}\n");
-    let changes: [ChangeKey; 5] = [1, 2, 3, 4, 5].map(|number| propose(&site, number, &[("a", "x")]));
+    let changes: [ChangeKey; 5] =
+        [1, 2, 3, 4, 5].map(|number| propose(&site, number, &[("a", "x")]));
     let [_, failed, others, held, passed] = &changes;
     site.run();
     site.forge.put_status(failed, "bot", "ci", "failure");
@@ -102,8 +120,8 @@ fn a_trigger_takes_only_changes_with_the_status_that_it_requires_and_without_wha
     assert_eq!(built(&site, "asked"), ["asked lint 2", "asked lint 4", "asked lint 5"]);
 }
 
-/// Z6.1, Z4.7: what a trigger with `debug` let in is told with how its jobs were decided, though no project says `debug`; what
-/// another trigger let in before and after it is not.
+/// Z6.1, Z4.7: what a trigger with `debug` let in is told with how its jobs were decided, though no
+/// project says `debug`; what another trigger let in before and after it is not.
 #[test]
 fn reports_tell_how_jobs_were_decided_of_what_a_trigger_with_debug_let_in() {
     let opened = "github: [{event: pull_request, action: [opened, changed, reopened]}]";
@@ -113,7 +131,11 @@ fn reports_tell_how_jobs_were_decided_of_what_a_trigger_with_debug_let_in() {
     let mut site = site(MAIN, &CONFIG.replace(opened, &both), "");
     let change = propose(&site, 1, &[("a", "x")]);
     site.run();
-    assert!(!comments(&site, &change).contains("How the jobs were decided"), "{}", comments(&site, &change));
+    assert!(
+        !comments(&site, &change).contains("How the jobs were decided"),
+        "{}",
+        comments(&site, &change)
+    );
     site.forge.comment(&change, "explain");
     site.run();
     let told = comments(&site, &change);
@@ -121,11 +143,16 @@ fn reports_tell_how_jobs_were_decided_of_what_a_trigger_with_debug_let_in() {
     site.forge.revise(&change, "a", "y");
     site.run();
     let told = comments(&site, &change);
-    assert_eq!((built(&site, "check").len(), told.matches("How the jobs were decided").count()), (3, 1), "{told}");
+    assert_eq!(
+        (built(&site, "check").len(), told.matches("How the jobs were decided").count()),
+        (3, 1),
+        "{told}"
+    );
 }
 
-/// R07, Z6.1: that a change's configuration is wrong, and that no job is for it, is told as its pipeline says, and nowhere else.
-/// Where nothing is said of wrong configuration it is told as a failure, and that there are no jobs is told nobody.
+/// R07, Z6.1: that a change's configuration is wrong, and that no job is for it, is told as its
+/// pipeline says, and nowhere else. Where nothing is said of wrong configuration it is told as a
+/// failure, and that there are no jobs is told nobody.
 #[test]
 fn wrong_configuration_and_the_want_of_jobs_are_told_by_their_own_reporters() {
     let opened = "trigger: {github: [{event: pull_request, action: [opened, changed]}]}";
@@ -139,7 +166,8 @@ fn wrong_configuration_and_the_want_of_jobs_are_told_by_their_own_reporters() {
     let config = format!(
         "{CONFIG}- pipeline: {{name: own, manager: independent, {opened}, {own}}}\n- pipeline: {{name: plain, manager: independent, {opened}, {plain}}}\n"
     );
-    let runs = "    own: {jobs: [unit: {files: docs/.*}]}\n    plain: {jobs: [unit: {files: docs/.*}]}\n";
+    let runs =
+        "    own: {jobs: [unit: {files: docs/.*}]}\n    plain: {jobs: [unit: {files: docs/.*}]}\n";
     let mut site = site(MAIN, &config, runs);
     let wrong = format!("{PROJECT}{runs}").replace("[unit]", "[nosuch]");
     let cases = [
@@ -153,10 +181,16 @@ fn wrong_configuration_and_the_want_of_jobs_are_told_by_their_own_reporters() {
         let facts = site.forge.change(change).unwrap().facts;
         assert_eq!(facts.labels, *labels, "{change}: {}", comments(&site, change));
         let is_wrong = labels.contains(&"wrong");
-        let has_status = facts.statuses.iter().any(|status| status.context == "demo/own" && status.state == "failure");
+        let has_status = facts
+            .statuses
+            .iter()
+            .any(|status| status.context == "demo/own" && status.state == "failure");
         assert_eq!(has_status, is_wrong, "{change}: {:?}", facts.statuses);
         let is_idle = comments(&site, change).contains("Nothing is to be done.");
         assert_eq!(is_idle, labels.contains(&"idle"), "{change}: {}", comments(&site, change));
     }
-    assert_eq!(site.ending(&[], &cases.each_ref().map(|(change, _)| change)).left_over, Vec::<String>::new());
+    assert_eq!(
+        site.ending(&[], &cases.each_ref().map(|(change, _)| change)).left_over,
+        Vec::<String>::new()
+    );
 }

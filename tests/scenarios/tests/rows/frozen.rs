@@ -1,5 +1,5 @@
-//! Cells whose own records cannot be decided on: they are frozen with the reason, nothing else waits for them, and they go on once
-//! somebody has mended what was wrong.
+//! Cells whose own records cannot be decided on: they are frozen with the reason, nothing else
+//! waits for them, and they go on once somebody has mended what was wrong.
 
 use super::cycles::{allowing, checked, head};
 use super::{MAIN, approve, merged, propose, site};
@@ -25,10 +25,11 @@ fn put(site: &Site, record: Record) {
     site.world.write_directly(Write::Put { record, expect: Expect::Anything });
 }
 
-/// Has the first record of which this holds say nothing any more, and returns it as it was. Who keeps it in memory sees that it is
-/// another one.
+/// Has the first record of which this holds say nothing any more, and returns it as it was. Who
+/// keeps it in memory sees that it is another one.
 fn spoil(site: &Site, is_it: impl Fn(&Record) -> bool) -> Record {
-    let record = site.world.records().into_iter().find(|record| is_it(record)).expect("there is one");
+    let record =
+        site.world.records().into_iter().find(|record| is_it(record)).expect("there is one");
     let body = "{\"nothing\": \"that anybody reads\"}".to_owned();
     put(site, Record { body, revision: record.revision + 1, ..record.clone() });
     record
@@ -37,7 +38,8 @@ fn spoil(site: &Site, is_it: impl Fn(&Record) -> bool) -> Record {
 /// Puts a record back that was spoilt, and lets its cell go on as an operator does.
 fn mend(site: &Site, record: Record, partition: &str, poke: Poke) {
     put(site, Record { revision: record.revision + 2, ..record });
-    site.world.write_directly(Write::Delete { key: frozen_key(partition), expect: Expect::Anything });
+    site.world
+        .write_directly(Write::Delete { key: frozen_key(partition), expect: Expect::Anything });
     poll_once(cell::send(&site.ports(), &[poke])).unwrap().unwrap();
 }
 
@@ -54,14 +56,16 @@ fn received(poke: &Poke, receive_count: u32) -> Incoming {
     Incoming { id: "one".to_owned(), body, receipt: "none".to_owned(), group: None, receive_count }
 }
 
-/// Has a gate look at its queue for a message that was received so often; returns whether the message is done with.
+/// Has a gate look at its queue for a message that was received so often; returns whether the
+/// message is done with.
 fn is_done(site: &Site, receive_count: u32) -> bool {
     let function = Gate::new(site.ports(), "https://sluice.test/");
     let message = received(&Poke::Queue { queue: gate() }, receive_count);
     poll_once(batch::handle(&function, Queue::Gate, vec![message])).unwrap().is_empty()
 }
 
-/// Sees a queue frozen with its reason after so many receipts and not before, and what comes later acknowledged at once.
+/// Sees a queue frozen with its reason after so many receipts and not before, and what comes later
+/// acknowledged at once.
 fn is_frozen_in_the_end(site: &Site, reason: &str) {
     let partition = queue::partition(&gate());
     for receipts in 1..BROKEN_RECEIPTS_MAX {
@@ -98,20 +102,33 @@ fn a_queue_whose_head_cannot_be_read_is_frozen_until_it_is_mended() {
     assert_eq!((merged(&site), mark(&site, &queue::partition(&gate()))), (vec![1, 2], None));
 }
 
-/// Z6.5, Z7.3: of changes that need each other, each with a queue of its own, nobody knows where one stands while its queue cannot be read:
-/// they wait for that in a queue that is not frozen, and enter by themselves once it is mended.
+/// Z6.5, Z7.3: of changes that need each other, each with a queue of its own, nobody knows where
+/// one stands while its queue cannot be read: they wait for that in a queue that is not frozen, and
+/// enter by themselves once it is mended.
 #[test]
 fn those_that_need_each_other_wait_for_the_queue_of_one_that_cannot_be_read() {
     let mut site = allowing(MAIN);
     let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
     site.run();
-    let own = |key: &ChangeKey| QueueKey { tenant: "demo".into(), pipeline: "check".into(), queue: own_queue(key) };
+    let own = |key: &ChangeKey| QueueKey {
+        tenant: "demo".into(),
+        pipeline: "check".into(),
+        queue: own_queue(key),
+    };
     let theirs = spoil(&site, |record| record.key == queue::head_key(&own(&b)));
     site.forge.describe(&b, "Depends-On: https://forge.test/org/one/pull/1", false);
-    let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", &[("a", "x")]);
+    let a = site.forge.propose(
+        "org/one",
+        1,
+        "A",
+        "Depends-On: https://forge.test/org/two/pull/2",
+        &[("a", "x")],
+    );
     let home = queue::partition(&own(&a));
     let waits = |site: &Site| {
-        let is_offer = |record: &Record| record.key.partition == home && record.key.sort.starts_with("arrival#");
+        let is_offer = |record: &Record| {
+            record.key.partition == home && record.key.sort.starts_with("arrival#")
+        };
         site.world.records().iter().any(is_offer)
     };
     site.run_until(waits);
@@ -122,13 +139,16 @@ fn those_that_need_each_other_wait_for_the_queue_of_one_that_cannot_be_read() {
     site.run();
     for (change, other) in [(&a, &b), (&b, &a)] {
         let all = checked(&site, change);
-        assert!(all.contains(&("SUCCESS".to_owned(), vec![head(&site, other)])), "{change}: {all:?}");
+        assert!(
+            all.contains(&("SUCCESS".to_owned(), vec![head(&site, other)])),
+            "{change}: {all:?}"
+        );
     }
     assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
-/// Z6.4: whether a change is in its branch is nothing to guess: the queue waits, and the landing bears no mark that nobody would
-/// take away.
+/// Z6.4: whether a change is in its branch is nothing to guess: the queue waits, and the landing
+/// bears no mark that nobody would take away.
 #[test]
 fn a_queue_whose_landing_cannot_be_read_is_frozen_and_lands_it_once_it_is_mended() {
     let mut site = site();
@@ -156,7 +176,10 @@ struct Puzzled {
 #[async_trait]
 impl Look for Puzzled {
     async fn poked(&self, _poke: &Poke, _heard: Heard) -> Result<(), LookError> {
-        Err(LookError::Broken { partition: self.partition.to_owned(), reason: "it makes no sense".to_owned() })
+        Err(LookError::Broken {
+            partition: self.partition.to_owned(),
+            reason: "it makes no sense".to_owned(),
+        })
     }
 
     fn ports(&self) -> &Ports {
@@ -164,11 +187,13 @@ impl Look for Puzzled {
     }
 }
 
-/// Where nobody heeds a mark none is written: what is due by itself is left to the sweep, the rest stays until it is a dead letter.
+/// Where nobody heeds a mark none is written: what is due by itself is left to the sweep, the rest
+/// stays until it is a dead letter.
 #[test]
 fn a_cell_whose_mark_nobody_heeds_bears_none() {
     let world = World::new(1, 0, Timestamp(1_000_000));
-    let report = Poke::Report { queue: gate(), report: "landing#a#1".to_owned(), group: "one".to_owned() };
+    let report =
+        Poke::Report { queue: gate(), report: "landing#a#1".to_owned(), group: "one".to_owned() };
     let table = [
         (Queue::Tenants, Poke::Tenant { tenant: "demo".into() }, "tenant#demo", false),
         (Queue::Gate, Poke::Queue { queue: gate() }, "tenant#demo", false),
@@ -181,7 +206,11 @@ fn a_cell_whose_mark_nobody_heeds_bears_none() {
             let message = received(&poke, receive_count);
             let failed = poll_once(batch::handle(&function, queue, vec![message])).unwrap();
             let is_last = receive_count == BROKEN_RECEIPTS_MAX;
-            assert_eq!(failed.is_empty(), is_left && is_last, "{poke:?} received {receive_count} times");
+            assert_eq!(
+                failed.is_empty(),
+                is_left && is_last,
+                "{poke:?} received {receive_count} times"
+            );
         }
     }
     assert_eq!(world.records(), Vec::new());
@@ -191,7 +220,8 @@ fn is_of_provider(record: &Record, sort: &str) -> bool {
     record.key.partition.starts_with("provider#") && record.key.sort.starts_with(sort)
 }
 
-/// Z1.2: a provider whose head nobody can read gives no nodes, and gives them to who still waits once it is mended.
+/// Z1.2: a provider whose head nobody can read gives no nodes, and gives them to who still waits
+/// once it is mended.
 #[test]
 fn a_provider_whose_head_cannot_be_read_is_frozen_until_it_is_mended() {
     let project = "
@@ -200,7 +230,9 @@ fn a_provider_whose_head_cannot_be_read_is_frozen_until_it_is_mended() {
 ";
     let mut site = sample::small(1, project, |_, _, _| BuildResult::Success);
     let change = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
-    let has = |site: &Site, sort: &str| site.world.records().iter().any(|record| is_of_provider(record, sort));
+    let has = |site: &Site, sort: &str| {
+        site.world.records().iter().any(|record| is_of_provider(record, sort))
+    };
     site.run_until(|site| has(site, "head") && has(site, "request#"));
     let head = spoil(&site, |record| is_of_provider(record, "head"));
     let name = decode::<ProviderHead>(&head).unwrap().provider;

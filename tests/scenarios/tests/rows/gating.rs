@@ -1,8 +1,11 @@
-//! Queues next to each other: which changes share one, which queue a change belongs to since the configuration changed, what a
-//! change leaves by entering another pipeline, and what may enter at all.
+//! Queues next to each other: which changes share one, which queue a change belongs to since the
+//! configuration changed, what a change leaves by entering another pipeline, and what may enter at
+//! all.
 
 use super::standard::{results, told};
-use super::{CONFIG, PROJECT, approve, buildsets, comments, gate_builds, judge, merged, ordered, propose};
+use super::{
+    CONFIG, PROJECT, approve, buildsets, comments, gate_builds, judge, merged, ordered, propose,
+};
 use sluice_memory::poll_once;
 use sluice_model::ProjectName;
 use sluice_model::build::Speculation;
@@ -62,7 +65,11 @@ fn has_built(job: &'static str, changes: &'static str) -> impl Fn(&Site) -> bool
 }
 
 fn all_sets(site: &Site) -> Vec<String> {
-    site.ending(&[], &[]).buildsets.iter().map(|set| set.split_once('#').unwrap().1.to_owned()).collect()
+    site.ending(&[], &[])
+        .buildsets
+        .iter()
+        .map(|set| set.split_once('#').unwrap().1.to_owned())
+        .collect()
 }
 
 /// G04: one project has a queue of its own, two share one.
@@ -84,7 +91,10 @@ fn changes_of_projects_that_share_a_queue_are_tested_together_and_others_by_them
         assert_eq!(gate_builds(&site, job), ["1", "2", "2 3"]);
     }
     let mut landed = merged(&site);
-    assert!(landed.iter().position(|one| *one == 2) < landed.iter().position(|one| *one == 3), "{landed:?}");
+    assert!(
+        landed.iter().position(|one| *one == 2) < landed.iter().position(|one| *one == 3),
+        "{landed:?}"
+    );
     landed.sort_unstable();
     assert_eq!(landed, [1, 2, 3]);
     assert_eq!(site.ending(&[], &[&a, &b, &c]).left_over, Vec::<String>::new());
@@ -95,8 +105,14 @@ fn changes_of_projects_that_share_a_queue_are_tested_together_and_others_by_them
 fn a_change_enters_with_all_its_votes_and_leaves_as_a_draft() {
     let config = CONFIG
         .replace("        open: true\n", "        open: true\n        label: [go]\n")
-        .replace("    start: {github: {status: pending, comment: false}}", "    reject: {github: {draft: true}}")
-        .replace("state: approved}]", "state: approved}, {event: pull_request, action: labeled, label: go}]");
+        .replace(
+            "    start: {github: {status: pending, comment: false}}",
+            "    reject: {github: {draft: true}}",
+        )
+        .replace(
+            "state: approved}]",
+            "state: approved}, {event: pull_request, action: labeled, label: go}]",
+        );
     let mut site = site(&config);
     let a = propose(&site, 1, &[("a", "x")]);
     approve(&mut site, &[&a]);
@@ -113,7 +129,10 @@ fn a_change_enters_with_all_its_votes_and_leaves_as_a_draft() {
     site.forge.draft(&a, true);
     site.held.clear();
     site.run();
-    assert_eq!((buildsets(&site, &[&a]), merged(&site)), (vec!["org/one#1 DEQUEUED".to_owned()], Vec::new()));
+    assert_eq!(
+        (buildsets(&site, &[&a]), merged(&site)),
+        (vec!["org/one#1 DEQUEUED".to_owned()], Vec::new())
+    );
     assert!(
         comments(&site, &a).contains("unable to merge due to a missing merge requirement"),
         "{}",
@@ -126,10 +145,12 @@ fn a_change_enters_with_all_its_votes_and_leaves_as_a_draft() {
 }
 
 fn superseding() -> String {
-    CONFIG.replace("    manager: dependent\n", "    manager: dependent\n    supersedes: check\n").replace(
-        "    success: {github: {status: success}}\n",
-        "    success: {github: {status: success}}\n    dequeue: {github: {comment: true}}\n",
-    )
+    CONFIG
+        .replace("    manager: dependent\n", "    manager: dependent\n    supersedes: check\n")
+        .replace(
+            "    success: {github: {status: success}}\n",
+            "    success: {github: {status: success}}\n    dequeue: {github: {comment: true}}\n",
+        )
 }
 
 /// G19: what check tests of a change ends when the gate takes that change.
@@ -138,7 +159,13 @@ fn a_change_that_enters_the_gate_leaves_check() {
     let mut site = site(&superseding());
     site.held.insert("unit".to_owned());
     let a = propose(&site, 1, &[("a", "x")]);
-    let b = site.forge.propose("org/two", 2, "B", "Depends-On: https://forge.test/org/alone/pull/3", &[("b", "x")]);
+    let b = site.forge.propose(
+        "org/two",
+        2,
+        "B",
+        "Depends-On: https://forge.test/org/alone/pull/3",
+        &[("b", "x")],
+    );
     let c = site.forge.propose("org/alone", 3, "C", "", &[("c", "x")]);
     site.run_until(|site| site.running().len() == 3);
     // B is approved too, and may not enter before C.
@@ -149,7 +176,10 @@ fn a_change_that_enters_the_gate_leaves_check() {
     assert_eq!(merged(&site), [1]);
     let told = comments(&site, &a);
     assert!(told.contains("it entered the pipeline gate, which supersedes this one"), "{told}");
-    assert_eq!(all_sets(&site), ["3 check SUCCESS", "1 check DEQUEUED", "1 gate SUCCESS", "2 check SUCCESS"]);
+    assert_eq!(
+        all_sets(&site),
+        ["3 check SUCCESS", "1 check DEQUEUED", "1 gate SUCCESS", "2 check SUCCESS"]
+    );
     assert_eq!(site.ending(&[], &[&a, &b, &c]).left_over, Vec::<String>::new());
 }
 
@@ -176,7 +206,10 @@ fn a_queue_that_a_merged_change_makes_one_for_all_branches_is_one_for_what_comes
     let a = propose(&site, 1, &[("a", "broken unit")]);
     let b = propose_for(&site, "stable", 2, &[("b", "x")]);
     approve(&mut site, &[&a, &b]);
-    assert_eq!((gate_builds(&site, "unit"), merged(&site)), (vec!["1".to_owned(), "2".to_owned()], vec![2]));
+    assert_eq!(
+        (gate_builds(&site, "unit"), merged(&site)),
+        (vec!["1".to_owned(), "2".to_owned()], vec![2])
+    );
     let c = site.forge.propose("org/config", 3, "C", "", &[("zuul.yaml", CONFIG)]);
     site.forge.merge_outside(&c);
     site.run();
@@ -194,7 +227,8 @@ fn a_queue_that_a_merged_change_makes_one_for_all_branches_is_one_for_what_comes
     assert_eq!(site.ending(&[], &[&a, &b, &c, &d, &e]).left_over, Vec::<String>::new());
 }
 
-/// G18: what is tested meanwhile moves to the queue that it belongs to, and is tested there behind what came first.
+/// G18: what is tested meanwhile moves to the queue that it belongs to, and is tested there behind
+/// what came first.
 #[test]
 fn changes_in_the_queues_of_branches_move_when_those_become_one() {
     let mut site = site(&per_branch());
@@ -205,13 +239,20 @@ fn changes_in_the_queues_of_branches_move_when_those_become_one() {
     site.run();
     site.held.extend(["unit".to_owned(), "other".to_owned()]);
     enqueue(&mut site, &[&a, &b, &c]);
-    site.run_until(|site| gate_builds(site, "unit") == ["1", "2", "2 3"] && gate_builds(site, "other").len() == 3);
+    site.run_until(|site| {
+        gate_builds(site, "unit") == ["1", "2", "2 3"] && gate_builds(site, "other").len() == 3
+    });
     site.forge.push(&main_of("org/config"), &[("zuul.yaml", CONFIG)]);
-    site.run_until(|site| gate_builds(site, "unit").iter().any(|built| built.split(' ').count() == 3));
+    site.run_until(|site| {
+        gate_builds(site, "unit").iter().any(|built| built.split(' ').count() == 3)
+    });
     site.held.clear();
     site.run();
     let mut landed = merged(&site);
-    assert!(landed.iter().position(|one| *one == 2) < landed.iter().position(|one| *one == 3), "{landed:?}");
+    assert!(
+        landed.iter().position(|one| *one == 2) < landed.iter().position(|one| *one == 3),
+        "{landed:?}"
+    );
     landed.sort_unstable();
     assert_eq!(landed, [1, 2, 3]);
     assert_eq!(site.ending(&[], &[&a, &b, &c]).left_over, Vec::<String>::new());
@@ -220,13 +261,15 @@ fn changes_in_the_queues_of_branches_move_when_those_become_one() {
 fn reload(site: &mut Site) {
     let tenant = "demo".into();
     for project in ["org/config", "org/alone", "org/one", "org/two"] {
-        let mark = tenant::put_dirty(&tenant, &ProjectName::new("forge.test", project), "operator").unwrap();
+        let mark = tenant::put_dirty(&tenant, &ProjectName::new("forge.test", project), "operator")
+            .unwrap();
         site.world.write_directly(mark);
     }
     poll_once(cell::send(&site.ports(), &[Poke::Tenant { tenant }])).unwrap().unwrap();
 }
 
-/// R01, G01: whatever is read again, a build whose job is the same lives on; one of another job is run anew.
+/// R01, G01: whatever is read again, a build whose job is the same lives on; one of another job is
+/// run anew.
 #[test]
 fn of_a_reconfiguration_builds_feel_what_concerns_their_own_job() {
     let mut site = site(CONFIG);
@@ -238,14 +281,21 @@ fn of_a_reconfiguration_builds_feel_what_concerns_their_own_job() {
     // All of it is read again, and nothing is other than it was.
     reload(&mut site);
     site.run_now();
-    assert_eq!((gate_builds(&site, "unit"), gate_builds(&site, "other")), (vec!["1".to_owned()], vec!["1".to_owned()]));
+    assert_eq!(
+        (gate_builds(&site, "unit"), gate_builds(&site, "other")),
+        (vec!["1".to_owned()], vec!["1".to_owned()])
+    );
     // One job is.
-    let other = CONFIG.replace("run: playbooks/other.yaml", "run: playbooks/other.yaml, timeout: 77");
+    let other =
+        CONFIG.replace("run: playbooks/other.yaml", "run: playbooks/other.yaml, timeout: 77");
     site.forge.push(&main_of("org/config"), &[("zuul.yaml", &other)]);
     site.run_until(|site| gate_builds(site, "other").len() == 2);
     site.held.clear();
     site.run();
-    assert_eq!((gate_builds(&site, "unit").len(), gate_builds(&site, "other").len(), merged(&site)), (1, 2, vec![1]));
+    assert_eq!(
+        (gate_builds(&site, "unit").len(), gate_builds(&site, "other").len(), merged(&site)),
+        (1, 2, vec![1])
+    );
 }
 
 /// G20: the other job is stopped at once, and what is told of it is told once.
@@ -263,7 +313,10 @@ fn a_failing_job_ends_the_others_of_its_change_where_the_project_fails_fast() {
     site.run();
     assert!(site.held.contains("unit"), "nobody let it go");
     let ends = results(&site, "gate");
-    assert!(ends.contains(&"unit 1 ABORTED".to_owned()) && ends.contains(&"other 1 FAILURE".to_owned()), "{ends:?}");
+    assert!(
+        ends.contains(&"unit 1 ABORTED".to_owned()) && ends.contains(&"other 1 FAILURE".to_owned()),
+        "{ends:?}"
+    );
     assert_eq!(told(&site, "gate", &a), ["start", "Build failed."]);
     let why = comments(&site, &a);
     assert_eq!(why.matches("Build failed.").count(), 1, "{why}");
@@ -275,8 +328,20 @@ fn a_failing_job_ends_the_others_of_its_change_where_the_project_fails_fast() {
 fn a_new_patchset_takes_out_its_change_and_what_needs_it() {
     let mut site = site(CONFIG);
     let a = propose(&site, 1, &[("a", "x")]);
-    let b = site.forge.propose("org/one", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "x")]);
-    let c = site.forge.propose("org/one", 3, "C", "Depends-On: https://forge.test/org/one/pull/2", &[("c", "x")]);
+    let b = site.forge.propose(
+        "org/one",
+        2,
+        "B",
+        "Depends-On: https://forge.test/org/one/pull/1",
+        &[("b", "x")],
+    );
+    let c = site.forge.propose(
+        "org/one",
+        3,
+        "C",
+        "Depends-On: https://forge.test/org/one/pull/2",
+        &[("c", "x")],
+    );
     let d = propose(&site, 4, &[("d", "x")]);
     site.run();
     site.held.insert("unit".to_owned());
@@ -288,11 +353,26 @@ fn a_new_patchset_takes_out_its_change_and_what_needs_it() {
     site.run();
     assert_eq!(merged(&site), [1, 4]);
     let sets = buildsets(&site, &[]);
-    assert_eq!(sets, ["org/one#1 SUCCESS", "org/one#2 DEQUEUED", "org/one#3 FAILURE", "org/one#4 SUCCESS"]);
-    assert!(comments(&site, &c).contains("depends on a change that failed to merge"), "{}", comments(&site, &c));
+    assert_eq!(
+        sets,
+        ["org/one#1 SUCCESS", "org/one#2 DEQUEUED", "org/one#3 FAILURE", "org/one#4 SUCCESS"]
+    );
+    assert!(
+        comments(&site, &c).contains("depends on a change that failed to merge"),
+        "{}",
+        comments(&site, &c)
+    );
     assert_eq!(told(&site, "gate", &b), ["start", "Build canceled."]);
-    assert!(comments(&site, &b).contains("Build canceled.\n\na new revision was uploaded"), "{}", comments(&site, &b));
-    assert_eq!(told(&site, "check", &b), ["Build succeeded.", "Build succeeded."], "each of its patchsets was checked");
+    assert!(
+        comments(&site, &b).contains("Build canceled.\n\na new revision was uploaded"),
+        "{}",
+        comments(&site, &b)
+    );
+    assert_eq!(
+        told(&site, "check", &b),
+        ["Build succeeded.", "Build succeeded."],
+        "each of its patchsets was checked"
+    );
     assert_eq!(told(&site, "gate", &c), ["start", "Build failed."]);
     for change in [&a, &d] {
         assert_eq!(told(&site, "gate", change), ["start", "Build succeeded."]);
@@ -302,11 +382,18 @@ fn a_new_patchset_takes_out_its_change_and_what_needs_it() {
 /// G16: the window shrinks with a failure and grows with a success, within its bounds.
 #[test]
 fn a_window_shrinks_with_a_failure_and_grows_up_to_its_ceiling() {
-    let window = "    manager: dependent\n    window: 2\n    window-floor: 1\n    window-ceiling: 2\n";
+    let window =
+        "    manager: dependent\n    window: 2\n    window-floor: 1\n    window-ceiling: 2\n";
     let mut site = site(&CONFIG.replace("    manager: dependent\n", window));
     let a = propose(&site, 1, &[("a", "broken unit")]);
     let b = propose(&site, 2, &[("b", "x")]);
-    let c = site.forge.propose("org/one", 3, "C", "Depends-On: https://forge.test/org/one/pull/2", &[("c", "x")]);
+    let c = site.forge.propose(
+        "org/one",
+        3,
+        "C",
+        "Depends-On: https://forge.test/org/one/pull/2",
+        &[("c", "x")],
+    );
     site.run();
     site.held.extend(["unit".to_owned(), "other".to_owned()]);
     enqueue(&mut site, &[&a, &b, &c]);
@@ -320,26 +407,40 @@ fn a_window_shrinks_with_a_failure_and_grows_up_to_its_ceiling() {
     site.held.clear();
     site.run();
     assert_eq!(merged(&site), [2, 3]);
-    let is_at_its_ceiling = |record: &Record| record.key.sort == "head" && record.body.contains("\"window\":2");
+    let is_at_its_ceiling =
+        |record: &Record| record.key.sort == "head" && record.body.contains("\"window\":2");
     let records = site.world.records();
     assert!(
-        records.iter().filter(|record| record.key.partition == "queue#demo/gate/integrated").any(is_at_its_ceiling)
+        records
+            .iter()
+            .filter(|record| record.key.partition == "queue#demo/gate/integrated")
+            .any(is_at_its_ceiling)
     );
 }
 
-/// Returns the repositories of a change's build, each with the files that the tested changes bring into it; all else in them is as it
-/// is in their branches now.
+/// Returns the repositories of a change's build, each with the files that the tested changes bring
+/// into it; all else in them is as it is in their branches now.
 fn tested(site: &Site, job: &str, change: u64) -> Vec<String> {
     let (order, _) = ordered(site, job, change);
     let kept = poll_once(site.ports().objects.get(&order.speculation)).unwrap().unwrap();
-    let state: Speculation = serde_json::from_slice(&kept.expect("the tested state is kept").bytes).unwrap();
+    let state: Speculation =
+        serde_json::from_slice(&kept.expect("the tested state is kept").bytes).unwrap();
     let store = site.store.lock().unwrap();
     let with_files = state.branches.iter().map(|repository| {
-        assert_eq!(store.tip(&repository.branch).map(|tip| tip.id), Some(repository.base.id.clone()));
+        assert_eq!(
+            store.tip(&repository.branch).map(|tip| tip.id),
+            Some(repository.base.id.clone())
+        );
         let (before, after) = (store.tree(&repository.base.id), store.tree(&repository.result.id));
-        assert!(before.iter().all(|(path, text)| after.get(path) == Some(text)), "{before:?} {after:?}");
-        let brought: String =
-            after.keys().filter(|path| !before.contains_key(*path)).map(|p| format!(" {p}")).collect();
+        assert!(
+            before.iter().all(|(path, text)| after.get(path) == Some(text)),
+            "{before:?} {after:?}"
+        );
+        let brought: String = after
+            .keys()
+            .filter(|path| !before.contains_key(*path))
+            .map(|p| format!(" {p}"))
+            .collect();
         assert_eq!(
             brought.is_empty(),
             repository.base == repository.result,
@@ -352,11 +453,14 @@ fn tested(site: &Site, job: &str, change: u64) -> Vec<String> {
     with_files
 }
 
-/// S01: each is tested with the changes ahead of it, whichever repository they are of, and with nothing behind it; what its jobs need
-/// besides is as it is in its branch, and what they do not need is not there.
+/// S01: each is tested with the changes ahead of it, whichever repository they are of, and with
+/// nothing behind it; what its jobs need besides is as it is in its branch, and what they do not
+/// need is not there.
 #[test]
 fn each_build_has_the_changes_ahead_of_it_in_both_repositories_and_nothing_later() {
-    let mut site = site(&CONFIG.replace("{name: other, run:", "{name: other, required-projects: [org/alone], run:"));
+    let mut site = site(
+        &CONFIG.replace("{name: other, run:", "{name: other, required-projects: [org/alone], run:"),
+    );
     let of = |site: &Site, project: &str, number: u64| {
         site.forge.propose(project, number, "a change", "", &[(&format!("f{number}"), "x")])
     };
@@ -367,9 +471,17 @@ fn each_build_has_the_changes_ahead_of_it_in_both_repositories_and_nothing_later
     site.held.insert("unit".to_owned());
     enqueue(&mut site, &changes.iter().collect::<Vec<_>>());
     site.run_until(|site| gate_builds(site, "unit").len() == 4);
-    let expected = ["org/one f1", "org/one f1 f2", "org/one f1 f2, org/two f3", "org/one f1 f2, org/two f3 f4"];
+    let expected = [
+        "org/one f1",
+        "org/one f1 f2",
+        "org/one f1 f2, org/two f3",
+        "org/one f1 f2, org/two f3 f4",
+    ];
     for (number, changed) in (1..).zip(expected) {
-        assert_eq!(tested(&site, "other", number).join(", "), format!("org/alone, org/config, {changed}"));
+        assert_eq!(
+            tested(&site, "other", number).join(", "),
+            format!("org/alone, org/config, {changed}")
+        );
     }
     site.held.clear();
     site.run();

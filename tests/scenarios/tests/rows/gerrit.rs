@@ -59,8 +59,11 @@ fn site() -> Site {
 /// A site whose projects have this file of their own.
 fn site_of(project: &str) -> Site {
     let project: &[(&str, &str)] = &[(".zuul.yaml", project), ("shared", "0")];
-    let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", CONFIG)]), ("review.test/org/one", project), ("review.test/org/two", project)];
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", CONFIG)]),
+        ("review.test/org/one", project),
+        ("review.test/org/two", project),
+    ];
     Site::new(7, MAIN, repositories, judge)
 }
 
@@ -89,10 +92,14 @@ fn lands_untold(site: &mut Site, change: &ChangeKey) {
 }
 
 fn gate_builds(site: &Site) -> Vec<String> {
-    site.builds().into_iter().filter_map(|build| build.strip_prefix("gate ").map(str::to_owned)).collect()
+    site.builds()
+        .into_iter()
+        .filter_map(|build| build.strip_prefix("gate ").map(str::to_owned))
+        .collect()
 }
 
-/// G09: a chain of commits lands in its order once all of it may; what is below a merged change is not even read.
+/// G09: a chain of commits lands in its order once all of it may; what is below a merged change is
+/// not even read.
 #[test]
 fn a_chain_of_commits_waits_until_all_below_are_approved_and_lands_in_order() {
     for twice in [false, true] {
@@ -121,7 +128,8 @@ fn a_chain_of_commits_waits_until_all_below_are_approved_and_lands_in_order() {
     }
 }
 
-/// S04: three builds of A, and three of D on A and C when C was rebased onto A; of B and C nobody told.
+/// S04: three builds of A, and three of D on A and C when C was rebased onto A; of B and C nobody
+/// told.
 #[test]
 fn a_chain_that_was_rebased_past_one_of_its_changes_is_checked_without_it() {
     let mut site = site_of(&PROJECT.replace("[unit]", "[unit, other, lint]"));
@@ -135,7 +143,8 @@ fn a_chain_that_was_rebased_past_one_of_its_changes_is_checked_without_it() {
     site.forge.forget_webhooks();
     let d = upload(&site, 4, Some(&c));
     site.run();
-    let of_d: Vec<String> = site.builds().into_iter().filter(|build| !build.ends_with(" 1")).collect();
+    let of_d: Vec<String> =
+        site.builds().into_iter().filter(|build| !build.ends_with(" 1")).collect();
     assert_eq!(of_d, ["check lint 1 3 4", "check other 1 3 4", "check unit 1 3 4"]);
     assert_eq!(site.builds().len(), 6);
     for change in [&a, &d] {
@@ -161,7 +170,8 @@ fn a_chain_that_was_rebased_past_one_of_its_changes_is_walked_without_it() {
     assert_eq!(gate_builds(&site).len(), 3, "D waits for C");
     approve(&mut site, &c);
     assert_eq!(merged(&site), [1, 3, 4]);
-    let of_d = gate_builds(&site).into_iter().filter(|build| build.ends_with('4')).collect::<Vec<_>>();
+    let of_d =
+        gate_builds(&site).into_iter().filter(|build| build.ends_with('4')).collect::<Vec<_>>();
     assert_eq!(of_d, ["lint 3 4", "other 3 4", "unit 3 4"], "without B");
     assert_eq!(site.ending(&[], &[&a, &c, &d]).left_over, Vec::<String>::new());
     drop(b);
@@ -214,7 +224,8 @@ fn changes_of_one_topic_go_through_the_gate_together() {
     assert_eq!(site.ending(&[], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
-/// Z6.5, C5: a topic of more changes than are read keeps its changes from being tested, and holds up no others.
+/// Z6.5, C5: a topic of more changes than are read keeps its changes from being tested, and holds
+/// up no others.
 #[test]
 fn a_change_of_a_topic_with_too_many_changes_is_refused_and_holds_up_no_other() {
     let mut site = site();
@@ -230,7 +241,8 @@ fn a_change_of_a_topic_with_too_many_changes_is_refused_and_holds_up_no_other() 
     assert_eq!(site.ending(&[], &[&a, &alone]).left_over, Vec::<String>::new());
 }
 
-/// Z6.5, G09: of changes of one topic each lands after the one that it is made on, whichever came first.
+/// Z6.5, G09: of changes of one topic each lands after the one that it is made on, whichever came
+/// first.
 #[test]
 fn a_change_of_a_topic_lands_after_its_parent_though_its_number_is_lower() {
     let mut site = site();
@@ -260,8 +272,8 @@ fn a_hashtag_that_a_trigger_names_starts_a_pipeline() {
     }
 }
 
-/// C5, G11: votes, hashtags, topics and work in progress that the stream did not tell of are found, and told once; a vote too where
-/// the stream tells of it after all.
+/// C5, G11: votes, hashtags, topics and work in progress that the stream did not tell of are found,
+/// and told once; a vote too where the stream tells of it after all.
 #[test]
 fn what_a_gerrit_did_not_tell_of_a_change_is_found_once() {
     let config = format!(
@@ -311,7 +323,8 @@ fn what_a_gerrit_did_not_tell_of_a_change_is_found_once() {
     }
 }
 
-/// C5, G09: what no stream told of a Gerrit's changes is found by the timer's sweep, as at other forges.
+/// C5, G09: what no stream told of a Gerrit's changes is found by the timer's sweep, as at other
+/// forges.
 #[test]
 fn a_change_whose_events_were_all_lost_is_checked_and_lands() {
     let mut site = site();
@@ -347,7 +360,8 @@ fn a_change_that_lost_a_vote_and_has_the_same_again_without_a_word_comes_in_agai
     lands_untold(&mut site, &change);
 }
 
-/// G11, Z6.2: what a pipeline says of a change of Gerrit's is one review: its votes, and the report.
+/// G11, Z6.2: what a pipeline says of a change of Gerrit's is one review: its votes, and the
+/// report.
 #[test]
 fn a_pipeline_votes_on_a_change_and_says_why() {
     for (text, check, gate, landed) in [("x", 1, 2, vec![1]), ("broken other", 1, -2, vec![])] {

@@ -1,4 +1,5 @@
-//! Rows about the jobs of a change: their graph, attempts, nodes and semaphores, and what one change hands to the next.
+//! Rows about the jobs of a change: their graph, attempts, nodes and semaphores, and what one
+//! change hands to the next.
 
 use super::standard::told;
 use super::system_events::asked;
@@ -43,8 +44,9 @@ pub(super) fn site(more: &str, jobs: &str) -> Site {
 }
 
 fn seeded(seed: u64, more: &str, jobs: &str) -> Site {
-    let project =
-        format!("- project:\n    queue: integrated\n    check: {{jobs: [noop]}}\n    gate:\n      jobs: {jobs}\n");
+    let project = format!(
+        "- project:\n    queue: integrated\n    check: {{jobs: [noop]}}\n    gate:\n      jobs: {jobs}\n"
+    );
     let project: &[(&str, &str)] = &[(".zuul.yaml", &project), ("shared", "0")];
     let config = config(more);
     Site::new(
@@ -55,10 +57,15 @@ fn seeded(seed: u64, more: &str, jobs: &str) -> Site {
     )
 }
 
-/// A job breaks where some file says so by its name, and where one says `again` its first attempt does not count.
+/// A job breaks where some file says so by its name, and where one says `again` its first attempt
+/// does not count.
 fn judge(job: &str, attempt: u32, files: &BTreeMap<String, Tree>) -> BuildResult {
-    let says =
-        |what: &str| files.values().flat_map(BTreeMap::values).any(|text| text.contains(&format!("{what} {job}")));
+    let says = |what: &str| {
+        files
+            .values()
+            .flat_map(BTreeMap::values)
+            .any(|text| text.contains(&format!("{what} {job}")))
+    };
     match job {
         _ if attempt == 1 && says("again") => BuildResult::Retry,
         _ if says("broken") => BuildResult::Failure,
@@ -68,12 +75,16 @@ fn judge(job: &str, attempt: u32, files: &BTreeMap<String, Tree>) -> BuildResult
 
 pub(super) fn orders(site: &Site) -> Vec<Order> {
     let records = site.world.records();
-    let orders = records.iter().filter(|r| r.key.partition.starts_with("build#") && r.key.sort == "order");
+    let orders =
+        records.iter().filter(|r| r.key.partition.starts_with("build#") && r.key.sort == "order");
     orders.map(|record| decode(record).unwrap()).collect()
 }
 
 fn all_gate_builds(site: &Site) -> Vec<String> {
-    site.builds().into_iter().filter_map(|build| build.strip_prefix("gate ").map(str::to_owned)).collect()
+    site.builds()
+        .into_iter()
+        .filter_map(|build| build.strip_prefix("gate ").map(str::to_owned))
+        .collect()
 }
 
 pub(super) fn needing(site: &Site, number: u64, need: u64, text: &str) -> ChangeKey {
@@ -139,7 +150,8 @@ fn a_job_that_softly_needs_one_that_is_not_matched_runs_alone() {
 /// J14
 #[test]
 fn a_non_voting_job_that_fails_keeps_no_change_out() {
-    let mut site = site("- job: {name: lint, run: playbooks/lint.yaml, voting: false}\n", "[test2, lint]");
+    let mut site =
+        site("- job: {name: lint, run: playbooks/lint.yaml, voting: false}\n", "[test2, lint]");
     let a = propose(&site, 1, &[("file", "broken lint")]);
     approve(&mut site, &[&a]);
     assert_eq!(merged(&site), [1]);
@@ -161,7 +173,10 @@ fn a_job_that_is_lost_is_tried_three_times_more_and_then_told_as_retry_limit() {
         site.die();
     }
     site.run();
-    assert_eq!(all_gate_builds(&site), ["merge 1", "test1 1", "test1 1", "test1 1", "test1 1", "test2 1"]);
+    assert_eq!(
+        all_gate_builds(&site),
+        ["merge 1", "test1 1", "test1 1", "test1 1", "test1 1", "test2 1"]
+    );
     let told = comments(&site, &a);
     assert!(told.contains("test1 : RETRY_LIMIT") && told.contains("test2 : SUCCESS"), "{told}");
     assert_eq!(told.matches("RETRY_LIMIT").count(), 1, "it is told once");
@@ -212,7 +227,8 @@ fn a_chain_in_the_middle_leaves_with_its_first_change_and_the_others_merge() {
 #[test]
 fn merge_jobs_start_in_the_order_of_the_queue() {
     let mut site = site("", STANDARD);
-    let changes = [1, 2, 3].map(|number| propose(&site, number, &[(&format!("file{number}"), "x")]));
+    let changes =
+        [1, 2, 3].map(|number| propose(&site, number, &[(&format!("file{number}"), "x")]));
     site.held.extend(["merge".to_owned(), "test1".to_owned(), "test2".to_owned()]);
     enqueue(&mut site, &changes.iter().collect::<Vec<_>>());
     for number in 1..=3 {
@@ -265,7 +281,8 @@ const NESTED: &str = "
 /// N14
 #[test]
 fn a_job_runs_on_the_second_of_four_nodesets_when_the_first_cannot_be_had() {
-    let mut site = site(&format!("{}{NESTED}", labels(&["red", "green", "blue", "gray"])), "[unit]");
+    let mut site =
+        site(&format!("{}{NESTED}", labels(&["red", "green", "blue", "gray"])), "[unit]");
     site.cloud.refuse("t3.red");
     let a = propose(&site, 1, &[("a", "x")]);
     enqueue(&mut site, &[&a]);
@@ -281,7 +298,10 @@ fn a_job_runs_on_the_second_of_four_nodesets_when_the_first_cannot_be_had() {
     site.run();
     assert_eq!(site.cloud.asked(), ["t3.red", "t3.green"]);
     assert_eq!(merged(&site), [1]);
-    assert_eq!(orders(&site).iter().map(|order| (order.nodeset, order.attempt)).max(), Some((1, 1)));
+    assert_eq!(
+        orders(&site).iter().map(|order| (order.nodeset, order.attempt)).max(),
+        Some((1, 1))
+    );
     let told = comments(&site, &a);
     assert!(told.contains("unit : SUCCESS") && !told.contains("NODE_FAILURE"), "{told}");
     assert_eq!(site.ending(&[], &[&a]).left_over, Vec::<String>::new());
@@ -290,7 +310,8 @@ fn a_job_runs_on_the_second_of_four_nodesets_when_the_first_cannot_be_had() {
 /// N14: where none of them can be had the job fails, once.
 #[test]
 fn a_job_of_which_no_nodeset_can_be_had_ends_as_node_failure() {
-    let mut site = site(&format!("{}{NESTED}", labels(&["red", "green", "blue", "gray"])), "[unit]");
+    let mut site =
+        site(&format!("{}{NESTED}", labels(&["red", "green", "blue", "gray"])), "[unit]");
     for kind in ["t3.red", "t3.green", "t3.blue", "t3.gray"] {
         site.cloud.refuse(kind);
     }
@@ -303,12 +324,19 @@ fn a_job_of_which_no_nodeset_can_be_had_ends_as_node_failure() {
 
 fn semaphores(site: &Site) -> Vec<Semaphore> {
     let records = site.world.records().into_iter();
-    records.filter(|record| record.key.partition.starts_with("semaphores#")).map(|r| decode(&r).unwrap()).collect()
+    records
+        .filter(|record| record.key.partition.starts_with("semaphores#"))
+        .map(|r| decode(&r).unwrap())
+        .collect()
 }
 
 fn holders(site: &Site) -> Vec<String> {
     let semaphores = semaphores(site);
-    semaphores.iter().flat_map(|semaphore| &semaphore.holders).map(|holder| holder.build.to_string()).collect()
+    semaphores
+        .iter()
+        .flat_map(|semaphore| &semaphore.holders)
+        .map(|holder| holder.build.to_string())
+        .collect()
 }
 
 fn locked() -> String {
@@ -344,7 +372,9 @@ fn a_semaphore_of_one_is_taken_before_the_nodes_and_named_by_who_waits() {
     site.run_checked(|site| {
         assert!(holders(site).len() <= 1, "{:?}", semaphores(site));
         let records = site.world.records();
-        let is_open = |record: &&Record| record.key.sort.starts_with("request#") && !record.body.contains("\"ended\"");
+        let is_open = |record: &&Record| {
+            record.key.sort.starts_with("request#") && !record.body.contains("\"ended\"")
+        };
         let requests: Vec<_> = records.iter().filter(is_open).collect();
         assert!(requests.len() <= 1, "nodes are asked for by who holds it alone: {requests:?}");
     });
@@ -355,8 +385,11 @@ fn a_semaphore_of_one_is_taken_before_the_nodes_and_named_by_who_waits() {
 /// Z4.3: with `resources-first` both have their nodes before the second gets the semaphore.
 #[test]
 fn a_semaphore_with_resources_first_is_taken_by_who_has_his_nodes() {
-    let mut site =
-        site(&locked().replace("semaphores: [site]", "semaphores: [{name: site, resources-first: true}]"), "[deploy]");
+    let mut site = site(
+        &locked()
+            .replace("semaphores: [site]", "semaphores: [{name: site, resources-first: true}]"),
+        "[deploy]",
+    );
     let (a, b) = (propose(&site, 1, &[("a", "x")]), propose(&site, 2, &[("b", "x")]));
     enqueue(&mut site, &[&a, &b]);
     site.held.insert("deploy".to_owned());
@@ -385,7 +418,9 @@ fn a_semaphore_moves_to_the_build_of_the_next_patchset() {
     site.take_in();
     site.forge.approve(&a);
     site.take_in();
-    site.run_until(|site| site.is_building() && !holders(site).is_empty() && holders(site) != before);
+    site.run_until(|site| {
+        site.is_building() && !holders(site).is_empty() && holders(site) != before
+    });
     site.held.clear();
     site.run_checked(|site| assert!(holders(site).len() <= 1, "{:?}", semaphores(site)));
     assert_eq!(merged(&site), [1]);
@@ -408,8 +443,12 @@ fn builds_live_on_while_the_tenant_is_configured_anew() {
     enqueue(&mut site, &[&a]);
     site.run_until(|site| site.running().len() == 2);
     let (before, builds) = (layout(&site), all_gate_builds(&site));
-    let main = BranchKey { project: ProjectName::new("forge.test", "org/config"), branch: "main".into() };
-    site.forge.push(&main, &[("zuul.yaml", &config("- job: {name: another, run: playbooks/another.yaml}\n"))]);
+    let main =
+        BranchKey { project: ProjectName::new("forge.test", "org/config"), branch: "main".into() };
+    site.forge.push(
+        &main,
+        &[("zuul.yaml", &config("- job: {name: another, run: playbooks/another.yaml}\n"))],
+    );
     let follows = |site: &Site| {
         let records = site.world.records();
         let mut items = records.iter().filter(|record| record.key.sort.starts_with("item#"));
@@ -445,20 +484,24 @@ fn of_a_provider_that_is_merged_nothing_is_handed_over_and_of_one_ahead_everythi
     approve(&mut site, &[&c, &d]);
     let orders = orders(&site);
     let of = |job: &str, change: u64| {
-        orders.iter().find(|order| order.job.as_str() == job && order.change.key.number() == Some(change)).unwrap()
+        orders
+            .iter()
+            .find(|order| order.job.as_str() == job && order.change.key.number() == Some(change))
+            .unwrap()
     };
     assert_eq!(of("user", 2).providers, []);
     assert_eq!(of("user", 4).providers, [of("image", 3).build.clone()]);
 }
 
-/// Z4.3: in check each change is a queue of its own: one that needs another waits for what that provides, and is given it also
-/// when that one's check is over.
+/// Z4.3: in check each change is a queue of its own: one that needs another waits for what that
+/// provides, and is given it also when that one's check is over.
 #[test]
 fn in_check_a_job_is_given_what_the_change_it_needs_provides() {
     let mut site = site(image_jobs(), "[image, user]");
     let check = "- project: {check: {jobs: [image, user]}}\n";
     for name in ["org/one", "org/two"] {
-        let main = BranchKey { project: ProjectName::new("forge.test", name), branch: "main".into() };
+        let main =
+            BranchKey { project: ProjectName::new("forge.test", name), branch: "main".into() };
         site.forge.push(&main, &[(".zuul.yaml", check)]);
     }
     site.run();
@@ -477,14 +520,24 @@ fn in_check_a_job_is_given_what_the_change_it_needs_provides() {
     site.run();
     let orders = orders(&site);
     let of = |job: &str, change: u64| {
-        orders.iter().find(|order| order.job.as_str() == job && order.change.key.number() == Some(change)).unwrap()
+        orders
+            .iter()
+            .find(|order| order.job.as_str() == job && order.change.key.number() == Some(change))
+            .unwrap()
     };
     let image = &of("image", 1).build;
-    assert_eq!((&of("user", 2).providers, &of("user", 3).providers), (&vec![image.clone()], &vec![image.clone()]));
+    assert_eq!(
+        (&of("user", 2).providers, &of("user", 3).providers),
+        (&vec![image.clone()], &vec![image.clone()])
+    );
     assert_eq!(of("user", 4).providers, []);
-    let attempts: Vec<&Order> = orders.iter().filter(|order| order.change.key.number() == Some(3)).collect();
+    let attempts: Vec<&Order> =
+        orders.iter().filter(|order| order.change.key.number() == Some(3)).collect();
     assert_eq!(attempts.len(), 2);
-    assert!(attempts.iter().all(|order| order.providers == [image.clone()]), "each attempt is given the same");
+    assert!(
+        attempts.iter().all(|order| order.providers == [image.clone()]),
+        "each attempt is given the same"
+    );
 }
 
 const REGISTRY: &str = "
@@ -540,12 +593,16 @@ fn nothing_is_left_of_a_queue_whose_jobs_paused() {
     let mut site = site(REGISTRY, "[registry, build, push]");
     site.returns = pausing;
     site.twice = true;
-    let changes = [1, 2, 3].map(|number| propose(&site, number, &[(&format!("file{number}"), "x")]));
+    let changes =
+        [1, 2, 3].map(|number| propose(&site, number, &[(&format!("file{number}"), "x")]));
     approve(&mut site, &changes.iter().collect::<Vec<_>>());
     assert_eq!(merged(&site), [1, 2, 3]);
     let records = site.world.records();
-    let heads = records.iter().filter(|r| r.key.partition.starts_with("queue#") && r.key.sort == "head");
-    assert!(heads.map(|record| decode::<StoredHead>(record).unwrap()).all(|head| head.slots.is_empty()));
+    let heads =
+        records.iter().filter(|r| r.key.partition.starts_with("queue#") && r.key.sort == "head");
+    assert!(
+        heads.map(|record| decode::<StoredHead>(record).unwrap()).all(|head| head.slots.is_empty())
+    );
 }
 
 /// Z4.3, C2: the same when functions die or are told lies, at whatever call.
@@ -556,7 +613,8 @@ fn pauses_outlive_deaths_and_lies() {
             let mut site = seeded(step + 1, REGISTRY, "[registry, build, push]");
             site.returns = pausing;
             site.set_fate(step, fate);
-            let changes = [1, 2].map(|number| propose(&site, number, &[(&format!("file{number}"), "x")]));
+            let changes =
+                [1, 2].map(|number| propose(&site, number, &[(&format!("file{number}"), "x")]));
             approve(&mut site, &changes.iter().collect::<Vec<_>>());
             site.sweep();
             site.sweep();

@@ -1,4 +1,5 @@
-//! What is asked of images: an event that names one runs its jobs only, for the branch that defines it.
+//! What is asked of images: an event that names one runs its jobs only, for the branch that defines
+//! it.
 
 use super::operators::{ask_as, put_in};
 use super::refs::orders;
@@ -67,14 +68,20 @@ fn left_over(site: &Site) -> Vec<String> {
     site.ending(&["org/config"], &[]).left_over
 }
 
-/// L1.1, L1.2: nothing is enqueued in a pipeline that no such event starts, whatever of the image runs there; the timer runs all.
+/// L1.1, L1.2: nothing is enqueued in a pipeline that no such event starts, whatever of the image
+/// runs there; the timer runs all.
 #[test]
 fn an_event_for_one_image_runs_its_job_only_and_a_timer_runs_all() {
     for twice in [false, true] {
         let mut site = site("independent");
         site.twice = twice;
         let told = ask_as(&mut site, to_build("debian")).unwrap();
-        assert_eq!(told, ["org/config refs/heads/main for image debian may enter pipeline images of tenant demo"]);
+        assert_eq!(
+            told,
+            [
+                "org/config refs/heads/main for image debian may enter pipeline images of tenant demo"
+            ]
+        );
         assert_eq!(site.builds(), [row("debian")]);
         let (order, _) = &orders(&site)[0];
         assert_eq!(order.change.key.images().unwrap(), &ImagesAsked::one("debian"));
@@ -95,7 +102,8 @@ fn an_event_for_one_image_runs_its_job_only_and_a_timer_runs_all() {
     }
 }
 
-/// L1.2: no more than once while one is under way; another image's waits for nothing, and afterwards it may be asked for again.
+/// L1.2: no more than once while one is under way; another image's waits for nothing, and
+/// afterwards it may be asked for again.
 #[test]
 fn an_image_that_is_being_built_is_not_built_a_second_time() {
     let mut site = site("independent");
@@ -104,7 +112,8 @@ fn an_image_that_is_being_built_is_not_built_a_second_time() {
     site.run_until(|site| site.running() == ["build-debian"]);
     put_in(&site, to_build("debian"));
     put_in(&site, to_build("ubuntu"));
-    // Events of one project are handled in their order: once the last one's job runs, the one before it has arrived.
+    // Events of one project are handled in their order: once the last one's job runs, the one
+    // before it has arrived.
     site.run_until(|site| site.builds().len() == 2 && count(site, "arrival#") == 0);
     site.held.clear();
     site.run();
@@ -118,10 +127,16 @@ fn an_image_that_is_being_built_is_not_built_a_second_time() {
 #[test]
 fn an_event_may_name_several_images() {
     let mut site = site("independent");
-    let images = ImagesAsked { names: vec!["arch".to_owned(), "ubuntu".to_owned()], ..ImagesAsked::default() };
+    let images = ImagesAsked {
+        names: vec!["arch".to_owned(), "ubuntu".to_owned()],
+        ..ImagesAsked::default()
+    };
     ask_as(&mut site, asked(ImageEvent::ImageBuild, images)).unwrap();
     let local = "refs/heads/main for image arch, ubuntu";
-    assert_eq!(site.builds(), [format!("images build-arch {local}"), format!("images build-ubuntu {local}")]);
+    assert_eq!(
+        site.builds(),
+        [format!("images build-arch {local}"), format!("images build-ubuntu {local}")]
+    );
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
@@ -147,15 +162,27 @@ fn what_is_asked_of_images_and_starts_nothing_says_why() {
     let mut site = site("independent");
     let too_many = ImagesAsked { names: vec!["debian".to_owned(); 21], ..ImagesAsked::default() };
     for (event, word) in [
-        (asked(ImageEvent::ImageValidate, ImagesAsked::one("debian")), "none has image-validate among its triggers"),
-        (asked(ImageEvent::ImageDelete, ImagesAsked::one("debian")), "none has image-delete among its triggers"),
+        (
+            asked(ImageEvent::ImageValidate, ImagesAsked::one("debian")),
+            "none has image-validate among its triggers",
+        ),
+        (
+            asked(ImageEvent::ImageDelete, ImagesAsked::one("debian")),
+            "none has image-delete among its triggers",
+        ),
         (asked(ImageEvent::ImageBuild, ImagesAsked::default()), "names at least one"),
         (asked(ImageEvent::ImageBuild, too_many), "20 at most"),
         (
             ForgeEvent { project: ProjectName::new("forge.test", "org/one"), ..to_build("debian") },
             "none has image-build",
         ),
-        (ForgeEvent { project: ProjectName::new("forge.test", "org/none"), ..to_build("debian") }, "does not know"),
+        (
+            ForgeEvent {
+                project: ProjectName::new("forge.test", "org/none"),
+                ..to_build("debian")
+            },
+            "does not know",
+        ),
     ] {
         let refused = ask_as(&mut site, event).unwrap_err();
         assert!(refused.contains(word), "{refused}");

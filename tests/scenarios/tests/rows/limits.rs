@@ -5,7 +5,8 @@ use sluice_model::change::ChangeKey;
 use sluice_model::poke::Queue;
 use sluice_scenarios::Site;
 
-/// Z6.7: a queue that is read by what is new in it, by two instances that make each other's memories old, ends as a short one does.
+/// Z6.7: a queue that is read by what is new in it, by two instances that make each other's
+/// memories old, ends as a short one does.
 #[test]
 fn a_long_queue_lands_in_order_whoever_looks_at_it() {
     for seed in 1..4 {
@@ -29,7 +30,8 @@ fn a_long_queue_lands_in_order_whoever_looks_at_it() {
     }
 }
 
-/// Z6.1: a pipeline that is full tells each change that it has no place for; each of its queues counts.
+/// Z6.1: a pipeline that is full tells each change that it has no place for; each of its queues
+/// counts.
 #[test]
 fn a_change_that_a_full_pipeline_has_no_place_for_is_told() {
     let main = MAIN.replace("name: demo", "name: demo\n    max-changes-per-pipeline: 1");
@@ -50,7 +52,11 @@ fn a_change_that_a_full_pipeline_has_no_place_for_is_told() {
     assert!(!comments(&site, &a).contains("Unable"));
     let c = site.forge.propose("org/two", 3, "C", "", &[("c", "x")]);
     site.run();
-    assert!(site.builds().contains(&"check unit 3".to_owned()), "what left made room: {:?}", comments(&site, &c));
+    assert!(
+        site.builds().contains(&"check unit 3".to_owned()),
+        "what left made room: {:?}",
+        comments(&site, &c)
+    );
     assert_eq!(site.ending(&[], &[&a, &b, &c]).left_over, Vec::<String>::new());
 }
 

@@ -34,10 +34,13 @@ fn tested(site: &Site) -> Vec<(String, Oid)> {
 
 /// A site whose check is started by a comment, too.
 fn commented() -> Site {
-    let comment = "github: [{event: pull_request, action: comment, comment: recheck}, {event: pull_request, ";
+    let comment =
+        "github: [{event: pull_request, action: comment, comment: recheck}, {event: pull_request, ";
     let config = super::CONFIG.replacen("github: [{event: pull_request, ", comment, 1);
-    let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[(".zuul.yaml", super::PROJECT), ("shared", "0")])];
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", &config)]),
+        ("org/one", &[(".zuul.yaml", super::PROJECT), ("shared", "0")]),
+    ];
     Site::new(7, MAIN, repositories, judge)
 }
 
@@ -57,7 +60,8 @@ fn a_webhook_that_nobody_took_is_sent_again_and_counts() {
     assert_eq!(site.builds(), ["check unit 1"; 2], "it came, and is not asked for again");
 }
 
-/// C5: however many newer ones were taken of which the forge had no answer, one that was not is sent again.
+/// C5: however many newer ones were taken of which the forge had no answer, one that was not is
+/// sent again.
 #[test]
 fn a_webhook_that_nobody_took_is_sent_again_though_newer_ones_were_taken_without_an_answer() {
     let mut site = commented();
@@ -77,7 +81,8 @@ fn a_webhook_that_nobody_took_is_sent_again_though_newer_ones_were_taken_without
     assert_eq!(site.builds(), ["check unit 1"; 2]);
 }
 
-/// C5: a forge that tells of a change a moment before it shows it loses none of what it told; of one that it never shows that ends.
+/// C5: a forge that tells of a change a moment before it shows it loses none of what it told; of
+/// one that it never shows that ends.
 #[test]
 fn what_is_told_of_a_change_that_is_not_shown_yet_is_looked_at_again() {
     for is_shown in [true, false] {
@@ -93,13 +98,15 @@ fn what_is_told_of_a_change_that_is_not_shown_yet_is_looked_at_again() {
     }
 }
 
-/// C5, S06: a forge that tells of a tag, or of a branch, a moment before it shows it loses nothing of that; of one that it never shows
-/// that ends.
+/// C5, S06: a forge that tells of a tag, or of a branch, a moment before it shows it loses nothing
+/// of that; of one that it never shows that ends.
 #[test]
 fn what_is_told_of_a_ref_that_is_not_shown_yet_is_looked_at_again() {
     type Push = fn(&Site);
-    let pushes: [Push; 2] =
-        [|site| site.forge.tag(&branch("main"), "1.0"), |site| site.forge.push(&branch("main"), &[("src/a", "x")])];
+    let pushes: [Push; 2] = [
+        |site| site.forge.tag(&branch("main"), "1.0"),
+        |site| site.forge.push(&branch("main"), &[("src/a", "x")]),
+    ];
     for push in pushes {
         for is_shown in [true, false] {
             let mut site = pushed_to();
@@ -115,7 +122,8 @@ fn what_is_told_of_a_ref_that_is_not_shown_yet_is_looked_at_again() {
     }
 }
 
-/// C5, S06: a push is found by where the branch is, has its post job, and has configuration read again.
+/// C5, S06: a push is found by where the branch is, has its post job, and has configuration read
+/// again.
 #[test]
 fn a_push_that_nobody_told_of_is_found_and_told_once() {
     let mut site = pushed_to();
@@ -123,7 +131,10 @@ fn a_push_that_nobody_told_of_is_found_and_told_once() {
     assert_eq!(tested(&site), [], "what was there at the first look is no news");
     let main = branch("main");
     let before = site.forge.tip(&main);
-    site.forge.push_silently(&main, &[(".zuul.yaml", "- project: {post: {jobs: [publish, docs]}}\n"), ("docs/a", "x")]);
+    site.forge.push_silently(
+        &main,
+        &[(".zuul.yaml", "- project: {post: {jobs: [publish, docs]}}\n"), ("docs/a", "x")],
+    );
     let after = site.forge.tip(&main);
     site.sweep();
     let once = vec![("refs/heads/main".to_owned(), after.clone()); 2];
@@ -150,7 +161,8 @@ fn beside(main: &str) -> Site {
     connections.0.insert("aside".into(), github);
     let connections = serde_json::to_string(&connections).unwrap();
     for (name, text) in [(connection::OBJECT, connections), (connection::MAIN, main.to_owned())] {
-        let put = ports.objects.put(name, Bytes::from(text), PutMode::Always, "application/octet-stream");
+        let put =
+            ports.objects.put(name, Bytes::from(text), PutMode::Always, "application/octet-stream");
         poll_once(put).unwrap().unwrap();
     }
     let pokes = ["demo", "other"].map(|tenant| Poke::Tenant { tenant: tenant.into() });
@@ -162,20 +174,26 @@ fn beside(main: &str) -> Site {
 /// Has what was never told of a project be looked for by one connection.
 fn sweep_by(site: &mut Site, connection: &str) {
     let project = ProjectName::new("forge.test", "org/one");
-    let event = ForgeEvent { connection: connection.into(), project, sender: String::new(), kind: EventKind::Sweep };
+    let event = ForgeEvent {
+        connection: connection.into(),
+        project,
+        sender: String::new(),
+        kind: EventKind::Sweep,
+    };
     ask_as(site, event).unwrap();
 }
 
 /// Returns tenant, pipeline and job of each build, sorted.
 fn ordered_by(site: &Site) -> Vec<String> {
-    let order = |order: &Order| format!("{} {} {}", order.queue.tenant, order.queue.pipeline, order.job);
+    let order =
+        |order: &Order| format!("{} {} {}", order.queue.tenant, order.queue.pipeline, order.job);
     let mut builds: Vec<String> = orders(site).iter().map(|(of, _)| order(of)).collect();
     builds.sort();
     builds
 }
 
-/// C5, S06: what a push starts it starts by the connection that a tenant has its project from; a push that nobody told of is told by
-/// each of these, and by each once.
+/// C5, S06: what a push starts it starts by the connection that a tenant has its project from; a
+/// push that nobody told of is told by each of these, and by each once.
 #[test]
 fn a_push_that_nobody_told_of_is_told_by_each_connection_that_a_tenant_has_the_project_by() {
     let mut site = beside(
@@ -188,11 +206,16 @@ fn a_push_that_nobody_told_of_is_told_by_each_connection_that_a_tenant_has_the_p
     site.forge.push_silently(&branch("main"), &[("src/a", "x")]);
     for connection in ["github", "aside", "github"] {
         sweep_by(&mut site, connection);
-        assert_eq!(ordered_by(&site), ["demo post publish", "other post publish"], "after the sweep by {connection}");
+        assert_eq!(
+            ordered_by(&site),
+            ["demo post publish", "other post publish"],
+            "after the sweep by {connection}"
+        );
     }
 }
 
-/// C5, S06: of two connections to a host one alone has a webhook: what is told by it the sweep tells by the other one, once.
+/// C5, S06: of two connections to a host one alone has a webhook: what is told by it the sweep
+/// tells by the other one, once.
 #[test]
 fn a_push_that_one_connection_told_is_told_by_the_other_one_too() {
     let mut site = beside(
@@ -206,18 +229,26 @@ fn a_push_that_one_connection_told_is_told_by_the_other_one_too() {
         let before = ordered_by(&site).len();
         site.forge.push(&branch("main"), &[("src/a", text)]);
         site.run();
-        assert_eq!(ordered_by(&site).len(), before + 1, "the tenant that has the webhook hears of it");
+        assert_eq!(
+            ordered_by(&site).len(),
+            before + 1,
+            "the tenant that has the webhook hears of it"
+        );
         for connection in ["aside", "github", "aside"] {
             sweep_by(&mut site, connection);
             let builds = ordered_by(&site);
             let of = |tenant: &str| builds.iter().filter(|build| build.starts_with(tenant)).count();
-            assert_eq!((of("demo"), of("other")), (before / 2 + 1, before / 2 + 1), "after the sweep by {connection}");
+            assert_eq!(
+                (of("demo"), of("other")),
+                (before / 2 + 1, before / 2 + 1),
+                "after the sweep by {connection}"
+            );
         }
     }
 }
 
-/// C5, S06: of several pushes that one connection told before the sweep the other one tells all that they brought, as one; also where
-/// nobody told the last of them.
+/// C5, S06: of several pushes that one connection told before the sweep the other one tells all
+/// that they brought, as one; also where nobody told the last of them.
 #[test]
 fn pushes_that_one_connection_told_in_a_row_are_told_by_the_other_one_as_one() {
     for is_last_told in [true, false] {
@@ -228,7 +259,10 @@ fn pushes_that_one_connection_told_in_a_row_are_told_by_the_other_one_as_one() {
 ",
         );
         sweep_by(&mut site, "github");
-        site.forge.push(&branch("main"), &[(".zuul.yaml", "- project: {post: {jobs: [publish, docs]}}\n")]);
+        site.forge.push(
+            &branch("main"),
+            &[(".zuul.yaml", "- project: {post: {jobs: [publish, docs]}}\n")],
+        );
         site.run();
         sweep_by(&mut site, "aside");
         let before = ordered_by(&site);
@@ -241,20 +275,26 @@ fn pushes_that_one_connection_told_in_a_row_are_told_by_the_other_one_as_one() {
         }
         site.run();
         let more = |site: &Site| {
-            let count = |all: &[String], build: &str| all.iter().filter(|one| *one == build).count();
-            let builds = ["demo post docs", "demo post publish", "other post docs", "other post publish"];
+            let count =
+                |all: &[String], build: &str| all.iter().filter(|one| *one == build).count();
+            let builds =
+                ["demo post docs", "demo post publish", "other post docs", "other post publish"];
             builds.map(|build| count(&ordered_by(site), build) - count(&before, build))
         };
         assert_eq!(more(&site), [1, 1 + usize::from(is_last_told), 0, 0]);
         for connection in ["aside", "github", "aside"] {
             sweep_by(&mut site, connection);
-            assert_eq!(more(&site), [1, 2, 1, 1], "after the sweep by {connection}, told: {is_last_told}");
+            assert_eq!(
+                more(&site),
+                [1, 2, 1, 1],
+                "after the sweep by {connection}, told: {is_last_told}"
+            );
         }
     }
 }
 
-/// C5, S06: a webhook that leads to the address of another connection to the same host starts nothing, and keeps nothing from being
-/// told by the connection that the tenant has the project by.
+/// C5, S06: a webhook that leads to the address of another connection to the same host starts
+/// nothing, and keeps nothing from being told by the connection that the tenant has the project by.
 #[test]
 fn a_push_that_came_by_another_connection_is_told_by_the_tenants_own() {
     let mut site = beside(
@@ -299,7 +339,8 @@ fn a_push_that_the_first_look_overtook_is_told() {
     assert_eq!(tested(&site), [("refs/heads/main".to_owned(), after)]);
 }
 
-/// C5: two pushes whose webhooks change places are two pushes, and the sweep does not tell the later one again.
+/// C5: two pushes whose webhooks change places are two pushes, and the sweep does not tell the
+/// later one again.
 #[test]
 fn webhooks_of_pushes_that_change_places_are_told_once_each() {
     let mut site = pushed_to();
@@ -333,16 +374,18 @@ const FACTS: &str = "
 /// Returns a site with these pipelines, and a change that was checked there.
 fn checked_with_facts() -> (Site, ChangeKey) {
     let config = format!("{}{FACTS}", super::CONFIG);
-    let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[(".zuul.yaml", super::PROJECT), ("shared", "0")])];
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", &config)]),
+        ("org/one", &[(".zuul.yaml", super::PROJECT), ("shared", "0")]),
+    ];
     let mut site = Site::new(7, MAIN, repositories, judge);
     let change = propose(&site, 1, &[("a", "x")]);
     site.run();
     (site, change)
 }
 
-/// C5: a draft, a description, a label that was taken off and a status are found where nobody told of them; and they are told once
-/// where their webhook comes after all.
+/// C5: a draft, a description, a label that was taken off and a status are found where nobody told
+/// of them; and they are told once where their webhook comes after all.
 #[test]
 fn what_moves_no_revision_is_found_by_the_sweep_and_told_once() {
     type Edit = fn(&Site, &ChangeKey);
@@ -361,7 +404,9 @@ fn what_moves_no_revision_is_found_by_the_sweep_and_told_once() {
             site.forge.label(&change, "go", true);
             site.run();
             site.sweep();
-            let builds = |site: &Site| site.builds().iter().filter(|build| build.starts_with(pipeline)).count();
+            let builds = |site: &Site| {
+                site.builds().iter().filter(|build| build.starts_with(pipeline)).count()
+            };
             assert_eq!(builds(&site), 0, "edit {at}");
             edit(&site, &change);
             if comes_late {
@@ -369,7 +414,8 @@ fn what_moves_no_revision_is_found_by_the_sweep_and_told_once() {
             } else {
                 site.forge.forget_webhooks()
             }
-            // Of those that did not move some are read for their statuses, and others the next time.
+            // Of those that did not move some are read for their statuses, and others the next
+            // time.
             for time in 0..2 {
                 site.sweep();
                 assert_eq!(builds(&site), 1, "edit {at}, late: {comes_late}, sweep {time}");
@@ -378,12 +424,14 @@ fn what_moves_no_revision_is_found_by_the_sweep_and_told_once() {
     }
 }
 
-/// C5: whoever is to tell what a sweep found may be shown the change as it was before; then it is found again, and told once.
+/// C5: whoever is to tell what a sweep found may be shown the change as it was before; then it is
+/// found again, and told once.
 #[test]
 fn a_status_that_is_not_shown_to_whoever_is_to_tell_it_is_found_again() {
     let (mut site, change) = checked_with_facts();
     site.sweep();
-    let builds = |site: &Site| site.builds().iter().filter(|build| build.starts_with("told")).count();
+    let builds =
+        |site: &Site| site.builds().iter().filter(|build| build.starts_with("told")).count();
     site.forge.put_status(&change, "ci", "unit", "success");
     for _ in 0..2 {
         site.forge.show_statuses(Some(1));
@@ -397,7 +445,8 @@ fn a_status_that_is_not_shown_to_whoever_is_to_tell_it_is_found_again() {
     }
 }
 
-/// C5: of the statuses that nobody told of only those are made up for that some pipeline has a word for; the others start nothing.
+/// C5: of the statuses that nobody told of only those are made up for that some pipeline has a word
+/// for; the others start nothing.
 #[test]
 fn statuses_that_no_pipeline_heeds_are_not_made_up_for() {
     let (mut site, change) = checked_with_facts();
@@ -408,8 +457,9 @@ fn statuses_that_no_pipeline_heeds_are_not_made_up_for() {
     for _ in 0..2 {
         site.sweep();
     }
-    let made_up =
-        |record: &&Record| record.body.contains("\"event_name\":\"sweep\"") && record.body.contains("\"status\":\"ci:");
+    let made_up = |record: &&Record| {
+        record.body.contains("\"event_name\":\"sweep\"") && record.body.contains("\"status\":\"ci:")
+    };
     let records = site.world.records();
     let made_up: Vec<_> = records.iter().filter(made_up).collect();
     assert!(made_up.len() == 1 && made_up[0].body.contains("ci:unit:success"), "{made_up:?}");

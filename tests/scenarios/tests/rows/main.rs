@@ -1,4 +1,5 @@
-//! Rows of the behaviour scenarios, each on a whole Sluice in memory: what a user of the gate relies on.
+//! Rows of the behaviour scenarios, each on a whole Sluice in memory: what a user of the gate
+//! relies on.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 mod commits;
@@ -110,9 +111,11 @@ const NOOP: &str = "
     gate: {jobs: [noop]}
 ";
 
-/// A job breaks where some file says so by its name, and never gets anywhere where one says `retry`.
+/// A job breaks where some file says so by its name, and never gets anywhere where one says
+/// `retry`.
 fn judge(job: &str, _: u32, files: &BTreeMap<String, Tree>) -> BuildResult {
-    let says = |word: &str| files.values().flat_map(BTreeMap::values).any(|text| text.contains(word));
+    let says =
+        |word: &str| files.values().flat_map(BTreeMap::values).any(|text| text.contains(word));
     match job {
         _ if says(&format!("broken {job}")) => BuildResult::Failure,
         "unit" if says("retry") => BuildResult::Retry,
@@ -169,7 +172,10 @@ fn merged(site: &Site) -> Vec<u64> {
 
 fn gate_builds(site: &Site, job: &str) -> Vec<String> {
     let prefix = format!("gate {job} ");
-    site.builds().into_iter().filter_map(|build| build.strip_prefix(&prefix).map(str::to_owned)).collect()
+    site.builds()
+        .into_iter()
+        .filter_map(|build| build.strip_prefix(&prefix).map(str::to_owned))
+        .collect()
 }
 
 fn comments(site: &Site, change: &ChangeKey) -> String {
@@ -180,21 +186,31 @@ fn comments(site: &Site, change: &ChangeKey) -> String {
 /// Returns what was ordered for the first build of a job of a change, and the job as it was frozen.
 fn ordered(site: &Site, job: &str, change: u64) -> (Order, FrozenJob) {
     let records = site.world.records();
-    let orders =
-        records.iter().filter(|record| record.key.partition.starts_with("build#") && record.key.sort == "order");
+    let orders = records
+        .iter()
+        .filter(|record| record.key.partition.starts_with("build#") && record.key.sort == "order");
     let mut orders = orders.map(|record| decode::<Order>(record).unwrap());
-    let is_meant = |order: &Order| order.job.as_str() == job && order.change.key.number() == Some(change);
-    let order = orders.find(is_meant).unwrap_or_else(|| panic!("{job} {change} was not ordered: {:?}", site.builds()));
-    let graph = poll_once(site.ports().objects.get(&order.graph)).unwrap().unwrap().expect("the graph is kept");
+    let is_meant =
+        |order: &Order| order.job.as_str() == job && order.change.key.number() == Some(change);
+    let order = orders
+        .find(is_meant)
+        .unwrap_or_else(|| panic!("{job} {change} was not ordered: {:?}", site.builds()));
+    let graph = poll_once(site.ports().objects.get(&order.graph))
+        .unwrap()
+        .unwrap()
+        .expect("the graph is kept");
     let graph: JobGraph = serde_json::from_slice(&graph.bytes).unwrap();
-    let frozen = graph.jobs.into_iter().find(|frozen| frozen.name == order.job).expect("it is of the graph");
+    let frozen =
+        graph.jobs.into_iter().find(|frozen| frozen.name == order.job).expect("it is of the graph");
     (order, frozen)
 }
 
 fn buildsets(site: &Site, changes: &[&ChangeKey]) -> Vec<String> {
     let sets = site.ending(&[], changes).buildsets;
     sets.into_iter()
-        .filter_map(|set| set.split_once(" gate ").map(|(change, result)| format!("{change} {result}")))
+        .filter_map(|set| {
+            set.split_once(" gate ").map(|(change, result)| format!("{change} {result}"))
+        })
         .collect()
 }
 
@@ -206,7 +222,10 @@ fn an_approved_change_is_tested_and_merged_and_its_report_names_the_buildset() {
     approve(&mut site, &[&a]);
     assert_eq!(merged(&site), [1]);
     let told = comments(&site, &a);
-    assert!(told.contains("Build succeeded.") && told.contains("https://sluice.test/t/demo/buildset/"), "{told}");
+    assert!(
+        told.contains("Build succeeded.") && told.contains("https://sluice.test/t/demo/buildset/"),
+        "{told}"
+    );
     assert!(told.contains("lint : FAILURE") && told.contains("(non-voting)"), "{told}");
     assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
 }
@@ -215,8 +234,9 @@ fn an_approved_change_is_tested_and_merged_and_its_report_names_the_buildset() {
 #[test]
 fn three_changes_are_tested_on_top_of_each_other_and_merge_in_order() {
     let mut site = site();
-    let changes: Vec<ChangeKey> =
-        [(1, "a"), (2, "b"), (3, "c")].map(|(number, file)| propose(&site, number, &[(file, "x")])).into();
+    let changes: Vec<ChangeKey> = [(1, "a"), (2, "b"), (3, "c")]
+        .map(|(number, file)| propose(&site, number, &[(file, "x")]))
+        .into();
     approve(&mut site, &changes.iter().collect::<Vec<_>>());
     assert_eq!(gate_builds(&site, "unit"), ["1", "1 2", "1 2 3"]);
     assert_eq!(merged(&site), [1, 2, 3]);
@@ -235,10 +255,14 @@ fn two_failures_of_the_first_change_have_the_others_tested_once_more_without_it(
         gate_builds(&site, "unit").into_iter().filter(|changes| !changes.contains('1')).collect();
     assert_eq!(without, ["2", "2 3"]);
     assert_eq!(merged(&site), [2, 3]);
-    assert_eq!(buildsets(&site, &[&a]), ["org/one#1 FAILURE", "org/one#2 SUCCESS", "org/one#3 SUCCESS"]);
+    assert_eq!(
+        buildsets(&site, &[&a]),
+        ["org/one#1 FAILURE", "org/one#2 SUCCESS", "org/one#3 SUCCESS"]
+    );
 }
 
-/// Approves a change, and goes on until each of its jobs is under way in the gate and the forge was told that they began.
+/// Approves a change, and goes on until each of its jobs is under way in the gate and the forge was
+/// told that they began.
 fn under_way(site: &mut Site, change: &ChangeKey) {
     site.run();
     site.held.extend(["unit", "other", "lint"].map(str::to_owned));
@@ -267,10 +291,12 @@ fn an_approval_that_is_taken_back_takes_the_change_out_with_its_reason() {
     assert_eq!(merged(&site), Vec::<u64>::new());
 }
 
-/// G13: its builds are stopped, and where no reporter is for what is taken out nothing more is told of it.
+/// G13: its builds are stopped, and where no reporter is for what is taken out nothing more is told
+/// of it.
 #[test]
 fn a_change_that_is_closed_leaves_and_does_not_merge() {
-    let mut site = site_of(&CONFIG.replace("    dequeue: {github: {comment: true}}\n", ""), PROJECT);
+    let mut site =
+        site_of(&CONFIG.replace("    dequeue: {github: {comment: true}}\n", ""), PROJECT);
     let a = propose(&site, 1, &[("a", "x")]);
     under_way(&mut site, &a);
     site.forge.close(&a);
@@ -291,7 +317,11 @@ fn a_merge_that_the_forge_refuses_is_told_as_merge_failure() {
     site.forge.refuse_merges("a review by an owner is missing");
     approve(&mut site, &[&a]);
     assert_eq!(buildsets(&site, &[&a]), ["org/one#1 MERGE_FAILURE"]);
-    assert!(comments(&site, &a).contains("a review by an owner is missing"), "{}", comments(&site, &a));
+    assert!(
+        comments(&site, &a).contains("a review by an owner is missing"),
+        "{}",
+        comments(&site, &a)
+    );
 }
 
 /// S02
@@ -313,7 +343,13 @@ fn a_change_in_conflict_with_one_ahead_is_told_and_left_out_of_what_is_behind() 
 fn a_change_waits_for_what_it_needs_and_is_pulled_in_behind_it() {
     let mut site = site();
     let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
-    let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", &[("a", "x")]);
+    let a = site.forge.propose(
+        "org/one",
+        1,
+        "A",
+        "Depends-On: https://forge.test/org/two/pull/2",
+        &[("a", "x")],
+    );
     approve(&mut site, &[&a]);
     assert_eq!(merged(&site), Vec::<u64>::new());
     assert!(site.builds().contains(&"check unit 2 1".to_owned()), "{:?}", site.builds());
@@ -327,8 +363,20 @@ fn a_change_waits_for_what_it_needs_and_is_pulled_in_behind_it() {
 fn a_chain_behind_a_failing_change_is_told_that_its_need_failed() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "broken unit")]);
-    let b = site.forge.propose("org/one", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "x")]);
-    let c = site.forge.propose("org/one", 3, "C", "Depends-On: https://forge.test/org/one/pull/2", &[("c", "x")]);
+    let b = site.forge.propose(
+        "org/one",
+        2,
+        "B",
+        "Depends-On: https://forge.test/org/one/pull/1",
+        &[("b", "x")],
+    );
+    let c = site.forge.propose(
+        "org/one",
+        3,
+        "C",
+        "Depends-On: https://forge.test/org/one/pull/2",
+        &[("c", "x")],
+    );
     approve(&mut site, &[&a, &b, &c]);
     assert_eq!(merged(&site), Vec::<u64>::new());
     for behind in [&b, &c] {
@@ -388,15 +436,19 @@ fn a_change_is_tested_with_its_own_configuration_which_is_live_for_the_next() {
     assert_eq!((merged(&site), gate_builds(&site, "fresh")), (vec![1], vec!["1".to_owned()]));
     let b = propose(&site, 2, &[("b", "x")]);
     approve(&mut site, &[&b]);
-    assert_eq!((merged(&site), gate_builds(&site, "fresh")), (vec![1, 2], vec!["1".to_owned(), "2".to_owned()]));
+    assert_eq!(
+        (merged(&site), gate_builds(&site, "fresh")),
+        (vec![1, 2], vec!["1".to_owned(), "2".to_owned()])
+    );
 }
 
 /// C02, C05
 #[test]
 fn wrong_configuration_is_told_on_the_change_and_does_not_merge() {
-    for (wrong, word) in
-        [(PROJECT.replace("[unit]", "[nosuch]"), "nosuch"), (PROJECT.replace("queue:", "quque:"), "quque")]
-    {
+    for (wrong, word) in [
+        (PROJECT.replace("[unit]", "[nosuch]"), "nosuch"),
+        (PROJECT.replace("queue:", "quque:"), "quque"),
+    ] {
         let mut site = site();
         let a = propose(&site, 1, &[(".zuul.yaml", &wrong)]);
         approve(&mut site, &[&a]);
@@ -446,9 +498,15 @@ fn a_proposed_job_of_a_config_project_is_never_used_before_it_is_merged() {
     site.run();
     assert!(site.builds().iter().all(|build| !build.contains("sneaky")));
     let told = comments(&site, &b);
-    assert!(told.contains("depends on a change to a config project") && told.contains("sneaky"), "{told}");
+    assert!(
+        told.contains("depends on a change to a config project") && told.contains("sneaky"),
+        "{told}"
+    );
     let statuses = site.forge.change(&b).unwrap().facts.statuses;
-    assert!(statuses.iter().all(|status| status.state == "failure") && statuses.len() == 1, "{statuses:?}");
+    assert!(
+        statuses.iter().all(|status| status.state == "failure") && statuses.len() == 1,
+        "{statuses:?}"
+    );
 }
 
 /// Z6.4: tested is what lands, or nothing moves any more.
@@ -460,10 +518,10 @@ fn a_landing_that_became_something_else_freezes_its_queue() {
     let b = propose(&site, 2, &[("b", "x")]);
     approve(&mut site, &[&a, &b]);
     assert_eq!(merged(&site), [1]);
-    let frozen =
-        site.world.records().into_iter().any(|record| {
-            record.key.partition.contains("gate") && record.body.contains("until an operator has looked")
-        });
+    let frozen = site.world.records().into_iter().any(|record| {
+        record.key.partition.contains("gate")
+            && record.body.contains("until an operator has looked")
+    });
     assert!(frozen);
 }
 
@@ -475,7 +533,8 @@ fn a_push_from_outside_has_everything_tested_again_on_it() {
     site.run();
     site.forge.approve(&a);
     site.run_until(|site| site.is_building() && !gate_builds(site, "unit").is_empty());
-    let main = BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "main".into() };
+    let main =
+        BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "main".into() };
     site.forge.push_silently(&main, &[("pushed", "x")]);
     site.run();
     assert_eq!(gate_builds(&site, "unit"), ["1", "1"]);
@@ -492,7 +551,8 @@ fn headers(body: &[u8], secret: &str) -> HeaderMap {
     headers
 }
 
-/// Z5: a webhook that is not ours is refused, one that cannot be read is kept for people; neither stops anything.
+/// Z5: a webhook that is not ours is refused, one that cannot be read is kept for people; neither
+/// stops anything.
 #[test]
 fn webhooks_without_our_signature_or_without_sense_change_nothing() {
     let mut site = site();
@@ -503,7 +563,9 @@ fn webhooks_without_our_signature_or_without_sense_change_nothing() {
     assert_eq!(site.world.records().len(), before);
     assert_eq!(site.hand_in(&headers(&body, WEBHOOK_SECRET), &body), 202);
     site.run();
-    assert!(site.world.records().iter().any(|record| record.key.partition.starts_with("quarantine")));
+    assert!(
+        site.world.records().iter().any(|record| record.key.partition.starts_with("quarantine"))
+    );
     let a = propose(&site, 1, &[("a", "x")]);
     approve(&mut site, &[&a]);
     assert_eq!(merged(&site), [1]);

@@ -21,7 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 /// The calls by which a run lands; whoever dies at one of them comes again.
-const STEPS: [&str; 4] = ["forge.fast_forward", "forge.read_commit", "forge.branch_tip", "records.commit"];
+const STEPS: [&str; 4] =
+    ["forge.fast_forward", "forge.read_commit", "forge.branch_tip", "records.commit"];
 
 /// A site that keeps what was tested.
 fn keeping() -> Site {
@@ -34,9 +35,11 @@ pub(crate) fn main_branch() -> BranchKey {
     BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "main".into() }
 }
 
-/// Proposes and approves three changes, whose tests end so that all have passed when the first one has.
+/// Proposes and approves three changes, whose tests end so that all have passed when the first one
+/// has.
 fn all_passed(site: &mut Site) -> [ChangeKey; 3] {
-    let changes = [(1, "a"), (2, "b"), (3, "c")].map(|(number, file)| propose(site, number, &[(file, "x")]));
+    let changes =
+        [(1, "a"), (2, "b"), (3, "c")].map(|(number, file)| propose(site, number, &[(file, "x")]));
     site.run();
     let jobs = ["unit", "other", "lint"];
     site.held.extend(jobs.map(str::to_owned));
@@ -72,7 +75,8 @@ fn changes_that_passed_behind_each_other_land_by_one_move_of_their_branch() {
     site.run();
     all_landed(&site, &changes);
     assert_eq!(site.forge.moves(), [(start, site.forge.tip(&main_branch()))]);
-    let parents: Vec<usize> = site.forge.history(&main_branch()).iter().map(|(_, parents)| *parents).collect();
+    let parents: Vec<usize> =
+        site.forge.history(&main_branch()).iter().map(|(_, parents)| *parents).collect();
     assert_eq!(parents, [2, 2, 2, 0], "a merge for each");
 }
 
@@ -99,14 +103,17 @@ fn a_run_that_is_stopped_at_any_of_its_calls_lands_once() {
                 });
                 site.run();
                 all_landed(&site, &changes);
-                assert!((1..=3).contains(&site.forge.moves().len()), "{name} {fate:?} after {skipped}");
+                assert!(
+                    (1..=3).contains(&site.forge.moves().len()),
+                    "{name} {fate:?} after {skipped}"
+                );
             }
         }
     }
 }
 
-/// Z6.4: of a push that was made at last, and not answered, its branch is asked before its forge is asked to merge: that would name the
-/// last commit of all that the push landed.
+/// Z6.4: of a push that was made at last, and not answered, its branch is asked before its forge is
+/// asked to merge: that would name the last commit of all that the push landed.
 #[test]
 fn a_run_whose_pushes_are_never_answered_lands_whichever_of_them_is_made() {
     for made in 1..=5 {
@@ -133,8 +140,8 @@ fn is_frozen(site: &Site) -> bool {
     site.world.records().iter().any(|record| record.body.contains("until an operator has looked"))
 }
 
-/// Z6.4: whenever a push is made that had no answer, before or between the calls of whoever looks and asks the forge to merge: what it
-/// brought has landed and is told so, and the queue goes on.
+/// Z6.4: whenever a push is made that had no answer, before or between the calls of whoever looks
+/// and asks the forge to merge: what it brought has landed and is told so, and the queue goes on.
 #[test]
 fn a_push_that_is_made_late_lands_what_it_brings_whenever_that_is() {
     let mut moves = 0;
@@ -154,7 +161,8 @@ fn a_push_that_is_made_late_lands_what_it_brings_whenever_that_is() {
     assert!(moves >= 10, "{moves} pushes were made late");
 }
 
-/// Z6.4: the same where whoever asks the forge to merge dies at that: who comes next finds by the branch what the push landed.
+/// Z6.4: the same where whoever asks the forge to merge dies at that: who comes next finds by the
+/// branch what the push landed.
 #[test]
 fn a_push_that_is_made_late_is_found_by_whoever_comes_after_a_crash() {
     for fate in [Fate::DiesBefore, Fate::DiesAfter, Fate::FailsBefore, Fate::FailsAfter] {
@@ -182,7 +190,8 @@ fn a_push_that_is_made_late_is_found_by_whoever_comes_after_a_crash() {
 /// Returns a reporter of its own, which nobody else waits for.
 fn reporter(site: &Site) -> Reporter {
     let forge = site.forge.clone() as Arc<dyn Forge>;
-    let forges: BTreeMap<ConnectionName, Arc<dyn Forge>> = BTreeMap::from([("github".into(), forge)]);
+    let forges: BTreeMap<ConnectionName, Arc<dyn Forge>> =
+        BTreeMap::from([("github".into(), forge)]);
     Reporter::new(site.ports(), forges)
 }
 
@@ -197,16 +206,25 @@ fn ordered(site: &mut Site) -> [(Record, Landing); 3] {
     };
     site.run_until(|site| landings(site).len() == 3);
     let found = landings(site);
-    changes.map(|change| found.iter().find(|(_, landing)| landing.change.key == change).unwrap().clone())
+    changes.map(|change| {
+        found.iter().find(|(_, landing)| landing.change.key == change).unwrap().clone()
+    })
 }
 
-/// Z6.4: while a push without an answer may be made still, what it may land is not told as overtaken, though its turn has not come.
+/// Z6.4: while a push without an answer may be made still, what it may land is not told as
+/// overtaken, though its turn has not come.
 #[test]
 fn what_a_push_without_an_answer_may_land_is_not_taken_for_overtaken() {
     let mut site = keeping();
     let [(_, first), (record, second), _] = ordered(&mut site);
     let state = LandingState::Attempting { tip: first.base };
-    let begun = Landing { way: LandingWay::Merge, state: state.clone(), tried: true, pushed: true, ..second };
+    let begun = Landing {
+        way: LandingWay::Merge,
+        state: state.clone(),
+        tried: true,
+        pushed: true,
+        ..second
+    };
     let due = Due { at: site.world.now().plus_seconds(60), poke: landing::poke(&begun) };
     let record = with_body(record, &begun).unwrap();
     let record = Record { revision: record.revision + 1, due: Some(due), ..record };
@@ -219,7 +237,8 @@ fn what_a_push_without_an_answer_may_land_is_not_taken_for_overtaken() {
     assert_eq!(decode::<Landing>(&record).unwrap().state, state);
 }
 
-/// Z6.4: whoever is held up at its intent sends no push that may be made when others take it for over. It is made in the end.
+/// Z6.4: whoever is held up at its intent sends no push that may be made when others take it for
+/// over. It is made in the end.
 #[test]
 fn a_push_is_not_sent_when_its_intent_took_long_to_write() {
     let mut site = keeping();
@@ -227,9 +246,11 @@ fn a_push_is_not_sent_when_its_intent_took_long_to_write() {
     let changes = orders.each_ref().map(|(_, landing)| landing.change.key.clone());
     let is_held_up = Arc::new(AtomicBool::new(true));
     let waits = is_held_up.clone();
-    site.world.decide_fates(move |step| match step.name == "records.commit" && waits.load(Ordering::Relaxed) {
-        true => Fate::Waits,
-        false => Fate::Works,
+    site.world.decide_fates(move |step| {
+        match step.name == "records.commit" && waits.load(Ordering::Relaxed) {
+            true => Fate::Waits,
+            false => Fate::Works,
+        }
     });
     let (reporter, poke) = (reporter(&site), landing::poke(&orders[0].1));
     let mut look = pin!(reporter.look(&poke));
@@ -237,14 +258,17 @@ fn a_push_is_not_sent_when_its_intent_took_long_to_write() {
     assert!(look.as_mut().poll(&mut context).is_pending(), "it is about to write its intent");
     site.world.advance_millis(40_000);
     is_held_up.store(false, Ordering::Relaxed);
-    let Poll::Ready(looked) = look.as_mut().poll(&mut context) else { panic!("it waits for nothing") };
+    let Poll::Ready(looked) = look.as_mut().poll(&mut context) else {
+        panic!("it waits for nothing")
+    };
     assert!(matches!(looked, Err(LookError::Later { .. })), "{looked:?}");
     assert!(site.forge.moves().is_empty());
     site.run();
     all_landed(&site, &changes);
 }
 
-/// R06, Z6.4: what is being pushed is nobody's to take out, whatever was said of its connection before.
+/// R06, Z6.4: what is being pushed is nobody's to take out, whatever was said of its connection
+/// before.
 #[test]
 fn a_push_takes_back_that_the_connection_of_what_it_lands_was_removed() {
     let mut site = keeping();
@@ -271,7 +295,8 @@ fn a_push_takes_back_that_the_connection_of_what_it_lands_was_removed() {
     assert_eq!(begun, [(true, false); 3]);
 }
 
-/// Z6.4: where pushes are never answered nor made, and the forge merges what was not tested, the queue is frozen all the same.
+/// Z6.4: where pushes are never answered nor made, and the forge merges what was not tested, the
+/// queue is frozen all the same.
 #[test]
 fn a_true_mismatch_behind_pushes_without_an_answer_freezes_the_queue() {
     let mut site = keeping();
@@ -282,7 +307,8 @@ fn a_true_mismatch_behind_pushes_without_an_answer_freezes_the_queue() {
     assert_eq!((merged(&site), is_frozen(&site)), (vec![1], true));
 }
 
-/// Z6.4: of a run whose push was refused nothing was begun: what a person merges of it before its turn is that person's, and no alarm.
+/// Z6.4: of a run whose push was refused nothing was begun: what a person merges of it before its
+/// turn is that person's, and no alarm.
 #[test]
 fn what_a_person_merges_behind_a_refused_push_stops_no_queue() {
     let mut site = keeping();
@@ -304,7 +330,8 @@ fn what_a_person_merges_behind_a_refused_push_stops_no_queue() {
     site.run_until(|site| !site.forge.merges().is_empty());
     let records = site.world.records();
     let mut landings = records.iter().filter(|record| record.key.partition.starts_with("landing#"));
-    let of_second = landings.find_map(|record| decode::<Landing>(record).ok().filter(|found| found.change.key == b));
+    let of_second = landings
+        .find_map(|record| decode::<Landing>(record).ok().filter(|found| found.change.key == b));
     let second = of_second.expect("the second is to land");
     let begun = (second.state, second.way, second.tried, second.pushed);
     assert_eq!(begun, (LandingState::Wanted, LandingWay::Merge, false, false));
@@ -330,7 +357,9 @@ fn what_is_unreadable_behind_a_landing_does_not_keep_it_from_landing() {
         found
     };
     site.run_until(|site| landings(site).len() == 3);
-    let of_second = |record: &Record| decode::<Landing>(record).is_ok_and(|landing| landing.change.key == changes[1]);
+    let of_second = |record: &Record| {
+        decode::<Landing>(record).is_ok_and(|landing| landing.change.key == changes[1])
+    };
     let broken = landings(&site).into_iter().find(of_second).expect("the second is to land");
     site.world.write_directly(Write::Put {
         record: Record { body: "{}".to_owned(), revision: broken.revision + 1, ..broken.clone() },
@@ -364,7 +393,8 @@ fn a_run_on_a_branch_that_moved_is_tested_again_and_lands() {
     assert_eq!(tested.last().map(|(_, to)| to.clone()), Some(site.forge.tip(&main_branch())));
 }
 
-/// G12, Z6.4: a change that was closed behind everybody's back does not land with what is ahead of it.
+/// G12, Z6.4: a change that was closed behind everybody's back does not land with what is ahead of
+/// it.
 #[test]
 fn a_run_ends_before_a_change_that_may_not_land_any_more() {
     let mut site = keeping();
@@ -373,13 +403,17 @@ fn a_run_ends_before_a_change_that_may_not_land_any_more() {
     while site.forge.next_webhook().is_some() {}
     site.run();
     assert_eq!(merged(&site), [1, 3]);
-    assert!(!site.forge.files("org/one", "main").contains_key("b"), "nothing of a closed change landed");
+    assert!(
+        !site.forge.files("org/one", "main").contains_key("b"),
+        "nothing of a closed change landed"
+    );
     assert!(comments(&site, &b).contains("the change was closed"), "{}", comments(&site, &b));
     let sets = buildsets(&site, &[&a, &b, &c]);
     assert_eq!(sets, ["org/one#1 SUCCESS", "org/one#2 MERGE_FAILURE", "org/one#3 SUCCESS"]);
 }
 
-/// Z6.4: a change behind the first of a run of which nobody can tell anything keeps that from nothing; it lands in its own turn.
+/// Z6.4: a change behind the first of a run of which nobody can tell anything keeps that from
+/// nothing; it lands in its own turn.
 #[test]
 fn what_cannot_be_read_behind_a_landing_keeps_it_from_nothing() {
     let mut site = keeping();

@@ -8,7 +8,10 @@ use sluice_scenarios::Site;
 fn labelled() -> Site {
     let trigger = "trigger:\n      github: [{event: pull_request_review, action: submitted, state: approved}]";
     let config = CONFIG
-        .replace(trigger, "trigger:\n      github: [{event: pull_request, action: labeled, label: go}]")
+        .replace(
+            trigger,
+            "trigger:\n      github: [{event: pull_request, action: labeled, label: go}]",
+        )
         .replace("        review: [{type: approved, permission: write}]\n", "        label: go\n");
     let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
     Site::new(7, MAIN, &[("org/config", &[("zuul.yaml", &config)]), ("org/one", project)], judge)
@@ -33,7 +36,8 @@ fn a_label_that_is_taken_off_and_put_on_again_enqueues_again() {
     }
 }
 
-/// D02: anybody may open changes that name another one; that keeps no one from following it who may.
+/// D02: anybody may open changes that name another one; that keeps no one from following it who
+/// may.
 #[test]
 fn many_changes_that_name_one_do_not_keep_its_followers_out() {
     let mut site = site();
@@ -53,11 +57,19 @@ fn many_changes_that_name_one_do_not_keep_its_followers_out() {
 fn a_change_that_dropped_its_dependency_is_not_pulled_in_behind_it() {
     let mut site = site();
     let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
-    let a = site.forge.propose("org/one", 1, "A", "Depends-On: https://forge.test/org/two/pull/2", &[("a", "x")]);
+    let a = site.forge.propose(
+        "org/one",
+        1,
+        "A",
+        "Depends-On: https://forge.test/org/two/pull/2",
+        &[("a", "x")],
+    );
     approve(&mut site, &[&a]);
     site.forge.describe(&a, "", true);
     site.run();
-    let noted = |site: &Site| site.world.records().iter().any(|record| record.key.sort.starts_with("needed-by#"));
+    let noted = |site: &Site| {
+        site.world.records().iter().any(|record| record.key.sort.starts_with("needed-by#"))
+    };
     assert!(!noted(&site), "it is forgotten");
     approve(&mut site, &[&b]);
     assert_eq!(merged(&site), [2]);
@@ -74,19 +86,25 @@ fn a_sweep_reads_only_what_moved_and_so_much_and_no_more() {
     for _ in 0..3 {
         let before = site.forge.reads();
         site.sweep();
-        assert!(site.forge.reads() - before <= 20, "{} read by one sweep", site.forge.reads() - before);
+        assert!(
+            site.forge.reads() - before <= 20,
+            "{} read by one sweep",
+            site.forge.reads() - before
+        );
     }
     let before = site.forge.reads();
     site.sweep();
     assert_eq!(site.forge.reads(), before, "nothing moved");
 }
 
-/// C5, Z5: reviews that somebody dismissed are told of and done with; they do not take every sweep's reads from other changes.
+/// C5, Z5: reviews that somebody dismissed are told of and done with; they do not take every
+/// sweep's reads from other changes.
 #[test]
 fn dismissed_reviews_are_not_looked_for_by_each_sweep() {
     let mut site = site();
-    let changes: Vec<_> =
-        (1..=25).map(|number| propose(&site, number, &[(&format!("f{number}"), "broken other")])).collect();
+    let changes: Vec<_> = (1..=25)
+        .map(|number| propose(&site, number, &[(&format!("f{number}"), "broken other")]))
+        .collect();
     site.run();
     for change in &changes {
         site.forge.approve(change);
@@ -125,7 +143,8 @@ fn an_approved_change_stays_though_an_answer_of_the_same_second_shows_no_approva
     assert_eq!(merged(&site), [1]);
 }
 
-/// Z6.3, C5: what was closed is over also where its forge shows it as open for a moment, and tells of it once.
+/// Z6.3, C5: what was closed is over also where its forge shows it as open for a moment, and tells
+/// of it once.
 #[test]
 fn a_change_that_its_forge_shows_as_open_for_a_moment_after_it_was_closed_leaves() {
     let mut site = site();

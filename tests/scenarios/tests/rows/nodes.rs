@@ -5,17 +5,21 @@ use sluice_runtime::Clock;
 use sluice_scenarios::Site;
 use sluice_scenarios::sample::{COMMON, cloud};
 
-/// L4.2, Z1.9: machines of the older pool, or of anybody else, at the same cloud use up its quota: a request waits until there is
-/// room. They are never taken for leaks of ours, however often we look for those, and stay when ours go.
+/// L4.2, Z1.9: machines of the older pool, or of anybody else, at the same cloud use up its quota:
+/// a request waits until there is room. They are never taken for leaks of ours, however often we
+/// look for those, and stay when ours go.
 #[test]
 fn machines_of_others_take_a_clouds_quota_and_are_left_alone() {
     let jobs = CONFIG.replace(
         "- job: {name: unit, run: playbooks/unit.yaml}",
         "- job: {name: unit, run: playbooks/unit.yaml, nodeset: {nodes: [{name: n, label: small}]}}",
     );
-    let config = format!("{jobs}{}{}", COMMON.replace("- queue: {name: integrated}\n", ""), cloud(8));
-    let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[(".zuul.yaml", PROJECT), ("shared", "0")])];
+    let config =
+        format!("{jobs}{}{}", COMMON.replace("- queue: {name: integrated}\n", ""), cloud(8));
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", &config)]),
+        ("org/one", &[(".zuul.yaml", PROJECT), ("shared", "0")]),
+    ];
     let mut site = Site::new(7, MAIN, repositories, judge);
     site.cloud.run_foreign("i-older-pool", ("nodepool_provider_name", "main"));
     site.cloud.run_foreign("i-somebody", ("Name", "sluice main small"));

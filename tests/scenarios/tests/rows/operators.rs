@@ -13,7 +13,8 @@ use sluice_runtime::record::{Due, Expect, Record, Write};
 use sluice_runtime::{Clock, Commit, cell};
 use sluice_scenarios::Site;
 
-/// Asks for something as the command does, lets everything come to its end, and returns what was said.
+/// Asks for something as the command does, lets everything come to its end, and returns what was
+/// said.
 fn ask(site: &mut Site, kind: EventKind) -> Result<Vec<String>, String> {
     let project = ProjectName::new("forge.test", "org/one");
     ask_as(site, ForgeEvent { connection: "github".into(), project, sender: "jo".to_owned(), kind })
@@ -58,7 +59,13 @@ fn enqueue(pipeline: &str, number: u64, head: Option<Oid>) -> EventKind {
 
 fn enqueue_ref(pipeline: &str, git_ref: &str, oldrev: Oid, newrev: Oid) -> EventKind {
     let git_ref = git_ref.to_owned();
-    EventKind::EnqueueRef { tenant: "demo".into(), pipeline: pipeline.into(), git_ref, oldrev, newrev }
+    EventKind::EnqueueRef {
+        tenant: "demo".into(),
+        pipeline: pipeline.into(),
+        git_ref,
+        oldrev,
+        newrev,
+    }
 }
 
 /// Z6.1: triggers are not asked, requirements are.
@@ -102,7 +109,13 @@ fn another_revision_than_the_named_one_is_not_enqueued() {
 fn an_enqueued_change_goes_through_the_gate_with_what_needs_it() {
     let mut site = site();
     let a = propose(&site, 1, &[("a", "x")]);
-    let b = site.forge.propose("org/one", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "x")]);
+    let b = site.forge.propose(
+        "org/one",
+        2,
+        "B",
+        "Depends-On: https://forge.test/org/one/pull/1",
+        &[("b", "x")],
+    );
     approve(&mut site, &[&b]);
     assert_eq!(merged(&site), Vec::<u64>::new());
     site.forge.approve(&a);
@@ -112,8 +125,8 @@ fn an_enqueued_change_goes_through_the_gate_with_what_needs_it() {
     assert_eq!(gate_builds(&site, "unit"), ["1", "1 2"]);
 }
 
-/// S06, R09: a ref as it was pushed, or as it stands when its turn comes; the forge is asked as for a push, and one that is not
-/// there is not taken.
+/// S06, R09: a ref as it was pushed, or as it stands when its turn comes; the forge is asked as for
+/// a push, and one that is not there is not taken.
 #[test]
 fn an_enqueued_ref_is_tested_as_a_push_or_as_it_stands() {
     let mut site = site();
@@ -121,18 +134,26 @@ fn an_enqueued_ref_is_tested_as_a_push_or_as_it_stands() {
     ask(&mut site, enqueue_ref("check", "refs/heads/main", zero.clone(), tip.clone())).unwrap();
     site.world.advance_millis(1);
     ask(&mut site, enqueue_ref("check", "refs/heads/main", zero.clone(), zero.clone())).unwrap();
-    let newrevs: Vec<Option<Oid>> =
-        orders(&site).iter().map(|(order, _)| order.change.key.moved().unwrap().newrev.clone()).collect();
+    let newrevs: Vec<Option<Oid>> = orders(&site)
+        .iter()
+        .map(|(order, _)| order.change.key.moved().unwrap().newrev.clone())
+        .collect();
     assert_eq!(newrevs, [Some(tip.clone()), None]);
     let unknown = Oid("5".repeat(40));
     site.forge.tag(&branch("main"), "9");
     for (kind, word) in [
-        (enqueue_ref("check", "refs/heads/mian", zero.clone(), zero.clone()), "org/one has no branch mian"),
+        (
+            enqueue_ref("check", "refs/heads/mian", zero.clone(), zero.clone()),
+            "org/one has no branch mian",
+        ),
         (enqueue_ref("check", "refs/heads/mian", zero.clone(), tip), "org/one has no branch mian"),
         (enqueue_ref("check", "refs/tags/8", zero.clone(), zero.clone()), "org/one has no tag 8"),
         (enqueue_ref("check", "refs/heads/main", zero.clone(), unknown), "find"),
         (enqueue_ref("check", "refs/tags/9", zero.clone(), zero.clone()), "--newrev"),
-        (enqueue_ref("gate", "refs/heads/main", zero.clone(), zero), "requires what only a change has"),
+        (
+            enqueue_ref("gate", "refs/heads/main", zero.clone(), zero),
+            "requires what only a change has",
+        ),
     ] {
         let refused = ask(&mut site, kind).unwrap_err();
         assert!(refused.contains(word), "{refused}");
@@ -140,31 +161,40 @@ fn an_enqueued_ref_is_tested_as_a_push_or_as_it_stands() {
     assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
 }
 
-/// C5: a sweep of a connection that was removed, or that is no forge, since it was asked for ends with its reason.
+/// C5: a sweep of a connection that was removed, or that is no forge, since it was asked for ends
+/// with its reason.
 #[test]
 fn a_sweep_of_what_is_no_forge_ends() {
     let mut site = site();
     let project = ProjectName::new("forge.test", "org/one");
-    let event = ForgeEvent { connection: "ec2".into(), project, sender: String::new(), kind: EventKind::Sweep };
+    let event = ForgeEvent {
+        connection: "ec2".into(),
+        project,
+        sender: String::new(),
+        kind: EventKind::Sweep,
+    };
     let why = ask_as(&mut site, event).unwrap_err();
     assert!(why.contains("ec2 has no forge that could be asked"), "{why}");
     assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
 }
 
-/// C5: what came by a connection that was removed since is told of no more, and does not come again for ever.
+/// C5: what came by a connection that was removed since is told of no more, and does not come again
+/// for ever.
 #[test]
 fn what_came_by_a_connection_that_was_removed_ends() {
     let mut site = site();
     for kind in [opened(1), enqueue("check", 1, None)] {
         let project = ProjectName::new("forge.test", "org/one");
-        let event = ForgeEvent { connection: "former".into(), project, sender: "ada".to_owned(), kind };
+        let event =
+            ForgeEvent { connection: "former".into(), project, sender: "ada".to_owned(), kind };
         let why = ask_as(&mut site, event).unwrap_err();
         assert!(why.contains("the connection former was removed"), "{why}");
     }
     assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
 }
 
-/// C5: a push that a further connection to its host tells of is news to those that have the project by it, and to no other.
+/// C5: a push that a further connection to its host tells of is news to those that have the project
+/// by it, and to no other.
 #[test]
 fn a_push_that_another_connection_tells_again_is_no_news_to_who_heard_of_it() {
     let project: &[(&str, &str)] = &[(".zuul.yaml", super::PROJECT), ("shared", "0")];
@@ -172,17 +202,22 @@ fn a_push_that_another_connection_tells_again_is_no_news_to_who_heard_of_it() {
         &[("org/config", &[("zuul.yaml", super::CONFIG)]), ("org/one", project)];
     let mut site = Site::beside(7, super::MAIN, repositories, super::judge, &["aside"]);
     let newrev = site.forge.tip(&branch("main"));
-    for (connection, is_news) in [("github", true), ("aside", false), ("aside", false), ("github", false)] {
+    for (connection, is_news) in
+        [("github", true), ("aside", false), ("aside", false), ("github", false)]
+    {
         let (connection, project) = (connection.into(), ProjectName::new("forge.test", "org/one"));
         let git_ref = "refs/heads/main".to_owned();
         let kind = EventKind::Push { git_ref, oldrev: Oid::zero(), newrev: newrev.clone() };
         site.world.advance_millis(1);
-        let effects = ask_as(&mut site, ForgeEvent { connection, project, sender: String::new(), kind }).unwrap();
+        let effects =
+            ask_as(&mut site, ForgeEvent { connection, project, sender: String::new(), kind })
+                .unwrap();
         assert_eq!(!effects.join("\n").contains("as was told before"), is_news, "{effects:?}");
     }
 }
 
-/// C5: where several connections lead to a host, the one is asked by which a tenant has the project.
+/// C5: where several connections lead to a host, the one is asked by which a tenant has the
+/// project.
 #[test]
 fn a_sweep_by_a_connection_that_no_tenant_has_the_project_by_asks_nobody() {
     let project: &[(&str, &str)] = &[(".zuul.yaml", super::PROJECT), ("shared", "0")];
@@ -191,7 +226,8 @@ fn a_sweep_by_a_connection_that_no_tenant_has_the_project_by_asks_nobody() {
     let mut site = Site::beside(7, super::MAIN, repositories, super::judge, &["aside"]);
     for (connection, is_asked) in [("aside", false), ("github", true)] {
         let (connection, project) = (connection.into(), ProjectName::new("forge.test", "org/one"));
-        let event = ForgeEvent { connection, project, sender: String::new(), kind: EventKind::Sweep };
+        let event =
+            ForgeEvent { connection, project, sender: String::new(), kind: EventKind::Sweep };
         let effects = ask_as(&mut site, event).unwrap().join("\n");
         assert_eq!(!effects.contains("by the connection aside"), is_asked, "{effects}");
     }
@@ -222,7 +258,8 @@ pub(super) fn hold_back(site: &Site, discard: bool, pause: bool, results: bool) 
     let key = sluice_records::tenant::key(&"demo".into());
     let seen = site.world.records().into_iter().find(|record| record.key == key).unwrap();
     let mut tenant: sluice_records::tenant::Tenant = decode(&seen).unwrap();
-    tenant.events = tenant.events.said(discard, pause, results, "jo", "an upgrade", site.world.now());
+    tenant.events =
+        tenant.events.said(discard, pause, results, "jo", "an upgrade", site.world.now());
     let record = sluice_records::codec::with_body(seen.clone(), &tenant).unwrap();
     let record = Record { revision: seen.revision + 1, ..record };
     site.world.write_directly(Write::Put { record, expect: Expect::Revision(seen.revision) });
@@ -256,7 +293,8 @@ fn events_that_an_operator_pauses_wait_and_those_that_are_discarded_are_gone() {
     assert_eq!(site.ending(&["org/one"], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
-/// Z6.1: what an operator enqueues, a change or a ref, is no event: it is taken in while those are paused or discarded.
+/// Z6.1: what an operator enqueues, a change or a ref, is no event: it is taken in while those are
+/// paused or discarded.
 #[test]
 fn what_an_operator_enqueues_enters_while_events_are_held_back() {
     for (discard, pause) in [(true, false), (false, true)] {

@@ -12,8 +12,10 @@ const OVER: &str = "
 
 /// A site with this central configuration, and a change that was checked there.
 fn checked(config: &str) -> (Site, ChangeKey) {
-    let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", config)]), ("org/one", &[(".zuul.yaml", PROJECT), ("shared", "0")])];
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", config)]),
+        ("org/one", &[(".zuul.yaml", PROJECT), ("shared", "0")]),
+    ];
     let mut site = Site::new(7, MAIN, repositories, judge);
     let change = propose(&site, 1, &[("a", "x")]);
     site.run();
@@ -56,7 +58,11 @@ fn the_end_of_a_change_that_was_told_is_not_looked_for() {
     assert_eq!(over_builds(&site), 1);
     let reads = site.forge.reads();
     site.sweep();
-    assert_eq!((over_builds(&site), site.forge.reads()), (1, reads), "it is known to be over, and not read");
+    assert_eq!(
+        (over_builds(&site), site.forge.reads()),
+        (1, reads),
+        "it is known to be over, and not read"
+    );
 }
 
 /// C5, Z6.3: nobody goes on testing what was closed without a word.
@@ -91,7 +97,8 @@ fn what_the_end_of_a_change_started_is_not_ended_by_a_comment() {
     assert!(sets.contains(&"org/one#1 over SUCCESS".to_owned()), "{sets:?}");
 }
 
-/// C5: a listing may be late, or cut, or empty by mistake: the change itself says whether it is open.
+/// C5: a listing may be late, or cut, or empty by mistake: the change itself says whether it is
+/// open.
 #[test]
 fn an_open_change_that_is_not_listed_is_not_taken_for_closed() {
     let (mut site, change) = checked(&format!("{CONFIG}{OVER}"));

@@ -1,4 +1,5 @@
-//! What Sluice says on a forge itself: statuses and votes of one pipeline that another one waits for.
+//! What Sluice says on a forge itself: statuses and votes of one pipeline that another one waits
+//! for.
 
 use super::{PROJECT, comments, gate_builds, headers, jobs, judge, merged, propose, site_of};
 use bytes::Bytes;
@@ -57,7 +58,10 @@ fn approved_too_early(site: &mut Site, edits: &[(&str, &str)]) -> ChangeKey {
     site.forge.approve(&change);
     site.take_in();
     site.run_now();
-    assert!(!site.builds().iter().any(|build| build.starts_with("gate ")), "check has not said anything yet");
+    assert!(
+        !site.builds().iter().any(|build| build.starts_with("gate ")),
+        "check has not said anything yet"
+    );
     site.held.clear();
     site.run();
     change
@@ -65,9 +69,16 @@ fn approved_too_early(site: &mut Site, edits: &[(&str, &str)]) -> ChangeKey {
 
 /// Returns the states of the deliveries of statuses.
 fn states(site: &Site) -> Vec<DeliveryState> {
-    let records = site.world.records().into_iter().filter(|record| record.key.partition.starts_with("delivery#"));
+    let records = site
+        .world
+        .records()
+        .into_iter()
+        .filter(|record| record.key.partition.starts_with("delivery#"));
     let deliveries = records.map(|record| decode::<Delivery>(&record).unwrap());
-    deliveries.filter(|delivery| delivery.event_name == "status").map(|delivery| delivery.state).collect()
+    deliveries
+        .filter(|delivery| delivery.event_name == "status")
+        .map(|delivery| delivery.state)
+        .collect()
 }
 
 /// Z6.1, G11: check's own success is what the gate waits for.
@@ -80,7 +91,8 @@ fn a_change_that_was_approved_while_it_was_checked_enters_the_gate_when_check_sa
         let change = approved_too_early(&mut site, &[("a", "x")]);
         assert_eq!((merged(&site), gate_builds(&site, "unit")), (vec![1], vec!["1".to_owned()]));
         // Both beginnings and the gate's end are nobody's business.
-        let passed_on = states(&site).into_iter().filter(|state| *state != DeliveryState::Own).count();
+        let passed_on =
+            states(&site).into_iter().filter(|state| *state != DeliveryState::Own).count();
         assert!(passed_on == 1 && states(&site).len() >= 4, "{:?}", states(&site));
         assert_eq!(site.ending(&["org/one"], &[&change]).left_over, Vec::<String>::new());
     }
@@ -98,7 +110,10 @@ fn a_status_of_ours_starts_only_the_pipelines_that_name_it() {
     success: {github: {status: success}}
     failure: {github: {status: failure}}
 ";
-    let mut site = site_with(&format!("{CLEAN_CHECK}{also}"), &format!("{PROJECT}    also: {{jobs: [other]}}\n"));
+    let mut site = site_with(
+        &format!("{CLEAN_CHECK}{also}"),
+        &format!("{PROJECT}    also: {{jobs: [other]}}\n"),
+    );
     site.forge.tell_own_statuses();
     approved_too_early(&mut site, &[("a", "x")]);
     assert_eq!(merged(&site), [1]);
@@ -106,8 +121,8 @@ fn a_status_of_ours_starts_only_the_pipelines_that_name_it() {
     assert_eq!(builds, 1, "{:?}", site.builds());
 }
 
-/// Z6.1: an application's token does not say whose it is. There what we set is known by its name: of two pipelines that take whatever
-/// comes each would start the other for ever.
+/// Z6.1: an application's token does not say whose it is. There what we set is known by its name:
+/// of two pipelines that take whatever comes each would start the other for ever.
 #[test]
 fn a_status_of_ours_starts_nothing_unasked_where_nobody_knows_who_we_are() {
     let pipeline = |name: &str| {
@@ -128,21 +143,26 @@ fn a_status_of_ours_starts_nothing_unasked_where_nobody_knows_who_we_are() {
     let mut connections = poll_once(connection::load(&ports)).unwrap().unwrap();
     connections.0.get_mut(&ConnectionName::from("github")).unwrap().login = None;
     let text = Bytes::from(serde_json::to_string(&connections).unwrap());
-    poll_once(ports.objects.put(connection::OBJECT, text, PutMode::Always, "application/json")).unwrap().unwrap();
+    poll_once(ports.objects.put(connection::OBJECT, text, PutMode::Always, "application/json"))
+        .unwrap()
+        .unwrap();
     site.forge.tell_own_statuses();
     let change = propose(&site, 1, &[("a", "x")]);
     site.run();
     assert_eq!(site.builds(), ["one unit 1", "two unit 1"]);
     let heard = states(&site);
-    assert!(heard.len() == 2 && heard.iter().all(|state| *state != DeliveryState::Own), "{heard:?}");
+    assert!(
+        heard.len() == 2 && heard.iter().all(|state| *state != DeliveryState::Own),
+        "{heard:?}"
+    );
     site.forge.put_status(&change, "ci", "ci/unit", "success");
     site.forge.tell_status(&change, "ci/unit", "ci");
     site.run();
     assert_eq!(site.builds().len(), 4, "what others say starts both");
 }
 
-/// C5: the webhook of a review of ours ends as an echo, so that the sweep does not find that it was never told; of anybody else's it
-/// does.
+/// C5: the webhook of a review of ours ends as an echo, so that the sweep does not find that it was
+/// never told; of anybody else's it does.
 #[test]
 fn a_review_of_ours_is_not_made_up_for() {
     let reviewed = "
@@ -176,22 +196,32 @@ fn a_status_of_ours_that_nobody_told_of_is_found_by_the_sweep() {
     assert!(comments(&site, &change).contains("other : FAILURE"), "{}", comments(&site, &change));
 }
 
-/// Z6.3: a report that is carried out again says nothing anew: a change that failed in the gate meanwhile stays out of it.
+/// Z6.3: a report that is carried out again says nothing anew: a change that failed in the gate
+/// meanwhile stays out of it.
 #[test]
 fn a_report_that_is_made_again_starts_nothing_again() {
     let mut site = site_with(CLEAN_CHECK, PROJECT);
     site.forge.tell_own_statuses();
     let change = approved_too_early(&mut site, &[("a", "broken other")]);
     assert_eq!((merged(&site), gate_builds(&site, "other")), (vec![], vec!["1".to_owned()]));
-    let is_of_check = |report: &Report| !report.is_start() && report.queue.pipeline.as_str() == "check";
-    let records = site.world.records().into_iter().filter(|record| record.key.partition.starts_with("report#"));
-    let mut report = records.map(|record| decode::<Report>(&record).unwrap()).find(is_of_check).expect("it was told");
+    let is_of_check =
+        |report: &Report| !report.is_start() && report.queue.pipeline.as_str() == "check";
+    let records = site
+        .world
+        .records()
+        .into_iter()
+        .filter(|record| record.key.partition.starts_with("report#"));
+    let mut report = records
+        .map(|record| decode::<Report>(&record).unwrap())
+        .find(is_of_check)
+        .expect("it was told");
     report.state = ReportState::Wanted;
     site.world.write_directly(report::put(&report).unwrap());
     let heard = states(&site).len();
     site.run();
     assert_eq!((gate_builds(&site, "other").len(), states(&site).len()), (1, heard));
-    let said = site.forge.change(&change).unwrap().comments.into_values().map(|(_, times)| times).max();
+    let said =
+        site.forge.change(&change).unwrap().comments.into_values().map(|(_, times)| times).max();
     assert_eq!(said, Some(2), "the report was made again");
 }
 
@@ -210,11 +240,13 @@ fn a_pipeline_is_not_started_by_its_own_status() {
     site.forge.tell_own_statuses();
     let change = propose(&site, 1, &[("a", "x")]);
     site.run();
-    let of_echo = site.ending(&[], &[&change]).buildsets.into_iter().filter(|set| set.contains(" echo "));
+    let of_echo =
+        site.ending(&[], &[&change]).buildsets.into_iter().filter(|set| set.contains(" echo "));
     assert_eq!(of_echo.collect::<Vec<_>>(), ["org/one#1 echo SUCCESS"]);
 }
 
-/// Z6.7: each change has statuses of ours; where no trigger is for them they cost no more than to be stored.
+/// Z6.7: each change has statuses of ours; where no trigger is for them they cost no more than to
+/// be stored.
 #[test]
 fn a_status_of_ours_that_nobody_waits_for_costs_what_any_echo_costs() {
     let mut site = super::site();
@@ -222,8 +254,7 @@ fn a_status_of_ours_that_nobody_waits_for_costs_what_any_echo_costs() {
     site.run();
     let head = site.forge.change(&change).unwrap().facts.change.head;
     let issue = json!({"number": 1, "pull_request": {}});
-    let comment =
-        json!({"action": "created", "issue": issue, "comment": {"body": Marker::new("check/1").attach("done")}});
+    let comment = json!({"action": "created", "issue": issue, "comment": {"body": Marker::new("check/1").attach("done")}});
     let status = json!({"sha": head, "context": "demo/check", "state": "success", "branches": []});
     let mut steps = Vec::new();
     // What is remembered is read with the first of each.
@@ -247,8 +278,8 @@ fn a_status_of_ours_that_nobody_waits_for_costs_what_any_echo_costs() {
     assert!(states(&site).iter().all(|state| *state == DeliveryState::Own), "{:?}", states(&site));
 }
 
-/// Z6.1, Z6.3, C5: a report that says what the one before it said is another word, for whoever waits for it: it is told once, by its
-/// webhook or by the sweep.
+/// Z6.1, Z6.3, C5: a report that says what the one before it said is another word, for whoever
+/// waits for it: it is told once, by its webhook or by the sweep.
 #[test]
 fn a_report_that_says_the_same_again_starts_what_waits_for_it_once_more() {
     let opened = "[{event: pull_request, action: [opened, changed, reopened]}]";
@@ -260,7 +291,8 @@ fn a_report_that_says_the_same_again_starts_what_waits_for_it_once_more() {
     trigger: {github: [{event: pull_request, action: status, status: 'sluice\[bot\]:demo/check:success'}]}
 ";
     // Nothing is said between the two.
-    let config = CLEAN_CHECK.replacen("    start: {github: {status: pending, comment: false}}\n", "", 1);
+    let config =
+        CLEAN_CHECK.replacen("    start: {github: {status: pending, comment: false}}\n", "", 1);
     let config = format!("{}{told}", config.replacen(opened, again, 1));
     for is_told in [true, false] {
         let mut site = site_with(&config, &format!("{PROJECT}    told: {{jobs: [other]}}\n"));
@@ -272,7 +304,8 @@ fn a_report_that_says_the_same_again_starts_what_waits_for_it_once_more() {
         for times in 1..=3 {
             for _ in 0..2 {
                 site.sweep();
-                let builds = site.builds().into_iter().filter(|build| build.starts_with("told ")).count();
+                let builds =
+                    site.builds().into_iter().filter(|build| build.starts_with("told ")).count();
                 assert_eq!(builds, times, "told: {is_told}, {:?}", site.builds());
             }
             site.forge.comment(&change, "recheck");

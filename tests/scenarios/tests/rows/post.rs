@@ -20,8 +20,10 @@ fn site() -> Site {
     let before = "    success: {github: {status: success}}\n    failure: {github: {status: failure}}\n- pipeline:\n    name: gate";
     assert!(CONFIG.contains(before));
     let config = CONFIG.replace(before, told);
-    let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[(".zuul.yaml", PROJECT), ("shared", "0")])];
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", &config)]),
+        ("org/one", &[(".zuul.yaml", PROJECT), ("shared", "0")]),
+    ];
     let mut site = Site::new(7, MAIN, repositories, judge);
     site.returns = |_| {
         let artifacts = json!([{"name": "docs", "url": "https://logs/docs"}]);
@@ -44,8 +46,15 @@ fn a_result_is_sent_by_mail_with_the_subject_of_the_reporter() {
     let mails = site.post.mails();
     let [mail] = mails.as_slice() else { panic!("{mails:?}") };
     assert_eq!(mail.subject, "check: org/one 1");
-    assert_eq!((mail.from.as_deref(), mail.to.as_deref()), (Some("ci@example.org"), Some("dev@example.org")));
-    assert!(mail.text.contains("- unit : SUCCESS") || mail.text.contains("- [unit]("), "{}", mail.text);
+    assert_eq!(
+        (mail.from.as_deref(), mail.to.as_deref()),
+        (Some("ci@example.org"), Some("dev@example.org"))
+    );
+    assert!(
+        mail.text.contains("- unit : SUCCESS") || mail.text.contains("- [unit]("),
+        "{}",
+        mail.text
+    );
     assert!(mail.text.contains("https://sluice.test/t/demo/buildset/"), "{}", mail.text);
     let b = propose(&site, 2, &[("b", "broken unit")]);
     site.run();
@@ -102,7 +111,8 @@ fn a_result_is_published_with_its_builds_in_zuuls_words() {
     assert_eq!(told["buildset"]["result"], Value::Null);
 }
 
-/// R07: at least once, always under the same id, whoever dies at whichever step; no other reporter waits for it.
+/// R07: at least once, always under the same id, whoever dies at whichever step; no other reporter
+/// waits for it.
 #[test]
 fn a_message_arrives_at_least_once_under_one_id_whoever_dies() {
     let mut deaths = 0;
@@ -116,15 +126,24 @@ fn a_message_arrives_at_least_once_under_one_id_whoever_dies() {
         let mails = site.post.mails();
         let ids: BTreeSet<&str> = mails.iter().map(|mail| mail.id.as_str()).collect();
         assert!(!mails.is_empty() && ids.len() == 1, "step {step}: {mails:?}");
-        let ends = site.post.published().into_iter().filter(|publication| publication.topic.ends_with("success"));
-        assert_eq!(ends.map(|publication| publication.id).collect::<BTreeSet<_>>().len(), 1, "step {step}");
+        let ends = site
+            .post
+            .published()
+            .into_iter()
+            .filter(|publication| publication.topic.ends_with("success"));
+        assert_eq!(
+            ends.map(|publication| publication.id).collect::<BTreeSet<_>>().len(),
+            1,
+            "step {step}"
+        );
         assert_eq!(status(&site, &a), ["success"], "step {step}");
         assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new(), "step {step}");
     }
     assert!(deaths > 50, "the steps are those of this story: {deaths}");
 }
 
-/// R07: a mail server that is away keeps nobody else waiting, and nothing is said twice because of it.
+/// R07: a mail server that is away keeps nobody else waiting, and nothing is said twice because of
+/// it.
 #[test]
 fn a_mail_server_that_is_away_delays_its_mails_alone() {
     let mut site = site();

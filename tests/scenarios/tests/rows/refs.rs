@@ -1,4 +1,5 @@
-//! Items that are about refs: what was pushed is tested as it was pushed, in pipelines that do not land anything.
+//! Items that are about refs: what was pushed is tested as it was pushed, in pipelines that do not
+//! land anything.
 
 use super::{MAIN, judge};
 use sluice_model::ProjectName;
@@ -61,7 +62,9 @@ const PROJECT: &str = "
 
 /// A site whose project takes part in these pipelines.
 fn site_of(pipelines: &[&str]) -> Site {
-    let wanted = |line: &&str| !line.ends_with("]}") || pipelines.iter().any(|name| line.contains(&format!("{name}:")));
+    let wanted = |line: &&str| {
+        !line.ends_with("]}") || pipelines.iter().any(|name| line.contains(&format!("{name}:")))
+    };
     let project: Vec<&str> = PROJECT.lines().filter(wanted).collect();
     let project = project.join("\n");
     let repositories: &[(&str, &[(&str, &str)])] = &[
@@ -81,11 +84,13 @@ pub fn branch(name: &str) -> BranchKey {
 pub fn orders(site: &Site) -> Vec<(Order, Speculation)> {
     let ports = site.ports();
     let records = site.world.records().into_iter();
-    let own = records.filter(|record| record.key.partition.starts_with("build#") && record.key.sort == "order");
+    let own = records
+        .filter(|record| record.key.partition.starts_with("build#") && record.key.sort == "order");
     let mut orders: Vec<(Order, Speculation)> = own
         .map(|record| {
             let order: Order = decode(&record).unwrap();
-            let read = sluice_memory::poll_once(ports.objects.get(&order.speculation)).unwrap().unwrap();
+            let read =
+                sluice_memory::poll_once(ports.objects.get(&order.speculation)).unwrap().unwrap();
             (order, serde_json::from_slice(&read.unwrap().bytes).unwrap())
         })
         .collect();
@@ -146,8 +151,10 @@ fn a_push_that_is_told_twice_is_tested_once_and_each_push_by_itself() {
 #[test]
 fn a_push_that_adds_its_project_to_a_pipeline_goes_through_it() {
     let mut site = site_of(&["post"]);
-    let bare = BranchKey { project: ProjectName::new("forge.test", "org/bare"), branch: "main".into() };
-    site.forge.push(&bare, &[(".zuul.yaml", "- project: {post: {jobs: [publish]}}"), ("src/a", "x")]);
+    let bare =
+        BranchKey { project: ProjectName::new("forge.test", "org/bare"), branch: "main".into() };
+    site.forge
+        .push(&bare, &[(".zuul.yaml", "- project: {post: {jobs: [publish]}}"), ("src/a", "x")]);
     let pushed = site.forge.tip(&bare);
     site.run();
     assert_eq!(tested(&site), [("publish".to_owned(), pushed)]);
@@ -177,7 +184,10 @@ fn a_tag_has_jobs_run_that_match_its_ref_and_has_nothing_read() {
     jobs.sort();
     assert_eq!(jobs, ["publish", "release"]);
     let (order, state) = &orders(&site)[0];
-    assert_eq!((order.change.on_branch(), order.change.git_ref().as_str()), (None, "refs/tags/1.0"));
+    assert_eq!(
+        (order.change.on_branch(), order.change.git_ref().as_str()),
+        (None, "refs/tags/1.0")
+    );
     assert_eq!(state.changes[0].change, order.change);
     site.forge.tag(&branch("main"), "2.0");
     site.run();
@@ -186,7 +196,8 @@ fn a_tag_has_jobs_run_that_match_its_ref_and_has_nothing_read() {
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// S06, C5: a tag may lead to no commit. Its push ends with that as its reason, and what comes behind it is heard.
+/// S06, C5: a tag may lead to no commit. Its push ends with that as its reason, and what comes
+/// behind it is heard.
 #[test]
 fn a_tag_that_leads_to_no_commit_ends_its_push_and_holds_up_no_other() {
     let mut site = site_of(&["tag"]);
@@ -197,7 +208,10 @@ fn a_tag_that_leads_to_no_commit_ends_its_push_and_holds_up_no_other() {
     let tags: Vec<String> = orders(&site).iter().map(|(order, _)| order.change.git_ref()).collect();
     assert_eq!(tags, ["refs/tags/1.0", "refs/tags/1.0"]);
     let told = effects_of_deliveries(&site);
-    assert!(told.iter().any(|told| told.contains("refs/tags/odd is not enqueued: could not")), "{told:?}");
+    assert!(
+        told.iter().any(|told| told.contains("refs/tags/odd is not enqueued: could not")),
+        "{told:?}"
+    );
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
@@ -227,7 +241,10 @@ fn a_tag_has_jobs_run_of_the_branches_that_have_its_commit() {
         let mut found: Vec<(String, Vec<String>)> = own
             .map(|(order, state)| {
                 let branches = state.containing.unwrap_or_default();
-                (order.job.to_string(), branches.iter().map(|branch| branch.as_str().to_owned()).collect())
+                (
+                    order.job.to_string(),
+                    branches.iter().map(|branch| branch.as_str().to_owned()).collect(),
+                )
             })
             .collect();
         found.sort();
@@ -247,8 +264,8 @@ fn a_tag_has_jobs_run_of_the_branches_that_have_its_commit() {
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// Z4.6: the name of a branch that was pushed says nothing of other repositories: roles are of the playbook's branch, or of the
-/// default one.
+/// Z4.6: the name of a branch that was pushed says nothing of other repositories: roles are of the
+/// playbook's branch, or of the default one.
 #[test]
 fn roles_for_a_push_are_of_the_playbooks_branch() {
     let config = "
@@ -262,20 +279,23 @@ fn roles_for_a_push_are_of_the_playbooks_branch() {
         ("org/two", &[("roles/a/tasks/main.yaml", "[]")]),
     ];
     let mut site = Site::new(7, MAIN, repositories, judge);
-    let of_roles = BranchKey { project: ProjectName::new("forge.test", "org/two"), branch: "stable".into() };
+    let of_roles =
+        BranchKey { project: ProjectName::new("forge.test", "org/two"), branch: "stable".into() };
     site.forge.push(&of_roles, &[("roles/a/tasks/main.yaml", "# older")]);
     site.run();
     site.forge.push(&branch("stable"), &[("src/a", "x")]);
     site.run();
     let orders = orders(&site);
-    let (_, state) = orders.iter().find(|(order, _)| order.change.branch.as_str() == "stable").unwrap();
+    let (_, state) =
+        orders.iter().find(|(order, _)| order.change.branch.as_str() == "stable").unwrap();
     let placed: Vec<String> = state.branches.iter().map(|known| known.branch.to_string()).collect();
     assert!(placed.iter().any(|known| known == "org/two@main"), "{placed:?}");
     assert!(!placed.iter().any(|known| known == "org/two@stable"), "{placed:?}");
 }
 
-/// Z4.2, Z6.3: a tag is put into a queue before anybody knows which branches have its commit. The queue says only whom it waits for:
-/// what it is tested with, and on what, is for those branches to say.
+/// Z4.2, Z6.3: a tag is put into a queue before anybody knows which branches have its commit. The
+/// queue says only whom it waits for: what it is tested with, and on what, is for those branches to
+/// say.
 #[test]
 fn a_tags_jobs_and_state_are_those_of_its_branches_whichever_queue_it_waits_in() {
     let config = "
@@ -304,15 +324,23 @@ fn a_tags_jobs_and_state_are_those_of_its_branches_whichever_queue_it_waits_in()
     site.run();
     let mut found: Vec<(String, String, Oid)> = Vec::new();
     for (order, state) in orders(&site) {
-        assert_eq!(order.queue.queue.to_string(), "new", "what the default branch says holds for every tag");
-        let own = state.branches.iter().find(|known| known.branch.branch == order.change.branch).unwrap();
+        assert_eq!(
+            order.queue.queue.to_string(),
+            "new",
+            "what the default branch says holds for every tag"
+        );
+        let own =
+            state.branches.iter().find(|known| known.branch.branch == order.change.branch).unwrap();
         assert_eq!(state.changes.len(), 1, "it is tested on nothing that waited before it");
         found.push((order.change.git_ref(), order.job.to_string(), own.result.id.clone()));
     }
     found.sort();
     let [of_main, of_stable] = tips;
     let expected = [("refs/tags/1.1", "of-old", of_stable), ("refs/tags/2.0", "of-new", of_main)];
-    assert_eq!(found, expected.map(|(git_ref, job, tip)| (git_ref.to_owned(), job.to_owned(), tip)));
+    assert_eq!(
+        found,
+        expected.map(|(git_ref, job, tip)| (git_ref.to_owned(), job.to_owned(), tip))
+    );
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
@@ -380,7 +408,8 @@ fn of_quick_pushes_the_first_and_the_newest_are_tested_and_never_two_at_once() {
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// G23: a branch that is put back to where it was is tested there, though what stands in the queue began there.
+/// G23: a branch that is put back to where it was is tested there, though what stands in the queue
+/// began there.
 #[test]
 fn a_push_back_to_an_earlier_commit_is_the_newest_push() {
     let mut site = site_of(&["promote"]);
@@ -399,7 +428,8 @@ fn a_push_back_to_an_earlier_commit_is_the_newest_push() {
     assert_eq!(left_over(&site), Vec::<String>::new());
 }
 
-/// G23: forges tell of pushes in any order; an older one that is told late takes no newer one's place.
+/// G23: forges tell of pushes in any order; an older one that is told late takes no newer one's
+/// place.
 #[test]
 fn a_push_that_is_told_after_a_newer_one_does_not_supersede_it() {
     let mut site = site_of(&["promote"]);
@@ -450,11 +480,23 @@ fn merged_changes_are_tested_one_after_the_other_and_each_for_itself() {
     site.take_in();
     site.run_checked(|site| {
         let orders = orders(site);
-        let of = |key: &ChangeKey| orders.iter().filter(|(order, _)| order.change.key == *key).count();
-        assert!(of(&a) + of(&b) == orders.len() && site.running().len() <= 2, "{:?}", site.builds());
-        assert!(of(&b) == 0 || of(&a) == 2, "both jobs of the first, then those of the second: {:?}", site.builds());
+        let of =
+            |key: &ChangeKey| orders.iter().filter(|(order, _)| order.change.key == *key).count();
+        assert!(
+            of(&a) + of(&b) == orders.len() && site.running().len() <= 2,
+            "{:?}",
+            site.builds()
+        );
+        assert!(
+            of(&b) == 0 || of(&a) == 2,
+            "both jobs of the first, then those of the second: {:?}",
+            site.builds()
+        );
     });
-    assert_eq!(site.builds(), ["deploy docs 1", "deploy docs 2", "deploy publish 1", "deploy publish 2"]);
+    assert_eq!(
+        site.builds(),
+        ["deploy docs 1", "deploy docs 2", "deploy publish 1", "deploy publish 2"]
+    );
     assert_eq!(super::comments(&site, &a).matches("Build succeeded.").count(), 1);
     assert_eq!(left_over(&site), Vec::<String>::new());
 }

@@ -1,4 +1,5 @@
-//! Jobs that run after the reports, on a whole system: after the merge, one change after the other, whatever dies meanwhile.
+//! Jobs that run after the reports, on a whole system: after the merge, one change after the other,
+//! whatever dies meanwhile.
 
 use super::graph::{self, enqueue};
 use super::{approve, buildsets, comments, gate_builds, merged, propose};
@@ -20,7 +21,8 @@ fn is_publishing(site: &Site) -> bool {
     site.running().iter().any(|job| job == "publish")
 }
 
-/// Approves two changes, and lets everything go on until the first one publishes and nothing else can be done.
+/// Approves two changes, and lets everything go on until the first one publishes and nothing else
+/// can be done.
 fn publishing(edits: &[(&str, &str)]) -> (Site, [ChangeKey; 2]) {
     let mut site = site();
     site.held.extend(["test1".to_owned(), "publish".to_owned()]);
@@ -38,14 +40,22 @@ fn publishing(edits: &[(&str, &str)]) -> (Site, [ChangeKey; 2]) {
 fn a_reporter_runs_after_the_merge_and_its_report_and_nothing_lands_behind_it_meanwhile() {
     let (mut site, [a, b]) = publishing(&[("a", "x")]);
     assert_eq!(merged(&site), [1], "what it publishes is merged, and nothing else is");
-    assert!(comments(&site, &a).contains("test1 : SUCCESS"), "it was told before: {}", comments(&site, &a));
+    assert!(
+        comments(&site, &a).contains("test1 : SUCCESS"),
+        "it was told before: {}",
+        comments(&site, &a)
+    );
     assert!(!comments(&site, &a).contains("publish"), "{}", comments(&site, &a));
     assert_eq!(buildsets(&site, &[&a]), ["org/one#1 SUCCESS"], "how it ended is known");
     site.held.clear();
     site.run();
     assert_eq!(merged(&site), [1, 2]);
     assert_eq!(gate_builds(&site, "publish"), ["1", "1 2"]);
-    assert_eq!(gate_builds(&site, "test1"), ["1", "1 2"], "what was tested behind it is as good as before");
+    assert_eq!(
+        gate_builds(&site, "test1"),
+        ["1", "1 2"],
+        "what was tested behind it is as good as before"
+    );
     assert_eq!(comments(&site, &a).matches("test1 : SUCCESS").count(), 1, "it is told once");
     assert_eq!(site.ending(&["org/one"], &[&a, &b]).left_over, Vec::<String>::new());
 }
@@ -85,7 +95,8 @@ fn a_reporter_whose_executor_dies_runs_again_and_the_queue_goes_on() {
     assert_eq!(site.ending(&["org/one"], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
-/// Z4.3, Z7.6: whoever dies between the merge and the end of the last jobs, and whatever is delivered twice.
+/// Z4.3, Z7.6: whoever dies between the merge and the end of the last jobs, and whatever is
+/// delivered twice.
 #[test]
 fn last_jobs_come_to_their_end_whoever_dies_meanwhile() {
     for step in (0..120).step_by(3) {
@@ -93,15 +104,25 @@ fn last_jobs_come_to_their_end_whoever_dies_meanwhile() {
         site.twice = step % 2 == 1;
         let (a, b) = (propose(&site, 1, &[("a", "x")]), propose(&site, 2, &[("b", "x")]));
         enqueue(&mut site, &[&a, &b]);
-        site.run_until(|site| site.world.records().iter().any(|record| record.key.partition.starts_with("landing#")));
+        site.run_until(|site| {
+            site.world.records().iter().any(|record| record.key.partition.starts_with("landing#"))
+        });
         site.set_fate(step, Fate::DiesAfter);
         site.run();
         site.sweep();
         site.sweep();
         assert_eq!(merged(&site), [1, 2], "a death at call {step}");
-        assert_eq!(buildsets(&site, &[&a, &b]), ["org/one#1 SUCCESS", "org/one#2 SUCCESS"], "at call {step}");
+        assert_eq!(
+            buildsets(&site, &[&a, &b]),
+            ["org/one#1 SUCCESS", "org/one#2 SUCCESS"],
+            "at call {step}"
+        );
         let published: BTreeSet<String> = gate_builds(&site, "publish").into_iter().collect();
         assert!(published.len() >= 2, "at call {step}: {published:?}");
-        assert_eq!(site.ending(&["org/one"], &[&a, &b]).left_over, Vec::<String>::new(), "at call {step}");
+        assert_eq!(
+            site.ending(&["org/one"], &[&a, &b]).left_over,
+            Vec::<String>::new(),
+            "at call {step}"
+        );
     }
 }

@@ -15,14 +15,18 @@ use sluice_scenarios::Site;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Z6.3: what is to be told by a connection that was removed is told nobody, and keeps nobody waiting; one that is there and not known to
-/// whoever tells is waited for.
+/// Z6.3: what is to be told by a connection that was removed is told nobody, and keeps nobody
+/// waiting; one that is there and not known to whoever tells is waited for.
 #[test]
 fn a_report_by_a_connection_that_was_removed_ends_with_that_reason() {
     let mut site = site();
     propose(&site, 1, &[("a", "x")]);
     site.run();
-    let mut reports = site.world.records().into_iter().filter(|record| record.key.partition.starts_with("report#"));
+    let mut reports = site
+        .world
+        .records()
+        .into_iter()
+        .filter(|record| record.key.partition.starts_with("report#"));
     let mut told: Report = decode(&reports.next().expect("it was told")).unwrap();
     told.state = ReportState::Wanted;
     site.world.write_directly(report::put(&told).unwrap());
@@ -30,7 +34,9 @@ fn a_report_by_a_connection_that_was_removed_ends_with_that_reason() {
         if is_removed {
             remove_connection(&site);
         }
-        let looked = poll_once(Reporter::new(site.ports(), BTreeMap::new()).look(&report::poke(&told))).unwrap();
+        let looked =
+            poll_once(Reporter::new(site.ports(), BTreeMap::new()).look(&report::poke(&told)))
+                .unwrap();
         assert_eq!(looked.is_ok(), is_removed, "{looked:?}");
     }
     let told: Report = decode(&site.world.record(&report::key(&told.id)).unwrap()).unwrap();
@@ -44,11 +50,18 @@ fn gate_status(site: &Site, change: &ChangeKey) -> String {
     statuses.iter().find(|status| status.context == "demo/gate").unwrap().state.clone()
 }
 
-/// Writes the report that work begins, which was made, as one that is still to be made, and returns it.
+/// Writes the report that work begins, which was made, as one that is still to be made, and returns
+/// it.
 fn start_wanted_again(site: &Site) -> Report {
-    let reports = site.world.records().into_iter().filter(|record| record.key.partition.starts_with("report#"));
-    let mut start: Report =
-        reports.map(|record| decode::<Report>(&record).unwrap()).find(Report::is_start).expect("it was told");
+    let reports = site
+        .world
+        .records()
+        .into_iter()
+        .filter(|record| record.key.partition.starts_with("report#"));
+    let mut start: Report = reports
+        .map(|record| decode::<Report>(&record).unwrap())
+        .find(Report::is_start)
+        .expect("it was told");
     start.state = ReportState::Wanted;
     site.world.write_directly(report::put(&start).unwrap());
     start
@@ -83,17 +96,20 @@ fn the_word_that_work_begins_is_not_told_after_the_word_that_it_ended() {
         decode::<Report>(&record).unwrap()
     };
     assert!(matches!(of(&site).state, ReportState::Dropped { .. }), "{:?}", of(&site).state);
-    // Whoever was given it before told it all the same, and died before he could look: the look that was left finds it.
+    // Whoever was given it before told it all the same, and died before he could look: the look
+    // that was left finds it.
     tell_that_work_begins(&site, &start);
     assert_eq!(gate_status(&site, &a), "pending");
-    site.world
-        .write_directly(report::put(&Report { state: ReportState::Made { at: start.wanted_at }, ..start }).unwrap());
+    site.world.write_directly(
+        report::put(&Report { state: ReportState::Made { at: start.wanted_at }, ..start }).unwrap(),
+    );
     site.run();
     assert_eq!(gate_status(&site, &a), "success");
     assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
 }
 
-/// Z6.3: when nobody can tell it late any more the forge's clock says, and not that of whoever looks.
+/// Z6.3: when nobody can tell it late any more the forge's clock says, and not that of whoever
+/// looks.
 #[test]
 fn the_word_that_work_begins_is_looked_at_once_more_when_it_is_late_enough_by_the_forges_clock() {
     let mut site = site();
@@ -110,7 +126,8 @@ fn the_word_that_work_begins_is_looked_at_once_more_when_it_is_late_enough_by_th
         let reporter = Reporter::new(ports, BTreeMap::from([("github".into(), forge)]));
         poll_once(reporter.look_again(&report::poke(&start))).expect("nothing dies here").unwrap();
     };
-    let is_to_be_looked_at = |site: &Site| site.world.record(&report::key(&start.id)).unwrap().due.is_some();
+    let is_to_be_looked_at =
+        |site: &Site| site.world.record(&report::key(&start.id)).unwrap().due.is_some();
     look(&site, false);
     assert!(is_to_be_looked_at(&site), "it was given to somebody before");
     look(&site, true);
@@ -129,14 +146,23 @@ fn a_forge_that_limits_requests_is_left_alone_for_as_long_as_it_says() {
     let a = propose(&site, 1, &[("a", "x")]);
     site.forge.limit(600);
     site.run();
-    assert!((1..=2).contains(&site.forge.refused_for_now()), "asked {} times", site.forge.refused_for_now());
+    assert!(
+        (1..=2).contains(&site.forge.refused_for_now()),
+        "asked {} times",
+        site.forge.refused_for_now()
+    );
     let statuses = site.forge.change(&a).unwrap().facts.statuses;
-    assert_eq!(statuses.iter().map(|status| status.context.as_str()).collect::<Vec<_>>(), ["demo/check"]);
+    assert_eq!(
+        statuses.iter().map(|status| status.context.as_str()).collect::<Vec<_>>(),
+        ["demo/check"]
+    );
 }
 
 fn site_with(config: &str, project: &str) -> Site {
-    let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", config)]), ("org/one", &[(".zuul.yaml", project), ("shared", "0")])];
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", config)]),
+        ("org/one", &[(".zuul.yaml", project), ("shared", "0")]),
+    ];
     Site::new(7, MAIN, repositories, judge)
 }
 
@@ -150,7 +176,10 @@ fn a_report_uses_the_jobs_own_words_for_success_and_failure() {
     let a = propose(&site, 1, &[("a", "broken other")]);
     approve(&mut site, &[&a]);
     let told = comments(&site, &a);
-    assert!(told.contains("unit : unit is fine") && told.contains("other : other is not"), "{told}");
+    assert!(
+        told.contains("unit : unit is fine") && told.contains("other : other is not"),
+        "{told}"
+    );
     assert!(told.contains("lint : SUCCESS"), "a job without words has its result: {told}");
 }
 
@@ -176,7 +205,13 @@ fn what_does_not_merge_is_told_by_its_own_reporters_and_in_its_own_words_where_t
     let told = comments(&site, &b);
     assert!(told.contains("Rebase it.") && !told.contains("Merge Failed."), "{told}");
     assert_eq!(kept.facts.labels, ["rebase"]);
-    assert!(!kept.facts.statuses.iter().any(|status| status.context == "demo/gate" && status.state == "failure"));
+    assert!(
+        !kept
+            .facts
+            .statuses
+            .iter()
+            .any(|status| status.context == "demo/gate" && status.state == "failure")
+    );
 }
 
 /// R08
@@ -201,7 +236,8 @@ fn a_trigger_that_asks_for_a_recent_approval_takes_no_other() {
         site.forge.comment(change, "go");
     }
     site.run();
-    let entered: Vec<String> = site.builds().into_iter().filter(|build| build.starts_with("recent")).collect();
+    let entered: Vec<String> =
+        site.builds().into_iter().filter(|build| build.starts_with("recent")).collect();
     assert_eq!(entered, ["recent lint 3"]);
 }
 
@@ -217,7 +253,8 @@ fn a_comment_of_somebody_who_may_not_push_starts_nothing() {
     site.forge.comment_by(&a, "go", "mallory");
     site.forge.comment_by(&b, "go", "grace");
     site.run();
-    let entered: Vec<String> = site.builds().into_iter().filter(|build| build.starts_with("asked")).collect();
+    let entered: Vec<String> =
+        site.builds().into_iter().filter(|build| build.starts_with("asked")).collect();
     assert_eq!(entered, ["asked lint 2"]);
 }
 
@@ -253,7 +290,8 @@ fn a_review_is_left_and_an_entry_told_where_a_pipeline_says_so() {
     assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
 }
 
-/// R04: the last failure that is one too many is still told as usual; a new configuration enables the pipeline again.
+/// R04: the last failure that is one too many is still told as usual; a new configuration enables
+/// the pipeline again.
 #[test]
 fn a_pipeline_with_too_many_failures_in_a_row_tells_the_disabled_reporters_alone() {
     for twice in [false, true] {
@@ -267,7 +305,8 @@ fn a_pipeline_with_too_many_failures_in_a_row_tells_the_disabled_reporters_alone
             let key = propose(site, number, &[(&format!("f{number}"), text)]);
             site.run();
             let kept = site.forge.change(&key).unwrap().facts;
-            let statuses: Vec<String> = kept.statuses.iter().map(|status| status.state.clone()).collect();
+            let statuses: Vec<String> =
+                kept.statuses.iter().map(|status| status.state.clone()).collect();
             (statuses.join(" "), kept.labels.join(" "))
         };
         let told = |status: &str, label: &str| (status.to_owned(), label.to_owned());
@@ -293,7 +332,10 @@ fn a_pipeline_with_too_many_failures_in_a_row_tells_the_disabled_reporters_alone
             project: sluice_model::ProjectName::new("forge.test", "org/config"),
             branch: "main".into(),
         };
-        site.forge.push(&main, &[("zuul.yaml", &format!("{config}- job: {{name: more, run: playbooks/more.yaml}}\n"))]);
+        site.forge.push(
+            &main,
+            &[("zuul.yaml", &format!("{config}- job: {{name: more, run: playbooks/more.yaml}}\n"))],
+        );
         site.run();
         assert_eq!(change(&mut site, 9, "broken unit"), failure);
     }
@@ -318,7 +360,11 @@ fn what_jobs_say_of_lines_and_their_warnings_are_told_with_the_result() {
         let told = comments(&site, &a);
         assert!(told.contains("Warnings:\n\n- unit : the mirror was slow"), "{told}");
         let lines: Vec<_> = site.forge.change(&a).unwrap().lines.into_values().collect();
-        assert_eq!(lines, [["a:1: unit: error: no such word"]; 2], "once by the check and once by the gate");
+        assert_eq!(
+            lines,
+            [["a:1: unit: error: no such word"]; 2],
+            "once by the check and once by the gate"
+        );
         assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
     }
 }
@@ -341,7 +387,8 @@ fn what_a_forge_takes_on_no_line_is_said_in_a_comment() {
     assert!(site.forge.change(&a).unwrap().lines.is_empty());
 }
 
-/// D15, Z7.4: of what a build says that runs for two changes, the one that did not order it is told what its own files are about.
+/// D15, Z7.4: of what a build says that runs for two changes, the one that did not order it is told
+/// what its own files are about.
 #[test]
 fn what_a_shared_build_says_of_a_file_is_told_to_the_change_whose_file_it_is() {
     let mut site = allowing(MAIN);
@@ -359,9 +406,15 @@ fn what_a_shared_build_says_of_a_file_is_told_to_the_change_whose_file_it_is() {
     let (a, b) = cycle(&site, &[("a", "x")], &[("b", "x")]);
     approve(&mut site, &[&a, &b]);
     let lines: Vec<_> = site.forge.change(&b).unwrap().lines.into_values().collect();
-    assert!(!lines.is_empty() && lines.iter().all(|said| *said == ["b:1: common: no such word"]), "{lines:?}");
+    assert!(
+        !lines.is_empty() && lines.iter().all(|said| *said == ["b:1: common: no such word"]),
+        "{lines:?}"
+    );
     let told = comments(&site, &a);
-    assert!(told.contains("- `a` line 1: common: no such word\n- `b` line 1: common: no such word"), "{told}");
+    assert!(
+        told.contains("- `a` line 1: common: no such word\n- `b` line 1: common: no such word"),
+        "{told}"
+    );
     for change in [&a, &b] {
         let told = comments(&site, change);
         assert!(told.contains("Warnings:\n\n- common : the mirror was slow"), "{told}");
@@ -403,7 +456,10 @@ fn a_disabled_gate_merges_nothing_until_its_tenant_is_reconfigured() {
         project: sluice_model::ProjectName::new("forge.test", "org/config"),
         branch: "main".into(),
     };
-    site.forge.push(&main, &[("zuul.yaml", &format!("{config}- job: {{name: more, run: playbooks/more.yaml}}\n"))]);
+    site.forge.push(
+        &main,
+        &[("zuul.yaml", &format!("{config}- job: {{name: more, run: playbooks/more.yaml}}\n"))],
+    );
     site.run();
     approve(&mut site, &[&b]);
     assert_eq!(site.forge.merges().len(), 1);

@@ -20,7 +20,8 @@ fn pair() -> &'static ProjectKey {
 
 /// A secret whose one value, `word`, is encrypted for the pair.
 fn secret(name: &str, word: &str) -> String {
-    let hidden = pair().public().encrypt(word.as_bytes()).unwrap().to_string().replace('\n', "\n        ");
+    let hidden =
+        pair().public().encrypt(word.as_bytes()).unwrap().to_string().replace('\n', "\n        ");
     format!("- secret:\n    name: {name}\n    data:\n      word: {hidden}\n")
 }
 
@@ -29,11 +30,14 @@ fn with_keys(site: &Site, projects: &[&str]) {
     let pem = pair().to_pem().unwrap();
     for project in projects {
         let name = ProjectName::new("forge.test", project);
-        poll_once(project_key::store(&site.ports(), &"github".into(), &name, pem.expose())).unwrap().unwrap();
+        poll_once(project_key::store(&site.ports(), &"github".into(), &name, pem.expose()))
+            .unwrap()
+            .unwrap();
     }
 }
 
-/// Returns each playbook of a build in the order they run, with the secrets that it sees as name and opened word.
+/// Returns each playbook of a build in the order they run, with the secrets that it sees as name
+/// and opened word.
 fn seen(site: &Site, job: &str, change: u64) -> Vec<String> {
     let (_, frozen) = ordered(site, job, change);
     let opened = poll_once(ProjectKeys::new(site.ports()).open(&frozen)).unwrap().unwrap();
@@ -54,8 +58,9 @@ fn enter(site: &mut Site, change: &ChangeKey) {
     site.run();
 }
 
-/// X01, X03, Z5.3, Z5.5: three jobs for a change to a config project: a secret reaches the playbooks of the definition that
-/// lists it, opened; neither a child there nor one in an untrusted project gets it, and the base job's playbooks keep their own.
+/// X01, X03, Z5.3, Z5.5: three jobs for a change to a config project: a secret reaches the
+/// playbooks of the definition that lists it, opened; neither a child there nor one in an untrusted
+/// project gets it, and the base job's playbooks keep their own.
 #[test]
 fn a_secret_reaches_the_playbooks_of_its_own_definition_and_no_others() {
     let jobs = "
@@ -65,8 +70,10 @@ fn a_secret_reaches_the_playbooks_of_its_own_definition_and_no_others() {
 - project: {name: org/config, gate: {jobs: [top, trusted-child, untrusted-child]}}
 ";
     let pipelines = CONFIG.split("- job:").next().unwrap();
-    let config = format!("{pipelines}{}{}{jobs}", secret("of-base", "keep"), secret("of-top", "hush"));
-    let child = "- job: {name: untrusted-child, parent: top, run: own.yaml, post-run: own-post.yaml}\n";
+    let config =
+        format!("{pipelines}{}{}{jobs}", secret("of-base", "keep"), secret("of-top", "hush"));
+    let child =
+        "- job: {name: untrusted-child, parent: top, run: own.yaml, post-run: own-post.yaml}\n";
     let repositories: &[(&str, &[(&str, &str)])] =
         &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[(".zuul.yaml", child)])];
     let mut site = Site::new(7, MAIN, repositories, judge);
@@ -78,7 +85,10 @@ fn a_secret_reaches_the_playbooks_of_its_own_definition_and_no_others() {
     let base = ["base-pre.yaml of-base=keep", "base-post.yaml of-base=keep"];
     let of = |own: &[&str]| {
         let own = own.iter().map(|line| (*line).to_owned());
-        std::iter::once(base[0].to_owned()).chain(own).chain([base[1].to_owned()]).collect::<Vec<_>>()
+        std::iter::once(base[0].to_owned())
+            .chain(own)
+            .chain([base[1].to_owned()])
+            .collect::<Vec<_>>()
     };
     assert_eq!(seen(&site, "top", 1), of(&["top-pre.yaml login=hush", "top.yaml login=hush"]));
     assert_eq!(
@@ -86,14 +96,18 @@ fn a_secret_reaches_the_playbooks_of_its_own_definition_and_no_others() {
         of(&["top-pre.yaml login=hush", "child-pre.yaml", "child.yaml"]),
         "a parent's playbook keeps what it has; the child's get nothing"
     );
-    assert_eq!(seen(&site, "untrusted-child", 1), of(&["top-pre.yaml login=hush", "own.yaml", "own-post.yaml"]));
+    assert_eq!(
+        seen(&site, "untrusted-child", 1),
+        of(&["top-pre.yaml login=hush", "own.yaml", "own-post.yaml"])
+    );
     // What is kept of all this holds no word of it.
     let has_word = |text: &str| text.contains("hush") || text.contains("keep");
     assert!(!site.world.records().iter().any(|record| has_word(&record.body)));
 }
 
-/// X01, X10, Z4.4, Z5.3: what anybody may propose shows a secret to nobody before review: not in a parent that a config project's job
-/// passes it to, not in a child that inherits it, not in a job that goes around the base job.
+/// X01, X10, Z4.4, Z5.3: what anybody may propose shows a secret to nobody before review: not in a
+/// parent that a config project's job passes it to, not in a child that inherits it, not in a job
+/// that goes around the base job.
 #[test]
 fn a_proposed_playbook_sees_no_secret_before_review() {
     let jobs = "
@@ -110,7 +124,11 @@ fn a_proposed_playbook_sees_no_secret_before_review() {
     with_keys(&site, &["org/config", "org/one"]);
     let rows = [
         ("publish", "", "does not allow post-review job publish"),
-        ("child", "- job: {name: child, parent: top, run: own.yaml}\n", "does not allow post-review job child"),
+        (
+            "child",
+            "- job: {name: child, parent: top, run: own.yaml}\n",
+            "does not allow post-review job child",
+        ),
         ("top: {post-run: own.yaml}", "", "does not allow post-review job top"),
         ("loop", "- job: {name: loop, parent: loop, run: own.yaml}\n", "Dependency cycle detected"),
     ];
@@ -123,8 +141,9 @@ fn a_proposed_playbook_sees_no_secret_before_review() {
     assert_eq!(site.builds(), Vec::<String>::new());
 }
 
-/// Z4.4, Z5.3, Z5.5: after review a secret that a job passes to a parent opens for the parent's playbook, in whatever project that
-/// lies and although the job has none of its own; and so does one that a child of another project inherits.
+/// Z4.4, Z5.3, Z5.5: after review a secret that a job passes to a parent opens for the parent's
+/// playbook, in whatever project that lies and although the job has none of its own; and so does
+/// one that a child of another project inherits.
 #[test]
 fn a_secret_opens_for_a_parent_that_it_is_passed_to_and_a_child_that_inherits_it() {
     let jobs = "
@@ -135,7 +154,8 @@ fn a_secret_opens_for_a_parent_that_it_is_passed_to_and_a_child_that_inherits_it
 ";
     let pipelines = CONFIG.split("- job:").next().unwrap();
     let config = format!("{pipelines}{}{jobs}", secret("key", "hush"));
-    let theirs = "- job: {name: lib, run: lib.yaml}\n- job: {name: child, parent: top, run: own.yaml}\n";
+    let theirs =
+        "- job: {name: lib, run: lib.yaml}\n- job: {name: child, parent: top, run: own.yaml}\n";
     let repositories: &[(&str, &[(&str, &str)])] =
         &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[(".zuul.yaml", theirs)])];
     let mut site = Site::new(7, MAIN, repositories, judge);
@@ -147,15 +167,16 @@ fn a_secret_opens_for_a_parent_that_it_is_passed_to_and_a_child_that_inherits_it
     assert_eq!(seen(&site, "child", 1), ["own.yaml key=hush"]);
 }
 
-/// X05, Z5.3: a secret that is merged on one branch of a project serves a job of another one, decrypted; a copy of it in another
-/// project does not open.
+/// X05, Z5.3: a secret that is merged on one branch of a project serves a job of another one,
+/// decrypted; a copy of it in another project does not open.
 #[test]
 fn a_secret_of_one_branch_opens_for_a_job_of_another() {
     let own = secret("key", "hush");
     let job = "- job: {name: publish, run: publish.yaml, secrets: key}\n- project: {gate: {jobs: [publish]}}\n";
     let pipelines = CONFIG.split("- job:").next().unwrap();
     let config = format!("{pipelines}- job: {{name: base, parent: null}}\n");
-    let copy = own.replace("name: key", "name: taken") + &job.replace("publish", "copied").replace("key", "taken");
+    let copy = own.replace("name: key", "name: taken")
+        + &job.replace("publish", "copied").replace("key", "taken");
     let repositories: &[(&str, &[(&str, &str)])] = &[
         ("org/config", &[("zuul.yaml", &config)]),
         ("org/one", &[(".zuul.yaml", &own)]),
@@ -165,8 +186,11 @@ fn a_secret_of_one_branch_opens_for_a_job_of_another() {
     with_keys(&site, &["org/one"]);
     let other = ProjectKey::generate().unwrap().to_pem().unwrap();
     let two = ProjectName::new("forge.test", "org/two");
-    poll_once(project_key::store(&site.ports(), &"github".into(), &two, other.expose())).unwrap().unwrap();
-    let stable = BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "stable".into() };
+    poll_once(project_key::store(&site.ports(), &"github".into(), &two, other.expose()))
+        .unwrap()
+        .unwrap();
+    let stable =
+        BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "stable".into() };
     site.forge.push(&stable, &[(".zuul.yaml", job)]);
     site.run();
     let change = site.forge.propose_on("org/one", "stable", 1, "a change", "", &[("a", "x")]);

@@ -1,5 +1,5 @@
-//! Rows on the standard jobs: one that holds back the changes behind it, and two that follow it. Every build is counted with its end,
-//! and every report that was made.
+//! Rows on the standard jobs: one that holds back the changes behind it, and two that follow it.
+//! Every build is counted with its end, and every report that was made.
 
 use super::graph::{self, STANDARD, enqueue, labels, needing, running};
 use super::{approve, comments, gate_builds, merged, propose};
@@ -16,20 +16,25 @@ use sluice_records::report::Buildset;
 use sluice_runtime::record::{Key, Record};
 use sluice_scenarios::Site;
 
-/// Returns each build of a pipeline as its job, the numbers of the changes that it tests and how it ended, sorted. As its page has it:
-/// one that was stopped before anybody had it is ABORTED; one that is under way ends with `-`.
+/// Returns each build of a pipeline as its job, the numbers of the changes that it tests and how it
+/// ended, sorted. As its page has it: one that was stopped before anybody had it is ABORTED; one
+/// that is under way ends with `-`.
 pub(super) fn results(site: &Site, pipeline: &str) -> Vec<String> {
     let records = site.world.records();
     let find = |key: &Key| records.iter().find(|record| record.key == *key);
-    let is_order = |record: &&Record| record.key.partition.starts_with("build#") && record.key.sort == "order";
+    let is_order =
+        |record: &&Record| record.key.partition.starts_with("build#") && record.key.sort == "order";
     let orders = records.iter().filter(is_order).map(|record| decode::<Order>(record).unwrap());
     let of_pipeline = orders.filter(|order| order.queue.pipeline.as_str() == pipeline);
     let mut results: Vec<String> = of_pipeline
         .map(|order| {
             let kept = poll_once(site.ports().objects.get(&order.speculation)).unwrap().unwrap();
-            let state: Speculation = serde_json::from_slice(&kept.expect("the tested state is kept").bytes).unwrap();
-            let numbers: Vec<String> = state.changes.iter().map(|change| change.change.key.local()).collect();
-            let run = find(&build::run_key(&order.build)).map(|record| decode::<Run>(record).unwrap().phase);
+            let state: Speculation =
+                serde_json::from_slice(&kept.expect("the tested state is kept").bytes).unwrap();
+            let numbers: Vec<String> =
+                state.changes.iter().map(|change| change.change.key.local()).collect();
+            let run = find(&build::run_key(&order.build))
+                .map(|record| decode::<Run>(record).unwrap().phase);
             let result = match run {
                 Some(Phase::Ended(ended)) => ended.result.as_str(),
                 None if find(&build::stop_key(&order.build)).is_some() => "ABORTED",
@@ -42,7 +47,8 @@ pub(super) fn results(site: &Site, pipeline: &str) -> Vec<String> {
     results
 }
 
-/// Returns what a pipeline told of a change, in its order: `start`, or the first line of what was said.
+/// Returns what a pipeline told of a change, in its order: `start`, or the first line of what was
+/// said.
 pub(super) fn told(site: &Site, pipeline: &str, change: &ChangeKey) -> Vec<String> {
     let records = site.world.records();
     let reports = records.iter().filter(|record| record.key.partition.starts_with("report#"));
@@ -69,9 +75,11 @@ fn aborted(site: &Site) -> Vec<String> {
 }
 
 /// What is aborted of B and C when A, ahead of them, fails while their tests run.
-const ABORTED: [&str; 4] = ["test1 1 2 3 ABORTED", "test1 1 2 ABORTED", "test2 1 2 3 ABORTED", "test2 1 2 ABORTED"];
+const ABORTED: [&str; 4] =
+    ["test1 1 2 3 ABORTED", "test1 1 2 ABORTED", "test2 1 2 3 ABORTED", "test2 1 2 ABORTED"];
 
-/// Enqueues A, B and C, of which A breaks these jobs, and returns them when the tests of all of them run.
+/// Enqueues A, B and C, of which A breaks these jobs, and returns them when the tests of all of
+/// them run.
 fn three_under_way(breaks: &str) -> (Site, [ChangeKey; 3]) {
     let mut site = graph::site("", STANDARD);
     let changes = [(1, breaks), (2, "x"), (3, "x")]
@@ -104,14 +112,19 @@ fn an_approved_change_passes_its_three_jobs_and_is_told_of_twice() {
     }
 }
 
-/// G05: the four builds behind the failure end at once, and are run again without it; the other job of what failed runs on.
+/// G05: the four builds behind the failure end at once, and are run again without it; the other job
+/// of what failed runs on.
 #[test]
 fn a_failure_at_the_head_aborts_the_four_builds_behind_it_and_no_other() {
     let (mut site, [a, b, c]) = three_under_way("broken test1");
     site.release("test1", Some(1));
     site.run_until(|site| aborted(site).len() == 4 && site.running().len() == 5);
     assert_eq!(aborted(&site), ABORTED);
-    assert!(results(&site, "gate").contains(&"test2 1 -".to_owned()), "{:?}", results(&site, "gate"));
+    assert!(
+        results(&site, "gate").contains(&"test2 1 -".to_owned()),
+        "{:?}",
+        results(&site, "gate")
+    );
     for job in ["test1", "test2"] {
         assert_eq!(gate_builds(&site, job), ["1", "1 2", "1 2 3", "2", "2 3"]);
     }
@@ -142,8 +155,16 @@ fn a_second_failure_at_the_head_aborts_nothing_more() {
         site.held.clear();
         site.run();
         let all = results(&site, "gate");
-        assert_eq!((aborted(&site), all.len()), (ABORTED.map(str::to_owned).to_vec(), 15), "{all:?}");
-        assert!(["test1 1 FAILURE", "test2 1 FAILURE"].iter().all(|build| all.contains(&(*build).to_owned())));
+        assert_eq!(
+            (aborted(&site), all.len()),
+            (ABORTED.map(str::to_owned).to_vec(), 15),
+            "{all:?}"
+        );
+        assert!(
+            ["test1 1 FAILURE", "test2 1 FAILURE"]
+                .iter()
+                .all(|build| all.contains(&(*build).to_owned()))
+        );
         assert_eq!(merged(&site), [2, 3]);
         assert_eq!(told(&site, "gate", &a), ["start", "Build failed."]);
         for change in [&b, &c] {
@@ -152,8 +173,9 @@ fn a_second_failure_at_the_head_aborts_nothing_more() {
     }
 }
 
-/// G14: a chain that waits for the first job of its head, and a new patchset in its middle: nine builds in all, of which three are
-/// those of the new patchset in check. All have begun, as in Zuul, when it was known what is run for them.
+/// G14: a chain that waits for the first job of its head, and a new patchset in its middle: nine
+/// builds in all, of which three are those of the new patchset in check. All have begun, as in
+/// Zuul, when it was known what is run for them.
 #[test]
 fn a_new_patchset_is_checked_while_the_chain_that_it_was_of_goes_on_without_it() {
     let mut site = graph::site("", STANDARD);
@@ -162,7 +184,8 @@ fn a_new_patchset_is_checked_while_the_chain_that_it_was_of_goes_on_without_it()
     let d = propose(&site, 4, &[("file4", "x")]);
     // Their first patchsets have been checked before check comes to have these jobs.
     site.run();
-    let main = BranchKey { project: ProjectName::new("forge.test", "org/config"), branch: "main".into() };
+    let main =
+        BranchKey { project: ProjectName::new("forge.test", "org/config"), branch: "main".into() };
     let checked = format!("- project:\n    name: org/one\n    check:\n      jobs: {STANDARD}\n");
     site.forge.push(&main, &[("zuul.yaml", &graph::config(&checked))]);
     site.run();
@@ -180,13 +203,23 @@ fn a_new_patchset_is_checked_while_the_chain_that_it_was_of_goes_on_without_it()
         assert_eq!(gate_builds(&site, job), ["1", "1 4"]);
     }
     let of_gate = results(&site, "gate");
-    assert!(of_gate.len() == 6 && of_gate.iter().all(|build| build.ends_with(" SUCCESS")), "{of_gate:?}");
-    assert_eq!(results(&site, "check"), ["merge 1 2 SUCCESS", "test1 1 2 SUCCESS", "test2 1 2 SUCCESS"]);
+    assert!(
+        of_gate.len() == 6 && of_gate.iter().all(|build| build.ends_with(" SUCCESS")),
+        "{of_gate:?}"
+    );
+    assert_eq!(
+        results(&site, "check"),
+        ["merge 1 2 SUCCESS", "test1 1 2 SUCCESS", "test2 1 2 SUCCESS"]
+    );
     assert_eq!(merged(&site), [1, 4]);
     for change in [&a, &d] {
         assert_eq!(told(&site, "gate", change), ["start", "Build succeeded."]);
     }
-    assert_eq!(told(&site, "check", &b), ["Build succeeded.", "Build succeeded."], "each of its patchsets was checked");
+    assert_eq!(
+        told(&site, "check", &b),
+        ["Build succeeded.", "Build succeeded."],
+        "each of its patchsets was checked"
+    );
     assert_eq!(told(&site, "gate", &b), ["start", "Build canceled."]);
     assert_eq!(told(&site, "gate", &c), ["start", "Build failed."]);
     let why = comments(&site, &c);
@@ -197,16 +230,21 @@ fn a_new_patchset_is_checked_while_the_chain_that_it_was_of_goes_on_without_it()
     assert_eq!(site.ending(&[], &[&a, &b, &c, &d]).left_over, Vec::<String>::new());
 }
 
-/// G20: the other job waits for nodes that there is no room for: its request is withdrawn, and no machine is started for it.
+/// G20: the other job waits for nodes that there is no room for: its request is withdrawn, and no
+/// machine is started for it.
 #[test]
 fn a_failing_job_takes_back_what_another_one_asked_the_cloud_for() {
     let on_node = "nodeset: {nodes: [{name: node, label: small}]}";
-    let jobs =
-        ["first", "second"].map(|name| format!("- job: {{name: {name}, run: playbooks/{name}.yaml, {on_node}}}\n"));
+    let jobs = ["first", "second"]
+        .map(|name| format!("- job: {{name: {name}, run: playbooks/{name}.yaml, {on_node}}}\n"));
     let region = "    region: us-east-1\n";
-    let one_at_once = labels(&["small"]).replace(region, &format!("{region}    quota: {{instances: 1}}\n"));
+    let one_at_once =
+        labels(&["small"]).replace(region, &format!("{region}    quota: {{instances: 1}}\n"));
     let more = format!("{one_at_once}{}", jobs.concat());
-    let mut site = graph::site(&more, "[first, merge, second: {dependencies: [merge]}]\n      fail-fast: true");
+    let mut site = graph::site(
+        &more,
+        "[first, merge, second: {dependencies: [merge]}]\n      fail-fast: true",
+    );
     let a = propose(&site, 1, &[("a", "broken first")]);
     site.held.extend(["first", "merge"].map(str::to_owned));
     enqueue(&mut site, &[&a]);
@@ -215,9 +253,13 @@ fn a_failing_job_takes_back_what_another_one_asked_the_cloud_for() {
     site.release("merge", None);
     site.run_until(|site| results(site, "gate").contains(&"second 1 -".to_owned()));
     site.run_now();
-    assert_eq!((running(&site), site.cloud.running(), requests(&site)), (vec!["first".to_owned()], 1, 2));
+    assert_eq!(
+        (running(&site), site.cloud.running(), requests(&site)),
+        (vec!["first".to_owned()], 1, 2)
+    );
     site.release("first", None);
-    // Before the provider hears that it has room again: then it would have started a machine, as it may.
+    // Before the provider hears that it has room again: then it would have started a machine, as it
+    // may.
     site.handle(Queue::Gate);
     site.run();
     assert_eq!(results(&site, "gate"), ["first 1 FAILURE", "merge 1 SUCCESS", "second 1 ABORTED"]);

@@ -43,17 +43,22 @@ pub(super) fn asked(site: &Site, path: &str) -> (u16, Value) {
 fn told(site: &Site, query: &str) -> Vec<String> {
     let (status, body) = ask(site, "demo", query);
     assert_eq!(status, 200, "{body}");
-    body.as_array().unwrap().iter().map(|event| event["description"].as_str().unwrap().to_owned()).collect()
+    body.as_array()
+        .unwrap()
+        .iter()
+        .map(|event| event["description"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 fn push(site: &mut Site, project: &str, branch: &str, path: &str, text: &str) {
-    let branch = BranchKey { project: ProjectName::new("forge.test", project), branch: branch.into() };
+    let branch =
+        BranchKey { project: ProjectName::new("forge.test", project), branch: branch.into() };
     site.forge.push(&branch, &[(path, text)]);
     site.run();
 }
 
-/// C01: a change that brings jobs and its project's stanza, by the short or by the canonical name, is tested with them; when it
-/// has merged one event tells of it, and the next change runs them.
+/// C01: a change that brings jobs and its project's stanza, by the short or by the canonical name,
+/// is tested with them; when it has merged one event tells of it, and the next change runs them.
 #[test]
 fn one_event_tells_that_a_tenant_was_configured_anew_and_due_to_what() {
     for name in ["org/one", "forge.test/org/one"] {
@@ -72,17 +77,23 @@ fn one_event_tells_that_a_tenant_was_configured_anew_and_due_to_what() {
             (merged(&site), gate_builds(&site, "fresh"), gate_builds(&site, "more").len()),
             (vec![1], vec!["1".to_owned()], 1)
         );
-        assert_eq!(told(&site, ""), ["Tenant reconfiguration due to org/one@main", "Tenant loaded"]);
+        assert_eq!(
+            told(&site, ""),
+            ["Tenant reconfiguration due to org/one@main", "Tenant loaded"]
+        );
         let b = propose(&site, 2, &[("b", "x")]);
         approve(&mut site, &[&b]);
-        assert_eq!((merged(&site), gate_builds(&site, "fresh")), (vec![1, 2], vec!["1".to_owned(), "2".to_owned()]));
+        assert_eq!(
+            (merged(&site), gate_builds(&site, "fresh")),
+            (vec![1, 2], vec!["1".to_owned(), "2".to_owned()])
+        );
         site.sweep();
         assert_eq!(told(&site, "").len(), 2, "nothing was configured since");
     }
 }
 
-/// R01: a tenant that an operator has configured anew says so once, though nothing moved; builds that run go on, and their change
-/// merges.
+/// R01: a tenant that an operator has configured anew says so once, though nothing moved; builds
+/// that run go on, and their change merges.
 #[test]
 fn an_operators_word_configures_a_tenant_anew_and_is_told_once() {
     let mut site = site();
@@ -94,27 +105,55 @@ fn an_operators_word_configures_a_tenant_anew_and_is_told_once() {
     let builds = site.builds();
     for project in ["org/config", "org/one", "org/two", "org/bare", "org/noop", "org/gone"] {
         let name = ProjectName::new("forge.test", project);
-        site.world.write_directly(tenant::put_dirty_asked(&"demo".into(), &name, "reload").unwrap());
+        site.world
+            .write_directly(tenant::put_dirty_asked(&"demo".into(), &name, "reload").unwrap());
     }
-    poll_once(cell::send(&site.ports(), &[Poke::Tenant { tenant: "demo".into() }])).unwrap().unwrap();
+    poll_once(cell::send(&site.ports(), &[Poke::Tenant { tenant: "demo".into() }]))
+        .unwrap()
+        .unwrap();
     site.run_until(|site| told(site, "").len() > 1);
     site.held.clear();
     site.run();
-    assert_eq!(told(&site, ""), ["Tenant reconfiguration due to an operator's word", "Tenant loaded"]);
+    assert_eq!(
+        told(&site, ""),
+        ["Tenant reconfiguration due to an operator's word", "Tenant loaded"]
+    );
     assert_eq!((merged(&site), site.builds()), (vec![1], builds));
 }
 
-/// C01, Z9.1: pushes, new branches and the main configuration are named as what they are; the list is filtered and paged.
+/// C01, Z9.1: pushes, new branches and the main configuration are named as what they are; the list
+/// is filtered and paged.
 #[test]
 fn events_have_the_shape_of_the_api_and_are_found_by_type_and_number() {
     let mut site = site();
-    push(&mut site, "org/config", "main", "zuul.yaml", &format!("{CONFIG}- job: {{name: later, run: r}}\n"));
-    push(&mut site, "org/two", "stable", ".zuul.yaml", &format!("{PROJECT}- job: {{name: old, run: r}}\n"));
+    push(
+        &mut site,
+        "org/config",
+        "main",
+        "zuul.yaml",
+        &format!("{CONFIG}- job: {{name: later, run: r}}\n"),
+    );
+    push(
+        &mut site,
+        "org/two",
+        "stable",
+        ".zuul.yaml",
+        &format!("{PROJECT}- job: {{name: old, run: r}}\n"),
+    );
     push(&mut site, "org/two", "main", "README", "nothing of the configuration");
     let main = super::MAIN.replace(", org/gone", "");
     let text = Bytes::from(main.clone());
-    poll_once(site.ports().objects.put(connection::MAIN, text, PutMode::Always, "application/yaml")).unwrap().unwrap();
-    poll_once(cell::send(&site.ports(), &[Poke::Tenant { tenant: "demo".into() }])).unwrap().unwrap();
+    poll_once(site.ports().objects.put(
+        connection::MAIN,
+        text,
+        PutMode::Always,
+        "application/yaml",
+    ))
+    .unwrap()
+    .unwrap();
+    poll_once(cell::send(&site.ports(), &[Poke::Tenant { tenant: "demo".into() }]))
+        .unwrap()
+        .unwrap();
     site.run();
     let all = [
         "Tenant reconfiguration due to the main configuration",
@@ -131,7 +170,10 @@ fn events_have_the_shape_of_the_api_and_are_found_by_type_and_number() {
     let event = body[0].as_object().unwrap();
     let keys: BTreeSet<&str> = event.keys().map(String::as_str).collect();
     assert_eq!(keys, BTreeSet::from(["event_id", "event_time", "event_type", "description"]));
-    assert_eq!((event["event_id"].as_str().unwrap().len(), event["event_time"].as_str().unwrap().len()), (32, 19));
+    assert_eq!(
+        (event["event_id"].as_str().unwrap().len(), event["event_time"].as_str().unwrap().len()),
+        (32, 19)
+    );
     let (_, whole) = ask(&site, "demo", "");
     let ids: BTreeSet<&str> =
         whole.as_array().unwrap().iter().map(|event| event["event_id"].as_str().unwrap()).collect();

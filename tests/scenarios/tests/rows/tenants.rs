@@ -15,8 +15,8 @@ const MAIN: &str = "
 - tenant: {name: other, source: {github: {config-projects: [org/config2], untrusted-projects: [org/two]}}}
 ";
 
-/// X14, Z2.1: two tenants have pipelines, a queue and jobs of the same names; a change goes through the gate of its own tenant
-/// and no other, with its own tenant's jobs.
+/// X14, Z2.1: two tenants have pipelines, a queue and jobs of the same names; a change goes through
+/// the gate of its own tenant and no other, with its own tenant's jobs.
 #[test]
 fn each_change_goes_through_its_own_tenants_gate() {
     let theirs = CONFIG.replace("playbooks/unit.yaml", "playbooks/their-unit.yaml");
@@ -28,7 +28,9 @@ fn each_change_goes_through_its_own_tenants_gate() {
         ("org/two", project),
     ];
     let mut site = Site::new(7, MAIN, repositories, judge);
-    poll_once(cell::send(&site.ports(), &[Poke::Tenant { tenant: "other".into() }])).unwrap().unwrap();
+    poll_once(cell::send(&site.ports(), &[Poke::Tenant { tenant: "other".into() }]))
+        .unwrap()
+        .unwrap();
     site.run();
     let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
     let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
@@ -38,37 +40,66 @@ fn each_change_goes_through_its_own_tenants_gate() {
         .iter()
         .filter(|record| record.key.partition.starts_with("buildset#"))
         .map(|record| decode::<Buildset>(record).unwrap())
-        .map(|set| format!("{} {}: {}", set.queue.tenant, set.queue.pipeline, set.item.candidate.change.key))
+        .map(|set| {
+            format!(
+                "{} {}: {}",
+                set.queue.tenant, set.queue.pipeline, set.item.candidate.change.key
+            )
+        })
         .collect();
     sets.sort();
     assert_eq!(
         sets,
-        ["demo check: org/one#1", "demo gate: org/one#1", "other check: org/two#2", "other gate: org/two#2",]
+        [
+            "demo check: org/one#1",
+            "demo gate: org/one#1",
+            "other check: org/two#2",
+            "other gate: org/two#2",
+        ]
     );
-    let merges: Vec<Option<u64>> = site.forge.merges().iter().map(|(key, _)| key.number()).collect();
-    assert!(merges.len() == 2 && merges.contains(&Some(1)) && merges.contains(&Some(2)), "{merges:?}");
-    // Each was tested alone: a queue of the same name in another tenant holds nothing that is ahead of it.
-    assert_eq!(site.builds().iter().filter(|build| build.contains("1 2") || build.contains("2 1")).count(), 0);
-    let orders =
-        records.iter().filter(|record| record.key.partition.starts_with("build#") && record.key.sort == "order");
+    let merges: Vec<Option<u64>> =
+        site.forge.merges().iter().map(|(key, _)| key.number()).collect();
+    assert!(
+        merges.len() == 2 && merges.contains(&Some(1)) && merges.contains(&Some(2)),
+        "{merges:?}"
+    );
+    // Each was tested alone: a queue of the same name in another tenant holds nothing that is ahead
+    // of it.
+    assert_eq!(
+        site.builds().iter().filter(|build| build.contains("1 2") || build.contains("2 1")).count(),
+        0
+    );
+    let orders = records
+        .iter()
+        .filter(|record| record.key.partition.starts_with("build#") && record.key.sort == "order");
     for order in orders.map(|record| decode::<Order>(record).unwrap()) {
         let tenant = if order.change.key.number() == Some(1) { "demo" } else { "other" };
         assert_eq!(order.queue.tenant.as_str(), tenant);
     }
     let playbook = |number: u64| super::ordered(&site, "unit", number).1.run[0].path.clone();
-    assert_eq!((playbook(1).as_str(), playbook(2).as_str()), ("playbooks/unit.yaml", "playbooks/their-unit.yaml"));
+    assert_eq!(
+        (playbook(1).as_str(), playbook(2).as_str()),
+        ("playbooks/unit.yaml", "playbooks/their-unit.yaml")
+    );
     for (change, context) in [(&a, "demo/gate"), (&b, "other/gate")] {
         let statuses = site.forge.change(change).unwrap().facts.statuses;
-        assert!(statuses.iter().any(|status| status.context == context && status.state == "success"), "{statuses:?}");
+        assert!(
+            statuses.iter().any(|status| status.context == context && status.state == "success"),
+            "{statuses:?}"
+        );
         assert_eq!(statuses.len(), 2, "the other tenant says nothing: {statuses:?}");
     }
 }
 
-/// Z2.3, C5: what one tenant's gate merges the forge tells in our own name, and every other tenant hears of it by that.
+/// Z2.3, C5: what one tenant's gate merges the forge tells in our own name, and every other tenant
+/// hears of it by that.
 #[test]
 fn a_merge_that_one_tenant_made_starts_what_another_one_does_with_merged_changes() {
-    let source =
-        |config: &str| format!("source: {{github: {{config-projects: [{config}], untrusted-projects: [org/one]}}}}");
+    let source = |config: &str| {
+        format!(
+            "source: {{github: {{config-projects: [{config}], untrusted-projects: [org/one]}}}}"
+        )
+    };
     let main = format!(
         "- tenant: {{name: demo, {}}}\n- tenant: {{name: other, {}}}\n",
         source("org/config"),
@@ -93,7 +124,9 @@ fn a_merge_that_one_tenant_made_starts_what_another_one_does_with_merged_changes
         ("org/one", &[("shared", "0")]),
     ];
     let mut site = Site::new(7, &main, repositories, judge);
-    poll_once(cell::send(&site.ports(), &[Poke::Tenant { tenant: "other".into() }])).unwrap().unwrap();
+    poll_once(cell::send(&site.ports(), &[Poke::Tenant { tenant: "other".into() }]))
+        .unwrap()
+        .unwrap();
     site.run();
     let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
     approve(&mut site, &[&a]);
@@ -103,23 +136,27 @@ fn a_merge_that_one_tenant_made_starts_what_another_one_does_with_merged_changes
     assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
 }
 
-/// A site of more tenants than one transaction has room for, with four pipelines each that this triggers.
+/// A site of more tenants than one transaction has room for, with four pipelines each that this
+/// triggers.
 fn site_of_many(trigger: &str) -> Site {
     let names: Vec<String> = (0..30).map(|number| format!("t{number:02}")).collect();
     let source = "source: {github: {config-projects: [org/config], untrusted-projects: [org/one]}}";
     let all = names.iter().map(String::as_str).chain(["demo"]);
     let main: String = all.map(|name| format!("- tenant: {{name: {name}, {source}}}\n")).collect();
-    let (mut config, mut project) = ("- job: {name: base, parent: null}\n".to_owned(), String::new());
+    let (mut config, mut project) =
+        ("- job: {name: base, parent: null}\n".to_owned(), String::new());
     for name in ["a", "b", "c", "d"] {
-        config
-            .push_str(&format!("- pipeline: {{name: {name}, manager: independent, trigger: {{github: {trigger}}}}}\n"));
+        config.push_str(&format!(
+            "- pipeline: {{name: {name}, manager: independent, trigger: {{github: {trigger}}}}}\n"
+        ));
         project.push_str(&format!("    {name}: {{jobs: [noop]}}\n"));
     }
     config.push_str(&format!("- project:\n    name: org/one\n{project}"));
     let repositories: &[(&str, &[(&str, &str)])] =
         &[("org/config", &[("zuul.yaml", &config)]), ("org/one", &[("shared", "0")])];
     let mut site = Site::new(7, &main, repositories, judge);
-    let pokes: Vec<Poke> = names.iter().map(|name| Poke::Tenant { tenant: name.as_str().into() }).collect();
+    let pokes: Vec<Poke> =
+        names.iter().map(|name| Poke::Tenant { tenant: name.as_str().into() }).collect();
     poll_once(cell::send(&site.ports(), &pokes)).unwrap().unwrap();
     site.run();
     site.world.take_journal();
@@ -129,23 +166,28 @@ fn site_of_many(trigger: &str) -> Site {
 /// Returns the queues of all those tenants, sorted.
 fn queues_of_many() -> Vec<String> {
     let names = (0..30).map(|number| format!("t{number:02}")).chain(["demo".to_owned()]);
-    let queues = |name: String| ["a", "b", "c", "d"].map(|pipeline| format!("queue#{name}/{pipeline}"));
+    let queues =
+        |name: String| ["a", "b", "c", "d"].map(|pipeline| format!("queue#{name}/{pipeline}"));
     let mut queues: Vec<String> = names.flat_map(queues).collect();
     queues.sort();
     queues
 }
 
-/// Returns the queues that were told something whose text holds this since somebody asked last, sorted.
+/// Returns the queues that were told something whose text holds this since somebody asked last,
+/// sorted.
 fn told(site: &Site, text: &str) -> Vec<String> {
     let written = site.world.take_journal().into_iter().filter_map(|written| written.after);
-    let arrivals = written.filter(|record| record.key.sort.starts_with("arrival#") && record.body.contains(text));
-    let queue = |record: Record| record.key.partition.split('/').take(2).collect::<Vec<_>>().join("/");
+    let arrivals = written
+        .filter(|record| record.key.sort.starts_with("arrival#") && record.body.contains(text));
+    let queue =
+        |record: Record| record.key.partition.split('/').take(2).collect::<Vec<_>>().join("/");
     let mut queues: Vec<String> = arrivals.map(queue).collect();
     queues.sort();
     queues
 }
 
-/// D02, Z2.3: what a change no longer names is forgotten, however many commits it takes to tell its tenants so.
+/// D02, Z2.3: what a change no longer names is forgotten, however many commits it takes to tell its
+/// tenants so.
 #[test]
 fn a_dependency_that_was_dropped_is_forgotten_where_many_tenants_are_told() {
     let mut site = site_of_many("[{event: pull_request, action: [opened, edited]}]");
@@ -153,7 +195,9 @@ fn a_dependency_that_was_dropped_is_forgotten_where_many_tenants_are_told() {
     let body = "Depends-On: https://forge.test/org/one/pull/2";
     let change = site.forge.propose("org/one", 1, "A", body, &[("a", "x")]);
     site.run();
-    let noted = |site: &Site| site.world.records().iter().any(|record| record.key.sort.starts_with("needed-by#"));
+    let noted = |site: &Site| {
+        site.world.records().iter().any(|record| record.key.sort.starts_with("needed-by#"))
+    };
     assert!(noted(&site));
     told(&site, "");
     site.forge.describe(&change, "", true);
@@ -162,13 +206,16 @@ fn a_dependency_that_was_dropped_is_forgotten_where_many_tenants_are_told() {
     assert!(!noted(&site), "it is forgotten");
 }
 
-/// Z2.3, C2, C5: an event that concerns more tenants than one transaction has room for is told to each of them once, and ends when
-/// all were told; whoever dies in between, the next one goes on with those that were not.
+/// Z2.3, C2, C5: an event that concerns more tenants than one transaction has room for is told to
+/// each of them once, and ends when all were told; whoever dies in between, the next one goes on
+/// with those that were not.
 #[test]
 fn an_event_that_concerns_many_tenants_is_told_to_each_once() {
     let expected = queues_of_many();
     for steps in [None, Some(6), Some(8), Some(10), Some(13)] {
-        let mut site = site_of_many("[{event: pull_request, action: opened}, {event: push, ref: ^refs/tags/}]");
+        let mut site = site_of_many(
+            "[{event: pull_request, action: opened}, {event: push, ref: ^refs/tags/}]",
+        );
         site.twice = steps.is_none();
         let change = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
         site.hear();
@@ -192,8 +239,8 @@ fn an_event_that_concerns_many_tenants_is_told_to_each_once() {
     }
 }
 
-/// Z2.3, Z6.3, C5: a forge that answers with what was, or that there is nothing, while only some tenants were told, keeps no other
-/// from being told of the revision that is there.
+/// Z2.3, Z6.3, C5: a forge that answers with what was, or that there is nothing, while only some
+/// tenants were told, keeps no other from being told of the revision that is there.
 #[test]
 fn tenants_that_are_told_later_hear_of_the_same_revision() {
     for is_gone in [false, true] {

@@ -39,7 +39,8 @@ fn site(time: &str, pipeline: &str) -> Site {
 /// Returns each build as job, ref and the commit it tested.
 fn builds(site: &Site) -> Vec<(String, String, Oid)> {
     let of = |(order, state): (sluice_model::build::Order, sluice_model::build::Speculation)| {
-        let own = state.branches.iter().find(|state| state.branch.branch == order.change.branch).unwrap();
+        let own =
+            state.branches.iter().find(|state| state.branch.branch == order.change.branch).unwrap();
         (order.job.to_string(), order.change.git_ref(), own.result.id.clone())
     };
     let mut builds: Vec<_> = orders(site).into_iter().map(of).collect();
@@ -60,14 +61,23 @@ fn a_timer_has_each_branch_tested_as_it_is_with_a_ref_and_no_change() {
         assert_eq!(builds(&site), []);
         site.pass(DAY_SECONDS);
         let (main, stable) = (site.forge.tip(&branch("main")), site.forge.tip(&branch("stable")));
-        let row = |job: &str, name: &str, at: &Oid| (job.to_owned(), format!("refs/heads/{name}"), at.clone());
+        let row = |job: &str, name: &str, at: &Oid| {
+            (job.to_owned(), format!("refs/heads/{name}"), at.clone())
+        };
         assert_eq!(
             builds(&site),
-            [row("build", "main", &main), row("build", "stable", &stable), row("only-main", "main", &main)]
+            [
+                row("build", "main", &main),
+                row("build", "stable", &stable),
+                row("only-main", "main", &main)
+            ]
         );
         for (order, state) in orders(&site) {
             let moved = order.change.key.moved().unwrap();
-            assert_eq!((&moved.oldrev, &moved.newrev, order.change.key.number()), (&None, &None, None));
+            assert_eq!(
+                (&moved.oldrev, &moved.newrev, order.change.key.number()),
+                (&None, &None, None)
+            );
             assert_eq!(state.changes.len(), 1);
         }
         site.pass(60);
@@ -93,8 +103,10 @@ fn missed_ticks_have_everything_tested_once() {
 fn a_branch_is_resolved_when_the_timer_fires_where_that_is_asked_for() {
     let mut site = site("0 2 * * *", "pinned");
     site.pass(DAY_SECONDS);
-    let newrev: Vec<_> =
-        orders(&site).iter().filter_map(|(order, _)| order.change.key.moved()?.newrev.clone()).collect();
+    let newrev: Vec<_> = orders(&site)
+        .iter()
+        .filter_map(|(order, _)| order.change.key.moved()?.newrev.clone())
+        .collect();
     assert_eq!(newrev.len(), 3);
     assert!(newrev.contains(&site.forge.tip(&branch("stable"))));
 }
@@ -137,7 +149,8 @@ fn a_timer_that_is_taken_out_of_the_configuration_fires_no_more() {
     site.pass(DAY_SECONDS);
     site.pass(DAY_SECONDS);
     assert_eq!(builds(&site), []);
-    let is_due =
-        |record: &sluice_runtime::Record| record.key.partition.starts_with("schedule#") && record.due.is_some();
+    let is_due = |record: &sluice_runtime::Record| {
+        record.key.partition.starts_with("schedule#") && record.due.is_some()
+    };
     assert!(!site.world.records().iter().any(is_due), "nothing is looked at for ever");
 }

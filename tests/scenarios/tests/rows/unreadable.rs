@@ -1,4 +1,5 @@
-//! Records of others that a queue waits for and nobody can read: they hold up what they are about, and nothing else (Z7).
+//! Records of others that a queue waits for and nobody can read: they hold up what they are about,
+//! and nothing else (Z7).
 
 use super::system_events::asked;
 use super::{CONFIG, PROJECT, approve, buildsets, comments, merged, propose, site, site_of};
@@ -15,23 +16,30 @@ use sluice_scenarios::{Site, sample};
 
 /// Has the first record of which this holds say nothing any more.
 pub fn spoil(site: &Site, is_it: impl Fn(&Record) -> bool) {
-    let record = site.world.records().into_iter().find(|record| is_it(record)).expect("there is one");
+    let record =
+        site.world.records().into_iter().find(|record| is_it(record)).expect("there is one");
     let body = "{\"nothing\": \"that anybody reads\"}".to_owned();
-    site.world.write_directly(Write::Put { record: Record { body, ..record }, expect: Expect::Anything });
+    site.world
+        .write_directly(Write::Put { record: Record { body, ..record }, expect: Expect::Anything });
 }
 
-/// Z2.4, C16: a second place of configuration counts as nothing, and whoever looks at the tenant's mistakes is told so; once it
-/// is gone, so is the warning.
+/// Z2.4, C16: a second place of configuration counts as nothing, and whoever looks at the tenant's
+/// mistakes is told so; once it is gone, so is the warning.
 #[test]
 fn a_second_place_of_configuration_is_not_read_and_told() {
     let mut site = site();
-    let main = BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "main".into() };
+    let main =
+        BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "main".into() };
     let warnings = |site: &Site| {
-        let live = poll_once(Layouts::default().live(&site.ports(), &"demo".into())).unwrap().unwrap().unwrap();
+        let live = poll_once(Layouts::default().live(&site.ports(), &"demo".into()))
+            .unwrap()
+            .unwrap()
+            .unwrap();
         let told = live.layout.errors().iter();
         told.map(|error| (error.path.clone(), error.problem.severity)).collect::<Vec<_>>()
     };
-    site.forge.push(&main, &[(".zuul.d/more.yaml", "- job: {name: more, run: playbooks/more.yaml}\n")]);
+    site.forge
+        .push(&main, &[(".zuul.d/more.yaml", "- job: {name: more, run: playbooks/more.yaml}\n")]);
     site.run();
     assert_eq!(warnings(&site), [(".zuul.d/more.yaml".to_owned(), Severity::Warning)]);
     let a = propose(&site, 1, &[("a", "x")]);
@@ -44,8 +52,12 @@ fn a_second_place_of_configuration_is_not_read_and_told() {
 }
 
 fn quarantine(site: &Site) -> Vec<String> {
-    let kept = site.world.records().into_iter().filter(|record| record.key.partition == "quarantine");
-    kept.map(|record| record.key.sort.split(' ').next().unwrap().split("##").next().unwrap().to_owned()).collect()
+    let kept =
+        site.world.records().into_iter().filter(|record| record.key.partition == "quarantine");
+    kept.map(|record| {
+        record.key.sort.split(' ').next().unwrap().split("##").next().unwrap().to_owned()
+    })
+    .collect()
 }
 
 /// Returns a site with one node, which its only job needs.
@@ -75,11 +87,16 @@ fn a_run_that_cannot_be_read_is_a_lost_build() {
     site.held.clear();
     approve(&mut site, &[&a]);
     assert_eq!(merged(&site), [1]);
-    assert!(quarantine(&site).iter().all(|name| name.starts_with("record#build#")), "{:?}", quarantine(&site));
+    assert!(
+        quarantine(&site).iter().all(|name| name.starts_with("record#build#")),
+        "{:?}",
+        quarantine(&site)
+    );
     assert_eq!(quarantine(&site).len(), 1);
 }
 
-/// Z7.3, Z1.7: its nodes are let go once its executor had time to end, and its provider serves the others meanwhile.
+/// Z7.3, Z1.7: its nodes are let go once its executor had time to end, and its provider serves the
+/// others meanwhile.
 #[test]
 fn a_run_that_cannot_be_read_does_not_keep_its_nodes_for_ever() {
     let mut site = with_a_node();
@@ -92,7 +109,8 @@ fn a_run_that_cannot_be_read_does_not_keep_its_nodes_for_ever() {
     assert_eq!(site.ending(&[], &[&a]).buildsets, ["org/one#1 check SUCCESS"]);
 }
 
-/// Z7.3, Z1.7: so are those of a build that is to stop for a reason that nobody can read: that it is to stop is all there is to know.
+/// Z7.3, Z1.7: so are those of a build that is to stop for a reason that nobody can read: that it
+/// is to stop is all there is to know.
 #[test]
 fn a_wish_to_stop_that_cannot_be_read_is_heeded_all_the_same() {
     let mut site = with_a_node();
@@ -107,7 +125,8 @@ fn a_wish_to_stop_that_cannot_be_read_is_heeded_all_the_same() {
     assert_eq!(site.world.records().iter().filter(|record| record.key.sort == "frozen").count(), 0);
 }
 
-/// Z7, R04: failures of a pipeline that nobody can read are counted anew; no queue of it waits for that.
+/// Z7, R04: failures of a pipeline that nobody can read are counted anew; no queue of it waits for
+/// that.
 #[test]
 fn failures_of_a_pipeline_that_cannot_be_read_are_counted_anew() {
     let config = CONFIG.replacen(
@@ -127,7 +146,11 @@ fn failures_of_a_pipeline_that_cannot_be_read_are_counted_anew() {
         }
         is_disabled
     };
-    assert_eq!([1, 2, 3, 4].map(fail), [false, false, false, true], "the second is the first that counts");
+    assert_eq!(
+        [1, 2, 3, 4].map(fail),
+        [false, false, false, true],
+        "the second is the first that counts"
+    );
 }
 
 /// Z7.3: an executor of whose life nobody can read is dead when it does not renew it.
@@ -141,10 +164,15 @@ fn a_session_that_cannot_be_read_and_is_not_renewed_is_over() {
     site.held.clear();
     approve(&mut site, &[&a]);
     assert_eq!(merged(&site), [1]);
-    assert!(quarantine(&site).iter().all(|name| name.starts_with("record#session#")), "{:?}", quarantine(&site));
+    assert!(
+        quarantine(&site).iter().all(|name| name.starts_with("record#session#")),
+        "{:?}",
+        quarantine(&site)
+    );
 }
 
-/// Z6.4: a tested state of which nobody can read is none; the change is told so, and the others go on.
+/// Z6.4: a tested state of which nobody can read is none; the change is told so, and the others go
+/// on.
 #[test]
 fn a_tested_state_that_cannot_be_read_keeps_its_change_out() {
     let mut site = site();
@@ -154,7 +182,9 @@ fn a_tested_state_that_cannot_be_read_keeps_its_change_out() {
         site.forge.approve(change);
         site.take_in();
     }
-    let is_new = |record: &Record| record.key.partition.starts_with("merge#") && record.body.contains("speculation");
+    let is_new = |record: &Record| {
+        record.key.partition.starts_with("merge#") && record.body.contains("speculation")
+    };
     let before = site.world.records().iter().filter(|record| is_new(record)).count();
     site.handle(sluice_model::poke::Queue::Gate);
     site.handle(sluice_model::poke::Queue::Merges);

@@ -1,4 +1,5 @@
-//! Which definitions of a job count for a change, by its branch, its files and what it edits itself.
+//! Which definitions of a job count for a change, by its branch, its files and what it edits
+//! itself.
 
 use super::{CONFIG, MAIN, approve, comments, judge, merged, ordered, propose};
 use sluice_model::ProjectName;
@@ -13,7 +14,8 @@ use std::collections::BTreeMap;
 /// The pipelines and a base job, and what a test needs besides.
 fn config(more: &str) -> String {
     let pipelines = CONFIG.split("- job:").next().unwrap();
-    let base = "- job: {name: base, parent: null, pre-run: base-pre.yaml, post-run: base-post.yaml}\n";
+    let base =
+        "- job: {name: base, parent: null, pre-run: base-pre.yaml, post-run: base-post.yaml}\n";
     format!("{pipelines}{base}{more}")
 }
 
@@ -39,7 +41,9 @@ fn runs(site: &mut Site, branch: &str, number: u64, edits: &[(&str, &str)]) -> V
     site.run();
     let end = format!(" {number}");
     let builds = site.builds().into_iter().filter(|build| build.ends_with(&end));
-    builds.filter_map(|build| Some(build.strip_prefix("check ")?.strip_suffix(&end)?.to_owned())).collect()
+    builds
+        .filter_map(|build| Some(build.strip_prefix("check ")?.strip_suffix(&end)?.to_owned()))
+        .collect()
 }
 
 fn paths(playbooks: &[Playbook]) -> Vec<&str> {
@@ -50,7 +54,9 @@ fn paths(playbooks: &[Playbook]) -> Vec<&str> {
 fn results(site: &Site) -> Vec<String> {
     let records = site.world.records();
     let of = |sort: &'static str| {
-        records.iter().filter(move |record| record.key.partition.starts_with("build#") && record.key.sort == sort)
+        records.iter().filter(move |record| {
+            record.key.partition.starts_with("build#") && record.key.sort == sort
+        })
     };
     let runs: BTreeMap<&str, Run> =
         of("run").map(|record| (record.key.partition.as_str(), decode(record).unwrap())).collect();
@@ -67,8 +73,8 @@ fn results(site: &Site) -> Vec<String> {
     lines
 }
 
-/// J01, Z4.1, Z4.2: changes of three branches run the variants that are for theirs: time-out, nodes, the order of pre-run and
-/// post-run, and the run of the most specific definition alone.
+/// J01, Z4.1, Z4.2: changes of three branches run the variants that are for theirs: time-out,
+/// nodes, the order of pre-run and post-run, and the run of the most specific definition alone.
 #[test]
 fn each_branch_runs_the_variants_that_are_for_it() {
     let jobs = "
@@ -98,9 +104,14 @@ fn each_branch_runs_the_variants_that_are_for_it() {
         branch(&mut site, "org/one", name, "");
         assert_eq!(runs(&mut site, name, number, &[("a", "x")]), ["py27"]);
         let (_, job) = ordered(&site, "py27", number);
-        assert_eq!((job.timeout_seconds, job.nodesets[0].nodes[0].label.as_str()), (Some(timeout), label), "{name}");
+        assert_eq!(
+            (job.timeout_seconds, job.nodesets[0].nodes[0].label.as_str()),
+            (Some(timeout), label),
+            "{name}"
+        );
         assert_eq!(paths(&job.run), [run]);
-        let inner: Vec<String> = variants.iter().map(|variant| format!("{variant}-pre.yaml")).collect();
+        let inner: Vec<String> =
+            variants.iter().map(|variant| format!("{variant}-pre.yaml")).collect();
         let mut pre = vec!["base-pre.yaml", "py27-pre.yaml"];
         pre.extend(inner.iter().map(String::as_str));
         assert_eq!(paths(&job.pre_run), pre);
@@ -108,10 +119,14 @@ fn each_branch_runs_the_variants_that_are_for_it() {
         post.reverse();
         assert_eq!(paths(&job.post_run), post);
     }
-    assert_eq!(results(&site), ["py27 1 Some(Success)", "py27 2 Some(Success)", "py27 3 Some(Success)"]);
+    assert_eq!(
+        results(&site),
+        ["py27 1 Some(Success)", "py27 2 Some(Success)", "py27 3 Some(Success)"]
+    );
 }
 
-/// J03: for a branch that the repository of a job does not have, `override-checkout` says which of its branches to go by.
+/// J03: for a branch that the repository of a job does not have, `override-checkout` says which of
+/// its branches to go by.
 #[test]
 fn override_checkout_names_the_branch_that_a_foreign_job_is_taken_from() {
     let theirs = "- job: {name: parent, run: playbooks/parent.yaml}\n- job: {name: test2, run: playbooks/test2.yaml}\n";
@@ -133,8 +148,8 @@ fn override_checkout_names_the_branch_that_a_foreign_job_is_taken_from() {
     );
 }
 
-/// J03, Z4.3: what a job checks out is put in place: of its change's own project and of those that it requires, where they have the
-/// branch; what it says of one project counts for that one too.
+/// J03, Z4.3: what a job checks out is put in place: of its change's own project and of those that
+/// it requires, where they have the branch; what it says of one project counts for that one too.
 #[test]
 fn what_a_job_checks_out_is_put_in_place() {
     let required = "[org/two, {name: org/bare, override-checkout: old}]";
@@ -155,7 +170,8 @@ fn what_a_job_checks_out_is_put_in_place() {
     assert!(!placed.iter().any(|branch| branch == "org/config@stable"), "{placed:?}");
 }
 
-/// Z4.3: a file of variables is read of what the job checks out, also where nothing else of its repository is asked for.
+/// Z4.3: a file of variables is read of what the job checks out, also where nothing else of its
+/// repository is asked for.
 #[test]
 fn what_a_job_checks_out_is_put_in_place_for_its_files_of_variables() {
     let own = "- job: {name: test, override-checkout: stable, include-vars: [{name: all.yaml, project: org/two}], run: playbooks/test.yaml}\n- project: {check: {jobs: [test]}}\n";
@@ -165,10 +181,14 @@ fn what_a_job_checks_out_is_put_in_place_for_its_files_of_variables() {
     let orders = super::refs::orders(&site);
     let (_, state) = orders.iter().find(|(order, _)| order.job.as_str() == "test").unwrap();
     let placed: Vec<String> = state.branches.iter().map(|state| state.branch.to_string()).collect();
-    assert!(placed.iter().any(|branch| branch == "org/two@stable"), "org/two@stable is not among {placed:?}");
+    assert!(
+        placed.iter().any(|branch| branch == "org/two@stable"),
+        "org/two@stable is not among {placed:?}"
+    );
 }
 
-/// Z4.3: what a job checks out may be a tag, where no branch has its name; a config project's is none that a job names for all.
+/// Z4.3: what a job checks out may be a tag, where no branch has its name; a config project's is
+/// none that a job names for all.
 #[test]
 fn a_tag_that_a_job_checks_out_is_put_in_place() {
     let required = "[org/two, org/config, {name: org/bare, override-checkout: old}]";
@@ -177,29 +197,48 @@ fn a_tag_that_a_job_checks_out_is_put_in_place() {
     );
     let mut site = site(&config(""), &[("org/one", &own), ("org/two", ""), ("org/bare", "")]);
     branch(&mut site, "org/two", "1.0", "");
-    for (project, tag) in [("org/one", "1.0"), ("org/two", "1.0"), ("org/config", "1.0"), ("org/bare", "old")] {
-        let key = BranchKey { project: ProjectName::new("forge.test", project), branch: "main".into() };
+    for (project, tag) in
+        [("org/one", "1.0"), ("org/two", "1.0"), ("org/config", "1.0"), ("org/bare", "old")]
+    {
+        let key =
+            BranchKey { project: ProjectName::new("forge.test", project), branch: "main".into() };
         site.forge.tag(&key, tag);
     }
-    let tagged =
-        site.forge.tip(&BranchKey { project: ProjectName::new("forge.test", "org/bare"), branch: "main".into() });
+    let tagged = site.forge.tip(&BranchKey {
+        project: ProjectName::new("forge.test", "org/bare"),
+        branch: "main".into(),
+    });
     branch(&mut site, "org/bare", "main", "# later\n");
     assert_eq!(runs(&mut site, "main", 1, &[("a", "x")]), ["test"]);
     let orders = super::refs::orders(&site);
     let (_, state) = orders.iter().find(|(order, _)| order.job.as_str() == "test").unwrap();
     let placed: Vec<String> = state.branches.iter().map(|state| state.branch.to_string()).collect();
-    for wanted in ["org/one@main", "org/one@refs/tags/1.0", "org/two@1.0", "org/config@main", "org/bare@refs/tags/old"]
-    {
+    for wanted in [
+        "org/one@main",
+        "org/one@refs/tags/1.0",
+        "org/two@1.0",
+        "org/config@main",
+        "org/bare@refs/tags/old",
+    ] {
         assert!(placed.iter().any(|branch| branch == wanted), "{wanted} is not among {placed:?}");
     }
     for other in ["org/two@refs/tags/1.0", "org/config@refs/tags/1.0"] {
         assert!(!placed.iter().any(|branch| branch == other), "{other} is among {placed:?}");
     }
-    let bare = state.branches.iter().find(|state| state.branch.to_string() == "org/bare@refs/tags/old").unwrap();
-    assert_eq!((&bare.base.id, &bare.result.id), (&tagged, &tagged), "it is where the tag is, not the branch");
+    let bare = state
+        .branches
+        .iter()
+        .find(|state| state.branch.to_string() == "org/bare@refs/tags/old")
+        .unwrap();
+    assert_eq!(
+        (&bare.base.id, &bare.result.id),
+        (&tagged, &tagged),
+        "it is where the tag is, not the branch"
+    );
 }
 
-/// Z4.3: where a required project does not have the change's branch, its default one is put in place, and the state says which that is.
+/// Z4.3: where a required project does not have the change's branch, its default one is put in
+/// place, and the state says which that is.
 #[test]
 fn a_required_projects_default_branch_stands_in_for_the_changes_own() {
     let own = "- job: {name: test, required-projects: [org/two], run: playbooks/test.yaml}\n- project: {check: {jobs: [test]}}\n";
@@ -211,7 +250,11 @@ fn a_required_projects_default_branch_stands_in_for_the_changes_own() {
     let orders = super::refs::orders(&site);
     let (_, state) = orders.first().unwrap();
     let named = |keys: Vec<&BranchKey>| keys.iter().any(|key| key.to_string() == "org/two@trunk");
-    assert!(named(state.branches.iter().map(|state| &state.branch).collect()), "{:?}", state.branches);
+    assert!(
+        named(state.branches.iter().map(|state| &state.branch).collect()),
+        "{:?}",
+        state.branches
+    );
     assert!(named(state.defaults.iter().collect()), "{:?}", state.defaults);
 }
 
@@ -225,8 +268,8 @@ fn a_projects_stanza_holds_for_the_branch_that_it_is_on() {
     assert_eq!(runs(&mut site, "stable", 2, &[("a", "x")]), Vec::<String>::new());
 }
 
-/// J05, J06: a change of irrelevant files runs the jobs that have no such matcher any more, or never had; where no other is
-/// left, nothing runs and nothing is told.
+/// J05, J06: a change of irrelevant files runs the jobs that have no such matcher any more, or
+/// never had; where no other is left, nothing runs and nothing is told.
 #[test]
 fn irrelevant_files_leave_out_the_jobs_that_say_so() {
     let jobs = "
@@ -238,7 +281,10 @@ fn irrelevant_files_leave_out_the_jobs_that_say_so() {
 ";
     let mut site = site(&config(jobs), &[("org/one", ""), ("org/two", "")]);
     assert_eq!(runs(&mut site, "main", 1, &[("README", "x")]), ["other", "reset"]);
-    assert_eq!(runs(&mut site, "main", 2, &[("README", "x"), ("src", "x")]), ["other", "reset", "test"]);
+    assert_eq!(
+        runs(&mut site, "main", 2, &[("README", "x"), ("src", "x")]),
+        ["other", "reset", "test"]
+    );
     let before = site.builds().len();
     let alone = site.forge.propose("org/two", 3, "a change", "", &[("docs/a", "x")]);
     site.run();
@@ -246,7 +292,8 @@ fn irrelevant_files_leave_out_the_jobs_that_say_so() {
     assert!(site.forge.change(&alone).unwrap().facts.statuses.is_empty());
 }
 
-/// J17: a change that edits what jobs are runs them, whichever files they are for; another one does not.
+/// J17: a change that edits what jobs are runs them, whichever files they are for; another one does
+/// not.
 #[test]
 fn jobs_run_for_the_change_that_edits_them_whatever_files_they_are_for() {
     let jobs = |run: &str, more: &str| {
@@ -258,7 +305,10 @@ fn jobs_run_for_the_change_that_edits_them_whatever_files_they_are_for() {
     let merged = jobs("one", "");
     let mut site = site(&config(""), &[("org/one", &merged)]);
     assert_eq!(runs(&mut site, "main", 1, &[("docs", "x")]), Vec::<String>::new());
-    assert_eq!(runs(&mut site, "main", 2, &[(".zuul.yaml", &jobs("another", ", vars: {a: 1}"))]), ["one", "two"]);
+    assert_eq!(
+        runs(&mut site, "main", 2, &[(".zuul.yaml", &jobs("another", ", vars: {a: 1}"))]),
+        ["one", "two"]
+    );
     assert_eq!(runs(&mut site, "main", 3, &[("src/a", "x")]), ["one", "three", "two"]);
 }
 
@@ -276,8 +326,8 @@ fn a_merged_pragma_frees_a_job_of_its_branch() {
     assert_eq!(runs(&mut site, "stable", 3, &[("a", "x")]), ["everywhere"]);
 }
 
-/// X09: where the tenant lets a project shadow another one's jobs, the definition of the other counts and its own is left
-/// out; both jobs of a change run.
+/// X09: where the tenant lets a project shadow another one's jobs, the definition of the other
+/// counts and its own is left out; both jobs of a change run.
 #[test]
 fn a_project_that_may_shadow_another_ones_jobs_is_read_and_the_others_count() {
     let ours = "- job: {name: test1, run: playbooks/ours.yaml}\n- project: {check: {jobs: [test1, test2]}}\n";
@@ -299,11 +349,14 @@ fn a_project_that_may_shadow_another_ones_jobs_is_read_and_the_others_count() {
     assert!(told.contains("test1 : SUCCESS") && told.contains("test2 : SUCCESS"), "{told}");
 }
 
-/// C03: another patch set of a change that edits its configuration has the builds of the first stopped, and runs its own jobs.
+/// C03: another patch set of a change that edits its configuration has the builds of the first
+/// stopped, and runs its own jobs.
 #[test]
 fn another_patch_set_stops_the_builds_of_the_first_and_runs_the_jobs_that_it_names() {
     let with = |job: &str| {
-        format!("- job: {{name: {job}, run: playbooks/{job}.yaml}}\n- project: {{check: {{jobs: [{job}]}}}}\n")
+        format!(
+            "- job: {{name: {job}, run: playbooks/{job}.yaml}}\n- project: {{check: {{jobs: [{job}]}}}}\n"
+        )
     };
     let mut site = site(&config(""), &[("org/one", "")]);
     site.held.insert("first".to_owned());
@@ -315,5 +368,8 @@ fn another_patch_set_stops_the_builds_of_the_first_and_runs_the_jobs_that_it_nam
     let told = comments(&site, &change);
     assert!(told.contains("second : SUCCESS") && !told.contains("first"), "{told}");
     let statuses = site.forge.change(&change).unwrap().facts.statuses;
-    assert_eq!(statuses.iter().map(|status| status.state.as_str()).collect::<Vec<_>>(), ["success"]);
+    assert_eq!(
+        statuses.iter().map(|status| status.state.as_str()).collect::<Vec<_>>(),
+        ["success"]
+    );
 }

@@ -23,7 +23,8 @@ fn a_request_without_the_form_of_a_signature_is_refused_without_a_call() {
     assert_eq!(site.world.steps(), before);
 }
 
-/// Z5: a stranger does not learn from a refusal what was wrong, nor whether there is such a connection.
+/// Z5: a stranger does not learn from a refusal what was wrong, nor whether there is such a
+/// connection.
 #[test]
 fn every_refusal_for_a_signature_reads_the_same() {
     let site = site();
@@ -49,13 +50,18 @@ fn every_refusal_for_a_signature_reads_the_same() {
     ];
     for (what, connection, headers) in refused {
         let answer = site.hand_in_at(&connection.into(), &headers, &body);
-        assert_eq!((answer.status().as_u16(), answer.headers().len()), (401, 0), "a signature {what}");
+        assert_eq!(
+            (answer.status().as_u16(), answer.headers().len()),
+            (401, 0),
+            "a signature {what}"
+        );
         assert!(answer.body().is_empty(), "a signature {what}: {:?}", answer.body());
     }
     assert_eq!(site.hand_in(&ours, &body), 202, "but for these it is taken in");
 }
 
-/// Z5: GitHub's comments have up to 65,536 characters, each of which may be a line break or none of ASCII.
+/// Z5: GitHub's comments have up to 65,536 characters, each of which may be a line break or none of
+/// ASCII.
 #[test]
 fn the_longest_comment_is_taken_in() {
     let mut site = site();
@@ -74,16 +80,15 @@ fn the_longest_comment_is_taken_in() {
         assert_eq!(site.hand_in(&headers, &body), 202);
     }
     site.run();
-    let kept = site
-        .world
-        .records()
-        .into_iter()
-        .filter(|record| record.key.partition.starts_with("delivery#") && record.body.contains("recheck"));
+    let kept = site.world.records().into_iter().filter(|record| {
+        record.key.partition.starts_with("delivery#") && record.body.contains("recheck")
+    });
     assert_eq!(kept.count(), 2, "both commands arrived");
 }
 
-/// C2.2, Z5: what we wrote ourselves comes back and is dropped, an event that nobody knows is ignored with its reason, and one that comes
-/// twice is one. Each is stored, and none of them leads to a build.
+/// C2.2, Z5: what we wrote ourselves comes back and is dropped, an event that nobody knows is
+/// ignored with its reason, and one that comes twice is one. Each is stored, and none of them leads
+/// to a build.
 #[test]
 fn echoes_strangers_and_repeats_are_stored_once_and_lead_to_nothing() {
     let mut site = site();
@@ -120,16 +125,24 @@ fn echoes_strangers_and_repeats_are_stored_once_and_lead_to_nothing() {
     let stored = |forge_id: &str| {
         let records = site.world.records();
         let of_id = records.iter().filter(|record| record.key.partition.starts_with("delivery#"));
-        let all = of_id.map(|record| decode::<Delivery>(record).unwrap()).filter(|kept| kept.forge_id == forge_id);
+        let all = of_id
+            .map(|record| decode::<Delivery>(record).unwrap())
+            .filter(|kept| kept.forge_id == forge_id);
         let [only] = <[Delivery; 1]>::try_from(all.collect::<Vec<_>>()).unwrap();
         only.state
     };
     assert_eq!(stored("own-comment"), DeliveryState::Own);
     // No trigger is for it; what one is for is not dropped (own.rs).
     assert_eq!(stored("own-status"), DeliveryState::Own);
-    let DeliveryState::Ignored { why } = stored("unknown") else { panic!("{:?}", stored("unknown")) };
+    let DeliveryState::Ignored { why } = stored("unknown") else {
+        panic!("{:?}", stored("unknown"))
+    };
     assert!(why.contains("sponsorship"), "{why}");
-    assert!(matches!(stored("repeated"), DeliveryState::Handled { .. }), "{:?}", stored("repeated"));
+    assert!(
+        matches!(stored("repeated"), DeliveryState::Handled { .. }),
+        "{:?}",
+        stored("repeated")
+    );
     // Whoever copies our mark into a comment of his own does not make it ours.
     assert!(matches!(stored("quoted"), DeliveryState::Handled { .. }), "{:?}", stored("quoted"));
     assert_eq!(site.builds().len(), built);

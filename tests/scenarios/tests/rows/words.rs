@@ -1,4 +1,5 @@
-//! What an operator asks of a queue, as his command reads it off the records: heard or not yet, and what came of it.
+//! What an operator asks of a queue, as his command reads it off the records: heard or not yet, and
+//! what came of it.
 
 use super::unreadable::spoil;
 use super::{approve, propose, site};
@@ -20,8 +21,10 @@ fn integrated() -> QueueKey {
 
 /// Has changes approved that stay in the gate, for a job of theirs does not end.
 fn held(site: &mut Site, numbers: &[u64]) -> Vec<ChangeKey> {
-    let changes: Vec<ChangeKey> =
-        numbers.iter().map(|number| propose(site, *number, &[(&format!("f{number}"), "x")])).collect();
+    let changes: Vec<ChangeKey> = numbers
+        .iter()
+        .map(|number| propose(site, *number, &[(&format!("f{number}"), "x")]))
+        .collect();
     site.run();
     site.held.insert("unit".to_owned());
     for change in &changes {
@@ -42,7 +45,15 @@ fn items(site: &Site) -> Vec<(ChangeKey, ItemId)> {
 /// Brings an operator's word to the queue, as the command does.
 fn tell(site: &Site, kind: ArrivalKind) -> Word {
     let (id, event_id) = (ArrivalId("word".to_owned()), "operator".to_owned());
-    let arrival = Arrival { id, at: site.world.now(), event_id, layout: 0, by_operator: true, taken_up: false, kind };
+    let arrival = Arrival {
+        id,
+        at: site.world.now(),
+        event_id,
+        layout: 0,
+        by_operator: true,
+        taken_up: false,
+        kind,
+    };
     let (write, word) = word::put(&integrated(), &arrival).unwrap();
     site.world.write_directly(write);
     poll_once(cell::send(&site.ports(), &[Poke::Queue { queue: integrated() }])).unwrap().unwrap();
@@ -57,18 +68,21 @@ fn became(site: &Site, items: &[ItemId]) -> Vec<Became> {
     poll_once(word::became(&site.ports(), &integrated(), items)).unwrap().unwrap()
 }
 
-/// R06: until its queue has heard it nothing is decided, and then the records say how the change left, and why.
+/// R06: until its queue has heard it nothing is decided, and then the records say how the change
+/// left, and why.
 #[test]
 fn what_an_operator_takes_out_is_read_off_the_records_with_its_reason() {
     let mut site = site();
     let changes = held(&mut site, &[1, 2]);
     let ids: Vec<ItemId> = items(&site).into_iter().map(|(_, id)| id).collect();
     let (by, reason) = ("jo".to_owned(), "it hangs".to_owned());
-    let word = tell(&site, ArrivalKind::Dequeue { key: changes[0].clone(), head: None, by, reason });
+    let word =
+        tell(&site, ArrivalKind::Dequeue { key: changes[0].clone(), head: None, by, reason });
     assert!(!is_heard(&site, &word));
     assert_eq!(became(&site, &ids), [0, 1].map(|position| Became::Stands { position, of: 2 }));
     site.run_until(|site| is_heard(site, &word));
-    let taken = Became::Left { result: "DEQUEUED".to_owned(), why: format!("{TAKEN_OUT}: it hangs") };
+    let taken =
+        Became::Left { result: "DEQUEUED".to_owned(), why: format!("{TAKEN_OUT}: it hangs") };
     assert_eq!(became(&site, &ids), [taken.clone(), Became::Stands { position: 0, of: 1 }]);
     site.held.clear();
     site.run();
@@ -91,19 +105,26 @@ fn what_an_operator_moves_to_the_front_is_read_off_the_records_with_its_place() 
     assert_eq!(became(&site, &ids), [1, 2, 0].map(|position| Became::Stands { position, of: 3 }));
 }
 
-/// R06, Z6.4: what came to a stop in its branch is not taken out before somebody has looked, and who asked for it learns that its queue
-/// is frozen, and why.
+/// R06, Z6.4: what came to a stop in its branch is not taken out before somebody has looked, and
+/// who asked for it learns that its queue is frozen, and why.
 #[test]
 fn what_froze_its_queue_stays_there_and_whoever_wants_it_out_reads_why() {
     let mut site = site();
-    let frozen = |site: &Site| poll_once(word::frozen_because(&site.ports(), &integrated())).unwrap().unwrap();
+    let frozen = |site: &Site| {
+        poll_once(word::frozen_because(&site.ports(), &integrated())).unwrap().unwrap()
+    };
     assert_eq!(frozen(&site), None);
     site.forge.sabotage(BTreeMap::from([("strange".to_owned(), "file".to_owned())]));
     let change = propose(&site, 1, &[("a", "x")]);
     approve(&mut site, &[&change]);
     let word = tell(
         &site,
-        ArrivalKind::Dequeue { key: change, head: None, by: "jo".to_owned(), reason: "it hangs".to_owned() },
+        ArrivalKind::Dequeue {
+            key: change,
+            head: None,
+            by: "jo".to_owned(),
+            reason: "it hangs".to_owned(),
+        },
     );
     site.run();
     assert!(!is_heard(&site, &word));
@@ -111,14 +132,19 @@ fn what_froze_its_queue_stays_there_and_whoever_wants_it_out_reads_why() {
     assert!(why.contains("until an operator has looked"), "{why}");
 }
 
-/// Z7.3: a queue that nobody can read hides no other from an operator, and is named; of one that is badly listed the key tells enough.
+/// Z7.3: a queue that nobody can read hides no other from an operator, and is named; of one that is
+/// badly listed the key tells enough.
 #[test]
 fn a_queue_that_cannot_be_read_is_named_and_hides_no_other() {
     let mut site = site();
     site.held.insert("unit".to_owned());
-    let changes: Vec<ChangeKey> = [1, 2, 3].map(|number| propose(&site, number, &[("f", "x")])).into();
-    let queue_of =
-        |change: &ChangeKey| QueueKey { tenant: "demo".into(), pipeline: "check".into(), queue: own_queue(change) };
+    let changes: Vec<ChangeKey> =
+        [1, 2, 3].map(|number| propose(&site, number, &[("f", "x")])).into();
+    let queue_of = |change: &ChangeKey| QueueKey {
+        tenant: "demo".into(),
+        pipeline: "check".into(),
+        queue: own_queue(change),
+    };
     let read = |site: &Site| -> Standings {
         poll_once(word::standings(&site.ports(), &"demo".into(), "check")).unwrap().unwrap()
     };
@@ -131,6 +157,7 @@ fn a_queue_that_cannot_be_read_is_named_and_hides_no_other() {
     let stand: Vec<&ChangeKey> =
         found.queues.iter().flat_map(|(_, slots)| slots).map(|slot| &slot.change.key).collect();
     assert_eq!(stand, [&changes[1], &changes[2]]);
-    let unread: Vec<(&str, bool)> = found.unread.iter().map(|one| (one.queue.as_str(), one.is_left_out)).collect();
+    let unread: Vec<(&str, bool)> =
+        found.unread.iter().map(|one| (one.queue.as_str(), one.is_left_out)).collect();
     assert_eq!(unread, [(hidden.queue.as_str(), true), (listed.queue.as_str(), false)]);
 }

@@ -42,12 +42,19 @@ fn open_changes_of_a_project_are_tested_again_when_one_lands_there() {
     }
 }
 
-/// Z6.1: a child that depends on a change is told when that enters a pipeline that the trigger names.
+/// Z6.1: a child that depends on a change is told when that enters a pipeline that the trigger
+/// names.
 #[test]
 fn what_depends_on_a_change_is_started_when_that_enters_a_pipeline_that_is_named() {
     let mut site = site_with("{event: parent-change-enqueued, pipeline: gate}");
     let a = propose(&site, 1, &[("a", "x")]);
-    site.forge.propose("org/two", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "x")]);
+    site.forge.propose(
+        "org/two",
+        2,
+        "B",
+        "Depends-On: https://forge.test/org/one/pull/1",
+        &[("b", "x")],
+    );
     propose(&site, 3, &[("c", "x")]);
     site.run();
     assert_eq!(again(&site), Vec::<String>::new(), "entering check starts nothing");
@@ -58,12 +65,19 @@ fn what_depends_on_a_change_is_started_when_that_enters_a_pipeline_that_is_named
     assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
 }
 
-/// Z6.1, C5: what is started is the change as it was told last, though its forge shows for a moment what it was before.
+/// Z6.1, C5: what is started is the change as it was told last, though its forge shows for a moment
+/// what it was before.
 #[test]
 fn a_change_that_its_forge_shows_as_it_was_is_not_started_as_that() {
     let mut site = site_with("{event: parent-change-enqueued, pipeline: gate}");
     let a = propose(&site, 1, &[("a", "x")]);
-    let b = site.forge.propose("org/two", 2, "B", "Depends-On: https://forge.test/org/one/pull/1", &[("b", "x")]);
+    let b = site.forge.propose(
+        "org/two",
+        2,
+        "B",
+        "Depends-On: https://forge.test/org/one/pull/1",
+        &[("b", "x")],
+    );
     site.run();
     site.forge.approve(&a);
     site.take_in();
@@ -76,8 +90,11 @@ fn a_change_that_its_forge_shows_as_it_was_is_not_started_as_that() {
     site.run();
     let head = site.forge.change(&b).unwrap().facts.change.head;
     let of_again = |order: &Order| order.queue.pipeline.as_str() == "again";
-    let heads: Vec<Oid> =
-        orders(&site).into_iter().filter(|(order, _)| of_again(order)).map(|(order, _)| order.change.head).collect();
+    let heads: Vec<Oid> = orders(&site)
+        .into_iter()
+        .filter(|(order, _)| of_again(order))
+        .map(|(order, _)| order.change.head)
+        .collect();
     assert_eq!(heads, [head]);
 }
 
@@ -94,7 +111,8 @@ fn nothing_is_told_where_no_pipeline_asks_for_it() {
     assert!(!site.world.records().iter().any(told));
 }
 
-/// Z6.1, Z6.7: children of several projects may have one number; none is left out where one delivery ends and the next begins.
+/// Z6.1, Z6.7: children of several projects may have one number; none is left out where one
+/// delivery ends and the next begins.
 #[test]
 fn children_of_one_number_are_all_told_however_many_there_are_before_them() {
     let config = r"

@@ -15,7 +15,8 @@ pub(super) fn with_number(text: &str, word: &str, number: &str) -> String {
     changed
 }
 
-/// Returns an object's text with another value in a field that it has, of itself or of what is in it.
+/// Returns an object's text with another value in a field that it has, of itself or of what is in
+/// it.
 pub(super) fn with_field(text: &str, path: &[&str], to: impl FnOnce(Value) -> Value) -> String {
     let mut value: Value = serde_json::from_str(text).expect("a record is JSON");
     let found = path.iter().try_fold(&mut value, |value, field| value.get_mut(*field));
@@ -38,7 +39,8 @@ pub(super) fn with_second(slots: Value, to: impl FnOnce(&str) -> String) -> Valu
     }
 }
 
-/// Returns a slot's text in the next state, where it is tested (`sluice_gate::queue::stored` says what the words are).
+/// Returns a slot's text in the next state, where it is tested (`sluice_gate::queue::stored` says
+/// what the words are).
 pub(super) fn anew(text: &str) -> String {
     let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
     if !words.iter().any(|word| word == "t") {
@@ -54,20 +56,24 @@ pub(super) fn anew(text: &str) -> String {
     words.join(" ")
 }
 
-/// Returns a slot's text on its branch, where it waits to be tested anew behind what is ahead of it.
+/// Returns a slot's text on its branch, where it waits to be tested anew behind what is ahead of
+/// it.
 pub(super) fn aside(text: &str) -> String {
     let mut words = text.split(' ').skip(1);
-    let is_anew = text.contains(" g") && words.all(|word| word.starts_with('g') || word.starts_with('v'));
+    let is_anew =
+        text.contains(" g") && words.all(|word| word.starts_with('g') || word.starts_with('v'));
     if is_anew { format!("{text} -") } else { text.to_owned() }
 }
 
-/// Returns a head's slots with the last one before the one before it, where it has just come and waits by itself.
+/// Returns a head's slots with the last one before the one before it, where it has just come and
+/// waits by itself.
 pub(super) fn with_last_before(slots: Value) -> Value {
     match slots {
         Value::Array(mut slots) => {
             let has_come = |slot: &Value| slot.as_str().is_some_and(|text| !text.contains(' '));
-            let may_wait =
-                |slot: &Value| slot.as_str().is_some_and(|text| text.ends_with(" t") || text.contains(" t "));
+            let may_wait = |slot: &Value| {
+                slot.as_str().is_some_and(|text| text.ends_with(" t") || text.contains(" t "))
+            };
             if let [.., before, last] = slots.as_mut_slice()
                 && has_come(last)
                 && may_wait(before)
@@ -91,7 +97,9 @@ pub(super) fn without_job(jobs: Value, name: &str) -> Value {
 /// Returns jobs of which those that have two nodesets have but these of them.
 pub(super) fn with_nodesets(mut jobs: Value, kept: Range<usize>) -> Value {
     for job in jobs.as_array_mut().into_iter().flatten() {
-        if let Some(sets) = job.get_mut("labels").and_then(Value::as_array_mut).filter(|sets| sets.len() == 2) {
+        if let Some(sets) =
+            job.get_mut("labels").and_then(Value::as_array_mut).filter(|sets| sets.len() == 2)
+        {
             *sets = sets[kept.clone()].to_vec();
         }
     }

@@ -1,4 +1,5 @@
-//! Who said yes to what, and until when: what may enter the gate, what may land, and what is out for having lost it.
+//! Who said yes to what, and until when: what may enter the gate, what may land, and what is out
+//! for having lost it.
 
 use super::{Known, Oracle, Stands};
 use crate::reviews::{NEEDED, is_review};
@@ -18,14 +19,16 @@ pub(super) struct Approval {
 }
 
 impl Approval {
-    /// Returns whether it is of this revision, and all that its change depends on had landed when it was given.
+    /// Returns whether it is of this revision, and all that its change depends on had landed when
+    /// it was given.
     pub(super) fn is_free_of_needs(&self, head: &Oid) -> bool {
         self.is_free && self.head == *head
     }
 }
 
 impl Known {
-    /// Returns whether a revision was approved in the second of that moment of the forge's clock; at any time where it says none.
+    /// Returns whether a revision was approved in the second of that moment of the forge's clock;
+    /// at any time where it says none.
     pub(super) fn was_approved(&self, head: &Oid, as_of: Timestamp) -> bool {
         let second = |at: Timestamp| at.0 / 1_000;
         self.approvals.iter().filter(|approval| approval.head == *head).any(|approval| {
@@ -38,10 +41,16 @@ impl Known {
 impl Oracle {
     /// Is told that a revision was approved.
     pub fn approved(&mut self, change: &ChangeRef, now: Timestamp) {
-        let needs = self.changes.get(&change.key).map(|known| known.needs.as_slice()).unwrap_or_default();
+        let needs =
+            self.changes.get(&change.key).map(|known| known.needs.as_slice()).unwrap_or_default();
         let is_free = needs.iter().all(|need| self.has_landed(need));
         let known = self.changes.entry(change.key.clone()).or_default();
-        known.approvals.push(Approval { head: change.head.clone(), from: now, until: None, is_free });
+        known.approvals.push(Approval {
+            head: change.head.clone(),
+            from: now,
+            until: None,
+            is_free,
+        });
     }
 
     /// Is told that nothing that was said of a change counts any more.
@@ -53,16 +62,27 @@ impl Oracle {
         }
     }
 
-    /// Judges what was known of a change, and of those that land after it as they need each other, when it was merged: whoever
-    /// asked for the merge had been shown each as open, at its tested head and approved.
-    pub(super) fn was_asked(&self, change: &ChangeRef, mates: &[ChangeRef], shown: &Shown) -> Result<(), String> {
+    /// Judges what was known of a change, and of those that land after it as they need each other,
+    /// when it was merged: whoever asked for the merge had been shown each as open, at its tested
+    /// head and approved.
+    pub(super) fn was_asked(
+        &self,
+        change: &ChangeRef,
+        mates: &[ChangeRef],
+        shown: &Shown,
+    ) -> Result<(), String> {
         // Of those that follow in a bundle the first one's landing asked.
         let is_first = !mates.iter().any(|mate| self.has_landed(&mate.key));
         for asked in mates.iter().chain([change]).filter(|_| is_first) {
             let Some(facts) = shown.get(&asked.key) else {
-                return Err(format!("{change} was merged by somebody who had not looked at {asked}"));
+                return Err(format!(
+                    "{change} was merged by somebody who had not looked at {asked}"
+                ));
             };
-            if facts.status != ChangeStatus::Open || facts.change.head != asked.head || !is_approved(facts) {
+            if facts.status != ChangeStatus::Open
+                || facts.change.head != asked.head
+                || !is_approved(facts)
+            {
                 let (status, head) = (facts.status, facts.change.head.short());
                 let approved = if is_approved(facts) { "approved" } else { "not approved" };
                 return Err(format!(
@@ -73,7 +93,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Returns whether something was done to an item's change, or to what it needs, since what was known of them when it came.
+    /// Returns whether something was done to an item's change, or to what it needs, since what was
+    /// known of them when it came.
     pub(super) fn is_withdrawn(&self, item: &Item, stood: &Stands) -> bool {
         let needs = item.candidate.needs.iter().map(|need| &need.change.key);
         let mut concerned = needs.chain([&item.candidate.change.key]);
@@ -81,11 +102,20 @@ impl Oracle {
             let since = stood.known_as_of.get(key).copied().unwrap_or_default();
             let Some(known) = self.changes.get(key) else { return false };
             let second = |at: Timestamp| at.0 / 1_000;
-            // Its forge tells seconds: of one that was approved in the second in which it was proposed an answer may be of in between.
-            let since = if since == Timestamp::default() { known.proposed_at.unwrap_or_default() } else { since };
+            // Its forge tells seconds: of one that was approved in the second in which it was
+            // proposed an answer may be of in between.
+            let since = if since == Timestamp::default() {
+                known.proposed_at.unwrap_or_default()
+            } else {
+                since
+            };
             let is_first = known.proposed_at.is_some_and(|at| second(at) == second(since));
             known.withdrawn.iter().any(|at| second(*at) >= second(since))
-                || (is_first && known.approvals.iter().any(|approval| second(approval.from) == second(since)))
+                || (is_first
+                    && known
+                        .approvals
+                        .iter()
+                        .any(|approval| second(approval.from) == second(since)))
         })
     }
 }

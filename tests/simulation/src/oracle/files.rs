@@ -7,9 +7,10 @@ use crate::reviews::is_review;
 use sluice_records::report::Buildset;
 
 impl Oracle {
-    /// Judges which of the jobs that files decide about an item has, in order, by what its change makes of what it was made on. Not
-    /// judged is what may have been in its branch already when it was tested, of which nothing shows what it touched, and what is made
-    /// on other changes at a Gerrit.
+    /// Judges which of the jobs that files decide about an item has, in order, by what its change
+    /// makes of what it was made on. Not judged is what may have been in its branch already when it
+    /// was tested, of which nothing shows what it touched, and what is made on other changes at a
+    /// Gerrit.
     pub(super) fn judged_files(&self, set: &Buildset, has: &[&str]) -> Result<(), String> {
         let (change, pipeline) = (&set.item.candidate.change, set.queue.pipeline.as_str());
         if !self.plays.contains(&Play::Files) || !["check", "gate"].contains(&pipeline) {
@@ -21,7 +22,8 @@ impl Oracle {
         }
         let known = self.changes.get(&change.key).ok_or("nobody proposed it")?;
         let has_landed_here = lands(pipeline) && known.merged == Some(Merged::ByGate);
-        let may_be_there = set.item.candidate.merged.is_some() || (known.merged.is_some() && !has_landed_here);
+        let may_be_there =
+            set.item.candidate.merged.is_some() || (known.merged.is_some() && !has_landed_here);
         if may_be_there || is_review(change.key.project.name()) {
             return Ok(());
         }
@@ -30,6 +32,8 @@ impl Oracle {
         if has == due {
             return Ok(());
         }
-        Err(format!("it has the jobs {has:?} of those that files decide about, and what it touches asks for {due:?}"))
+        Err(format!(
+            "it has the jobs {has:?} of those that files decide about, and what it touches asks for {due:?}"
+        ))
     }
 }

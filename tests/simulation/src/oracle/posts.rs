@@ -1,4 +1,5 @@
-//! What had to become of refs: each is tested as the commit that it was at, and where that is asked for only the newest that waits.
+//! What had to become of refs: each is tested as the commit that it was at, and where that is asked
+//! for only the newest that waits.
 
 use super::{Oracle, branch_of};
 use crate::plays::POST;
@@ -16,7 +17,9 @@ impl Oracle {
         }
         match set.result.as_str() {
             "DEQUEUED" if self.is_entangled(&change.key) => Ok(()),
-            "DEQUEUED" if set.queue.pipeline.as_str() != POST => Err("nobody took it out".to_owned()),
+            "DEQUEUED" if set.queue.pipeline.as_str() != POST => {
+                Err("nobody took it out".to_owned())
+            }
             "DEQUEUED" => {
                 // The newer one comes in the same decision.
                 self.owed.insert(set.queue.clone());
@@ -40,10 +43,15 @@ impl Oracle {
         }
     }
 
-    /// Returns which commits that branches are at never came to be tested, and which left for newer ones that never came.
+    /// Returns which commits that branches are at never came to be tested, and which left for newer
+    /// ones that never came.
     pub fn not_posted(&self) -> Vec<String> {
         let mut wrong = Vec::new();
-        wrong.extend(self.owed.iter().map(|queue| format!("one left {queue} for a newer one that did not come")));
+        wrong.extend(
+            self.owed
+                .iter()
+                .map(|queue| format!("one left {queue} for a newer one that did not come")),
+        );
         // An older push that is told later takes the place of a newer one that waits.
         let is_known = |head: &Oid| {
             let verdicts = self.changes.values().flat_map(|known| &known.verdicts);
@@ -52,7 +60,10 @@ impl Oracle {
         let moved = self.branches.iter().filter(|(_, tips)| tips.len() > 1);
         for (branch, tip) in moved.filter_map(|(branch, tips)| Some((branch, tips.last()?))) {
             if !is_known(&tip.id) {
-                wrong.push(format!("{branch} is at {} in the end, which never came to be tested", tip.id));
+                wrong.push(format!(
+                    "{branch} is at {} in the end, which never came to be tested",
+                    tip.id
+                ));
             }
         }
         wrong

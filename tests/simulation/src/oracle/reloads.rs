@@ -1,5 +1,5 @@
-//! Whether an item had to have the job that an operator adds for all projects and takes away: one layout says one thing, and a new one
-//! counts soon.
+//! Whether an item had to have the job that an operator adds for all projects and takes away: one
+//! layout says one thing, and a new one counts soon.
 
 use super::Oracle;
 use crate::plays::reloads::SURPLUS;
@@ -22,9 +22,11 @@ pub(super) struct Reloads {
 }
 
 impl Reloads {
-    /// Returns whether the job is there for what came and left at these times; `None` where one may have heard of it or not.
+    /// Returns whether the job is there for what came and left at these times; `None` where one may
+    /// have heard of it or not.
     fn due(&self, came_at: Timestamp, left_at: Timestamp) -> Option<bool> {
-        let before = self.said.iter().take_while(|(at, _)| at.0.saturating_add(LIVE_MILLIS) < came_at.0);
+        let before =
+            self.said.iter().take_while(|(at, _)| at.0.saturating_add(LIVE_MILLIS) < came_at.0);
         let count = before.clone().count();
         let is_unsure = self.said.get(count).is_some_and(|(at, _)| *at <= left_at);
         (!is_unsure).then(|| before.last().is_some_and(|(_, is_there)| *is_there))
@@ -45,7 +47,8 @@ impl Oracle {
     /// Judges whether an item that was tested has the job.
     pub(super) fn judged_reloads(&mut self, set: &Buildset, now: Timestamp) -> Result<(), String> {
         let came_at = self.reloads.came_at.remove(&set.id);
-        let is_tested = ["SUCCESS", "FAILURE"].contains(&set.result.as_str()) && set.item.merged().is_some();
+        let is_tested =
+            ["SUCCESS", "FAILURE"].contains(&set.result.as_str()) && set.item.merged().is_some();
         if !is_tested || !["check", "gate"].contains(&set.queue.pipeline.as_str()) {
             return Ok(());
         }
@@ -53,11 +56,16 @@ impl Oracle {
         let of = (set.queue.tenant.clone(), set.item.layout);
         if *self.reloads.seen.entry(of).or_insert(has) != has {
             let (layout, there) = (set.item.layout, if has { "has" } else { "has not" });
-            return Err(format!("it {there} the job {SURPLUS}, and another item of layout {layout} says otherwise"));
+            return Err(format!(
+                "it {there} the job {SURPLUS}, and another item of layout {layout} says otherwise"
+            ));
         }
-        let due = came_at.filter(|_| self.hears_all).and_then(|came_at| self.reloads.due(came_at, now));
+        let due =
+            came_at.filter(|_| self.hears_all).and_then(|came_at| self.reloads.due(came_at, now));
         match due {
-            Some(due) if due != has => Err(format!("its layout is older than what counted since it came: {SURPLUS}")),
+            Some(due) if due != has => {
+                Err(format!("its layout is older than what counted since it came: {SURPLUS}"))
+            }
             _ => Ok(()),
         }
     }

@@ -1,5 +1,5 @@
-//! What builds are given besides their own project: the branch of their change's name, as it was at some time, or with the changes of
-//! it that they are tested on.
+//! What builds are given besides their own project: the branch of their change's name, as it was at
+//! some time, or with the changes of it that they are tested on.
 
 use super::Oracle;
 use crate::plays::required::required_by;
@@ -11,8 +11,9 @@ use sluice_model::git::BranchKey;
 use sluice_scenarios::repos::Store;
 
 impl Oracle {
-    /// Returns what is wrong with the project that a build is given besides its own, if anything. Not judged is what a forge may have
-    /// tampered with, and what changes come to that have landed meanwhile, were made on another state of the branch, or are at a Gerrit.
+    /// Returns what is wrong with the project that a build is given besides its own, if anything.
+    /// Not judged is what a forge may have tampered with, and what changes come to that have landed
+    /// meanwhile, were made on another state of the branch, or are at a Gerrit.
     pub fn unprepared(&self, claimed: &Claimed, store: &Store) -> Option<String> {
         let (job, change) = (&claimed.order.job, &claimed.order.change);
         let name = required_by(job.as_str())?;
@@ -23,7 +24,8 @@ impl Oracle {
         if !claimed.job.required_projects.iter().any(|required| is_it(&required.project)) {
             return wrong("and does not know of it");
         }
-        let Some(state) = claimed.speculation.branches.iter().find(|state| state.branch == branch) else {
+        let Some(state) = claimed.speculation.branches.iter().find(|state| state.branch == branch)
+        else {
             return wrong("and what it is tested as does not have it");
         };
         if self.unruly_projects.contains(&branch.project) {
@@ -33,7 +35,9 @@ impl Oracle {
         let Some(base) = tips.iter().find(|tip| tip.tree_id == state.base.tree) else {
             return wrong("and the branch was never as it is there");
         };
-        let is_of_it = |other: &&ChangeRef| other.key.project == branch.project && other.branch == branch.branch;
+        let is_of_it = |other: &&ChangeRef| {
+            other.key.project == branch.project && other.branch == branch.branch
+        };
         let changes = claimed.speculation.changes.iter().map(|told| &told.change).filter(is_of_it);
         let mut tree = base.tree.clone();
         for other in changes {
@@ -45,6 +49,10 @@ impl Oracle {
             }
             tree = revision.put(self.mode_of(&branch.project), &tree)?;
         }
-        if *store.tree(&state.result.id) == tree { None } else { wrong("and it is something else there") }
+        if *store.tree(&state.result.id) == tree {
+            None
+        } else {
+            wrong("and it is something else there")
+        }
     }
 }

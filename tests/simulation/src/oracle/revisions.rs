@@ -22,7 +22,8 @@ impl Revision {
         self.commits.last().map(|(_, tree)| tree)
     }
 
-    /// Returns what a tree is with it; `None` where it does not merge: as a whole, or commit by commit.
+    /// Returns what a tree is with it; `None` where it does not merge: as a whole, or commit by
+    /// commit.
     pub(super) fn put(&self, mode: MergeMode, onto: &Tree) -> Option<Tree> {
         match mode {
             MergeMode::Merge | MergeMode::MergeResolve | MergeMode::SquashMerge => {
@@ -31,7 +32,9 @@ impl Revision {
             MergeMode::CherryPick | MergeMode::Rebase | MergeMode::RebaseFirstParent => {
                 let after = self.commits.iter().map(|(_, tree)| tree);
                 let mut steps = [&self.base].into_iter().chain(after.clone()).zip(after);
-                steps.try_fold(onto.clone(), |tree, (before, after)| truth::merge(before, &tree, after))
+                steps.try_fold(onto.clone(), |tree, (before, after)| {
+                    truth::merge(before, &tree, after)
+                })
             }
         }
     }
@@ -46,7 +49,8 @@ impl Known {
     }
 }
 
-/// Returns whether what is merged in that way is in its branch as other commits than it was proposed as.
+/// Returns whether what is merged in that way is in its branch as other commits than it was
+/// proposed as.
 fn is_anew(mode: MergeMode) -> bool {
     !matches!(mode, MergeMode::Merge | MergeMode::MergeResolve)
 }
@@ -64,9 +68,15 @@ impl Oracle {
         Some((&revision.base, revision.tree()?))
     }
 
-    /// Returns a tree with an item's change, and with what that needs of the same branch but had not landed by one of its states: a queue
-    /// that knows of a landing has it put there no more, whatever became of it since.
-    pub(super) fn put_beside_landed(&self, item: &Item, onto: &Tree, onto_at: usize) -> Option<Tree> {
+    /// Returns a tree with an item's change, and with what that needs of the same branch but had
+    /// not landed by one of its states: a queue that knows of a landing has it put there no more,
+    /// whatever became of it since.
+    pub(super) fn put_beside_landed(
+        &self,
+        item: &Item,
+        onto: &Tree,
+        onto_at: usize,
+    ) -> Option<Tree> {
         let own = &item.candidate.change;
         let has_landed = |need: &ChangeRef| {
             let merged_at = self.changes.get(&need.key).and_then(|known| known.merged_at);
@@ -74,18 +84,28 @@ impl Oracle {
         };
         let needs = item.candidate.needs.iter().map(|need| &need.change);
         let below = needs.filter(|need| branch_of(need) == branch_of(own) && !has_landed(need));
-        below.chain([own]).try_fold(onto.clone(), |tree, change| self.put_one(change, tree, Some(onto_at)))
+        below
+            .chain([own])
+            .try_fold(onto.clone(), |tree, change| self.put_one(change, tree, Some(onto_at)))
     }
 
-    /// Returns what a tree is with a change's revision; `None` where that does not merge. `onto_at` is which of its branch's states the
-    /// tree is made on, where the change may be in that already.
-    pub(super) fn put_one(&self, change: &ChangeRef, tree: Tree, onto_at: Option<usize>) -> Option<Tree> {
+    /// Returns what a tree is with a change's revision; `None` where that does not merge. `onto_at`
+    /// is which of its branch's states the tree is made on, where the change may be in that
+    /// already.
+    pub(super) fn put_one(
+        &self,
+        change: &ChangeRef,
+        tree: Tree,
+        onto_at: Option<usize>,
+    ) -> Option<Tree> {
         let known = self.changes.get(&change.key)?;
         let mode = self.mode_of(&change.key.project);
-        // What is in its branch already brings nothing more, whatever was done to its files since; what was put there as other commits
-        // is merged once more. An older revision than the one that landed may bring what that took out again.
+        // What is in its branch already brings nothing more, whatever was done to its files since;
+        // what was put there as other commits is merged once more. An older revision than the one
+        // that landed may bring what that took out again.
         let is_kept = known.merged == Some(Merged::ByHand) || !is_anew(mode);
-        let is_below = onto_at.is_some_and(|onto_at| known.merged_at.is_some_and(|at| at <= onto_at));
+        let is_below =
+            onto_at.is_some_and(|onto_at| known.merged_at.is_some_and(|at| at <= onto_at));
         if is_kept && is_below && known.holds(&change.head) {
             return Some(tree);
         }
@@ -107,14 +127,17 @@ mod tests {
     #[test]
     fn commits_that_are_put_on_a_branch_one_by_one_may_not_merge_where_the_whole_does() {
         let tree = |text: &str| Tree::from([("a".to_owned(), text.to_owned())]);
-        let revision = Revision { base: tree("0"), commits: vec![("a".into(), tree("1")), ("b".into(), tree("0"))] };
+        let revision = Revision {
+            base: tree("0"),
+            commits: vec![("a".into(), tree("1")), ("b".into(), tree("0"))],
+        };
         assert_eq!(revision.put(MergeMode::SquashMerge, &tree("2")), Some(tree("2")));
         assert_eq!(revision.put(MergeMode::Rebase, &tree("2")), None);
         assert_eq!(revision.put(MergeMode::CherryPick, &tree("0")), Some(tree("0")));
     }
 
-    /// Returns what is said of a landing after which the file of a change that it needs, and that somebody took back since that landed,
-    /// is this text.
+    /// Returns what is said of a landing after which the file of a change that it needs, and that
+    /// somebody took back since that landed, is this text.
     fn landing_beside(text: &str) -> Result<(), String> {
         let (mut store, mut oracle) = (Store::default(), Oracle::default());
         let (needed, own) = (change(1), change(2));
@@ -130,10 +153,22 @@ mod tests {
             tip = Some(commit);
         }
         oracle.changes.entry(needed.key.clone()).or_default().merged = Some(Merged::ByGate);
-        oracle.uploaded(&own, tree("0", None), vec![(own.head.clone(), tree("0", Some("1")))], Timestamp(1));
+        oracle.uploaded(
+            &own,
+            tree("0", None),
+            vec![(own.head.clone(), tree("0", Some("1")))],
+            Timestamp(1),
+        );
         let mut facts = ChangeFacts::bare(own.clone(), Timestamp(1));
-        let (by, state, permission) = ("grace".to_owned(), ReviewState::Approved, Permission::Write);
-        facts.reviews.push(Review { by, email: None, state, permission, submitted_at: Timestamp(1) });
+        let (by, state, permission) =
+            ("grace".to_owned(), ReviewState::Approved, Permission::Write);
+        facts.reviews.push(Review {
+            by,
+            email: None,
+            state,
+            permission,
+            submitted_at: Timestamp(1),
+        });
         let tip = tip.ok_or("there is no branch")?;
         let commit = store.commit(tree(text, Some("1")), vec![tip.id], "landed");
         let said = Said {
@@ -142,7 +177,11 @@ mod tests {
             needs: vec![needed.key],
             mates: Vec::new(),
             mode: MergeMode::default(),
-            queue: QueueKey { tenant: "tenant0".into(), pipeline: "gate".into(), queue: "q".into() },
+            queue: QueueKey {
+                tenant: "tenant0".into(),
+                pipeline: "gate".into(),
+                queue: "q".into(),
+            },
             shown: [(own.key.clone(), facts)].into(),
         };
         oracle.landed(&own, &commit, Some(said), true, false, &store)

@@ -1,4 +1,5 @@
-//! What had to become of the branches that a timer has tested: each is tested as it is by then, at each tick once.
+//! What had to become of the branches that a timer has tested: each is tested as it is by then, at
+//! each tick once.
 
 use super::{Oracle, Stands, branch_of};
 use crate::plays::timers::{NIGHTLY, TICKS};
@@ -8,9 +9,14 @@ use sluice_records::report::Buildset;
 use sluice_scenarios::repos::Store;
 
 impl Oracle {
-    /// Judges an item that was about a branch as it stands: what was tested is where the branch was at some time since the item came. That
-    /// a branch is deleted starts nothing.
-    pub(super) fn judged_standing(&self, set: &Buildset, stood: &Stands, store: &Store) -> Result<(), String> {
+    /// Judges an item that was about a branch as it stands: what was tested is where the branch was
+    /// at some time since the item came. That a branch is deleted starts nothing.
+    pub(super) fn judged_standing(
+        &self,
+        set: &Buildset,
+        stood: &Stands,
+        store: &Store,
+    ) -> Result<(), String> {
         let change = &set.item.candidate.change;
         let branch = branch_of(change);
         if change.key.moved().is_some_and(RefMove::is_deleted) {
@@ -41,7 +47,8 @@ impl Oracle {
         }
     }
 
-    /// Returns what is wrong with how often the timer had a branch tested. Where events were ever discarded it may not have been at all.
+    /// Returns what is wrong with how often the timer had a branch tested. Where events were ever
+    /// discarded it may not have been at all.
     pub fn mistimed(&self, branch: &BranchKey, has_discarded: bool) -> Option<String> {
         let is_own = |moved: &RefMove| moved.branch().as_ref() == Some(&branch.branch);
         let own = self.changes.iter().filter(|(key, _)| key.project == branch.project);
@@ -49,7 +56,9 @@ impl Oracle {
         let verdicts = own.flat_map(|(_, known)| &known.verdicts);
         match verdicts.filter(|verdict| verdict.pipeline == NIGHTLY).count() {
             0 if !has_discarded => Some(format!("no tick of the timer had {branch} tested")),
-            count if count > TICKS => Some(format!("{TICKS} ticks of the timer had {branch} tested {count} times")),
+            count if count > TICKS => {
+                Some(format!("{TICKS} ticks of the timer had {branch} tested {count} times"))
+            }
             _ => None,
         }
     }
@@ -66,8 +75,13 @@ mod tests {
     #[test]
     fn a_branch_must_be_tested_by_the_timer_and_not_more_often_than_that_fires() {
         let mut oracle = Oracle::default();
-        let branch = BranchKey { project: ProjectName::new("forge.test", "org/t0p0"), branch: "main".into() };
-        assert!(oracle.mistimed(&branch, false).is_some() && oracle.mistimed(&branch, true).is_none());
+        let branch = BranchKey {
+            project: ProjectName::new("forge.test", "org/t0p0"),
+            branch: "main".into(),
+        };
+        assert!(
+            oracle.mistimed(&branch, false).is_some() && oracle.mistimed(&branch, true).is_none()
+        );
         let moved = RefMove::standing(&branch.branch);
         let change = ChangeRef::of_ref("github".into(), branch.project.clone(), moved);
         for tick in 1..=TICKS + 1 {

@@ -1,5 +1,6 @@
-//! What somebody did behind the gate's back, and which items may fail to merge by it: a forge that refuses merges concerns all that
-//! stand meanwhile, anything else the projects to whose branches it was done.
+//! What somebody did behind the gate's back, and which items may fail to merge by it: a forge that
+//! refuses merges concerns all that stand meanwhile, anything else the projects to whose branches
+//! it was done.
 
 use super::{Oracle, Stands};
 use sluice_gate::Item;
@@ -30,9 +31,15 @@ impl Oracle {
         self.unruly_projects.insert(project.clone());
     }
 
-    /// Returns whether the forge may have refused to merge an item, or any of those that it needs, for what somebody did.
+    /// Returns whether the forge may have refused to merge an item, or any of those that it needs,
+    /// for what somebody did.
     pub(super) fn may_be_refused(&self, item: &Item, stood: &Stands) -> bool {
-        let mut concerned = item.candidate.needs.iter().chain([&item.candidate]).map(|known| &known.change.key.project);
+        let mut concerned = item
+            .candidate
+            .needs
+            .iter()
+            .chain([&item.candidate])
+            .map(|known| &known.change.key.project);
         stood.saw_refusal || concerned.any(|project| self.unruly_projects.contains(project))
     }
 }

@@ -12,7 +12,8 @@ use sluice_runtime::Clock as _;
 const DELETED_PER_MILLE: u64 = 400;
 
 impl People {
-    /// Has somebody make a branch that is a commit ahead of the main one, or delete one that was made.
+    /// Has somebody make a branch that is a commit ahead of the main one, or delete one that was
+    /// made.
     pub(super) fn branch(&mut self, site: &Site, oracle: &mut Oracle, story: &mut Story) {
         let now = site.world.now();
         if !self.sides.is_empty() && self.random.per_mille(DELETED_PER_MILLE) {

@@ -14,7 +14,8 @@ impl People {
     pub(super) fn hold_back(&mut self, site: &Site, heads: &Heads, story: &mut Story) {
         let shape = &self.shape.tenants[self.random.below(self.shape.tenants.len())];
         let tenant = TenantName(shape.name.clone());
-        let what = self.random.one(&HELD_BACK).copied().filter(|_| !self.held_back.contains(&tenant));
+        let what =
+            self.random.one(&HELD_BACK).copied().filter(|_| !self.held_back.contains(&tenant));
         let (triggers, results) = what.unwrap_or((false, false));
         self.say_of_events(tenant, (false, triggers, results), (site, heads), story);
     }
@@ -26,7 +27,8 @@ impl People {
         true
     }
 
-    /// Has an operator say whether events of a tenant are discarded, whether they wait, and whether answers do.
+    /// Has an operator say whether events of a tenant are discarded, whether they wait, and whether
+    /// answers do.
     pub(super) fn say_of_events(
         &mut self,
         tenant: TenantName,
@@ -35,7 +37,9 @@ impl People {
         story: &mut Story,
     ) {
         let queues = heads.keys().filter(|queue| queue.tenant == tenant);
-        let Some(told) = site.hold_back(&tenant, (discards, triggers, results), queues) else { return };
+        let Some(told) = site.hold_back(&tenant, (discards, triggers, results), queues) else {
+            return;
+        };
         story.tell(site.world.now(), format!("jo has a word about {tenant}: {told}"));
         if discards || triggers || results {
             self.held_back.insert(tenant);

@@ -12,7 +12,8 @@ use sluice_runtime::record::{Expect, Write};
 
 /// Times out of 1000 that somebody takes back what was asked for.
 const RELEASED_PER_MILLE: u64 = 300;
-/// Seconds for which nodes are kept, at least and at most: all of a story's come to their end within its bound.
+/// Seconds for which nodes are kept, at least and at most: all of a story's come to their end
+/// within its bound.
 const KEPT_SECONDS: (u64, u64) = (30, 200);
 
 impl People {
@@ -22,7 +23,10 @@ impl People {
         if !self.holds.is_empty() && self.random.per_mille(RELEASED_PER_MILLE) {
             let (tenant, id) = self.holds.swap_remove(self.random.below(self.holds.len()));
             story.tell(now, format!("jo wants nothing held by {id} of {tenant} any more"));
-            site.world.write_directly(Write::Delete { key: autohold::key(&tenant, &id), expect: Expect::Anything });
+            site.world.write_directly(Write::Delete {
+                key: autohold::key(&tenant, &id),
+                expect: Expect::Anything,
+            });
             return;
         }
         let shape = &self.shape.tenants[self.random.below(self.shape.tenants.len())];
@@ -42,7 +46,13 @@ impl People {
             created_at: now,
             held: Vec::new(),
         };
-        story.tell(now, format!("jo wants nodes of {} failed builds of {project} held ({})", wish.max_count, wish.id));
+        story.tell(
+            now,
+            format!(
+                "jo wants nodes of {} failed builds of {project} held ({})",
+                wish.max_count, wish.id
+            ),
+        );
         if let Ok(write) = autohold::create(&wish) {
             site.world.write_directly(write);
             self.holds.push((wish.tenant, wish.id));

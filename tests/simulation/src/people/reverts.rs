@@ -1,4 +1,5 @@
-//! People who take back what landed, by a push: at any time, and mostly while something that needs it is still tested on it.
+//! People who take back what landed, by a push: at any time, and mostly while something that needs
+//! it is still tested on it.
 
 use super::People;
 use crate::oracle::Oracle;
@@ -14,7 +15,8 @@ use sluice_runtime::Clock as _;
 
 /// Landings of one site that somebody comes to regret.
 const REGRETS_MAX: u64 = 6;
-/// Landings out of 1000 that somebody regrets, where something in a gate needs the change, and elsewhere.
+/// Landings out of 1000 that somebody regrets, where something in a gate needs the change, and
+/// elsewhere.
 const NEEDED_PER_MILLE: u64 = 700;
 const LANDED_PER_MILLE: u64 = 80;
 
@@ -37,11 +39,14 @@ impl Regrets {
 }
 
 impl People {
-    /// Gives somebody a reason to take back what has just landed, soon if something in a gate needs it.
+    /// Gives somebody a reason to take back what has just landed, soon if something in a gate needs
+    /// it.
     pub fn has_landed(&mut self, change: &ChangeKey, is_needed: bool, now: Timestamp) {
         let regrets = &mut self.regrets;
         let per_mille = if is_needed { NEEDED_PER_MILLE } else { LANDED_PER_MILLE };
-        let may = self.shape.has(Play::Reverts) && regrets.count < REGRETS_MAX && !is_review(change.project.name());
+        let may = self.shape.has(Play::Reverts)
+            && regrets.count < REGRETS_MAX
+            && !is_review(change.project.name());
         if may && regrets.random.per_mille(per_mille) {
             regrets.count += 1;
             let most = *regrets.random.one(&[50, 3_000, 20_000]).unwrap_or(&50);
@@ -60,8 +65,13 @@ impl People {
 
     /// Takes a change of a project at GitHub back that landed at some time.
     pub(super) fn revert(&mut self, site: &Site, oracle: &mut Oracle, story: &mut Story) {
-        let changes = self.proposed.iter().map(|(change, _)| change).filter(|change| !is_review(change.project.name()));
-        let landed: Vec<ChangeKey> = changes.filter(|change| oracle.landed_as(change).is_some()).cloned().collect();
+        let changes = self
+            .proposed
+            .iter()
+            .map(|(change, _)| change)
+            .filter(|change| !is_review(change.project.name()));
+        let landed: Vec<ChangeKey> =
+            changes.filter(|change| oracle.landed_as(change).is_some()).cloned().collect();
         if let Some(change) = self.random.one(&landed) {
             take_back(change, site, oracle, story);
         }
@@ -74,16 +84,23 @@ fn take_back(change: &ChangeKey, site: &Site, oracle: &mut Oracle, story: &mut S
     let branch = branch_of(change.project.name(), kept.facts.change.branch.as_str());
     let edits: Vec<(String, String)> = {
         let store = site.store.lock().unwrap();
-        let (Some((before, made)), Some(tip)) = (oracle.landed_as(change), store.tip(&branch)) else { return };
+        let (Some((before, made)), Some(tip)) = (oracle.landed_as(change), store.tip(&branch))
+        else {
+            return;
+        };
         let edits = taken_back(before, made, store.tree(&tip.id)).into_iter();
         edits.map(|(path, text)| (path.to_owned(), text.to_owned())).collect()
     };
     if edits.is_empty() {
         return;
     }
-    let edits: Vec<(&str, &str)> = edits.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    let edits: Vec<(&str, &str)> =
+        edits.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
     let paths: Vec<&str> = edits.iter().map(|(path, _)| *path).collect();
-    story.tell(site.world.now(), format!("somebody takes {change} back from {branch}: {}", paths.join(", ")));
+    story.tell(
+        site.world.now(),
+        format!("somebody takes {change} back from {branch}: {}", paths.join(", ")),
+    );
     site.forge.push(&branch, &edits);
     let store = site.store.lock().unwrap();
     if let Some(tip) = store.tip(&branch) {

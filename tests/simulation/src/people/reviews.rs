@@ -1,5 +1,5 @@
-//! What people say of changes in the way of the forge that these are at, and what they do at a Gerrit alone: votes, patchsets,
-//! chains of commits, topics, work in progress.
+//! What people say of changes in the way of the forge that these are at, and what they do at a
+//! Gerrit alone: votes, patchsets, chains of commits, topics, work in progress.
 
 use super::{People, open};
 use crate::oracle::{Oracle, is_approved};
@@ -21,11 +21,19 @@ impl People {
             return;
         }
         let votes = self.thoughts.votes();
-        heeded(change, site, oracle, |forge| votes.iter().for_each(|(label, value)| forge.vote(change, label, *value)));
+        heeded(change, site, oracle, |forge| {
+            votes.iter().for_each(|(label, value)| forge.vote(change, label, *value))
+        });
     }
 
-    /// Has somebody say a part of what approves a change at a Gerrit. Returns whether that was all for now.
-    pub(super) fn say_half(&mut self, revision: &ChangeRef, site: &Site, oracle: &mut Oracle) -> bool {
+    /// Has somebody say a part of what approves a change at a Gerrit. Returns whether that was all
+    /// for now.
+    pub(super) fn say_half(
+        &mut self,
+        revision: &ChangeRef,
+        site: &Site,
+        oracle: &mut Oracle,
+    ) -> bool {
         let change = &revision.key;
         let is_half = is_review(change.project.name()) && self.thoughts.is_half();
         if is_half {
@@ -66,10 +74,17 @@ impl People {
         }
     }
 
-    /// Uploads a patchset of a change at a Gerrit: on what it was made on, as that is now, or on its branch.
-    pub(super) fn upload_patchset(&mut self, change: &ChangeKey, edits: &[(&str, &str)], site: &Site) {
+    /// Uploads a patchset of a change at a Gerrit: on what it was made on, as that is now, or on
+    /// its branch.
+    pub(super) fn upload_patchset(
+        &mut self,
+        change: &ChangeKey,
+        edits: &[(&str, &str)],
+        site: &Site,
+    ) {
         let parent = site.forge.change(change).and_then(|kept| kept.facts.parents.first().cloned());
-        let parent = parent.filter(|parent| open(site, parent).is_some() && self.thoughts.stays_in_chain());
+        let parent =
+            parent.filter(|parent| open(site, parent).is_some() && self.thoughts.stays_in_chain());
         site.forge.rebase(change, parent.as_ref(), edits);
     }
 
@@ -113,7 +128,9 @@ impl People {
             return;
         }
         let known = site.forge.change(&other).and_then(|kept| kept.facts.topic);
-        let topic = known.clone().unwrap_or_else(|| format!("topic-{}", other.number().unwrap_or_default()));
+        let topic = known
+            .clone()
+            .unwrap_or_else(|| format!("topic-{}", other.number().unwrap_or_default()));
         if known.is_none() {
             put_into_topic(&other, Some(&topic), site, oracle, story);
         }
@@ -121,7 +138,8 @@ impl People {
     }
 }
 
-/// Uploads a change to the Gerrit: on another one if that is open and for the same branch, or with a message that names it.
+/// Uploads a change to the Gerrit: on another one if that is open and for the same branch, or with
+/// a message that names it.
 pub(super) fn upload(
     site: &Site,
     project: &str,
@@ -140,8 +158,15 @@ pub(super) fn upload(
     }
 }
 
-/// Puts a change into a topic, or takes it out of its one: whoever shared that with it, or shares it now, needs others from now on.
-fn put_into_topic(change: &ChangeKey, topic: Option<&str>, site: &Site, oracle: &mut Oracle, story: &mut Story) {
+/// Puts a change into a topic, or takes it out of its one: whoever shared that with it, or shares
+/// it now, needs others from now on.
+fn put_into_topic(
+    change: &ChangeKey,
+    topic: Option<&str>,
+    site: &Site,
+    oracle: &mut Oracle,
+    story: &mut Story,
+) {
     let now = site.world.now();
     let before = site.forge.change(change).and_then(|kept| kept.facts.topic);
     if before.as_deref() == topic {

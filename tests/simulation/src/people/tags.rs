@@ -17,7 +17,10 @@ impl People {
         site.forge.tag(&branch, &tag);
         let store = site.store.lock().unwrap();
         let Some(tip) = store.tip(&branch) else { return };
-        story.tell(site.world.now(), format!("ada puts the tag {tag} on {branch} at {}", tip.id.short()));
+        story.tell(
+            site.world.now(),
+            format!("ada puts the tag {tag} on {branch} at {}", tip.id.short()),
+        );
         // To the oracle a tag is a branch that never moves.
         let whole = format!("refs/tags/{tag}");
         let tagged = BranchKey { project: branch.project.clone(), branch: whole.as_str().into() };

@@ -1,4 +1,5 @@
-//! People who think again about what stands in the gate, is tested or lands: they take approvals back, and may give them again.
+//! People who think again about what stands in the gate, is tested or lands: they take approvals
+//! back, and may give them again.
 
 use super::{People, open};
 use crate::oracle::Oracle;
@@ -55,7 +56,8 @@ impl Thoughts {
         (self.random.one(paths).copied().unwrap_or("f0"), format!("{text} {at}"))
     }
 
-    /// Draws by which votes a change at a Gerrit comes to be approved, the last of each label being the one that is needed.
+    /// Draws by which votes a change at a Gerrit comes to be approved, the last of each label being
+    /// the one that is needed.
     pub(super) fn votes(&mut self) -> Vec<(&'static str, i64)> {
         let mut votes = NEEDED.to_vec();
         if self.random.per_mille(300) {
@@ -81,7 +83,10 @@ impl Thoughts {
     /// Draws the vote by which a change is approved no more: another one, or none.
     pub(super) fn no(&mut self) -> (&'static str, i64) {
         let [(review, _), (go, _)] = NEEDED;
-        *self.random.one(&[(review, 0), (review, 1), (review, -2), (go, 0), (go, -1)]).unwrap_or(&(go, 0))
+        *self
+            .random
+            .one(&[(review, 0), (review, 1), (review, -2), (go, 0), (go, -1)])
+            .unwrap_or(&(go, 0))
     }
 
     /// Draws whether a new patchset is made on what the one before was made on.
@@ -137,11 +142,18 @@ impl People {
         let Some(revision) = open(site, &change) else { return };
         match thought {
             Thought::No if self.thoughts.random.per_mille(REVISED_PER_MILLE) => {
-                let tenant = self.proposed.iter().find(|(proposed, _)| *proposed == change).map_or(0, |(_, of)| *of);
+                let tenant = self
+                    .proposed
+                    .iter()
+                    .find(|(proposed, _)| *proposed == change)
+                    .map_or(0, |(_, of)| *of);
                 self.upload(&change, tenant, 10 + self.thoughts.count, site, oracle, story);
             }
             Thought::No => {
-                story.tell(now, format!("grace thinks again and takes her approval of {revision} back"));
+                story.tell(
+                    now,
+                    format!("grace thinks again and takes her approval of {revision} back"),
+                );
                 self.say_no(&change, site, oracle);
             }
             Thought::YesAfterAll => {

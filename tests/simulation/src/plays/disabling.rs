@@ -1,4 +1,5 @@
-//! A pipeline that tells others, and those alone, once too many changes failed in it one after the other.
+//! A pipeline that tells others, and those alone, once too many changes failed in it one after the
+//! other.
 
 use super::mails::telling_by_mail;
 
@@ -14,6 +15,7 @@ pub const OPERATORS: &str = "ops@example.org";
 /// Returns the pipeline, and what runs in it.
 pub fn shaky_yaml() -> String {
     let settings = format!("    disable-after-consecutive-failures: {FAILURES}\n");
-    let reporters = format!("    disabled:\n      mail: {{to: {OPERATORS}, from: ci@example.org}}\n");
+    let reporters =
+        format!("    disabled:\n      mail: {{to: {OPERATORS}, from: ci@example.org}}\n");
     telling_by_mail(SHAKY, "unit", &settings, &reporters)
 }

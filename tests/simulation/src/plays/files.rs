@@ -24,10 +24,12 @@ pub fn is_chosen_by_files(job: &str) -> bool {
     job == DOCS || job == CODE
 }
 
-/// Returns which of those jobs a change has that made the second tree of the first one, in order. One that touches nothing has both.
+/// Returns which of those jobs a change has that made the second tree of the first one, in order.
+/// One that touches nothing has both.
 pub fn chosen(before: &Tree, after: &Tree) -> Vec<&'static str> {
     let paths = before.keys().chain(after.keys());
-    let touched: Vec<&str> = paths.filter(|path| before.get(*path) != after.get(*path)).map(String::as_str).collect();
+    let touched: Vec<&str> =
+        paths.filter(|path| before.get(*path) != after.get(*path)).map(String::as_str).collect();
     let has_code = touched.is_empty() || touched.iter().any(|path| !IRRELEVANT.contains(path));
     let has_docs = touched.is_empty() || touched.iter().any(|path| MEANT.contains(path));
     [has_code.then_some(CODE), has_docs.then_some(DOCS)].into_iter().flatten().collect()
@@ -48,7 +50,10 @@ mod tests {
         assert_eq!(chosen(&base, &tree(&[("f0", "1"), ("f3", "0")])), [DOCS]);
         assert_eq!(chosen(&base, &tree(&[("f0", "1"), ("f3", "1")])), [CODE, DOCS]);
         assert_eq!(chosen(&base, &tree(&[("f0", "0")])), [CODE], "one that is gone is touched");
-        assert_eq!(chosen(&base, &tree(&[("f0", "0"), ("f2", "1"), ("f3", "0")])), Vec::<&str>::new());
+        assert_eq!(
+            chosen(&base, &tree(&[("f0", "0"), ("f2", "1"), ("f3", "0")])),
+            Vec::<&str>::new()
+        );
         assert_eq!(chosen(&base, &base), [CODE, DOCS]);
     }
 }

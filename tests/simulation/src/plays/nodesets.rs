@@ -1,4 +1,5 @@
-//! A job that has a nodeset to fall back on: no site has as many nodes at once as the first one asks for.
+//! A job that has a nodeset to fall back on: no site has as many nodes at once as the first one
+//! asks for.
 
 /// That job.
 pub const CHOOSY: &str = "choosy";
@@ -35,11 +36,13 @@ mod tests {
     use super::*;
     use crate::shape::Shape;
 
-    /// N14: what is judged is what the configuration says, and the first nodeset is more than any site has.
+    /// N14: what is judged is what the configuration says, and the first nodeset is more than any
+    /// site has.
     #[test]
     fn no_site_has_the_nodes_that_the_first_nodeset_asks_for() {
         assert_eq!(CHOOSY_YAML.matches("label: small").count(), NODES.iter().sum::<usize>());
-        let mut most = (1..200).map(|seed| Shape::draw(seed).instances).chain([Shape::crowded(1).instances]);
+        let mut most =
+            (1..200).map(|seed| Shape::draw(seed).instances).chain([Shape::crowded(1).instances]);
         assert!(most.all(|instances| (instances as usize) < NODES[0]));
     }
 }

@@ -5,7 +5,8 @@ use super::{ASIDE, for_open_changes};
 /// That pipeline.
 pub const BROADCAST: &str = "broadcast";
 
-/// What it tells. A success is told by mail as well: one of both may be sent, and the other one not yet.
+/// What it tells. A success is told by mail as well: one of both may be sent, and the other one not
+/// yet.
 const REPORTERS: &str = "    start:
       mqtt: {topic: '{tenant}/{pipeline}/{action}'}
     success:

@@ -3,11 +3,13 @@
 /// What the names of such jobs begin with.
 const BESIDE: &str = "beside-";
 
-/// Returns a project's configuration with a job more, in check and in gate, that is given another project.
+/// Returns a project's configuration with a job more, in check and in gate, that is given another
+/// project.
 pub fn with_job(text: &str, other: &str) -> String {
     let name = format!("{BESIDE}{}", other.replace('/', "-"));
-    let job =
-        format!("- job: {{name: {name}, run: playbooks/beside.yaml, nodeset: {{nodes: []}}{REQUIRED}{other}]}}\n");
+    let job = format!(
+        "- job: {{name: {name}, run: playbooks/beside.yaml, nodeset: {{nodes: []}}{REQUIRED}{other}]}}\n"
+    );
     let text = text.replace("{jobs: [unit, quick", &format!("{{jobs: [unit, quick, {name}"));
     text.replacen("- project:\n", &format!("{job}- project:\n"), 1)
 }
@@ -40,10 +42,18 @@ mod tests {
         let text = with_job(&project_yaml("org/t0p0", true, 1, ""), "org/t0p1");
         let name = "beside-org-t0p1";
         assert_eq!(text.matches(&format!("{{jobs: [unit, quick, {name}")).count(), 2, "{text}");
-        let job = format!("- job: {{name: {name}, run: playbooks/beside.yaml, nodeset: {{nodes: []}}");
-        assert_eq!(text.matches(&format!("{job}, required-projects: [org/t0p1]}}\n- project:\n")).count(), 1, "{text}");
+        let job =
+            format!("- job: {{name: {name}, run: playbooks/beside.yaml, nodeset: {{nodes: []}}");
+        assert_eq!(
+            text.matches(&format!("{job}, required-projects: [org/t0p1]}}\n- project:\n")).count(),
+            1,
+            "{text}"
+        );
         assert_eq!(required_by(name).as_deref(), Some("org/t0p1"));
         assert_eq!(required_by("deploy-org-t0p1"), None);
-        assert!(untold(&text).contains(&format!("{job}}}\n")) && !untold(&text).contains("required"), "{text}");
+        assert!(
+            untold(&text).contains(&format!("{job}}}\n")) && !untold(&text).contains("required"),
+            "{text}"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Tenants of which no pipeline holds more than a few changes.
 
-/// The most changes that a pipeline of such a tenant may hold. A tenant with projects at the Gerrit says nothing of it.
+/// The most changes that a pipeline of such a tenant may hold. A tenant with projects at the Gerrit
+/// says nothing of it.
 pub const CHANGES_MAX: u32 = 3;
 
 /// What such a tenant says.

@@ -21,8 +21,10 @@ pub(super) fn differences(turn: &Turn<'_>, facts: &Facts) -> Vec<String> {
             found.push(format!("{what}: {decided} was decided, and the model decides {model}"));
         }
     };
-    let decided: BTreeMap<&ItemId, &str> = facts.left.iter().map(|(id, set)| (id, set.result.as_str())).collect();
-    let model: BTreeMap<&ItemId, &str> = turn.left.iter().map(|(id, result)| (id, result.as_str())).collect();
+    let decided: BTreeMap<&ItemId, &str> =
+        facts.left.iter().map(|(id, set)| (id, set.result.as_str())).collect();
+    let model: BTreeMap<&ItemId, &str> =
+        turn.left.iter().map(|(id, result)| (id, result.as_str())).collect();
     compare("who leaves", left(&decided, turn), left(&model, turn));
     let decided = head.slots.iter().map(|slot| (&slot.id, slot.change.to_string()));
     let model = line.places.iter().map(|place| (&place.id, place.change.to_string()));
@@ -32,16 +34,32 @@ pub(super) fn differences(turn: &Turn<'_>, facts: &Facts) -> Vec<String> {
         let Some(place) = line.position(&slot.id).map(|at| &line.places[at]) else { continue };
         let change = &slot.change;
         let ahead = slot.ahead.as_ref().map(|ahead| (ahead.item.clone(), ahead.generation));
-        compare(&format!("what {change} is tested on"), on(ahead.as_ref(), line), on(place.ahead.as_ref(), line));
-        compare(&format!("where {change} stands"), format!("{:?}", slot.standing), format!("{:?}", place.standing));
-        compare(&format!("the state of {change}"), slot.generation.to_string(), place.state.to_string());
+        compare(
+            &format!("what {change} is tested on"),
+            on(ahead.as_ref(), line),
+            on(place.ahead.as_ref(), line),
+        );
+        compare(
+            &format!("where {change} stands"),
+            format!("{:?}", slot.standing),
+            format!("{:?}", place.standing),
+        );
+        compare(
+            &format!("the state of {change}"),
+            slot.generation.to_string(),
+            place.state.to_string(),
+        );
         let Some(item) = facts.items.get(&slot.id) else { continue };
         compare(
             &format!("the state of {change} that its builds are of"),
             item.generation.to_string(),
             place.known_state.to_string(),
         );
-        compare(&format!("the question for {change}"), word_of(&item.ask).to_owned(), word(&place.answer).to_owned());
+        compare(
+            &format!("the question for {change}"),
+            word_of(&item.ask).to_owned(),
+            word(&place.answer).to_owned(),
+        );
         compare(&format!("the jobs of {change}"), jobs(&tasks(item)), jobs(&place.tasks));
     }
     compare("the window", head.window.to_string(), line.window.to_string());
@@ -54,12 +72,16 @@ pub(super) fn differences(turn: &Turn<'_>, facts: &Facts) -> Vec<String> {
     let landings = facts.landings.iter().map(|landing| (landing.item.clone(), landing.generation));
     let decided: BTreeSet<(ItemId, u64)> = landings.collect();
     if turn.landings != decided {
-        let names = |all: &BTreeSet<(ItemId, u64)>| list(all.iter().map(|(id, state)| name(id, *state, turn)));
+        let names = |all: &BTreeSet<(ItemId, u64)>| {
+            list(all.iter().map(|(id, state)| name(id, *state, turn)))
+        };
         let (decided, model) = (names(&decided), names(&turn.landings));
         compare("what is to land", decided, model);
     }
-    let in_cycle = |id: &ItemId| facts.after(id).is_some_and(|item| !item.candidate.cycle.is_empty());
-    let decided: BTreeSet<(ItemId, String)> = facts.orders.iter().filter(|(id, _)| !in_cycle(id)).cloned().collect();
+    let in_cycle =
+        |id: &ItemId| facts.after(id).is_some_and(|item| !item.candidate.cycle.is_empty());
+    let decided: BTreeSet<(ItemId, String)> =
+        facts.orders.iter().filter(|(id, _)| !in_cycle(id)).cloned().collect();
     let ordered = |all: &BTreeSet<(ItemId, String)>| {
         list(all.iter().map(|(id, job)| format!("{job} of {}", change_of(id, turn))))
     };
@@ -71,15 +93,21 @@ pub(super) fn differences(turn: &Turn<'_>, facts: &Facts) -> Vec<String> {
     found
 }
 
-/// Compares which builds are stopped: those of states that are no more. One that ended meanwhile need not be; one that was lost may be.
+/// Compares which builds are stopped: those of states that are no more. One that ended meanwhile
+/// need not be; one that was lost may be.
 fn compare_stops(turn: &Turn<'_>, facts: &Facts, compare: &mut impl FnMut(&str, String, String)) {
     let is_shared = |build: &&BuildId| {
         let of = |item: &&Item| item.builds.contains(*build) && !item.candidate.cycle.is_empty();
         facts.items.values().chain(facts.left.values().map(|set| &set.item)).any(|item| of(&item))
     };
-    let more = facts.stops.iter().filter(|build| !turn.stops.contains(*build) && !turn.lost.contains(*build));
+    let more = facts
+        .stops
+        .iter()
+        .filter(|build| !turn.stops.contains(*build) && !turn.lost.contains(*build));
     let less = turn.stops.iter().filter(|build| {
-        !facts.stops.contains(*build) && turn.known.result(build).is_none() && !turn.lost.contains(*build)
+        !facts.stops.contains(*build)
+            && turn.known.result(build).is_none()
+            && !turn.lost.contains(*build)
     });
     let names = |builds: Vec<&BuildId>| list(builds.into_iter().map(ToString::to_string));
     let more: Vec<&BuildId> = more.filter(|build| !is_shared(build)).collect();
@@ -101,9 +129,12 @@ pub(super) fn told(facts: &Facts) -> Told {
         let why = set.why.lines().next().unwrap_or_default();
         format!("{} left as {}: {why}", set.item.candidate.change, set.result)
     });
-    let landings = facts.landings.iter().map(|landing: &Landing| format!("{} is to land", named(landing)));
+    let landings =
+        facts.landings.iter().map(|landing: &Landing| format!("{} is to land", named(landing)));
     let orders = facts.orders.iter().map(|(id, job)| {
-        let change = facts.after(id).map_or_else(|| id.to_string(), |item| item.candidate.change.to_string());
+        let change = facts
+            .after(id)
+            .map_or_else(|| id.to_string(), |item| item.candidate.change.to_string());
         format!("{job} of {change} is ordered")
     });
     let head = &facts.head;
@@ -137,7 +168,8 @@ fn said(arrival: &Arrival) -> String {
         ArrivalKind::Enqueue { candidates } => {
             let all = candidates.iter().map(|one| {
                 let needs = list(one.needs.iter().map(|need| need.change.to_string()));
-                let refused = one.refused.as_ref().map(|why| format!(", refused: {why}")).unwrap_or_default();
+                let refused =
+                    one.refused.as_ref().map(|why| format!(", refused: {why}")).unwrap_or_default();
                 format!("{} as of {} that needs {needs}{refused}", one.change, one.as_of.to_iso())
             });
             format!("an offer of {}", list(all))
@@ -185,7 +217,10 @@ fn jobs(tasks: &[Task]) -> String {
     list(tasks.iter().map(|task| format!("{} {}", task.name, word(task))))
 }
 
-fn order<'a>(ids: impl Iterator<Item = (&'a ItemId, String)>, joined: impl Iterator<Item = bool>) -> String {
+fn order<'a>(
+    ids: impl Iterator<Item = (&'a ItemId, String)>,
+    joined: impl Iterator<Item = bool>,
+) -> String {
     let places = ids.zip(joined).map(|((id, change), joined)| {
         let part = id.as_str().get(..6).unwrap_or_default();
         let with = if joined { "with it " } else { "" };

@@ -1,8 +1,9 @@
 //! Offers that a decision dropped, since an operator had events discarded.
 //!
-//! Which word of the operator a decision knew is in no record: it reads the tenant's head before. So where events of a tenant were ever
-//! discarded it is a fact whether an offer was taken in, read from what came of it; that none is while everybody must know of the word
-//! is judged where each write is. An offer that says that others make way for it is dropped by nobody.
+//! Which word of the operator a decision knew is in no record: it reads the tenant's head before.
+//! So where events of a tenant were ever discarded it is a fact whether an offer was taken in, read
+//! from what came of it; that none is while everybody must know of the word is judged where each
+//! write is. An offer that says that others make way for it is dropped by nobody.
 
 use super::turn::Turn;
 use sluice_gate::{Arrival, ArrivalKind, Candidate};
@@ -12,7 +13,8 @@ use sluice_model::change::ChangeRef;
 /// Why something leaves that an offer takes the place of, though the offer itself may not enter.
 const REPLACED: [&str; 2] = ["a new revision takes its place", FOLLOWED];
 
-/// Why something leaves that an offer has stand with others from now on, or that news of it say depends on others.
+/// Why something leaves that an offer has stand with others from now on, or that news of it say
+/// depends on others.
 const FOLLOWED: &str = "its dependencies changed";
 
 impl Turn<'_> {
@@ -26,8 +28,11 @@ impl Turn<'_> {
 
     /// Returns whether nothing entered, or left for what enters, by an offer that was taken in.
     pub(super) fn comes_to_nothing(&self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
-        let enters = |candidate: &Candidate| self.facts.after(&self.id_of(arrival, &candidate.change)).is_some();
-        // News by which something leaves were taken in with the offer. Had that taken it out, they would have found nothing.
+        let enters = |candidate: &Candidate| {
+            self.facts.after(&self.id_of(arrival, &candidate.change)).is_some()
+        };
+        // News by which something leaves were taken in with the offer. Had that taken it out, they
+        // would have found nothing.
         let has_news = |candidate: &Candidate| {
             let key = &candidate.change.key;
             let is_of_it = |kind: &ArrivalKind| matches!(kind, ArrivalKind::Seen { change, .. } if change.key == *key);
@@ -42,15 +47,20 @@ impl Turn<'_> {
             })
         };
         let moves = |candidate: &Candidate| candidate.moved_from.is_some();
-        !candidates.iter().any(|candidate| enters(candidate) || replaces(candidate) || moves(candidate))
+        !candidates
+            .iter()
+            .any(|candidate| enters(candidate) || replaces(candidate) || moves(candidate))
     }
 
-    /// Passes an offer over. One that was taken in, and is there already, tells as of when its change is known.
+    /// Passes an offer over. One that was taken in, and is there already, tells as of when its
+    /// change is known.
     pub(super) fn pass_over(&mut self, candidates: &[Candidate]) {
         for candidate in candidates {
             self.step(format!("{} is offered in vain", candidate.change));
             let facts = self.facts;
-            for place in self.line.places.iter_mut().filter(|place| place.change.key == candidate.change.key) {
+            for place in
+                self.line.places.iter_mut().filter(|place| place.change.key == candidate.change.key)
+            {
                 if let Some(item) = facts.after(&place.id) {
                     place.as_of = place.as_of.max(candidate.as_of.min(item.candidate.as_of));
                 }

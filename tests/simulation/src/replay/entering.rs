@@ -20,10 +20,16 @@ impl Turn<'_> {
                 self.step(format!("an operator takes {key} out"));
                 let is_meant = |place: &&Place| {
                     let starts = |head: &str| place.change.head.as_str().starts_with(head);
-                    place.change.key == *key && head.as_ref().is_none_or(|head| starts(head.as_str()))
+                    place.change.key == *key
+                        && head.as_ref().is_none_or(|head| starts(head.as_str()))
                 };
-                let meant: Vec<ItemId> =
-                    self.line.places.iter().filter(is_meant).map(|place| place.id.clone()).collect();
+                let meant: Vec<ItemId> = self
+                    .line
+                    .places
+                    .iter()
+                    .filter(is_meant)
+                    .map(|place| place.id.clone())
+                    .collect();
                 for id in meant {
                     self.leave(&id, "DEQUEUED");
                 }
@@ -40,7 +46,9 @@ impl Turn<'_> {
     /// Takes in what a forge or another pipeline told.
     pub(super) fn hear_arrival(&mut self, arrival: &Arrival) {
         match &arrival.kind {
-            ArrivalKind::Enqueue { candidates } if self.is_discarded(arrival, candidates) => self.pass_over(candidates),
+            ArrivalKind::Enqueue { candidates } if self.is_discarded(arrival, candidates) => {
+                self.pass_over(candidates)
+            }
             _ if self.is_for_another(arrival) => {}
             ArrivalKind::MakeWay { change, as_of, to } => self.make_way(change, *as_of, to),
             ArrivalKind::Enqueue { candidates } => self.enqueue_all(arrival, candidates),
@@ -68,18 +76,23 @@ impl Turn<'_> {
                     self.see(&id, arrival, change, (gone.is_some(), *merged), needs.as_deref());
                 }
             }
-            ArrivalKind::Dequeue { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. } => {}
+            ArrivalKind::Dequeue { .. }
+            | ArrivalKind::Promote { .. }
+            | ArrivalKind::Thaw { .. } => {}
         }
     }
 
     /// Returns whether news that wait took something out all the same.
     pub(super) fn takes_out(&self, arrival: &Arrival) -> bool {
         let ArrivalKind::Seen { change, gone, as_of, .. } = &arrival.kind else { return false };
-        let has_left = |place: &&Place| place.change.key == change.key && self.facts.left.contains_key(&place.id);
+        let has_left = |place: &&Place| {
+            place.change.key == change.key && self.facts.left.contains_key(&place.id)
+        };
         let mut here = self.line.places.iter().filter(has_left).filter(|place| !place.is_decided());
         here.any(|place| {
             let is_older = as_of.0 > 0 && *as_of < place.as_of;
-            let is_another = place.change.branch != change.branch || place.change.head != change.head;
+            let is_another =
+                place.change.branch != change.branch || place.change.head != change.head;
             !is_older && (gone.is_some() || is_another)
         })
     }
@@ -91,9 +104,16 @@ impl Turn<'_> {
         }
     }
 
-    /// Returns whether something newer is known of a change that stands here; otherwise it is known as of that moment from now on.
+    /// Returns whether something newer is known of a change that stands here; otherwise it is known
+    /// as of that moment from now on.
     pub(super) fn is_outdated(&mut self, key: &ChangeKey, as_of: Timestamp) -> bool {
-        let newest = self.line.places.iter().filter(|place| place.change.key == *key).map(|place| place.as_of).max();
+        let newest = self
+            .line
+            .places
+            .iter()
+            .filter(|place| place.change.key == *key)
+            .map(|place| place.as_of)
+            .max();
         let Some(newest) = newest.filter(|_| as_of.0 > 0) else { return false };
         if as_of < newest {
             return true;
@@ -115,7 +135,8 @@ impl Turn<'_> {
     ) {
         let Some(at) = self.line.position(id) else { return };
         let place = &self.line.places[at];
-        let (same_branch, same_head) = (place.change.branch == change.branch, place.change.head == change.head);
+        let (same_branch, same_head) =
+            (place.change.branch == change.branch, place.change.head == change.head);
         let is_same = same_branch && same_head;
         let is_landing = place.is_landing();
         if place.standing == Standing::Reporting && (is_same || place.is_in_branch) {
@@ -145,13 +166,17 @@ impl Turn<'_> {
         }
     }
 
-    /// Enqueues changes in the order they are to stand, those that need each other with the last of them.
+    /// Enqueues changes in the order they are to stand, those that need each other with the last of
+    /// them.
     fn enqueue_all(&mut self, arrival: &Arrival, candidates: &[Candidate]) {
         for (at, candidate) in candidates.iter().enumerate() {
             let is_one = matches!(self.line.manager, Manager::Dependent | Manager::Independent);
             if !is_one || candidate.cycle.is_empty() || candidate.refused.is_some() {
                 self.enqueue(arrival, candidate);
-            } else if !candidates[at + 1..].iter().any(|later| candidate.cycle.contains(&later.change.key)) {
+            } else if !candidates[at + 1..]
+                .iter()
+                .any(|later| candidate.cycle.contains(&later.change.key))
+            {
                 self.enqueue_cycle(arrival, candidate, candidates);
             }
         }
@@ -164,7 +189,9 @@ impl Turn<'_> {
         if !needs_more && self.is_outdated(&change.key, candidate.as_of) {
             return self.step("that is older than what is known of it".to_owned());
         }
-        while let Some(at) = self.line.places.iter().position(|place| place.change.key == change.key) {
+        while let Some(at) =
+            self.line.places.iter().position(|place| place.change.key == change.key)
+        {
             let place = &self.line.places[at];
             let has_landed = place.standing == Standing::Reporting && place.is_in_branch;
             let is_let_go = place.is_let_go && !place.is_decided();
@@ -189,10 +216,14 @@ impl Turn<'_> {
         self.enter(arrival, candidate, false);
     }
 
-    /// Returns whether a change stands here that comes again with a need that it is not tested on, or with a newer revision of one. That
-    /// counts where each is tested for itself and nothing lands.
+    /// Returns whether a change stands here that comes again with a need that it is not tested on,
+    /// or with a newer revision of one. That counts where each is tested for itself and nothing
+    /// lands.
     pub(super) fn needs_more(&self, candidate: &Candidate) -> bool {
-        if self.line.manager != Manager::Independent || self.line.lands || candidate.refused.is_some() {
+        if self.line.manager != Manager::Independent
+            || self.line.lands
+            || candidate.refused.is_some()
+        {
             return false;
         }
         let Some(at) = self.line.position_of(&candidate.change) else { return false };
@@ -204,31 +235,37 @@ impl Turn<'_> {
         !place.is_decided() && !candidate.needs.iter().all(is_tested_on)
     }
 
-    /// Returns whether the branch of a ref had moved on to something that stands here when it was read.
+    /// Returns whether the branch of a ref had moved on to something that stands here when it was
+    /// read.
     fn is_newer_here(&self, candidate: &Candidate) -> bool {
         let change = &candidate.change;
         candidate.moved_on.as_ref().is_some_and(|tip| {
             let is_it = |other: &ChangeRef| {
-                other.key.project == change.key.project && other.branch == change.branch && other.head == *tip
+                other.key.project == change.key.project
+                    && other.branch == change.branch
+                    && other.head == *tip
             };
             self.line.places.iter().any(|place| is_it(&place.change))
         })
     }
 
-    /// Takes out the one that waits of a branch, since a newer one comes: the first is being worked on.
+    /// Takes out the one that waits of a branch, since a newer one comes: the first is being worked
+    /// on.
     fn drop_waiting(&mut self, change: &ChangeRef) {
         let is_of_branch = |other: &ChangeRef| {
             other.key.project == change.key.project
                 && other.branch == change.branch
                 && other.key.images() == change.key.images()
         };
-        let waits = (1..self.line.places.len()).find(|at| is_of_branch(&self.line.places[*at].change));
+        let waits =
+            (1..self.line.places.len()).find(|at| is_of_branch(&self.line.places[*at].change));
         if let Some(at) = waits {
             self.leave_together(at, "DEQUEUED");
         }
     }
 
-    /// Returns whether a change may enter: in a dependent pipeline what it needs is merged, ahead of it, or comes with it.
+    /// Returns whether a change may enter: in a dependent pipeline what it needs is merged, ahead
+    /// of it, or comes with it.
     fn may_enter(&self, candidate: &Candidate) -> bool {
         if candidate.refused.is_some() {
             return false;
@@ -240,7 +277,8 @@ impl Turn<'_> {
             let is_mate = need.key != candidate.change.key && candidate.cycle.contains(&need.key);
             is_mate || self.line.position_of(need).is_some() || self.line.has_landed(need)
         };
-        !self.line.has_landed(&candidate.change) && candidate.needs.iter().all(|need| is_there(&need.change))
+        !self.line.has_landed(&candidate.change)
+            && candidate.needs.iter().all(|need| is_there(&need.change))
     }
 
     fn enter(&mut self, arrival: &Arrival, candidate: &Candidate, joined: bool) {
@@ -248,7 +286,8 @@ impl Turn<'_> {
         let id = self.id_of(arrival, change);
         let mut place = Place::new(id, change.clone(), joined);
         place.needs = candidate.needs.iter().map(|need| need.change.clone()).collect();
-        place.below = candidate.needs.iter().map(|need| (need.change.clone(), need.as_of)).collect();
+        place.below =
+            candidate.needs.iter().map(|need| (need.change.clone(), need.as_of)).collect();
         place.cycle.clone_from(&candidate.cycle);
         place.mates.clone_from(&candidate.mates);
         place.as_of = candidate.as_of;
@@ -271,24 +310,30 @@ impl Turn<'_> {
             let changes = self.line.places[bundle].iter().map(|place| &place.change);
             changes.eq(members.iter().map(|member| &member.change))
         });
-        // What comes on top of more than it is tested on begins anew where each change has a queue of its own.
+        // What comes on top of more than it is tested on begins anew where each change has a queue
+        // of its own.
         let needs_more = members.iter().any(|member| self.needs_more(member));
         if is_here && !needs_more {
             return self.step(format!("{} is there already, with all that need it", one.change));
         }
         let is_ordered = !self.line.is_dependent() && !needs_more;
-        if is_ordered && members.iter().any(|member| self.is_outdated(&member.change.key, member.as_of)) {
+        if is_ordered
+            && members.iter().any(|member| self.is_outdated(&member.change.key, member.as_of))
+        {
             return self.step("that is older than what is known of one of them".to_owned());
         }
         let has_landed = |member: &&Candidate| {
-            let mut places = self.line.places.iter().filter(|place| place.change.key == member.change.key);
+            let mut places =
+                self.line.places.iter().filter(|place| place.change.key == member.change.key);
             places.any(|place| place.standing == Standing::Reporting && place.is_in_branch)
         };
         if members.iter().any(has_landed) {
             return self.step(format!("{} has landed, or one that needs it", one.change));
         }
         for member in &members {
-            let here = |line: &Line| line.places.iter().position(|place| place.change.key == member.change.key);
+            let here = |line: &Line| {
+                line.places.iter().position(|place| place.change.key == member.change.key)
+            };
             while let Some(at) = here(&self.line) {
                 self.leave_together(at, "DEQUEUED");
             }
@@ -297,7 +342,8 @@ impl Turn<'_> {
             return self.step(format!("{} and those that need it may not enter", one.change));
         }
         if self.lacks_room(arrival, &members) {
-            return self.step(format!("there is no room for {} and those that need it", one.change));
+            return self
+                .step(format!("there is no room for {} and those that need it", one.change));
         }
         for (at, member) in members.into_iter().enumerate() {
             self.enter(arrival, member, at > 0);
@@ -309,20 +355,27 @@ impl Turn<'_> {
         if !self.line.is_dependent() {
             return Vec::new();
         }
-        let place =
-            |key: &ChangeKey| self.line.places.iter().position(|place| place.change.key == *key && !place.is_decided());
+        let place = |key: &ChangeKey| {
+            self.line
+                .places
+                .iter()
+                .position(|place| place.change.key == *key && !place.is_decided())
+        };
         // All that can be reached from some changes by what each needs, without the change itself.
         let reached = |from: Vec<usize>| {
             let (mut found, mut open) = (BTreeSet::new(), from);
             while let Some(at) = open.pop() {
                 if self.line.places[at].change.key != *change && found.insert(at) {
-                    open.extend(self.line.places[at].needs.iter().filter_map(|need| place(&need.key)));
+                    open.extend(
+                        self.line.places[at].needs.iter().filter_map(|need| place(&need.key)),
+                    );
                 }
             }
             found
         };
         let needs_it = |at: &usize| {
-            let direct = |at: &usize| self.line.places[*at].needs.iter().any(|need| need.key == *change);
+            let direct =
+                |at: &usize| self.line.places[*at].needs.iter().any(|need| need.key == *change);
             reached(vec![*at]).iter().any(direct)
         };
         let own = place(change).map(|at| self.line.bundle(at)).unwrap_or_default();
@@ -334,15 +387,20 @@ impl Turn<'_> {
     fn let_go(&mut self, ids: &[ItemId]) {
         for place in self.line.places.iter_mut().filter(|place| ids.contains(&place.id)) {
             place.is_let_go = true;
-            self.steps.push(format!("{} is to leave: it and others need each other now", place.change));
+            self.steps
+                .push(format!("{} is to leave: it and others need each other now", place.change));
         }
     }
 
-    /// Follows what a change depends on by now: one that needs something else than before leaves, and comes again if it may.
+    /// Follows what a change depends on by now: one that needs something else than before leaves,
+    /// and comes again if it may.
     fn follow_needs(&mut self, arrival: &Arrival, change: &ChangeRef, needs: &[ChangeRef]) {
         let Some(at) = self.line.position_of(change) else { return };
         let open = |all: &[ChangeRef]| -> BTreeSet<ChangeKey> {
-            all.iter().filter(|need| !self.line.has_landed(need)).map(|need| need.key.clone()).collect()
+            all.iter()
+                .filter(|need| !self.line.has_landed(need))
+                .map(|need| need.key.clone())
+                .collect()
         };
         let (before, now) = (open(&self.line.places[at].needs), open(needs));
         let bundle = self.line.bundle(at);
@@ -356,7 +414,8 @@ impl Turn<'_> {
         self.step(format!("{change} depends on other changes than before"));
         let others = self.in_turn(&change.key, needs);
         if !others.is_empty() {
-            let own: Vec<ItemId> = self.line.places[bundle].iter().map(|place| place.id.clone()).collect();
+            let own: Vec<ItemId> =
+                self.line.places[bundle].iter().map(|place| place.id.clone()).collect();
             self.let_go(&own);
             return self.let_go(&others);
         }
@@ -372,12 +431,14 @@ impl Turn<'_> {
         self.enqueue(arrival, &again);
     }
 
-    /// Gives a bundle what one of its changes needs by now: it stands behind all of that, or leaves.
+    /// Gives a bundle what one of its changes needs by now: it stands behind all of that, or
+    /// leaves.
     fn bundle_follows_needs(&mut self, at: usize, change: &ChangeRef, needs: &[ChangeRef]) {
         let bundle = self.line.bundle(at);
         let cycle = self.line.places[at].cycle.clone();
         let mut behind = bundle.start;
-        for need in needs.iter().filter(|need| !cycle.contains(&need.key) || need.key == change.key) {
+        for need in needs.iter().filter(|need| !cycle.contains(&need.key) || need.key == change.key)
+        {
             if self.line.has_landed(need) {
                 continue;
             }
@@ -396,14 +457,16 @@ impl Turn<'_> {
         }
     }
 
-    /// Moves changes to the front, each with what it needs before it. What is being landed or was told stays first, and so does what
-    /// has begun where one is worked on after the other.
+    /// Moves changes to the front, each with what it needs before it. What is being landed or was
+    /// told stays first, and so does what has begun where one is worked on after the other.
     fn promote(&mut self, keys: &[ChangeKey]) {
         let places = &self.line.places;
         let one_by_one = matches!(self.line.manager, Manager::Serial | Manager::Supercedent);
         let stays = |place: &Place| match one_by_one {
             true => place.standing != Standing::Waiting || place.answer != Answer::Unasked,
-            false => matches!(place.standing, Standing::Landing | Standing::Landed | Standing::Reporting),
+            false => {
+                matches!(place.standing, Standing::Landing | Standing::Landed | Standing::Reporting)
+            }
         };
         let mut first: Vec<usize> = Vec::new();
         let add = |first: &mut Vec<usize>, at: usize| {
@@ -416,11 +479,18 @@ impl Turn<'_> {
             add(&mut first, at);
         }
         for key in keys {
-            let Some(place) = places.iter().find(|place| place.change.key == *key) else { continue };
-            let own: Vec<usize> =
-                place.needs.iter().chain([&place.change]).filter_map(|change| self.line.position_of(change)).collect();
+            let Some(place) = places.iter().find(|place| place.change.key == *key) else {
+                continue;
+            };
+            let own: Vec<usize> = place
+                .needs
+                .iter()
+                .chain([&place.change])
+                .filter_map(|change| self.line.position_of(change))
+                .collect();
             for (nth, at) in own.iter().enumerate() {
-                // A bundle comes where the last of it is named: what any of it needs besides stands before.
+                // A bundle comes where the last of it is named: what any of it needs besides stands
+                // before.
                 let bundle = self.line.bundle(*at);
                 if !own[nth + 1..].iter().any(|later| bundle.contains(later)) {
                     add(&mut first, *at);
@@ -428,7 +498,8 @@ impl Turn<'_> {
             }
         }
         let rest: Vec<usize> = (0..places.len()).filter(|at| !first.contains(at)).collect();
-        let order: Vec<Place> = first.into_iter().chain(rest).map(|at| places[at].clone()).collect();
+        let order: Vec<Place> =
+            first.into_iter().chain(rest).map(|at| places[at].clone()).collect();
         self.line.places = order;
         let names: Vec<String> = keys.iter().map(ToString::to_string).collect();
         self.step(format!("an operator has {} come first", names.join(", ")));

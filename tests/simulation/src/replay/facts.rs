@@ -1,10 +1,11 @@
-//! What one revision of a queue's head was decided on and what it decided, read out of its transaction.
+//! What one revision of a queue's head was decided on and what it decided, read out of its
+//! transaction.
 
 use crate::plays::most;
 use serde_json::{Map, Value};
 use sluice_gate::{
-    Arrival, Ask, Head, Item, Landing, LandingEnd, LandingState, MergeOutcome, MergeResult, Semaphore, StoredHead,
-    Waiter,
+    Arrival, Ask, Head, Item, Landing, LandingEnd, LandingState, MergeOutcome, MergeResult,
+    Semaphore, StoredHead, Waiter,
 };
 use sluice_memory::Written;
 use sluice_model::build::{BuildResult, Order, Phase, Run};
@@ -18,7 +19,8 @@ use sluice_records::tenant::Tenant;
 use sluice_runtime::record::{Key, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// At least as many decisions as are made of a queue in a row without reading again what is not its own.
+/// At least as many decisions as are made of a queue in a row without reading again what is not its
+/// own.
 const MOVES_MAX: usize = 64;
 
 /// One revision of a queue's head.
@@ -48,7 +50,8 @@ pub(super) struct Facts {
     pub(super) stops: BTreeSet<BuildId>,
     /// Paused builds that were told to go on.
     pub(super) resumes: BTreeSet<BuildId>,
-    /// How many records the decision wrote, each as it counts for whoever has to fit it into one transaction, at least.
+    /// How many records the decision wrote, each as it counts for whoever has to fit it into one
+    /// transaction, at least.
     pub(super) weight: usize,
 }
 
@@ -76,8 +79,8 @@ pub(super) struct Known {
     /// The states of each semaphore, each with when it was written.
     semaphores: BTreeMap<Key, Vec<(u64, Semaphore)>>,
     items: BTreeMap<ItemId, Item>,
-    /// The revisions of each change that ever stood in a pipeline, by how the partitions of its queues begin, each with as of when it was
-    /// known last.
+    /// The revisions of each change that ever stood in a pipeline, by how the partitions of its
+    /// queues begin, each with as of when it was known last.
     revisions: BTreeMap<(String, ChangeKey), BTreeMap<Oid, Timestamp>>,
     arrivals: BTreeMap<Key, Arrival>,
     /// The trees of states that merge, by item, state and layout.
@@ -88,20 +91,24 @@ pub(super) struct Known {
     over: BTreeMap<BuildId, BuildResult>,
     /// Builds of which an executor said that they will fail.
     failing: BTreeSet<BuildId>,
-    /// Tenants of which an operator ever had answers wait: which decision knew of that is in no record.
+    /// Tenants of which an operator ever had answers wait: which decision knew of that is in no
+    /// record.
     held: BTreeSet<TenantName>,
     /// Tenants of which an operator ever had events discarded: likewise.
     discarded: BTreeSet<TenantName>,
-    /// Tenants that say how many changes a pipeline may hold: what its other queues held when a decision read them is in no record.
+    /// Tenants that say how many changes a pipeline may hold: what its other queues held when a
+    /// decision read them is in no record.
     limited: BTreeSet<TenantName>,
     /// Which jobs right behind it a build chose to run, where it did.
     chosen: BTreeMap<BuildId, Vec<String>>,
-    /// Builds of which an executor said that they are paused, each with the jobs that it chose by then, where it did.
+    /// Builds of which an executor said that they are paused, each with the jobs that it chose by
+    /// then, where it did.
     paused: BTreeMap<BuildId, Option<Vec<String>>>,
 }
 
 impl Known {
-    /// Returns what is known of a site where nothing has happened, and of whose semaphore `one` so many builds may hold.
+    /// Returns what is known of a site where nothing has happened, and of whose semaphore `one` so
+    /// many builds may hold.
     pub(super) fn of(one: usize) -> Self {
         Self { one, ..Self::default() }
     }
@@ -137,8 +144,9 @@ impl Known {
         self.failing.contains(build)
     }
 
-    /// Returns for how many places of a semaphore somebody may have been before a queue that decides now, and read it since then: builds
-    /// that held it, and other queues in line. Where it is written with the decision it was read as it was right before.
+    /// Returns for how many places of a semaphore somebody may have been before a queue that
+    /// decides now, and read it since then: builds that held it, and other queues in line. Where it
+    /// is written with the decision it was read as it was right before.
     pub(super) fn before_in_line(&self, queue: &QueueKey, name: &str, since: u64) -> usize {
         let is_it = |state: &Semaphore| {
             let is_its = state.key.tenant.as_ref().is_none_or(|tenant| *tenant == queue.tenant);
@@ -146,7 +154,8 @@ impl Known {
         };
         let (mut builds, mut queues) = (BTreeSet::new(), BTreeSet::new());
         // All states under one key are of one semaphore.
-        let its = |states: &&Vec<(u64, Semaphore)>| states.first().is_some_and(|(_, state)| is_it(state));
+        let its =
+            |states: &&Vec<(u64, Semaphore)>| states.first().is_some_and(|(_, state)| is_it(state));
         for states in self.semaphores.values().filter(its) {
             let is_written = states.last().is_some_and(|(at, _)| *at == self.count);
             let read_at = if is_written { self.count - 1 } else { since };
@@ -159,10 +168,12 @@ impl Known {
         builds.len() + queues.len()
     }
 
-    /// Returns whether another revision of a change ever stood in the pipeline of a queue of which something newer was known than of this.
+    /// Returns whether another revision of a change ever stood in the pipeline of a queue of which
+    /// something newer was known than of this.
     pub(super) fn was_newer(&self, queue: &QueueKey, change: &ChangeRef, as_of: Timestamp) -> bool {
         let of = (pipeline_of(&partition(queue)), change.key.clone());
-        let mut others = self.revisions.get(&of).into_iter().flatten().filter(|(head, _)| **head != change.head);
+        let mut others =
+            self.revisions.get(&of).into_iter().flatten().filter(|(head, _)| **head != change.head);
         as_of.0 > 0 && others.any(|(_, known)| *known > as_of)
     }
 
@@ -225,9 +236,13 @@ impl Known {
             let here = arrivals.iter().filter(|(key, _)| key.partition == own);
             here.map(|(key, arrival)| (key.sort.clone(), arrival.clone())).collect()
         };
-        let items: BTreeMap<ItemId, Item> =
-            (head.slots.iter()).filter_map(|slot| Some((slot.id.clone(), self.items.get(&slot.id)?.clone()))).collect();
-        let left = heard.sets.into_iter().filter(|(id, set)| set.queue == head.key && !items.contains_key(id));
+        let items: BTreeMap<ItemId, Item> = (head.slots.iter())
+            .filter_map(|slot| Some((slot.id.clone(), self.items.get(&slot.id)?.clone())))
+            .collect();
+        let left = heard
+            .sets
+            .into_iter()
+            .filter(|(id, set)| set.queue == head.key && !items.contains_key(id));
         let left: BTreeMap<ItemId, Buildset> = left.collect();
         let weight = transaction.len() + 3 * left.len() + heard.orders.len() + heard.stops.len();
         Ok(Some(Facts {
@@ -255,7 +270,8 @@ impl Known {
         let is_new = write.before.is_none();
         match (kind(&key.partition).as_str(), kind(&key.sort).as_str(), &write.after) {
             ("queue", "head", Some(after)) => {
-                let is_struck_off = write.before.as_ref().is_some_and(|before| before.revision == after.revision);
+                let is_struck_off =
+                    write.before.as_ref().is_some_and(|before| before.revision == after.revision);
                 if !is_struck_off {
                     heard.heads.push((after.revision, read(after)?));
                 }
@@ -264,7 +280,8 @@ impl Known {
                 let item: Item = read(after)?;
                 let change = &item.candidate.change;
                 let of = (pipeline_of(&key.partition), change.key.clone());
-                let known = self.revisions.entry(of).or_default().entry(change.head.clone()).or_default();
+                let known =
+                    self.revisions.entry(of).or_default().entry(change.head.clone()).or_default();
                 *known = (*known).max(item.candidate.as_of);
                 self.items.insert(item.id.clone(), item);
             }

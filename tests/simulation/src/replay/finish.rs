@@ -8,7 +8,8 @@ use sluice_model::git::Oid;
 use std::ops::Range;
 
 impl Turn<'_> {
-    /// Ends what can be ended. Returns whether something left, or is to be tested anew, so that all have to find their places again.
+    /// Ends what can be ended. Returns whether something left, or is to be tested anew, so that all
+    /// have to find their places again.
     pub(super) fn finish(&mut self) -> bool {
         if self.line.is_frozen {
             return false;
@@ -26,7 +27,9 @@ impl Turn<'_> {
             return (0..self.line.places.len()).any(|at| self.finish_at(at));
         }
         // The first in the queue reports first.
-        (!self.line.places.is_empty() && self.finish_at(0)) || self.finish_behind() || self.finish_lost()
+        (!self.line.places.is_empty() && self.finish_at(0))
+            || self.finish_behind()
+            || self.finish_lost()
     }
 
     fn finish_at(&mut self, at: usize) -> bool {
@@ -59,11 +62,14 @@ impl Turn<'_> {
         true
     }
 
-    /// Returns whether configuration was on its way by which a place may run what it does not run as it is. That is in no record of the
-    /// queue's: that it leaves for this before that is there, or not, is a fact.
+    /// Returns whether configuration was on its way by which a place may run what it does not run
+    /// as it is. That is in no record of the queue's: that it leaves for this before that is there,
+    /// or not, is a fact.
     fn may_run_otherwise(&self, at: usize, result: &str) -> bool {
         let is_about_configuration = matches!(result, "CONFIG_ERROR" | "NO_JOBS");
-        is_about_configuration && self.line.lands && !self.facts.left.contains_key(&self.line.places[at].id)
+        is_about_configuration
+            && self.line.lands
+            && !self.facts.left.contains_key(&self.line.places[at].id)
     }
 
     /// Returns whether all is known that decides about a place, by the layout that the queue is at.
@@ -71,15 +77,17 @@ impl Turn<'_> {
         place.is_known() && place.is_complete() && place.layout == self.line.layout
     }
 
-    /// Has the first land, with what passed right behind it where one move of the branch may land both. When that is ordered is up to
-    /// the branch, the tenant's layout and news that wait: that it was is a fact, and what is ordered is the model's.
+    /// Has the first land, with what passed right behind it where one move of the branch may land
+    /// both. When that is ordered is up to the branch, the tenant's layout and news that wait: that
+    /// it was is a fact, and what is ordered is the model's.
     fn order_landing(&mut self, at: usize) {
         let place = &self.line.places[at];
         let Some(landing) = self.facts.landing(&place.id, place.state) else { return };
         self.land(at);
         for behind in &landing.behind {
             let next = self.landed_last(at) + 1;
-            let is_next = |place: &Place| place.id == behind.item && place.state == behind.generation;
+            let is_next =
+                |place: &Place| place.id == behind.item && place.state == behind.generation;
             if !self.line.places.get(next).is_some_and(is_next) || !self.may_follow(next) {
                 return;
             }
@@ -101,8 +109,8 @@ impl Turn<'_> {
         self.step(text);
     }
 
-    /// Returns whether what stands at a position passed by itself on exactly what the one before makes of the branch, without a word of
-    /// configuration, and may be moved there.
+    /// Returns whether what stands at a position passed by itself on exactly what the one before
+    /// makes of the branch, without a word of configuration, and may be moved there.
     fn may_follow(&self, at: usize) -> bool {
         let (before, place) = (&self.line.places[at - 1], &self.line.places[at]);
         let (Some(below), Some(own)) = (before.merges(), place.merges()) else { return false };
@@ -148,7 +156,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Remembers that a place is in its branch: what is behind it was tested on exactly what the branch is now.
+    /// Remembers that a place is in its branch: what is behind it was tested on exactly what the
+    /// branch is now.
     fn has_landed(&mut self, at: usize, commit: &Oid) {
         self.line.places[at].is_in_branch = true;
         self.remember_landed(at, commit);
@@ -157,7 +166,8 @@ impl Turn<'_> {
     fn remember_landed(&mut self, at: usize, commit: &Oid) {
         let place = &self.line.places[at];
         let id = place.id.clone();
-        let is_pushed = place.merges().is_some_and(|merges| merges.kept && merges.tested == *commit);
+        let is_pushed =
+            place.merges().is_some_and(|merges| merges.kept && merges.tested == *commit);
         let head = if is_pushed { place.change.head.as_str().to_owned() } else { String::new() };
         self.line.landed.push((place.change.key.clone(), head));
         for behind in &mut self.line.places {
@@ -175,7 +185,9 @@ impl Turn<'_> {
                 && matches!(
                     self.end_of(*at),
                     Some(
-                        LandingEnd::BaseMoved { .. } | LandingEnd::MergedElsewhere { .. } | LandingEnd::Refused { .. }
+                        LandingEnd::BaseMoved { .. }
+                            | LandingEnd::MergedElsewhere { .. }
+                            | LandingEnd::Refused { .. }
                     )
                 )
         };
@@ -210,15 +222,18 @@ impl Turn<'_> {
         true
     }
 
-    /// Has what was told leave when its last jobs are over; where one of them failed all behind is tested anew.
+    /// Has what was told leave when its last jobs are over; where one of them failed all behind is
+    /// tested anew.
     fn finish_last_jobs(&mut self, at: usize) -> bool {
         let bundle = self.line.bundle(at);
         let own = &self.line.places[bundle.clone()];
         if own.iter().any(Place::has_last_jobs_left) {
             return false;
         }
-        let has_failed =
-            own.iter().flat_map(|place| &place.tasks).any(|task| task.reporter && task.voting && task.has_failed());
+        let has_failed = own
+            .iter()
+            .flat_map(|place| &place.tasks)
+            .any(|task| task.reporter && task.voting && task.has_failed());
         for _ in bundle.clone() {
             self.remove(bundle.start, "SUCCESS");
         }
@@ -226,13 +241,17 @@ impl Turn<'_> {
             if place.is_known() && place.has_begun() {
                 place.state += 1;
                 place.standing = Standing::Waiting;
-                self.steps.push(format!("{} is tested anew: a job failed after the report ahead", place.change));
+                self.steps.push(format!(
+                    "{} is tested anew: a job failed after the report ahead",
+                    place.change
+                ));
             }
         }
         true
     }
 
-    /// Takes out what stands at a position, with those that need it, for one reason, which counts once for the window.
+    /// Takes out what stands at a position, with those that need it, for one reason, which counts
+    /// once for the window.
     pub(super) fn leave_together(&mut self, at: usize, result: &str) {
         let bundle = self.line.bundle(at);
         let was_told = self.line.places[at].standing == Standing::Reporting;
@@ -244,7 +263,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Takes out what somebody else merged, with those that need it in turn: what else needs it has it from now on.
+    /// Takes out what somebody else merged, with those that need it in turn: what else needs it has
+    /// it from now on.
     fn leave_merged(&mut self, at: usize) {
         let change = self.line.places[at].change.clone();
         let together = self.changes_at(self.line.bundle(at));
@@ -267,15 +287,18 @@ impl Turn<'_> {
         self.line.places[places].iter().map(|place| place.change.clone()).collect()
     }
 
-    /// Remembers of changes that have left those that somebody else merged, where news that were there say so: what needs them has them.
-    /// Whether news had come by then is in no record, so that what is remembered is believed where any say so.
+    /// Remembers of changes that have left those that somebody else merged, where news that were
+    /// there say so: what needs them has them. Whether news had come by then is in no record, so
+    /// that what is remembered is believed where any say so.
     pub(super) fn remember_merged(&mut self, changes: &[ChangeRef]) {
         if !self.line.is_dependent() {
             return;
         }
         for change in changes {
             let says_so = |(_, arrival): &(String, Arrival)| {
-                let ArrivalKind::Seen { change: seen, merged, .. } = &arrival.kind else { return false };
+                let ArrivalKind::Seen { change: seen, merged, .. } = &arrival.kind else {
+                    return false;
+                };
                 *merged && seen.key == change.key && seen.branch == change.branch
             };
             let is_told = self.facts.waiting.iter().chain(&self.facts.taken).any(says_so);
@@ -303,7 +326,10 @@ impl Turn<'_> {
         let before = self.line.window;
         self.line.window = self.line.rules.after_one(before, result);
         if self.line.window != before {
-            self.step(format!("the window was {before} and is {}, after {result}", self.line.window));
+            self.step(format!(
+                "the window was {before} and is {}, after {result}",
+                self.line.window
+            ));
         }
     }
 }
@@ -352,12 +378,15 @@ impl Turn<'_> {
         true
     }
 
-    /// Has a bundle land, one after the other; when it begins is a fact, as with [`Self::order_landing`].
+    /// Has a bundle land, one after the other; when it begins is a fact, as with
+    /// [`Self::order_landing`].
     fn order_bundle(&mut self, bundle: Range<usize>) {
         let first = &self.line.places[bundle.start];
         let Some(landing) = self.facts.landing(&first.id, first.state) else { return };
-        let named: Vec<_> = landing.together.iter().map(|other| (other.item.clone(), other.generation)).collect();
-        let behind: Vec<_> = self.line.places[bundle.start + 1..bundle.end].iter().map(Place::name).collect();
+        let named: Vec<_> =
+            landing.together.iter().map(|other| (other.item.clone(), other.generation)).collect();
+        let behind: Vec<_> =
+            self.line.places[bundle.start + 1..bundle.end].iter().map(Place::name).collect();
         if named != behind {
             return self.step("a landing names others than stand in its bundle".to_owned());
         }
@@ -368,7 +397,9 @@ impl Turn<'_> {
     }
 
     fn finish_bundle_landing(&mut self, bundle: Range<usize>) -> bool {
-        let find = |line: &Line, standing: Standing| bundle.clone().find(|at| line.places[*at].standing == standing);
+        let find = |line: &Line, standing: Standing| {
+            bundle.clone().find(|at| line.places[*at].standing == standing)
+        };
         if let Some(at) = find(&self.line, Standing::Landing) {
             let Some(end) = self.end_of(at) else { return false };
             let change = self.line.places[at].change.clone();

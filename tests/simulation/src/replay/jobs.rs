@@ -9,8 +9,8 @@ use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeKey;
 
 impl Turn<'_> {
-    /// Orders the builds of a place that wait for nothing, and skips what waits for something that did not pass. `held_by` is the job of
-    /// a change ahead before which nothing of it begins.
+    /// Orders the builds of a place that wait for nothing, and skips what waits for something that
+    /// did not pass. `held_by` is the job of a change ahead before which nothing of it begins.
     pub(super) fn order_jobs(&mut self, at: usize, held_by: Option<&str>) {
         let place = &self.line.places[at];
         let is_told = place.standing == Standing::Reporting;
@@ -22,7 +22,8 @@ impl Turn<'_> {
         let after = facts.after(&place.id);
         // What runs after the report waits until that is made.
         let report = after.and_then(|item| item.reporting.as_ref());
-        let may_follow_report = is_told && report.is_some_and(|reporting| reporting.awaits.is_none());
+        let may_follow_report =
+            is_told && report.is_some_and(|reporting| reporting.awaits.is_none());
         let id = place.id.clone();
         let place = &mut self.line.places[at];
         skip(place);
@@ -35,14 +36,17 @@ impl Turn<'_> {
             }
             let name = task.name.clone();
             // Of those that need each other one may have been given what another one runs.
-            let wrong = after.filter(|_| is_alone).and_then(|item| wrong_wait(facts, known, item, &name, held_by));
+            let wrong = after
+                .filter(|_| is_alone)
+                .and_then(|item| wrong_wait(facts, known, item, &name, held_by));
             self.misheard.extend(wrong);
             if is_alone && held_by.is_some() {
                 continue;
             }
             let under_way = |build, will_fail| Stage::UnderWay { build, will_fail };
             let stage = match recorded(after, &name) {
-                // Whether it has a semaphore, or what it requires, is not this queue's alone to say.
+                // Whether it has a semaphore, or what it requires, is not this queue's alone to
+                // say.
                 Recorded::WaitsForOthers => continue,
                 Recorded::Ended(result) => {
                     place.tasks[nth].stage = Stage::Ended(result);
@@ -53,7 +57,8 @@ impl Turn<'_> {
                 // Likewise it may be paused.
                 Recorded::Paused(build, goes_on) if !is_alone => Stage::Paused { build, goes_on },
                 Recorded::Paused(build, _) => under_way(build, false),
-                // Of those that need each other one may run it for all, and choose for all what is run behind it.
+                // Of those that need each other one may run it for all, and choose for all what is
+                // run behind it.
                 Recorded::Waits if !is_alone => continue,
                 Recorded::Skipped if !is_alone => {
                     place.tasks[nth].stage = Stage::Ended(BuildResult::Skipped);
@@ -70,7 +75,8 @@ impl Turn<'_> {
         skip(place);
     }
 
-    /// Returns whether something that a place needs, and that does not need it in turn, is failing ahead: nothing of it begins then.
+    /// Returns whether something that a place needs, and that does not need it in turn, is failing
+    /// ahead: nothing of it begins then.
     fn needs_are_failing(&self, at: usize) -> bool {
         let place = &self.line.places[at];
         let mut others = place.needs.iter().filter(|need| !place.cycle.contains(&need.key));
@@ -78,22 +84,26 @@ impl Turn<'_> {
             let mut ahead = self.line.places[..at].iter();
             ahead.any(|other| other.change.key == *key && other.standing == Standing::Failing)
         };
-        self.line.is_dependent() && others.any(|need| is_failing(&need.key) && !self.line.has_landed(need))
+        self.line.is_dependent()
+            && others.any(|need| is_failing(&need.key) && !self.line.has_landed(need))
     }
 }
 
 impl Turn<'_> {
-    /// Skips what waits right behind a job that passed, or is paused, and that its build did not choose.
+    /// Skips what waits right behind a job that passed, or is paused, and that its build did not
+    /// choose.
     pub(super) fn choose(&mut self, at: usize, parent: &str, chosen: &[String]) {
         for task in &mut self.line.places[at].tasks {
-            let is_behind = task.dependencies.iter().any(|dependency| dependency.name.as_str() == parent);
+            let is_behind =
+                task.dependencies.iter().any(|dependency| dependency.name.as_str() == parent);
             if task.stage == Stage::Waiting && is_behind && !chosen.contains(&task.name) {
                 task.stage = Stage::Ended(BuildResult::Skipped);
             }
         }
     }
 
-    /// Ends the rest of a place that fails by itself, where its project asks to fail fast; of a bundle every job is run to its end.
+    /// Ends the rest of a place that fails by itself, where its project asks to fail fast; of a
+    /// bundle every job is run to its end.
     pub(super) fn cut_short(&mut self, at: usize) {
         // While answers wait nothing is cut short either.
         let item = self.facts.after(&self.line.places[at].id);
@@ -102,7 +112,8 @@ impl Turn<'_> {
             return;
         }
         let place = &mut self.line.places[at];
-        let is_cut = place.merges().is_some_and(|merges| merges.fail_fast) && place.cycle.is_empty();
+        let is_cut =
+            place.merges().is_some_and(|merges| merges.fail_fast) && place.cycle.is_empty();
         if !is_cut || !place.fails_by_itself() || place.is_complete() {
             return;
         }
@@ -110,7 +121,9 @@ impl Turn<'_> {
         for task in &mut place.tasks {
             match task.stage {
                 Stage::Waiting => task.stage = Stage::Ended(BuildResult::Skipped),
-                Stage::UnderWay { .. } | Stage::Paused { .. } => task.stage = Stage::Ended(BuildResult::Aborted),
+                Stage::UnderWay { .. } | Stage::Paused { .. } => {
+                    task.stage = Stage::Ended(BuildResult::Aborted)
+                }
                 Stage::Ended(_) => {}
             }
         }
@@ -128,7 +141,8 @@ enum Recorded {
     UnderWay(Option<BuildId>, bool),
     /// This build of it is paused, and whether it was told to go on.
     Paused(Option<BuildId>, bool),
-    /// It ended with its order: nobody has its nodes; or it is what another change of its bundle had run.
+    /// It ended with its order: nobody has its nodes; or it is what another change of its bundle
+    /// had run.
     Ended(BuildResult),
 }
 
@@ -146,7 +160,8 @@ fn recorded(after: Option<&Item>, name: &str) -> Recorded {
     }
 }
 
-/// Returns whether every job that a job depends on is over, and passed where it has to, or is paused for it.
+/// Returns whether every job that a job depends on is over, and passed where it has to, or is
+/// paused for it.
 fn is_unblocked(place: &Place, task: &Task) -> bool {
     task.dependencies.iter().all(|dependency| {
         let other = place.tasks.iter().find(|other| other.name == dependency.name.as_str());
@@ -165,7 +180,11 @@ fn skip(place: &mut Place) {
         let is_barred = |task: &Task| {
             let hard = task.dependencies.iter().filter(|dependency| !dependency.soft);
             let mut others = hard.map(|dependency| {
-                place.tasks.iter().find(|other| other.name == dependency.name.as_str()).map(|other| &other.stage)
+                place
+                    .tasks
+                    .iter()
+                    .find(|other| other.name == dependency.name.as_str())
+                    .map(|other| &other.stage)
             });
             let is_passing = |stage: Option<&Stage>| match stage {
                 Some(Stage::Ended(result)) => *result == BuildResult::Success,

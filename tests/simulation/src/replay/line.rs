@@ -31,7 +31,8 @@ pub(super) struct Line {
     pub(super) places: Vec<Place>,
     /// The queue in which the change stands that this one is the own queue of, as one with others.
     pub(super) stands_in: Option<QueueName>,
-    /// What landed, with how its head begins where a push brought it: its forge takes no other revision for merged.
+    /// What landed, with how its head begins where a push brought it: its forge takes no other
+    /// revision for merged.
     pub(super) landed: Vec<(ChangeKey, String)>,
     /// What was replayed last, oldest first.
     pub(super) steps: VecDeque<String>,
@@ -140,9 +141,15 @@ impl Task {
         let summary = &job.summary;
         let stage = match &job.status {
             JobStatus::Waiting => Stage::Waiting,
-            JobStatus::Ordered { .. } => Stage::UnderWay { build: job.build.clone(), will_fail: false },
-            JobStatus::Paused { resumed, .. } => Stage::Paused { build: job.build.clone(), goes_on: *resumed },
-            JobStatus::Running { pre_fail, .. } => Stage::UnderWay { build: job.build.clone(), will_fail: *pre_fail },
+            JobStatus::Ordered { .. } => {
+                Stage::UnderWay { build: job.build.clone(), will_fail: false }
+            }
+            JobStatus::Paused { resumed, .. } => {
+                Stage::Paused { build: job.build.clone(), goes_on: *resumed }
+            }
+            JobStatus::Running { pre_fail, .. } => {
+                Stage::UnderWay { build: job.build.clone(), will_fail: *pre_fail }
+            }
             JobStatus::Ended { result, .. } => Stage::Ended(*result),
         };
         Self {
@@ -169,7 +176,8 @@ impl Task {
         matches!(self.stage, Stage::Ended(result) if result != BuildResult::Success && result != BuildResult::Skipped)
     }
 
-    /// Returns whether its change does not pass, as far as it goes: a build may tell so before its end.
+    /// Returns whether its change does not pass, as far as it goes: a build may tell so before its
+    /// end.
     pub(super) fn fails_change(&self) -> bool {
         let will_fail = matches!(self.stage, Stage::UnderWay { will_fail: true, .. });
         self.voting && !self.reporter && (will_fail || self.has_failed())
@@ -218,12 +226,14 @@ impl Place {
         self.known_state == self.state
     }
 
-    /// Returns whether it is being put into its branch, so that only the end of that tells what becomes of it.
+    /// Returns whether it is being put into its branch, so that only the end of that tells what
+    /// becomes of it.
     pub(super) fn is_landing(&self) -> bool {
         matches!(self.standing, Standing::Landing | Standing::Pledged | Standing::Landed)
     }
 
-    /// Returns whether nothing but its landing, or its last jobs, tells any more what becomes of it.
+    /// Returns whether nothing but its landing, or its last jobs, tells any more what becomes of
+    /// it.
     pub(super) fn is_decided(&self) -> bool {
         self.is_landing() || self.standing == Standing::Reporting
     }
@@ -266,7 +276,9 @@ impl Place {
 
     /// Returns whether it is known not to pass by itself.
     pub(super) fn fails_by_itself(&self) -> bool {
-        self.is_known() && (matches!(self.answer, Answer::Cannot { .. }) || self.tasks.iter().any(Task::fails_change))
+        self.is_known()
+            && (matches!(self.answer, Answer::Cannot { .. })
+                || self.tasks.iter().any(Task::fails_change))
     }
 
     /// Returns the builds that are under way for it.
@@ -305,7 +317,9 @@ impl Answer {
                 configures: merged.touches_configuration,
                 fail_fast: merged.fail_fast,
             }),
-            Ask::Unmergeable { configuration, .. } => Self::Cannot { configuration: *configuration },
+            Ask::Unmergeable { configuration, .. } => {
+                Self::Cannot { configuration: *configuration }
+            }
         }
     }
 }
@@ -395,11 +409,14 @@ impl Line {
     }
 
     pub(super) fn has_landed(&self, change: &ChangeRef) -> bool {
-        let is_it = |(key, head): &(ChangeKey, String)| *key == change.key && change.head.as_str().starts_with(head);
+        let is_it = |(key, head): &(ChangeKey, String)| {
+            *key == change.key && change.head.as_str().starts_with(head)
+        };
         self.landed.iter().any(is_it)
     }
 
-    /// Returns whether something that a place needs is neither before it, or in its bundle, nor landed.
+    /// Returns whether something that a place needs is neither before it, or in its bundle, nor
+    /// landed.
     pub(super) fn is_lost(&self, position: usize) -> bool {
         let end = self.bundle(position).end;
         self.places[position].needs.iter().any(|need| {

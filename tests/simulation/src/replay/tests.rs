@@ -24,8 +24,10 @@ fn id(number: u64) -> ItemId {
 
 /// Returns a change that is tested behind the one of the number before, the first on its branch.
 fn place(number: u64, stage: Stage) -> Place {
-    let key = ChangeKey::change("github".into(), ProjectName::new("forge.test", "org/t0p0"), number);
-    let change = ChangeRef { key, branch: "main".into(), head: "head".into(), patchset: String::new() };
+    let key =
+        ChangeKey::change("github".into(), ProjectName::new("forge.test", "org/t0p0"), number);
+    let change =
+        ChangeRef { key, branch: "main".into(), head: "head".into(), patchset: String::new() };
     let (name, hash, dependencies) = ("unit".to_owned(), String::new(), Vec::new());
     Place {
         ahead: (number > 1).then(|| (id(number - 1), 1)),
@@ -38,13 +40,25 @@ fn place(number: u64, stage: Stage) -> Place {
             configures: false,
             fail_fast: false,
         }),
-        tasks: vec![Task { name, hash, voting: true, reporter: false, holds: false, dependencies, stage }],
+        tasks: vec![Task {
+            name,
+            hash,
+            voting: true,
+            reporter: false,
+            holds: false,
+            dependencies,
+            stage,
+        }],
         ..Place::new(id(number), change, false)
     }
 }
 
 fn key() -> QueueKey {
-    QueueKey { tenant: "tenant0".into(), pipeline: "gate".into(), queue: QueueName("integrated".to_owned()) }
+    QueueKey {
+        tenant: "tenant0".into(),
+        pipeline: "gate".into(),
+        queue: QueueName("integrated".to_owned()),
+    }
 }
 
 fn line(places: Vec<Place>) -> Line {
@@ -84,15 +98,24 @@ fn states(line: &Line) -> Vec<(Option<(ItemId, u64)>, u64)> {
     line.places.iter().map(|place| (place.ahead.clone(), place.state)).collect()
 }
 
-/// Z6.4: one that fails moves aside, those behind are tested anew without it, and behind it again when it recovers.
+/// Z6.4: one that fails moves aside, those behind are tested anew without it, and behind it again
+/// when it recovers.
 #[test]
 fn what_is_behind_one_that_fails_goes_on_without_it_and_returns() {
     let (calm, _) = next(line(vec![place(1, RUNS), place(2, RUNS), place(3, RUNS)]));
-    assert_eq!(states(&calm), [(None, 1), (Some((id(1), 1)), 1), (Some((id(2), 1)), 1)], "nothing happened");
+    assert_eq!(
+        states(&calm),
+        [(None, 1), (Some((id(1), 1)), 1), (Some((id(2), 1)), 1)],
+        "nothing happened"
+    );
 
     let (fails, left) = next(line(vec![place(1, WILL_FAIL), place(2, RUNS), place(3, RUNS)]));
     assert_eq!(states(&fails), [(None, 1), (None, 2), (Some((id(2), 2)), 2)]);
-    assert_eq!((fails.places[0].standing, left.len()), (Standing::Failing, 0), "its job is not over");
+    assert_eq!(
+        (fails.places[0].standing, left.len()),
+        (Standing::Failing, 0),
+        "its job is not over"
+    );
 
     let mut recovers = fails;
     recovers.places[0].tasks[0].stage = RUNS;
@@ -101,7 +124,8 @@ fn what_is_behind_one_that_fails_goes_on_without_it_and_returns() {
     assert_eq!(states(&recovers), [(None, 1), (Some((id(1), 1)), 3), (Some((id(2), 3)), 2)]);
 }
 
-/// Z6.4, G16: the first in the queue reports first; what is behind it waits with its result, and the window shrinks by a failure.
+/// Z6.4, G16: the first in the queue reports first; what is behind it waits with its result, and
+/// the window shrinks by a failure.
 #[test]
 fn the_first_in_a_queue_reports_first() {
     let failed = || Stage::Ended(BuildResult::Failure);
@@ -123,13 +147,16 @@ fn what_needs_a_change_that_failed_leaves_with_it() {
     assert!(rest.places.is_empty());
 }
 
-/// Z6.5: what needs the revision that a push landed begins its jobs, whatever becomes of a newer one behind it.
+/// Z6.5: what needs the revision that a push landed begins its jobs, whatever becomes of a newer
+/// one behind it.
 #[test]
 fn what_needs_a_revision_that_landed_does_not_wait_for_a_newer_one_behind_it() {
-    let (newer, older) = (place(1, WILL_FAIL), ChangeRef { head: "older".into(), ..place(1, RUNS).change });
+    let (newer, older) =
+        (place(1, WILL_FAIL), ChangeRef { head: "older".into(), ..place(1, RUNS).change });
     let needing = Place { ahead: None, needs: vec![older.clone()], ..place(2, Stage::Waiting) };
     let newer = Place { ahead: Some((id(2), 1)), ..newer };
-    let before = Line { landed: vec![(older.key, "older".to_owned())], ..line(vec![needing, newer]) };
+    let before =
+        Line { landed: vec![(older.key, "older".to_owned())], ..line(vec![needing, newer]) };
     let (after, left) = next(before);
     assert_eq!((&after.places[0].tasks[0].stage, left.len()), (&RUNS, 0));
     assert_eq!(after.places[1].standing, Standing::Failing);
@@ -138,31 +165,37 @@ fn what_needs_a_revision_that_landed_does_not_wait_for_a_newer_one_behind_it() {
 /// Z6.5: nor is it failing for a newer one that an operator moved before it.
 #[test]
 fn what_needs_a_revision_that_landed_goes_on_behind_a_newer_one_that_fails() {
-    let (newer, older) = (place(1, WILL_FAIL), ChangeRef { head: "older".into(), ..place(1, RUNS).change });
+    let (newer, older) =
+        (place(1, WILL_FAIL), ChangeRef { head: "older".into(), ..place(1, RUNS).change });
     let needing = Place { ahead: None, needs: vec![older.clone()], ..place(2, Stage::Waiting) };
-    let before = Line { landed: vec![(older.key, "older".to_owned())], ..line(vec![newer, needing]) };
+    let before =
+        Line { landed: vec![(older.key, "older".to_owned())], ..line(vec![newer, needing]) };
     let (after, left) = next(before);
     assert_eq!((&after.places[1].tasks[0].stage, left.len()), (&RUNS, 0));
     let standings: Vec<Standing> = after.places.iter().map(|place| place.standing).collect();
     assert_eq!(standings, [Standing::Failing, Standing::Testing]);
 }
 
-/// Z6.5, D10: in check a change begins anew where it comes again on a newer revision of what it needs; on the same, or an older one, it
-/// stays. Where changes land it stays in any case.
+/// Z6.5, D10: in check a change begins anew where it comes again on a newer revision of what it
+/// needs; on the same, or an older one, it stays. Where changes land it stays in any case.
 #[test]
 fn what_is_tested_for_itself_begins_anew_on_what_is_newer() {
     let need = |head: &str, as_of: u64| {
         let change = ChangeRef { head: head.into(), ..place(1, RUNS).change };
         Candidate { as_of: Timestamp(as_of), ..Candidate::bare(&change) }
     };
-    for (head, as_of, lands, leaves) in
-        [("newer", 5, false, true), ("head", 5, false, false), ("older", 3, false, false), ("newer", 5, true, false)]
-    {
+    for (head, as_of, lands, leaves) in [
+        ("newer", 5, false, true),
+        ("head", 5, false, false),
+        ("older", 3, false, false),
+        ("newer", 5, true, false),
+    ] {
         let below = vec![(need("head", 4).change, Timestamp(4))];
         let own = Place { below, ahead: None, ..place(2, RUNS) };
         let own_key = QueueKey { queue: own_queue(&own.change.key), ..key() };
         let before = Line { manager: Manager::Independent, lands, key: own_key, ..line(vec![own]) };
-        let again = Candidate { needs: vec![need(head, as_of)], ..Candidate::bare(&place(2, RUNS).change) };
+        let again =
+            Candidate { needs: vec![need(head, as_of)], ..Candidate::bare(&place(2, RUNS).change) };
         let arrival = Arrival {
             id: ArrivalId::derive(&["again"]),
             at: Timestamp(1),
@@ -184,7 +217,8 @@ fn what_is_tested_for_itself_begins_anew_on_what_is_newer() {
 
 /// Returns a change of which a build is paused, and another job that runs beside that.
 fn beside_paused(number: u64, guest: Stage) -> Place {
-    let mut place = place(number, Stage::Paused { build: Some(BuildId::from("host")), goes_on: false });
+    let mut place =
+        place(number, Stage::Paused { build: Some(BuildId::from("host")), goes_on: false });
     place.tasks.push(Task {
         name: "guest".to_owned(),
         hash: String::new(),
@@ -197,20 +231,28 @@ fn beside_paused(number: u64, guest: Stage) -> Place {
     place
 }
 
-/// Z4.3: a paused build serves what is behind it, goes on when that is over, and is not over itself by then.
+/// Z4.3: a paused build serves what is behind it, goes on when that is over, and is not over itself
+/// by then.
 #[test]
 fn a_paused_build_goes_on_once_all_behind_it_is_over() {
-    let stages = |line: &Line| line.places[0].tasks.iter().map(|task| task.stage.clone()).collect::<Vec<_>>();
+    let stages = |line: &Line| {
+        line.places[0].tasks.iter().map(|task| task.stage.clone()).collect::<Vec<_>>()
+    };
     let paused = |goes_on: bool| Stage::Paused { build: Some(BuildId::from("host")), goes_on };
     let (begins, _) = next(line(vec![beside_paused(1, Stage::Waiting)]));
     assert_eq!(stages(&begins), [paused(false), RUNS]);
     for result in [BuildResult::Success, BuildResult::Failure] {
         let (rests, left) = next(line(vec![beside_paused(1, Stage::Ended(result))]));
-        assert_eq!((stages(&rests), left.len()), (vec![paused(true), Stage::Ended(result)], 0), "{result}");
+        assert_eq!(
+            (stages(&rests), left.len()),
+            (vec![paused(true), Stage::Ended(result)], 0),
+            "{result}"
+        );
     }
 }
 
-/// Z4.3: where a paused build is lost, all that ran beside it begins again; what is not behind it stays.
+/// Z4.3: where a paused build is lost, all that ran beside it begins again; what is not behind it
+/// stays.
 #[test]
 fn what_ran_beside_a_paused_build_that_is_lost_begins_again() {
     let runs = Stage::UnderWay { build: Some(BuildId::from("guest")), will_fail: false };
@@ -228,12 +270,14 @@ fn what_ran_beside_a_paused_build_that_is_lost_begins_again() {
     assert_eq!(waits, [false, true, true, false]);
 }
 
-/// Z6.4, Z4.3: where something ahead of it fails, a change begins anew, and its paused build with what runs beside it is stopped.
+/// Z6.4, Z4.3: where something ahead of it fails, a change begins anew, and its paused build with
+/// what runs beside it is stopped.
 #[test]
 fn a_paused_build_is_stopped_with_the_state_that_it_is_of() {
     let guest = Stage::UnderWay { build: Some(BuildId::from("guest")), will_fail: false };
     let (facts, known) = (nothing_new(), Known::default());
-    let mut turn = Turn::new(line(vec![place(1, WILL_FAIL), beside_paused(2, guest)]), &facts, &known);
+    let mut turn =
+        Turn::new(line(vec![place(1, WILL_FAIL), beside_paused(2, guest)]), &facts, &known);
     turn.play();
     assert_eq!(turn.stops, BTreeSet::from([BuildId::from("guest"), BuildId::from("host")]));
     assert!(turn.resumes.is_empty() && turn.line.places[1].tasks.is_empty());
@@ -250,12 +294,18 @@ fn what_a_paused_build_waits_for_begins_while_the_last_jobs_of_the_first_run() {
     assert_eq!(held.places[2].tasks[0].stage, Stage::Waiting);
 }
 
-/// G20: what is behind a change with a job that holds it begins when that has passed, however far behind it is.
+/// G20: what is behind a change with a job that holds it begins when that has passed, however far
+/// behind it is.
 #[test]
 fn what_is_behind_a_job_that_holds_it_begins_when_that_has_passed() {
     let begins = |herald: Stage| {
         let mut first = place(1, RUNS);
-        let herald = Task { name: "herald".to_owned(), holds: true, stage: herald, ..first.tasks[0].clone() };
+        let herald = Task {
+            name: "herald".to_owned(),
+            holds: true,
+            stage: herald,
+            ..first.tasks[0].clone()
+        };
         first.tasks.push(herald);
         let (held, _) = next(line(vec![first, place(2, Stage::Waiting), place(3, Stage::Waiting)]));
         held.places.iter().skip(1).map(|place| place.tasks[0].stage == RUNS).collect::<Vec<bool>>()
@@ -268,7 +318,15 @@ fn what_is_behind_a_job_that_holds_it_begins_when_that_has_passed() {
 fn item(number: u64, waits_for: Option<WaitsFor>) -> Item {
     let Place { id, change, .. } = place(number, RUNS);
     let candidate = Candidate::bare(&change);
-    let slot = Slot { id, change, generation: 1, ahead: None, standing: Standing::Testing, joined: false, version: 1 };
+    let slot = Slot {
+        id,
+        change,
+        generation: 1,
+        ahead: None,
+        standing: Standing::Testing,
+        joined: false,
+        version: 1,
+    };
     let summary = serde_json::json!({
         "name": "locked", "hash": "", "voting": true, "attempts": 3, "labels": [], "semaphores": [{"name": "one"}],
     });
@@ -292,22 +350,43 @@ fn a_job_that_is_kept_waiting_without_a_reason_is_told() {
     let image = || Some(WaitsFor::Requirements(vec!["image".to_owned()]));
     assert!(!is_wrong(None, None, Vec::new()) && !is_wrong(herald(), Some("herald"), Vec::new()));
     assert!(is_wrong(semaphore("one"), None, Vec::new()), "nobody has it");
-    assert!(!is_wrong(semaphore("one"), None, vec![item(2, semaphore("one"))]), "another one may be before it");
-    assert!(is_wrong(semaphore("two"), None, vec![item(2, semaphore("one"))]), "it does not name that");
-    for (waits_for, held_by) in
-        [(herald(), None), (None, Some("herald")), (semaphore("one"), Some("herald")), (image(), None)]
-    {
-        assert!(is_wrong(waits_for.clone(), held_by, Vec::new()), "{waits_for:?}, held by {held_by:?}");
+    assert!(
+        !is_wrong(semaphore("one"), None, vec![item(2, semaphore("one"))]),
+        "another one may be before it"
+    );
+    assert!(
+        is_wrong(semaphore("two"), None, vec![item(2, semaphore("one"))]),
+        "it does not name that"
+    );
+    for (waits_for, held_by) in [
+        (herald(), None),
+        (None, Some("herald")),
+        (semaphore("one"), Some("herald")),
+        (image(), None),
+    ] {
+        assert!(
+            is_wrong(waits_for.clone(), held_by, Vec::new()),
+            "{waits_for:?}, held by {held_by:?}"
+        );
     }
 }
 
-/// C2: a decision that is another one than the model's is told as such, and one that is the same is not.
+/// C2: a decision that is another one than the model's is told as such, and one that is the same is
+/// not.
 #[test]
 fn a_decision_that_differs_is_told() {
     let known = Known::default();
     let slot = |number: u64, ahead: Option<Ahead>| {
         let Place { id, change, .. } = place(number, RUNS);
-        Slot { id, change, generation: 1, ahead, standing: Standing::Testing, joined: false, version: 1 }
+        Slot {
+            id,
+            change,
+            generation: 1,
+            ahead,
+            standing: Standing::Testing,
+            joined: false,
+            version: 1,
+        }
     };
     let told = |ahead: Option<Ahead>, window: u32| {
         let mut facts = nothing_new();
@@ -319,7 +398,10 @@ fn a_decision_that_differs_is_told() {
     };
     let ahead = || Some(Ahead { item: id(1), generation: 1 });
     assert_eq!(told(ahead(), 20), Vec::<String>::new());
-    assert!(told(None, 20)[0].starts_with("what org/t0p0#2 at head is tested on: its branch was decided"));
+    assert!(
+        told(None, 20)[0]
+            .starts_with("what org/t0p0#2 at head is tested on: its branch was decided")
+    );
     assert!(told(ahead(), 7)[0].starts_with("the window: 7 was decided, and the model decides 20"));
 }
 
@@ -333,7 +415,15 @@ fn own_line(number: u64, places: Vec<Place>) -> Line {
 /// Returns a revision of a queue that took this in.
 fn told(line: &Line, kind: ArrivalKind) -> Facts {
     let (id, event_id) = (ArrivalId::derive(&["told"]), "event".to_owned());
-    let arrival = Arrival { id, at: Timestamp(1), event_id, layout: 1, by_operator: false, taken_up: false, kind };
+    let arrival = Arrival {
+        id,
+        at: Timestamp(1),
+        event_id,
+        layout: 1,
+        by_operator: false,
+        taken_up: false,
+        kind,
+    };
     let mut head = Head::new(line.key.clone(), Manager::Independent, 0, 1);
     head.stands_in.clone_from(&line.stands_in);
     Facts { head, taken: vec![("arrival".to_owned(), arrival)], ..nothing_new() }
@@ -344,20 +434,30 @@ fn as_one(numbers: [u64; 2]) -> Vec<Candidate> {
     let bare = numbers.map(|number| Candidate::bare(&place(number, RUNS).change));
     let cycle: Vec<ChangeKey> = bare.iter().map(|one| one.change.key.clone()).collect();
     let mate = |at: usize| vec![bare[1 - at].clone()];
-    [0, 1].map(|at| Candidate { needs: mate(at), cycle: cycle.clone(), ..bare[at].clone() }).to_vec()
+    [0, 1]
+        .map(|at| Candidate { needs: mate(at), cycle: cycle.clone(), ..bare[at].clone() })
+        .to_vec()
 }
 
 /// Returns two places that stand as one, each on its branch.
 fn bundle(numbers: [u64; 2]) -> Vec<Place> {
-    let cycle: Vec<ChangeKey> = numbers.iter().map(|number| place(*number, RUNS).change.key).collect();
+    let cycle: Vec<ChangeKey> =
+        numbers.iter().map(|number| place(*number, RUNS).change.key).collect();
     let own = |(at, number): (usize, u64)| {
         let joined = at > 0;
-        Place { ahead: None, cycle: cycle.clone(), joined, as_of: Timestamp(5), ..place(number, RUNS) }
+        Place {
+            ahead: None,
+            cycle: cycle.clone(),
+            joined,
+            as_of: Timestamp(5),
+            ..place(number, RUNS)
+        }
     };
     numbers.into_iter().enumerate().map(own).collect()
 }
 
-/// D10: where each change has a queue of its own, those that need each other stand in that of the first, and the others' say so.
+/// D10: where each change has a queue of its own, those that need each other stand in that of the
+/// first, and the others' say so.
 #[test]
 fn changes_that_need_each_other_enter_the_queue_of_the_first_as_one() {
     let line = own_line(1, Vec::new());
@@ -366,8 +466,15 @@ fn changes_that_need_each_other_enter_the_queue_of_the_first_as_one() {
     let home = line.key.clone();
     let mut turn = Turn::new(line.clone(), &facts, &known);
     turn.play();
-    assert_eq!(turn.line.places.iter().map(|place| place.joined).collect::<Vec<_>>(), [false, true]);
-    assert_eq!(turn.differences_elsewhere(&facts).len(), 1, "the other one's own queue was not written");
+    assert_eq!(
+        turn.line.places.iter().map(|place| place.joined).collect::<Vec<_>>(),
+        [false, true]
+    );
+    assert_eq!(
+        turn.differences_elsewhere(&facts).len(),
+        1,
+        "the other one's own queue was not written"
+    );
 
     let own = Head::new(own_line(2, Vec::new()).key, Manager::Independent, 0, 1);
     facts.doors = vec![Head { stands_in: Some(home.queue), ..own }.stored()];
@@ -376,7 +483,8 @@ fn changes_that_need_each_other_enter_the_queue_of_the_first_as_one() {
     assert_eq!(turn.differences_elsewhere(&facts), Vec::<String>::new());
 }
 
-/// Z6.1: where events are discarded, whether an offer was dropped is read from what came of it; one that was taken up before is not.
+/// Z6.1: where events are discarded, whether an offer was dropped is read from what came of it; one
+/// that was taken up before is not.
 #[test]
 fn an_offer_that_was_taken_up_is_dropped_by_nobody() {
     for (taken_up, enter) in [(false, 0), (true, 2)] {
@@ -390,12 +498,13 @@ fn an_offer_that_was_taken_up_is_dropped_by_nobody() {
     }
 }
 
-/// D10: what the own queue of a guest is told is for where that stands, and what another queue is told of it once it has left is for its
-/// own.
+/// D10: what the own queue of a guest is told is for where that stands, and what another queue is
+/// told of it once it has left is for its own.
 #[test]
 fn what_is_told_of_a_change_reaches_the_queue_in_which_it_stands() {
     let known = Known::default();
-    let lent = Line { stands_in: Some(own_line(1, Vec::new()).key.queue), ..own_line(2, Vec::new()) };
+    let lent =
+        Line { stands_in: Some(own_line(1, Vec::new()).key.queue), ..own_line(2, Vec::new()) };
     let (home, left) = (own_line(1, bundle([1, 2])), own_line(1, Vec::new()));
     let news = || ArrivalKind::Seen {
         change: ChangeRef { head: "newer".into(), ..place(2, RUNS).change },
@@ -415,7 +524,8 @@ fn what_is_told_of_a_change_reaches_the_queue_in_which_it_stands() {
     }
 }
 
-/// D10: a change leaves where another queue is to have it, with those that stand as one with it, unless something newer is known there.
+/// D10: a change leaves where another queue is to have it, with those that stand as one with it,
+/// unless something newer is known there.
 #[test]
 fn a_change_makes_way_with_all_that_stand_as_one_with_it() {
     let known = Known::default();
@@ -430,7 +540,8 @@ fn a_change_makes_way_with_all_that_stand_as_one_with_it() {
     }
 }
 
-/// D10: a change that is offered by itself leaves those that it stands as one with, and enters by itself.
+/// D10: a change that is offered by itself leaves those that it stands as one with, and enters by
+/// itself.
 #[test]
 fn a_change_that_needs_no_other_any_more_is_tested_by_itself() {
     let known = Known::default();
@@ -441,6 +552,9 @@ fn a_change_that_needs_no_other_any_more_is_tested_by_itself() {
         let facts = told(&line, ArrivalKind::Enqueue { candidates: vec![candidate] });
         let mut turn = Turn::new(line, &facts, &known);
         turn.play();
-        assert_eq!((turn.left.len(), turn.line.places.len()), (leave, if leave > 0 { 1 } else { 2 }));
+        assert_eq!(
+            (turn.left.len(), turn.line.places.len()),
+            (leave, if leave > 0 { 1 } else { 2 })
+        );
     }
 }

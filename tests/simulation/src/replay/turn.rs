@@ -1,7 +1,9 @@
-//! One revision, replayed: answers are heard, what arrived is taken in, every place is put behind the nearest one that may pass,
-//! what is over lands or leaves, and what is missing is asked for and ordered.
+//! One revision, replayed: answers are heard, what arrived is taken in, every place is put behind
+//! the nearest one that may pass, what is over lands or leaves, and what is missing is asked for
+//! and ordered.
 //!
-//! Written from what Zuul documents of its pipelines (Z6.4, Z6.5), as loops over a list; of `shared/gate` it knows the records alone.
+//! Written from what Zuul documents of its pipelines (Z6.4, Z6.5), as loops over a list; of
+//! `shared/gate` it knows the records alone.
 
 use super::facts::{Facts, Known};
 use super::line::{Answer, Line, Place, Stage, Task};
@@ -35,7 +37,8 @@ pub(super) struct Turn<'a> {
     pub(super) resumes: BTreeSet<BuildId>,
     /// Builds that were lost, or gave up: that they are stopped is no decision.
     pub(super) lost: BTreeSet<BuildId>,
-    /// Answers that were taken for others than merger and executors wrote, and jobs that are kept waiting for another reason than there is.
+    /// Answers that were taken for others than merger and executors wrote, and jobs that are kept
+    /// waiting for another reason than there is.
     pub(super) misheard: Vec<String>,
     /// What was heard and decided, in words.
     pub(super) steps: Vec<String>,
@@ -44,9 +47,24 @@ pub(super) struct Turn<'a> {
 impl<'a> Turn<'a> {
     /// Returns a revision of a queue that was so before.
     pub(super) fn new(line: Line, facts: &'a Facts, known: &'a Known) -> Self {
-        let (sent, left, landings, orders, stops, resumes, lost, misheard, steps) = Default::default();
+        let (sent, left, landings, orders, stops, resumes, lost, misheard, steps) =
+            Default::default();
         let guests = line.guests();
-        Self { line, facts, known, guests, sent, left, landings, orders, stops, resumes, lost, misheard, steps }
+        Self {
+            line,
+            facts,
+            known,
+            guests,
+            sent,
+            left,
+            landings,
+            orders,
+            stops,
+            resumes,
+            lost,
+            misheard,
+            steps,
+        }
     }
 
     /// Decides.
@@ -72,7 +90,8 @@ impl<'a> Turn<'a> {
         self.steps.push(text);
     }
 
-    /// Follows a new layout: the window of a queue where nothing stands begins anew, and what is not decided yet is asked for again.
+    /// Follows a new layout: the window of a queue where nothing stands begins anew, and what is
+    /// not decided yet is asked for again.
     fn follow_layout(&mut self) {
         let now = self.facts.head.layout;
         if now != self.line.layout {
@@ -123,12 +142,13 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Hears of a state that was frozen again and merges to another tree: its branch moved, so that it is tested anew, with those that
-    /// need it. Its record tells of that no more.
+    /// Hears of a state that was frozen again and merges to another tree: its branch moved, so that
+    /// it is tested anew, with those that need it. Its record tells of that no more.
     fn hear_of_another_tree(&mut self, at: usize) {
         let place = &self.line.places[at];
         let told = self.known.tree(&place.id, place.state, self.line.layout);
-        let is_other = told.is_some_and(|told| place.tree.as_ref().is_some_and(|tree| tree != told));
+        let is_other =
+            told.is_some_and(|told| place.tree.as_ref().is_some_and(|tree| tree != told));
         if is_other && place.answer == Answer::Asked {
             self.begin_again(at, "its branch moved while it was frozen again");
         }
@@ -167,7 +187,9 @@ impl<'a> Turn<'a> {
         }
         let told = self.known.tree(&place.id, place.state, layout);
         if told != Some(&tree) {
-            self.misheard.push(format!("{change} was heard to merge as {tree}, and the merger wrote {told:?}"));
+            self.misheard.push(format!(
+                "{change} was heard to merge as {tree}, and the merger wrote {told:?}"
+            ));
         }
         place.tree = Some(tree.clone());
         place.answer = said;
@@ -207,20 +229,29 @@ impl<'a> Turn<'a> {
         let is_told = place.standing == Standing::Reporting;
         let change = place.change.clone();
         let known = self.known;
-        // What fails fast ends what is known to fail with the rest: then the item's record does not show which that was.
+        // What fails fast ends what is known to fail with the rest: then the item's record does not
+        // show which that was.
         let failed = |job: &Job| {
             let is_own = |result: BuildResult| result != BuildResult::Aborted && !result.passed();
-            job.summary.voting && job.result().is_some_and(|result| is_own(result) && result != BuildResult::Skipped)
+            job.summary.voting
+                && job
+                    .result()
+                    .is_some_and(|result| is_own(result) && result != BuildResult::Skipped)
         };
         let is_failure = self.facts.left.get(&after.id).is_none_or(|set| set.result == "FAILURE");
-        let fails_fast = place.merges().is_some_and(|merges| merges.fail_fast) && place.cycle.is_empty();
+        let fails_fast =
+            place.merges().is_some_and(|merges| merges.fail_fast) && place.cycle.is_empty();
         let is_cut_for_one = fails_fast && is_failure && !after.jobs.iter().any(failed);
         let wrote = |build: Option<&BuildId>| build.and_then(|build| known.result(build));
         let mut choices: Vec<(String, &[String])> = Vec::new();
         for nth in 0..place.tasks.len() {
             let task = &place.tasks[nth];
-            let (name, own, was_paused) = (task.name.clone(), task.stage.build().cloned(), task.is_paused());
-            let Some(job) = after.jobs.iter().find(|job| job.summary.name.as_str() == task.name) else { continue };
+            let (name, own, was_paused) =
+                (task.name.clone(), task.stage.build().cloned(), task.is_paused());
+            let Some(job) = after.jobs.iter().find(|job| job.summary.name.as_str() == task.name)
+            else {
+                continue;
+            };
             let next = match (&task.stage, &job.status) {
                 (Stage::Ended(_), _) => continue,
                 // Whoever takes a change out, or has it fail fast, ends its jobs so.
@@ -234,7 +265,8 @@ impl<'a> Turn<'a> {
                     }
                     Stage::UnderWay { build: own.clone(), will_fail }
                 }
-                // It was lost, and before it was attempted again nothing of the change was to run any more.
+                // It was lost, and before it was attempted again nothing of the change was to run
+                // any more.
                 (
                     Stage::UnderWay { .. } | Stage::Paused { .. },
                     JobStatus::Ended { result: BuildResult::Skipped, .. },
@@ -250,8 +282,11 @@ impl<'a> Turn<'a> {
                     self.lost.extend(own.clone());
                     Stage::Waiting
                 }
-                // What is skipped is a decision; but for what would have run after a report that was refused.
-                (Stage::Waiting, JobStatus::Ended { result: BuildResult::Skipped, .. }) if is_told && task.reporter => {
+                // What is skipped is a decision; but for what would have run after a report that
+                // was refused.
+                (Stage::Waiting, JobStatus::Ended { result: BuildResult::Skipped, .. })
+                    if is_told && task.reporter =>
+                {
                     Stage::Ended(BuildResult::Skipped)
                 }
                 (Stage::Waiting, _) => continue,
@@ -260,7 +295,9 @@ impl<'a> Turn<'a> {
                     match status {
                         JobStatus::Ended { result, .. } if is_same => Stage::Ended(*result),
                         // It stays so until it is over or lost. Whether it goes on is decided.
-                        JobStatus::Ordered { .. } | JobStatus::Running { .. } | JobStatus::Paused { .. }
+                        JobStatus::Ordered { .. }
+                        | JobStatus::Running { .. }
+                        | JobStatus::Paused { .. }
                             if is_same && was_paused =>
                         {
                             continue;
@@ -268,7 +305,9 @@ impl<'a> Turn<'a> {
                         JobStatus::Running { pre_fail, .. } if is_same => {
                             Stage::UnderWay { build: own.clone(), will_fail: *pre_fail }
                         }
-                        JobStatus::Paused { .. } if is_same => Stage::Paused { build: own.clone(), goes_on: false },
+                        JobStatus::Paused { .. } if is_same => {
+                            Stage::Paused { build: own.clone(), goes_on: false }
+                        }
                         JobStatus::Ordered { .. } if is_same => continue,
                         // Lost, given up, or without nodes: it is to be attempted again.
                         _ => {
@@ -281,14 +320,18 @@ impl<'a> Turn<'a> {
             if next == task.stage {
                 continue;
             }
-            // A build that nobody can carry out, or that was lost once too often, is let go with its end.
-            if let (Stage::UnderWay { .. } | Stage::Paused { .. }, Stage::Ended(result)) = (&task.stage, &next) {
+            // A build that nobody can carry out, or that was lost once too often, is let go with
+            // its end.
+            if let (Stage::UnderWay { .. } | Stage::Paused { .. }, Stage::Ended(result)) =
+                (&task.stage, &next)
+            {
                 let told = wrote(own.as_ref());
                 // These two say what became of a build that no executor ended.
                 let is_own = matches!(result, BuildResult::RetryLimit | BuildResult::NodeFailure);
                 if !is_own && told != Some(*result) {
-                    let text =
-                        format!("{name} of {change} was heard to end as {result}, and its executor wrote {told:?}");
+                    let text = format!(
+                        "{name} of {change} was heard to end as {result}, and its executor wrote {told:?}"
+                    );
                     self.misheard.push(text);
                 }
                 self.lost.extend(own.clone());
@@ -297,18 +340,25 @@ impl<'a> Turn<'a> {
                 Stage::Ended(result) => format!("{name} of {change} ended: {result}"),
                 Stage::UnderWay { .. } => format!("{name} of {change} will fail, or runs"),
                 Stage::Paused { .. } => format!("{name} of {change} is paused"),
-                Stage::Waiting => format!("{name} of {change} is lost, and is to be attempted again"),
+                Stage::Waiting => {
+                    format!("{name} of {change} is lost, and is to be attempted again")
+                }
             };
             self.steps.push(text);
             let chosen = match &next {
-                Stage::Ended(BuildResult::Success) => own.as_ref().and_then(|build| known.chosen(build)),
+                Stage::Ended(BuildResult::Success) => {
+                    own.as_ref().and_then(|build| known.chosen(build))
+                }
                 Stage::Paused { .. } => own.as_ref().and_then(|build| known.chosen_at_pause(build)),
                 _ => None,
             };
             choices.extend(chosen.map(|chosen| (name.clone(), chosen)));
-            if matches!(next, Stage::Paused { .. }) && !own.as_ref().is_some_and(|build| known.was_paused(build)) {
-                self.misheard
-                    .push(format!("{name} of {change} was heard to be paused, which its executor never wrote"));
+            if matches!(next, Stage::Paused { .. })
+                && !own.as_ref().is_some_and(|build| known.was_paused(build))
+            {
+                self.misheard.push(format!(
+                    "{name} of {change} was heard to be paused, which its executor never wrote"
+                ));
             }
             let is_lost = was_paused && next == Stage::Waiting;
             place.tasks[nth].stage = next;
@@ -322,12 +372,17 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Takes in what arrived: operators' words first, then what forges and other pipelines tell, of each change in the order of its
-    /// forge's clock.
+    /// Takes in what arrived: operators' words first, then what forges and other pipelines tell, of
+    /// each change in the order of its forge's clock.
     fn take_in(&mut self) {
         let facts = self.facts;
         let is_word = |arrival: &Arrival| {
-            matches!(arrival.kind, ArrivalKind::Dequeue { .. } | ArrivalKind::Promote { .. } | ArrivalKind::Thaw { .. })
+            matches!(
+                arrival.kind,
+                ArrivalKind::Dequeue { .. }
+                    | ArrivalKind::Promote { .. }
+                    | ArrivalKind::Thaw { .. }
+            )
         };
         for (_, arrival) in facts.taken.iter().filter(|(_, arrival)| is_word(arrival)) {
             self.hear_word(arrival);
@@ -339,7 +394,8 @@ impl<'a> Turn<'a> {
             left.any(|set| set.item.candidate.change.key == change.key && set.result == "DEQUEUED")
         };
         let others = facts.taken.iter().filter(|(_, arrival)| !is_word(arrival));
-        let mut all: Vec<(&String, &Arrival, bool)> = others.map(|(key, arrival)| (key, arrival, true)).collect();
+        let mut all: Vec<(&String, &Arrival, bool)> =
+            others.map(|(key, arrival)| (key, arrival, true)).collect();
         let kept = facts.waiting.iter().filter(|(_, arrival)| has_left(arrival));
         all.extend(kept.map(|(key, arrival)| (key, arrival, false)));
         all.sort_by_key(|(key, ..)| *key);
@@ -351,8 +407,9 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Puts each place behind the nearest one ahead of it, or its bundle behind the nearest, that is not failing; where that is another
-    /// one than before, or in another state, it is tested anew. A bundle fails as a whole.
+    /// Puts each place behind the nearest one ahead of it, or its bundle behind the nearest, that
+    /// is not failing; where that is another one than before, or in another state, it is tested
+    /// anew. A bundle fails as a whole.
     fn align(&mut self) {
         let mut nearest: Option<(ItemId, u64)> = None;
         let mut start = 0;
@@ -387,7 +444,8 @@ impl<'a> Turn<'a> {
         let onto = match &wanted {
             None => "its branch as it is".to_owned(),
             Some((id, state)) => {
-                let found = self.line.position(id).map(|at| self.line.places[at].change.to_string());
+                let found =
+                    self.line.position(id).map(|at| self.line.places[at].change.to_string());
                 format!("{}, in state {state}", found.unwrap_or_else(|| id.to_string()))
             }
         };
@@ -396,7 +454,8 @@ impl<'a> Turn<'a> {
         let begins_again = place.is_known() && place.has_begun();
         place.state += u64::from(begins_again);
         let how = if begins_again { "anew " } else { "" };
-        let text = format!("{} is to be tested {how}on {onto}, in state {}", place.change, place.state);
+        let text =
+            format!("{} is to be tested {how}on {onto}, in state {}", place.change, place.state);
         self.step(text);
     }
 
@@ -412,14 +471,18 @@ impl<'a> Turn<'a> {
             })
         };
         place.fails_by_itself()
-            || (self.line.is_dependent() && (place.is_let_go || needs_fail() || self.line.is_lost(at)))
+            || (self.line.is_dependent()
+                && (place.is_let_go || needs_fail() || self.line.is_lost(at)))
     }
 
     fn standing(&self, at: usize, fails: bool, is_in_bundle: bool) -> Standing {
         let place = &self.line.places[at];
         if fails {
             Standing::Failing
-        } else if place.is_known() && place.is_complete() && (is_in_bundle || place.deciding().next().is_some()) {
+        } else if place.is_known()
+            && place.is_complete()
+            && (is_in_bundle || place.deciding().next().is_some())
+        {
             Standing::Passed
         } else if place.is_known() && place.merges().is_some() {
             Standing::Testing
@@ -435,20 +498,24 @@ impl<'a> Turn<'a> {
         let slot = self.facts.head.slots.iter().find(|slot| slot.id == place.id);
         let is_heard = match slot {
             None => true,
-            Some(slot) if slot.standing != Standing::Landing || slot.generation != place.state => true,
+            Some(slot) if slot.standing != Standing::Landing || slot.generation != place.state => {
+                true
+            }
             Some(_) => self.facts.head.frozen.is_some() && freezes(end, self.line.bundle(at), at),
         };
         is_heard.then(|| end.clone())
     }
 
-    /// Asks for states and orders builds, of what is within the window and as far as what is ahead allows.
+    /// Asks for states and orders builds, of what is within the window and as far as what is ahead
+    /// allows.
     fn go_on(&mut self) {
         if self.line.is_frozen {
             return;
         }
         let is_held = self.line.places.iter().any(|place| place.standing == Standing::Reporting);
         let begins_until = self.begins_until();
-        // By which job what is behind a place is held: its own, or the one by which it is held itself.
+        // By which job what is behind a place is held: its own, or the one by which it is held
+        // itself.
         let mut holding: BTreeMap<ItemId, String> = BTreeMap::new();
         for at in 0..self.line.worked_on() {
             let place = &self.line.places[at];
@@ -467,7 +534,10 @@ impl<'a> Turn<'a> {
             }
             let place = &self.line.places[at];
             // What is behind a bundle is behind all of it.
-            let before = at.checked_sub(1).filter(|_| place.joined).map(|before| &self.line.places[before].id);
+            let before = at
+                .checked_sub(1)
+                .filter(|_| place.joined)
+                .map(|before| &self.line.places[before].id);
             let of_bundle = before.and_then(|before| holding.get(before)).cloned();
             if let Some(job) = place.holds().map(str::to_owned).or(held_by).or(of_bundle) {
                 holding.insert(place.id.clone(), job);
@@ -483,7 +553,8 @@ impl<'a> Turn<'a> {
             return;
         }
         let first = self.line.bundle(at).start;
-        let has_state = |below: &Place, state: u64| below.known_state == state && below.merges().is_some();
+        let has_state =
+            |below: &Place, state: u64| below.known_state == state && below.merges().is_some();
         let may = match (first < at, &self.line.places[at].ahead) {
             (true, _) => {
                 // The first of a bundle has all of it put together.
@@ -509,9 +580,9 @@ impl<'a> Turn<'a> {
 fn freezes(end: &LandingEnd, bundle: Range<usize>, at: usize) -> bool {
     match end {
         LandingEnd::Mismatch { .. } | LandingEnd::Unproven { .. } => true,
-        LandingEnd::BaseMoved { .. } | LandingEnd::MergedElsewhere { .. } | LandingEnd::Refused { .. } => {
-            at > bundle.start
-        }
+        LandingEnd::BaseMoved { .. }
+        | LandingEnd::MergedElsewhere { .. }
+        | LandingEnd::Refused { .. } => at > bundle.start,
         LandingEnd::Landed { .. } => false,
     }
 }
@@ -519,11 +590,14 @@ fn freezes(end: &LandingEnd, bundle: Range<usize>, at: usize) -> bool {
 /// Puts news of a change behind an offer of it that its forge's clock says is older.
 fn by_their_forges_clock(mut all: Vec<(&Arrival, bool)>) -> Vec<(&Arrival, bool)> {
     let is_older = |offer: &Arrival, news: &Arrival| {
-        let (ArrivalKind::Enqueue { candidates }, ArrivalKind::Seen { change, as_of, .. }) = (&offer.kind, &news.kind)
+        let (ArrivalKind::Enqueue { candidates }, ArrivalKind::Seen { change, as_of, .. }) =
+            (&offer.kind, &news.kind)
         else {
             return false;
         };
-        candidates.iter().any(|one| one.change.key == change.key && one.as_of.0 > 0 && one.as_of < *as_of)
+        candidates
+            .iter()
+            .any(|one| one.change.key == change.key && one.as_of.0 > 0 && one.as_of < *as_of)
     };
     let mut at = 0;
     while at < all.len() {

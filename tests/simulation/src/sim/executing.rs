@@ -7,18 +7,23 @@ use sluice_model::build::Pause;
 use sluice_model::{BuildId, SessionId, Timestamp};
 
 impl Sim {
-    /// Has executors look after what they may have claimed without having been told, as each renewal of a session does: one look
-    /// after the other.
+    /// Has executors look after what they may have claimed without having been told, as each
+    /// renewal of a session does: one look after the other.
     pub(super) fn settle_doubtful(&mut self) {
         if self.settings.mutation == Some(Mutation::UnsettledClaims) {
             return;
         }
         let tasks = &self.tasks;
-        let looks =
-            |own: &SessionId| tasks.iter().any(|task| matches!(&task.kind, Kind::Settle { session } if session == own));
+        let looks = |own: &SessionId| {
+            tasks
+                .iter()
+                .any(|task| matches!(&task.kind, Kind::Settle { session } if session == own))
+        };
         let able = self.executors.iter().filter(|executor| executor.silent_until.is_none());
-        let able = able.filter(|executor| !executor.doubtful.is_empty() && !looks(&executor.session));
-        let able: Vec<_> = able.map(|e| (e.session.clone(), e.claims.clone(), e.here.clone())).collect();
+        let able =
+            able.filter(|executor| !executor.doubtful.is_empty() && !looks(&executor.session));
+        let able: Vec<_> =
+            able.map(|e| (e.session.clone(), e.claims.clone(), e.here.clone())).collect();
         for (session, claims, here) in able {
             self.begin(Kind::Settle { session }, async move {
                 let is_here = |build: &BuildId| here.lock().is_ok_and(|here| here.contains(build));
@@ -32,7 +37,8 @@ impl Sim {
     /// Shows a task that looks after doubtful builds which ones its executor has by now.
     pub(super) fn show_builds(&self, kind: &Kind) {
         let Kind::Settle { session } = kind else { return };
-        if let Some(executor) = self.executors.iter().find(|executor| executor.session == *session) {
+        if let Some(executor) = self.executors.iter().find(|executor| executor.session == *session)
+        {
             executor.show_builds();
         }
     }
@@ -41,7 +47,8 @@ impl Sim {
     pub(super) fn pause_build(&mut self, executor: usize, build: usize) {
         let executor = &mut self.executors[executor];
         let mut claimed = executor.builds.swap_remove(build).claimed;
-        let (session, ports, id) = (executor.session.clone(), executor.ports.clone(), claimed.run.build.clone());
+        let (session, ports, id) =
+            (executor.session.clone(), executor.ports.clone(), claimed.run.build.clone());
         executor.busy.insert(id.clone());
         let since = ports.clock.now();
         let pause = Pause { since, data: serde_json::Map::new(), data_object: None, log_url: None };
@@ -52,17 +59,30 @@ impl Sim {
     }
 
     /// Takes back a build that was to pause; one of which nobody may have heard pauses once more.
-    pub(super) fn paused(&mut self, session: &SessionId, build: &BuildId, claimed: Claimed, is_told: bool) {
+    pub(super) fn paused(
+        &mut self,
+        session: &SessionId,
+        build: &BuildId,
+        claimed: Claimed,
+        is_told: bool,
+    ) {
         let later = self.now().plus_millis(self.random.between(200, 5_000));
-        let Some(executor) = self.executors.iter_mut().find(|executor| executor.session == *session) else { return };
+        let Some(executor) =
+            self.executors.iter_mut().find(|executor| executor.session == *session)
+        else {
+            return;
+        };
         executor.busy.remove(build);
-        let (rest, ends_at) = if is_told { (Rest::Paused, Timestamp(u64::MAX)) } else { (Rest::No, later) };
+        let (rest, ends_at) =
+            if is_told { (Rest::Paused, Timestamp(u64::MAX)) } else { (Rest::No, later) };
         executor.builds.push(Running { claimed, ends_at, fails_at: None, instead: None, rest });
     }
 
     /// Forgets what an executor need not look after any more.
     pub(super) fn settled(&mut self, session: &SessionId) {
-        if let Some(executor) = self.executors.iter_mut().find(|executor| executor.session == *session) {
+        if let Some(executor) =
+            self.executors.iter_mut().find(|executor| executor.session == *session)
+        {
             executor.forget_settled(&self.site);
         }
     }

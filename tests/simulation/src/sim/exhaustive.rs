@@ -1,8 +1,10 @@
-//! Small stories in every order: all interleavings of a few tasks, call by call, with up to a number of disturbances. One is a switch
-//! away from a task that could go on, one that a task dies at a call, before or after its effect, one that an answer is lost.
+//! Small stories in every order: all interleavings of a few tasks, call by call, with up to a
+//! number of disturbances. One is a switch away from a task that could go on, one that a task dies
+//! at a call, before or after its effect, one that an answer is lost.
 //!
-//! A schedule says whose turn it is at each call of a port, and what becomes of the call. Each is played from the beginning, for
-//! nothing can be copied, and goes on to its end afterwards like any other story, with all that is checked there.
+//! A schedule says whose turn it is at each call of a port, and what becomes of the call. Each is
+//! played from the beginning, for nothing can be copied, and goes on to its end afterwards like any
+//! other story, with all that is checked there.
 
 use super::*;
 use crate::broken::{Cell, Mutation};
@@ -35,13 +37,16 @@ const PROJECTS: [&str; 2] = ["org/t0p0", "org/t0p1"];
 enum Scene {
     /// Two executors are given the same builds while a gate takes their change out.
     Assignment,
-    /// An executor whose lease is over ends its builds, while two gates look at them and another executor is given them again.
+    /// An executor whose lease is over ends its builds, while two gates look at them and another
+    /// executor is given them again.
     Lease,
-    /// A reporter that read of no end yet tells that an item begins, while another one tells of its beginning and its end.
+    /// A reporter that read of no end yet tells that an item begins, while another one tells of its
+    /// beginning and its end.
     Report,
     /// Two tenant functions make a layout live, while a gate lands what makes it old again.
     Layout,
-    /// A tenant function makes a layout live and wakes what was kept for it, while intake looks at that by itself and a gate at its queue.
+    /// A tenant function makes a layout live and wakes what was kept for it, while intake looks at
+    /// that by itself and a gate at its queue.
     Wake,
     /// Two gates have what they want to land on one branch.
     Turn,
@@ -72,7 +77,8 @@ struct Choice {
 /// What may become of a call besides that it works.
 const FAULTS: [Fate; 3] = [Fate::DiesBefore, Fate::DiesAfter, Fate::FailsAfter];
 
-/// Plays a scene by every schedule with at most so many disturbances, which are switches or these faults.
+/// Plays a scene by every schedule with at most so many disturbances, which are switches or these
+/// faults.
 ///
 /// # Errors
 /// What must not be, with the story that led to it.
@@ -117,7 +123,8 @@ fn turns_of(given: Given) -> impl FnMut(sluice_memory::Step) -> Fate + Send + 's
     }
 }
 
-/// Counts the turns at which the one before could have gone on and did not, and the calls that did not work.
+/// Counts the turns at which the one before could have gone on and did not, and the calls that did
+/// not work.
 fn disturbances(order: &[Choice], turns: &[Turn]) -> usize {
     let switches = (1..order.len()).filter(|at| {
         let before = order[at - 1].task;
@@ -170,7 +177,9 @@ impl Scene {
                 sim.until_builds_wait()?;
                 sim.site.forge.close(&change);
                 sim.oracle.withdrawn(&change, sim.now());
-                sim.run_until(|sim| sim.site.world.has_visible(Queue::Gate) && sim.tasks.is_empty())?;
+                sim.run_until(|sim| {
+                    sim.site.world.has_visible(Queue::Gate) && sim.tasks.is_empty()
+                })?;
                 sim.handle(Queue::Gate);
                 let messages = sim.site.world.take_messages(Queue::BuildsNormal, 10, 60);
                 for executor in 0..2 {
@@ -186,7 +195,8 @@ impl Scene {
                 while !sim.tasks.is_empty() {
                     sim.poll(0)?;
                 }
-                let builds = sim.executors[0].builds.iter().map(|running| running.claimed.run.build.clone());
+                let builds =
+                    sim.executors[0].builds.iter().map(|running| running.claimed.run.build.clone());
                 sim.oracle.unlucky.extend(builds);
                 sim.site.world.advance_millis(3_600_000);
                 let queue = check_of(&change);
@@ -200,16 +210,22 @@ impl Scene {
             }
             Self::Report => {
                 sim.propose(PROJECTS[0], 1, &[("f0".to_owned(), "1".to_owned())]);
-                sim.run_until(|sim| sim.site.world.has_visible(Queue::Reports) && sim.tasks.is_empty())?;
+                sim.run_until(|sim| {
+                    sim.site.world.has_visible(Queue::Reports) && sim.tasks.is_empty()
+                })?;
                 let first = sim.site.world.take_messages(Queue::Reports, 10, LONG_SECONDS);
                 sim.give(Queue::Reports, 0, first);
                 sim.site.world.decide_fates(turns_of(Arc::new(Mutex::new(Some(Fate::Works)))));
                 sim.poll(0)?;
-                let Some(reading) = sim.tasks.pop() else { return Err(sim.failure("the report has no second call")) };
+                let Some(reading) = sim.tasks.pop() else {
+                    return Err(sim.failure("the report has no second call"));
+                };
                 sim.site.world.decide_fates(|_| Fate::Works);
                 sim.run_until(|sim| {
                     let mut heads = sim.watch.heads.values();
-                    !sim.watch.heads.is_empty() && heads.all(|head| head.slots.is_empty()) && sim.tasks.is_empty()
+                    !sim.watch.heads.is_empty()
+                        && heads.all(|head| head.slots.is_empty())
+                        && sim.tasks.is_empty()
                 })?;
                 sim.site.world.advance_millis(u64::from(LONG_SECONDS) * 1_000);
                 let second = sim.site.world.take_messages(Queue::Reports, 10, LONG_SECONDS);
@@ -219,7 +235,8 @@ impl Scene {
             Self::Layout => {
                 for (at, project) in PROJECTS.into_iter().enumerate() {
                     let yaml = project_yaml(project, false, 1, "");
-                    let change = sim.propose(project, at as u64 + 1, &[(".zuul.yaml".to_owned(), yaml)]);
+                    let change =
+                        sim.propose(project, at as u64 + 1, &[(".zuul.yaml".to_owned(), yaml)]);
                     sim.approve(&change);
                 }
                 sim.run_until(|sim| {
@@ -236,8 +253,12 @@ impl Scene {
                     .filter(|head| !head.slots.is_empty())
                     .map(|head| head.key.clone())
                     .collect();
-                let pokes: Vec<Poke> = queues.into_iter().map(|queue| Poke::Queue { queue }).collect();
-                let _ = sluice_memory::poll_once(cell::send(&sim.site.world.ports_of("operator"), &pokes));
+                let pokes: Vec<Poke> =
+                    queues.into_iter().map(|queue| Poke::Queue { queue }).collect();
+                let _ = sluice_memory::poll_once(cell::send(
+                    &sim.site.world.ports_of("operator"),
+                    &pokes,
+                ));
                 sim.handle(Queue::Gate);
             }
             Self::Wake => {
@@ -251,14 +272,16 @@ impl Scene {
                         && sim.site.world.has_visible(Queue::Tenants)
                         && sim.is_settling()
                 })?;
-                // The tenant hears of nothing until an approval that comes by now is kept for what it is to make live.
+                // The tenant hears of nothing until an approval that comes by now is kept for what
+                // it is to make live.
                 let held = sim.site.world.take_messages(Queue::Tenants, 10, LONG_SECONDS);
                 sim.approve(&waits);
                 sim.run_until(|sim| {
                     let is_empty = sim.watch.heads.values().all(|head| head.slots.is_empty());
                     sim.tasks.is_empty() && is_empty && !sim.kept().is_empty()
                 })?;
-                let heads = sim.watch.heads.values().filter(|head| head.key.pipeline.as_str() == "gate");
+                let heads =
+                    sim.watch.heads.values().filter(|head| head.key.pipeline.as_str() == "gate");
                 let looks = heads.map(|head| Poke::Queue { queue: head.key.clone() });
                 let kept = sim.kept();
                 let told = kept.into_iter().map(|Early { waiting, project }| {
@@ -266,7 +289,10 @@ impl Scene {
                     Poke::Delivery { delivery, project }
                 });
                 let pokes: Vec<Poke> = looks.chain(told).collect();
-                let _ = sluice_memory::poll_once(cell::send(&sim.site.world.ports_of("operator"), &pokes));
+                let _ = sluice_memory::poll_once(cell::send(
+                    &sim.site.world.ports_of("operator"),
+                    &pokes,
+                ));
                 sim.give(Queue::Tenants, 0, held);
                 sim.handle(Queue::Events);
                 sim.handle(Queue::Gate);
@@ -280,7 +306,8 @@ impl Scene {
                 }
                 sim.until_last_builds()?;
                 let holders = sim.executors.iter().enumerate();
-                let held = holders.filter(|(_, executor)| !executor.builds.is_empty()).map(|(at, _)| at);
+                let held =
+                    holders.filter(|(_, executor)| !executor.builds.is_empty()).map(|(at, _)| at);
                 for executor in held.collect::<Vec<usize>>() {
                     while !sim.executors[executor].builds.is_empty() {
                         sim.end_build(executor, 0);
@@ -292,7 +319,9 @@ impl Scene {
                 }
                 let messages = sim.site.world.take_messages(Queue::Gate, 10, HIDDEN_SECONDS);
                 if messages.len() != 2 {
-                    return Err(sim.failure(format!("two queues are to hear of their last builds: {messages:?}")));
+                    return Err(sim.failure(format!(
+                        "two queues are to hear of their last builds: {messages:?}"
+                    )));
                 }
                 for (host, message) in messages.into_iter().enumerate() {
                     sim.give(Queue::Gate, host, vec![message]);
@@ -305,7 +334,8 @@ impl Scene {
 
 impl Sim {
     fn propose(&mut self, project: &str, number: u64, edits: &[(String, String)]) -> ChangeKey {
-        let edits: Vec<(&str, &str)> = edits.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        let edits: Vec<(&str, &str)> =
+            edits.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
         let change = self.site.forge.propose(project, number, "a change", "", &edits);
         uploaded(&self.site, &mut self.oracle, &change);
         change
@@ -333,26 +363,30 @@ impl Sim {
         }
         self.run_until(|sim| {
             let world = &sim.site.world;
-            let waits = HANDLED.into_iter().any(|queue| queue != Queue::Wakes && world.has_visible(queue));
+            let waits =
+                HANDLED.into_iter().any(|queue| queue != Queue::Wakes && world.has_visible(queue));
             let is_quiet = sim.tasks.is_empty() && sim.webhooks.is_empty() && !waits;
             is_quiet && world.queued().get(&Queue::BuildsNormal).is_some_and(|count| *count >= 2)
         })
     }
 
-    /// Goes on until of each change that stands in a gate the last build is all that is awaited, executors have those, and nothing else
-    /// is in hand.
+    /// Goes on until of each change that stands in a gate the last build is all that is awaited,
+    /// executors have those, and nothing else is in hand.
     fn until_last_builds(&mut self) -> Result<(), Failure> {
         self.run_until(|sim| {
             let never = sim.now().plus_seconds(1_000_000);
             let gates = sim.watch.heads.values().filter(|head| lands(head.key.pipeline.as_str()));
-            let items = gates.flat_map(|head| &head.slots).filter_map(|slot| sim.watch.items.get(&slot.id));
+            let items =
+                gates.flat_map(|head| &head.slots).filter_map(|slot| sim.watch.items.get(&slot.id));
             let last = |item: &Item| {
-                let open = item.jobs.iter().filter(|job| !matches!(job.status, JobStatus::Ended { .. }));
+                let open =
+                    item.jobs.iter().filter(|job| !matches!(job.status, JobStatus::Ended { .. }));
                 let open: Vec<&Job> = open.collect();
                 (open.last().and_then(|job| job.build.clone()), open.len())
             };
             let awaited: Vec<_> = items.map(last).collect();
-            let held: BTreeSet<&BuildId> = awaited.iter().filter_map(|(build, _)| build.as_ref()).collect();
+            let held: BTreeSet<&BuildId> =
+                awaited.iter().filter_map(|(build, _)| build.as_ref()).collect();
             let mut running = 0;
             for run in sim.executors.iter_mut().flat_map(|executor| &mut executor.builds) {
                 running += 1;
@@ -361,9 +395,14 @@ impl Sim {
                 }
             }
             let world = &sim.site.world;
-            let waits = HANDLED.into_iter().any(|queue| queue != Queue::Wakes && world.has_visible(queue));
-            let is_quiet = sim.tasks.is_empty() && sim.webhooks.is_empty() && sim.told.is_empty() && !waits;
-            is_quiet && awaited.len() == 2 && running == 2 && awaited.iter().all(|(_, open)| *open == 1)
+            let waits =
+                HANDLED.into_iter().any(|queue| queue != Queue::Wakes && world.has_visible(queue));
+            let is_quiet =
+                sim.tasks.is_empty() && sim.webhooks.is_empty() && sim.told.is_empty() && !waits;
+            is_quiet
+                && awaited.len() == 2
+                && running == 2
+                && awaited.iter().all(|(_, open)| *open == 1)
         })
     }
 
@@ -376,7 +415,10 @@ impl Sim {
     }
 
     fn give(&mut self, queue: Queue, host: usize, messages: Vec<Incoming>) {
-        let Some(function) = self.hosts.get(&queue).and_then(|hosts| hosts.get(host)).cloned() else { return };
+        let Some(function) = self.hosts.get(&queue).and_then(|hosts| hosts.get(host)).cloned()
+        else {
+            return;
+        };
         let given = messages.clone();
         self.begin(Kind::Handle { queue, host, messages }, async move {
             Done::Handled(batch::handle(&*function, queue, given).await)
@@ -415,8 +457,8 @@ fn shape(scene: Scene) -> Shape {
     }
 }
 
-/// Disturbances where `SLUICE_SIM_DISTURBANCES` does not say how many; without any there are as many schedules as orders of whole
-/// tasks.
+/// Disturbances where `SLUICE_SIM_DISTURBANCES` does not say how many; without any there are as
+/// many schedules as orders of whole tasks.
 const DISTURBANCES_MAX: usize = 1;
 
 fn disturbances_max() -> usize {
@@ -435,18 +477,23 @@ fn all_hold(scene: Scene, least: u64) {
 }
 
 fn is_noticed(scene: Scene, mutation: Mutation) {
-    // Two switches are what most take; with faults as well there would be twenty times as many schedules.
+    // Two switches are what most take; with faults as well there would be twenty times as many
+    // schedules.
     is_noticed_within(disturbances_max().max(2), scene, mutation);
 }
 
 fn is_noticed_within(disturbances_max: usize, scene: Scene, mutation: Mutation) {
     match explore(scene, disturbances_max, &[], Some(mutation)) {
         Ok(explored) => panic!("{mutation:?} is not noticed: {explored:?}"),
-        Err(failure) => println!("{scene:?} with {mutation:?}: {}", failure.why.lines().next().unwrap_or_default()),
+        Err(failure) => println!(
+            "{scene:?} with {mutation:?}: {}",
+            failure.why.lines().next().unwrap_or_default()
+        ),
     }
 }
 
-/// Z7.6: a build that two executors are given while its change leaves has one owner at most, and none after its stop.
+/// Z7.6: a build that two executors are given while its change leaves has one owner at most, and
+/// none after its stop.
 #[test]
 fn a_build_has_one_owner_in_whatever_order_it_is_claimed_and_stopped() {
     all_hold(Scene::Assignment, 10);
@@ -454,21 +501,24 @@ fn a_build_has_one_owner_in_whatever_order_it_is_claimed_and_stopped() {
     is_noticed(Scene::Assignment, Mutation::ClaimedThoughStopped);
 }
 
-/// Z7.3, Z7.6: who comes back after his lease changes nothing of what was decided, in whatever order.
+/// Z7.3, Z7.6: who comes back after his lease changes nothing of what was decided, in whatever
+/// order.
 #[test]
 fn an_executor_that_ends_after_its_lease_breaks_nothing_in_any_order() {
     all_hold(Scene::Lease, 10);
     is_noticed(Scene::Lease, Mutation::NoRevision(Cell::Queue));
 }
 
-/// Z2.6, C2: the number that is live only grows, and comes to the one that is wanted, whoever looks when.
+/// Z2.6, C2: the number that is live only grows, and comes to the one that is wanted, whoever looks
+/// when.
 #[test]
 fn a_layout_becomes_live_once_in_whatever_order_tenants_and_gates_look() {
     all_hold(Scene::Layout, 10);
     is_noticed(Scene::Layout, Mutation::NoRevision(Cell::Tenant));
 }
 
-/// Z6.6, C2: an approval that was kept for configuration on its way counts for it, whoever looks at it when.
+/// Z6.6, C2: an approval that was kept for configuration on its way counts for it, whoever looks at
+/// it when.
 #[test]
 fn what_was_kept_for_a_layout_goes_on_in_whatever_order_it_is_woken_and_looked_at() {
     all_hold(Scene::Wake, 10);
@@ -483,16 +533,16 @@ fn a_beginning_is_never_the_last_word_in_whatever_order_it_is_told() {
     is_noticed(Scene::Report, Mutation::UnseenReports);
 }
 
-/// G05, Z6.4: of two gates that may land on one branch one orders it, and the other one tests what came of that, whoever looks when
-/// and whoever dies where.
+/// G05, Z6.4: of two gates that may land on one branch one orders it, and the other one tests what
+/// came of that, whoever looks when and whoever dies where.
 #[test]
 fn two_gates_land_on_one_branch_one_after_the_other_in_whatever_order_they_look() {
     all_hold(Scene::Turn, 10);
     is_noticed(Scene::Turn, Mutation::NoRevision(Cell::Branch));
 }
 
-/// Has a landing carried out, call by call, whose branch was taken by somebody and let go again since it was ordered. Returns whether
-/// it merged anything.
+/// Has a landing carried out, call by call, whose branch was taken by somebody and let go again
+/// since it was ordered. Returns whether it merged anything.
 fn land_overtaken(mutation: Option<Mutation>) -> Result<bool, Failure> {
     let mut sim = Sim::new(7, Settings { mutation, shape: Some(shape(Scene::Turn)) });
     sim.run_until(|sim| sim.people.next_at.is_none())?;
@@ -501,7 +551,8 @@ fn land_overtaken(mutation: Option<Mutation>) -> Result<bool, Failure> {
     sim.run_until(|sim| sim.watch.landing.values().any(|under_way| !under_way.is_empty()))?;
     // Whoever is at work dies, so that nobody carries it out before.
     sim.tasks.clear();
-    let under_way: Option<Landing> = sim.watch.landing.values().flat_map(BTreeMap::values).next().cloned();
+    let under_way: Option<Landing> =
+        sim.watch.landing.values().flat_map(BTreeMap::values).next().cloned();
     let ordered = under_way.expect("it was just ordered");
     let key = turn::key(&sluice_gate::turn::branch_of(&ordered.change));
     let record = sim.site.world.record(&key).expect("the branch is the landing's");
@@ -512,7 +563,10 @@ fn land_overtaken(mutation: Option<Mutation>) -> Result<bool, Failure> {
     let record = with_body(record, &taken).expect("it is small");
     let record = Record { revision, fence: taken.fence, ..record };
     sim.site.world.write_directly(Write::Put { record, expect: Expect::Anything });
-    let _ = sluice_memory::poll_once(cell::send(&sim.site.world.ports_of("operator"), &[landing::poke(&ordered)]));
+    let _ = sluice_memory::poll_once(cell::send(
+        &sim.site.world.ports_of("operator"),
+        &[landing::poke(&ordered)],
+    ));
     let given = Given::default();
     sim.site.world.decide_fates(turns_of(given.clone()));
     // As often as more than all that is told of the change could need.
@@ -534,6 +588,7 @@ fn a_landing_whose_branch_was_taken_since_begins_nothing_and_would_be_noticed() 
         Ok(has_merged) => assert!(!has_merged, "it was merged"),
         Err(failure) => panic!("{failure}"),
     }
-    let noticed = land_overtaken(Some(Mutation::NoFence)).expect_err("a landing without a fence is not noticed");
+    let noticed = land_overtaken(Some(Mutation::NoFence))
+        .expect_err("a landing without a fence is not noticed");
     assert!(noticed.why.contains("which was taken since"), "{}", noticed.why);
 }

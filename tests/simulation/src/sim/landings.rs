@@ -1,4 +1,5 @@
-//! What came into branches at the gate's word, by the forge's merge call or by a push of ours: the oracle is told of each in its order.
+//! What came into branches at the gate's word, by the forge's merge call or by a push of ours: the
+//! oracle is told of each in its order.
 
 use super::Sim;
 use crate::oracle::Said;
@@ -22,7 +23,8 @@ impl Sim {
         }
         let (merges, moves) = (forge.merges(), forge.moves_in_full());
         loop {
-            let next = moves.get(self.moves_seen).filter(|made| made.merges_before <= self.merges_seen);
+            let next =
+                moves.get(self.moves_seen).filter(|made| made.merges_before <= self.merges_seen);
             if let Some(made) = next {
                 self.moves_seen += 1;
                 self.merges_seen += made.merged.len();
@@ -52,8 +54,8 @@ impl Sim {
         self.put(&change, commit, said, is_unruly)
     }
 
-    /// A push lands landings that were ordered together, each on top of the one before, as a whole or from the first on; whether their
-    /// changes are as they were then shows in the forge alone.
+    /// A push lands landings that were ordered together, each on top of the one before, as a whole
+    /// or from the first on; whether their changes are as they were then shows in the forge alone.
     fn look_at_move(&mut self, made: &Move) -> Result<(), String> {
         let now = self.site.world.now();
         let (from, to) = (made.from.short(), made.to.short());
@@ -61,7 +63,10 @@ impl Sim {
         let run = self.run_of(made)?;
         let is_in_run = |key: &&ChangeKey| run.iter().any(|landing| landing.change.key == **key);
         if let Some(key) = made.merged.iter().find(|key| !is_in_run(key)) {
-            return Err(format!("{key} was merged by a push to {}, and no landing of it was to go there", made.branch));
+            return Err(format!(
+                "{key} was merged by a push to {}, and no landing of it was to go there",
+                made.branch
+            ));
         }
         self.runs += u64::from(run.len() > 1);
         for landing in run {
@@ -83,7 +88,9 @@ impl Sim {
             let next = under_way.find(|landing| landing.base.id == at).cloned();
             let Some(next) = next.filter(|_| run.len() < RUN_MAX) else {
                 let (branch, to, at) = (&made.branch, made.to.short(), at.short());
-                return Err(format!("a push moved {branch} to {to}, and no landing leads there from {at}"));
+                return Err(format!(
+                    "a push moved {branch} to {to}, and no landing leads there from {at}"
+                ));
             };
             at = next.tested.id.clone();
             run.push(next);
@@ -91,14 +98,20 @@ impl Sim {
         let Some((first, rest)) = run.split_first() else { return Ok(Vec::new()) };
         let named = first.behind.iter().map(|behind| &behind.item).take(rest.len());
         if !rest.iter().map(|landing| &landing.item).eq(named) {
-            return Err(format!("what a push landed behind {} is not what was ordered with it", first.change));
+            return Err(format!(
+                "what a push landed behind {} is not what was ordered with it",
+                first.change
+            ));
         }
         Ok(run)
     }
 
     fn said(&self, landing: &Landing, shown: Shown) -> Said {
         let candidate = self.watch.items.get(&landing.item).map(|item| &item.candidate);
-        let needs = candidate.into_iter().flat_map(|candidate| &candidate.needs).map(|need| need.change.clone());
+        let needs = candidate
+            .into_iter()
+            .flat_map(|candidate| &candidate.needs)
+            .map(|need| need.change.clone());
         let is_mate = |need: &ChangeRef| candidate.is_some_and(|own| own.cycle.contains(&need.key));
         let (mates, needs): (Vec<ChangeRef>, Vec<ChangeRef>) = needs.partition(is_mate);
         Said {
@@ -112,16 +125,25 @@ impl Sim {
         }
     }
 
-    /// Returns whether a change is the first of a queue, or of the bundle that is, but for what is in its branch already.
+    /// Returns whether a change is the first of a queue, or of the bundle that is, but for what is
+    /// in its branch already.
     fn is_first(&self, change: &ChangeRef) -> bool {
         let is_it = |slot: &Slot| slot.change == *change && slot.standing == Standing::Landing;
         self.watch.heads.values().any(|head| {
             let Some(at) = head.slots.iter().position(is_it) else { return false };
-            head.slots[..head.bundle(at).start].iter().all(|ahead| self.oracle.is_merged(&ahead.change.key))
+            head.slots[..head.bundle(at).start]
+                .iter()
+                .all(|ahead| self.oracle.is_merged(&ahead.change.key))
         })
     }
 
-    fn put(&mut self, change: &ChangeRef, commit: &Commit, said: Option<Said>, is_unruly: bool) -> Result<(), String> {
+    fn put(
+        &mut self,
+        change: &ChangeRef,
+        commit: &Commit,
+        said: Option<Said>,
+        is_unruly: bool,
+    ) -> Result<(), String> {
         let is_first = self.is_first(change);
         let store = self.site.store.lock().unwrap();
         self.oracle.landed(change, commit, said, is_first, is_unruly, &store)?;
@@ -135,10 +157,12 @@ impl Sim {
         Ok(())
     }
 
-    /// Returns whether something that stands in a gate needs a change, and that needs nothing of it.
+    /// Returns whether something that stands in a gate needs a change, and that needs nothing of
+    /// it.
     fn is_needed(&self, change: &ChangeKey) -> bool {
         let gates = self.watch.heads.values().filter(|head| lands(head.key.pipeline.as_str()));
-        let items = gates.flat_map(|head| &head.slots).filter_map(|slot| self.watch.items.get(&slot.id));
+        let items =
+            gates.flat_map(|head| &head.slots).filter_map(|slot| self.watch.items.get(&slot.id));
         let others = items.filter(|item| !item.candidate.cycle.contains(change));
         others.flat_map(|item| &item.candidate.needs).any(|need| need.change.key == *change)
     }

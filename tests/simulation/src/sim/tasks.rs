@@ -1,4 +1,5 @@
-//! What moves a site: looks, claims, ends and deliveries, each polled a step at a time until it is done or dies.
+//! What moves a site: looks, claims, ends and deliveries, each polled a step at a time until it is
+//! done or dies.
 
 use super::*;
 use crate::executors::{Rest, Running};
@@ -8,7 +9,13 @@ impl Sim {
     pub(super) fn begin(&mut self, kind: Kind, future: impl Future<Output = Done> + 'static) {
         let resume_at = self.now();
         self.tasks_begun += 1;
-        self.tasks.push(Task { id: self.tasks_begun, kind, future: Box::pin(future), resume_at, polls: 0 });
+        self.tasks.push(Task {
+            id: self.tasks_begun,
+            kind,
+            future: Box::pin(future),
+            resume_at,
+            polls: 0,
+        });
     }
 
     pub(super) fn handle(&mut self, queue: Queue) {
@@ -29,7 +36,11 @@ impl Sim {
     pub(super) fn revive(&mut self, at: usize) {
         let (_, message) = self.dead.swap_remove(at);
         let host = self.random.below(2);
-        let Some(function) = self.hosts.get(&Queue::Wakes).and_then(|hosts| hosts.get(host)).cloned() else { return };
+        let Some(function) =
+            self.hosts.get(&Queue::Wakes).and_then(|hosts| hosts.get(host)).cloned()
+        else {
+            return;
+        };
         let given = vec![message.clone()];
         self.begin(Kind::Revive { host, message }, async move {
             Done::Handled(batch::handle(&*function, Queue::Wakes, given).await)
@@ -66,7 +77,8 @@ impl Sim {
     }
 
     pub(super) fn claim(&mut self, queue: Queue) {
-        let able: Vec<usize> = (0..self.executors.len()).filter(|at| self.executors[*at].has_place()).collect();
+        let able: Vec<usize> =
+            (0..self.executors.len()).filter(|at| self.executors[*at].has_place()).collect();
         let Some(at) = self.random.one(&able).copied() else { return };
         let messages = self.site.world.take_messages(queue, 3, 60);
         self.claim_by(at, queue, messages);
@@ -76,7 +88,10 @@ impl Sim {
         let executor = &mut self.executors[at];
         let (mut asked, mut receipts): (Vec<Asked>, Vec<String>) = (Vec::new(), Vec::new());
         for message in messages {
-            let Some(build) = serde_json::from_str::<Poke>(&message.body).ok().and_then(Asked::of) else { continue };
+            let Some(build) = serde_json::from_str::<Poke>(&message.body).ok().and_then(Asked::of)
+            else {
+                continue;
+            };
             // As the real one: what runs is acknowledged; what is only asked for comes again.
             if executor.builds.iter().any(|running| running.claimed.run.build == build.build) {
                 self.site.world.drop_message(queue, &message.receipt);
@@ -110,13 +125,17 @@ impl Sim {
         } else {
             executors::judge(&self.site, &claimed)
         };
-        let mut ended = executors::ended(running.instead.unwrap_or(truth), executor.ports.clock.now());
+        let mut ended =
+            executors::ended(running.instead.unwrap_or(truth), executor.ports.clock.now());
         if ended.result.passed() && self.settings.mutation != Some(Mutation::UntoldChoices) {
             ended.data = executors::returned(&self.site, &claimed);
         }
-        let (session, ports, id) = (executor.session.clone(), executor.ports.clone(), claimed.run.build.clone());
+        let (session, ports, id) =
+            (executor.session.clone(), executor.ports.clone(), claimed.run.build.clone());
         executor.busy.insert(id.clone());
-        if self.settings.mutation == Some(crate::Mutation::ForgottenEnds) && self.random.per_mille(300) {
+        if self.settings.mutation == Some(crate::Mutation::ForgottenEnds)
+            && self.random.per_mille(300)
+        {
             return;
         }
         self.begin(Kind::End { session, build: id, instead: running.instead }, async move {
@@ -188,14 +207,20 @@ impl Sim {
         match (task.kind, done) {
             (Kind::Handle { queue, messages, .. }, Done::Handled(failed)) => {
                 let keeps = self.faults_are_on && self.random.per_mille(self.shape.weather.kept);
-                for message in messages.iter().filter(|message| !keeps && !failed.contains(&message.id)) {
+                for message in
+                    messages.iter().filter(|message| !keeps && !failed.contains(&message.id))
+                {
                     self.site.world.drop_message(queue, &message.receipt);
                 }
             }
-            (Kind::Revive { message, .. }, Done::Handled(failed)) if !failed.is_empty() => self.revive_later(message),
+            (Kind::Revive { message, .. }, Done::Handled(failed)) if !failed.is_empty() => {
+                self.revive_later(message)
+            }
             (Kind::Claim { session, queue, receipts, builds }, Done::Claimed(claims)) => {
                 let now = self.now();
-                let Some(executor) = self.executors.iter_mut().find(|executor| executor.session == session) else {
+                let Some(executor) =
+                    self.executors.iter_mut().find(|executor| executor.session == session)
+                else {
                     return Ok(());
                 };
                 let mut leaked = None;
@@ -210,8 +235,9 @@ impl Sim {
                         self.site.world.drop_message(queue, &receipt);
                         if let Some(claimed) = claimed {
                             leaked = leaked.or(executors::leak(&claimed));
-                            leaked =
-                                leaked.or_else(|| self.oracle.unprepared(&claimed, &self.site.store.lock().unwrap()));
+                            leaked = leaked.or_else(|| {
+                                self.oracle.unprepared(&claimed, &self.site.store.lock().unwrap())
+                            });
                             executor.begin(claimed, now, &mut self.random);
                         }
                     }
@@ -221,8 +247,12 @@ impl Sim {
                 }
             }
             (Kind::Settle { session }, _) => self.settled(&session),
-            (Kind::End { session, build, .. } | Kind::WillFail { session, build, .. }, Done::Ended(_, true)) => {
-                let executor = self.executors.iter_mut().find(|executor| executor.session == session);
+            (
+                Kind::End { session, build, .. } | Kind::WillFail { session, build, .. },
+                Done::Ended(_, true),
+            ) => {
+                let executor =
+                    self.executors.iter_mut().find(|executor| executor.session == session);
                 if let Some(executor) = executor {
                     executor.busy.remove(&build);
                 }
@@ -231,12 +261,15 @@ impl Sim {
                 let now = self.now();
                 let later = now.plus_millis(self.random.between(200, 5_000));
                 let Some(session) = kind.session() else { return Ok(()) };
-                let Some(executor) = self.executors.iter_mut().find(|executor| executor.session == *session) else {
+                let Some(executor) =
+                    self.executors.iter_mut().find(|executor| executor.session == *session)
+                else {
                     return Ok(());
                 };
                 executor.busy.remove(&claimed.run.build);
                 let claimed = *claimed;
-                // One that was told to stop, or was given up, while it was paused does not go on as if it had been told to.
+                // One that was told to stop, or was given up, while it was paused does not go on as
+                // if it had been told to.
                 let is_paused = matches!(claimed.run.phase, Phase::Paused(_));
                 let (ends_at, instead) = match kind {
                     Kind::WillFail { ends_at, .. } => (ends_at.max(now), None),
@@ -264,7 +297,10 @@ impl Sim {
             Kind::Tick => self.timer = self.site.timer(),
             Kind::Webhook { .. } => self.webhook = self.site.webhook(),
             kind => {
-                let at = self.executors.iter().position(|executor| kind.session() == Some(&executor.session));
+                let at = self
+                    .executors
+                    .iter()
+                    .position(|executor| kind.session() == Some(&executor.session));
                 if let Some(at) = at {
                     self.kill_executor(at, "is dead");
                 }

@@ -8,12 +8,14 @@ use sluice_model::{ItemId, TenantName, Timestamp};
 use sluice_records::queue::item_key;
 
 impl Watch {
-    /// Judges an arrival that is taken in: while events are discarded nothing enters by it but what an operator asked for.
+    /// Judges an arrival that is taken in: while events are discarded nothing enters by it but what
+    /// an operator asked for.
     pub(super) fn may_enter(&self, write: &Written, transaction: &[Written]) -> Result<(), String> {
         let Some(head) = self.held(&self.pauses.discards, write) else { return Ok(()) };
         let Some(arrival): Option<Arrival> = read(write.before.as_ref())? else { return Ok(()) };
         let ArrivalKind::Enqueue { candidates } = &arrival.kind else { return Ok(()) };
-        // What stood in another queue of the tenant goes on in this one, and what somebody left for was taken up before.
+        // What stood in another queue of the tenant goes on in this one, and what somebody left for
+        // was taken up before.
         let is_begun = arrival.by_operator || arrival.taken_up;
         if is_begun || candidates.iter().any(|candidate| candidate.moved_from.is_some()) {
             return Ok(());
@@ -30,10 +32,13 @@ impl Watch {
             let parts = [queue.as_str(), own.as_str(), change.head.as_str(), arrival.id.as_str()];
             enters(&ItemId::derive(&parts))
         });
-        entered.map_or(Ok(()), |change| Err(format!("{change} enters, and an operator has events discarded")))
+        entered.map_or(Ok(()), |change| {
+            Err(format!("{change} enters, and an operator has events discarded"))
+        })
     }
 
-    /// Returns whether a change of a tenant was proposed when events of that had not been discarded for so long that every look knew of it.
+    /// Returns whether a change of a tenant was proposed when events of that had not been discarded
+    /// for so long that every look knew of it.
     pub fn is_after_discards(&self, tenant: &TenantName, proposed_at: Option<Timestamp>) -> bool {
         let Some(until) = self.pauses.discarded.get(tenant) else { return true };
         let is_later = proposed_at.is_some_and(|at| at.0 > until.0.saturating_add(HEARD_MILLIS));

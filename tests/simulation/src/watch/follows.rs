@@ -7,7 +7,11 @@ use sluice_records::tenant::Tenant;
 use sluice_runtime::record::Record;
 
 /// Returns what is wrong with a tenant's head after the one before, if anything is.
-pub(super) fn tenant(before: Option<&Record>, after: Option<&Record>, news: &mut Vec<News>) -> Result<(), String> {
+pub(super) fn tenant(
+    before: Option<&Record>,
+    after: Option<&Record>,
+    news: &mut Vec<News>,
+) -> Result<(), String> {
     let (before, after) = both::<Tenant>(before, after)?;
     let Some(after) = after else { return Err("a tenant's head is removed".to_owned()) };
     let now = after.layout;
@@ -32,18 +36,30 @@ pub(super) fn request(before: Option<&Record>, after: Option<&Record>) -> Result
     let (Some(before), Some(after)) = (before, after) else { return Ok(()) };
     let may_follow = match (&before.state, &after.state) {
         (RequestState::Ended(_) | RequestState::Failed { .. }, next) => before.state == *next,
-        (RequestState::Claimed(was), RequestState::Claimed(now) | RequestState::Ended(now)) => was == now,
+        (RequestState::Claimed(was), RequestState::Claimed(now) | RequestState::Ended(now)) => {
+            was == now
+        }
         (RequestState::Claimed(_), RequestState::Failed { .. }) => true,
         (RequestState::Claimed(_), _) => false,
         _ => true,
     };
-    if may_follow { Ok(()) } else { Err(format!("a request was {:?} and is {:?} now", before.state, after.state)) }
+    if may_follow {
+        Ok(())
+    } else {
+        Err(format!("a request was {:?} and is {:?} now", before.state, after.state))
+    }
 }
 
 /// A record that is there stays as it is, by this rule.
-pub(super) fn same(before: Option<&Record>, after: Option<&Record>, rule: &str) -> Result<(), String> {
+pub(super) fn same(
+    before: Option<&Record>,
+    after: Option<&Record>,
+    rule: &str,
+) -> Result<(), String> {
     match (before, after) {
-        (Some(before), Some(after)) if before.body != after.body => Err(format!("{rule}, and this is another one")),
+        (Some(before), Some(after)) if before.body != after.body => {
+            Err(format!("{rule}, and this is another one"))
+        }
         _ => Ok(()),
     }
 }
@@ -52,7 +68,9 @@ pub(super) fn same(before: Option<&Record>, after: Option<&Record>, rule: &str) 
 pub(super) fn report(before: Option<&Record>, after: Option<&Record>) -> Result<(), String> {
     let (before, after) = both::<Report>(before, after)?;
     match (before, after) {
-        (Some(before), Some(after)) if before.state != ReportState::Wanted && before.state != after.state => {
+        (Some(before), Some(after))
+            if before.state != ReportState::Wanted && before.state != after.state =>
+        {
             Err(format!("a report had ended as {:?} and is {:?} now", before.state, after.state))
         }
         _ => Ok(()),

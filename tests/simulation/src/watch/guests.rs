@@ -1,4 +1,5 @@
-//! Changes that need each other where each has a queue of its own: they stand in one of these queues, and the others say in which.
+//! Changes that need each other where each has a queue of its own: they stand in one of these
+//! queues, and the others say in which.
 
 use super::{Kind, Watch, key_of, kind, read};
 use crate::plays::lands;
@@ -15,15 +16,18 @@ use std::collections::{BTreeMap, BTreeSet};
 const OF_ONE: [&str; 2] = ["MERGE_CONFLICT", "CONFIG_ERROR"];
 
 impl Watch {
-    /// Judges where changes stand, of the pipelines to which queues belong that a transaction wrote: each in one queue alone, and where
-    /// that is not its own, its own says so, in which nothing stands meanwhile.
+    /// Judges where changes stand, of the pipelines to which queues belong that a transaction
+    /// wrote: each in one queue alone, and where that is not its own, its own says so, in which
+    /// nothing stands meanwhile.
     pub(super) fn guests(&self) -> Result<(), String> {
         let written: BTreeSet<(&TenantName, &PipelineName)> =
             self.written.iter().map(|key| (&key.tenant, &key.pipeline)).collect();
         let is_concerned = |head: &&Head| {
-            head.manager == Manager::Independent && written.contains(&(&head.key.tenant, &head.key.pipeline))
+            head.manager == Manager::Independent
+                && written.contains(&(&head.key.tenant, &head.key.pipeline))
         };
-        let mut places: BTreeMap<(&TenantName, &PipelineName, &ChangeKey), &QueueKey> = BTreeMap::new();
+        let mut places: BTreeMap<(&TenantName, &PipelineName, &ChangeKey), &QueueKey> =
+            BTreeMap::new();
         for head in self.heads.values().filter(is_concerned) {
             let key = &head.key;
             for slot in &head.slots {
@@ -35,7 +39,9 @@ impl Watch {
                 let own = QueueKey { queue: own_queue(change), ..key.clone() };
                 let said = self.heads.get(&own).and_then(|head| head.stands_in.as_ref());
                 if own != *key && said != Some(&key.queue) {
-                    return Err(format!("{change} stands in {key} as a guest, and its own queue says {said:?}"));
+                    return Err(format!(
+                        "{change} stands in {key} as a guest, and its own queue says {said:?}"
+                    ));
                 }
             }
             self.lends(head)?;
@@ -43,7 +49,8 @@ impl Watch {
         Ok(())
     }
 
-    /// Judges changes that stood as one where nothing lands: they leave in one transaction, with results that go together.
+    /// Judges changes that stood as one where nothing lands: they leave in one transaction, with
+    /// results that go together.
     pub(super) fn leave_as_one(transaction: &[Written]) -> Result<(), String> {
         let mut left: BTreeMap<(QueueKey, Vec<ChangeKey>), Vec<String>> = BTreeMap::new();
         for write in transaction.iter().filter(|write| write.before.is_none()) {
@@ -85,7 +92,8 @@ impl Watch {
                 slot.change
             ));
         }
-        let slots = self.heads.get(&home).filter(|_| home != *key).map(|home| home.slots.as_slice());
+        let slots =
+            self.heads.get(&home).filter(|_| home != *key).map(|home| home.slots.as_slice());
         if slots.unwrap_or_default().iter().any(|slot| own_queue(&slot.change.key) == key.queue) {
             return Ok(());
         }
@@ -93,9 +101,13 @@ impl Watch {
     }
 }
 
-/// Returns whether an arrival was only sent on by the transaction that takes it in: whoever gets it hears it.
+/// Returns whether an arrival was only sent on by the transaction that takes it in: whoever gets it
+/// hears it.
 pub(super) fn is_sent_on(arrival: &Arrival, transaction: &[Written]) -> Result<bool, String> {
-    for write in transaction.iter().filter(|write| key_of(write).is_some_and(|key| kind(key) == Kind::Arrival)) {
+    for write in transaction
+        .iter()
+        .filter(|write| key_of(write).is_some_and(|key| kind(key) == Kind::Arrival))
+    {
         let sent: Option<Arrival> = read(write.after.as_ref())?;
         if sent.is_some_and(|sent| is_passed_on(arrival, &sent)) {
             return Ok(true);
@@ -104,8 +116,11 @@ pub(super) fn is_sent_on(arrival: &Arrival, transaction: &[Written]) -> Result<b
     Ok(false)
 }
 
-/// Returns whether what was sent is an arrival as it was, but for its name there, and that something may have left for it meanwhile.
+/// Returns whether what was sent is an arrival as it was, but for its name there, and that
+/// something may have left for it meanwhile.
 fn is_passed_on(arrival: &Arrival, sent: &Arrival) -> bool {
     let is_taken_up_still = sent.taken_up || !arrival.taken_up;
-    is_taken_up_still && Arrival { id: arrival.id.clone(), taken_up: arrival.taken_up, ..sent.clone() } == *arrival
+    is_taken_up_still
+        && Arrival { id: arrival.id.clone(), taken_up: arrival.taken_up, ..sent.clone() }
+            == *arrival
 }

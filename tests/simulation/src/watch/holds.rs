@@ -1,4 +1,5 @@
-//! Nodes that operators want kept: of failed builds that they asked for, no more than they asked for, each counted as it is kept.
+//! Nodes that operators want kept: of failed builds that they asked for, no more than they asked
+//! for, each counted as it is kept.
 
 use super::Watch;
 use sluice_gate::autohold::Autohold;
@@ -25,7 +26,8 @@ pub(super) struct Holds {
 impl Holds {
     /// Hears that a build is ordered.
     pub(super) fn ordered(&mut self, order: &Order) {
-        self.builds.insert(order.build.clone(), (order.job.clone(), order.change.key.project.clone()));
+        self.builds
+            .insert(order.build.clone(), (order.job.clone(), order.change.key.project.clone()));
     }
 
     /// Hears that a build ended.
@@ -43,15 +45,23 @@ impl Holds {
         };
         let builds: BTreeSet<&BuildId> = wish.held.iter().map(|held| &held.build).collect();
         if wish.held.len() > wish.max_count as usize || builds.len() < wish.held.len() {
-            return Err(format!("nodes of {:?} are kept, and of {} were to be", wish.held, wish.max_count));
+            return Err(format!(
+                "nodes of {:?} are kept, and of {} were to be",
+                wish.held, wish.max_count
+            ));
         }
         for build in builds {
             if self.passed.contains(build) {
                 return Err(format!("it keeps nodes of build {build}, which passed"));
             }
-            let is_meant = |(job, project): &(JobName, ProjectName)| *job == wish.job && *project == wish.project;
+            let is_meant = |(job, project): &(JobName, ProjectName)| {
+                *job == wish.job && *project == wish.project
+            };
             if !self.builds.get(build).is_some_and(is_meant) {
-                return Err(format!("it keeps nodes of build {build}, and is about {} of {}", wish.job, wish.project));
+                return Err(format!(
+                    "it keeps nodes of build {build}, and is about {} of {}",
+                    wish.job, wish.project
+                ));
             }
         }
         self.wishes.insert(key.clone(), wish);
@@ -60,7 +70,8 @@ impl Holds {
 }
 
 impl Watch {
-    /// Judges a node that is kept from now on: whoever wants it has it counted in the same decision.
+    /// Judges a node that is kept from now on: whoever wants it has it counted in the same
+    /// decision.
     pub(super) fn is_counted(&mut self, key: &Key, record: Option<&Record>) -> Result<(), String> {
         let node = record.map(decode::<Node>).transpose().map_err(|bad| bad.to_string())?;
         let Some((id, hold)) = node.and_then(|node| match node.state {
@@ -73,7 +84,8 @@ impl Watch {
         if !self.holds.kept.insert(key.clone()) {
             return Ok(());
         }
-        let wish = hold.and_then(|hold| self.holds.wishes.get(&autohold::key(&hold.tenant, &hold.id)));
+        let wish =
+            hold.and_then(|hold| self.holds.wishes.get(&autohold::key(&hold.tenant, &hold.id)));
         let mut held = wish.into_iter().flat_map(|wish| &wish.held);
         if held.any(|held| held.nodes.contains(&id)) {
             return Ok(());

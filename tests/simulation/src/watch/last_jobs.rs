@@ -1,4 +1,5 @@
-//! Jobs that run after the reports: when one begins, what it comes to, and what it makes worthless by failing.
+//! Jobs that run after the reports: when one begins, what it comes to, and what it makes worthless
+//! by failing.
 
 use super::{Kind, News, Watch, both, key_of, kind};
 use crate::plays::PUBLISH;
@@ -39,15 +40,23 @@ impl LastJobs {
 }
 
 impl Watch {
-    /// Judges a build that is ordered: one that comes after a report belongs to something that was reported.
-    pub(super) fn last_job_ordered(&mut self, order: &Order, news: &mut Vec<News>) -> Result<(), String> {
+    /// Judges a build that is ordered: one that comes after a report belongs to something that was
+    /// reported.
+    pub(super) fn last_job_ordered(
+        &mut self,
+        order: &Order,
+        news: &mut Vec<News>,
+    ) -> Result<(), String> {
         if order.job.as_str() != PUBLISH {
             return Ok(());
         }
         let head = self.heads.get(&order.queue);
         let slot = head.into_iter().flat_map(|head| &head.slots).find(|slot| slot.id == order.item);
         if slot.is_none_or(|slot| slot.standing != Standing::Reporting) {
-            return Err(format!("{PUBLISH} of {} is ordered, which has not been reported", order.change));
+            return Err(format!(
+                "{PUBLISH} of {} is ordered, which has not been reported",
+                order.change
+            ));
         }
         let earlier = self.last_jobs.builds.insert(order.item.clone(), order.build.clone());
         let done = earlier.filter(|earlier| self.last_jobs.done.contains(earlier));
@@ -55,19 +64,28 @@ impl Watch {
         Ok(())
     }
 
-    /// Hears that an item which had been told left by the end of its jobs; where one failed, what is behind it is worth nothing more.
+    /// Hears that an item which had been told left by the end of its jobs; where one failed, what
+    /// is behind it is worth nothing more.
     pub(super) fn left_after_report(
         &mut self,
         set: Buildset,
         transaction: &[Written],
         news: &mut Vec<News>,
     ) -> Result<(), String> {
-        let result = set.item.jobs.iter().find(|job| job.summary.name.as_str() == PUBLISH).and_then(|job| job.result());
+        let result = set
+            .item
+            .jobs
+            .iter()
+            .find(|job| job.summary.name.as_str() == PUBLISH)
+            .and_then(|job| job.result());
         if result == Some(BuildResult::Failure) && set.why == OVER {
             let slots = self.heads.get(&set.queue).into_iter().flat_map(|head| &head.slots);
-            let behind: BTreeSet<ItemId> = slots.map(|slot| slot.id.clone()).filter(|id| *id != set.id).collect();
+            let behind: BTreeSet<ItemId> =
+                slots.map(|slot| slot.id.clone()).filter(|id| *id != set.id).collect();
             let mut stale: BTreeSet<BuildId> = BTreeSet::new();
-            let of_items = transaction.iter().filter(|write| key_of(write).is_some_and(|key| kind(key) == Kind::Item));
+            let of_items = transaction
+                .iter()
+                .filter(|write| key_of(write).is_some_and(|key| kind(key) == Kind::Item));
             let mut written: BTreeSet<ItemId> = BTreeSet::new();
             for write in of_items {
                 let (before, after) = both::<Item>(write.before.as_ref(), write.after.as_ref())?;
@@ -75,7 +93,10 @@ impl Watch {
                 let before = before.filter(|item| behind.contains(&item.id));
                 stale.extend(before.iter().flat_map(builds_of).cloned());
             }
-            let others = self.items.values().filter(|item| behind.contains(&item.id) && !written.contains(&item.id));
+            let others = self
+                .items
+                .values()
+                .filter(|item| behind.contains(&item.id) && !written.contains(&item.id));
             stale.extend(others.flat_map(builds_of).cloned());
             self.tested_again += u64::from(!stale.is_empty());
             self.last_jobs.stale.extend(stale);

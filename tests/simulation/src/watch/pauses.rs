@@ -1,4 +1,5 @@
-//! What operators hold back waits: events, and answers, until they let them go on. What they have discarded is known here as well.
+//! What operators hold back waits: events, and answers, until they let them go on. What they have
+//! discarded is known here as well.
 
 use super::guests::is_sent_on;
 use super::{Watch, both, read};
@@ -8,7 +9,8 @@ use sluice_model::{TenantName, Timestamp};
 use sluice_records::tenant::Tenant;
 use std::collections::BTreeMap;
 
-/// Milliseconds after which every look at a queue began when events were held back already, where nobody sleeps in the middle of one.
+/// Milliseconds after which every look at a queue began when events were held back already, where
+/// nobody sleeps in the middle of one.
 pub(super) const HEARD_MILLIS: u64 = 60_000;
 
 /// Since when what is held back of which tenant.
@@ -45,13 +47,19 @@ impl Pauses {
 }
 
 impl Watch {
-    /// Judges an arrival that is taken in: while events wait only what an operator asked for is. What is sent on to the queue in which
-    /// its change stands waits there.
-    pub(super) fn may_be_heard(&self, write: &Written, transaction: &[Written]) -> Result<(), String> {
+    /// Judges an arrival that is taken in: while events wait only what an operator asked for is.
+    /// What is sent on to the queue in which its change stands waits there.
+    pub(super) fn may_be_heard(
+        &self,
+        write: &Written,
+        transaction: &[Written],
+    ) -> Result<(), String> {
         self.may_enter(write, transaction)?;
         let Some(head) = self.held(&self.pauses.triggers, write) else { return Ok(()) };
         match read::<Arrival>(write.before.as_ref())? {
-            Some(arrival) if head.stands_in.is_some() && is_sent_on(&arrival, transaction)? => Ok(()),
+            Some(arrival) if head.stands_in.is_some() && is_sent_on(&arrival, transaction)? => {
+                Ok(())
+            }
             Some(arrival) if !arrival.by_operator => {
                 Err("it is taken in, and an operator has what comes wait".to_owned())
             }
@@ -74,13 +82,21 @@ impl Watch {
         }
     }
 
-    /// Returns the queue that a record is of, where its tenant is held back so long that whoever wrote it knew of that.
-    pub(super) fn held(&self, held: &BTreeMap<TenantName, Timestamp>, write: &Written) -> Option<&Head> {
+    /// Returns the queue that a record is of, where its tenant is held back so long that whoever
+    /// wrote it knew of that.
+    pub(super) fn held(
+        &self,
+        held: &BTreeMap<TenantName, Timestamp>,
+        write: &Written,
+    ) -> Option<&Head> {
         if held.is_empty() || self.shape.weather.sleeps > 0 {
             return None;
         }
         let key = super::key_of(write)?;
-        let head = self.heads.values().find(|head| sluice_records::queue::partition(&head.key) == key.partition)?;
+        let head = self
+            .heads
+            .values()
+            .find(|head| sluice_records::queue::partition(&head.key) == key.partition)?;
         let since = held.get(&head.key.tenant)?;
         (write.at.since(*since) > HEARD_MILLIS).then_some(head)
     }

@@ -1,4 +1,5 @@
-//! What is published to a broker: who passed or failed is, at least once, always of the same under one id, and nothing else.
+//! What is published to a broker: who passed or failed is, at least once, always of the same under
+//! one id, and nothing else.
 
 use super::{Watch, read};
 use crate::plays::publications::BROADCAST;
@@ -44,7 +45,8 @@ impl Watch {
                 "project": report.change.key.project.name(),
                 "commit_id": report.change.head,
             });
-            let wanted = Wanted { report: report.id.clone(), topic: topic.clone(), qos: *qos, holds };
+            let wanted =
+                Wanted { report: report.id.clone(), topic: topic.clone(), qos: *qos, holds };
             if self.publications.wanted.insert(id.clone(), wanted).is_some() {
                 return Err(format!("two reports have {id} published"));
             }
@@ -53,14 +55,19 @@ impl Watch {
     }
 
     /// Judges how an item left the pipeline that publishes: the same decision has that published.
-    pub(super) fn is_published(&mut self, record: &Record, transaction: &[Written]) -> Result<(), String> {
+    pub(super) fn is_published(
+        &mut self,
+        record: &Record,
+        transaction: &[Written],
+    ) -> Result<(), String> {
         let Some(set): Option<Buildset> = read(Some(record))? else { return Ok(()) };
         let due = match (set.queue.pipeline.as_str(), set.result.as_str()) {
             (BROADCAST, "SUCCESS") => "success",
             (BROADCAST, "FAILURE") => "failure",
             _ => return Ok(()),
         };
-        let says_so = |action: &Action| matches!(action, Action::Publish { occasion, .. } if occasion == due);
+        let says_so =
+            |action: &Action| matches!(action, Action::Publish { occasion, .. } if occasion == due);
         let written = transaction.iter().filter_map(|write| write.after.as_ref());
         for record in written.filter(|record| record.key.partition.starts_with("report#")) {
             let report: Option<Report> = read(Some(record))?;
@@ -70,26 +77,40 @@ impl Watch {
                 return Ok(());
             }
         }
-        Err(format!("{} left as {}, and nothing is to be published of it", set.item.candidate.change, set.result))
+        Err(format!(
+            "{} left as {}, and nothing is to be published of it",
+            set.item.candidate.change, set.result
+        ))
     }
 
     /// Returns what is wrong with what was published until the end.
     pub fn wrong_publications(&self, published: &[Publication]) -> Vec<String> {
         let mut wrong = Vec::new();
         for (id, wanted) in &self.publications.wanted {
-            let copies: Vec<&Publication> = published.iter().filter(|copy| copy.id == *id).collect();
+            let copies: Vec<&Publication> =
+                published.iter().filter(|copy| copy.id == *id).collect();
             let report = &wanted.report;
             if self.mails.made.contains(report) && copies.is_empty() {
-                wrong.push(format!("the report {report} was made, and its message {id} was never published"));
+                wrong.push(format!(
+                    "the report {report} was made, and its message {id} was never published"
+                ));
             }
             let result = self.publications.results.get(report);
-            let others = copies.iter().filter_map(|copy| Some((copy, otherwise(copy, wanted, result)?)));
+            let others =
+                copies.iter().filter_map(|copy| Some((copy, otherwise(copy, wanted, result)?)));
             wrong.extend(others.map(|(copy, what)| {
-                format!("the message {id} was published otherwise than its report says: {what} of {}", copy.payload)
+                format!(
+                    "the message {id} was published otherwise than its report says: {what} of {}",
+                    copy.payload
+                )
             }));
         }
-        let strange = published.iter().filter(|copy| !self.publications.wanted.contains_key(&copy.id));
-        wrong.extend(strange.map(|copy| format!("{} was published, and no report has it published", copy.id)));
+        let strange =
+            published.iter().filter(|copy| !self.publications.wanted.contains_key(&copy.id));
+        wrong.extend(
+            strange
+                .map(|copy| format!("{} was published, and no report has it published", copy.id)),
+        );
         wrong
     }
 }
@@ -99,13 +120,16 @@ fn otherwise(copy: &Publication, wanted: &Wanted, result: Option<&String>) -> Op
     if copy.topic != wanted.topic || copy.qos != wanted.qos {
         return Some(format!("topic {} with qos {}", copy.topic, copy.qos));
     }
-    let Ok(payload) = serde_json::from_str::<Value>(&copy.payload) else { return Some("the form".to_owned()) };
+    let Ok(payload) = serde_json::from_str::<Value>(&copy.payload) else {
+        return Some("the form".to_owned());
+    };
     let mut fields = wanted.holds.as_object().into_iter().flatten();
     let other = fields.find(|(name, value)| payload.get(name.as_str()) != Some(*value));
     if let Some((name, _)) = other {
         return Some(name.clone());
     }
-    let is_other = result.is_some_and(|result| payload["buildset"]["result"].as_str() != Some(result.as_str()));
+    let is_other = result
+        .is_some_and(|result| payload["buildset"]["result"].as_str() != Some(result.as_str()));
     is_other.then(|| "the result".to_owned())
 }
 
@@ -133,9 +157,11 @@ mod tests {
         let payload = json!({"message_id": "m", "action": "success", "more": 1, "buildset": {"result": "SUCCESS"}});
         assert_eq!(judged(&copy("acme/success", payload.clone())), None);
         assert!(judged(&copy("acme/failure", payload)).is_some());
-        let failed = json!({"message_id": "m", "action": "success", "buildset": {"result": "FAILURE"}});
+        let failed =
+            json!({"message_id": "m", "action": "success", "buildset": {"result": "FAILURE"}});
         assert_eq!(judged(&copy("acme/success", failed)), Some("the result".to_owned()));
-        let other = json!({"message_id": "m", "action": "failure", "buildset": {"result": "SUCCESS"}});
+        let other =
+            json!({"message_id": "m", "action": "failure", "buildset": {"result": "SUCCESS"}});
         assert_eq!(judged(&copy("acme/success", other)), Some("action".to_owned()));
     }
 }

@@ -10,15 +10,21 @@ use sluice_model::git::{Commit, LandingWay, MergeMode};
 use sluice_model::{ItemId, ProjectName, QueueKey, QueueName, Timestamp};
 
 fn change(number: u64, head: &str) -> ChangeRef {
-    let key = ChangeKey::change("github".into(), ProjectName::new("forge.test", "org/t0p0"), number);
+    let key =
+        ChangeKey::change("github".into(), ProjectName::new("forge.test", "org/t0p0"), number);
     ChangeRef { key, branch: "main".into(), head: head.into(), patchset: head.to_owned() }
 }
 
 fn queue(name: &str) -> QueueKey {
-    QueueKey { tenant: "tenant0".into(), pipeline: "gate".into(), queue: QueueName(name.to_owned()) }
+    QueueKey {
+        tenant: "tenant0".into(),
+        pipeline: "gate".into(),
+        queue: QueueName(name.to_owned()),
+    }
 }
 
-/// Returns how the first change landed at this revision, which was tested as the commit `tested`, in a queue of this name.
+/// Returns how the first change landed at this revision, which was tested as the commit `tested`,
+/// in a queue of this name.
 fn landing(head: &str, name: &str, landed: &str) -> Landing {
     let commit = |id: &str| Commit { id: id.into(), tree: "tree".into() };
     Landing {
@@ -42,12 +48,15 @@ fn landing(head: &str, name: &str, landed: &str) -> Landing {
         trouble: None,
         unread_since: None,
         wanted_at: Timestamp(1),
-        state: LandingState::Ended { end: LandingEnd::Landed { commit: commit(landed) }, at: Timestamp(2) },
+        state: LandingState::Ended {
+            end: LandingEnd::Landed { commit: commit(landed) },
+            at: Timestamp(2),
+        },
     }
 }
 
-/// Returns what is wrong with a queue where the second change, which needs the first at this revision, stands before the newer revision
-/// of that, after this landing.
+/// Returns what is wrong with a queue where the second change, which needs the first at this
+/// revision, stands before the newer revision of that, after this landing.
 fn wrong(needed: &str, landing: Option<Landing>) -> Option<String> {
     let mut watch = Watch::new(&Shape::draw(1));
     if let Some(landing) = landing {
@@ -72,9 +81,11 @@ fn wrong(needed: &str, landing: Option<Landing>) -> Option<String> {
     watch.queue(None, head, &mut Vec::new()).err()
 }
 
-/// Z6.5, D01: what a push landed is there for those that need it, though its change is open again; nothing else stands before its need.
+/// Z6.5, D01: what a push landed is there for those that need it, though its change is open again;
+/// nothing else stands before its need.
 #[test]
-fn a_change_stands_before_a_newer_revision_of_what_it_needs_where_a_push_landed_the_needed_one_alone() {
+fn a_change_stands_before_a_newer_revision_of_what_it_needs_where_a_push_landed_the_needed_one_alone()
+ {
     assert_eq!(wrong("older", Some(landing("older", "integrated", "tested"))), None);
     for (needed, landing) in [
         ("older", None),
@@ -85,6 +96,9 @@ fn a_change_stands_before_a_newer_revision_of_what_it_needs_where_a_push_landed_
         ("newer", Some(landing("older", "integrated", "tested"))),
     ] {
         let told = wrong(needed, landing.clone());
-        assert!(told.is_some_and(|why| why.contains("stands before")), "{needed} after {landing:?}");
+        assert!(
+            told.is_some_and(|why| why.contains("stands before")),
+            "{needed} after {landing:?}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! How many changes a queue works on: its window is what follows from how changes left, and nothing is ordered beyond it.
+//! How many changes a queue works on: its window is what follows from how changes left, and nothing
+//! is ordered beyond it.
 
 use super::{Kind, Watch, key_of, kind, read};
 use sluice_gate::Head;
@@ -10,7 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 impl Watch {
     /// Judges a window against the one before and what left in the same transaction.
-    pub(super) fn window(&mut self, before: Option<&Head>, head: &Head, transaction: &[Written]) -> Result<(), String> {
+    pub(super) fn window(
+        &mut self,
+        before: Option<&Head>,
+        head: &Head,
+        transaction: &[Written],
+    ) -> Result<(), String> {
         let window = self.shape.window_of(head.key.pipeline.as_str());
         let mut sizes: BTreeSet<u32> = before.map(|before| before.window).into_iter().collect();
         if before.is_none_or(|before| before.layout != head.layout) {
@@ -25,7 +31,8 @@ impl Watch {
             let Some(set): Option<Buildset> = read(write.after.as_ref())? else { continue };
             if set.queue == head.key {
                 let own = vec![set.item.candidate.change.key.clone()];
-                let cycle = Some(set.item.candidate.cycle).filter(|cycle| !cycle.is_empty()).unwrap_or(own);
+                let cycle =
+                    Some(set.item.candidate.cycle).filter(|cycle| !cycle.is_empty()).unwrap_or(own);
                 results.entry(cycle).or_default().insert(set.result);
             }
         }
@@ -49,7 +56,11 @@ impl Watch {
         let Some(position) = head.position(&order.item) else { return Ok(()) };
         let bundles_before = head.slots[1..=position].iter().filter(|slot| !slot.joined).count();
         let former = self.former_windows.get(&order.queue).copied().unwrap_or(head.window);
-        let window = if head.window == 0 || former == 0 { usize::MAX } else { head.window.max(former) as usize };
+        let window = if head.window == 0 || former == 0 {
+            usize::MAX
+        } else {
+            head.window.max(former) as usize
+        };
         if bundles_before < window {
             return Ok(());
         }

@@ -40,8 +40,9 @@ pub enum DriverWord {
 pub enum LandingWord {
     /// The forge is asked to merge each.
     Merge,
-    /// Branches are moved to the very commits that were tested, several changes at once, in repositories that let the token push;
-    /// in others, and where the merge mode makes new commits, the forge is asked.
+    /// Branches are moved to the very commits that were tested, several changes at once, in
+    /// repositories that let the token push; in others, and where the merge mode makes new commits,
+    /// the forge is asked.
     FastForward,
 }
 
@@ -94,25 +95,31 @@ pub enum Check {
 /// Adds a connection, or changes one; what is not given stays.
 ///
 /// # Errors
-/// When something is missing or wrong, the forge does not accept the token, or the store does not answer.
+/// When something is missing or wrong, the forge does not accept the token, or the store does not
+/// answer.
 pub async fn add(added: Added) -> anyhow::Result<()> {
     let name = ConnectionName::from(added.name.as_str());
     if added.name.is_empty()
-        || !added.name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+        || !added
+            .name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
     {
         bail!("{:?} cannot name a connection: use letters, digits, `-`, `_` and `.`", added.name);
     }
     let ports = operator(added.data.clone()).await?;
     let (mut file, tag) = read(&ports).await?;
-    // How its changes land cuts nobody off from the forge beside the system, and each start leaves that as it is.
-    let lands_otherwise =
-        is_about_landing_alone(&added) && desk(added.data.clone())?.is_some_and(|desk| desk.forge.is_some());
+    // How its changes land cuts nobody off from the forge beside the system, and each start leaves
+    // that as it is.
+    let lands_otherwise = is_about_landing_alone(&added)
+        && desk(added.data.clone())?.is_some_and(|desk| desk.forge.is_some());
     if !lands_otherwise {
         refuse_the_forges_own(&added.data, &name, file.0.get(&name))?;
     }
     let Secrets { token, webhook_secret } = secrets(&added.secrets)?;
     let given = Given { token: token.is_some(), webhook_secret: webhook_secret.is_some() };
-    // The local forge is gone from a system that runs without it: nothing of its connection is worth keeping.
+    // The local forge is gone from a system that runs without it: nothing of its connection is
+    // worth keeping.
     let old = file.0.remove(&name).filter(|old| lands_otherwise || old.canonical_hostname != HOST);
     let mut made = wanted(&added, old.as_ref(), given)?;
     if let Some(token) = token {
@@ -120,10 +127,14 @@ pub async fn add(added: Added) -> anyhow::Result<()> {
             let login = login_of(&name, &made, &token).await?;
             made.login = added.login.clone().or(login).or(made.login);
         }
-        made.token = Some(connection::seal(&ports, &connection::seal_context(&name, "token"), &token).await?);
+        made.token = Some(
+            connection::seal(&ports, &connection::seal_context(&name, "token"), &token).await?,
+        );
     }
     if let Some(plain) = webhook_secret {
-        let sealed = connection::seal(&ports, &connection::seal_context(&name, "webhook-secret"), &plain).await?;
+        let sealed =
+            connection::seal(&ports, &connection::seal_context(&name, "webhook-secret"), &plain)
+                .await?;
         made.webhook_secrets = vec![sealed];
     }
     if made.driver == Driver::Aws {
@@ -148,9 +159,16 @@ pub async fn add(added: Added) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When there is no such connection, nothing to store, or the store does not answer.
-pub async fn rotate(data: Option<PathBuf>, name: &str, files: SecretFiles, check: Check) -> anyhow::Result<()> {
+pub async fn rotate(
+    data: Option<PathBuf>,
+    name: &str,
+    files: SecretFiles,
+    check: Check,
+) -> anyhow::Result<()> {
     if files.token.is_none() && files.webhook_secret.is_none() {
-        bail!("nothing to store: name --token-file, --webhook-secret-file or both (`-` reads one from standard input)");
+        bail!(
+            "nothing to store: name --token-file, --webhook-secret-file or both (`-` reads one from standard input)"
+        );
     }
     let ports = operator(data).await?;
     let Secrets { token, webhook_secret } = secrets(&files)?;
@@ -167,15 +185,21 @@ pub async fn rotate(data: Option<PathBuf>, name: &str, files: SecretFiles, check
         if check == Check::Asked && entry.driver == Driver::GitHub {
             entry.login = login_of(&name, entry, &plain).await?.or(entry.login.take());
         }
-        entry.token = Some(connection::seal(&ports, &connection::seal_context(&name, "token"), &plain).await?);
+        entry.token = Some(
+            connection::seal(&ports, &connection::seal_context(&name, "token"), &plain).await?,
+        );
         told.push("The new token is used within a minute.".to_owned());
     }
     if let Some(plain) = webhook_secret {
-        let sealed = connection::seal(&ports, &connection::seal_context(&name, "webhook-secret"), &plain).await?;
+        let sealed =
+            connection::seal(&ports, &connection::seal_context(&name, "webhook-secret"), &plain)
+                .await?;
         // The newest first; the one before it stays valid while the forge is told.
         entry.webhook_secrets.insert(0, sealed);
         entry.webhook_secrets.truncate(2);
-        told.push("The previous webhook secret stays valid until the next one is stored.".to_owned());
+        told.push(
+            "The previous webhook secret stays valid until the next one is stored.".to_owned(),
+        );
     }
     write(&ports, &file, tag).await?;
     say!("{}", told.join(" "));
@@ -185,7 +209,8 @@ pub async fn rotate(data: Option<PathBuf>, name: &str, files: SecretFiles, check
 /// Forgets a connection and its secrets.
 ///
 /// # Errors
-/// When there is no such connection, the main configuration or a provider uses it, or the store does not answer.
+/// When there is no such connection, the main configuration or a provider uses it, or the store
+/// does not answer.
 pub async fn remove(data: Option<PathBuf>, name: &str) -> anyhow::Result<()> {
     let ports = operator(data.clone()).await?;
     let name = ConnectionName::from(name);
@@ -194,7 +219,9 @@ pub async fn remove(data: Option<PathBuf>, name: &str) -> anyhow::Result<()> {
     let old = file.0.remove(&name).context(missing)?;
     refuse_the_forges_own(&data, &name, Some(&old))?;
     if let Some(user) = tenant::user_of(&ports, &name).await? {
-        bail!("the tenant {user} uses {name}; load a main configuration without it first (`sluice tenant load FILE`)");
+        bail!(
+            "the tenant {user} uses {name}; load a main configuration without it first (`sluice tenant load FILE`)"
+        );
     }
     if let Some((user, provider)) = tenant::provider_of(&ports, &name).await? {
         bail!(
@@ -215,7 +242,8 @@ pub async fn list(data: Option<PathBuf>, format: Format) -> anyhow::Result<()> {
     let ports = operator(data).await?;
     let (file, _) = read(&ports).await?;
     if format == Format::Json {
-        let rows: Vec<Value> = file.0.iter().map(|(name, connection)| row(name, connection)).collect();
+        let rows: Vec<Value> =
+            file.0.iter().map(|(name, connection)| row(name, connection)).collect();
         let key = PoolKey::load(&ports).await?.map(|key| key.public);
         say_json(&json!({"connections": rows, "nodes_public_key": key}));
         return Ok(());
@@ -255,8 +283,11 @@ fn described(connection: &Connection, is_local: bool) -> String {
     let token = if connection.token.is_some() { "a token" } else { "no token" };
     let login = connection.login.as_ref().map(|login| format!(" of {login}")).unwrap_or_default();
     match connection.driver {
-        // Whatever its host says: functions of a local system call the EC2 beside them, with keys of its own.
-        Driver::Aws if is_local => "the nodes of this machine; nothing is launched at Amazon".to_owned(),
+        // Whatever its host says: functions of a local system call the EC2 beside them, with keys
+        // of its own.
+        Driver::Aws if is_local => {
+            "the nodes of this machine; nothing is launched at Amazon".to_owned()
+        }
         Driver::Aws => format!("EC2 at {}", connection.api_url.as_ref().unwrap_or(host)),
         Driver::Git => format!("git at {host} ({}), {token}", connection.git_url),
         driver @ (Driver::Smtp | Driver::Mqtt) => {
@@ -267,8 +298,12 @@ fn described(connection: &Connection, is_local: bool) -> String {
         driver => {
             let address = connection.api_url.as_deref().unwrap_or(&connection.git_url);
             let secrets = connection.webhook_secrets.len();
-            let landing = if connection.landing.is_merge() { "" } else { ", changes land by fast-forward" };
-            format!("{} at {host} ({address}), {token}{login}, {secrets} webhook secret(s){landing}", word(driver))
+            let landing =
+                if connection.landing.is_merge() { "" } else { ", changes land by fast-forward" };
+            format!(
+                "{} at {host} ({address}), {token}{login}, {secrets} webhook secret(s){landing}",
+                word(driver)
+            )
         }
     }
 }
@@ -284,7 +319,8 @@ fn is_about_landing_alone(added: &Added) -> bool {
         && files.iter().all(|given| given.is_none())
 }
 
-/// The forge beside a local system has a connection that each start puts back: changed by hand, it would cut the samples off.
+/// The forge beside a local system has a connection that each start puts back: changed by hand, it
+/// would cut the samples off.
 fn refuse_the_forges_own(
     data: &Option<PathBuf>,
     name: &ConnectionName,
@@ -300,7 +336,11 @@ fn refuse_the_forges_own(
 }
 
 /// Asks the forge whose a token is; `None` when it does not say, as to an app.
-async fn login_of(name: &ConnectionName, to: &Connection, token: &str) -> anyhow::Result<Option<String>> {
+async fn login_of(
+    name: &ConnectionName,
+    to: &Connection,
+    token: &str,
+) -> anyhow::Result<Option<String>> {
     let options = GitHubOptions {
         connection: name.clone(),
         host: to.canonical_hostname.clone(),
@@ -324,7 +364,9 @@ async fn login_of(name: &ConnectionName, to: &Connection, token: &str) -> anyhow
 fn missing(file: &ConnectionsFile, name: &ConnectionName) -> String {
     let known: Vec<_> = file.0.keys().map(ToString::to_string).collect();
     match known.is_empty() {
-        true => format!("there is no connection {name}, and no other; one is added with `sluice connection add`"),
+        true => format!(
+            "there is no connection {name}, and no other; one is added with `sluice connection add`"
+        ),
         false => format!("there is no connection {name}; there are: {}", known.join(", ")),
     }
 }
@@ -339,7 +381,10 @@ fn secrets(files: &SecretFiles) -> anyhow::Result<Secrets> {
     if is_input(&files.token) && is_input(&files.webhook_secret) {
         bail!("standard input can hold one secret: name a file for the other");
     }
-    Ok(Secrets { token: secret(files.token.as_deref())?, webhook_secret: secret(files.webhook_secret.as_deref())? })
+    Ok(Secrets {
+        token: secret(files.token.as_deref())?,
+        webhook_secret: secret(files.webhook_secret.as_deref())?,
+    })
 }
 
 /// Reads a secret, without the line end that editors leave.
@@ -348,9 +393,12 @@ fn secret(file: Option<&Path>) -> anyhow::Result<Option<String>> {
     let mut text = String::new();
     let is_input = file == Path::new("-");
     if is_input {
-        std::io::stdin().read_to_string(&mut text).context("could not read the secret from standard input")?;
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .context("could not read the secret from standard input")?;
     } else {
-        text = std::fs::read_to_string(file).with_context(|| format!("could not read {}", file.display()))?;
+        text = std::fs::read_to_string(file)
+            .with_context(|| format!("could not read {}", file.display()))?;
     }
     let text = text.trim_end_matches(['\r', '\n']);
     if text.is_empty() {

@@ -1,6 +1,8 @@
-//! What a connection becomes when `sluice connection add` says this and that was stored: everything that may be wrong with it.
+//! What a connection becomes when `sluice connection add` says this and that was stored: everything
+//! that may be wrong with it.
 //!
-//! A secret belongs to the host that it was given for. It never goes to another one because an address changed.
+//! A secret belongs to the host that it was given for. It never goes to another one because an
+//! address changed.
 
 use super::{Added, DriverWord, LandingWord};
 use crate::outside::{ec2_host, is_region};
@@ -25,9 +27,14 @@ pub(super) struct Given {
 ///
 /// # Errors
 /// When what is asked for cannot be, or would send a secret to a host that it was not meant for.
-pub(super) fn wanted(added: &Added, old: Option<&Connection>, given: Given) -> anyhow::Result<Connection> {
+pub(super) fn wanted(
+    added: &Added,
+    old: Option<&Connection>,
+    given: Given,
+) -> anyhow::Result<Connection> {
     let name = &added.name;
-    let driver = added.driver.map(driver_of).or(old.map(|old| old.driver)).unwrap_or(Driver::GitHub);
+    let driver =
+        added.driver.map(driver_of).or(old.map(|old| old.driver)).unwrap_or(Driver::GitHub);
     if let Some(old) = old.filter(|old| old.driver != driver) {
         bail!(
             "{name} is a connection with the driver {}: remove it first (`sluice connection remove {name}`)",
@@ -56,7 +63,9 @@ pub(super) fn wanted(added: &Added, old: Option<&Connection>, given: Given) -> a
             bail!("user and password belong together: --login and --token-file, or neither")
         }
         Driver::Smtp | Driver::Mqtt if has.token && !is_safe(&made) => {
-            bail!("the password would be sent in the clear to whoever listens on the way: use an address with mqtts://")
+            bail!(
+                "the password would be sent in the clear to whoever listens on the way: use an address with mqtts://"
+            )
         }
         Driver::Git | Driver::Aws | Driver::Smtp | Driver::Mqtt if added.landing.is_some() => {
             bail!("no changes land there: leave out --landing")
@@ -65,15 +74,20 @@ pub(super) fn wanted(added: &Added, old: Option<&Connection>, given: Given) -> a
             bail!("a plain git server sends no webhooks: leave out --webhook-secret-file")
         }
         Driver::Aws if given.token || given.webhook_secret => {
-            bail!("EC2 is called with the functions' own AWS credentials: leave out tokens and secrets")
+            bail!(
+                "EC2 is called with the functions' own AWS credentials: leave out tokens and secrets"
+            )
         }
         _ => {}
     }
     if let Some(old) = old
         && let Some(moved) = moved(old, &made)
-        && ((old.token.is_some() && !given.token) || (!old.webhook_secrets.is_empty() && !given.webhook_secret))
+        && ((old.token.is_some() && !given.token)
+            || (!old.webhook_secrets.is_empty() && !given.webhook_secret))
     {
-        bail!("{moved}; a secret belongs to its host, so give --token-file and --webhook-secret-file anew");
+        bail!(
+            "{moved}; a secret belongs to its host, so give --token-file and --webhook-secret-file anew"
+        );
     }
     Ok(made)
 }
@@ -97,17 +111,24 @@ fn way_of(word: LandingWord) -> LandingWay {
 
 /// Returns a driver as configuration and `--driver` write it.
 pub(super) fn word(driver: Driver) -> String {
-    serde_json::to_value(driver).ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
+    serde_json::to_value(driver)
+        .ok()
+        .and_then(|word| word.as_str().map(str::to_owned))
+        .unwrap_or_default()
 }
 
 fn github(added: &Added, old: Option<&Connection>) -> anyhow::Result<Connection> {
-    let git_url =
-        address(&added.git_url)?.or(old.map(|old| old.git_url.clone())).unwrap_or_else(|| PUBLIC.0.to_owned());
-    let api_url =
-        address(&added.api_url)?.or(old.and_then(|old| old.api_url.clone())).unwrap_or_else(|| PUBLIC.1.to_owned());
-    let is_public = |url: &str| matches!(host_of(url).as_deref(), Some("github.com" | "api.github.com"));
+    let git_url = address(&added.git_url)?
+        .or(old.map(|old| old.git_url.clone()))
+        .unwrap_or_else(|| PUBLIC.0.to_owned());
+    let api_url = address(&added.api_url)?
+        .or(old.and_then(|old| old.api_url.clone()))
+        .unwrap_or_else(|| PUBLIC.1.to_owned());
+    let is_public =
+        |url: &str| matches!(host_of(url).as_deref(), Some("github.com" | "api.github.com"));
     let moved_alone = |now: &Option<String>, before: Option<&str>| {
-        now.as_deref().is_some_and(|now| before.is_some_and(|before| host_of(now) != host_of(before)))
+        now.as_deref()
+            .is_some_and(|now| before.is_some_and(|before| host_of(now) != host_of(before)))
     };
     let half = match (&added.git_url, &added.api_url) {
         (Some(_), None) => moved_alone(&added.git_url, old.map(|old| old.git_url.as_str())),
@@ -115,7 +136,8 @@ fn github(added: &Added, old: Option<&Connection>) -> anyhow::Result<Connection>
         _ => false,
     };
     if half || is_public(&git_url) != is_public(&api_url) {
-        let host = if is_public(&git_url) { host_of(&api_url) } else { host_of(&git_url) }.unwrap_or_default();
+        let host = if is_public(&git_url) { host_of(&api_url) } else { host_of(&git_url) }
+            .unwrap_or_default();
         bail!(
             "GitHub Enterprise needs both addresses: --git-url https://{host} and --api-url https://{host}/api/v3; now it would be {git_url} and {api_url}"
         );
@@ -159,19 +181,26 @@ fn ec2(added: &Added, old: Option<&Connection>) -> anyhow::Result<Connection> {
 fn post(driver: Driver, added: &Added, old: Option<&Connection>) -> anyhow::Result<Connection> {
     let forms = "--api-url smtps://HOST?from=ADDRESS&to=ADDRESS, or mqtts://HOST";
     let url = added.api_url.clone().or(old.and_then(|old| old.api_url.clone()));
-    let url = url.with_context(|| format!("a connection to a mail server or a broker needs its address: {forms}"))?;
+    let url = url.with_context(|| {
+        format!("a connection to a mail server or a broker needs its address: {forms}")
+    })?;
     let address = Address::parse(&url)?;
     if address.is_mail() != (driver == Driver::Smtp) {
         bail!("this is no address of a {} server: {forms}", word(driver));
     }
     if added.git_url.is_some() || added.host.is_some() || added.region.is_some() {
-        bail!("a mail server or a broker has no repositories and no region: leave out --git-url, --host and --region");
+        bail!(
+            "a mail server or a broker has no repositories and no region: leave out --git-url, --host and --region"
+        );
     }
     Ok(Connection { driver, api_url: Some(url), ..kept(added, old) })
 }
 
 fn is_safe(connection: &Connection) -> bool {
-    connection.api_url.as_deref().is_some_and(|url| Address::parse(url).is_ok_and(|address| address.keeps_secrets()))
+    connection
+        .api_url
+        .as_deref()
+        .is_some_and(|url| Address::parse(url).is_ok_and(|address| address.keeps_secrets()))
 }
 
 /// What is the same for every driver: secrets as they were, and the login.
@@ -188,9 +217,12 @@ fn kept(added: &Added, old: Option<&Connection>) -> Connection {
     }
 }
 
-/// Returns the host of canonical names: as it is asked for, as it was while the repositories stay where they are, else theirs.
+/// Returns the host of canonical names: as it is asked for, as it was while the repositories stay
+/// where they are, else theirs.
 fn canonical(added: &Added, old: Option<&Connection>, git_url: &str) -> anyhow::Result<String> {
-    let stays = old.filter(|old| host_of(&old.git_url) == host_of(git_url)).map(|old| old.canonical_hostname.clone());
+    let stays = old
+        .filter(|old| host_of(&old.git_url) == host_of(git_url))
+        .map(|old| old.canonical_hostname.clone());
     let theirs = || Url::parse(git_url).ok().and_then(|url| url.host_str().map(str::to_owned));
     added
         .host
@@ -204,10 +236,15 @@ fn canonical(added: &Added, old: Option<&Connection>, git_url: &str) -> anyhow::
 fn address(given: &Option<String>) -> anyhow::Result<Option<String>> {
     let Some(text) = given else { return Ok(None) };
     // The text itself may hold a password, so it is not repeated.
-    let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.host_str().is_some());
+    let url = Url::parse(text)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https") && url.host_str().is_some());
     let url = url.context("an http or https address is needed")?;
     if !url.username().is_empty() || url.password().is_some() {
-        bail!("{}: an address without user and password is needed", url.host_str().unwrap_or_default());
+        bail!(
+            "{}: an address without user and password is needed",
+            url.host_str().unwrap_or_default()
+        );
     }
     Ok(Some(text.trim_end_matches('/').to_owned()))
 }
@@ -215,24 +252,39 @@ fn address(given: &Option<String>) -> anyhow::Result<Option<String>> {
 /// Returns who would be given the secrets: host and port of an address.
 fn host_of(url: &str) -> Option<String> {
     let url = Url::parse(url).ok()?;
-    Some(format!("{}{}", url.host_str()?, url.port().map(|port| format!(":{port}")).unwrap_or_default()))
+    Some(format!(
+        "{}{}",
+        url.host_str()?,
+        url.port().map(|port| format!(":{port}")).unwrap_or_default()
+    ))
 }
 
 /// Returns what moved to another host, or is no longer encrypted, if something is.
 fn moved(old: &Connection, new: &Connection) -> Option<String> {
     let is_plain = |url: Option<&str>| url.is_some_and(|url| url.starts_with("http://"));
-    let urls =
-        [(Some(old.git_url.as_str()), Some(new.git_url.as_str())), (old.api_url.as_deref(), new.api_url.as_deref())];
-    if let Some((_, now)) = urls.into_iter().find(|(before, now)| is_plain(*now) && !is_plain(*before)) {
+    let urls = [
+        (Some(old.git_url.as_str()), Some(new.git_url.as_str())),
+        (old.api_url.as_deref(), new.api_url.as_deref()),
+    ];
+    if let Some((_, now)) =
+        urls.into_iter().find(|(before, now)| is_plain(*now) && !is_plain(*before))
+    {
         return Some(format!(
             "{} would be asked without encryption",
             host_of(now.unwrap_or_default()).unwrap_or_default()
         ));
     }
     let api = |connection: &Connection| connection.api_url.as_deref().and_then(host_of);
-    let pairs = [("its repositories", host_of(&old.git_url), host_of(&new.git_url)), ("its API", api(old), api(new))];
+    let pairs = [
+        ("its repositories", host_of(&old.git_url), host_of(&new.git_url)),
+        ("its API", api(old), api(new)),
+    ];
     let (what, from, to) = pairs.into_iter().find(|(_, from, to)| from != to)?;
-    Some(format!("{what} would move from {} to {}", from.unwrap_or_default(), to.unwrap_or_default()))
+    Some(format!(
+        "{what} would move from {} to {}",
+        from.unwrap_or_default(),
+        to.unwrap_or_default()
+    ))
 }
 
 #[cfg(test)]
@@ -262,11 +314,17 @@ mod tests {
 
     const BOTH: Given = Given { token: true, webhook_secret: true };
 
-    /// C5: what is not said stays; an Enterprise token is not sent to github.com because the login changed.
+    /// C5: what is not said stays; an Enterprise token is not sent to github.com because the login
+    /// changed.
     #[test]
     fn what_is_not_given_stays_as_it_was() {
         let old = enterprise();
-        let made = wanted(&Added { login: Some("other".to_owned()), ..added() }, Some(&old), Given::default()).unwrap();
+        let made = wanted(
+            &Added { login: Some("other".to_owned()), ..added() },
+            Some(&old),
+            Given::default(),
+        )
+        .unwrap();
         assert_eq!(made, Connection { login: Some("other".to_owned()), ..old });
     }
 
@@ -276,9 +334,15 @@ mod tests {
         let moves = Added { landing: Some(LandingWord::FastForward), ..added() };
         let made = wanted(&moves, Some(&enterprise()), Given::default()).unwrap();
         assert_eq!(made.landing, LandingWay::FastForward);
-        assert_eq!(wanted(&added(), Some(&made), Given::default()).unwrap().landing, LandingWay::FastForward);
+        assert_eq!(
+            wanted(&added(), Some(&made), Given::default()).unwrap().landing,
+            LandingWay::FastForward
+        );
         let back = Added { landing: Some(LandingWord::Merge), ..added() };
-        assert_eq!(wanted(&back, Some(&made), Given::default()).unwrap().landing, LandingWay::Merge);
+        assert_eq!(
+            wanted(&back, Some(&made), Given::default()).unwrap().landing,
+            LandingWay::Merge
+        );
         assert_eq!(wanted(&added(), None, BOTH).unwrap().landing, LandingWay::Merge);
         let git_url = Some("https://git.example.org".to_owned());
         let git = Added { driver: Some(DriverWord::Git), git_url, ..moves };
@@ -297,7 +361,10 @@ mod tests {
             let told = refusal(&moved, Some(&enterprise()), given);
             assert!(told.contains("would move from ghe.example.com to ghe.example.org"), "{told}");
         }
-        assert_eq!(wanted(&moved, Some(&enterprise()), BOTH).unwrap().canonical_hostname, "ghe.example.org");
+        assert_eq!(
+            wanted(&moved, Some(&enterprise()), BOTH).unwrap().canonical_hostname,
+            "ghe.example.org"
+        );
     }
 
     /// C5
@@ -328,11 +395,15 @@ mod tests {
     /// C5
     #[test]
     fn what_a_driver_cannot_have_is_refused() {
-        let ec2 = Added { driver: Some(DriverWord::Aws), region: Some("nowhere".to_owned()), ..added() };
+        let ec2 =
+            Added { driver: Some(DriverWord::Aws), region: Some("nowhere".to_owned()), ..added() };
         assert!(refusal(&ec2, None, Given::default()).contains("no region of AWS"));
         let ec2 = Added { region: Some("eu-central-1".to_owned()), ..ec2 };
         assert!(refusal(&ec2, None, BOTH).contains("leave out tokens"));
-        assert_eq!(wanted(&ec2, None, Given::default()).unwrap().canonical_hostname, "ec2.eu-central-1.amazonaws.com");
+        assert_eq!(
+            wanted(&ec2, None, Given::default()).unwrap().canonical_hostname,
+            "ec2.eu-central-1.amazonaws.com"
+        );
         assert!(refusal(&ec2, Some(&enterprise()), BOTH).contains("sluice connection remove hub"));
         let git = Added { driver: Some(DriverWord::Git), ..added() };
         assert!(refusal(&git, None, Given::default()).contains("needs --git-url"));
@@ -340,15 +411,28 @@ mod tests {
         assert!(refusal(&mail, None, Given::default()).contains("needs its address"));
         let mail = Added { api_url: Some("smtps://me:hush@mail.example.org".to_owned()), ..mail };
         assert!(!refusal(&mail, None, Given::default()).contains("hush"));
-        let mail = Added { api_url: Some("smtps://mail.example.org?from=ci@example.org".to_owned()), ..mail };
-        assert!(refusal(&mail, None, Given { token: true, ..Given::default() }).contains("--login"));
+        let mail = Added {
+            api_url: Some("smtps://mail.example.org?from=ci@example.org".to_owned()),
+            ..mail
+        };
+        assert!(
+            refusal(&mail, None, Given { token: true, ..Given::default() }).contains("--login")
+        );
         assert_eq!(wanted(&mail, None, Given::default()).unwrap().canonical_hostname, "");
-        let broker = Added { driver: Some(DriverWord::Mqtt), login: Some("ci".to_owned()), ..added() };
+        let broker =
+            Added { driver: Some(DriverWord::Mqtt), login: Some("ci".to_owned()), ..added() };
         let broker = Added { api_url: Some("mqtt://broker.example.org".to_owned()), ..broker };
-        assert!(refusal(&broker, None, Given { token: true, ..Given::default() }).contains("in the clear"));
-        let with_password = Added { git_url: Some("https://me:hush@git.example.org".to_owned()), ..git };
+        assert!(
+            refusal(&broker, None, Given { token: true, ..Given::default() })
+                .contains("in the clear")
+        );
+        let with_password =
+            Added { git_url: Some("https://me:hush@git.example.org".to_owned()), ..git };
         let told = refusal(&with_password, None, Given::default());
         assert!(told.contains("without user and password") && !told.contains("hush"), "{told}");
-        assert!(refusal(&added(), None, Given { token: true, ..Given::default() }).contains("--webhook-secret-file"));
+        assert!(
+            refusal(&added(), None, Given { token: true, ..Given::default() })
+                .contains("--webhook-secret-file")
+        );
     }
 }

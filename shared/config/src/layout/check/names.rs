@@ -11,8 +11,8 @@ use sluice_model::ProjectName;
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-/// What a check can see of another object. Checks read names through [`Names`] only, so that an overlay knows what to check
-/// again: whatever asked for a name of which this changed.
+/// What a check can see of another object. Checks read names through [`Names`] only, so that an
+/// overlay knows what to check again: whatever asked for a name of which this changed.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::layout) enum Facts {
     /// Nothing bears the name.
@@ -32,7 +32,9 @@ pub(in crate::layout) enum Facts {
 /// Returns what a check can see of a name.
 pub(in crate::layout) fn facts(layout: &Layout, kind: ObjectKind, name: &str) -> Facts {
     match kind {
-        ObjectKind::Job => Barriers::of(layout, name).map_or(Facts::Absent, |job| Facts::Job(Rc::new(job))),
+        ObjectKind::Job => {
+            Barriers::of(layout, name).map_or(Facts::Absent, |job| Facts::Job(Rc::new(job)))
+        }
         ObjectKind::Secret => match layout.one::<SecretStanza>(kind, name) {
             Some(found) => Facts::Secret(found.source().project.clone()),
             None => Facts::Absent,
@@ -65,7 +67,8 @@ fn stands(layout: &Layout, kind: ObjectKind, name: &str) -> bool {
     layout.entry(kind, name).is_some_and(|entry| !entry.accepted.is_empty())
 }
 
-/// What was found of jobs while stanzas are checked, by name: each is asked for by many, and has perhaps many definitions.
+/// What was found of jobs while stanzas are checked, by name: each is asked for by many, and has
+/// perhaps many definitions.
 #[derive(Default)]
 pub(super) struct Jobs {
     /// What each is to others.
@@ -112,7 +115,8 @@ impl<'c> Names<'c> {
     /// Returns what stands under a name.
     pub(super) fn under(&mut self, kind: ObjectKind, name: &str) -> &'c [Unit] {
         let layout = self.layout;
-        let units = layout.entry(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default();
+        let units =
+            layout.entry(kind, name).map(|entry| entry.accepted.as_slice()).unwrap_or_default();
         self.ask(kind, name, !units.is_empty());
         units
     }

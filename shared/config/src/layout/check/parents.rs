@@ -7,9 +7,11 @@ use crate::objects::ObjectKind;
 use std::iter::successors;
 use std::rc::Rc;
 
-/// Jobs that are looked at above one. Whoever has more of them above is told when the job is frozen.
+/// Jobs that are looked at above one. Whoever has more of them above is told when the job is
+/// frozen.
 const ABOVE_MAX: usize = 50;
-/// Parents of which those above are kept, since many jobs have the same. Of others they are looked for again.
+/// Parents of which those above are kept, since many jobs have the same. Of others they are looked
+/// for again.
 const KEPT_MAX: usize = 1_000;
 
 /// A job above others, or the first of these.
@@ -22,11 +24,12 @@ pub(super) struct Above {
 }
 
 impl Check<'_> {
-    /// Returns the shortest way from a job to itself, through its parent and those that these inherit from wherever they run: such
-    /// a job runs nowhere.
+    /// Returns the shortest way from a job to itself, through its parent and those that these
+    /// inherit from wherever they run: such a job runs nowhere.
     pub(super) fn way_back(&mut self, job: &str, parent: &str) -> Option<Vec<String>> {
         let all = self.names.above(parent);
-        let comes_back = |one: &Above| one.found.as_ref().is_some_and(|found| found.parents.contains(job));
+        let comes_back =
+            |one: &Above| one.found.as_ref().is_some_and(|found| found.parents.contains(job));
         let last = all.iter().position(comes_back);
         // Nothing is asked for above the one that comes back to the job.
         for one in all.iter().skip(1).take_while(|one| last.is_none() || one.below < last) {
@@ -37,7 +40,8 @@ impl Check<'_> {
 }
 
 impl Names<'_> {
-    /// Returns a job and those that it inherits from wherever it runs, directly and through others, the nearest first.
+    /// Returns a job and those that it inherits from wherever it runs, directly and through others,
+    /// the nearest first.
     fn above(&mut self, job: &str) -> Rc<[Above]> {
         if let Some(known) = self.jobs.above.get(job) {
             return Rc::clone(known);
@@ -66,7 +70,8 @@ impl Names<'_> {
 /// Returns the way from a job up to the last one above it, and back to the job.
 fn way(job: &str, last: &Above, all: &[Above]) -> Vec<String> {
     let down = successors(Some(last), |one| all.get(one.below?)).map(|one| one.name.clone());
-    let mut way: Vec<String> = [job.to_owned()].into_iter().chain(down).chain([job.to_owned()]).collect();
+    let mut way: Vec<String> =
+        [job.to_owned()].into_iter().chain(down).chain([job.to_owned()]).collect();
     way.reverse();
     way
 }

@@ -20,7 +20,8 @@ pub struct ImageConfig {
     pub is_built: bool,
     /// The format that it is wanted in.
     pub format: String,
-    /// How the cloud takes it in: `snapshot`, `image` or `ebs-direct`; `None` leaves it to the driver.
+    /// How the cloud takes it in: `snapshot`, `image` or `ebs-direct`; `None` leaves it to the
+    /// driver.
     pub import_method: Option<String>,
     /// Seconds that taking it in may last; `None` leaves it to the driver.
     pub import_timeout_seconds: Option<u64>,
@@ -35,7 +36,8 @@ pub struct ImageConfig {
     pub node: ImageNode,
 }
 
-/// What an image says of the nodes that run it; what it does not say is left to labels and their defaults.
+/// What an image says of the nodes that run it; what it does not say is left to labels and their
+/// defaults.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ImageNode {
@@ -67,14 +69,18 @@ pub struct ImageNode {
     pub imds_http_tokens: Option<String>,
 }
 
-/// Returns whether an image is built here. That is for the `image` to say and for nobody below it: it is one image of a tenant,
-/// which all of its providers run (L3.4, L3.7).
+/// Returns whether an image is built here. That is for the `image` to say and for nobody below it:
+/// it is one image of a tenant, which all of its providers run (L3.4, L3.7).
 pub(in crate::layout) fn is_built(image: &ProviderObject) -> bool {
     image.attributes.get("type").and_then(Json::as_str) == Some("zuul")
 }
 
 /// Puts the merged attributes of an image into their fields.
-pub(super) fn typed(image: &ProviderObject, canonical_name: String, merged: &Map<String, Json>) -> ImageConfig {
+pub(super) fn typed(
+    image: &ProviderObject,
+    canonical_name: String,
+    merged: &Map<String, Json>,
+) -> ImageConfig {
     let text = |name: &str| merged.get(name).and_then(Json::as_str).map(str::to_owned);
     ImageConfig {
         name: image.name.clone(),

@@ -66,8 +66,9 @@ pub struct LabelConfig {
     /// Other names that it answers to.
     #[serde(default)]
     pub aliases: Vec<String>,
-    /// The zone, where the label binds itself to one: what is said of the label alone, and the innermost of that (L3.2). The
-    /// zones of a section are its provider's, whichever a label names.
+    /// The zone, where the label binds itself to one: what is said of the label alone, and the
+    /// innermost of that (L3.2). The zones of a section are its provider's, whichever a label
+    /// names.
     #[serde(default)]
     pub zone: Option<String>,
     /// The zone of executors that reach its nodes.
@@ -178,7 +179,9 @@ pub(super) fn typed(merged: Map<String, Json>, identity: LabelIdentity) -> Label
         instance_type: text("instance-type").or_else(|| text("flavor-name")),
         username: text("username").unwrap_or_else(|| "zuul".to_owned()),
         python_path: text("python-path").unwrap_or_else(|| "auto".to_owned()),
-        connection_port: seconds("connection-port").and_then(|port| u16::try_from(port).ok()).unwrap_or(standard_port),
+        connection_port: seconds("connection-port")
+            .and_then(|port| u16::try_from(port).ok())
+            .unwrap_or(standard_port),
         connection_type,
         shell_type: text("shell-type"),
         min_ready: identity.min_ready,
@@ -191,7 +194,9 @@ pub(super) fn typed(merged: Map<String, Json>, identity: LabelIdentity) -> Label
         subnet_ids: texts(&merged, "subnet-ids"),
         security_group_ids: texts(&merged, "security-group-ids"),
         tags: tags
-            .map(|(name, value)| (name.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
+            .map(|(name, value)| {
+                (name.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+            })
             .collect(),
         userdata: text("userdata"),
         volume_size_gib: count(&merged, "volume-size"),
@@ -212,7 +217,9 @@ fn cloud(merged: &Map<String, Json>) -> CloudSettings {
     let text = |name: &str| merged.get(name).and_then(Json::as_str).map(str::to_owned);
     let flag = |name: &str| merged.get(name).and_then(Json::as_bool);
     let part = |name: &str| merged.get(name).and_then(Json::as_object);
-    let word_of = |map: &Map<String, Json>, name: &str| map.get(name).and_then(Json::as_str).map(str::to_owned);
+    let word_of = |map: &Map<String, Json>, name: &str| {
+        map.get(name).and_then(Json::as_str).map(str::to_owned)
+    };
     CloudSettings {
         volume_type: text("volume-type"),
         iops: count(merged, "iops"),
@@ -241,8 +248,12 @@ fn cloud(merged: &Map<String, Json>) -> CloudSettings {
 
 /// Returns what the cloud's image of merged attributes is found by.
 pub(super) fn image_filters(merged: &Map<String, Json>) -> Vec<ImageFilter> {
-    let filters =
-        merged.get("image-filters").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_object);
+    let filters = merged
+        .get("image-filters")
+        .and_then(Json::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Json::as_object);
     let filters = filters.map(|filter| ImageFilter {
         name: filter.get("name").and_then(Json::as_str).unwrap_or_default().to_owned(),
         values: texts(filter, "values"),

@@ -15,12 +15,14 @@ use serde_json::{Map, Value as Json};
 use sluice_model::{ConnectionName, ProviderName, TenantName};
 use std::collections::BTreeMap;
 
-/// A provider with everything resolved. Providers stand in the order of the tenant's configuration, which is their preference.
+/// A provider with everything resolved. Providers stand in the order of the tenant's configuration,
+/// which is their preference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProviderConfig {
     /// Its short name.
     pub name: ProviderName,
-    /// Its name across tenants: the canonical name of its project, a slash and the short name (L3.4).
+    /// Its name across tenants: the canonical name of its project, a slash and the short name
+    /// (L3.4).
     pub canonical_name: String,
     /// Its tenant.
     pub tenant: TenantName,

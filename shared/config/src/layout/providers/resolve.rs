@@ -1,11 +1,13 @@
-//! From the five objects to providers: inheritance of sections, the layers of each label, and what is wrong with them. What they
-//! name is followed in `follow`.
+//! From the five objects to providers: inheritance of sections, the layers of each label, and what
+//! is wrong with them. What they name is followed in `follow`.
 
 mod follow;
 
 use super::image::{self, ImageConfig, is_built};
 use super::label::{LabelIdentity, typed};
-use super::values::{canonical, count, counts, entries, merge, names_in, of_label, static_nodes, texts};
+use super::values::{
+    canonical, count, counts, entries, merge, names_in, of_label, static_nodes, texts,
+};
 use super::{LabelConfig, ProviderConfig, SectionQuota};
 use crate::connection::Driver;
 use crate::error::{ConfigError, Hints, Problem, ProblemKind};
@@ -23,7 +25,8 @@ const SECTIONS_MAX: usize = 20;
 const LABELS_MAX: usize = 1_000;
 /// What a label weighs that says nothing.
 const LABEL_WEIGHT: usize = 1_024;
-/// What the labels of all providers may weigh together, in about bytes: each has all of its section's attributes.
+/// What the labels of all providers may weigh together, in about bytes: each has all of its
+/// section's attributes.
 const WEIGHT_MAX: usize = 64 << 20;
 /// Attributes that only nodes of a cloud have.
 const OF_CLOUDS_ONLY: [&str; 31] = [
@@ -60,7 +63,8 @@ const OF_CLOUDS_ONLY: [&str; 31] = [
     "config-drive",
 ];
 
-/// Returns every provider resolved, and what is wrong. What could be read of objects with mistakes of shape is followed as well.
+/// Returns every provider resolved, and what is wrong. What could be read of objects with mistakes
+/// of shape is followed as well.
 pub(in crate::layout) fn resolve(layout: &Layout) -> (Vec<ProviderConfig>, Vec<ConfigError>) {
     let faulty_images = layout.faulty::<ProviderObject>(ObjectKind::Image);
     let mut resolver = Resolver {
@@ -113,12 +117,25 @@ impl<'o> Resolver<'o> {
         self.layout.one(kind, name).map(|defined| (defined, defined.object))
     }
 
-    fn error(&mut self, at: Found<'_>, word: &str, attribute: &str, kind: ProblemKind, message: String) {
+    fn error(
+        &mut self,
+        at: Found<'_>,
+        word: &str,
+        attribute: &str,
+        kind: ProblemKind,
+        message: String,
+    ) {
         let place = at.1.places.of(attribute);
-        self.put(at, word, place, Problem::new(kind, Mark::default(), Mark::default(), message).about(attribute));
+        self.put(
+            at,
+            word,
+            place,
+            Problem::new(kind, Mark::default(), Mark::default(), message).about(attribute),
+        );
     }
 
-    /// Tells of a name that nothing bears: at the list's member where it is one, with the nearest name.
+    /// Tells of a name that nothing bears: at the list's member where it is one, with the nearest
+    /// name.
     fn unknown<'n>(
         &mut self,
         at: Found<'_>,
@@ -128,19 +145,29 @@ impl<'o> Resolver<'o> {
         known: impl IntoIterator<Item = &'n str>,
     ) {
         let place = at.1.places.of_member(attribute, wrong);
-        let problem = Problem::new(ProblemKind::UnknownName, Mark::default(), Mark::default(), message);
+        let problem =
+            Problem::new(ProblemKind::UnknownName, Mark::default(), Mark::default(), message);
         self.put(at, word, place, problem.about(attribute).hinting(&self.hints, wrong, known));
     }
 
-    fn put(&mut self, (defined, object): Found<'_>, word: &str, place: Option<Place>, problem: Problem) {
+    fn put(
+        &mut self,
+        (defined, object): Found<'_>,
+        word: &str,
+        place: Option<Place>,
+        problem: Problem,
+    ) {
         let Place { start, end } = place.unwrap_or(object.place);
         let problem = Problem { start, end, ..problem };
-        let problem = problem.in_stanza(&format!("{word} {}", object.name)).from_stanza_at(object.place.start);
+        let problem = problem
+            .in_stanza(&format!("{word} {}", object.name))
+            .from_stanza_at(object.place.start);
         self.errors.push(defined.source().error(problem));
     }
 
-    /// Returns whether a provider and its sections say one connection, and tells of a provider that says another one: with it whoever
-    /// may write a provider could reach any connection of the system.
+    /// Returns whether a provider and its sections say one connection, and tells of a provider that
+    /// says another one: with it whoever may write a provider could reach any connection of the
+    /// system.
     fn keeps_connection(&mut self, at: Found<'o>, chain: &[Found<'o>]) -> bool {
         let mut said = chain.iter().filter_map(|(_, section)| section.attributes.get("connection"));
         let of_section = said.next();
@@ -162,10 +189,12 @@ impl<'o> Resolver<'o> {
         false
     }
 
-    /// Tells of what nodes of this kind cannot have: static ones nothing of a cloud, a cloud's no list of nodes (L3.10).
+    /// Tells of what nodes of this kind cannot have: static ones nothing of a cloud, a cloud's no
+    /// list of nodes (L3.10).
     fn kind_of_nodes(&mut self, at: Found<'o>, whole: &Map<String, Json>) {
         let connection = whole.get("connection").and_then(Json::as_str);
-        let is_static = connection.is_none_or(|name| self.layout.connections().driver(name) == Some(Driver::Static));
+        let is_static = connection
+            .is_none_or(|name| self.layout.connections().driver(name) == Some(Driver::Static));
         if !is_static {
             if whole.contains_key("nodes") {
                 let message = "\"nodes\" may be given only where \"connection\" is null";
@@ -174,12 +203,20 @@ impl<'o> Resolver<'o> {
             return;
         }
         let lists = ["labels", "images", "flavors"].into_iter();
-        let listed = lists.filter_map(|list| whole.get(list)?.as_array()).flatten().filter_map(Json::as_object);
+        let listed = lists
+            .filter_map(|list| whole.get(list)?.as_array())
+            .flatten()
+            .filter_map(Json::as_object);
         let defaults = ["label-defaults", "image-defaults", "flavor-defaults"].into_iter();
         let defaults = defaults.filter_map(|name| whole.get(name)?.as_object());
-        let layers: Vec<&Map<String, Json>> = std::iter::once(whole).chain(listed).chain(defaults).collect();
-        for name in OF_CLOUDS_ONLY.into_iter().filter(|name| layers.iter().any(|layer| layer.contains_key(*name))) {
-            let message = format!("\"{name}\" is not for static nodes, and \"connection\" is null here");
+        let layers: Vec<&Map<String, Json>> =
+            std::iter::once(whole).chain(listed).chain(defaults).collect();
+        for name in OF_CLOUDS_ONLY
+            .into_iter()
+            .filter(|name| layers.iter().any(|layer| layer.contains_key(*name)))
+        {
+            let message =
+                format!("\"{name}\" is not for static nodes, and \"connection\" is null here");
             self.error(at, "provider", name, ProblemKind::NotPermitted, message);
         }
     }
@@ -237,7 +274,9 @@ impl<'o> Resolver<'o> {
             nodes: static_nodes(&whole),
             attributes: whole
                 .into_iter()
-                .filter(|(name, _)| !matches!(name.as_str(), "images" | "flavors" | "labels" | "nodes"))
+                .filter(|(name, _)| {
+                    !matches!(name.as_str(), "images" | "flavors" | "labels" | "nodes")
+                })
                 .collect(),
         })
     }
@@ -258,7 +297,9 @@ impl<'o> Resolver<'o> {
                 return None;
             }
             if chain.len() >= SECTIONS_MAX {
-                let message = format!("The section inherits from more than {SECTIONS_MAX} others, one from the next");
+                let message = format!(
+                    "The section inherits from more than {SECTIONS_MAX} others, one from the next"
+                );
                 self.error(at, "provider", "section", ProblemKind::Conflict, message);
                 return None;
             }
@@ -278,14 +319,18 @@ impl<'o> Resolver<'o> {
         let listed: BTreeSet<String> = names.iter().cloned().collect();
         if provider.get("include-all-node-labels") == Some(&Json::Bool(true)) {
             names.extend(
-                static_nodes(of_section).into_iter().chain(static_nodes(provider)).flat_map(|node| node.labels),
+                static_nodes(of_section)
+                    .into_iter()
+                    .chain(static_nodes(provider))
+                    .flat_map(|node| node.labels),
             );
         }
         let mut labels: Vec<LabelConfig> = Vec::new();
         let mut known: BTreeSet<String> = BTreeSet::new();
         names.retain(|name| known.insert(name.clone()));
         if names.len() > LABELS_MAX {
-            let message = format!("A provider has at most {LABELS_MAX} labels, and this one {}", names.len());
+            let message =
+                format!("A provider has at most {LABELS_MAX} labels, and this one {}", names.len());
             self.error(at, "provider", "labels", ProblemKind::Conflict, message);
             names.truncate(LABELS_MAX);
         }
@@ -318,10 +363,17 @@ impl<'o> Resolver<'o> {
     }
 
     /// Returns the images that a provider needs, each with every layer applied in order (L3.2).
-    fn images(&self, at: Found<'o>, of_section: &Map<String, Json>, labels: &[LabelConfig]) -> Vec<ImageConfig> {
+    fn images(
+        &self,
+        at: Found<'o>,
+        of_section: &Map<String, Json>,
+        labels: &[LabelConfig],
+    ) -> Vec<ImageConfig> {
         let layers = [of_section, &at.1.attributes];
-        let mut names: BTreeSet<String> = layers.iter().flat_map(|layer| names_in(layer, "images")).collect();
-        let of_labels = labels.iter().filter_map(|label| label.image.as_deref()?.rsplit('/').next());
+        let mut names: BTreeSet<String> =
+            layers.iter().flat_map(|layer| names_in(layer, "images")).collect();
+        let of_labels =
+            labels.iter().filter_map(|label| label.image.as_deref()?.rsplit('/').next());
         names.extend(of_labels.map(str::to_owned));
         let images = names.iter().filter_map(|name| self.find(ObjectKind::Image, name));
         let resolved = images.map(|(defined, object)| {
@@ -347,20 +399,28 @@ impl<'o> Resolver<'o> {
         resolved.collect()
     }
 
-    fn label(&mut self, at: Found<'o>, of_section: &Map<String, Json>, (defined, label): Found<'o>) -> LabelConfig {
+    fn label(
+        &mut self,
+        at: Found<'o>,
+        of_section: &Map<String, Json>,
+        (defined, label): Found<'o>,
+    ) -> LabelConfig {
         let provider = &at.1.attributes;
         let layers = [of_section, provider];
         let choice = |what: &str| {
             let entries = layers.iter().flat_map(|layer| entries(layer, "labels", &label.name));
-            let chosen =
-                entries.filter_map(|entry| entry.get(what)).chain(label.attributes.get(what)).filter_map(Json::as_str);
-            // Entries come from the outermost to the innermost, the label itself is outermost of all.
+            let chosen = entries
+                .filter_map(|entry| entry.get(what))
+                .chain(label.attributes.get(what))
+                .filter_map(Json::as_str);
+            // Entries come from the outermost to the innermost, the label itself is outermost of
+            // all.
             let mut all: Vec<&str> = chosen.collect();
             all.rotate_right(usize::from(label.attributes.contains_key(what)));
             all.last().map(|text| (*text).to_owned())
         };
-        let image_name =
-            choice("image").or_else(|| self.find(ObjectKind::Image, &label.name).map(|_| label.name.clone()));
+        let image_name = choice("image")
+            .or_else(|| self.find(ObjectKind::Image, &label.name).map(|_| label.name.clone()));
         let flavor_name = choice("flavor");
         let image = image_name.as_deref().and_then(|name| self.find(ObjectKind::Image, name));
         let flavor = flavor_name.as_deref().and_then(|name| self.find(ObjectKind::Flavor, name));
@@ -374,10 +434,11 @@ impl<'o> Resolver<'o> {
             PartOfLabel::new("flavor", flavor_name.as_deref(), flavor.map(|(_, flavor)| flavor)),
             PartOfLabel::new("label", Some(&label.name), Some(label)),
         ];
-        // A label binds itself to a zone by what is said of it alone, and of labels; the zones of all nodes are the provider's
-        // affair. Several zones bind to none of them.
-        let zone_in =
-            |attributes: &Map<String, Json>| Some(texts(attributes, "az")).filter(|all| all.len() == 1)?.pop();
+        // A label binds itself to a zone by what is said of it alone, and of labels; the zones of
+        // all nodes are the provider's affair. Several zones bind to none of them.
+        let zone_in = |attributes: &Map<String, Json>| {
+            Some(texts(attributes, "az")).filter(|all| all.len() == 1)?.pop()
+        };
         let mut zone = zone_in(&label.attributes);
         for layer in layers {
             for part in &parts {
@@ -392,7 +453,10 @@ impl<'o> Resolver<'o> {
                 for entry in name.into_iter().flat_map(|name| entries(layer, list, name)) {
                     if part.is_final == Final::Yes && entry.len() > 1 {
                         let name = part.name.unwrap_or_default();
-                        let message = format!("The {} \"{name}\" is final and may not be given again here", part.word);
+                        let message = format!(
+                            "The {} \"{name}\" is final and may not be given again here",
+                            part.word
+                        );
                         self.error(at, "provider", part.list, ProblemKind::NotPermitted, message);
                         continue;
                     }
@@ -405,7 +469,8 @@ impl<'o> Resolver<'o> {
         }
         let cloud = of_section.get("connection").is_some_and(Json::is_string)
             || provider.get("connection").is_some_and(Json::is_string);
-        // What is named and nothing bears is told where it is named, and what is wrong with the image of a label's own name at that.
+        // What is named and nothing bears is told where it is named, and what is wrong with the
+        // image of a label's own name at that.
         let lacks_image = image_name.is_none() && !self.faulty_images.contains(label.name.as_str());
         if cloud && (lacks_image || flavor_name.is_none()) {
             let missing = if lacks_image { "image" } else { "flavor" };
@@ -414,13 +479,16 @@ impl<'o> Resolver<'o> {
                 label.name
             );
             let place = at.1.places.of_member("labels", &label.name);
-            let problem = Problem::new(ProblemKind::UnknownName, Mark::default(), Mark::default(), message);
+            let problem =
+                Problem::new(ProblemKind::UnknownName, Mark::default(), Mark::default(), message);
             self.put(at, "provider", place, problem.about("labels").as_warning());
         }
-        // What a section or provider says of this label comes after what the label says; the innermost last.
+        // What a section or provider says of this label comes after what the label says; the
+        // innermost last.
         let listed = layers.iter().flat_map(|layer| entries(layer, "labels", &label.name));
         let of_label_alone = std::iter::once(&label.attributes).chain(listed);
-        let min_ready = of_label_alone.filter_map(|entry| count(entry, "min-ready")).next_back().unwrap_or(0);
+        let min_ready =
+            of_label_alone.filter_map(|entry| count(entry, "min-ready")).next_back().unwrap_or(0);
         typed(
             merged,
             LabelIdentity {
@@ -441,7 +509,8 @@ fn named(connection: Option<&str>) -> String {
     connection.map_or_else(|| "which is null".to_owned(), |name| format!("which is \"{name}\""))
 }
 
-/// Whether what a section or provider says may change an image, flavor or label that was given before.
+/// Whether what a section or provider says may change an image, flavor or label that was given
+/// before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Final {
     /// Defaults and further entries do.
@@ -481,10 +550,18 @@ impl<'a> PartOfLabel<'a> {
             _ => ("labels", "label-defaults"),
         };
         let said = object.and_then(|object| Final::of(&object.attributes));
-        Self { word, list, defaults, name, is_final: said.unwrap_or(Final::No), is_said: said.is_some() }
+        Self {
+            word,
+            list,
+            defaults,
+            name,
+            is_final: said.unwrap_or(Final::No),
+            is_said: said.is_some(),
+        }
     }
 
-    /// Returns the defaults that a section or provider has for it: what is final is not what they are for.
+    /// Returns the defaults that a section or provider has for it: what is final is not what they
+    /// are for.
     fn defaults_in<'j>(&self, layer: &'j Map<String, Json>) -> Option<&'j Map<String, Json>> {
         layer.get(self.defaults).and_then(Json::as_object).filter(|_| self.is_final == Final::No)
     }
@@ -496,7 +573,8 @@ impl<'a> PartOfLabel<'a> {
         }
     }
 
-    /// Takes in what the defaults of a layer say of who may say more, where nobody said it of this one: those below may not.
+    /// Takes in what the defaults of a layer say of who may say more, where nobody said it of this
+    /// one: those below may not.
     fn leave(&mut self, layer: &Map<String, Json>) {
         let by_default = layer.get(self.defaults).and_then(Json::as_object).and_then(Final::of);
         if let Some(by_default) = by_default.filter(|_| !self.is_said) {

@@ -58,11 +58,19 @@ pub(super) fn of_label(attributes: &Map<String, Json>) -> Map<String, Json> {
             && !name.ends_with("-defaults")
             && !matches!(name, "image" | "flavor" | "type" | "final")
     };
-    attributes.iter().filter(|(name, _)| concerns(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+    attributes
+        .iter()
+        .filter(|(name, _)| concerns(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }
 
 /// Returns the entries of a list that bear a name.
-pub(super) fn entries<'j>(attributes: &'j Map<String, Json>, list: &str, name: &str) -> Vec<&'j Map<String, Json>> {
+pub(super) fn entries<'j>(
+    attributes: &'j Map<String, Json>,
+    list: &str,
+    name: &str,
+) -> Vec<&'j Map<String, Json>> {
     let list = attributes.get(list).and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
     list.iter()
         .filter_map(Json::as_object)
@@ -90,8 +98,11 @@ pub(super) fn counts(limits: Option<&Json>) -> BTreeMap<String, u64> {
 }
 
 pub(super) fn static_nodes(attributes: &Map<String, Json>) -> Vec<StaticNode> {
-    let list = attributes.get("nodes").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
-    let texts_of = |node: &Json, name: &str| node.as_object().map(|node| texts(node, name)).unwrap_or_default();
+    let list =
+        attributes.get("nodes").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
+    let texts_of = |node: &Json, name: &str| {
+        node.as_object().map(|node| texts(node, name)).unwrap_or_default()
+    };
     list.iter()
         .filter_map(|node| {
             Some(StaticNode {

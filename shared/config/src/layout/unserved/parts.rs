@@ -1,39 +1,69 @@
-//! Attributes that are read, typed and shown, and that nobody acts on yet: of jobs, and of what nodes are made of.
+//! Attributes that are read, typed and shown, and that nobody acts on yet: of jobs, and of what
+//! nodes are made of.
 
 use crate::objects::{JobStanza, Place, ProviderObject, RoleSource};
 use serde_json::Value as Json;
 use sluice_model::job::{Choice, SecretExposure};
 use std::collections::BTreeSet;
 
-/// Returns what of a job's definition, or of an entry, nobody acts on: attribute, place, and what is told.
+/// Returns what of a job's definition, or of an entry, nobody acts on: attribute, place, and what
+/// is told.
 pub(super) fn of_job(job: &JobStanza) -> Vec<(&'static str, Place, String)> {
     let run_time = &job.run_time;
     let is_galaxy = |source: &RoleSource| matches!(source, RoleSource::Galaxy(_));
     let without = "not carried out yet: the job runs as if this were not there";
     let said = [
-        ("secret-exposure", run_time.secret_exposure.is_some_and(|what| what != SecretExposure::Ignore), without),
-        ("workspace-checkout", run_time.workspace_checkout.is_some_and(|what| what != Choice::Yes), without),
+        (
+            "secret-exposure",
+            run_time.secret_exposure.is_some_and(|what| what != SecretExposure::Ignore),
+            without,
+        ),
+        (
+            "workspace-checkout",
+            run_time.workspace_checkout.is_some_and(|what| what != Choice::Yes),
+            without,
+        ),
         ("workspace", run_time.workspace.is_some(), without),
         ("host", run_time.host.is_some(), without),
         ("ansible-split-streams", run_time.ansible_split_streams == Some(true), without),
-        ("preserve-home-paths", run_time.preserve_home_paths.as_ref().is_some_and(|list| !list.is_empty()), without),
-        ("auth.swift", run_time.containers.is_some(), "not carried out yet: no credentials for storage are issued"),
+        (
+            "preserve-home-paths",
+            run_time.preserve_home_paths.as_ref().is_some_and(|list| !list.is_empty()),
+            without,
+        ),
+        (
+            "auth.swift",
+            run_time.containers.is_some(),
+            "not carried out yet: no credentials for storage are issued",
+        ),
         (
             "roles",
             job.roles.iter().flatten().any(|role| is_galaxy(&role.source)),
             "those of Ansible Galaxy are not fetched yet",
         ),
-        ("image-build-name", job.image_build_name.is_some(), "nothing that the job returns becomes an image yet"),
-        ("ansible-version", job.ansible_version.as_deref() == Some("9"), "all jobs run with Ansible 11 so far"),
+        (
+            "image-build-name",
+            job.image_build_name.is_some(),
+            "nothing that the job returns becomes an image yet",
+        ),
+        (
+            "ansible-version",
+            job.ansible_version.as_deref() == Some("9"),
+            "all jobs run with Ansible 11 so far",
+        ),
     ];
     let told = said.into_iter().filter(|(_, is_said, _)| *is_said).map(|(attribute, _, why)| {
-        (attribute, job.places.of(attribute).unwrap_or(job.place), format!("\"{attribute}\": {why}"))
+        (
+            attribute,
+            job.places.of(attribute).unwrap_or(job.place),
+            format!("\"{attribute}\": {why}"),
+        )
     });
     told.collect()
 }
 
-/// Attributes of what nodes are made of that no machine is launched by. (`az`: several zones of one label; those of a section or
-/// provider are the ones that it launches in.)
+/// Attributes of what nodes are made of that no machine is launched by. (`az`: several zones of one
+/// label; those of a section or provider are the ones that it launches in.)
 const OF_NODES: [&str; 37] = [
     "aliases",
     "az",
@@ -74,13 +104,16 @@ const OF_NODES: [&str; 37] = [
     "snapshot-expiration",
 ];
 
-/// Returns the attributes of an image, flavor, label, section or provider (`kind`) that nobody acts on, wherever in it they stand.
+/// Returns the attributes of an image, flavor, label, section or provider (`kind`) that nobody acts
+/// on, wherever in it they stand.
 pub(super) fn of_object(kind: &str, object: &ProviderObject) -> BTreeSet<&'static str> {
-    let members =
-        ["images", "flavors", "labels", "nodes"].into_iter().filter_map(|list| object.attributes.get(list)?.as_array());
+    let members = ["images", "flavors", "labels", "nodes"]
+        .into_iter()
+        .filter_map(|list| object.attributes.get(list)?.as_array());
     let defaults = ["image-defaults", "flavor-defaults", "label-defaults"];
     let defaults = defaults.into_iter().filter_map(|name| object.attributes.get(name)?.as_object());
-    let parts = members.flatten().filter_map(Json::as_object).chain(defaults).map(|part| (part, true));
+    let parts =
+        members.flatten().filter_map(Json::as_object).chain(defaults).map(|part| (part, true));
     let parts = parts.chain([(&object.attributes, !matches!(kind, "section" | "provider"))]);
     // What says no more than is so anyway asks for nothing.
     let asks = |name: &str, value: &Json| match (name, value) {
@@ -103,7 +136,8 @@ pub(super) fn of_object(kind: &str, object: &ProviderObject) -> BTreeSet<&'stati
     said.collect()
 }
 
-/// Returns the limits of a section or provider that nothing is counted against: how much a machine has of them, nobody knows.
+/// Returns the limits of a section or provider that nothing is counted against: how much a machine
+/// has of them, nobody knows.
 pub(super) fn uncounted(object: &ProviderObject) -> Vec<&str> {
     let limits = object.attributes.get("resource-limits").and_then(Json::as_object);
     let names = limits.into_iter().flat_map(|limits| limits.keys().map(String::as_str));

@@ -1,8 +1,10 @@
-//! Each attribute of the list does its work: with another value something else comes of the configuration, in the frozen jobs,
-//! the layout or the typed structure that what acts at run time reads. The cases are made from the list, so that an attribute
-//! that is new there and arrives nowhere fails.
+//! Each attribute of the list does its work: with another value something else comes of the
+//! configuration, in the frozen jobs, the layout or the typed structure that what acts at run time
+//! reads. The cases are made from the list, so that an attribute that is new there and arrives
+//! nowhere fails.
 //!
-//! [`seen`] puts an object into a small tenant and tells what comes of it; [`values`] has the values that cannot be just any.
+//! [`seen`] puts an object into a small tenant and tells what comes of it; [`values`] has the
+//! values that cannot be just any.
 
 mod provider;
 mod seen;
@@ -14,15 +16,19 @@ use seen::Seen;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 
-/// Attributes that change nothing where the list has them, with the reason. The names of objects are left out besides: by them
-/// everything else is found.
+/// Attributes that change nothing where the list has them, with the reason. The names of objects
+/// are left out besides: by them everything else is found.
 const NOT_SEEN: &[(&str, &str, &str)] = &[
     ("job", "include-projects.type", "\"name\" is the only sort of selector"),
     ("job", "exclude-projects.type", "\"name\" is the only sort of selector"),
     ("entry", "include-projects.type", "\"name\" is the only sort of selector"),
     ("entry", "exclude-projects.type", "\"name\" is the only sort of selector"),
     ("git trigger", "event", "\"ref-updated\" is the only event"),
-    ("entry", "parent", "Z4.2: an entry is applied to a job with all it inherits, and inherits from nothing"),
+    (
+        "entry",
+        "parent",
+        "Z4.2: an entry is applied to a job with all it inherits, and inherits from nothing",
+    ),
     ("entry", "protected", "Z4.1: it binds who inherits, and nobody inherits from an entry"),
     (
         "entry",
@@ -57,7 +63,8 @@ fn short(object: &str) -> &str {
     if object.starts_with("entry of") { "entry" } else { object }
 }
 
-/// Returns whether an attribute is one of a list; the list has whole paths, first parts or last parts.
+/// Returns whether an attribute is one of a list; the list has whole paths, first parts or last
+/// parts.
 fn is_in<'l>(mut list: impl Iterator<Item = (&'l str, &'l str)>, at: &At<'_>) -> bool {
     let whole = at.path.join(".");
     let ends = [whole.as_str(), at.path[0].as_str(), at.name()];
@@ -84,7 +91,8 @@ fn few(kind: &Type) -> Vec<Json> {
     }
 }
 
-/// Returns groups of values: those of one group come to different things. `None` leaves the attribute out.
+/// Returns groups of values: those of one group come to different things. `None` leaves the
+/// attribute out.
 fn groups(at: &At<'_>) -> Vec<Vec<Option<Json>>> {
     let kind = at.attribute.kind.as_ref().unwrap();
     let given = values::of(at.object, &at.path);
@@ -111,13 +119,16 @@ fn is_object_name(at: &At<'_>) -> bool {
     at.path.len() == 1 && at.name() == "name" && at.object != "project"
 }
 
-/// Z2, Z3, Z4.3, Z4.7, Z6.1, L3: whatever is said with another value comes to something else, where it is to.
+/// Z2, Z3, Z4.3, Z4.7, Z6.1, L3: whatever is said with another value comes to something else, where
+/// it is to.
 #[test]
 fn every_attribute_of_the_list_arrives() {
     let objects = objects();
     let (mut failures, mut count) = (Vec::new(), 0);
     for at in At::all(&objects) {
-        if is_object_name(&at) || is_in(NOT_SEEN.iter().map(|(object, name, _)| (*object, *name)), &at) {
+        if is_object_name(&at)
+            || is_in(NOT_SEEN.iter().map(|(object, name, _)| (*object, *name)), &at)
+        {
             continue;
         }
         let place = format!("{} {}", at.object, at.path.join("."));
@@ -148,7 +159,12 @@ fn every_attribute_of_the_list_arrives() {
         }
     }
     println!("{count} cases");
-    assert!(failures.is_empty(), "{} of {count} do not arrive:\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} of {count} do not arrive:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
     assert!(count > 1_000, "{count}");
 }
 
@@ -156,9 +172,14 @@ fn every_attribute_of_the_list_arrives() {
 #[test]
 fn the_reasons_are_for_attributes_that_there_are() {
     let objects = objects();
-    let known: BTreeSet<(String, String)> =
-        At::all(&objects).iter().map(|at| (short(at.object).to_owned(), at.path.join("."))).collect();
+    let known: BTreeSet<(String, String)> = At::all(&objects)
+        .iter()
+        .map(|at| (short(at.object).to_owned(), at.path.join(".")))
+        .collect();
     for (object, name, reason) in NOT_SEEN {
-        assert!(known.contains(&((*object).to_owned(), (*name).to_owned())), "{object} {name}: {reason}");
+        assert!(
+            known.contains(&((*object).to_owned(), (*name).to_owned())),
+            "{object} {name}: {reason}"
+        );
     }
 }

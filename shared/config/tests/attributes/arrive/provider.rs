@@ -1,4 +1,5 @@
-//! What comes of the five objects that nodes are made of: the provider with every layer applied, its untyped rest left out.
+//! What comes of the five objects that nodes are made of: the provider with every layer applied,
+//! its untyped rest left out.
 
 use super::seen::{Seen, refused, with_name};
 use crate::common::{connections, tenant};
@@ -18,17 +19,26 @@ pub fn of(at: &At<'_>, given: &Map<String, Json>) -> Vec<Seen> {
             if at.path[0] != "section" {
                 found.push(in_section(at, &given));
             }
-            // Below a provider there is nobody for whom something could be final, and its connection is its section's.
-            if !matches!(at.path[0].as_str(), "parent" | "abstract" | "connection") && at.name() != "final" {
+            // Below a provider there is nobody for whom something could be final, and its
+            // connection is its section's.
+            if !matches!(at.path[0].as_str(), "parent" | "abstract" | "connection")
+                && at.name() != "final"
+            {
                 found.push(in_provider(at, &given));
             }
             found
         }
-        kind => vec![settled(at, kind, &with_name(given, "a-name"), &json!({"name": "a-name", "section": "a-name"}))],
+        kind => vec![settled(
+            at,
+            kind,
+            &with_name(given, "a-name"),
+            &json!({"name": "a-name", "section": "a-name"}),
+        )],
     }
 }
 
-/// An entry that says nothing of an image, a flavor or a label changes nothing: one of which only the name counts says something.
+/// An entry that says nothing of an image, a flavor or a label changes nothing: one of which only
+/// the name counts says something.
 fn name_what_it_is_said_of(at: &At<'_>, given: &mut Map<String, Json>) {
     if at.path.len() > 1 && at.name() != "name" {
         return;
@@ -71,7 +81,8 @@ fn in_provider(at: &At<'_>, given: &Map<String, Json>) -> Seen {
     settled(at, "section", section.as_object().unwrap(), &Json::Object(provider))
 }
 
-/// Puts an object in the place of the usual one of its kind, and returns the provider that comes of them all.
+/// Puts an object in the place of the usual one of its kind, and returns the provider that comes of
+/// them all.
 fn settled(at: &At<'_>, kind: &str, object: &Map<String, Json>, provider: &Json) -> Seen {
     let is_static = at.object == "static section/provider";
     let mut stanzas: Vec<Json> = Vec::new();
@@ -80,7 +91,10 @@ fn settled(at: &At<'_>, kind: &str, object: &Map<String, Json>, provider: &Json)
             ("image", json!({"name": name, "type": "zuul"})),
             ("flavor", json!({"name": name})),
             ("label", json!({"name": name, "image": name, "flavor": name})),
-            ("section", json!({"name": name, "connection": "a-name", "labels": [name], "boot-timeout": 33})),
+            (
+                "section",
+                json!({"name": name, "connection": "a-name", "labels": [name], "boot-timeout": 33}),
+            ),
         ];
         for (usual_kind, body) in usual {
             let is_given = usual_kind == kind && object.get("name") == Some(&json!(name));
@@ -90,7 +104,8 @@ fn settled(at: &At<'_>, kind: &str, object: &Map<String, Json>, provider: &Json)
     stanzas.push(json!({"provider": provider}));
     let driver = if is_static { Driver::Static } else { Driver::Aws };
     let connections = connections().with("a-name", driver, "").with("b-name", driver, "");
-    let layout = tenant().file("org/config", &Json::Array(stanzas).to_string()).build_with(&connections);
+    let layout =
+        tenant().file("org/config", &Json::Array(stanzas).to_string()).build_with(&connections);
     let mut found = serde_json::to_value(layout.providers()).unwrap();
     for provider in found.as_array_mut().unwrap() {
         provider.as_object_mut().unwrap().remove("attributes");

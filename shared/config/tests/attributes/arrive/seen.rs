@@ -17,7 +17,8 @@ pub struct Seen {
     pub refused: Vec<String>,
 }
 
-/// Returns what comes of an object with these attributes, in each place where such an object may stand.
+/// Returns what comes of an object with these attributes, in each place where such an object may
+/// stand.
 pub fn of(at: &At<'_>, given: &Map<String, Json>) -> Vec<Seen> {
     let object = at.object;
     if matches!(at.name(), "description" | "variant-description") && at.path.len() < 3 {
@@ -29,16 +30,23 @@ pub fn of(at: &At<'_>, given: &Map<String, Json>) -> Vec<Seen> {
         "pragma" => vec![of_pragma(given)],
         "nodeset" => vec![of_nodeset(given)],
         "secret" => vec![of_secret(given)],
-        "semaphore" => vec![of_layout(&with_name(given, "s"), "semaphore", |layout| layout.semaphore("s"))],
+        "semaphore" => {
+            vec![of_layout(&with_name(given, "s"), "semaphore", |layout| layout.semaphore("s"))]
+        }
         "queue" => vec![of_queue(given)],
         "project" | "project-template" => vec![of_project(object, given)],
         "pipeline" => vec![of_pipeline(given, at)],
-        "tenant" | "authorization-rule" | "authorization-role" | "global-semaphore" | "api-root" => {
+        "tenant" | "authorization-rule" | "authorization-role" | "global-semaphore"
+        | "api-root" => {
             vec![of_main(&json!({object: given}))]
         }
-        "image" | "flavor" | "label" | "section" | "provider" | "aws section/provider" | "static section/provider" => {
-            provider::of(at, given)
-        }
+        "image"
+        | "flavor"
+        | "label"
+        | "section"
+        | "provider"
+        | "aws section/provider"
+        | "static section/provider" => provider::of(at, given),
         _ => match (object.strip_prefix("tenant.source.<connection>."), object.split_once(' ')) {
             (Some(list), _) => of_source(list, given),
             (None, Some((driver, what))) => vec![of_driver(driver, what, given)],
@@ -65,14 +73,24 @@ fn kept_with_the_definition(object: &str, given: &Map<String, Json>) -> Seen {
         return pipeline(given);
     }
     let stanza = match object {
-        "entry of a project" => json!({"project": {"name": "org/project", "check": {"jobs": [{"test": given}]}}}),
-        "entry of a template" => json!({"project-template": {"name": "t", "check": {"jobs": [{"test": given}]}}}),
-        "aws section/provider" | "static section/provider" => json!({"provider": with_name(given, "a")}),
+        "entry of a project" => {
+            json!({"project": {"name": "org/project", "check": {"jobs": [{"test": given}]}}})
+        }
+        "entry of a template" => {
+            json!({"project-template": {"name": "t", "check": {"jobs": [{"test": given}]}}})
+        }
+        "aws section/provider" | "static section/provider" => {
+            json!({"provider": with_name(given, "a")})
+        }
         _ => json!({object: with_name(given, "a")}),
     };
-    let layout = tenant().at("org/config", "master", "zuul.d/b.yaml", &json!([stanza]).to_string()).build();
-    let stanzas: Vec<Stanza> =
-        layout.fragments().iter().flat_map(|file| file.stanzas().cloned().collect::<Vec<_>>()).collect();
+    let layout =
+        tenant().at("org/config", "master", "zuul.d/b.yaml", &json!([stanza]).to_string()).build();
+    let stanzas: Vec<Stanza> = layout
+        .fragments()
+        .iter()
+        .flat_map(|file| file.stanzas().cloned().collect::<Vec<_>>())
+        .collect();
     let mut text = serde_json::to_value(&stanzas).unwrap();
     without_places(&mut text);
     Seen { text: text.to_string(), refused: Vec::new() }
@@ -130,7 +148,9 @@ fn frozen(layout: &Layout, wanted: &[(&str, &str)]) -> Seen {
     for (name, pipeline) in wanted {
         let name = project(name);
         match layout.freeze(&FreezeInput::change(pipeline, &name, "master").touching(&files)) {
-            Ok(graph) => text += &format!("{name} {pipeline}: {}\n", serde_json::to_string(&graph).unwrap()),
+            Ok(graph) => {
+                text += &format!("{name} {pipeline}: {}\n", serde_json::to_string(&graph).unwrap())
+            }
             Err(errors) => {
                 let errors: Vec<String> = errors.iter().map(|error| error.short_text()).collect();
                 text += &format!("{name} {pipeline}: {errors:?}\n");
@@ -141,7 +161,8 @@ fn frozen(layout: &Layout, wanted: &[(&str, &str)]) -> Seen {
     Seen { text, refused }
 }
 
-/// Returns the attribute that a later entry says of the job, where the case is about what may be said of it.
+/// Returns the attribute that a later entry says of the job, where the case is about what may be
+/// said of it.
 fn probed<'a>(at: &'a At<'_>) -> Option<&'a str> {
     match at.path[0].as_str() {
         "attribute-control" => Some(at.path.get(1).map_or("voting", String::as_str)),
@@ -170,8 +191,12 @@ fn of_job(given: &Map<String, Json>, at: &At<'_>) -> Seen {
     if given.get("final") != Some(&json!(true)) {
         tenant = tenant.file("org/project1", elsewhere);
     }
-    let wanted =
-        [("org/project", "check"), ("org/project", "gate"), ("org/project", "probe"), ("org/project1", "check")];
+    let wanted = [
+        ("org/project", "check"),
+        ("org/project", "gate"),
+        ("org/project", "probe"),
+        ("org/project1", "check"),
+    ];
     frozen(&tenant.build(), &wanted)
 }
 
@@ -183,7 +208,8 @@ fn of_entry(object: &str, given: &Map<String, Json>, at: &At<'_>) -> Seen {
     let jobs = json!(["a-name", "b-name", "other", "more", {"test": entry}]);
     let lists = json!({"check": {"jobs": jobs}, "gate": {"jobs": jobs}, "probe": {"jobs": jobs}});
     let lists = lists.as_object().unwrap();
-    let mut stanzas = vec![json!({"job": {"name": "test", "pre-run": "test-pre", "run": "test-run"}})];
+    let mut stanzas =
+        vec![json!({"job": {"name": "test", "pre-run": "test-pre", "run": "test-run"}})];
     if object == "entry of a project" {
         stanzas.push(json!({"project": with_name(lists, "org/project")}));
     } else {
@@ -199,7 +225,9 @@ fn of_entry(object: &str, given: &Map<String, Json>, at: &At<'_>) -> Seen {
 fn of_pragma(given: &Map<String, Json>) -> Seen {
     let file = json!([{"pragma": given}, {"job": {"name": "p", "run": "r"}}]);
     let config = format!("{BASE}- project: {{name: org/project, check: {{jobs: [p]}}}}\n");
-    let tenant = tenant_of(PROJECTS).file("org/config", &config).branches("org/project", &["master", "stable"]);
+    let tenant = tenant_of(PROJECTS)
+        .file("org/config", &config)
+        .branches("org/project", &["master", "stable"]);
     let layout = tenant.at("org/project", "stable", ".zuul.yaml", &file.to_string()).build();
     let name = project("org/project");
     let of_branch = |branch| {
@@ -230,7 +258,11 @@ fn of_secret(given: &Map<String, Json>) -> Seen {
 }
 
 /// Seen by what the layout answers.
-fn of_layout<T: std::fmt::Debug>(given: &Map<String, Json>, kind: &str, ask: impl Fn(&Layout) -> T) -> Seen {
+fn of_layout<T: std::fmt::Debug>(
+    given: &Map<String, Json>,
+    kind: &str,
+    ask: impl Fn(&Layout) -> T,
+) -> Seen {
     let layout = with_named(&[json!({kind: given})]).build();
     Seen { text: format!("{:?}", ask(&layout)), refused: refused(&layout) }
 }
@@ -252,16 +284,24 @@ fn of_project(object: &str, given: &Map<String, Json>) -> Seen {
     given.insert("gate".to_owned(), json!({"jobs": ["more"]}));
     let template = json!({"project-template": {"name": "a-name", "gate": {"jobs": ["other"]}}});
     let stanzas = if object == "project" {
-        vec![json!({"project-template": {"name": "b-name", "gate": {"jobs": ["a-name"]}}}), json!({"project": given})]
+        vec![
+            json!({"project-template": {"name": "b-name", "gate": {"jobs": ["a-name"]}}}),
+            json!({"project": given}),
+        ]
     } else {
-        vec![json!({object: with_name(&given, "t")}), json!({"project": {"name": "a-name", "templates": ["t"]}})]
+        vec![
+            json!({object: with_name(&given, "t")}),
+            json!({"project": {"name": "a-name", "templates": ["t"]}}),
+        ]
     };
     let layout = with_named(&[&[template], stanzas.as_slice()].concat()).build();
     let names = ["org/config", "org/project", "a-name", "b-name"];
-    let wanted: Vec<(&str, &str)> = names.iter().flat_map(|name| [(*name, "check"), (*name, "gate")]).collect();
+    let wanted: Vec<(&str, &str)> =
+        names.iter().flat_map(|name| [(*name, "check"), (*name, "gate")]).collect();
     let mut seen = frozen(&layout, &wanted);
     for name in names.map(project) {
-        seen.text += &format!("{name}: {:?} {:?}", layout.merge_mode(&name), layout.default_branch(&name));
+        seen.text +=
+            &format!("{name}: {:?} {:?}", layout.merge_mode(&name), layout.default_branch(&name));
         for pipeline in ["check", "gate"] {
             let queue = layout.queue(&name, pipeline);
             let input = FreezeInput::change(pipeline, &name, "master");
@@ -318,7 +358,8 @@ fn of_main(stanza: &Json) -> Seen {
         stanza,
     ]);
     let mut body = stanza.clone();
-    if let Some(found) = body.as_object_mut().and_then(|map| map.values_mut().next()).and_then(Json::as_object_mut)
+    if let Some(found) =
+        body.as_object_mut().and_then(|map| map.values_mut().next()).and_then(Json::as_object_mut)
         && found.contains_key("name")
     {
         // As itself, and not one of the others.
@@ -328,7 +369,10 @@ fn of_main(stanza: &Json) -> Seen {
     list.pop();
     list.push(body);
     let (config, errors) = parse_main("main.yaml", &Json::Array(list).to_string(), &connections());
-    Seen { text: format!("{config:?}"), refused: errors.iter().map(|error| error.short_text()).collect() }
+    Seen {
+        text: format!("{config:?}"),
+        refused: errors.iter().map(|error| error.short_text()).collect(),
+    }
 }
 
 /// Seen in the tenant's typed projects.
@@ -347,6 +391,8 @@ fn of_source(list: &str, given: &Map<String, Json>) -> Vec<Seen> {
     };
     widen(&mut given);
     given.values_mut().filter_map(Json::as_object_mut).for_each(widen);
-    let of_list = |list: &&str| of_main(&json!({"tenant": {"name": "one", "source": {"github": {*list: [given]}}}}));
+    let of_list = |list: &&str| {
+        of_main(&json!({"tenant": {"name": "one", "source": {"github": {*list: [given]}}}}))
+    };
     lists.iter().map(of_list).collect()
 }

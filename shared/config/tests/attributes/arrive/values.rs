@@ -2,7 +2,8 @@
 
 use serde_json::{Value as Json, json};
 
-/// Returns the value for an attribute, or several that come to different things; none where any will do.
+/// Returns the value for an attribute, or several that come to different things; none where any
+/// will do.
 pub fn of(object: &str, path: &[String]) -> Vec<Json> {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     let is_job = object == "job" || object.starts_with("entry of");
@@ -33,8 +34,8 @@ pub fn of(object: &str, path: &[String]) -> Vec<Json> {
         (
             "pipeline",
             [
-                "enqueue" | "start" | "success" | "failure" | "merge-conflict" | "no-jobs" | "disabled" | "dequeue"
-                | "config-error",
+                "enqueue" | "start" | "success" | "failure" | "merge-conflict" | "no-jobs"
+                | "disabled" | "dequeue" | "config-error",
             ],
         ) => vec![json!({"github": {"comment": true}})],
         ("mqtt reporter", ["qos"]) => vec![json!(0), json!(1), json!(2)],
@@ -42,7 +43,9 @@ pub fn of(object: &str, path: &[String]) -> Vec<Json> {
         ("timer trigger", ["time"]) => vec![json!("0 0 * * *"), json!("1 0 * * *")],
         ("tenant", ["source"]) => vec![json!({"github": {"untrusted-projects": ["org/other"]}})],
         ("tenant" | "api-root", ["role-mappings"]) => vec![json!({"a-name": "a-name"})],
-        ("tenant", ["allowed-triggers" | "allowed-reporters"]) => vec![json!("github"), json!("gerrit")],
+        ("tenant", ["allowed-triggers" | "allowed-reporters"]) => {
+            vec![json!("github"), json!("gerrit")]
+        }
         ("tenant", ["default-ansible-version"]) => vec![json!("9"), json!("11")],
         (object, ["org/project"]) if object.starts_with("tenant.source") => {
             vec![json!({}), json!({"shadow": "org/project"})]
@@ -51,7 +54,9 @@ pub fn of(object: &str, path: &[String]) -> Vec<Json> {
             vec![json!("org/project"), json!("github.com/org/project")]
         }
         ("authorization-rule", ["conditions"]) => vec![json!({"a": "b"}), json!({"a": "c"})],
-        ("authorization-role", ["permissions"]) => vec![json!({"read": true}), json!({"read": false})],
+        ("authorization-role", ["permissions"]) => {
+            vec![json!({"read": true}), json!({"read": false})]
+        }
         ("authorization-role", [.., "conditions"]) => vec![json!({"project": "a"})],
         ("authorization-role", [.., "conditions", _]) => vec![json!("a"), json!("b")],
         (_, [.., "resource-limits"]) => vec![json!({"instances": 7})],
@@ -61,9 +66,9 @@ pub fn of(object: &str, path: &[String]) -> Vec<Json> {
         (_, ["flavor-defaults"]) => vec![json!({"tags": {"of": "defaults"}})],
         ("section" | "provider", ["images"]) => vec![json!(["b-name"])],
         ("section" | "provider", ["labels"]) => vec![json!(["b-name"])],
-        ("section" | "provider", ["flavors"]) => {
-            ["small", "huge"].map(|size| json!([{"name": "a-name", "instance-type": size}])).to_vec()
-        }
+        ("section" | "provider", ["flavors"]) => ["small", "huge"]
+            .map(|size| json!([{"name": "a-name", "instance-type": size}]))
+            .to_vec(),
         _ => Vec::new(),
     }
 }
@@ -111,7 +116,9 @@ pub fn another(value: &Json) -> Json {
         },
         Json::Number(_) => json!(7),
         Json::Array(list) => Json::Array(list.iter().map(another).collect()),
-        Json::Object(map) => map.iter().map(|(name, value)| (name.clone(), another(value))).collect(),
+        Json::Object(map) => {
+            map.iter().map(|(name, value)| (name.clone(), another(value))).collect()
+        }
         other => other.clone(),
     }
 }

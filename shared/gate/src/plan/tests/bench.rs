@@ -1,4 +1,5 @@
-//! A bench for [`plan`]: a queue whose plans are carried out in memory, and whose questions are answered by the test.
+//! A bench for [`plan`]: a queue whose plans are carried out in memory, and whose questions are
+//! answered by the test.
 //!
 //! Trees are words: a branch starts as `0`, and with A and B landed it is `0AB`.
 
@@ -8,7 +9,9 @@ use crate::arrival::{Arrival, ArrivalKind, Candidate};
 use crate::item::{Ask, Item};
 use crate::landing::{Landing, LandingEnd, LandingState};
 use crate::merge::{LineNote, MergeOutcome, MergeResult, Merged};
-use crate::plan::{ChangesLimit, Door, Hold, LayoutNumbers, OrderDraft, Plan, RunSeen, Snapshot, plan};
+use crate::plan::{
+    ChangesLimit, Door, Hold, LayoutNumbers, OrderDraft, Plan, RunSeen, Snapshot, plan,
+};
 use crate::provided::Provided;
 use crate::queue::Head;
 use crate::report::{Action, Report, ReportState};
@@ -20,7 +23,9 @@ use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::{BranchKey, Commit, MergeMode};
 use sluice_model::job::{Dependency, JobSummary, Shared};
-use sluice_model::{ArrivalId, BuildId, ItemId, LabelName, ProjectName, ProviderName, QueueKey, Timestamp};
+use sluice_model::{
+    ArrivalId, BuildId, ItemId, LabelName, ProjectName, ProviderName, QueueKey, Timestamp,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -126,7 +131,8 @@ pub fn job(name: &str) -> JobSummary {
 
 /// Returns a job that comes after others.
 pub fn after(name: &str, others: &[&str]) -> JobSummary {
-    let dependencies = others.iter().map(|other| Dependency { name: (*other).into(), soft: false }).collect();
+    let dependencies =
+        others.iter().map(|other| Dependency { name: (*other).into(), soft: false }).collect();
     JobSummary { dependencies, ..job(name) }
 }
 
@@ -140,11 +146,16 @@ impl Bench {
         let mut pipeline = Pipeline::new("gate", manager);
         let reporter = |merge| Reporter {
             connection: "github".into(),
-            kind: ReporterKind::GitHub(GitHubReporter { comment: Some(true), merge, ..GitHubReporter::default() }),
+            kind: ReporterKind::GitHub(GitHubReporter {
+                comment: Some(true),
+                merge,
+                ..GitHubReporter::default()
+            }),
         };
         pipeline.reporters.success = vec![reporter(manager == Manager::Dependent)];
         pipeline.reporters.failure = vec![reporter(false)];
-        let key = QueueKey { tenant: "t".into(), pipeline: "gate".into(), queue: "integrated".into() };
+        let key =
+            QueueKey { tenant: "t".into(), pipeline: "gate".into(), queue: "integrated".into() };
         Self {
             head: Head::new(key, manager, pipeline.window.initial, 1),
             items: BTreeMap::new(),
@@ -240,7 +251,8 @@ impl Bench {
     pub fn cycle(&self, changes: &str, needs: &str) -> Vec<Candidate> {
         let cycle: Vec<ChangeKey> = changes.chars().map(|change| self.change(change).key).collect();
         let of = |change: char| {
-            let others: String = needs.chars().chain(changes.chars().filter(|other| *other != change)).collect();
+            let others: String =
+                needs.chars().chain(changes.chars().filter(|other| *other != change)).collect();
             Candidate { cycle: cycle.clone(), ..self.candidate(change, &others) }
         };
         changes.chars().map(of).collect()
@@ -256,13 +268,26 @@ impl Bench {
         self.now = self.now.plus_millis(1);
         let id = ArrivalId(format!("arrival-{:06}", self.now.0));
         let (event_id, by_operator, taken_up) = ("event".to_owned(), false, false);
-        self.arrivals.push(Arrival { id, at: self.now, event_id, layout: 0, by_operator, taken_up, kind });
+        self.arrivals.push(Arrival {
+            id,
+            at: self.now,
+            event_id,
+            layout: 0,
+            by_operator,
+            taken_up,
+            kind,
+        });
     }
 
     /// An operator takes a change out, whatever revision of it is there.
     pub fn dequeue(&mut self, change: char) {
         let key = self.change(change).key;
-        self.arrive(ArrivalKind::Dequeue { key, head: None, by: "jo".to_owned(), reason: "it hangs".to_owned() });
+        self.arrive(ArrivalKind::Dequeue {
+            key,
+            head: None,
+            by: "jo".to_owned(),
+            reason: "it hangs".to_owned(),
+        });
     }
 
     /// An operator lets a frozen queue go on.
@@ -298,13 +323,21 @@ impl Bench {
     pub fn seen_needing(&mut self, change: char, needs: &str) {
         let needs = Some(needs.chars().map(|need| self.change(need)).collect());
         let change = self.change(change);
-        self.arrive(ArrivalKind::Seen { change, gone: None, merged: false, needs, as_of: Timestamp(0) });
+        self.arrive(ArrivalKind::Seen {
+            change,
+            gone: None,
+            merged: false,
+            needs,
+            as_of: Timestamp(0),
+        });
     }
 
-    /// Makes one plan and carries it out. Returns what it decided, a line each, and whether it wants to be asked again at once.
+    /// Makes one plan and carries it out. Returns what it decided, a line each, and whether it
+    /// wants to be asked again at once.
     pub fn look(&mut self) -> (Vec<String>, bool) {
         let provider = |labels: &[LabelName]| {
-            let is_offered = self.has_provider && !labels.iter().any(|label| self.unoffered.contains(label));
+            let is_offered =
+                self.has_provider && !labels.iter().any(|label| self.unoffered.contains(label));
             is_offered.then(|| ProviderName::from("p"))
         };
         let snapshot = Snapshot {
@@ -328,7 +361,8 @@ impl Bench {
             pipeline: (!self.is_pipeline_gone).then_some(&self.pipeline),
             queue_of: &|pipeline, change| {
                 let letter = char::from_u32(change.key.number()? as u32)?;
-                let own = || if *pipeline == self.head.key.pipeline { "integrated" } else { "another" };
+                let own =
+                    || if *pipeline == self.head.key.pipeline { "integrated" } else { "another" };
                 let queue = self.queues.get(&letter).map_or_else(own, String::as_str).into();
                 Some(QueueKey { tenant: "t".into(), pipeline: pipeline.clone(), queue })
             },
@@ -358,7 +392,11 @@ impl Bench {
             }
             told.extend(lines.into_iter().filter(|line| !line.is_empty()));
             if !more && !asked {
-                assert_eq!(self.look().0, Vec::<String>::new(), "the plan after a plan decides nothing without news");
+                assert_eq!(
+                    self.look().0,
+                    Vec::<String>::new(),
+                    "the plan after a plan decides nothing without news"
+                );
                 return told.join("\n");
             }
         }
@@ -387,12 +425,14 @@ impl Bench {
             + self.passed_by(&plan)
             + usize::from(plan.wants_layout);
         self.most_records = self.most_records.max(records);
-        // A stop is one write, and so is what leaves, its buildset, and what it provided; the head and the listing come to it.
+        // A stop is one write, and so is what leaves, its buildset, and what it provided; the head
+        // and the listing come to it.
         let writes = records - plan.removed.len() - (of_stop - 1) * plan.stops.len() + 2;
         assert!(writes <= 100, "{writes} writes in one plan");
         for (what, item, _) in &plan.happened {
             let title = plan.removed.iter().find(|removed| removed.item.id == *item);
-            let title = title.map_or_else(|| "?".to_owned(), |removed| removed.item.candidate.title.clone());
+            let title = title
+                .map_or_else(|| "?".to_owned(), |removed| removed.item.candidate.title.clone());
             self.happened.push(format!("{title} {}", what.as_str()));
         }
         if !plan.is_empty() {
@@ -439,7 +479,8 @@ impl Bench {
         }
         for order in plan.orders {
             self.orders.push(order.clone());
-            let tree = self.items[&order.item].merged().map(|merged| merged.tested.tree.clone()).unwrap();
+            let tree =
+                self.items[&order.item].merged().map(|merged| merged.tested.tree.clone()).unwrap();
             told.push(format!("run {} on {tree}", self.named(&order.build)));
         }
         if plan.wants_layout {
@@ -467,9 +508,14 @@ impl Bench {
     }
 
     fn named(&self, build: &BuildId) -> String {
-        let order = self.orders.iter().find(|order| order.build == *build).expect("what is stopped was ordered");
+        let order = self
+            .orders
+            .iter()
+            .find(|order| order.build == *build)
+            .expect("what is stopped was ordered");
         let name = char::from_u32(order.change.key.number().unwrap() as u32).unwrap();
-        let attempt = if order.attempt > 1 { format!(" (attempt {})", order.attempt) } else { String::new() };
+        let attempt =
+            if order.attempt > 1 { format!(" (attempt {})", order.attempt) } else { String::new() };
         format!("{name} {}{attempt}", order.job)
     }
 
@@ -478,17 +524,19 @@ impl Bench {
         let mut any = false;
         for item in self.items.values() {
             let Ask::Asked { onto, .. } = &item.ask else { continue };
-            let is_answered = self
-                .outcomes
-                .get(&item.id)
-                .is_some_and(|known| known.generation == item.generation && known.layout == self.layout.live);
+            let is_answered = self.outcomes.get(&item.id).is_some_and(|known| {
+                known.generation == item.generation && known.layout == self.layout.live
+            });
             if is_answered {
                 continue;
             }
             let onto = onto.as_ref().map(|onto| onto.speculation.as_str());
             let result = self.merge(item, onto);
             let (generation, layout) = (item.generation, self.layout.live);
-            self.outcomes.insert(item.id.clone(), MergeOutcome { item: item.id.clone(), generation, layout, result });
+            self.outcomes.insert(
+                item.id.clone(),
+                MergeOutcome { item: item.id.clone(), generation, layout, result },
+            );
             any = true;
         }
         any
@@ -498,13 +546,24 @@ impl Bench {
         let name = item.candidate.title.chars().next().unwrap();
         if self.misconfigured.contains(&name) {
             let text = "the job nosuch is not defined".to_owned();
-            let note = LineNote { path: "zuul.yaml".to_owned(), line: 4, start_line: None, text: text.clone() };
+            let note = LineNote {
+                path: "zuul.yaml".to_owned(),
+                line: 4,
+                start_line: None,
+                text: text.clone(),
+            };
             return MergeResult::Misconfigured { errors: vec![text], notes: vec![note] };
         }
-        let mut trees: Trees = onto.map(|text| serde_json::from_str(text).unwrap()).unwrap_or_default();
+        let mut trees: Trees =
+            onto.map(|text| serde_json::from_str(text).unwrap()).unwrap_or_default();
         let own = self.project(name);
-        let landed = if let Ask::Asked { landed, .. } = &item.ask { landed.as_slice() } else { &[] };
-        let below = item.candidate.needs.iter().filter(|need| !item.candidate.cycle.contains(&need.change.key));
+        let landed =
+            if let Ask::Asked { landed, .. } = &item.ask { landed.as_slice() } else { &[] };
+        let below = item
+            .candidate
+            .needs
+            .iter()
+            .filter(|need| !item.candidate.cycle.contains(&need.change.key));
         let below = below.filter(|need| !landed.contains(&need.change.key));
         let below = below.filter_map(|need| need.title.chars().next());
         let letter = |key: &ChangeKey| char::from_u32(key.number()? as u32);
@@ -516,17 +575,22 @@ impl Bench {
             if tree.contains(change) {
                 continue;
             }
-            let clash =
-                |(a, b): &(char, char)| (*a == change && tree.contains(*b)) || (*b == change && tree.contains(*a));
+            let clash = |(a, b): &(char, char)| {
+                (*a == change && tree.contains(*b)) || (*b == change && tree.contains(*a))
+            };
             if self.conflicts.iter().any(clash) {
-                return MergeResult::Conflict { change: self.change(change), detail: self.conflict_detail.clone() };
+                return MergeResult::Conflict {
+                    change: self.change(change),
+                    detail: self.conflict_detail.clone(),
+                };
             }
             tree.push(change);
         }
         // In its own branch, as far as itself.
         let (base, _) = trees[&own].split_once(name).unwrap();
         let tested = format!("{base}{name}");
-        let commit = |tree: &str| Commit { id: format!("commit-{tree}").as_str().into(), tree: tree.into() };
+        let commit =
+            |tree: &str| Commit { id: format!("commit-{tree}").as_str().into(), tree: tree.into() };
         MergeResult::Merged(Merged {
             speculation: serde_json::to_string(&trees).unwrap(),
             graph: "graph".to_owned(),
@@ -548,9 +612,15 @@ impl Bench {
     pub fn under_way(&self) -> Vec<(char, String, BuildId)> {
         let items = self.head.slots.iter().filter_map(|slot| self.items.get(&slot.id));
         items
-            .flat_map(|item| item.jobs.iter().filter(|job| job.is_under_way()).map(move |job| (item, job)))
+            .flat_map(|item| {
+                item.jobs.iter().filter(|job| job.is_under_way()).map(move |job| (item, job))
+            })
             .map(|(item, job)| {
-                (item.candidate.title.chars().next().unwrap(), job.summary.name.to_string(), job.build.clone().unwrap())
+                (
+                    item.candidate.title.chars().next().unwrap(),
+                    job.summary.name.to_string(),
+                    job.build.clone().unwrap(),
+                )
             })
             .collect()
     }
@@ -578,14 +648,29 @@ impl Bench {
         self.runs.insert(build.clone(), RunSeen::Ended(ended));
     }
 
-    fn ended(&self, result: BuildResult, data: serde_json::Map<String, serde_json::Value>) -> Ended {
-        Ended { result, detail: None, started_at: None, ended_at: self.now, data, data_object: None, log_url: None }
+    fn ended(
+        &self,
+        result: BuildResult,
+        data: serde_json::Map<String, serde_json::Value>,
+    ) -> Ended {
+        Ended {
+            result,
+            detail: None,
+            started_at: None,
+            ended_at: self.now,
+            data,
+            data_object: None,
+            log_url: None,
+        }
     }
 
     /// Shows a build's run.
     pub fn show(&mut self, change: char, job: &str, seen: RunSeen) {
         let builds = self.under_way();
-        let (_, _, build) = builds.iter().find(|(c, j, _)| *c == change && j == job).expect("the build is under way");
+        let (_, _, build) = builds
+            .iter()
+            .find(|(c, j, _)| *c == change && j == job)
+            .expect("the build is under way");
         self.runs.insert(build.clone(), seen);
     }
 

@@ -17,8 +17,12 @@ fn long(count: usize, window: u32, jobs: &[&str]) -> (Bench, String) {
     let mut bench = Bench::gate(jobs);
     bench.head.window = window;
     bench.pipeline.window.initial = window;
-    let changes: String =
-        ('a'..='z').chain('A'..='Z').chain('\u{c0}'..='\u{17f}').chain('\u{4e00}'..='\u{5fff}').take(count).collect();
+    let changes: String = ('a'..='z')
+        .chain('A'..='Z')
+        .chain('\u{c0}'..='\u{17f}')
+        .chain('\u{4e00}'..='\u{5fff}')
+        .take(count)
+        .collect();
     bench.approve(&changes);
     (bench, changes)
 }
@@ -52,7 +56,8 @@ fn a_queue_longer_than_a_transaction_follows_a_new_layout_in_plans_that_fit() {
     assert_eq!(bench.under_way().len(), 120);
 }
 
-/// Z6.5, Z6.7: what stands before what it needs, since a plan had no room for its leaving, fails until the next takes it out.
+/// Z6.5, Z6.7: what stands before what it needs, since a plan had no room for its leaving, fails
+/// until the next takes it out.
 #[test]
 fn what_lost_its_place_behind_what_it_needs_fails_until_a_plan_has_room_for_its_leaving() {
     let mut bench = Bench::gate(&["unit"]);
@@ -72,7 +77,8 @@ fn what_lost_its_place_behind_what_it_needs_fails_until_a_plan_has_room_for_its_
     assert_eq!(bench.landed, ["0N", "0NC", "0NCA"]);
 }
 
-/// Z6.5, Z6.7: each branch of a bundle that another queue did not let go is taken on one more condition, which counts as a record does.
+/// Z6.5, Z6.7: each branch of a bundle that another queue did not let go is taken on one more
+/// condition, which counts as a record does.
 #[test]
 fn a_bundle_that_passes_others_by_on_all_its_branches_takes_them_in_a_plan_that_fits() {
     let mut bench = Bench::gate(&["unit"]);
@@ -123,24 +129,31 @@ fn an_item_with_sixty_jobs_is_reset_in_plans_that_fit() {
     assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
 }
 
-/// Z6.7: a thousand changes stand in one queue; what does not fit into the head waits, in its order, and is admitted when
-/// something leaves.
+/// Z6.7: a thousand changes stand in one queue; what does not fit into the head waits, in its
+/// order, and is admitted when something leaves.
 #[test]
 fn a_head_that_is_full_lets_arrivals_wait_until_something_leaves() {
     let (mut bench, _) = long(1_300, 3, &["unit"]);
     bench.run();
     let (here, waiting) = (bench.head.slots.len(), bench.arrivals.len());
-    assert!((1_000..1_300).contains(&here) && here + waiting == 1_300, "{here} are here and {waiting} wait");
+    assert!(
+        (1_000..1_300).contains(&here) && here + waiting == 1_300,
+        "{here} are here and {waiting} wait"
+    );
     assert!(serde_json::to_string(&bench.head.stored()).unwrap().len() < 32 << 10);
     let next = bench.arrivals[0].clone();
     bench.land_rounds(4);
     assert_eq!(bench.landed.len(), 4);
     let (here, still) = (bench.head.slots.len(), bench.arrivals.len());
-    assert!(still < waiting && here + still == 1_296, "{here} are here and {still} of {waiting} wait");
+    assert!(
+        still < waiting && here + still == 1_296,
+        "{here} are here and {still} of {waiting} wait"
+    );
     assert!(bench.arrivals.iter().all(|arrival| arrival.id > next.id), "the oldest entered first");
 }
 
-/// G12, Z6.7: news are heard while others wait for a place, even of a change that is to enter once more; its leaving makes place.
+/// G12, Z6.7: news are heard while others wait for a place, even of a change that is to enter once
+/// more; its leaving makes place.
 #[test]
 fn a_change_of_a_full_queue_that_loses_its_approval_leaves_and_does_not_land() {
     let (mut bench, changes) = long(1_300, 3, &["unit"]);
@@ -175,19 +188,22 @@ fn a_failure_ahead_of_hundreds_that_wait_writes_only_what_was_being_tested() {
     assert!(bench.head.slots[3..].iter().all(|slot| slot.generation == 1));
 }
 
-/// Z6.4, Z6.7: of many that are tested and move, each is written once with its reason, however many plans it takes.
+/// Z6.4, Z6.7: of many that are tested and move, each is written once with its reason, however many
+/// plans it takes.
 #[test]
 fn a_failure_ahead_of_very_many_that_are_tested_writes_each_of_them_once() {
     let (mut bench, changes) = long(150, 0, &["unit"]);
     bench.run();
-    let before: Vec<_> = bench.head.slots[1..].iter().map(|slot| (slot.id.clone(), slot.version)).collect();
+    let before: Vec<_> =
+        bench.head.slots[1..].iter().map(|slot| (slot.id.clone(), slot.version)).collect();
     bench.end(changes.chars().next().unwrap(), "unit", Failure);
     let plans = bench.plans;
     while bench.look().1 {
         assert!(bench.plans - plans < 10, "they do not come to an end");
     }
     assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
-    let after: Vec<_> = bench.head.slots.iter().map(|slot| (slot.id.clone(), slot.version - 1)).collect();
+    let after: Vec<_> =
+        bench.head.slots.iter().map(|slot| (slot.id.clone(), slot.version - 1)).collect();
     assert_eq!(after, before, "each was written once");
     for slot in &bench.head.slots {
         let item = &bench.items[&slot.id];
@@ -197,7 +213,8 @@ fn a_failure_ahead_of_very_many_that_are_tested_writes_each_of_them_once() {
     }
 }
 
-/// G18, Z6.7: a queue freezes while more builds are to be stopped than one plan has room for; the word that lets it go on is heard.
+/// G18, Z6.7: a queue freezes while more builds are to be stopped than one plan has room for; the
+/// word that lets it go on is heard.
 #[test]
 fn a_frozen_queue_that_has_very_many_builds_to_stop_hears_an_operator() {
     let (mut bench, changes) = long(150, 0, &["unit"]);
@@ -205,13 +222,18 @@ fn a_frozen_queue_that_has_very_many_builds_to_stop_hears_an_operator() {
     let named: Vec<char> = changes.chars().take(2).collect();
     bench.pass(&named[0].to_string());
     bench.run();
-    bench.end_landing(LandingEnd::Mismatch { landed: Commit { id: "abc".into(), tree: "strange".into() } });
+    bench.end_landing(LandingEnd::Mismatch {
+        landed: Commit { id: "abc".into(), tree: "strange".into() },
+    });
     bench.end(named[1], "unit", Failure);
     assert!(!bench.look().1, "nothing moves in a frozen queue");
     assert!(bench.head.frozen.is_some());
     bench.thaw();
     bench.run();
-    assert_eq!((bench.head.frozen.as_ref(), bench.left.as_slice()), (None, &["a MERGE_FAILURE".to_owned()][..]));
+    assert_eq!(
+        (bench.head.frozen.as_ref(), bench.left.as_slice()),
+        (None, &["a MERGE_FAILURE".to_owned()][..])
+    );
     assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
 }
 
@@ -240,11 +262,13 @@ fn a_job_whose_configuration_comes_back_is_given_another_build() {
         (bench.layout.wanted, bench.layout.live) = (number, number);
         bench.run();
     }
-    let ids: std::collections::BTreeSet<_> = bench.orders.iter().map(|order| order.build.clone()).collect();
+    let ids: std::collections::BTreeSet<_> =
+        bench.orders.iter().map(|order| order.build.clone()).collect();
     assert_eq!((bench.orders.len(), ids.len()), (3, 3));
 }
 
-/// Z6.1: a pipeline that is full says so in Zuul's words, to each that stays out; what leaves makes room for others.
+/// Z6.1: a pipeline that is full says so in Zuul's words, to each that stays out; what leaves makes
+/// room for others.
 #[test]
 fn a_pipeline_with_a_limit_tells_what_it_has_no_place_for() {
     let mut bench = Bench::gate(&["unit"]);
@@ -255,10 +279,8 @@ fn a_pipeline_with_a_limit_tells_what_it_has_no_place_for() {
     bench.run();
     assert_eq!(bench.head.slots.len(), 3);
     let told = bench.comments();
-    let of_cycle =
-        "Unable to enqueue change: 2 additional changes would exceed pipeline max of 4 under current conditions";
-    let of_one =
-        "Unable to enqueue change: 1 additional changes would exceed pipeline max of 4 under current conditions";
+    let of_cycle = "Unable to enqueue change: 2 additional changes would exceed pipeline max of 4 under current conditions";
+    let of_one = "Unable to enqueue change: 1 additional changes would exceed pipeline max of 4 under current conditions";
     assert_eq!(told.iter().filter(|text| text.contains(of_cycle)).count(), 2);
     assert_eq!(told.iter().filter(|text| text.contains(of_one)).count(), 1);
     bench.approve_cycle("GHIJK", "");
@@ -280,11 +302,13 @@ fn a_limit_counts_the_changes_that_others_are_tested_on() {
     bench.approve_needing('C', "D");
     bench.approve("E");
     bench.run();
-    let here: Vec<u64> = bench.head.slots.iter().filter_map(|slot| slot.change.key.number()).collect();
+    let here: Vec<u64> =
+        bench.head.slots.iter().filter_map(|slot| slot.change.key.number()).collect();
     assert_eq!(here, [u64::from(u32::from('A')), u64::from(u32::from('E'))]);
 }
 
-/// Z1.1: what is first in a queue gets nodes before what is behind in another one, whoever asked first.
+/// Z1.1: what is first in a queue gets nodes before what is behind in another one, whoever asked
+/// first.
 #[test]
 fn requests_for_nodes_go_by_the_place_in_the_queue() {
     let (mut bench, _) = long(14, 20, &["unit"]);
@@ -306,12 +330,14 @@ fn very_many_that_wait_for_a_job_ahead_are_told_in_plans_that_fit() {
     assert_eq!(bench.under_way().len(), 2);
     bench.end(first, "first", Success);
     bench.run();
-    let waits = bench.items.values().flat_map(|item| &item.jobs).filter_map(|job| job.waits_for.as_ref());
+    let waits =
+        bench.items.values().flat_map(|item| &item.jobs).filter_map(|job| job.waits_for.as_ref());
     assert_eq!(waits.filter(|waits| waits.to_string().ends_with("second")).count(), 119);
     assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
 }
 
-/// Z6.7: so many enter by one event that what is told of all of them does not fit into a transaction.
+/// Z6.7: so many enter by one event that what is told of all of them does not fit into a
+/// transaction.
 #[test]
 fn very_many_changes_of_one_arrival_enter_in_plans_that_fit() {
     let mut bench = Bench::gate(&["unit"]);
@@ -325,7 +351,8 @@ fn very_many_changes_of_one_arrival_enter_in_plans_that_fit() {
     assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
 }
 
-/// Z6.7, Z7.3: an executor dies with more builds of one item than half a transaction holds, and others have news as well.
+/// Z6.7, Z7.3: an executor dies with more builds of one item than half a transaction holds, and
+/// others have news as well.
 #[test]
 fn an_executor_that_dies_with_very_many_builds_is_observed_in_plans_that_fit() {
     let names: Vec<String> = (0..60).map(|number| format!("job-{number:02}")).collect();

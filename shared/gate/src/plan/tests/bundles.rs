@@ -1,5 +1,5 @@
-//! Changes that need each other, in the rarer turns of a bundle's life: builds that only one of them sees the end of, needs that
-//! change, branches that move while jobs are frozen again (Z6.5).
+//! Changes that need each other, in the rarer turns of a bundle's life: builds that only one of
+//! them sees the end of, needs that change, branches that move while jobs are frozen again (Z6.5).
 
 use super::bench::{Bench, after, job};
 use crate::plan::{LayoutNumbers, RunSeen};
@@ -23,8 +23,13 @@ fn order(bench: &Bench) -> String {
 
 /// Gives A and B this many jobs that both run alike, with these nodesets.
 fn sharing(jobs: usize, labels: &[&str]) -> Bench {
-    let labels: Vec<Vec<LabelName>> = labels.iter().map(|label| vec![LabelName::from(*label)]).collect();
-    let shared = |at| JobSummary { shared: Shared::InCycle, labels: labels.clone(), ..job(&format!("job-{at:02}")) };
+    let labels: Vec<Vec<LabelName>> =
+        labels.iter().map(|label| vec![LabelName::from(*label)]).collect();
+    let shared = |at| JobSummary {
+        shared: Shared::InCycle,
+        labels: labels.clone(),
+        ..job(&format!("job-{at:02}"))
+    };
     let mut bench = gate();
     bench.jobs = (0..jobs).map(shared).collect();
     bench.approve_cycle("AB", "");
@@ -32,8 +37,8 @@ fn sharing(jobs: usize, labels: &[&str]) -> Bench {
     bench
 }
 
-/// Has no provider give nodes to any build, and lets so much happen in one plan that B does not see it; who reads a request that
-/// nobody wants any more finds none.
+/// Has no provider give nodes to any build, and lets so much happen in one plan that B does not see
+/// it; who reads a request that nobody wants any more finds none.
 fn without_nodes(bench: &mut Bench) {
     for (_, _, build) in bench.under_way() {
         bench.runs.insert(build, RunSeen::NoNodes("the cloud is full".to_owned()));
@@ -42,7 +47,8 @@ fn without_nodes(bench: &mut Bench) {
     bench.runs.retain(|_, seen| !matches!(seen, RunSeen::NoNodes(_)));
 }
 
-/// D15, N02: B's jobs end with those of A that they share, though only A read what became of their nodes.
+/// D15, N02: B's jobs end with those of A that they share, though only A read what became of their
+/// nodes.
 #[test]
 fn a_shared_build_without_nodes_ends_for_all_that_share_it() {
     let mut bench = sharing(88, &["small"]);
@@ -50,7 +56,9 @@ fn a_shared_build_without_nodes_ends_for_all_that_share_it() {
     assert!(!bench.under_way().is_empty(), "not all of it was seen in one plan");
     bench.run();
     assert_eq!(bench.left, ["A FAILURE", "B FAILURE"]);
-    assert!(bench.comments().iter().filter(|text| text.contains("job-87 : NODE_FAILURE")).count() == 2);
+    assert!(
+        bench.comments().iter().filter(|text| text.contains("job-87 : NODE_FAILURE")).count() == 2
+    );
 }
 
 /// D15, N14: so do they follow it to the next nodeset.
@@ -114,7 +122,12 @@ fn a_job_that_is_skipped_for_a_job_of_its_own_change_runs_for_the_other() {
 fn a_job_that_a_shared_build_left_out_is_left_out_for_all_that_share_it() {
     let jobs = |hash: &str| {
         let build = JobSummary { shared: Shared::InCycle, hash: hash.to_owned(), ..job("build") };
-        vec![build, after("deploy", &["build"]), after("notes", &["build"]), after("mail", &["deploy", "build"])]
+        vec![
+            build,
+            after("deploy", &["build"]),
+            after("notes", &["build"]),
+            after("mail", &["deploy", "build"]),
+        ]
     };
     let mut bench = gate();
     bench.own_jobs.insert('A', jobs("one"));
@@ -131,14 +144,17 @@ fn a_job_that_a_shared_build_left_out_is_left_out_for_all_that_share_it() {
     bench.own_jobs.insert('B', others);
     bench.layout = LayoutNumbers { wanted: 2, live: 2 };
     bench.run();
-    let expected = [('A', "notes"), ('B', "notes"), ('B', "mail")].map(|(change, job)| (change, job.to_owned()));
+    let expected = [('A', "notes"), ('B', "notes"), ('B', "mail")]
+        .map(|(change, job)| (change, job.to_owned()));
     assert_eq!(at_work(&bench), expected);
 }
 
-/// D15, Z4.3: so is a job that only the change has behind it which takes the build over after its end.
+/// D15, Z4.3: so is a job that only the change has behind it which takes the build over after its
+/// end.
 #[test]
 fn a_shared_build_that_ended_leaves_out_what_the_other_change_alone_has_behind_it() {
-    let build = |hash: &str| JobSummary { shared: Shared::InCycle, hash: hash.to_owned(), ..job("build") };
+    let build =
+        |hash: &str| JobSummary { shared: Shared::InCycle, hash: hash.to_owned(), ..job("build") };
     for chosen in [serde_json::json!(["mail", 7]), serde_json::json!([]), serde_json::Value::Null] {
         let mut bench = gate();
         bench.own_jobs.insert('A', vec![build("one"), after("deploy", &["build"])]);
@@ -148,7 +164,9 @@ fn a_shared_build_that_ended_leaves_out_what_the_other_change_alone_has_behind_i
         let returned = serde_json::json!({ "zuul": { "child_jobs": chosen } });
         bench.end_returning('A', "build", Success, returned.as_object().cloned().unwrap());
         bench.run();
-        bench.own_jobs.insert('B', vec![build("one"), after("notes", &["build"]), after("mail", &["build"])]);
+        bench
+            .own_jobs
+            .insert('B', vec![build("one"), after("notes", &["build"]), after("mail", &["build"])]);
         bench.layout = LayoutNumbers { wanted: 2, live: 2 };
         bench.run();
         let expected: &[(char, &str)] = match chosen.as_array().map(Vec::len) {
@@ -156,7 +174,8 @@ fn a_shared_build_that_ended_leaves_out_what_the_other_change_alone_has_behind_i
             Some(0) => &[],
             Some(_) => &[('B', "mail")],
         };
-        let expected: Vec<_> = expected.iter().map(|(change, job)| (*change, (*job).to_owned())).collect();
+        let expected: Vec<_> =
+            expected.iter().map(|(change, job)| (*change, (*job).to_owned())).collect();
         assert_eq!(at_work(&bench), expected, "{chosen}");
         bench.finish();
         assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS"], "{chosen}");
@@ -172,9 +191,13 @@ fn saying() -> serde_json::Map<String, serde_json::Value> {
     told.as_object().cloned().unwrap()
 }
 
-/// Returns what is told beside lines: of which change, how much its own builds say, and how much those that it took over.
+/// Returns what is told beside lines: of which change, how much its own builds say, and how much
+/// those that it took over.
 fn lines(bench: &Bench) -> Vec<(char, usize, usize)> {
-    let actions = bench.reports.iter().flat_map(|report| report.actions.iter().map(move |action| (report, action)));
+    let actions = bench
+        .reports
+        .iter()
+        .flat_map(|report| report.actions.iter().map(move |action| (report, action)));
     let told = actions.filter_map(|(report, action)| match action {
         Action::Lines { notes, of_mates, .. } => {
             Some((char::from_u32(report.change.key.number()? as u32)?, notes.len(), of_mates.len()))
@@ -186,10 +209,12 @@ fn lines(bench: &Bench) -> Vec<(char, usize, usize)> {
     told
 }
 
-/// D15, Z7.4: each change is told what a build says that runs for both, whenever it took the build over.
+/// D15, Z7.4: each change is told what a build says that runs for both, whenever it took the build
+/// over.
 #[test]
 fn what_a_shared_build_says_is_told_to_all_that_share_it() {
-    let build = |hash: &str| JobSummary { shared: Shared::InCycle, hash: hash.to_owned(), ..job("build") };
+    let build =
+        |hash: &str| JobSummary { shared: Shared::InCycle, hash: hash.to_owned(), ..job("build") };
     for is_over in [false, true] {
         let mut bench = gate();
         bench.own_jobs.insert('A', vec![build("one")]);
@@ -206,8 +231,16 @@ fn what_a_shared_build_says_is_told_to_all_that_share_it() {
         }
         bench.finish();
         assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS"]);
-        let warned = bench.comments().iter().filter(|text| text.contains("- build : the mirror was slow")).count();
-        assert_eq!((warned, lines(&bench)), (2, vec![('A', 1, 0), ('B', 0, 1)]), "over before: {is_over}");
+        let warned = bench
+            .comments()
+            .iter()
+            .filter(|text| text.contains("- build : the mirror was slow"))
+            .count();
+        assert_eq!(
+            (warned, lines(&bench)),
+            (2, vec![('A', 1, 0), ('B', 0, 1)]),
+            "over before: {is_over}"
+        );
     }
 }
 
@@ -311,7 +344,8 @@ fn what_is_tested_on_a_change_without_jobs_is_tested_again_when_the_branch_moved
     assert_eq!(bench.landed, ["0A", "0xB", "0xBC"]);
 }
 
-/// Z6.5: what the last of a cycle needs besides is offered between its changes, and stands before all of them.
+/// Z6.5: what the last of a cycle needs besides is offered between its changes, and stands before
+/// all of them.
 #[test]
 fn a_cycle_enters_where_the_last_of_its_changes_is_offered() {
     let mut bench = gate();
@@ -339,7 +373,8 @@ fn a_promoted_bundle_brings_what_any_of_it_needs() {
     assert_eq!(order(&bench), "NABXC");
 }
 
-/// G20, Z6.5: of a bundle every job is run to its end, for a build may be that of the other one as well.
+/// G20, Z6.5: of a bundle every job is run to its end, for a build may be that of the other one as
+/// well.
 #[test]
 fn a_bundle_is_not_cut_short_where_its_project_asks_to_fail_fast() {
     let mut bench = gate();
@@ -354,7 +389,8 @@ fn a_bundle_is_not_cut_short_where_its_project_asks_to_fail_fast() {
     assert_eq!(bench.left, ["A FAILURE", "B FAILURE"]);
 }
 
-/// Returns a gate in which the first of two changes that need each other has landed, and what was told of it.
+/// Returns a gate in which the first of two changes that need each other has landed, and what was
+/// told of it.
 fn half_landed() -> Bench {
     let mut bench = gate();
     bench.tells = vec![ZuulEvent::ProjectChangeMerged];
@@ -367,7 +403,8 @@ fn half_landed() -> Bench {
     bench
 }
 
-/// Z5: each change of a bundle that landed starts what waits for it to be merged, and none does before all have.
+/// Z5: each change of a bundle that landed starts what waits for it to be merged, and none does
+/// before all have.
 #[test]
 fn a_bundle_that_landed_is_told_to_those_that_wait_for_merged_changes() {
     let mut bench = half_landed();
@@ -387,6 +424,9 @@ fn half_a_bundle_is_told_as_merged_when_an_operator_has_looked() {
     bench.run();
     assert_eq!(
         (bench.left.as_slice(), bench.happened.as_slice()),
-        (&["A SUCCESS".to_owned(), "B MERGE_FAILURE".to_owned()][..], &["A project-change-merged".to_owned()][..],)
+        (
+            &["A SUCCESS".to_owned(), "B MERGE_FAILURE".to_owned()][..],
+            &["A project-change-merged".to_owned()][..],
+        )
     );
 }

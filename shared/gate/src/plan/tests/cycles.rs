@@ -92,7 +92,11 @@ fn a_failure_in_a_bundle_is_reported_for_all_of_it_and_none_lands() {
     bench.finish();
     assert_eq!(bench.left, ["A FAILURE", "B FAILURE", "C SUCCESS"]);
     assert_eq!(bench.landed, ["0C"]);
-    let told = bench.comments().iter().filter(|text| text.contains("dependency cycle that failed")).count();
+    let told = bench
+        .comments()
+        .iter()
+        .filter(|text| text.contains("dependency cycle that failed"))
+        .count();
     assert_eq!(told, 2);
 }
 
@@ -117,7 +121,10 @@ fn a_cycle_of_which_one_may_not_enter_stays_out() {
     assert_snapshot!(bench.run(), @"");
     bench.approve_cycle("AB", "N");
     assert_snapshot!(bench.run(), @"");
-    assert!(bench.head.slots.is_empty() && bench.comments().is_empty(), "what they need besides is not there");
+    assert!(
+        bench.head.slots.is_empty() && bench.comments().is_empty(),
+        "what they need besides is not there"
+    );
     bench.approve("N");
     bench.approve_cycle("AB", "N");
     bench.approve_cycle("AB", "N");
@@ -172,7 +179,10 @@ fn a_shared_job_that_fails_fails_both() {
     bench.run();
     bench.end('A', "common", Failure);
     bench.run();
-    assert_eq!((bench.left.as_slice(), bench.orders.len()), (&["A FAILURE".to_owned(), "B FAILURE".to_owned()][..], 1));
+    assert_eq!(
+        (bench.left.as_slice(), bench.orders.len()),
+        (&["A FAILURE".to_owned(), "B FAILURE".to_owned()][..], 1)
+    );
 }
 
 /// D15: of other projects only what says so, and only what came after the same.
@@ -205,7 +215,9 @@ fn a_job_is_shared_within_a_project_only_where_the_branch_is_the_same() {
     for (branch, builds) in [("main", 1), ("stable", 2)] {
         let mut bench = gate();
         for change in ['A', 'C'] {
-            bench.own_jobs.insert(change, vec![JobSummary { shared: Shared::InProject, ..job("build") }]);
+            bench
+                .own_jobs
+                .insert(change, vec![JobSummary { shared: Shared::InProject, ..job("build") }]);
         }
         bench.retarget('C', branch);
         bench.approve_cycle("AC", "");
@@ -224,7 +236,9 @@ fn a_bundle_whose_first_is_refused_leaves_without_anything_in_its_branches() {
     B leaves: MERGE_FAILURE
     run C unit on 0C
     ");
-    assert!(bench.comments().iter().filter(|text| text.contains("a review is missing")).count() == 2);
+    assert!(
+        bench.comments().iter().filter(|text| text.contains("a review is missing")).count() == 2
+    );
 }
 
 /// Z6.5: a branch that moved before anything landed has all of them tested again.
@@ -242,12 +256,15 @@ fn a_bundle_is_tested_again_when_a_branch_moved_before_the_first_landed() {
     assert_eq!(bench.landed, ["0xA", "0B", "0xAC"]);
 }
 
-/// Z6.4, Z6.5: a bundle of which somebody else merged the first leaves before anything of it lands; what needed that one needs it no more.
+/// Z6.4, Z6.5: a bundle of which somebody else merged the first leaves before anything of it lands;
+/// what needed that one needs it no more.
 #[test]
 fn a_bundle_of_which_somebody_else_merged_the_first_leaves() {
     let mut bench = passed();
     bench.tips.insert("one".to_owned(), "0A".to_owned());
-    bench.end_landing(LandingEnd::MergedElsewhere { tip: Commit { id: "abc".into(), tree: "0A".into() } });
+    bench.end_landing(LandingEnd::MergedElsewhere {
+        tip: Commit { id: "abc".into(), tree: "0A".into() },
+    });
     assert_snapshot!(bench.run(), @r"
     A leaves: DEQUEUED
     B leaves: DEQUEUED
@@ -258,18 +275,29 @@ fn a_bundle_of_which_somebody_else_merged_the_first_leaves() {
     assert_eq!(bench.landed, ["0AC"], "nothing of it lands without the other");
 }
 
-/// Z6.5: half a bundle in its branch is not what anybody tested: nothing moves until a person has looked.
+/// Z6.5: half a bundle in its branch is not what anybody tested: nothing moves until a person has
+/// looked.
 #[test]
 fn a_bundle_of_which_only_the_first_landed_freezes_the_queue_until_an_operator_has_looked() {
-    let strange = LandingEnd::Mismatch { landed: Commit { id: "abc".into(), tree: "strange".into() } };
+    let strange =
+        LandingEnd::Mismatch { landed: Commit { id: "abc".into(), tree: "strange".into() } };
     let moved = LandingEnd::BaseMoved { tip: Commit { id: "abc".into(), tree: "0x".into() } };
-    for (end, result) in [(refused("no"), "MERGE_FAILURE"), (moved, "MERGE_FAILURE"), (strange, "MERGE_FAILURE")] {
+    for (end, result) in
+        [(refused("no"), "MERGE_FAILURE"), (moved, "MERGE_FAILURE"), (strange, "MERGE_FAILURE")]
+    {
         let mut bench = passed();
         bench.land();
         bench.run();
         bench.end_landing(end);
         assert_eq!(bench.run(), "");
-        assert!(bench.head.frozen.as_ref().is_some_and(|why| why.contains("until an operator has looked")), "{result}");
+        assert!(
+            bench
+                .head
+                .frozen
+                .as_ref()
+                .is_some_and(|why| why.contains("until an operator has looked")),
+            "{result}"
+        );
         bench.dequeue('B');
         bench.seen('A', Some("the change was merged"));
         bench.run();
@@ -282,7 +310,8 @@ fn a_bundle_of_which_only_the_first_landed_freezes_the_queue_until_an_operator_h
     }
 }
 
-/// C01, Z6.5: a bundle that brings configuration is landed whole although a layout is waited for by then.
+/// C01, Z6.5: a bundle that brings configuration is landed whole although a layout is waited for by
+/// then.
 #[test]
 fn a_bundle_that_edits_configuration_lands_whole_before_the_layout_is_live() {
     let mut bench = gate();
@@ -311,7 +340,10 @@ fn a_new_layout_in_the_middle_of_a_landing_bundle_is_not_followed_by_it() {
     bench.run();
     bench.land();
     bench.run();
-    assert_eq!((bench.landed.as_slice(), bench.left.len()), (&["0A".to_owned(), "0B".to_owned()][..], 2));
+    assert_eq!(
+        (bench.landed.as_slice(), bench.left.len()),
+        (&["0A".to_owned(), "0B".to_owned()][..], 2)
+    );
 }
 
 /// G14, Z6.5: who leaves takes those along that need it.
@@ -376,8 +408,8 @@ fn telling() -> Bench {
     bench
 }
 
-/// Z6.5, D11: nothing of them failed, and so they are told by the reporters of `dequeue`, once each. In Zuul an item leaves, as
-/// dequeued, whose cycle is another one than it entered in.
+/// Z6.5, D11: nothing of them failed, and so they are told by the reporters of `dequeue`, once
+/// each. In Zuul an item leaves, as dequeued, whose cycle is another one than it entered in.
 #[test]
 fn changes_that_come_to_need_each_other_in_the_queue_are_taken_out_and_have_not_failed() {
     let mut bench = telling();
@@ -395,7 +427,9 @@ fn changes_that_come_to_need_each_other_in_the_queue_are_taken_out_and_have_not_
     run C unit on 0C
     ");
     let told = bench.comments();
-    let said = |text: &&String| text.contains("org/one#65, org/one#66 need each other now, and did not enter together");
+    let said = |text: &&String| {
+        text.contains("org/one#65, org/one#66 need each other now, and did not enter together")
+    };
     assert_eq!((told.len(), told.iter().filter(said).count()), (2, 2), "{told:?}");
     // The news of the other one come later, or again.
     bench.seen_needing('B', "A");
@@ -405,7 +439,8 @@ fn changes_that_come_to_need_each_other_in_the_queue_are_taken_out_and_have_not_
     assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED", "C SUCCESS"]);
 }
 
-/// D04, D11: where the queue forbids cycles the news say so of one of them; the other one did not fail either.
+/// D04, D11: where the queue forbids cycles the news say so of one of them; the other one did not
+/// fail either.
 #[test]
 fn a_cycle_that_is_forbidden_takes_out_both_as_dequeued() {
     let mut bench = telling();
@@ -425,7 +460,8 @@ fn a_cycle_that_is_forbidden_takes_out_both_as_dequeued() {
     assert!(bench.comments().len() == 2 && bench.comments().iter().all(|text| text.contains(why)));
 }
 
-/// Z6.5: who needs a bundle and is needed by it now cannot stand behind it, nor it behind him; whoever needs one of them loses it.
+/// Z6.5: who needs a bundle and is needed by it now cannot stand behind it, nor it behind him;
+/// whoever needs one of them loses it.
 #[test]
 fn a_bundle_that_comes_to_need_what_needs_it_leaves_with_that_and_comes_again_as_one() {
     let mut bench = gate();
@@ -451,7 +487,10 @@ fn changes_that_come_to_need_each_other_and_enter_as_one_by_then_are_a_bundle() 
     bench.seen_needing('A', "B");
     bench.approve_cycle("AB", "");
     bench.run();
-    assert_eq!((bench.left.as_slice(), bench.comments().len()), (&["A DEQUEUED".into(), "B DEQUEUED".into()][..], 0));
+    assert_eq!(
+        (bench.left.as_slice(), bench.comments().len()),
+        (&["A DEQUEUED".into(), "B DEQUEUED".into()][..], 0)
+    );
     bench.finish();
     assert_eq!(bench.landed, ["0A", "0AB"]);
 }
@@ -469,7 +508,8 @@ fn a_change_that_was_let_go_and_is_approved_in_the_same_moment_enters_anew() {
     assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED", "A SUCCESS"]);
 }
 
-/// Z6.5, Z6.7: a ring with more builds than one transaction stops leaves in plans that fit, none of it as failed.
+/// Z6.5, Z6.7: a ring with more builds than one transaction stops leaves in plans that fit, none of
+/// it as failed.
 #[test]
 fn a_long_ring_of_changes_leaves_in_plans_that_fit_and_none_of_it_failed() {
     let names: Vec<String> = (0..6).map(|number| format!("job-{number}")).collect();

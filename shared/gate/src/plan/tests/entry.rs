@@ -43,7 +43,11 @@ fn a_change_that_depends_on_something_new_leaves_and_comes_back_behind_it() {
     ");
     bench.end('B', "unit", Failure);
     bench.finish();
-    assert_eq!(bench.left, ["A DEQUEUED", "A DEQUEUED", "B FAILURE", "A FAILURE"], "it depends on B now");
+    assert_eq!(
+        bench.left,
+        ["A DEQUEUED", "A DEQUEUED", "B FAILURE", "A FAILURE"],
+        "it depends on B now"
+    );
 }
 
 /// Z6.5: news that changes nothing throws nothing away.
@@ -80,7 +84,8 @@ fn a_change_stays_whose_need_is_being_put_into_its_branch() {
     assert_eq!(bench.left, ["B SUCCESS", "A SUCCESS"]);
 }
 
-/// Z6.3: what intakes tell is in the order of their clocks; of one change its forge's clock says what came first.
+/// Z6.3: what intakes tell is in the order of their clocks; of one change its forge's clock says
+/// what came first.
 #[test]
 fn news_of_a_change_are_taken_in_by_the_clock_of_its_forge() {
     let mut bench = Bench::gate(&["unit"]);
@@ -94,17 +99,19 @@ fn news_of_a_change_are_taken_in_by_the_clock_of_its_forge() {
     let enqueue = |bench: &Bench, at: u64| ArrivalKind::Enqueue {
         candidates: vec![Candidate { as_of: Timestamp(at), ..bench.candidate('A', "") }],
     };
-    for (first, second) in
-        [(gone(&bench, 2_001), enqueue(&bench, 2_000)), (enqueue(&bench, 2_000), gone(&bench, 2_001))]
-    {
+    for (first, second) in [
+        (gone(&bench, 2_001), enqueue(&bench, 2_000)),
+        (enqueue(&bench, 2_000), gone(&bench, 2_001)),
+    ] {
         bench.arrive(first);
         bench.arrive(second);
         bench.run();
         assert!(bench.head.slots.is_empty(), "what took it out is the newer of both");
     }
-    for (first, second) in
-        [(gone(&bench, 1_000), enqueue(&bench, 3_000)), (enqueue(&bench, 3_001), gone(&bench, 2_500))]
-    {
+    for (first, second) in [
+        (gone(&bench, 1_000), enqueue(&bench, 3_000)),
+        (enqueue(&bench, 3_001), gone(&bench, 2_500)),
+    ] {
         bench.arrive(first);
         bench.arrive(second);
         bench.run();
@@ -184,8 +191,9 @@ fn a_change_leaves_silently_before_its_start_could_be_told() {
     assert_eq!(bench.comments().len(), 1);
 }
 
-/// R06, G02: it is told to begin when its jobs are known, though one ahead still keeps them from starting, and it is told so once; taken
-/// out before any of them was ordered, it leaves with a word.
+/// R06, G02: it is told to begin when its jobs are known, though one ahead still keeps them from
+/// starting, and it is told so once; taken out before any of them was ordered, it leaves with a
+/// word.
 #[test]
 fn a_change_whose_jobs_are_known_is_told_to_begin_before_any_of_them_is_ordered() {
     let mut bench = Bench::gate(&[]);
@@ -196,7 +204,11 @@ fn a_change_whose_jobs_are_known_is_told_to_begin_before_any_of_them_is_ordered(
     bench.approve("ABC");
     assert_snapshot!(bench.run(), @"run A merge on 0A");
     let begun = bench.comments();
-    assert_eq!(begun.iter().filter(|text| text.starts_with("Starting gate jobs.")).count(), 2, "{begun:?}");
+    assert_eq!(
+        begun.iter().filter(|text| text.starts_with("Starting gate jobs.")).count(),
+        2,
+        "{begun:?}"
+    );
     assert_eq!(begun.len(), 2, "C has no jobs: {begun:?}");
     bench.dequeue('B');
     bench.run();
@@ -236,7 +248,8 @@ fn an_older_patchset_goes_on_beside_the_new_one_where_the_pipeline_says_so() {
     assert_eq!(bench.left, ["A SUCCESS", "A SUCCESS"]);
 }
 
-/// Z6.4, R06: what is over for a change is over for each of its revisions, and so is what an operator says of it.
+/// Z6.4, R06: what is over for a change is over for each of its revisions, and so is what an
+/// operator says of it.
 #[test]
 fn each_revision_of_a_change_leaves_with_it() {
     let mut bench = two_revisions();
@@ -267,11 +280,15 @@ fn a_new_patchset_takes_the_place_of_the_older_one_wherever_changes_land() {
         bench.revise('A');
         bench.approve("A");
         bench.run();
-        assert_eq!((heads(&bench), bench.left.clone()), (vec!["A2"], vec!["A DEQUEUED".to_owned()]));
+        assert_eq!(
+            (heads(&bench), bench.left.clone()),
+            (vec!["A2"], vec!["A DEQUEUED".to_owned()])
+        );
     }
 }
 
-/// Z6.5, D10: in check a change that comes again is tested anew where it needs a newer revision than it is tested on, or something more.
+/// Z6.5, D10: in check a change that comes again is tested anew where it needs a newer revision
+/// than it is tested on, or something more.
 #[test]
 fn a_change_that_is_tested_for_itself_comes_again_on_more_than_it_stands_on() {
     let mut bench = Bench::new(Manager::Independent, &["unit"]);
@@ -295,13 +312,17 @@ fn a_change_that_is_tested_for_itself_comes_again_on_more_than_it_stands_on() {
     bench.approve_needing('A', "B");
     bench.approve_needing('A', "");
     assert_snapshot!(bench.run(), @"");
-    assert_eq!(bench.comments(), Vec::<String>::new(), "it goes on, so that nothing is said of what left");
+    assert_eq!(
+        bench.comments(),
+        Vec::<String>::new(),
+        "it goes on, so that nothing is said of what left"
+    );
     bench.finish();
     assert_eq!(bench.left, ["A DEQUEUED", "A DEQUEUED", "A SUCCESS"]);
 }
 
-/// Z6.3, Z6.5: what was read of a need before the revision that is tested below throws nothing away, and the moment that the change
-/// itself is known as of has no say in it.
+/// Z6.3, Z6.5: what was read of a need before the revision that is tested below throws nothing
+/// away, and the moment that the change itself is known as of has no say in it.
 #[test]
 fn a_change_stays_that_comes_again_on_an_older_revision_of_what_it_needs() {
     let mut bench = Bench::new(Manager::Independent, &["unit"]);
@@ -388,7 +409,10 @@ fn a_change_that_may_no_longer_be_here_leaves_and_its_builds_stop() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("ABC");
     bench.run();
-    bench.seen('A', Some("This change is unable to merge due to a missing merge requirement: a review."));
+    bench.seen(
+        'A',
+        Some("This change is unable to merge due to a missing merge requirement: a review."),
+    );
     bench.seen('B', Some("the change was closed"));
     bench.dequeue('C');
     bench.run();
@@ -396,7 +420,8 @@ fn a_change_that_may_no_longer_be_here_leaves_and_its_builds_stop() {
     assert!(bench.under_way().is_empty() && bench.head.slots.is_empty());
 }
 
-/// Z6.5, D08: what somebody merged by hand is merged, so what needs it stays and is tested on what the branch is now.
+/// Z6.5, D08: what somebody merged by hand is merged, so what needs it stays and is tested on what
+/// the branch is now.
 #[test]
 fn a_change_stays_whose_need_was_merged_by_somebody_else() {
     let mut bench = Bench::gate(&["unit"]);
@@ -472,7 +497,8 @@ fn a_change_with_wrong_configuration_is_told_its_errors() {
     assert!(bench.comments()[0].contains("the job nosuch is not defined"));
 }
 
-/// C02: what is wrong with a line of the change's own files is said beside it, besides the comment, and only once.
+/// C02: what is wrong with a line of the change's own files is said beside it, besides the comment,
+/// and only once.
 #[test]
 fn what_is_wrong_with_a_line_is_said_beside_it() {
     let mut bench = Bench::gate(&["unit"]);
@@ -491,7 +517,11 @@ fn what_is_wrong_with_a_line_is_said_beside_it() {
     assert!(marker.ends_with("/lines"), "{marker}");
     assert_eq!((notes[0].path.as_str(), notes[0].line), ("zuul.yaml", 4));
     assert_eq!(notes[0].text, "the job nosuch is not defined");
-    assert_eq!(bench.comments().len(), 1, "the comment says it, too, for forges that refuse the line");
+    assert_eq!(
+        bench.comments().len(),
+        1,
+        "the comment says it, too, for forges that refuse the line"
+    );
 }
 
 /// Z6.1

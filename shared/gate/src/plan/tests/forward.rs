@@ -1,4 +1,5 @@
-//! What other queues of the tenant are told: changes that entered a superseding pipeline, and changes that belong there now.
+//! What other queues of the tenant are told: changes that entered a superseding pipeline, and
+//! changes that belong there now.
 
 use super::bench::Bench;
 use crate::arrival::ArrivalKind;
@@ -11,18 +12,25 @@ use sluice_model::git::Commit;
 
 fn told(bench: &Bench) -> Vec<String> {
     let changes = |kind: &ArrivalKind| match kind {
-        ArrivalKind::Enqueue { candidates } => candidates.iter().map(|one| one.title.clone()).collect::<String>(),
+        ArrivalKind::Enqueue { candidates } => {
+            candidates.iter().map(|one| one.title.clone()).collect::<String>()
+        }
         ArrivalKind::Superseded { by, .. } => format!("superseded by {by}"),
         other => format!("{other:?}"),
     };
-    bench.forwards.iter().map(|(queue, arrival)| format!("{} {}", queue.queue, changes(&arrival.kind))).collect()
+    bench
+        .forwards
+        .iter()
+        .map(|(queue, arrival)| format!("{} {}", queue.queue, changes(&arrival.kind)))
+        .collect()
 }
 
 fn superseded_by(pipeline: &str, change: ChangeRef) -> ArrivalKind {
     ArrivalKind::Superseded { change, by: pipeline.into(), more: Vec::new() }
 }
 
-/// G19, Z6.1: whoever enters is told to the pipelines that this one supersedes; who may not enter is not.
+/// G19, Z6.1: whoever enters is told to the pipelines that this one supersedes; who may not enter
+/// is not.
 #[test]
 fn a_change_that_enters_is_told_to_the_pipelines_that_are_superseded() {
     let mut bench = Bench::gate(&["unit"]);
@@ -31,13 +39,18 @@ fn a_change_that_enters_is_told_to_the_pipelines_that_are_superseded() {
     bench.approve_needing('B', "X");
     bench.approve_cycle("CD", "");
     bench.run();
-    let queues: Vec<String> = bench.forwards.iter().map(|(queue, _)| queue.pipeline.to_string()).collect();
-    assert_eq!((queues, told(&bench)), (vec!["check".to_owned(); 3], vec!["another superseded by gate".to_owned(); 3]));
+    let queues: Vec<String> =
+        bench.forwards.iter().map(|(queue, _)| queue.pipeline.to_string()).collect();
+    assert_eq!(
+        (queues, told(&bench)),
+        (vec!["check".to_owned(); 3], vec!["another superseded by gate".to_owned(); 3])
+    );
     bench.finish();
     assert_eq!(bench.landed.last().map(String::as_str), Some("0ACD"));
 }
 
-/// G19: it leaves the superseded pipeline in the revision that entered the other one, with the report of that.
+/// G19: it leaves the superseded pipeline in the revision that entered the other one, with the
+/// report of that.
 #[test]
 fn a_superseded_change_leaves_with_its_builds_stopped() {
     let mut bench = Bench::new(Manager::Independent, &["unit"]);
@@ -65,7 +78,8 @@ fn a_superseded_change_leaves_with_its_builds_stopped() {
     );
 }
 
-/// G19: more pipelines than one plan tells tell each other, each once; the one that was entered keeps what it has.
+/// G19: more pipelines than one plan tells tell each other, each once; the one that was entered
+/// keeps what it has.
 #[test]
 fn a_change_leaves_any_number_of_superseded_pipelines() {
     let others: Vec<String> = (10..22).map(|number| format!("p{number}")).collect();
@@ -84,7 +98,10 @@ fn a_change_leaves_any_number_of_superseded_pipelines() {
         other.run();
         other.arrive(arrival.kind);
         other.run();
-        assert_eq!((other.left.as_slice(), other.arrivals.len()), (&["A DEQUEUED".to_owned()][..], 0));
+        assert_eq!(
+            (other.left.as_slice(), other.arrivals.len()),
+            (&["A DEQUEUED".to_owned()][..], 0)
+        );
         ahead.append(&mut other.forwards);
     }
     told.sort();
@@ -107,7 +124,8 @@ fn a_change_that_lands_is_not_superseded() {
     assert_eq!((bench.left.as_slice(), bench.arrivals.len()), (&["A SUCCESS".to_owned()][..], 0));
 }
 
-/// G18: what belongs to another queue by the new layout goes there, in its order, and what is landing ends here.
+/// G18: what belongs to another queue by the new layout goes there, in its order, and what is
+/// landing ends here.
 #[test]
 fn changes_move_to_the_queue_that_they_belong_to_by_a_new_layout() {
     let mut bench = Bench::gate(&["unit"]);
@@ -133,7 +151,8 @@ fn changes_move_to_the_queue_that_they_belong_to_by_a_new_layout() {
     assert_eq!(bench.landed, ["0X", "0XD"]);
 }
 
-/// G18, D11: where changes that need each other are no longer one, each goes to its own queue, where news of it arrive.
+/// G18, D11: where changes that need each other are no longer one, each goes to its own queue,
+/// where news of it arrive.
 #[test]
 fn changes_that_need_each_other_move_to_queues_of_their_own_where_each_is_tested_for_itself() {
     let mut bench = Bench::gate(&["unit"]);
@@ -145,10 +164,13 @@ fn changes_that_need_each_other_move_to_queues_of_their_own_where_each_is_tested
     bench.layout = LayoutNumbers { wanted: 2, live: 2 };
     bench.run();
     assert_eq!(told(&bench), ["own A A", "own B B", "own C C"]);
-    assert!(bench.forwards.is_sorted_by_key(|(_, arrival)| arrival.at) && bench.head.slots.is_empty());
+    assert!(
+        bench.forwards.is_sorted_by_key(|(_, arrival)| arrival.at) && bench.head.slots.is_empty()
+    );
     for (at, mate) in [(1, 'C'), (2, 'B')] {
         let ArrivalKind::Enqueue { candidates } = &bench.forwards[at].1.kind else { panic!() };
-        let needs: Vec<_> = candidates[0].needs.iter().map(|need| need.change.key.clone()).collect();
+        let needs: Vec<_> =
+            candidates[0].needs.iter().map(|need| need.change.key.clone()).collect();
         assert_eq!((candidates[0].cycle.len(), &candidates[0].mates), (0, &needs));
         assert_eq!(needs, [bench.change(mate).key]);
         let mut own = Bench::new(Manager::Independent, &["unit"]);
@@ -159,8 +181,8 @@ fn changes_that_need_each_other_move_to_queues_of_their_own_where_each_is_tested
     }
 }
 
-/// G18: of changes that arrive together each goes to the queue that it belongs to by now, or enters here; what needs one of another
-/// queue may enter neither here nor there.
+/// G18: of changes that arrive together each goes to the queue that it belongs to by now, or enters
+/// here; what needs one of another queue may enter neither here nor there.
 #[test]
 fn what_arrives_for_several_queues_is_parted() {
     let mut bench = Bench::gate(&["unit"]);
@@ -168,7 +190,9 @@ fn what_arrives_for_several_queues_is_parted() {
     bench.finish();
     bench.approve("A");
     bench.run();
-    bench.queues = [('B', "other"), ('C', "third"), ('E', "other")].map(|(one, queue)| (one, queue.to_owned())).into();
+    bench.queues = [('B', "other"), ('C', "third"), ('E', "other")]
+        .map(|(one, queue)| (one, queue.to_owned()))
+        .into();
     let needs = [('B', "W"), ('C', ""), ('D', ""), ('E', "B"), ('F', "C")];
     let candidates = needs.map(|(change, needs)| bench.candidate(change, needs)).into();
     bench.arrive(ArrivalKind::Enqueue { candidates });
@@ -177,7 +201,8 @@ fn what_arrives_for_several_queues_is_parted() {
     assert_eq!((bench.head.slots.len(), bench.arrivals.len(), bench.left.len()), (2, 0, 1));
     assert_ne!(bench.forwards[0].1.id, bench.forwards[1].1.id);
     let ArrivalKind::Enqueue { candidates } = &bench.forwards[0].1.kind else { panic!() };
-    let needs: Vec<_> = candidates.iter().flat_map(|one| &one.needs).map(|need| need.title.as_str()).collect();
+    let needs: Vec<_> =
+        candidates.iter().flat_map(|one| &one.needs).map(|need| need.title.as_str()).collect();
     assert_eq!(needs, ["B"], "what landed here is merged, which nobody knows there");
     // Of those that need each other none enters without the others.
     bench.queues.insert('G', "other".to_owned());
@@ -193,8 +218,12 @@ fn what_arrives_for_several_queues_is_parted() {
         .map(|(_, one)| one.clone())
         .collect();
     other.run();
-    let titles: String =
-        other.head.slots.iter().filter_map(|slot| char::from_u32(slot.change.key.number()? as u32)).collect();
+    let titles: String = other
+        .head
+        .slots
+        .iter()
+        .filter_map(|slot| char::from_u32(slot.change.key.number()? as u32))
+        .collect();
     assert_eq!((titles.as_str(), other.arrivals.len(), bench.head.slots.len()), ("BE", 0, 2));
 }
 
@@ -219,7 +248,8 @@ fn what_arrives_as_one_is_parted_where_each_is_tested_for_itself() {
     }
 }
 
-/// G18, C03: what is told of a change while the layout is awaited that has it move is heard where it moved to.
+/// G18, C03: what is told of a change while the layout is awaited that has it move is heard where
+/// it moved to.
 #[test]
 fn news_of_a_change_that_moved_follow_it() {
     for is_superseded in [false, true] {
@@ -245,8 +275,12 @@ fn news_of_a_change_that_moved_follow_it() {
         other.head.layout = 2;
         other.arrivals = bench.forwards.iter().map(|(_, arrival)| arrival.clone()).collect();
         other.run();
-        assert_eq!((other.left.as_slice(), other.head.slots.len()), (&["A DEQUEUED".to_owned()][..], 0));
-        // What this layout had told here is meant for here: for a queue that the change was in formerly.
+        assert_eq!(
+            (other.left.as_slice(), other.head.slots.len()),
+            (&["A DEQUEUED".to_owned()][..], 0)
+        );
+        // What this layout had told here is meant for here: for a queue that the change was in
+        // formerly.
         bench.seen('A', None);
         bench.arrivals[0].layout = 2;
         bench.run();
@@ -254,7 +288,8 @@ fn news_of_a_change_that_moved_follow_it() {
     }
 }
 
-/// G18: what needs a change that is landing here ends here; what needs one that has landed needs it no more.
+/// G18: what needs a change that is landing here ends here; what needs one that has landed needs it
+/// no more.
 #[test]
 fn what_needs_a_change_that_is_landing_stays_with_it() {
     let mut bench = Bench::gate(&["unit"]);
@@ -289,7 +324,8 @@ fn moved(changes: &[(char, &str)]) -> Bench {
     }
     bench.run();
     let (stays, _) = changes[0];
-    bench.queues = changes[1..].iter().map(|(change, _)| (*change, "integrated".to_owned())).collect();
+    bench.queues =
+        changes[1..].iter().map(|(change, _)| (*change, "integrated".to_owned())).collect();
     bench.queues.insert(stays, "older".to_owned());
     bench.layout = LayoutNumbers { wanted: 2, live: 2 };
     bench.run();
@@ -299,8 +335,8 @@ fn moved(changes: &[(char, &str)]) -> Bench {
     other
 }
 
-/// G18: a change that the configuration took out of its queue, and that may not enter the other one, leaves as one that is taken
-/// out: it is reported, and its buildset says why.
+/// G18: a change that the configuration took out of its queue, and that may not enter the other
+/// one, leaves as one that is taken out: it is reported, and its buildset says why.
 #[test]
 fn a_change_that_moved_and_is_refused_there_is_told_of() {
     let mut other = moved(&[('X', ""), ('A', "X"), ('B', "")]);
@@ -310,7 +346,11 @@ fn a_change_that_moved_and_is_refused_there_is_told_of() {
     ");
     let why = "it belongs to the queue integrated now, not to older where it stood, and may not enter it: it depends on org/one#88, which is neither merged nor ahead of it in this queue";
     assert!(other.comments().iter().any(|text| text.contains(why)), "{:?}", other.comments());
-    assert!(other.removed_reasons.iter().any(|reason| reason.contains(why)), "{:?}", other.removed_reasons);
+    assert!(
+        other.removed_reasons.iter().any(|reason| reason.contains(why)),
+        "{:?}",
+        other.removed_reasons
+    );
     assert_eq!((other.arrivals.len(), other.left.as_slice()), (0, &["A DEQUEUED".to_owned()][..]));
     // What never stood in a queue is refused as ever, by a line in the log.
     other.approve_needing('C', "X");
@@ -325,11 +365,17 @@ fn whatever_keeps_a_moved_change_out_is_told_once() {
     other.changes = Some(crate::plan::ChangesLimit { max: 1, elsewhere: 0 });
     other.run();
     assert_eq!(other.left, ["B DEQUEUED"]);
-    assert_eq!(other.comments().iter().filter(|text| text.contains("pipeline max of 1")).count(), 1);
+    assert_eq!(
+        other.comments().iter().filter(|text| text.contains("pipeline max of 1")).count(),
+        1
+    );
 
     let mut other = moved(&[('X', ""), ('A', "")]);
     let from = Some("older".into());
-    let pair = other.cycle("BC", "X").into_iter().map(|one| crate::Candidate { moved_from: from.clone(), ..one });
+    let pair = other
+        .cycle("BC", "X")
+        .into_iter()
+        .map(|one| crate::Candidate { moved_from: from.clone(), ..one });
     let candidates = pair.collect();
     other.arrive(ArrivalKind::Enqueue { candidates });
     other.run();

@@ -1,5 +1,5 @@
-//! The job graph over time: builds that pause for those behind them, nodesets that follow each other, changes that wait for
-//! what is ahead of them, and what is given on from there.
+//! The job graph over time: builds that pause for those behind them, nodesets that follow each
+//! other, changes that wait for what is ahead of them, and what is given on from there.
 
 use super::bench::{Bench, after, job};
 use crate::arrival::{ArrivalKind, Candidate};
@@ -33,22 +33,31 @@ fn result(bench: &Bench, name: &str) -> (Option<BuildResult>, String) {
 
 fn waits(bench: &Bench, name: &str) -> String {
     let jobs = bench.items.values().flat_map(|item| &item.jobs);
-    let waiting = jobs.filter(|job| job.summary.name.as_str() == name).filter_map(|job| job.waits_for.as_ref());
+    let waiting = jobs
+        .filter(|job| job.summary.name.as_str() == name)
+        .filter_map(|job| job.waits_for.as_ref());
     waiting.map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 fn order<'a>(bench: &'a Bench, change: char, name: &str) -> &'a OrderDraft {
     let is_it = |order: &&OrderDraft| {
-        order.job.as_str() == name && order.change.key.number() == Some(u64::from(u32::from(change)))
+        order.job.as_str() == name
+            && order.change.key.number() == Some(u64::from(u32::from(change)))
     };
     bench.orders.iter().rfind(is_it).unwrap()
 }
 
-/// Z4.3: a paused job's followers run beside it; it goes on when the last of them is over, near and far ones.
+/// Z4.3: a paused job's followers run beside it; it goes on when the last of them is over, near and
+/// far ones.
 #[test]
 fn a_paused_build_goes_on_when_everything_behind_it_is_over() {
     let mut bench = Bench::gate(&[]);
-    bench.jobs = vec![job("registry"), after("build", &["registry"]), after("test", &["build"]), job("alone")];
+    bench.jobs = vec![
+        job("registry"),
+        after("build", &["registry"]),
+        after("test", &["build"]),
+        job("alone"),
+    ];
     bench.approve("A");
     bench.run();
     pause(&mut bench, 'A', "registry", json!({}));
@@ -63,11 +72,13 @@ fn a_paused_build_goes_on_when_everything_behind_it_is_over() {
     assert_snapshot!(bench.run(), @"A leaves: FAILURE");
 }
 
-/// Z4.3: what a job says of its children counts from its pause on; where none is left it goes on at once.
+/// Z4.3: what a job says of its children counts from its pause on; where none is left it goes on at
+/// once.
 #[test]
 fn a_paused_build_chooses_its_children_and_without_any_goes_on_at_once() {
     let mut bench = Bench::gate(&[]);
-    bench.jobs = vec![job("pick"), after("yes", &["pick"]), after("no", &["pick"]), after("later", &["no"])];
+    bench.jobs =
+        vec![job("pick"), after("yes", &["pick"]), after("no", &["pick"]), after("later", &["no"])];
     bench.approve("AB");
     bench.run();
     pause(&mut bench, 'A', "pick", json!({ "zuul": { "child_jobs": ["yes"] } }));
@@ -98,8 +109,8 @@ fn a_paused_build_behind_a_paused_build_goes_on_first() {
     assert_snapshot!(bench.run(), @"land A as 0A");
 }
 
-/// Z7.3, Z4.3: what ran beside a paused build that is lost has lost what it was given: all of it runs again, and what was
-/// thrown away is no attempt.
+/// Z7.3, Z4.3: what ran beside a paused build that is lost has lost what it was given: all of it
+/// runs again, and what was thrown away is no attempt.
 #[test]
 fn children_of_a_paused_build_that_is_lost_run_again_with_its_next_attempt() {
     let mut bench = Bench::gate(&[]);
@@ -132,7 +143,8 @@ fn children_of_a_paused_build_that_is_lost_run_again_with_its_next_attempt() {
     assert_eq!(bench.left, ["A FAILURE"]);
 }
 
-/// Z4.3, J18: what another job left out stays so when a paused build is lost that it would have run beside: that job is not asked again.
+/// Z4.3, J18: what another job left out stays so when a paused build is lost that it would have run
+/// beside: that job is not asked again.
 #[test]
 fn what_another_job_left_out_stays_left_out_when_a_paused_build_is_lost() {
     let mut bench = Bench::gate(&[]);
@@ -159,7 +171,8 @@ fn what_another_job_left_out_stays_left_out_when_a_paused_build_is_lost() {
     assert_eq!([result(&bench, "both").0, result(&bench, "last").0], [Some(Skipped); 2]);
 }
 
-/// Z4.3, R01: a paused build whose job changes is stopped, and what ran beside it begins again after its new one.
+/// Z4.3, R01: a paused build whose job changes is stopped, and what ran beside it begins again
+/// after its new one.
 #[test]
 fn children_of_a_paused_build_whose_job_changes_begin_again() {
     let mut bench = Bench::gate(&[]);
@@ -210,11 +223,14 @@ fn a_skipped_job_names_the_job_that_failed() {
 }
 
 fn on(name: &str, alternatives: &[&str]) -> JobSummary {
-    JobSummary { labels: alternatives.iter().map(|label| vec![LabelName::from(*label)]).collect(), ..job(name) }
+    JobSummary {
+        labels: alternatives.iter().map(|label| vec![LabelName::from(*label)]).collect(),
+        ..job(name)
+    }
 }
 
-/// N14: four nodesets, in their order: the next one is asked for when one cannot be had, as the same attempt, and nothing is
-/// told as NODE_FAILURE while one is left.
+/// N14: four nodesets, in their order: the next one is asked for when one cannot be had, as the
+/// same attempt, and nothing is told as NODE_FAILURE while one is left.
 #[test]
 fn nodesets_are_tried_in_order_and_the_last_one_fails_the_job() {
     let mut bench = Bench::gate(&[]);
@@ -240,11 +256,13 @@ fn nodesets_are_tried_in_order_and_the_last_one_fails_the_job() {
     }
     bench.show('B', "unit", RunSeen::NoNodes("no machine of it ever answered".to_owned()));
     bench.run();
-    let unit = bench.items.values().flat_map(|item| &item.jobs).find(|job| job.fails_item()).unwrap();
+    let unit =
+        bench.items.values().flat_map(|item| &item.jobs).find(|job| job.fails_item()).unwrap();
     assert_eq!((unit.result(), unit.attempt), (Some(BuildResult::NodeFailure), 1));
 }
 
-/// N14: a nodeset that nobody offers is passed over; a further attempt begins where the last one came to.
+/// N14: a nodeset that nobody offers is passed over; a further attempt begins where the last one
+/// came to.
 #[test]
 fn a_nodeset_that_nobody_offers_is_passed_over() {
     let mut bench = Bench::gate(&[]);
@@ -262,17 +280,28 @@ fn a_nodeset_that_nobody_offers_is_passed_over() {
     stop A unit (attempt 2)
     A leaves: FAILURE
     ");
-    assert!(bench.comments()[0].contains("no provider of the tenant offers three"), "{:?}", bench.comments());
+    assert!(
+        bench.comments()[0].contains("no provider of the tenant offers three"),
+        "{:?}",
+        bench.comments()
+    );
 }
 
-/// G02, Z4.3: the jobs of what is behind start only when the holding job of each change ahead has succeeded.
+/// G02, Z4.3: the jobs of what is behind start only when the holding job of each change ahead has
+/// succeeded.
 #[test]
 fn a_job_that_holds_following_changes_keeps_their_jobs_from_starting() {
     let mut bench = Bench::gate(&[]);
-    bench.jobs = vec![JobSummary { hold_following_changes: true, ..job("merge") }, after("test", &["merge"])];
+    bench.jobs = vec![
+        JobSummary { hold_following_changes: true, ..job("merge") },
+        after("test", &["merge"]),
+    ];
     bench.approve("ABC");
     assert_snapshot!(bench.run(), @"run A merge on 0A");
-    assert_eq!(waits(&bench, "merge"), "job of a change ahead: merge; job of a change ahead: merge");
+    assert_eq!(
+        waits(&bench, "merge"),
+        "job of a change ahead: merge; job of a change ahead: merge"
+    );
     bench.end('A', "merge", Success);
     assert_snapshot!(bench.run(), @r"
     run A test on 0A
@@ -294,7 +323,10 @@ fn a_job_that_holds_following_changes_keeps_their_jobs_from_starting() {
 #[test]
 fn nothing_behind_a_failed_holding_job_is_built() {
     let mut bench = Bench::gate(&[]);
-    bench.jobs = vec![JobSummary { hold_following_changes: true, ..job("merge") }, after("test", &["merge"])];
+    bench.jobs = vec![
+        JobSummary { hold_following_changes: true, ..job("merge") },
+        after("test", &["merge"]),
+    ];
     bench.approve("A");
     bench.approve_needing('B', "A");
     bench.approve_needing('C', "AB");
@@ -304,7 +336,12 @@ fn nothing_behind_a_failed_holding_job_is_built() {
     assert_eq!(bench.orders.len(), 1);
     assert_eq!(bench.left, ["A FAILURE", "B FAILURE", "C FAILURE"]);
     let told = bench.comments();
-    assert_eq!(told.iter().filter(|text| text.contains("depends on a change that failed to merge")).count(), 2);
+    assert_eq!(
+        told.iter()
+            .filter(|text| text.contains("depends on a change that failed to merge"))
+            .count(),
+        2
+    );
 }
 
 fn image_jobs(bench: &mut Bench) {
@@ -312,12 +349,16 @@ fn image_jobs(bench: &mut Bench) {
     let provides = requires.clone();
     bench.jobs = vec![
         JobSummary { provides, ..job("build") },
-        JobSummary { requires, dependencies: vec![Dependency { name: "build".into(), soft: true }], ..job("user") },
+        JobSummary {
+            requires,
+            dependencies: vec![Dependency { name: "build".into(), soft: true }],
+            ..job("user")
+        },
     ];
 }
 
-/// Z4.3: a job that requires what a change ahead provides waits for it and is given it, the nearest first; it is enough that
-/// the provider is paused. Its own change's jobs are no providers of it.
+/// Z4.3: a job that requires what a change ahead provides waits for it and is given it, the nearest
+/// first; it is enough that the provider is paused. Its own change's jobs are no providers of it.
 #[test]
 fn a_job_waits_for_what_a_change_ahead_provides_and_is_given_it() {
     let mut bench = Bench::gate(&[]);
@@ -389,7 +430,11 @@ fn a_job_whose_provider_failed_fails_and_says_what_it_requires() {
     bench.end('A', "user", Success);
     bench.finish();
     assert_eq!(bench.left, ["A SUCCESS", "B FAILURE"]);
-    assert!(bench.comments()[1].contains("Job user requires artifact(s) image"), "{:?}", bench.comments());
+    assert!(
+        bench.comments()[1].contains("Job user requires artifact(s) image"),
+        "{:?}",
+        bench.comments()
+    );
 }
 
 /// Z4.3: in a check the changes that it needs and that are tested in the same queue count.
@@ -413,7 +458,8 @@ fn in_an_independent_pipeline_a_dependency_provides() {
     assert_eq!(order(&bench, 'C', "user").providers, []);
 }
 
-/// Z4.3: a dependency that is checked in a queue of its own provides too, as far as it is; one that is unknown gives nothing.
+/// Z4.3: a dependency that is checked in a queue of its own provides too, as far as it is; one that
+/// is unknown gives nothing.
 #[test]
 fn a_dependency_in_another_queue_provides() {
     let mut bench = Bench::new(Manager::Independent, &[]);
@@ -438,10 +484,15 @@ fn a_dependency_in_another_queue_provides() {
     bench.provided.insert(bench.change('A'), failed);
     bench.approve_needing('D', "A");
     assert_snapshot!(bench.run(), @"D leaves: FAILURE");
-    assert!(bench.comments()[0].contains("Job user requires artifact(s) image"), "{:?}", bench.comments());
+    assert!(
+        bench.comments()[0].contains("Job user requires artifact(s) image"),
+        "{:?}",
+        bench.comments()
+    );
 }
 
-/// Z4.3, Z6.5: of changes that need each other, each tested for itself, none waits for what another one of them provides.
+/// Z4.3, Z6.5: of changes that need each other, each tested for itself, none waits for what another
+/// one of them provides.
 #[test]
 fn nobody_waits_for_what_a_change_provides_that_needs_him_in_turn() {
     for is_tied in [false, true] {
@@ -449,7 +500,11 @@ fn nobody_waits_for_what_a_change_provides_that_needs_him_in_turn() {
         image_jobs(&mut bench);
         bench.jobs.remove(0);
         bench.jobs[0].dependencies.clear();
-        let offer = Offer { job: "build".into(), provides: vec!["image".to_owned()], state: OfferState::Awaited };
+        let offer = Offer {
+            job: "build".into(),
+            provides: vec!["image".to_owned()],
+            state: OfferState::Awaited,
+        };
         let a = bench.change('A');
         bench.provided.insert(a.clone(), Provided { change: a.clone(), jobs: vec![offer] });
         let mates = if is_tied { vec![a.key] } else { Vec::new() };

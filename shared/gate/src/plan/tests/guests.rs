@@ -1,5 +1,5 @@
-//! Changes that need each other where each has a queue of its own: they stand as one in that of the first, and the others' own queues
-//! say so (Z6.5, D10, D15).
+//! Changes that need each other where each has a queue of its own: they stand as one in that of the
+//! first, and the others' own queues say so (Z6.5, D10, D15).
 
 use super::bench::{Bench, job};
 use crate::arrival::ArrivalKind;
@@ -43,7 +43,10 @@ fn said(bench: &Bench) -> String {
 fn sent(bench: &Bench) -> Vec<String> {
     let kind = |kind: &ArrivalKind| match kind {
         ArrivalKind::Enqueue { candidates } => {
-            format!("enqueue {}", candidates.iter().map(|one| one.title.clone()).collect::<String>())
+            format!(
+                "enqueue {}",
+                candidates.iter().map(|one| one.title.clone()).collect::<String>()
+            )
         }
         ArrivalKind::Seen { .. } => "seen".to_owned(),
         ArrivalKind::Superseded { .. } => "superseded".to_owned(),
@@ -52,7 +55,11 @@ fn sent(bench: &Bench) -> Vec<String> {
         ArrivalKind::Promote { .. } => "promote".to_owned(),
         ArrivalKind::Thaw { .. } => "thaw".to_owned(),
     };
-    bench.forwards.iter().map(|(queue, arrival)| format!("{}: {}", queue.queue, kind(&arrival.kind))).collect()
+    bench
+        .forwards
+        .iter()
+        .map(|(queue, arrival)| format!("{}: {}", queue.queue, kind(&arrival.kind)))
+        .collect()
 }
 
 fn makes_way(bench: &mut Bench, change: char, as_of: u64) {
@@ -60,7 +67,8 @@ fn makes_way(bench: &mut Bench, change: char, as_of: u64) {
     bench.arrive(ArrivalKind::MakeWay { change, as_of: Timestamp(as_of), to });
 }
 
-/// D10, D15: in check, too, they are tested on one state, a job that both run alike runs once, and both succeed together.
+/// D10, D15: in check, too, they are tested on one state, a job that both run alike runs once, and
+/// both succeed together.
 #[test]
 fn changes_that_need_each_other_are_tested_as_one_in_check() {
     let mut bench = home();
@@ -73,7 +81,10 @@ fn changes_that_need_each_other_are_tested_as_one_in_check() {
     ");
     assert_eq!(said(&bench), "B in A");
     bench.finish();
-    assert_eq!((bench.left.join(", "), said(&bench)), ("A SUCCESS, B SUCCESS".to_owned(), String::new()));
+    assert_eq!(
+        (bench.left.join(", "), said(&bench)),
+        ("A SUCCESS, B SUCCESS".to_owned(), String::new())
+    );
 }
 
 /// D13: one that fails fails both.
@@ -105,7 +116,11 @@ fn those_that_need_each_other_wait_until_none_stands_elsewhere() {
     assert_eq!(sent(&bench).len(), 1, "it is asked once");
     bench.doors.insert(b.clone(), Door { stands_in: Some("C".into()), ..Door::default() });
     bench.look();
-    assert_eq!(sent(&bench), ["B: make way for A", "B: make way for A"], "nor does it stand with others");
+    assert_eq!(
+        sent(&bench),
+        ["B: make way for A", "B: make way for A"],
+        "nor does it stand with others"
+    );
     bench.doors.insert(b, Door::default());
     bench.run();
     assert_eq!((bench.head.slots.len(), said(&bench)), (2, "B in A".to_owned()));
@@ -119,13 +134,16 @@ fn those_of_which_one_is_known_as_something_newer_do_not_enter() {
     candidates[1].as_of = Timestamp(4);
     let b = bench.change('B').key;
     bench.revise('B');
-    bench.doors.insert(b, Door { slots: vec![(bench.change('B'), Timestamp(5))], ..Door::default() });
+    bench
+        .doors
+        .insert(b, Door { slots: vec![(bench.change('B'), Timestamp(5))], ..Door::default() });
     bench.arrive(ArrivalKind::Enqueue { candidates });
     bench.run();
     assert_eq!((bench.arrivals.len(), bench.head.slots.len(), sent(&bench).len()), (0, 0, 0));
 }
 
-/// Z6.5: its own queue lets a change go, quietly where it is the same revision, and has the other queue looked at.
+/// Z6.5: its own queue lets a change go, quietly where it is the same revision, and has the other
+/// queue looked at.
 #[test]
 fn a_change_leaves_its_own_queue_to_stand_with_others() {
     let mut bench = own_queue_of('B', "A");
@@ -176,7 +194,10 @@ fn a_guest_that_is_taken_out_leaves_with_the_others() {
     bench.run();
     bench.dequeue('B');
     bench.run();
-    assert_eq!((bench.left.join(", "), said(&bench)), ("A DEQUEUED, B DEQUEUED".to_owned(), String::new()));
+    assert_eq!(
+        (bench.left.join(", "), said(&bench)),
+        ("A DEQUEUED, B DEQUEUED".to_owned(), String::new())
+    );
     bench.dequeue('B');
     bench.seen('B', None);
     bench.run();
@@ -192,7 +213,10 @@ fn a_new_revision_of_a_guest_takes_the_place_of_the_old_one() {
     bench.revise('B');
     bench.approve_cycle("AB", "");
     bench.run();
-    assert_eq!((bench.left.join(", "), said(&bench)), ("A DEQUEUED, B DEQUEUED".to_owned(), "B in A".to_owned()));
+    assert_eq!(
+        (bench.left.join(", "), said(&bench)),
+        ("A DEQUEUED, B DEQUEUED".to_owned(), "B in A".to_owned())
+    );
     bench.approve_cycle("AB", "");
     bench.run();
     assert_eq!(bench.left.len(), 2, "offered once more they are there already");
@@ -225,7 +249,10 @@ fn what_belongs_to_another_queue_since_more_need_each_other_leaves_for_that() {
     assert_eq!(said(&bench), "C in B");
     bench.approve_cycle("ABC", "");
     bench.run();
-    assert_eq!((bench.left.join(", "), said(&bench)), ("B DEQUEUED, C DEQUEUED".to_owned(), String::new()));
+    assert_eq!(
+        (bench.left.join(", "), said(&bench)),
+        ("B DEQUEUED, C DEQUEUED".to_owned(), String::new())
+    );
     assert_eq!(sent(&bench), ["A: enqueue ABC"]);
 }
 
@@ -249,7 +276,10 @@ fn they_part_where_the_pipeline_comes_to_land_changes() {
     bench.pipeline.reporters.success = Bench::gate(&[]).pipeline.reporters.success;
     bench.layout = LayoutNumbers { wanted: 2, live: 2 };
     bench.run();
-    assert_eq!((bench.left.join(", "), said(&bench)), ("A DEQUEUED, B DEQUEUED".to_owned(), String::new()));
+    assert_eq!(
+        (bench.left.join(", "), said(&bench)),
+        ("A DEQUEUED, B DEQUEUED".to_owned(), String::new())
+    );
     bench.approve_cycle("AB", "");
     bench.look();
     assert_eq!(sent(&bench), ["A: enqueue A", "B: enqueue B"]);
@@ -271,8 +301,8 @@ fn as_many_as_may_need_each_other_come_and_go_in_one_plan() {
     assert!(bench.most_records <= 100, "{}", bench.most_records);
 }
 
-/// G19, Z6.5: what ten tell that enter by one plan has room: each tells one of the pipelines that this one supersedes, which tells the
-/// others.
+/// G19, Z6.5: what ten tell that enter by one plan has room: each tells one of the pipelines that
+/// this one supersedes, which tells the others.
 #[test]
 fn as_many_as_may_need_each_other_have_room_to_supersede_other_pipelines() {
     let all = "ABCDEFGHIJ";
@@ -287,11 +317,13 @@ fn as_many_as_may_need_each_other_have_room_to_supersede_other_pipelines() {
         ArrivalKind::Superseded { more, .. } => Some(more.len()),
         _ => None,
     };
-    let left: Vec<usize> = bench.forwards.iter().filter_map(|(_, arrival)| left(&arrival.kind)).collect();
+    let left: Vec<usize> =
+        bench.forwards.iter().filter_map(|(_, arrival)| left(&arrival.kind)).collect();
     assert_eq!((bench.head.slots.len(), left), (10, vec![3; 10]));
 }
 
-/// Z6.3, Z6.5: nobody leaves his own queue for changes that do not enter, since something newer is known of one of them.
+/// Z6.3, Z6.5: nobody leaves his own queue for changes that do not enter, since something newer is
+/// known of one of them.
 #[test]
 fn nobody_makes_way_for_what_is_older_than_what_stands_there() {
     let mut bench = home();
@@ -309,7 +341,8 @@ fn nobody_makes_way_for_what_is_older_than_what_stands_there() {
     assert_eq!((sent(&bench), here), (Vec::new(), (0, 1, 0)));
 }
 
-/// Z6.5: what its pipeline began to land before it came to land nothing makes way when that is over.
+/// Z6.5: what its pipeline began to land before it came to land nothing makes way when that is
+/// over.
 #[test]
 fn what_is_being_put_into_its_branch_makes_way_when_it_is_there() {
     let mut bench = own_queue_of('B', "A");
@@ -355,8 +388,9 @@ fn what_stands_where_it_is_wanted_makes_no_way_for_that() {
     assert_eq!((bench.head.slots.len(), bench.arrivals.len(), bench.left.len()), (2, 0, 0));
 }
 
-/// Z6.1, Z6.5: an offer that others were asked to make way for was taken up before an operator had events discarded: dropped, it would lose
-/// whoever has made way by then. Of what is offered later nobody makes way for anything.
+/// Z6.1, Z6.5: an offer that others were asked to make way for was taken up before an operator had
+/// events discarded: dropped, it would lose whoever has made way by then. Of what is offered later
+/// nobody makes way for anything.
 #[test]
 fn what_others_make_way_for_is_not_discarded_any_more() {
     let mut bench = home();
@@ -373,10 +407,14 @@ fn what_others_make_way_for_is_not_discarded_any_more() {
     assert_eq!(taken_up, [true], "the other one is dropped");
     bench.doors.insert(b, Door::default());
     bench.run();
-    assert_eq!((bench.arrivals.len(), bench.head.slots.len(), said(&bench)), (0, 2, "B in A".to_owned()));
+    assert_eq!(
+        (bench.arrivals.len(), bench.head.slots.len(), said(&bench)),
+        (0, 2, "B in A".to_owned())
+    );
 }
 
-/// Z6.1, Z6.5: what has left another queue for an offer is not discarded with it where that is sent.
+/// Z6.1, Z6.5: what has left another queue for an offer is not discarded with it where that is
+/// sent.
 #[test]
 fn an_offer_that_something_left_for_says_so_where_it_is_sent() {
     let mut bench = home();
@@ -390,8 +428,9 @@ fn an_offer_that_something_left_for_says_so_where_it_is_sent() {
     assert_eq!((sent(&bench), taken_up), (vec!["B: enqueue B".to_owned(); 2], vec![false, true]));
 }
 
-/// Z6.5, Z7.3: where one stands that need each other nobody knows while its own queue cannot be read: nobody leaves for them, whatever else
-/// is in the first one's queue goes on, and they enter when that is mended.
+/// Z6.5, Z7.3: where one stands that need each other nobody knows while its own queue cannot be
+/// read: nobody leaves for them, whatever else is in the first one's queue goes on, and they enter
+/// when that is mended.
 #[test]
 fn those_that_need_each_other_wait_until_the_own_queue_of_each_can_be_read() {
     let mut bench = own_queue_of('A', "BC");
@@ -400,12 +439,18 @@ fn those_that_need_each_other_wait_until_the_own_queue_of_each_can_be_read() {
     let (b, c) = (bench.change('B'), bench.change('C'));
     let unreadable = Some("its record says nothing".to_owned());
     bench.doors.insert(b.key.clone(), Door { unreadable, ..Door::default() });
-    bench.doors.insert(c.key.clone(), Door { slots: vec![(c.clone(), Timestamp(1))], ..Door::default() });
+    bench
+        .doors
+        .insert(c.key.clone(), Door { slots: vec![(c.clone(), Timestamp(1))], ..Door::default() });
     bench.approve_cycle("ABC", "");
     bench.run();
     assert_eq!((sent(&bench), bench.arrivals.len(), bench.head.slots.len()), (Vec::new(), 1, 1));
     bench.finish();
-    assert_eq!((bench.left.join(", "), bench.arrivals.len()), ("A SUCCESS".to_owned(), 1), "what stands there ends");
+    assert_eq!(
+        (bench.left.join(", "), bench.arrivals.len()),
+        ("A SUCCESS".to_owned(), 1),
+        "what stands there ends"
+    );
     bench.dequeue('C');
     bench.run();
     assert_eq!(sent(&bench), ["C: dequeue"], "an operator is heard");
@@ -416,8 +461,9 @@ fn those_that_need_each_other_wait_until_the_own_queue_of_each_can_be_read() {
     assert_eq!((bench.arrivals.len(), said(&bench)), (0, "B in A, C in A".to_owned()));
 }
 
-/// Z6.5, Z7.3: what stands as one is tested and leaves though the own queue of one cannot be read; what that says of where its change
-/// stands is mended when it can be read again, by whatever is told of it then.
+/// Z6.5, Z7.3: what stands as one is tested and leaves though the own queue of one cannot be read;
+/// what that says of where its change stands is mended when it can be read again, by whatever is
+/// told of it then.
 #[test]
 fn those_that_stand_as_one_leave_though_the_own_queue_of_one_cannot_be_read() {
     let mut bench = home();

@@ -7,8 +7,8 @@ use insta::assert_snapshot;
 use sluice_config::pipeline::Manager;
 use sluice_model::build::BuildResult::Success;
 
-/// Z6.1, G13: what arrives waits in its order, and what an operator says is heard all the same. What is there goes on, but for a
-/// landing of what is told to be closed.
+/// Z6.1, G13: what arrives waits in its order, and what an operator says is heard all the same.
+/// What is there goes on, but for a landing of what is told to be closed.
 #[test]
 fn while_trigger_events_are_paused_nothing_enters_and_nothing_leaves_but_by_an_operator() {
     let mut bench = Bench::gate(&["unit"]);
@@ -41,7 +41,8 @@ fn while_trigger_events_are_paused_nothing_enters_and_nothing_leaves_but_by_an_o
     assert_snapshot!(bench.run(), @"run B unit on 0B");
 }
 
-/// Z6.1, C03: nor does a revision land that another one is told to take the place of; what nobody said anything about lands.
+/// Z6.1, C03: nor does a revision land that another one is told to take the place of; what nobody
+/// said anything about lands.
 #[test]
 fn while_trigger_events_are_paused_a_change_with_a_newer_revision_does_not_land() {
     for is_revised in [true, false] {
@@ -58,7 +59,12 @@ fn while_trigger_events_are_paused_a_change_with_a_newer_revision_does_not_land(
         assert_eq!(bench.landings.is_empty(), is_revised);
         bench.hold = Hold::default();
         bench.finish();
-        assert_eq!((bench.left.len(), bench.landed.len()), (if is_revised { 2 } else { 1 }, 1), "{:?}", bench.left);
+        assert_eq!(
+            (bench.left.len(), bench.landed.len()),
+            (if is_revised { 2 } else { 1 }, 1),
+            "{:?}",
+            bench.left
+        );
     }
 }
 
@@ -88,7 +94,11 @@ fn an_offer_that_needs_several_plans_is_not_discarded_between_them() {
     bench.revise('A');
     bench.approve("A");
     bench.look();
-    assert_eq!((bench.arrivals.len(), bench.left.len()), (1, 0), "one plan does not stop all that is under way");
+    assert_eq!(
+        (bench.arrivals.len(), bench.left.len()),
+        (1, 0),
+        "one plan does not stop all that is under way"
+    );
     bench.hold = Hold { discards: true, ..Hold::default() };
     bench.run();
     assert_eq!((bench.left.join(", "), bench.head.slots.len()), ("A DEQUEUED".to_owned(), 1));
@@ -97,16 +107,26 @@ fn an_offer_that_needs_several_plans_is_not_discarded_between_them() {
 /// Z6.1: what an operator has enqueued is no event, and waits for none.
 #[test]
 fn what_an_operator_has_enqueued_enters_while_events_are_paused_or_discarded() {
-    for hold in [Hold { pauses: true, ..Hold::default() }, Hold { discards: true, ..Hold::default() }] {
+    for hold in
+        [Hold { pauses: true, ..Hold::default() }, Hold { discards: true, ..Hold::default() }]
+    {
         let mut bench = Bench::gate(&["unit"]);
         bench.hold = hold;
         bench.approve("AB");
         bench.arrivals[1].by_operator = true;
         assert!(bench.run().contains("run B unit on 0B"), "{hold:?}");
-        assert_eq!((bench.head.slots.len(), bench.arrivals.len()), (1, usize::from(hold.pauses)), "{hold:?}");
+        assert_eq!(
+            (bench.head.slots.len(), bench.arrivals.len()),
+            (1, usize::from(hold.pauses)),
+            "{hold:?}"
+        );
         bench.hold = Hold::default();
         bench.run();
-        assert_eq!(bench.head.slots.len(), 1 + usize::from(hold.pauses), "what was paused enters now");
+        assert_eq!(
+            bench.head.slots.len(),
+            1 + usize::from(hold.pauses),
+            "what was paused enters now"
+        );
     }
 }
 

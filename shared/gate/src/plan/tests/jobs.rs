@@ -3,7 +3,9 @@
 use super::bench::{Bench, after, job};
 use crate::plan::RunSeen;
 use insta::assert_snapshot;
-use sluice_model::build::BuildResult::{self, Failure, NodeFailure, Retry, RetryLimit, Skipped, Success};
+use sluice_model::build::BuildResult::{
+    self, Failure, NodeFailure, Retry, RetryLimit, Skipped, Success,
+};
 use sluice_model::job::{Dependency, JobSummary};
 
 fn results(bench: &Bench) -> Vec<(String, Option<BuildResult>)> {
@@ -33,7 +35,9 @@ fn jobs_behind_a_failed_one_are_never_run() {
     ");
     bench.end('A', "c", Failure);
     bench.run();
-    for (name, result) in results(&bench).into_iter().filter(|(name, _)| "efg".contains(name.as_str())) {
+    for (name, result) in
+        results(&bench).into_iter().filter(|(name, _)| "efg".contains(name.as_str()))
+    {
         assert_eq!(result, Some(Skipped), "{name}");
     }
     bench.end('A', "b", Success);
@@ -158,7 +162,8 @@ fn a_build_without_nodes_that_nobody_claims_is_sent_again_each_quarter_of_an_hou
     assert_snapshot!(bench.run(), @"");
     bench.now = bench.now.plus_seconds(1);
     assert_snapshot!(bench.run(), @"send A unit again");
-    // Each of these messages is young; that it is sent the third time is news to whoever counts what nobody sees to.
+    // Each of these messages is young; that it is sent the third time is news to whoever counts
+    // what nobody sees to.
     assert!(bench.head.unclaimed.is_empty());
     bench.now = bench.now.plus_seconds(900);
     assert_snapshot!(bench.run(), @"send A unit again");
@@ -205,7 +210,8 @@ fn a_build_known_to_fail_resets_what_is_behind_before_it_ends() {
 #[test]
 fn a_job_chooses_which_jobs_follow_it() {
     let mut bench = Bench::gate(&[]);
-    bench.jobs = vec![job("pick"), after("yes", &["pick"]), after("no", &["pick"]), after("later", &["no"])];
+    bench.jobs =
+        vec![job("pick"), after("yes", &["pick"]), after("no", &["pick"]), after("later", &["no"])];
     bench.approve("A");
     bench.run();
     let returned = serde_json::json!({ "zuul": { "child_jobs": ["yes"] } });
@@ -213,8 +219,11 @@ fn a_job_chooses_which_jobs_follow_it() {
     assert_snapshot!(bench.run(), @"run A yes on 0A");
     bench.end('A', "yes", Success);
     assert_snapshot!(bench.run(), @"land A as 0A");
-    let skipped: Vec<String> =
-        results(&bench).into_iter().filter(|(_, result)| *result == Some(Skipped)).map(|(name, _)| name).collect();
+    let skipped: Vec<String> = results(&bench)
+        .into_iter()
+        .filter(|(_, result)| *result == Some(Skipped))
+        .map(|(name, _)| name)
+        .collect();
     assert_eq!(skipped, ["no", "later"]);
 }
 

@@ -1,4 +1,5 @@
-//! Landings: tested is what lands, and what happens when it cannot be; layouts that change meanwhile.
+//! Landings: tested is what lands, and what happens when it cannot be; layouts that change
+//! meanwhile.
 
 use super::bench::Bench;
 use crate::landing::{Landing, LandingEnd, LandingState, Trouble};
@@ -37,16 +38,24 @@ fn a_branch_that_moved_has_everything_tested_again_on_what_it_is_now() {
 #[test]
 fn a_landed_tree_that_was_not_tested_freezes_the_queue() {
     let mut bench = passed("AB");
-    bench.end_landing(LandingEnd::Mismatch { landed: Commit { id: "abc".into(), tree: "strange".into() } });
+    bench.end_landing(LandingEnd::Mismatch {
+        landed: Commit { id: "abc".into(), tree: "strange".into() },
+    });
     assert_snapshot!(bench.run(), @"");
     assert!(bench.head.frozen.as_ref().is_some_and(|why| why.contains("strange")));
     bench.approve("C");
     bench.run();
     assert!(bench.landings.len() == 1 && bench.landed.is_empty());
-    assert!(bench.orders.iter().all(|order| order.change.key.number() != Some(u64::from(u32::from('C')))));
+    assert!(
+        bench
+            .orders
+            .iter()
+            .all(|order| order.change.key.number() != Some(u64::from(u32::from('C'))))
+    );
 }
 
-/// Z6.5: where nothing is pushed after all, what landed right before is known by the branch, though its forge may show it as open still.
+/// Z6.5: where nothing is pushed after all, what landed right before is known by the branch, though
+/// its forge may show it as open still.
 #[test]
 fn what_lands_behind_its_need_does_not_ask_the_forge_whether_that_is_merged() {
     let mut bench = Bench::gate(&["unit"]);
@@ -59,28 +68,44 @@ fn what_lands_behind_its_need_does_not_ask_the_forge_whether_that_is_merged() {
     bench.pass("A");
     bench.run();
     let (a, b) = (bench.change('A').key, bench.change('B').key);
-    let of_b = bench.landings.values().find(|landing| landing.change.key == b).expect("it lands right behind A");
+    let of_b = bench
+        .landings
+        .values()
+        .find(|landing| landing.change.key == b)
+        .expect("it lands right behind A");
     assert_eq!((of_b.needs.as_slice(), of_b.base.tree.as_str()), (&[a][..], "0A"));
     assert_eq!(bench.landings.len(), 2);
 }
 
-/// Z6.4: what is in its branch, and nobody can read, is proven by nothing; an operator's word counts it as landed.
+/// Z6.4: what is in its branch, and nobody can read, is proven by nothing; an operator's word
+/// counts it as landed.
 #[test]
 fn a_landed_tree_that_nobody_can_read_freezes_the_queue_until_an_operator_has_looked() {
     let mut bench = passed("AB");
     bench.tips.insert("one".to_owned(), "0A".to_owned());
-    bench.end_landing(LandingEnd::Unproven { why: format!("could not read commit abc{}", "!".repeat(1_000)) });
+    bench.end_landing(LandingEnd::Unproven {
+        why: format!("could not read commit abc{}", "!".repeat(1_000)),
+    });
     assert_snapshot!(bench.run(), @"");
     let why = bench.head.frozen.clone().unwrap_or_default();
-    assert!(why.contains("could not read commit abc") && why.contains("thaw the queue") && why.len() < 800, "{why}");
+    assert!(
+        why.contains("could not read commit abc")
+            && why.contains("thaw the queue")
+            && why.len() < 800,
+        "{why}"
+    );
     bench.thaw();
     bench.run();
-    assert_eq!((bench.left.as_slice(), bench.head.landed.len()), (&["A MERGE_FAILURE".to_owned()][..], 1));
+    assert_eq!(
+        (bench.left.as_slice(), bench.head.landed.len()),
+        (&["A MERGE_FAILURE".to_owned()][..], 1)
+    );
     bench.finish();
     assert_eq!(bench.landed, ["0AB"]);
 }
 
-/// R03: what is in a pipeline that the configuration no longer has leaves without a report; what is landing still lands.
+/// R03: what is in a pipeline that the configuration no longer has leaves without a report; what is
+/// landing still lands.
 #[test]
 fn a_queue_is_emptied_when_its_pipeline_is_gone() {
     let mut bench = passed("A");
@@ -132,18 +157,24 @@ fn trouble() -> Option<Trouble> {
     Some(Trouble { since: Timestamp(1), why: "the forge is silent".to_owned(), is_gone: false })
 }
 
-/// R06: what nobody can put into its branch an operator takes out, while nobody has begun to: its landing is over by that.
+/// R06: what nobody can put into its branch an operator takes out, while nobody has begun to: its
+/// landing is over by that.
 #[test]
 fn an_operator_takes_back_a_landing_that_nobody_can_carry_out() {
     let mut bench = passed("AB");
     let id = bench.head.slots[0].id.clone();
     bench.dequeue('A');
     assert_snapshot!(bench.run(), @"");
-    assert_eq!((bench.head.slots[0].standing, bench.arrivals.len()), (Standing::Landing, 1), "it may land any moment");
+    assert_eq!(
+        (bench.head.slots[0].standing, bench.arrivals.len()),
+        (Standing::Landing, 1),
+        "it may land any moment"
+    );
     bench.landings.get_mut(&id).unwrap().trouble = trouble();
     bench.run();
     assert_eq!((bench.left.clone(), bench.arrivals.len()), (vec!["A DEQUEUED".to_owned()], 0));
-    let LandingState::Ended { end: LandingEnd::Refused { why }, .. } = &bench.landings[&id].state else {
+    let LandingState::Ended { end: LandingEnd::Refused { why }, .. } = &bench.landings[&id].state
+    else {
         panic!("{:?}", bench.landings[&id].state)
     };
     assert_eq!(why, "an operator took it out: it hangs");
@@ -152,10 +183,13 @@ fn an_operator_takes_back_a_landing_that_nobody_can_carry_out() {
     assert_eq!(bench.landed, ["0B"]);
 }
 
-/// R06, Z6.4: what somebody has begun to land, or may have by a push without an answer, is not taken back: its end tells.
+/// R06, Z6.4: what somebody has begun to land, or may have by a push without an answer, is not
+/// taken back: its end tells.
 #[test]
 fn what_may_be_in_its_branch_is_not_taken_back() {
-    let begun = |landing: &mut Landing| landing.state = LandingState::Attempting { tip: landing.base.clone() };
+    let begun = |landing: &mut Landing| {
+        landing.state = LandingState::Attempting { tip: landing.base.clone() }
+    };
     let pushed = |landing: &mut Landing| landing.pushed = true;
     for may_land in [&begun as &dyn Fn(&mut Landing), &pushed] {
         let mut bench = passed("AB");
@@ -168,10 +202,13 @@ fn what_may_be_in_its_branch_is_not_taken_back() {
     }
 }
 
-/// R06, Z6.4: where nobody can ask its forge any more an operator's word is the end of that, too; that it did not land is not said.
+/// R06, Z6.4: where nobody can ask its forge any more an operator's word is the end of that, too;
+/// that it did not land is not said.
 #[test]
 fn what_may_be_in_its_branch_is_taken_back_where_its_connection_is_gone() {
-    let begun = |landing: &mut Landing| landing.state = LandingState::Attempting { tip: landing.base.clone() };
+    let begun = |landing: &mut Landing| {
+        landing.state = LandingState::Attempting { tip: landing.base.clone() }
+    };
     let pushed = |landing: &mut Landing| landing.pushed = true;
     for may_land in [&begun as &dyn Fn(&mut Landing), &pushed] {
         let mut bench = passed("AB");
@@ -182,18 +219,23 @@ fn what_may_be_in_its_branch_is_taken_back_where_its_connection_is_gone() {
         bench.dequeue('A');
         bench.run();
         assert_eq!((bench.left.clone(), bench.arrivals.len()), (vec!["A DEQUEUED".to_owned()], 0));
-        let LandingState::Ended { end: LandingEnd::Unproven { why }, .. } = &bench.landings[&id].state else {
+        let LandingState::Ended { end: LandingEnd::Unproven { why }, .. } =
+            &bench.landings[&id].state
+        else {
             panic!("{:?}", bench.landings[&id].state)
         };
         assert!(
-            why.starts_with("an operator took it out: it hangs; whether it is in its branch nobody can tell"),
+            why.starts_with(
+                "an operator took it out: it hangs; whether it is in its branch nobody can tell"
+            ),
             "{why}"
         );
         assert!(why.contains("the connection github"), "{why}");
     }
 }
 
-/// R06, Z6.5: of a bundle nothing lands where its first landing is taken back; where one has landed, the others are not given up.
+/// R06, Z6.5: of a bundle nothing lands where its first landing is taken back; where one has
+/// landed, the others are not given up.
 #[test]
 fn a_bundle_is_taken_back_as_a_whole_or_not_at_all() {
     let cycle = || {
@@ -205,7 +247,8 @@ fn a_bundle_is_taken_back_as_a_whole_or_not_at_all() {
         bench
     };
     let troubled = |bench: &mut Bench| {
-        let wanted = bench.landings.values_mut().filter(|landing| landing.state == LandingState::Wanted);
+        let wanted =
+            bench.landings.values_mut().filter(|landing| landing.state == LandingState::Wanted);
         wanted.for_each(|landing| landing.trouble = trouble());
     };
     let mut bench = cycle();
@@ -213,7 +256,9 @@ fn a_bundle_is_taken_back_as_a_whole_or_not_at_all() {
     bench.dequeue('B');
     bench.run();
     assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED"]);
-    assert!(bench.landings.values().all(|landing| matches!(landing.state, LandingState::Ended { .. })));
+    assert!(
+        bench.landings.values().all(|landing| matches!(landing.state, LandingState::Ended { .. }))
+    );
     let mut half = cycle();
     half.land();
     half.run();
@@ -227,7 +272,10 @@ fn a_bundle_is_taken_back_as_a_whole_or_not_at_all() {
 #[test]
 fn a_change_that_loses_its_approval_while_it_lands_leaves_if_its_branch_has_moved() {
     let mut bench = passed("AB");
-    bench.seen('A', Some("This change is unable to merge due to a missing merge requirement: a review."));
+    bench.seen(
+        'A',
+        Some("This change is unable to merge due to a missing merge requirement: a review."),
+    );
     assert_snapshot!(bench.run(), @"");
     assert_eq!(bench.arrivals.len(), 1, "it waits for the landing's end");
     bench.tips.insert("one".to_owned(), "0x".to_owned());
@@ -252,7 +300,8 @@ fn a_bundle_leaves_that_loses_an_approval_while_it_lands_and_is_not_merged() {
     assert!(bench.head.slots.is_empty() && bench.arrivals.is_empty());
 }
 
-/// G12, C03: what has to wait for a landing holds up no news of other changes, or they would land meanwhile.
+/// G12, C03: what has to wait for a landing holds up no news of other changes, or they would land
+/// meanwhile.
 #[test]
 fn a_change_that_loses_its_approval_does_not_land_because_news_of_another_one_waits() {
     let mut bench = passed("AB");
@@ -278,11 +327,13 @@ fn what_is_enqueued_behind_a_revision_that_waits_for_a_landing_waits_with_it() {
     assert!(bench.arrivals.is_empty());
 }
 
-/// Z6.5: where changes do not stand behind what they need, whoever lands them has to see that it is merged; then they are tested
-/// on their branch alone.
+/// Z6.5: where changes do not stand behind what they need, whoever lands them has to see that it is
+/// merged; then they are tested on their branch alone.
 #[test]
 fn outside_a_dependent_pipeline_nothing_that_a_change_needs_counts_as_landed() {
-    for (manager, needs) in [(Manager::Dependent, 1), (Manager::Independent, 0), (Manager::Serial, 0)] {
+    for (manager, needs) in
+        [(Manager::Dependent, 1), (Manager::Independent, 0), (Manager::Serial, 0)]
+    {
         let mut bench = Bench::new(manager, &["unit"]);
         bench.pipeline.reporters.success = Bench::gate(&[]).pipeline.reporters.success;
         if manager == Manager::Dependent {
@@ -296,10 +347,12 @@ fn outside_a_dependent_pipeline_nothing_that_a_change_needs_counts_as_landed() {
             bench.land();
             bench.run();
         }
-        let landing = bench.landings.values().find(|landing| landing.change == bench.change('A')).unwrap();
+        let landing =
+            bench.landings.values().find(|landing| landing.change == bench.change('A')).unwrap();
         assert_eq!(landing.needs.len(), needs, "{manager:?}");
         if needs == 0 {
-            // B was merged into something that was changed before, so that A's tests say nothing of it.
+            // B was merged into something that was changed before, so that A's tests say nothing of
+            // it.
             bench.tips.insert("one".to_owned(), "0yB".to_owned());
             bench.finish();
             assert_eq!(bench.landed, ["0yBA"], "{manager:?}");
@@ -315,7 +368,8 @@ fn what_a_change_needs_and_what_landed_before_it_in_a_serial_pipeline_counts_as_
     bench.approve("B");
     bench.approve_needing('A', "B");
     bench.finish();
-    let landing = bench.landings.values().find(|landing| landing.change == bench.change('A')).unwrap();
+    let landing =
+        bench.landings.values().find(|landing| landing.change == bench.change('A')).unwrap();
     assert_eq!(landing.needs, [bench.change('B').key]);
     assert_eq!(bench.landed, ["0B", "0BA"]);
 }
@@ -331,10 +385,12 @@ fn what_a_forge_tells_of_a_landing_itself_is_heard_in_vain() {
     assert!(bench.arrivals.is_empty());
 }
 
-/// Z6.4, Z6.5: a landing that finds its change merged by somebody else is the first to tell its queue, whose news may be lost.
+/// Z6.4, Z6.5: a landing that finds its change merged by somebody else is the first to tell its
+/// queue, whose news may be lost.
 #[test]
 fn what_a_landing_finds_merged_by_somebody_else_leaves_and_what_needs_it_stays() {
-    let elsewhere = || LandingEnd::MergedElsewhere { tip: Commit { id: "abc".into(), tree: "0x".into() } };
+    let elsewhere =
+        || LandingEnd::MergedElsewhere { tip: Commit { id: "abc".into(), tree: "0x".into() } };
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
     bench.approve_needing('B', "A");
@@ -418,7 +474,8 @@ fn a_new_layout_on_a_moved_branch_tests_everything_again() {
     assert_eq!(bench.landed, ["0xA", "0xAB"]);
 }
 
-/// Z6.4: what is told while a change lands is heard after it; by then there is nothing left to merge.
+/// Z6.4: what is told while a change lands is heard after it; by then there is nothing left to
+/// merge.
 #[test]
 fn a_revision_uploaded_while_its_change_lands_is_not_enqueued_again() {
     let mut bench = passed("A");
@@ -430,7 +487,8 @@ fn a_revision_uploaded_while_its_change_lands_is_not_enqueued_again() {
     assert!(bench.head.slots.is_empty() && bench.arrivals.is_empty());
 }
 
-/// Z6.4, G14: a push merges the revision that it brings alone: another one that was uploaded meanwhile is open still, and is gated.
+/// Z6.4, G14: a push merges the revision that it brings alone: another one that was uploaded
+/// meanwhile is open still, and is gated.
 #[test]
 fn a_revision_uploaded_while_a_push_lands_the_one_before_enters() {
     for (is_kept, is_revised) in [(true, true), (true, false), (false, true)] {
@@ -451,13 +509,18 @@ fn a_revision_uploaded_while_a_push_lands_the_one_before_enters() {
         bench.run();
         assert_eq!(bench.left, ["A SUCCESS"]);
         let enters = usize::from(is_kept && is_revised);
-        assert_eq!((bench.head.slots.len(), bench.arrivals.len()), (enters, 0), "{is_kept} {is_revised}");
+        assert_eq!(
+            (bench.head.slots.len(), bench.arrivals.len()),
+            (enters, 0),
+            "{is_kept} {is_revised}"
+        );
         assert!(bench.head.slots.iter().all(|slot| slot.change == bench.change('A')));
         assert_eq!(bench.orders.len(), 1 + enters);
     }
 }
 
-/// D08: what depends on the newer revision of a change that a push landed waits for that one, and leaves with it.
+/// D08: what depends on the newer revision of a change that a push landed waits for that one, and
+/// leaves with it.
 #[test]
 fn what_needs_a_revision_that_fails_does_not_land_by_the_one_that_a_push_landed_before() {
     let mut bench = Bench::gate(&["unit"]);
@@ -505,7 +568,8 @@ fn what_passed_behind_a_landing_is_ordered_with_it_where_its_branch_can_be_moved
     land B as 0AB
     land C as 0ABC
     ");
-    let behind: Vec<usize> = bench.head.slots.iter().map(|slot| bench.landings[&slot.id].behind.len()).collect();
+    let behind: Vec<usize> =
+        bench.head.slots.iter().map(|slot| bench.landings[&slot.id].behind.len()).collect();
     assert_eq!(behind, [2, 0, 0], "the first names the others");
     assert!(bench.landings.values().all(|landing| landing.way == LandingWay::FastForward));
     assert!(bench.head.slots.iter().all(|slot| slot.standing == Standing::Landing));
@@ -530,7 +594,8 @@ fn a_run_ends_where_something_has_not_passed() {
     assert_eq!(bench.landed, ["0A", "0AB", "0ABC", "0ABCD"]);
 }
 
-/// C01, Z6.4: configuration lands by itself, for what is behind it is tested anew under what it brings.
+/// C01, Z6.4: configuration lands by itself, for what is behind it is tested anew under what it
+/// brings.
 #[test]
 fn configuration_is_no_part_of_a_run() {
     let mut bench = Bench::gate(&["unit"]);
@@ -553,10 +618,15 @@ fn a_branch_that_moved_has_a_whole_run_tested_again() {
     assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS", "C SUCCESS"]);
 }
 
-/// R06, Z6.4: whichever of a run an operator takes back, what is ahead of it lands as it was tested, and what is behind it is tested without.
+/// R06, Z6.4: whichever of a run an operator takes back, what is ahead of it lands as it was
+/// tested, and what is behind it is tested without.
 #[test]
 fn a_run_goes_on_without_what_is_taken_back() {
-    let rows = [('A', ["0B", "0BC"], ["B", "C"]), ('B', ["0A", "0AC"], ["A", "C"]), ('C', ["0A", "0AB"], ["A", "B"])];
+    let rows = [
+        ('A', ["0B", "0BC"], ["B", "C"]),
+        ('B', ["0A", "0AC"], ["A", "C"]),
+        ('C', ["0A", "0AB"], ["A", "B"]),
+    ];
     for (taken_back, landed, left) in rows {
         let mut bench = passed_and_kept("ABC");
         bench.run();

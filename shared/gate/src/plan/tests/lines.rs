@@ -1,4 +1,5 @@
-//! Lines for semaphores: who is told of a free place, and that nobody is passed by for ever, whether he comes with his nodes or without.
+//! Lines for semaphores: who is told of a free place, and that nobody is passed by for ever,
+//! whether he comes with his nodes or without.
 
 use super::bench::{Bench, after};
 use super::semaphores::{holding, look_after, of_queue, waits};
@@ -8,7 +9,8 @@ use sluice_model::build::BuildResult::Success;
 use sluice_model::job::JobSummary;
 use sluice_model::{QueueKey, Timestamp};
 
-/// Returns a queue of which one change holds the semaphore `lock`, and others that wait for it, in their order.
+/// Returns a queue of which one change holds the semaphore `lock`, and others that wait for it, in
+/// their order.
 fn waiting(names: &[&str]) -> (Bench, Vec<Bench>) {
     let mut holder = of_queue("holder", &["lock"]);
     holder.approve("A");
@@ -75,7 +77,8 @@ fn whoever_gives_a_place_back_that_is_none_any_more_tells_nobody() {
     assert_eq!(holder.woken, Vec::<QueueKey>::new());
 }
 
-/// C2: a place is told to those who can come: who has vanished from the front of the line takes none, and hears of none.
+/// C2: a place is told to those who can come: who has vanished from the front of the line takes
+/// none, and hears of none.
 #[test]
 fn a_place_is_not_told_to_who_has_vanished_but_to_who_is_behind_him() {
     let (mut holder, mut all) = waiting(&["first", "second", "third"]);
@@ -98,8 +101,8 @@ fn a_place_is_not_told_to_who_has_vanished_but_to_who_is_behind_him() {
     assert_eq!(second.woken, std::slice::from_ref(&first.head.key));
 }
 
-/// Z4.3: what has no nodes and asked first gets the semaphore before those that come later with theirs: these ask for none until
-/// then. What had asked for nodes by then goes before it.
+/// Z4.3: what has no nodes and asked first gets the semaphore before those that come later with
+/// theirs: these ask for none until then. What had asked for nodes by then goes before it.
 #[test]
 fn a_job_without_nodes_is_not_passed_for_ever_by_those_that_come_with_theirs() {
     let mut holder = of_queue("holder", &["lock"]);
@@ -108,7 +111,10 @@ fn a_job_without_nodes_is_not_passed_for_ever_by_those_that_come_with_theirs() {
     let mut early = laden("early", &["lock"]);
     early.now = holder.now;
     early.approve("C");
-    assert!(look_after(&mut early, &holder).contains("run C deploy"), "its nodes are asked for at once");
+    assert!(
+        look_after(&mut early, &holder).contains("run C deploy"),
+        "its nodes are asked for at once"
+    );
     let mut plain = of_queue("plain", &["lock"]);
     plain.now = early.now;
     plain.approve("B");
@@ -116,7 +122,11 @@ fn a_job_without_nodes_is_not_passed_for_ever_by_those_that_come_with_theirs() {
     let mut late = laden("late", &["lock"]);
     late.now = plain.now;
     late.approve("D");
-    assert_eq!(look_after(&mut late, &plain).matches("run").count(), 0, "somebody without nodes asked before it");
+    assert_eq!(
+        look_after(&mut late, &plain).matches("run").count(),
+        0,
+        "somebody without nodes asked before it"
+    );
     assert_eq!(waits(&late), ["D waits for semaphores: lock"]);
     early.show('C', "deploy", RunSeen::NodesReady);
     look_after(&mut early, &late);
@@ -128,7 +138,10 @@ fn a_job_without_nodes_is_not_passed_for_ever_by_those_that_come_with_theirs() {
     holder.end('A', "deploy", Success);
     holder.run();
     assert_eq!(holder.woken, [early.head.key.clone()]);
-    assert!(!look_after(&mut plain, &holder).contains("run B"), "the place is kept for who has his nodes");
+    assert!(
+        !look_after(&mut plain, &holder).contains("run B"),
+        "the place is kept for who has his nodes"
+    );
     assert!(look_after(&mut early, &plain).contains("send C deploy"));
     // It ends, and the next is who waits without.
     look_after(&mut late, &early);
@@ -150,8 +163,8 @@ fn a_job_without_nodes_is_not_passed_for_ever_by_those_that_come_with_theirs() {
     assert!(look_after(&mut late, &plain).contains("send D deploy"));
 }
 
-/// Z4.3: nodes that are kept idle may be those that others wait for: whoever has his, having asked for them before he could know of
-/// the other, takes what is free.
+/// Z4.3: nodes that are kept idle may be those that others wait for: whoever has his, having asked
+/// for them before he could know of the other, takes what is free.
 #[test]
 fn a_build_that_has_its_nodes_is_not_kept_waiting_by_who_has_none() {
     let mut holder = of_queue("holder", &["lock"]);
@@ -164,7 +177,10 @@ fn a_build_that_has_its_nodes_is_not_kept_waiting_by_who_has_none() {
     let mut racing = laden("racing", &["lock"]);
     racing.now = plain.now.plus_millis(5);
     racing.approve("C");
-    assert!(look_after(&mut racing, &holder).contains("run C deploy"), "it read the line before the other stood in it");
+    assert!(
+        look_after(&mut racing, &holder).contains("run C deploy"),
+        "it read the line before the other stood in it"
+    );
     racing.show('C', "deploy", RunSeen::NodesReady);
     holder.semaphores.clone_from(&plain.semaphores);
     holder.now = racing.now;
@@ -173,7 +189,8 @@ fn a_build_that_has_its_nodes_is_not_kept_waiting_by_who_has_none() {
     assert!(look_after(&mut racing, &holder).contains("send C deploy"));
 }
 
-/// Z4.3: among those with nodes, too, who asked first goes first: one that needs several is not passed by for ever.
+/// Z4.3: among those with nodes, too, who asked first goes first: one that needs several is not
+/// passed by for ever.
 #[test]
 fn a_build_with_nodes_that_needs_several_semaphores_is_not_passed_by_those_that_need_one() {
     let mut right = of_queue("right", &["right"]);
@@ -192,7 +209,11 @@ fn a_build_with_nodes_that_needs_several_semaphores_is_not_passed_by_those_that_
     look_after(&mut left, &both);
     left.show('C', "deploy", RunSeen::NodesReady);
     look_after(&mut left, &both);
-    assert_eq!(waits(&left), ["C waits for semaphores: left"], "what is free is kept for who asked before");
+    assert_eq!(
+        waits(&left),
+        ["C waits for semaphores: left"],
+        "what is free is kept for who asked before"
+    );
     right.semaphores.clone_from(&left.semaphores);
     right.end('A', "deploy", Success);
     right.run();
@@ -207,15 +228,17 @@ fn a_build_with_nodes_that_needs_several_semaphores_is_not_passed_by_those_that_
     assert!(look_after(&mut left, &both).contains("send C deploy"));
 }
 
-/// Returns a semaphore for which another queue has waited since long ago, as an earlier version wrote it.
+/// Returns a semaphore for which another queue has waited since long ago, as an earlier version
+/// wrote it.
 fn old_line(name: &str, other: &QueueKey) -> (SemaphoreKey, Semaphore) {
     let key = SemaphoreKey { tenant: Some("t".into()), name: name.to_owned() };
     let waiting = vec![Waiter::new(other, 200, Timestamp(1))];
     (key.clone(), Semaphore { waiting, ..Semaphore::new(key) })
 }
 
-/// Z4.3, C2: a line of an earlier version does not say who has nodes: nobody has, and he needs one place. Nodes are asked for where there is
-/// another one, and where whoever stands in line cannot come.
+/// Z4.3, C2: a line of an earlier version does not say who has nodes: nobody has, and he needs one
+/// place. Nodes are asked for where there is another one, and where whoever stands in line cannot
+/// come.
 #[test]
 fn a_job_asks_for_its_nodes_where_those_before_it_leave_a_place() {
     for (max, is_gone, is_asking) in [(1, false, false), (1, true, true), (2, false, true)] {
@@ -228,11 +251,16 @@ fn a_job_asks_for_its_nodes_where_those_before_it_leave_a_place() {
         bench.run();
         let line = (!is_asking).then(|| "A waits for semaphores: lock".to_owned());
         let (orders, waiting) = (usize::from(is_asking), line.into_iter().collect::<Vec<_>>());
-        assert_eq!((bench.orders.len(), waits(&bench)), (orders, waiting), "max {max}, gone: {is_gone}");
+        assert_eq!(
+            (bench.orders.len(), waits(&bench)),
+            (orders, waiting),
+            "max {max}, gone: {is_gone}"
+        );
     }
 }
 
-/// Z4.3, J19: what runs beside a paused build asks for its nodes at once: who is before it may wait for what that build holds.
+/// Z4.3, J19: what runs beside a paused build asks for its nodes at once: who is before it may wait
+/// for what that build holds.
 #[test]
 fn a_job_beside_a_paused_build_asks_for_its_nodes_whoever_waits() {
     let mut bench = Bench::gate(&[]);

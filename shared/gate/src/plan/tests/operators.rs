@@ -25,7 +25,9 @@ fn thaw(reason: &str) -> ArrivalKind {
 /// Makes what lands for A another tree than the tested one.
 fn mismatch(bench: &mut Bench) {
     bench.tips.insert("one".to_owned(), "0xA".to_owned());
-    bench.end_landing(LandingEnd::Mismatch { landed: Commit { id: "abc".into(), tree: "0xA".into() } });
+    bench.end_landing(LandingEnd::Mismatch {
+        landed: Commit { id: "abc".into(), tree: "0xA".into() },
+    });
     bench.run();
 }
 
@@ -93,7 +95,12 @@ fn an_operator_who_named_a_revision_takes_out_no_other() {
     bench.run();
     let left = bench.left.len();
     let (by, reason) = (String::new(), String::new());
-    let word = |head| ArrivalKind::Dequeue { key: seen.key.clone(), head, by: by.clone(), reason: reason.clone() };
+    let word = |head| ArrivalKind::Dequeue {
+        key: seen.key.clone(),
+        head,
+        by: by.clone(),
+        reason: reason.clone(),
+    };
     bench.arrive(word(Some(seen.head.clone())));
     bench.run();
     assert_eq!((bench.left.len(), bench.head.slots.len(), bench.arrivals.len()), (left, 1, 0));
@@ -102,22 +109,30 @@ fn an_operator_who_named_a_revision_takes_out_no_other() {
     assert_eq!((bench.left.len(), bench.head.slots.len()), (left + 1, 0));
 }
 
-/// Z6.4: once an operator has looked, the queue goes on from what the branch became; what needs the change may stay.
+/// Z6.4: once an operator has looked, the queue goes on from what the branch became; what needs the
+/// change may stay.
 #[test]
 fn a_thawed_queue_tests_again_on_what_the_branch_became() {
     let mut bench = passed("A");
     bench.approve_needing('B', "A");
     bench.run();
     mismatch(&mut bench);
-    // News of the change waits for the landing that froze the queue; the operator's word does not wait behind it.
+    // News of the change waits for the landing that froze the queue; the operator's word does not
+    // wait behind it.
     bench.revise('A');
     bench.seen('A', None);
     bench.run();
     bench.arrive(thaw("the merge driver was switched off"));
     bench.run();
-    assert_eq!((bench.head.frozen.as_deref(), bench.left.as_slice()), (None, &["A MERGE_FAILURE".to_owned()][..]));
+    assert_eq!(
+        (bench.head.frozen.as_deref(), bench.left.as_slice()),
+        (None, &["A MERGE_FAILURE".to_owned()][..])
+    );
     let told = bench.comments().join("");
-    assert!(told.contains("tree 0xA") && told.contains("the merge driver was switched off"), "{told}");
+    assert!(
+        told.contains("tree 0xA") && told.contains("the merge driver was switched off"),
+        "{told}"
+    );
     bench.finish();
     assert_eq!(bench.left, ["A MERGE_FAILURE", "B SUCCESS"]);
     assert!(bench.arrivals.is_empty());
@@ -147,8 +162,8 @@ fn a_frozen_queue_whose_pipeline_is_gone_can_be_thawed() {
     assert_eq!((bench.head.slots.len(), bench.head.frozen.as_deref()), (0, None));
 }
 
-/// R06, Z6.5: where the connection of a bundle is gone of which a part has landed, an operator's word is the end of all of it, and each is
-/// told as what it is: landed, not known, or not begun.
+/// R06, Z6.5: where the connection of a bundle is gone of which a part has landed, an operator's
+/// word is the end of all of it, and each is told as what it is: landed, not known, or not begun.
 #[test]
 fn an_operator_ends_a_bundle_of_which_a_part_has_landed_where_its_connection_is_gone() {
     for (has_begun, named) in [(true, 'C'), (true, 'A'), (false, 'B')] {
@@ -169,7 +184,8 @@ fn an_operator_ends_a_bundle_of_which_a_part_has_landed_where_its_connection_is_
         bench.run();
         assert_eq!((bench.left.len(), bench.arrivals.len()), (0, 1), "its end may still be known");
         let landing = bench.landings.get_mut(&id).unwrap();
-        landing.trouble = Some(Trouble { since: Timestamp(1), why: "nobody to ask".to_owned(), is_gone: true });
+        landing.trouble =
+            Some(Trouble { since: Timestamp(1), why: "nobody to ask".to_owned(), is_gone: true });
         bench.run();
         assert_eq!(bench.left, ["A SUCCESS", "B DEQUEUED", "C DEQUEUED"]);
         let why = match &bench.landings[&id].state {
@@ -178,15 +194,22 @@ fn an_operator_ends_a_bundle_of_which_a_part_has_landed_where_its_connection_is_
             other => panic!("{other:?}"),
         };
         assert!(
-            why.starts_with("an operator took it out: it hangs; ") && why.contains("the connection github"),
+            why.starts_with("an operator took it out: it hangs; ")
+                && why.contains("the connection github"),
             "{why}"
         );
         assert_eq!(why.contains("is in its branch nobody can tell"), has_begun, "{why}");
-        let reasons = bench.removed_reasons.iter().filter(|reason| reason.contains("is in its branch nobody can tell"));
+        let reasons = bench
+            .removed_reasons
+            .iter()
+            .filter(|reason| reason.contains("is in its branch nobody can tell"));
         assert_eq!(reasons.count() > 0, has_begun);
         // What is behind goes on from what landed.
         bench.finish();
-        assert_eq!((bench.landed.last().map(String::as_str), bench.head.slots.len()), (Some("0AD"), 0));
+        assert_eq!(
+            (bench.landed.last().map(String::as_str), bench.head.slots.len()),
+            (Some("0AD"), 0)
+        );
     }
 }
 
@@ -196,7 +219,9 @@ fn promote(bench: &mut Bench, changes: &str) {
 }
 
 fn order(bench: &Bench) -> String {
-    let letter = |key: &sluice_model::change::ChangeKey| char::from_u32(key.number().unwrap() as u32).unwrap();
+    let letter = |key: &sluice_model::change::ChangeKey| {
+        char::from_u32(key.number().unwrap() as u32).unwrap()
+    };
     bench.head.slots.iter().map(|slot| letter(&slot.change.key)).collect()
 }
 
@@ -220,7 +245,8 @@ fn a_promoted_change_stands_first_and_all_others_keep_their_order() {
     assert_eq!(bench.left, ["C SUCCESS", "A SUCCESS", "B SUCCESS"]);
 }
 
-/// Z6.4, Z6.5: promoting cannot put a change before what it needs, nor before one that is being put into its branch.
+/// Z6.4, Z6.5: promoting cannot put a change before what it needs, nor before one that is being put
+/// into its branch.
 #[test]
 fn a_promoted_change_brings_what_it_needs_and_lets_a_landing_end() {
     let mut bench = passed("A");

@@ -34,7 +34,8 @@ fn landed(changes: &str) -> Bench {
     bench
 }
 
-/// Returns a gate whose first change has landed and is to publish, and the one behind it has these jobs.
+/// Returns a gate whose first change has landed and is to publish, and the one behind it has these
+/// jobs.
 fn landed_before(jobs: Vec<JobSummary>) -> Bench {
     let mut bench = bench(Manager::Dependent);
     bench.own_jobs.insert('B', jobs);
@@ -59,7 +60,8 @@ fn published(bench: &Bench) -> usize {
     bench.orders.iter().filter(|order| order.job.as_str() == "publish").count()
 }
 
-/// Z4.3: it runs when the change is in its branch and that was told, and knows by which commit; the queue waits for it.
+/// Z4.3: it runs when the change is in its branch and that was told, and knows by which commit; the
+/// queue waits for it.
 #[test]
 fn a_reporter_runs_after_the_landing_and_its_report_and_the_queue_waits_for_it() {
     let mut bench = publishing("AB");
@@ -67,7 +69,11 @@ fn a_reporter_runs_after_the_landing_and_its_report_and_the_queue_waits_for_it()
     assert!(bench.orders[..2].iter().all(|order| order.merge_commit.is_none()));
     bench.approve("C");
     assert_snapshot!(bench.run(), @"");
-    assert_eq!((bench.head.slots.len(), bench.landings.len()), (3, 1), "what arrives enters, and waits");
+    assert_eq!(
+        (bench.head.slots.len(), bench.landings.len()),
+        (3, 1),
+        "what arrives enters, and waits"
+    );
     bench.end('A', "publish", Success);
     assert_snapshot!(bench.run(), @r"
     A leaves: SUCCESS
@@ -78,7 +84,10 @@ fn a_reporter_runs_after_the_landing_and_its_report_and_the_queue_waits_for_it()
     assert_eq!(bench.landed, ["0A", "0AB", "0ABC"]);
     assert_eq!((bench.left.len(), published(&bench)), (3, 3));
     assert_eq!(bench.comments().len(), 3, "each is told of once");
-    assert!(!bench.comments().join("").contains("publish"), "what runs after the report is not in it");
+    assert!(
+        !bench.comments().join("").contains("publish"),
+        "what runs after the report is not in it"
+    );
 }
 
 /// Z4.3: what is under way behind it comes to its end, and nothing is begun.
@@ -96,7 +105,8 @@ fn nothing_is_ordered_behind_a_reporter() {
     ");
 }
 
-/// Z4.3, Z7.6: a paused build holds nodes that the reporter may wait for, so what it waits for itself is run.
+/// Z4.3, Z7.6: a paused build holds nodes that the reporter may wait for, so what it waits for
+/// itself is run.
 #[test]
 fn what_a_paused_build_behind_a_reporter_waits_for_is_run() {
     let mut bench = landed_before(vec![job("registry"), after("test", &["registry"])]);
@@ -106,7 +116,8 @@ fn what_a_paused_build_behind_a_reporter_waits_for_is_run() {
     assert_snapshot!(bench.run(), @"resume B registry");
 }
 
-/// Z4.3, R01: nor does a new layout keep it from running, or what the paused build has in hand would be waited for without end.
+/// Z4.3, R01: nor does a new layout keep it from running, or what the paused build has in hand
+/// would be waited for without end.
 #[test]
 fn a_new_layout_keeps_nothing_from_what_a_paused_build_behind_a_reporter_waits_for() {
     let mut bench = landed_before(vec![job("registry"), after("test", &["registry"])]);
@@ -116,7 +127,8 @@ fn a_new_layout_keeps_nothing_from_what_a_paused_build_behind_a_reporter_waits_f
     assert_snapshot!(bench.run(), @"run B test on 0AB");
 }
 
-/// Z4.3: jobs that run after the reports decide nothing, so that a change without any other is not tested, and does not land.
+/// Z4.3: jobs that run after the reports decide nothing, so that a change without any other is not
+/// tested, and does not land.
 #[test]
 fn a_change_with_nothing_but_a_reporter_has_no_jobs() {
     let mut bench = bench(Manager::Dependent);
@@ -127,7 +139,8 @@ fn a_change_with_nothing_but_a_reporter_has_no_jobs() {
     assert!(bench.landed.is_empty());
 }
 
-/// Z4.3: a paused job that a reporter comes after does not wait for it: it would wait for a landing that waits for the job.
+/// Z4.3: a paused job that a reporter comes after does not wait for it: it would wait for a landing
+/// that waits for the job.
 #[test]
 fn a_paused_job_goes_on_before_the_reporter_behind_it_has_run() {
     let mut bench = Bench::gate(&["registry"]);
@@ -142,7 +155,8 @@ fn a_paused_job_goes_on_before_the_reporter_behind_it_has_run() {
     assert_eq!((bench.left.as_slice(), published(&bench)), (&["A SUCCESS".to_owned()][..], 1));
 }
 
-/// Z4.3: what it was to make is not there, so everything behind is tested on what the repositories are.
+/// Z4.3: what it was to make is not there, so everything behind is tested on what the repositories
+/// are.
 #[test]
 fn a_reporter_that_fails_resets_what_is_behind_and_takes_nothing_back() {
     let mut bench = bench(Manager::Dependent);
@@ -197,14 +211,18 @@ fn a_reporter_is_not_run_for_what_fails() {
     assert_eq!(published(&bench), 0);
 }
 
-/// Z4.3: nor where the report met an error, which one that cannot be made for long is; the queue goes on.
+/// Z4.3: nor where the report met an error, which one that cannot be made for long is; the queue
+/// goes on.
 #[test]
 fn a_reporter_is_not_run_where_the_report_could_not_be_made() {
     for is_refused in [true, false] {
         let mut bench = landed("AB");
         let item = bench.head.slots[0].id.clone();
         if is_refused {
-            let refused = ReportState::Refused { why: "the conversation is locked".to_owned(), at: bench.now };
+            let refused = ReportState::Refused {
+                why: "the conversation is locked".to_owned(),
+                at: bench.now,
+            };
             bench.told.insert(item, refused);
         } else {
             bench.told.insert(item, ReportState::Wanted);
@@ -214,8 +232,16 @@ fn a_reporter_is_not_run_where_the_report_could_not_be_made() {
         }
         assert_eq!(bench.run(), "A leaves: SUCCESS\nland B as 0AB");
         assert_eq!(published(&bench), 0);
-        let why = if is_refused { "the conversation is locked" } else { "could not be made for 600 seconds" };
-        assert!(bench.removed_reasons.iter().any(|reason| reason.contains(why)), "{:?}", bench.removed_reasons);
+        let why = if is_refused {
+            "the conversation is locked"
+        } else {
+            "could not be made for 600 seconds"
+        };
+        assert!(
+            bench.removed_reasons.iter().any(|reason| reason.contains(why)),
+            "{:?}",
+            bench.removed_reasons
+        );
     }
 }
 
@@ -246,7 +272,8 @@ fn an_operator_takes_out_what_runs_its_last_jobs_and_it_stays_merged() {
     assert!(bench.removed_reasons.iter().any(|reason| reason.contains("jo took it out")));
 }
 
-/// Z4.3: forges tell of what landed as merged, and of what its author uploads to it; its last jobs are run to their end.
+/// Z4.3: forges tell of what landed as merged, and of what its author uploads to it; its last jobs
+/// are run to their end.
 #[test]
 fn news_of_what_has_landed_do_not_end_its_last_jobs() {
     let mut bench = publishing("A");
@@ -260,7 +287,8 @@ fn news_of_what_has_landed_do_not_end_its_last_jobs() {
     assert_eq!((bench.left.as_slice(), bench.landed.len()), (&["A SUCCESS".to_owned()][..], 1));
 }
 
-/// Z4.3, G14: a revision that a push did not bring is open still: it enters when the last jobs of the one before are over.
+/// Z4.3, G14: a revision that a push did not bring is open still: it enters when the last jobs of
+/// the one before are over.
 #[test]
 fn a_revision_that_no_push_brought_waits_for_the_last_jobs_of_the_one_before() {
     let mut bench = bench(Manager::Dependent);
@@ -285,7 +313,8 @@ fn a_revision_that_no_push_brought_waits_for_the_last_jobs_of_the_one_before() {
     assert_eq!((here, bench.arrivals.len()), (vec![bench.change('A'), bench.change('C')], 0));
 }
 
-/// Z4.3: where nothing lands it runs after the report; a newer revision takes the place of what runs it.
+/// Z4.3: where nothing lands it runs after the report; a newer revision takes the place of what
+/// runs it.
 #[test]
 fn in_an_independent_pipeline_a_reporter_runs_after_the_report() {
     let mut bench = bench(Manager::Independent);
@@ -306,8 +335,8 @@ fn in_an_independent_pipeline_a_reporter_runs_after_the_report() {
     ");
 }
 
-/// Z4.3, Z6.4: where older revisions go on beside newer ones, the last jobs of one keep the others from nothing, and decide nothing about
-/// them.
+/// Z4.3, Z6.4: where older revisions go on beside newer ones, the last jobs of one keep the others
+/// from nothing, and decide nothing about them.
 #[test]
 fn the_last_jobs_of_an_older_revision_keep_the_newer_one_from_nothing() {
     for result in [Success, Failure] {
@@ -332,7 +361,8 @@ fn the_last_jobs_of_an_older_revision_keep_the_newer_one_from_nothing() {
         // The first of the two that run, which is the older revision's.
         bench.end('A', "publish", result);
         assert_eq!(bench.run(), "A leaves: SUCCESS");
-        let heads: Vec<&str> = bench.head.slots.iter().map(|slot| slot.change.head.as_str()).collect();
+        let heads: Vec<&str> =
+            bench.head.slots.iter().map(|slot| slot.change.head.as_str()).collect();
         assert_eq!(heads, ["A2"]);
         assert_eq!(bench.orders.iter().filter(|order| order.job.as_str() == "unit").count(), 2);
         bench.finish();
@@ -340,7 +370,8 @@ fn the_last_jobs_of_an_older_revision_keep_the_newer_one_from_nothing() {
     }
 }
 
-/// Z4.3: an older revision that succeeds meanwhile is told of, and leaves, whatever a newer one still tests.
+/// Z4.3: an older revision that succeeds meanwhile is told of, and leaves, whatever a newer one
+/// still tests.
 #[test]
 fn a_revision_whose_tests_take_longer_keeps_no_other_ones_last_jobs() {
     let mut bench = bench(Manager::Independent);
@@ -377,7 +408,8 @@ fn a_reporter_of_a_pipeline_that_tells_nobody_runs_at_once() {
     assert_eq!(bench.left, ["A SUCCESS"]);
 }
 
-/// C01, Z4.3: configuration that landed may be live before its last jobs are over; those are as they were frozen.
+/// C01, Z4.3: configuration that landed may be live before its last jobs are over; those are as
+/// they were frozen.
 #[test]
 fn last_jobs_outlive_a_new_layout() {
     let mut bench = bench(Manager::Dependent);
@@ -442,7 +474,9 @@ fn a_reporter_holds_its_semaphores() {
     bench.run();
     bench.land();
     bench.run();
-    let held = |bench: &Bench| bench.semaphores.values().map(|semaphore| semaphore.holders.len()).sum::<usize>();
+    let held = |bench: &Bench| {
+        bench.semaphores.values().map(|semaphore| semaphore.holders.len()).sum::<usize>()
+    };
     assert_eq!(held(&bench), 0, "not before its turn");
     bench.make_reports();
     bench.run();

@@ -1,4 +1,5 @@
-//! Semaphores: never more holders than allowed, all or none, given back when a build is known to be over.
+//! Semaphores: never more holders than allowed, all or none, given back when a build is known to be
+//! over.
 
 use super::bench::{Bench, after, job};
 use crate::plan::RunSeen;
@@ -24,7 +25,8 @@ pub fn waits(bench: &Bench) -> Vec<String> {
     waiting.map(|(item, name)| format!("{} waits for {name}", item.candidate.title)).collect()
 }
 
-/// N16: two changes never hold it at once; it is taken before the nodes are asked for, and the one that waits says for what.
+/// N16: two changes never hold it at once; it is taken before the nodes are asked for, and the one
+/// that waits says for what.
 #[test]
 fn a_semaphore_of_one_is_held_by_one_build_at_a_time() {
     let mut bench = bench(&["lock"]);
@@ -45,7 +47,10 @@ fn a_semaphore_of_one_is_held_by_one_build_at_a_time() {
     assert_eq!(waits(&bench), Vec::<String>::new());
     bench.finish();
     assert_eq!(bench.landed, ["0A", "0AB"]);
-    assert!(bench.semaphores.values().all(|semaphore| semaphore.is_unused()) && bench.head.semaphores.is_empty());
+    assert!(
+        bench.semaphores.values().all(|semaphore| semaphore.is_unused())
+            && bench.head.semaphores.is_empty()
+    );
 }
 
 /// Z4.3: as many as its max hold it.
@@ -64,7 +69,11 @@ fn a_semaphore_of_two_is_held_by_two() {
 #[test]
 fn a_job_takes_all_its_semaphores_or_none() {
     let mut bench = Bench::gate(&[]);
-    bench.jobs = vec![holding("one", &["left"]), holding("both", &["left", "right"]), holding("other", &["right"])];
+    bench.jobs = vec![
+        holding("one", &["left"]),
+        holding("both", &["left", "right"]),
+        holding("other", &["right"]),
+    ];
     bench.approve("A");
     assert_snapshot!(bench.run(), @r"
     run A one on 0A
@@ -87,7 +96,10 @@ fn a_job_takes_all_its_semaphores_or_none() {
     right held by [A other]
     ");
     bench.finish();
-    assert!(bench.semaphores.values().all(|semaphore| semaphore.is_unused()) && bench.head.semaphores.is_empty());
+    assert!(
+        bench.semaphores.values().all(|semaphore| semaphore.is_unused())
+            && bench.head.semaphores.is_empty()
+    );
 }
 
 /// Returns a gate of this name whose changes need these semaphores.
@@ -169,7 +181,8 @@ fn a_job_that_needs_several_semaphores_is_not_passed_by_for_ever() {
     assert!(look_after(&mut right, &both).contains("run B deploy"));
 }
 
-/// Z4.3: a place that is kept for a job which is not there any more is told to whoever is first by then.
+/// Z4.3: a place that is kept for a job which is not there any more is told to whoever is first by
+/// then.
 #[test]
 fn a_queue_that_steps_back_in_line_tells_who_is_before_it() {
     let mut holder = of_queue("holder", &["lock"]);
@@ -238,12 +251,16 @@ fn a_queue_that_cannot_come_keeps_nobody_waiting() {
     ");
 }
 
-/// Z4.3, J19: what a paused build waits for takes what is free: those in line may wait for what that build holds.
+/// Z4.3, J19: what a paused build waits for takes what is free: those in line may wait for what
+/// that build holds.
 #[test]
 fn a_job_beside_a_paused_build_is_not_kept_waiting_by_the_line() {
     let mut bench = Bench::gate(&[]);
     let registry = holding("registry", &["left"]);
-    let beside = JobSummary { dependencies: after("x", &["registry"]).dependencies, ..holding("beside", &["right"]) };
+    let beside = JobSummary {
+        dependencies: after("x", &["registry"]).dependencies,
+        ..holding("beside", &["right"])
+    };
     bench.jobs = vec![registry, holding("both", &["left", "right"]), beside];
     bench.approve("A");
     bench.run();
@@ -258,14 +275,14 @@ fn a_job_beside_a_paused_build_is_not_kept_waiting_by_the_line() {
 /// N16: records of an earlier version name queues alone.
 #[test]
 fn a_line_of_an_earlier_version_is_read() {
-    let text =
-        r#"{"key":{"tenant":"t","name":"lock"},"holders":[],"waiting":[{"tenant":"t","pipeline":"gate","queue":"q"}]}"#;
+    let text = r#"{"key":{"tenant":"t","name":"lock"},"holders":[],"waiting":[{"tenant":"t","pipeline":"gate","queue":"q"}]}"#;
     let read: Semaphore = serde_json::from_str(text).unwrap();
     assert_eq!((read.waiting[0].key().queue.as_str(), read.waiting[0].priority), ("q", 200));
     assert!(serde_json::to_string(&read).unwrap().contains("\"queue\":\"q\""));
 }
 
-/// N17: a new revision gets it once the older one's build, which was told to stop, is known to be over.
+/// N17: a new revision gets it once the older one's build, which was told to stop, is known to be
+/// over.
 #[test]
 fn a_build_that_still_runs_holds_on_after_it_was_told_to_stop() {
     let mut bench = bench(&["lock"]);
@@ -301,7 +318,10 @@ fn a_build_that_was_stopped_before_it_began_holds_nothing() {
     bench.run();
     bench.seen('A', Some("the change was closed"));
     bench.run();
-    assert!(bench.semaphores.values().all(|semaphore| semaphore.is_unused()) && bench.head.semaphores.is_empty());
+    assert!(
+        bench.semaphores.values().all(|semaphore| semaphore.is_unused())
+            && bench.head.semaphores.is_empty()
+    );
 }
 
 /// N16: whoever waits elsewhere is told when a place is free.
@@ -319,8 +339,8 @@ fn queues_that_wait_for_it_are_looked_at_when_it_is_given_back() {
     assert_eq!(bench.woken, [other]);
 }
 
-/// Z4.3: with `resources-first` nodes are asked for at once, and the semaphore is taken when they are ready: who has his
-/// nodes first has it first.
+/// Z4.3: with `resources-first` nodes are asked for at once, and the semaphore is taken when they
+/// are ready: who has his nodes first has it first.
 #[test]
 fn a_semaphore_with_resources_first_is_taken_after_the_nodes() {
     let mut bench = bench(&["lock", "other"]);
@@ -361,8 +381,9 @@ fn a_semaphore_with_resources_first_is_taken_after_the_nodes() {
     assert!(bench.semaphores.values().all(|semaphore| semaphore.is_unused()));
 }
 
-/// Z4.3, Z1.8: a build that has its nodes and one that holds the semaphore and waits for nodes do not wait for each other for ever: the
-/// first gives back what it has, and comes again with the semaphore, in its turn.
+/// Z4.3, Z1.8: a build that has its nodes and one that holds the semaphore and waits for nodes do
+/// not wait for each other for ever: the first gives back what it has, and comes again with the
+/// semaphore, in its turn.
 #[test]
 fn a_build_gives_its_nodes_back_where_whoever_holds_its_semaphore_waits_too() {
     let mut plain = of_queue("plain", &["lock"]);
@@ -376,7 +397,8 @@ fn a_build_gives_its_nodes_back_where_whoever_holds_its_semaphore_waits_too() {
     first.show('B', "deploy", RunSeen::NodesReady);
     first.run();
     assert_eq!(waits(&first), ["B waits for semaphores: lock"]);
-    // Who holds it may work for as long as it takes, and may wait for machines as long as they take to start.
+    // Who holds it may work for as long as it takes, and may wait for machines as long as they take
+    // to start.
     first.now = first.now.plus_seconds(3_600);
     assert_eq!(first.run(), "");
     first.idle.insert(plain.orders[0].build.clone(), first.now);
@@ -388,7 +410,10 @@ fn a_build_gives_its_nodes_back_where_whoever_holds_its_semaphore_waits_too() {
     lock held by []
     ");
     let reasons = first.items.values().next().unwrap().reasons.join("\n");
-    assert!(reasons.contains("deploy: it gives its nodes back: whoever holds the semaphore lock"), "{reasons}");
+    assert!(
+        reasons.contains("deploy: it gives its nodes back: whoever holds the semaphore lock"),
+        "{reasons}"
+    );
     assert_eq!(waits(&first), ["B waits for semaphores: lock"]);
     plain.semaphores.clone_from(&first.semaphores);
     plain.now = first.now;
@@ -401,7 +426,8 @@ fn a_build_gives_its_nodes_back_where_whoever_holds_its_semaphore_waits_too() {
     assert_eq!((first.orders.len(), order.nodes_first, order.attempt), (2, false, 1));
 }
 
-/// Z4.3: of several holders one that works ends, and then there is a place: nodes are kept for that.
+/// Z4.3: of several holders one that works ends, and then there is a place: nodes are kept for
+/// that.
 #[test]
 fn a_build_keeps_its_nodes_while_anybody_who_holds_its_semaphore_is_at_work() {
     let mut plain = of_queue("plain", &["lock"]);
@@ -423,7 +449,8 @@ fn a_build_keeps_its_nodes_while_anybody_who_holds_its_semaphore_is_at_work() {
     assert!(first.run().contains("stop B deploy"));
 }
 
-/// Z4.3, Z1.8: nodes that are kept for a build which nobody sends are kept from those that the first change waits for.
+/// Z4.3, Z1.8: nodes that are kept for a build which nobody sends are kept from those that the
+/// first change waits for.
 #[test]
 fn a_build_that_has_its_nodes_is_sent_though_the_window_closed_before_it() {
     let mut bench = bench(&["lock"]);

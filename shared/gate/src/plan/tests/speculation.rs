@@ -158,7 +158,8 @@ fn a_conflict_is_forgotten_when_the_one_ahead_fails() {
 #[test]
 fn a_window_shrinks_to_its_floor_and_grows_to_its_ceiling() {
     let mut bench = Bench::gate(&["unit"]);
-    (bench.pipeline.window.initial, bench.pipeline.window.floor, bench.pipeline.window.ceiling) = (2, 1, Some(2));
+    (bench.pipeline.window.initial, bench.pipeline.window.floor, bench.pipeline.window.ceiling) =
+        (2, 1, Some(2));
     bench.head.window = 2;
     bench.approve("ABC");
     assert_snapshot!(bench.run(), @r"
@@ -181,7 +182,8 @@ fn a_window_shrinks_to_its_floor_and_grows_to_its_ceiling() {
     assert_eq!((bench.head.window, bench.landed), (2, vec!["0B".to_owned(), "0BC".to_owned()]));
 }
 
-/// G16: a window that doubles and loses one at a time; what leaves for another reason than a test leaves it alone.
+/// G16: a window that doubles and loses one at a time; what leaves for another reason than a test
+/// leaves it alone.
 #[test]
 fn a_window_grows_and_shrinks_as_its_pipeline_says() {
     let mut bench = Bench::gate(&["unit"]);
@@ -209,8 +211,8 @@ fn a_window_grows_and_shrinks_as_its_pipeline_says() {
     assert_eq!(bench.head.window, 5);
 }
 
-/// G16: jobs that did not succeed shrink the window, and no jobs are no success; what passed and is refused by its forge, or is
-/// taken out, leaves it as it is.
+/// G16: jobs that did not succeed shrink the window, and no jobs are no success; what passed and is
+/// refused by its forge, or is taken out, leaves it as it is.
 #[test]
 fn a_window_moves_by_how_a_change_left() {
     type Ending = fn(&mut Bench);
@@ -277,7 +279,12 @@ fn a_new_revision_of_a_chain_dequeues_it_and_what_needs_it() {
     bench.finish();
     assert_eq!(bench.left, ["B DEQUEUED", "C FAILURE", "A SUCCESS", "D SUCCESS"]);
     assert_eq!(bench.landed, ["0A", "0AD"]);
-    assert!(bench.comments().iter().any(|text| text.contains("depends on a change that failed to merge")));
+    assert!(
+        bench
+            .comments()
+            .iter()
+            .any(|text| text.contains("depends on a change that failed to merge"))
+    );
 }
 
 /// D08, D09
@@ -293,12 +300,16 @@ fn what_needs_a_failing_change_is_taken_out_with_it_and_the_rest_goes_on() {
     bench.finish();
     assert_eq!(bench.left, ["A FAILURE", "B FAILURE", "C FAILURE", "D SUCCESS"]);
     assert_eq!(bench.landed, ["0D"]);
-    let orphans =
-        bench.comments().iter().filter(|text| text.contains("depends on a change that failed to merge")).count();
+    let orphans = bench
+        .comments()
+        .iter()
+        .filter(|text| text.contains("depends on a change that failed to merge"))
+        .count();
     assert_eq!(orphans, 2);
 }
 
-/// Has A pass and begin to land, a new revision of it offered meanwhile, and the landing of the one before end.
+/// Has A pass and begin to land, a new revision of it offered meanwhile, and the landing of the one
+/// before end.
 fn lands_before_its_next_revision(bench: &mut Bench) {
     bench.pass("A");
     bench.run();
@@ -308,8 +319,8 @@ fn lands_before_its_next_revision(bench: &mut Bench) {
     bench.run();
 }
 
-/// Z6.5, D08: what was tested on the revision that a push landed has what it needs. A newer one behind it, which fails, leaves after it,
-/// and keeps none of its jobs waiting.
+/// Z6.5, D08: what was tested on the revision that a push landed has what it needs. A newer one
+/// behind it, which fails, leaves after it, and keeps none of its jobs waiting.
 #[test]
 fn what_needs_the_revision_that_a_push_landed_goes_on_before_a_newer_one_that_fails() {
     let mut bench = Bench::gate(&["unit"]);
@@ -332,7 +343,8 @@ fn what_needs_the_revision_that_a_push_landed_goes_on_before_a_newer_one_that_fa
     assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS", "A FAILURE"]);
 }
 
-/// Z6.5, D08: likewise where an operator puts the newer revision before it, which is no more what it needs there.
+/// Z6.5, D08: likewise where an operator puts the newer revision before it, which is no more what
+/// it needs there.
 #[test]
 fn what_needs_the_revision_that_a_push_landed_goes_on_behind_a_newer_one_that_fails() {
     let mut bench = Bench::gate(&["unit", "slow"]);
@@ -347,8 +359,10 @@ fn what_needs_the_revision_that_a_push_landed_goes_on_behind_a_newer_one_that_fa
     assert_eq!(stand, [bench.change('A'), bench.change('B')]);
     bench.end('A', "unit", Failure);
     bench.run();
-    let at_work: Vec<_> = bench.under_way().into_iter().map(|(change, job, _)| (change, job)).collect();
-    let expected = [('A', "slow"), ('B', "unit"), ('B', "slow")].map(|(change, job)| (change, job.to_owned()));
+    let at_work: Vec<_> =
+        bench.under_way().into_iter().map(|(change, job, _)| (change, job)).collect();
+    let expected =
+        [('A', "slow"), ('B', "unit"), ('B', "slow")].map(|(change, job)| (change, job.to_owned()));
     assert_eq!(at_work, expected);
     bench.finish();
     assert_eq!(bench.landed, ["0A", "0AB"]);

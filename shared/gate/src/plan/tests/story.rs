@@ -61,9 +61,12 @@ fn happen(bench: &mut Bench, event: &Event) {
     let build = |at: usize| (!builds.is_empty()).then(|| builds[at % builds.len()].clone());
     match event {
         // What landed is merged; no forge tells of it any more.
-        Event::Approve(change) | Event::ApproveNeeding(change, _) if bench.tip("one").contains(*change) => {}
+        Event::Approve(change) | Event::ApproveNeeding(change, _)
+            if bench.tip("one").contains(*change) => {}
         Event::Approve(change) => bench.approve(&change.to_string()),
-        Event::ApproveNeeding(change, need) if change != need => bench.approve_needing(*change, &need.to_string()),
+        Event::ApproveNeeding(change, need) if change != need => {
+            bench.approve_needing(*change, &need.to_string())
+        }
         Event::ApproveNeeding(..) => {}
         Event::ApproveCycle(first, count) => {
             let changes: String = "ABCDEF".chars().skip(*first).take(*count).collect();
@@ -109,7 +112,8 @@ fn happen(bench: &mut Bench, event: &Event) {
             let key = bench.change(*change).key;
             let own = bench.items.values().find(|item| item.candidate.change.key == key);
             let needs = own.into_iter().flat_map(|item| &item.candidate.needs);
-            let mut all: String = needs.filter_map(|need| char::from_u32(need.change.key.number()? as u32)).collect();
+            let mut all: String =
+                needs.filter_map(|need| char::from_u32(need.change.key.number()? as u32)).collect();
             if !all.contains(*need) {
                 all.push(*need);
             }
@@ -119,7 +123,9 @@ fn happen(bench: &mut Bench, event: &Event) {
         Event::Land => {
             bench.land();
         }
-        Event::Refuse if bench.landings.values().any(|landing| landing.state == LandingState::Wanted) => {
+        Event::Refuse
+            if bench.landings.values().any(|landing| landing.state == LandingState::Wanted) =>
+        {
             bench.end_landing(LandingEnd::Refused { why: "no".to_owned() });
         }
         Event::Refuse => {}
@@ -135,7 +141,8 @@ fn happen(bench: &mut Bench, event: &Event) {
     }
 }
 
-/// Looks until the plan wants nothing more at once, then makes sure that it has nothing more to say.
+/// Looks until the plan wants nothing more at once, then makes sure that it has nothing more to
+/// say.
 fn settle(bench: &mut Bench) {
     for _ in 0..50 {
         let (_, more) = bench.look();
@@ -147,7 +154,8 @@ fn settle(bench: &mut Bench) {
     panic!("the queue does not settle");
 }
 
-/// Where a bundle that lands has to have it: first what landed, then what lands, then what is to land; anything else stands alike.
+/// Where a bundle that lands has to have it: first what landed, then what lands, then what is to
+/// land; anything else stands alike.
 fn rank(slot: &Slot) -> u8 {
     match slot.standing {
         Standing::Landed => 0,
@@ -162,7 +170,11 @@ fn has_landed(bench: &Bench, id: &ItemId) -> bool {
     matches!(end, Some(LandingState::Ended { end: LandingEnd::Landed { .. }, .. }))
 }
 
-fn check(bench: &Bench, generations: &mut BTreeMap<ItemId, u64>, bundles: &mut BTreeSet<Vec<ItemId>>) {
+fn check(
+    bench: &Bench,
+    generations: &mut BTreeMap<ItemId, u64>,
+    bundles: &mut BTreeSet<Vec<ItemId>>,
+) {
     for position in 0..bench.head.slots.len() {
         let ids = bench.head.slots[bench.head.bundle(position)].iter().map(|slot| slot.id.clone());
         bundles.insert(ids.collect());
@@ -171,10 +183,16 @@ fn check(bench: &Bench, generations: &mut BTreeMap<ItemId, u64>, bundles: &mut B
     assert!(landing <= 1, "{landing} landings at once");
     let mut nearest: Option<Ahead> = None;
     for (position, slot) in bench.head.slots.iter().enumerate() {
-        assert!(slot.ahead == nearest || slot.standing.is_landing(), "an item is behind the nearest one that may pass");
+        assert!(
+            slot.ahead == nearest || slot.standing.is_landing(),
+            "an item is behind the nearest one that may pass"
+        );
         let bundle = &bench.head.slots[bench.head.bundle(position)];
         let fails = |slot: &Slot| slot.standing == Standing::Failing;
-        assert!(bundle.iter().all(fails) || !bundle.iter().any(fails), "one that fails fails its bundle");
+        assert!(
+            bundle.iter().all(fails) || !bundle.iter().any(fails),
+            "one that fails fails its bundle"
+        );
         assert!(bundle.iter().map(rank).is_sorted(), "a bundle lands in its order: {bundle:?}");
         let is_last = bundle.last().is_some_and(|last| last.id == slot.id);
         if slot.standing != Standing::Failing && is_last {
@@ -184,9 +202,12 @@ fn check(bench: &Bench, generations: &mut BTreeMap<ItemId, u64>, bundles: &mut B
         assert!(slot.generation >= before, "a generation falls");
         let item = &bench.items[&slot.id];
         for job in item.jobs.iter().filter(|job| job.is_under_way()) {
-            let order = bench.orders.iter().find(|order| Some(&order.build) == job.build.as_ref()).unwrap();
-            let of =
-                bundle.iter().find(|slot| slot.id == order.item).expect("a build is of the change or of its bundle");
+            let order =
+                bench.orders.iter().find(|order| Some(&order.build) == job.build.as_ref()).unwrap();
+            let of = bundle
+                .iter()
+                .find(|slot| slot.id == order.item)
+                .expect("a build is of the change or of its bundle");
             assert_eq!(order.generation, of.generation, "a build of an older state is under way");
         }
     }
@@ -194,22 +215,33 @@ fn check(bench: &Bench, generations: &mut BTreeMap<ItemId, u64>, bundles: &mut B
         let is_held = bench.semaphores.values().any(|semaphore| semaphore.is_held_by(build));
         assert!(is_held, "{job} of {change} runs without its semaphore");
     }
-    for (landed, all) in
-        bundles.iter().map(|bundle| (bundle.iter().filter(|id| has_landed(bench, id)).count(), bundle.len()))
+    for (landed, all) in bundles
+        .iter()
+        .map(|bundle| (bundle.iter().filter(|id| has_landed(bench, id)).count(), bundle.len()))
     {
         let is_landing = bench.head.slots.iter().any(|slot| slot.standing.is_landing());
-        assert!(landed == 0 || landed == all || is_landing, "{landed} of {all} landed, and it is over");
+        assert!(
+            landed == 0 || landed == all || is_landing,
+            "{landed} of {all} landed, and it is over"
+        );
     }
-    let most = bench.semaphores.values().map(|semaphore| semaphore.holders.len()).max().unwrap_or(0);
+    let most =
+        bench.semaphores.values().map(|semaphore| semaphore.holders.len()).max().unwrap_or(0);
     assert!(most <= 2, "{most} hold a semaphore of two");
-    assert_eq!(bench.items.len(), bench.head.slots.len(), "each slot has its item and no item is left over");
+    assert_eq!(
+        bench.items.len(),
+        bench.head.slots.len(),
+        "each slot has its item and no item is left over"
+    );
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Z6.4, N16: an item is behind exactly the nearest passing one, at most one lands, generations never fall, a plan without
-    /// news is empty, a bundle stands, falls and lands as one or freezes the queue, each landed tree is what the branch was with the change on top, and no semaphore has a holder too many.
+    /// Z6.4, N16: an item is behind exactly the nearest passing one, at most one lands, generations
+    /// never fall, a plan without news is empty, a bundle stands, falls and lands as one or freezes
+    /// the queue, each landed tree is what the branch was with the change on top, and no semaphore
+    /// has a holder too many.
     #[test]
     fn the_rules_hold_in_every_story(events in events()) {
         let mut bench = Bench::gate(&["one"]);

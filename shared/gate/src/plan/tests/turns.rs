@@ -1,4 +1,5 @@
-//! Whose turn it is to land on a branch: no two landings at once, whichever queues they come from, and nobody waits for the dead.
+//! Whose turn it is to land on a branch: no two landings at once, whichever queues they come from,
+//! and nobody waits for the dead.
 
 use super::bench::Bench;
 use crate::landing::{LandingEnd, LandingState};
@@ -9,7 +10,8 @@ use sluice_config::pipeline::Manager;
 use sluice_model::QueueKey;
 use sluice_model::git::{BranchKey, Commit};
 
-/// Returns a gate of this name in which these changes have passed, and have not been looked at since.
+/// Returns a gate of this name in which these changes have passed, and have not been looked at
+/// since.
 fn passed(queue: &str, changes: &str) -> Bench {
     let mut bench = Bench::gate(&["unit"]);
     bench.head.key.queue = queue.into();
@@ -36,15 +38,20 @@ fn holder(bench: &Bench) -> Option<(String, String)> {
 }
 
 fn line(bench: &Bench) -> Vec<String> {
-    bench.turns.values().flat_map(|seen| &seen.turn.waiting).map(|queue| queue.queue.to_string()).collect()
+    bench
+        .turns
+        .values()
+        .flat_map(|seen| &seen.turn.waiting)
+        .map(|queue| queue.queue.to_string())
+        .collect()
 }
 
 fn reasons(bench: &Bench) -> String {
     bench.items.values().flat_map(|item| item.reasons.clone()).collect::<Vec<_>>().join("\n")
 }
 
-/// Z6.4, C2: what passed in one queue waits while another one lands on its branch, says so, and stands in line; then it is tested
-/// on what the branch is now, and lands.
+/// Z6.4, C2: what passed in one queue waits while another one lands on its branch, says so, and
+/// stands in line; then it is tested on what the branch is now, and lands.
 #[test]
 fn two_queues_over_one_branch_never_land_on_it_at_once() {
     let mut first = passed("first", "A");
@@ -54,7 +61,8 @@ fn two_queues_over_one_branch_never_land_on_it_at_once() {
     assert_eq!((second.landings.len(), line(&second)), (0, vec!["second".to_owned()]));
     assert_eq!(second.head.slots[0].standing, Standing::Passed);
     let told = reasons(&second);
-    let why = "its turn to land on org/one@main comes when the queue first of gate has landed org/one#65";
+    let why =
+        "its turn to land on org/one@main comes when the queue first of gate has landed org/one#65";
     assert!(told.contains(why), "{told}");
 
     first.land();
@@ -96,7 +104,8 @@ fn a_run_of_passed_changes_keeps_the_branch() {
     assert_eq!(holder(&bench), Some(("first".to_owned(), bench.change('B').key.to_string())));
 }
 
-/// Z6.4: a queue with many changes lets others have their turn; where they do not come in time it goes on.
+/// Z6.4: a queue with many changes lets others have their turn; where they do not come in time it
+/// goes on.
 #[test]
 fn a_queue_lets_one_that_waits_land_before_its_own_next_and_not_for_ever() {
     let mut first = passed("first", "AB");
@@ -105,7 +114,10 @@ fn a_queue_lets_one_that_waits_land_before_its_own_next_and_not_for_ever() {
     look_after(&mut second, &first);
     first.land();
     assert_snapshot!(look_after(&mut first, &second), @"A leaves: SUCCESS");
-    assert_eq!((holder(&first), line(&first)), (None, vec!["second".to_owned(), "first".to_owned()]));
+    assert_eq!(
+        (holder(&first), line(&first)),
+        (None, vec!["second".to_owned(), "first".to_owned()])
+    );
     assert!(reasons(&first).contains("comes when the queue second of gate has had its own"));
     // It is the other one's turn.
     assert_snapshot!(first.run(), @"");
@@ -134,7 +146,10 @@ fn a_queue_whose_change_leaves_stands_in_line_no_more() {
     second.now = first.now;
     second.layout.wanted = 2;
     look_after(&mut second, &first);
-    assert_eq!((line(&second), second.woken.as_slice()), (vec!["first".to_owned()], &[first.head.key.clone()][..]));
+    assert_eq!(
+        (line(&second), second.woken.as_slice()),
+        (vec!["first".to_owned()], &[first.head.key.clone()][..])
+    );
     assert_snapshot!(look_after(&mut first, &second), @"land D as 0AD");
 }
 
@@ -157,8 +172,8 @@ fn a_holder_that_is_over_is_passed_by_and_finds_another_fence() {
     assert_eq!(holder(&first).unwrap().0, "second");
 }
 
-/// C2: by facts, never by time alone: the landing's record, and its queue's. One that says for long that it cannot be carried out is
-/// passed by too, for its forge may be silent for ever.
+/// C2: by facts, never by time alone: the landing's record, and its queue's. One that says for long
+/// that it cannot be carried out is passed by too, for its forge may be silent for ever.
 #[test]
 fn a_holder_is_over_when_its_landing_is_and_none_of_its_bundle_follows() {
     let mut bench = passed("first", "A");
@@ -176,20 +191,31 @@ fn a_holder_is_over_when_its_landing_is_and_none_of_its_bundle_follows() {
     for stands in [true, false] {
         assert!(holder.is_over(None, stands, now) && holder.is_over(Some(&landed), stands, now));
         assert!(!holder.is_over(Some(&attempting), stands, now), "it may be merging");
-        assert_eq!(holder.is_over(Some(&landing), stands, now), !stands, "its fence keeps it from merging");
+        assert_eq!(
+            holder.is_over(Some(&landing), stands, now),
+            !stands,
+            "its fence keeps it from merging"
+        );
         assert_eq!(of_bundle.is_over(Some(&landed), stands, now), !stands);
         assert!(of_bundle.is_over(Some(&moved), stands, now));
     }
-    let trouble = Some(crate::Trouble { since: now, why: "the forge is silent".to_owned(), is_gone: false });
+    let trouble =
+        Some(crate::Trouble { since: now, why: "the forge is silent".to_owned(), is_gone: false });
     let troubled = crate::Landing { trouble: trouble.clone(), ..landing };
     let later = now.plus_seconds(TROUBLE_SECONDS);
-    assert!(!holder.is_over(Some(&troubled), true, now) && holder.is_over(Some(&troubled), true, later));
-    assert!(!of_bundle.is_over(Some(&troubled), true, later), "one that names none of its bundle is not its first");
+    assert!(
+        !holder.is_over(Some(&troubled), true, now) && holder.is_over(Some(&troubled), true, later)
+    );
+    assert!(
+        !of_bundle.is_over(Some(&troubled), true, later),
+        "one that names none of its bundle is not its first"
+    );
     let attempting = crate::Landing { trouble, ..attempting };
     assert!(!holder.is_over(Some(&attempting), true, later), "it may be merging");
 }
 
-/// Z6.5: changes that need each other take all their branches at once, keep them until the last one has landed, or wait.
+/// Z6.5: changes that need each other take all their branches at once, keep them until the last one
+/// has landed, or wait.
 #[test]
 fn a_bundle_takes_all_its_branches_or_none() {
     let mut first = passed("first", "A");
@@ -210,7 +236,10 @@ fn a_bundle_takes_all_its_branches_or_none() {
     assert_snapshot!(second.run(), @"land B as 0B");
     let holders = |bench: &Bench| {
         let holder = |branch| bench.turns.get(branch).and_then(|seen| seen.turn.holder.clone());
-        (holder(&one).map(|holder| holder.change), holder(&two).map(|holder| (holder.change, holder.more)))
+        (
+            holder(&one).map(|holder| holder.change),
+            holder(&two).map(|holder| (holder.change, holder.more)),
+        )
     };
     let (b, c) = (second.change('B').key, second.change('C').key);
     assert_eq!(holders(&second), (Some(b.clone()), Some((b, true))));
@@ -226,12 +255,15 @@ fn a_bundle_takes_all_its_branches_or_none() {
 fn a_frozen_queue_lets_its_branch_go() {
     let mut bench = passed("first", "A");
     bench.run();
-    bench.end_landing(LandingEnd::Mismatch { landed: Commit { id: "abc".into(), tree: "strange".into() } });
+    bench.end_landing(LandingEnd::Mismatch {
+        landed: Commit { id: "abc".into(), tree: "strange".into() },
+    });
     bench.run();
     assert!(bench.head.frozen.is_some() && holder(&bench).is_none());
 }
 
-/// C2: where a queue's changes do not stand behind each other they land one after the other all the same.
+/// C2: where a queue's changes do not stand behind each other they land one after the other all the
+/// same.
 #[test]
 fn one_queue_never_lands_two_at_once_on_a_branch() {
     let mut bench = Bench::new(Manager::Independent, &["unit"]);
@@ -262,7 +294,8 @@ fn a_queue_of_another_tenant_is_not_named() {
     assert!(!told.contains("secret") && !told.contains("first"), "{told}");
 }
 
-/// Returns a gate in which two changes that need each other, each of a branch of its own, are to land, and the branches of both.
+/// Returns a gate in which two changes that need each other, each of a branch of its own, are to
+/// land, and the branches of both.
 fn pair() -> (Bench, BranchKey, BranchKey) {
     let mut bench = Bench::gate(&["unit"]);
     bench.head.key.queue = "pair".into();
@@ -284,37 +317,49 @@ fn landing_that(bench: &Bench, state: &LandingState) -> crate::Landing {
     bench.landings.values().find(|landing| landing.state == *state).expect("there is one").clone()
 }
 
-/// Z6.5, C2: a bundle of which nothing has begun is passed by as a single change is, for its intent shows the fences of all its
-/// branches; what has landed of it is not left alone.
+/// Z6.5, C2: a bundle of which nothing has begun is passed by as a single change is, for its intent
+/// shows the fences of all its branches; what has landed of it is not left alone.
 #[test]
 fn a_bundle_is_passed_by_as_long_as_nothing_of_it_has_begun() {
     let (mut bench, first, second) = pair();
     let (since, later) = (bench.now, bench.now.plus_seconds(TROUBLE_SECONDS));
-    let trouble = || Some(crate::Trouble { since, why: "the forge is silent".to_owned(), is_gone: false });
+    let trouble =
+        || Some(crate::Trouble { since, why: "the forge is silent".to_owned(), is_gone: false });
     let order = landing_that(&bench, &LandingState::Wanted);
-    assert_eq!((order.fence, order.together.iter().map(|other| other.fence).collect()), (Some(1), vec![Some(1)]));
+    assert_eq!(
+        (order.fence, order.together.iter().map(|other| other.fence).collect()),
+        (Some(1), vec![Some(1)])
+    );
     let troubled = crate::Landing { trouble: trouble(), ..order };
     for branch in [&first, &second] {
         let holder = holder_of(&bench, branch);
         assert!(holder.is_over(Some(&troubled), true, later));
         assert!(!holder.is_over(Some(&troubled), true, since), "it is waited for");
         let tip = troubled.base.clone();
-        let attempting = crate::Landing { state: LandingState::Attempting { tip }, ..troubled.clone() };
+        let attempting =
+            crate::Landing { state: LandingState::Attempting { tip }, ..troubled.clone() };
         assert!(!holder.is_over(Some(&attempting), true, later), "it may be merging");
         let mut old = troubled.clone();
         old.together[0].fence = None;
-        assert!(!holder.is_over(Some(&old), true, later), "an intent of an earlier version shows its own fence alone");
+        assert!(
+            !holder.is_over(Some(&old), true, later),
+            "an intent of an earlier version shows its own fence alone"
+        );
     }
     bench.land();
     assert_snapshot!(bench.run(), @"land C as 0C");
-    let troubled = crate::Landing { trouble: trouble(), ..landing_that(&bench, &LandingState::Wanted) };
+    let troubled =
+        crate::Landing { trouble: trouble(), ..landing_that(&bench, &LandingState::Wanted) };
     let holder = holder_of(&bench, &second);
-    assert!(holder.begun && !holder.is_over(Some(&troubled), true, later), "the first is in its branch");
+    assert!(
+        holder.begun && !holder.is_over(Some(&troubled), true, later),
+        "the first is in its branch"
+    );
     assert!(holder.is_over(Some(&troubled), false, later), "its queue has forgotten it");
 }
 
-/// Z6.5, C2: the branch of the second alone was taken meanwhile. The first one's landing found that at its intent and merged nothing:
-/// both are tested again, and the branch stays the other queue's.
+/// Z6.5, C2: the branch of the second alone was taken meanwhile. The first one's landing found that
+/// at its intent and merged nothing: both are tested again, and the branch stays the other queue's.
 #[test]
 fn a_bundle_that_was_passed_by_on_one_branch_is_tested_again_as_a_whole() {
     let (mut bench, first, second) = pair();
@@ -329,14 +374,21 @@ fn a_bundle_that_was_passed_by_on_one_branch_is_tested_again_as_a_whole() {
     run C unit on 0C
     ");
     assert_eq!(bench.turns[&first].turn.holder, None);
-    assert_eq!((holder_of(&bench, &second).queue, bench.turns[&second].turn.fence), (other.head.key.clone(), 2));
+    assert_eq!(
+        (holder_of(&bench, &second).queue, bench.turns[&second].turn.fence),
+        (other.head.key.clone(), 2)
+    );
     bench.pass("BC");
     assert_snapshot!(bench.run(), @"");
-    assert!(reasons(&bench).contains("comes when the queue other of gate has landed"), "{}", reasons(&bench));
+    assert!(
+        reasons(&bench).contains("comes when the queue other of gate has landed"),
+        "{}",
+        reasons(&bench)
+    );
 }
 
-/// Z6.5, C2: without the fence of its branch nothing lands, half a bundle neither: it waits for the branch, and sees then what became
-/// of it.
+/// Z6.5, C2: without the fence of its branch nothing lands, half a bundle neither: it waits for the
+/// branch, and sees then what became of it.
 #[test]
 fn the_next_of_a_bundle_lands_only_on_a_branch_that_is_its_queues() {
     let (mut bench, _, second) = pair();
@@ -357,22 +409,30 @@ fn the_next_of_a_bundle_lands_only_on_a_branch_that_is_its_queues() {
     assert!(bench.turns.values().all(|seen| seen.turn.is_unused()));
 }
 
-/// C2: records of an earlier version do not say whether anything has landed: what lands behind others has begun.
+/// C2: records of an earlier version do not say whether anything has landed: what lands behind
+/// others has begun.
 #[test]
 fn a_holder_of_an_earlier_version_is_read() {
     let (bench, first, _) = pair();
     let text = serde_json::to_string(&holder_of(&bench, &first)).unwrap();
     assert!(!text.contains("begun"), "{text}");
-    let text = serde_json::to_string(&landing_that(&bench, &LandingState::Wanted).together[0]).unwrap();
-    let old: crate::landing::Together = serde_json::from_str(&text.replace("\"fence\"", "\"other\"")).unwrap();
+    let text =
+        serde_json::to_string(&landing_that(&bench, &LandingState::Wanted).together[0]).unwrap();
+    let old: crate::landing::Together =
+        serde_json::from_str(&text.replace("\"fence\"", "\"other\"")).unwrap();
     assert_eq!(old.fence, None);
 }
 
-/// Returns a gate whose change has passed once more after its landings found the branch moved as often as may be.
+/// Returns a gate whose change has passed once more after its landings found the branch moved as
+/// often as may be.
 fn overtaken() -> Bench {
     let mut slow = passed("slow", "B");
     for times in 1..=OVERTAKEN_MAX {
-        assert!(slow.turns.values().all(|seen| seen.turn.kept_for.is_none()), "overtaken {} times", times - 1);
+        assert!(
+            slow.turns.values().all(|seen| seen.turn.kept_for.is_none()),
+            "overtaken {} times",
+            times - 1
+        );
         assert!(slow.run().starts_with("land B"), "tried {times} times");
         let moved = slow.tip("one") + "X";
         slow.tips.insert("one".to_owned(), moved);
@@ -383,19 +443,25 @@ fn overtaken() -> Bench {
     slow
 }
 
-/// Z6.4, C2: a gate whose tests take longer than another one's landings is not overtaken for ever: the branch is kept for it, and those
-/// in line come after that.
+/// Z6.4, C2: a gate whose tests take longer than another one's landings is not overtaken for ever:
+/// the branch is kept for it, and those in line come after that.
 #[test]
 fn a_branch_is_kept_for_what_was_overtaken_too_often() {
     let mut slow = overtaken();
     let kept = slow.turns.values().next().unwrap().turn.kept_for.clone().expect("it is kept");
-    assert!(kept.queue == slow.head.key && kept.item == slow.head.slots[0].id && slow.now < kept.until);
+    assert!(
+        kept.queue == slow.head.key && kept.item == slow.head.slots[0].id && slow.now < kept.until
+    );
     assert!(reasons(&slow).contains("it is kept for it now"), "{}", reasons(&slow));
     let mut fast = passed("fast", "A");
     fast.now = slow.now;
     assert_snapshot!(look_after(&mut fast, &slow), @"");
     assert_eq!((fast.landings.len(), line(&fast)), (0, vec!["fast".to_owned()]));
-    assert!(reasons(&fast).contains("comes when the queue slow of gate has had its own"), "{}", reasons(&fast));
+    assert!(
+        reasons(&fast).contains("comes when the queue slow of gate has had its own"),
+        "{}",
+        reasons(&fast)
+    );
 
     assert!(look_after(&mut slow, &fast).starts_with("land B"));
     let turn = &slow.turns.values().next().unwrap().turn;
@@ -409,8 +475,8 @@ fn a_branch_is_kept_for_what_was_overtaken_too_often() {
     assert!(look_after(&mut fast, &slow).starts_with("land A"));
 }
 
-/// C2: a branch is kept for nobody who found it where it was, as who shows a fence that is not known, nor for what was tested on
-/// something of its own queue that did not land.
+/// C2: a branch is kept for nobody who found it where it was, as who shows a fence that is not
+/// known, nor for what was tested on something of its own queue that did not land.
 #[test]
 fn what_nobody_overtook_is_not_taken_for_overtaken() {
     let mut bench = passed("first", "A");
@@ -459,7 +525,8 @@ fn a_branch_is_kept_for_nobody_for_ever() {
     assert!(fast.turns.values().all(|seen| seen.turn.kept_for.is_none()));
 }
 
-/// Z6.4: whoever asked a forge for a merge that came to nothing may see it come late; the next landing of the same item says so.
+/// Z6.4: whoever asked a forge for a merge that came to nothing may see it come late; the next
+/// landing of the same item says so.
 #[test]
 fn a_landing_says_whether_a_forge_was_asked_before() {
     for tried in [false, true] {

@@ -1,4 +1,5 @@
-//! The queue's messages under every order they are looked up by, and the journal of what a store must write.
+//! The queue's messages under every order they are looked up by, and the journal of what a store
+//! must write.
 
 use super::super::message::{Dedup, Message};
 use super::Queue;

@@ -33,17 +33,24 @@ impl Queue {
         }
     }
 
-    /// Returns visible messages of the groups with the fewest messages in flight, at most [`CHOICE_MAX`].
+    /// Returns visible messages of the groups with the fewest messages in flight, at most
+    /// [`CHOICE_MAX`].
     fn fair_candidates(&self, now_ms: u64, given: &BTreeSet<u64>) -> Vec<u64> {
         let mut fewest = usize::MAX;
         let mut candidates = Vec::new();
         for group in self.groups.values() {
-            let mut visible =
-                group.range(..=(now_ms, u64::MAX)).map(|(_, s)| *s).filter(|s| !given.contains(s)).peekable();
+            let mut visible = group
+                .range(..=(now_ms, u64::MAX))
+                .map(|(_, s)| *s)
+                .filter(|s| !given.contains(s))
+                .peekable();
             if visible.peek().is_none() {
                 continue;
             }
-            let in_flight = group.range((now_ms.saturating_add(1), 0)..).filter(|(_, s)| self.was_received(*s)).count();
+            let in_flight = group
+                .range((now_ms.saturating_add(1), 0)..)
+                .filter(|(_, s)| self.was_received(*s))
+                .count();
             if in_flight < fewest {
                 fewest = in_flight;
                 candidates.clear();
@@ -77,7 +84,8 @@ impl Queue {
                         .find(|s| !received.messages.iter().any(|d| d.message.sequence == *s))
                 });
                 // The next of the group, unless it is still delayed.
-                let Some(sequence) = first.filter(|s| self.messages.get(s).is_some_and(|m| m.visible_at_ms <= now_ms))
+                let Some(sequence) = first
+                    .filter(|s| self.messages.get(s).is_some_and(|m| m.visible_at_ms <= now_ms))
                 else {
                     break;
                 };
@@ -86,15 +94,18 @@ impl Queue {
         }
     }
 
-    /// Returns the groups that may give a message now, by their first message, among the messages that SQS searches.
+    /// Returns the groups that may give a message now, by their first message, among the messages
+    /// that SQS searches.
     fn open_groups(&self, now_ms: u64) -> Vec<(u64, Option<String>)> {
-        let searched_to = self.messages.keys().nth(limits::GROUP_SEARCH_MAX).copied().unwrap_or(u64::MAX);
+        let searched_to =
+            self.messages.keys().nth(limits::GROUP_SEARCH_MAX).copied().unwrap_or(u64::MAX);
         let mut open: Vec<(u64, Option<String>)> = self
             .groups
             .iter()
             .filter_map(|(name, group)| Some((group.first()?.1, name, group)))
             .filter(|(first, _, group)| {
-                *first < searched_to && self.group_opens_ms(group, now_ms).is_some_and(|at_ms| at_ms <= now_ms)
+                *first < searched_to
+                    && self.group_opens_ms(group, now_ms).is_some_and(|at_ms| at_ms <= now_ms)
             })
             .map(|(first, name, _)| (first, name.clone()))
             .collect();
@@ -102,17 +113,22 @@ impl Queue {
         open
     }
 
-    /// Returns from when on a FIFO group gives a message. What is in flight is among its first ten: a receive takes no
-    /// more, and a further one waits for all of them.
+    /// Returns from when on a FIFO group gives a message. What is in flight is among its first ten:
+    /// a receive takes no more, and a further one waits for all of them.
     pub(super) fn group_opens_ms(&self, group: &BTreeSet<(u64, u64)>, now_ms: u64) -> Option<u64> {
         let first = self.messages.get(&group.first()?.1)?;
-        let in_flight = group.iter().take(limits::BATCH_MAX).filter_map(|(_, s)| self.messages.get(s));
-        let last =
-            in_flight.filter(|m| m.last_received_ms.is_some()).map(|m| m.visible_at_ms).filter(|at| *at > now_ms).max();
+        let in_flight =
+            group.iter().take(limits::BATCH_MAX).filter_map(|(_, s)| self.messages.get(s));
+        let last = in_flight
+            .filter(|m| m.last_received_ms.is_some())
+            .map(|m| m.visible_at_ms)
+            .filter(|at| *at > now_ms)
+            .max();
         Some(last.unwrap_or(first.visible_at_ms))
     }
 
-    /// Hands the message out, or takes it out as a dead letter when it was received too often already.
+    /// Hands the message out, or takes it out as a dead letter when it was received too often
+    /// already.
     fn deliver(&mut self, sequence: u64, now_ms: u64, until_ms: u64, received: &mut Received) {
         let receives = self.messages.get(&sequence).map_or(0, |m| m.receives);
         // A dead letter keeps its count, so only a queue with a redrive policy compares it.

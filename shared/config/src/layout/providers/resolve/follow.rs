@@ -1,4 +1,5 @@
-//! What sections, providers and labels name, whoever uses them: connections, sections above, images, flavors and labels.
+//! What sections, providers and labels name, whoever uses them: connections, sections above,
+//! images, flavors and labels.
 
 use super::super::image::is_built;
 use super::super::values::names_in;
@@ -15,7 +16,13 @@ impl<'o> Resolver<'o> {
         let connections = self.layout.connections();
         if connections.driver(name).is_none() {
             let message = format!("Unknown connection named \"{name}\"");
-            self.unknown(at, word, "connection", (name, message), connections.0.keys().map(|name| name.as_str()));
+            self.unknown(
+                at,
+                word,
+                "connection",
+                (name, message),
+                connections.0.keys().map(|name| name.as_str()),
+            );
         }
     }
 
@@ -24,7 +31,13 @@ impl<'o> Resolver<'o> {
         let Some(wanted) = at.1.attributes.get("section").and_then(Json::as_str) else { return };
         if self.find(ObjectKind::Section, wanted).is_none() {
             let message = format!("The section \"{wanted}\" was not found.");
-            self.unknown(at, "provider", "section", (wanted, message), self.layout.names(ObjectKind::Section));
+            self.unknown(
+                at,
+                "provider",
+                "section",
+                (wanted, message),
+                self.layout.names(ObjectKind::Section),
+            );
         }
     }
 
@@ -33,30 +46,44 @@ impl<'o> Resolver<'o> {
         let Some(mut wanted) = at.1.attributes.get("parent").and_then(Json::as_str) else { return };
         if self.find(ObjectKind::Section, wanted).is_none() {
             let message = format!("The section \"{wanted}\" was not found.");
-            return self.unknown(at, "section", "parent", (wanted, message), self.layout.names(ObjectKind::Section));
+            return self.unknown(
+                at,
+                "section",
+                "parent",
+                (wanted, message),
+                self.layout.names(ObjectKind::Section),
+            );
         }
         let mut way = vec![at.1.name.as_str()];
         for _ in 0..SECTIONS_MAX {
             way.push(wanted);
             if wanted == at.1.name {
-                let message = format!("The section \"{wanted}\" inherits from itself: {}", way.join(" → "));
+                let message =
+                    format!("The section \"{wanted}\" inherits from itself: {}", way.join(" → "));
                 return self.error(at, "section", "parent", ProblemKind::Conflict, message);
             }
             // Others that come back to themselves, or to nothing, are told of that.
             let above = self.find(ObjectKind::Section, wanted).map(|(_, above)| above);
-            let Some(next) = above.and_then(|above| above.attributes.get("parent")?.as_str()) else { return };
+            let Some(next) = above.and_then(|above| above.attributes.get("parent")?.as_str())
+            else {
+                return;
+            };
             wanted = next;
         }
     }
 
-    /// Tells of a section that says another connection than the nearest above it that says any: whoever may write a section could
-    /// otherwise take its parent's images and quota to any connection of the system.
+    /// Tells of a section that says another connection than the nearest above it that says any:
+    /// whoever may write a section could otherwise take its parent's images and quota to any
+    /// connection of the system.
     pub(super) fn overridden(&mut self, at: Found<'o>) {
         let Some(own) = at.1.attributes.get("connection") else { return };
         let mut parent = at.1.attributes.get("parent").and_then(Json::as_str);
         for _ in 0..SECTIONS_MAX {
             // One that there is none of is told by its name.
-            let Some((_, above)) = parent.and_then(|name| self.find(ObjectKind::Section, name)) else { return };
+            let Some((_, above)) = parent.and_then(|name| self.find(ObjectKind::Section, name))
+            else {
+                return;
+            };
             if let Some(said) = above.attributes.get("connection") {
                 if said != own {
                     let message = format!(
@@ -72,7 +99,8 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Tells of images, flavors and labels that a section or provider lists and that there are none of.
+    /// Tells of images, flavors and labels that a section or provider lists and that there are none
+    /// of.
     pub(super) fn lists(&mut self, at: Found<'o>, word: &str) {
         for (kind, list, one) in [
             (ObjectKind::Image, "images", "image"),
@@ -88,15 +116,21 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Tells what is wrong with what a section or provider says of single labels and images: a label made of an image or flavor that
-    /// there is none of, and an image said to be of another type than it is.
+    /// Tells what is wrong with what a section or provider says of single labels and images: a
+    /// label made of an image or flavor that there is none of, and an image said to be of another
+    /// type than it is.
     pub(super) fn members(&mut self, at: Found<'o>, word: &str) {
         for (name, label) in listed(&at.1.attributes, "labels") {
             for (kind, part) in PARTS {
                 let Some(wanted) = label.get(part).and_then(Json::as_str) else { continue };
                 if self.find(kind, wanted).is_none() {
                     let message = format!("The {part} \"{wanted}\" was not found.");
-                    let problem = Problem::new(ProblemKind::UnknownName, Mark::default(), Mark::default(), message);
+                    let problem = Problem::new(
+                        ProblemKind::UnknownName,
+                        Mark::default(),
+                        Mark::default(),
+                        message,
+                    );
                     let problem = problem.about(&format!("labels.{part}"));
                     let problem = problem.hinting(&self.hints, wanted, self.layout.names(kind));
                     let place = at.1.places.of_member(&format!("labels.{name}"), part);
@@ -113,8 +147,14 @@ impl<'o> Resolver<'o> {
                     "The image \"{name}\" is of type {own}, which its definition alone says: remove \"type\" here, or define an image of type {said}"
                 );
                 let place = at.1.places.of_member(&format!("images.{name}"), "type");
-                let problem = Problem::new(ProblemKind::Conflict, Mark::default(), Mark::default(), message);
-                self.put(at, word, place.or_else(|| at.1.places.of("images")), problem.about("images.type"));
+                let problem =
+                    Problem::new(ProblemKind::Conflict, Mark::default(), Mark::default(), message);
+                self.put(
+                    at,
+                    word,
+                    place.or_else(|| at.1.places.of("images")),
+                    problem.about("images.type"),
+                );
             }
         }
     }
@@ -132,10 +172,14 @@ impl<'o> Resolver<'o> {
 }
 
 /// What a label is made of, by the attribute that names it.
-const PARTS: [(ObjectKind, &str); 2] = [(ObjectKind::Image, "image"), (ObjectKind::Flavor, "flavor")];
+const PARTS: [(ObjectKind, &str); 2] =
+    [(ObjectKind::Image, "image"), (ObjectKind::Flavor, "flavor")];
 
 /// Returns the members of a list of a section or provider, by name.
-fn listed<'j>(attributes: &'j Map<String, Json>, list: &str) -> impl Iterator<Item = (&'j str, &'j Map<String, Json>)> {
+fn listed<'j>(
+    attributes: &'j Map<String, Json>,
+    list: &str,
+) -> impl Iterator<Item = (&'j str, &'j Map<String, Json>)> {
     let list = attributes.get(list).and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
     list.iter().filter_map(|member| Some((member.get("name")?.as_str()?, member.as_object()?)))
 }

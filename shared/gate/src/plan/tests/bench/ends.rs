@@ -1,14 +1,18 @@
-//! How what a queue does comes to its end on the bench: landings, whole runs, what people read of them.
+//! How what a queue does comes to its end on the bench: landings, whole runs, what people read of
+//! them.
 
 use super::*;
 use crate::turn::Turn;
 
 impl Bench {
-    /// Returns how many branches a plan takes from holders of other queues, each on condition that its landing is as it was read.
+    /// Returns how many branches a plan takes from holders of other queues, each on condition that
+    /// its landing is as it was read.
     pub(super) fn passed_by(&self, plan: &Plan) -> usize {
         let is_taken = |turn: &&Turn| {
             let before = self.turns.get(&turn.branch).and_then(|seen| seen.turn.holder.as_ref());
-            before.is_some_and(|holder| holder.queue != self.head.key && turn.holder.as_ref() != Some(holder))
+            before.is_some_and(|holder| {
+                holder.queue != self.head.key && turn.holder.as_ref() != Some(holder)
+            })
         };
         plan.turns.iter().filter(is_taken).count()
     }
@@ -17,7 +21,10 @@ impl Bench {
     pub(super) fn stand(&mut self, doors: BTreeMap<ChangeKey, Option<sluice_model::QueueName>>) {
         for (change, stands_in) in doors {
             let door = self.doors.get_mut(&change).expect("what is written was read");
-            assert!(door.slots.is_empty() || stands_in.is_none(), "{change} stands in its own queue");
+            assert!(
+                door.slots.is_empty() || stands_in.is_none(),
+                "{change} stands in its own queue"
+            );
             door.stands_in = stands_in;
         }
     }
@@ -48,7 +55,10 @@ impl Bench {
 
     /// Makes the reports that last jobs wait for. Returns whether there was one.
     pub fn make_reports(&mut self) -> bool {
-        let awaited = self.reports.iter().filter(|report| report.awaited && !self.told.contains_key(&report.item));
+        let awaited = self
+            .reports
+            .iter()
+            .filter(|report| report.awaited && !self.told.contains_key(&report.item));
         let items: Vec<ItemId> = awaited.map(|report| report.item.clone()).collect();
         let made = ReportState::Made { at: self.now };
         self.told.extend(items.iter().map(|item| (item.clone(), made.clone())));
@@ -57,20 +67,30 @@ impl Bench {
 
     /// Tells of a change that somebody else merged.
     pub fn merged_outside(&mut self, change: char) {
-        let (change, gone) = (self.change(change), Some("the change was merged by somebody else".to_owned()));
-        self.arrive(ArrivalKind::Seen { change, gone, merged: true, needs: None, as_of: Timestamp(0) });
+        let (change, gone) =
+            (self.change(change), Some("the change was merged by somebody else".to_owned()));
+        self.arrive(ArrivalKind::Seen {
+            change,
+            gone,
+            merged: true,
+            needs: None,
+            as_of: Timestamp(0),
+        });
     }
 
     /// Ends the landing that is wanted in another way.
     pub fn end_landing(&mut self, end: LandingEnd) {
         let id = self.next_landing().expect("one is to land");
-        self.landings.get_mut(&id).expect("it was found there").state = LandingState::Ended { end, at: self.now };
+        self.landings.get_mut(&id).expect("it was found there").state =
+            LandingState::Ended { end, at: self.now };
     }
 
-    /// Returns the landing that is wanted; of several the first in the queue, for they share a message group.
+    /// Returns the landing that is wanted; of several the first in the queue, for they share a
+    /// message group.
     fn next_landing(&self) -> Option<ItemId> {
-        let is_wanted =
-            |id: &&ItemId| self.landings.get(*id).is_some_and(|landing| landing.state == LandingState::Wanted);
+        let is_wanted = |id: &&ItemId| {
+            self.landings.get(*id).is_some_and(|landing| landing.state == LandingState::Wanted)
+        };
         let in_line = self.head.slots.iter().map(|slot| &slot.id);
         in_line.chain(self.landings.keys()).find(is_wanted).cloned()
     }
