@@ -1,15 +1,15 @@
-//! What `sluice` may be asked, as it is typed and as its help tells, and what that means to the
-//! commands.
+//! The command line of `sluice`: its commands and options with their help texts, and their
+//! conversion into the options of [`sluice_cli::commands`].
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sluice_cli::commands::{
-    Printed, autohold, connection, enqueue, events, image, queue, secret, show, up,
+    FormatArgument, autohold, connection, enqueue, events, image, queue, secret, show, up,
 };
 use sluice_cli::local::Endpoint;
 use sluice_emulator::data::{Death, DeathError};
 use std::path::PathBuf;
 
-/// Gates changes: tests them in the state they will land on, and lands what passes.
+/// Gate changes: test each one in the state it will be merged in, and merge what passes
 #[derive(Parser)]
 #[command(name = "sluice", version, max_term_width = 110)]
 pub(crate) struct Cli {
@@ -19,184 +19,180 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Runs the whole system on this machine until it is told to stop (Ctrl-C).
+    /// Run the whole system on this machine until interrupted (Ctrl-C)
     ///
-    /// Data services, functions, a forge with sample repositories, nodes and an executor: all on
-    /// 127.0.0.1, all in one process tree, all state in one directory. A second start on the same
-    /// directory goes on where the first one stopped.
+    /// Runs the data services, the functions, a forge with sample repositories, nodes and an
+    /// executor on 127.0.0.1, in one process tree, with all state in one directory. Starting again
+    /// on the same directory resumes where the last run stopped.
     Up(UpArguments),
-    /// Starts a system in a fresh directory, gates four changes, and shows what happens and why.
+    /// Start a system in a fresh directory, gate four changes, and show what happens and why
     ///
-    /// Exit status 0 only if what had to land landed, as it was tested, and nothing was lost on the
-    /// way.
+    /// Exits with 0 only if every change that should merge was merged exactly as tested and nothing
+    /// was lost.
     Demo(DemoArguments),
-    /// Shows what is in the queues.
+    /// Show what is in the queues
     ///
-    /// Exit status 1 where a tenant could not be shown; the others are.
+    /// Exits with 1 if a tenant could not be shown; the others are shown anyway.
     Status(StatusArguments),
-    /// Says what was decided about a change, or about a branch or tag, and why.
+    /// Explain what was decided about a change, branch or tag, and why
     Explain(ExplainArguments),
-    /// Checks a repository's configuration, or the tenants' file, where it lies, without asking
-    /// anybody.
+    /// Check the configuration of a repository, or the main configuration, offline
     ///
-    /// Exit status 0 without errors, 1 with some, 2 if it could not be checked. Without a snapshot
-    /// of the tenant, names of other repositories are not checked.
+    /// Exits with 0 if there are no errors, 1 if there are, 2 if the check could not run. Without a
+    /// snapshot of the tenant, names defined in other repositories are not checked.
     Check(CheckArguments),
-    /// Shows the jobs that a change, a branch or a tag would run, and which definition said what.
+    /// Show the jobs that would run for a change, branch or tag, and which definition set what
     ///
-    /// Exit status 0 with jobs, 1 where the configuration allows none, 2 if that could not be
+    /// Exits with 0 if there are jobs, 1 if the configuration allows none, 2 if this could not be
     /// tried.
     Freeze(FreezeArguments),
-    /// Looks at tenants, loads the main configuration, has configuration read again.
+    /// Show tenants, load the main configuration, reload a tenant's configuration
     #[command(subcommand)]
     Tenant(TenantCommand),
-    /// Adds connections to forges and clouds, and changes their secrets.
+    /// Add, change, list and remove connections to forges, clouds, mail servers and brokers
     #[command(subcommand)]
     Connection(ConnectionCommand),
-    /// Encrypts values for a project's jobs, shows its public key, takes over a key pair; makes one
-    /// when there is none.
+    /// Encrypt secrets for a project, show its public key, import a key pair (a missing pair is
+    /// generated)
     #[command(subcommand)]
     Secret(secret::SecretCommand),
-    /// Shows what was set aside because nobody could read it: deliveries that are signed and
-    /// malformed, broken messages.
+    /// Show unreadable messages that were set aside: signed but malformed webhooks, damaged queue
+    /// messages
     Quarantine {
         #[command(flatten)]
         data: Data,
-        /// Shows the texts, too.
+        /// Also show the content of each message
         #[arg(long)]
         text: bool,
         #[command(flatten)]
-        printed: Printed,
+        printed: FormatArgument,
     },
-    /// Lets a frozen queue go on.
+    /// Resume a halted queue
     #[command(subcommand)]
     Queue(QueueCommand),
-    /// Lets a frozen provider go on.
+    /// Resume a halted provider
     #[command(subcommand)]
     Provider(ProviderCommand),
-    /// Puts a change into a pipeline, as if an event had; what the pipeline requires counts as
-    /// always.
+    /// Enqueue a change in a pipeline, as if an event had; the pipeline's requirements still apply
     ///
-    /// Exit status 0 once it may enter and its queue is told, 1 where it may not, 3 where that is
-    /// not decided after a minute.
+    /// Exits with 0 once the change is accepted, 1 if it is rejected, 3 if there is no decision
+    /// within a minute.
     Enqueue(enqueue::EnqueueArguments),
-    /// Puts a branch or tag into a pipeline, as if it had been pushed.
+    /// Enqueue a branch or tag in a pipeline, as if it had been pushed
     ///
-    /// Exit status 0 once it may enter and its queue is told, 1 where it may not, 3 where that is
-    /// not decided after a minute.
+    /// Exits with 0 once the ref is accepted, 1 if it is rejected, 3 if there is no decision within
+    /// a minute.
     EnqueueRef(enqueue::EnqueueRefArguments),
-    /// Has images built that jobs of a tenant build.
+    /// Build the images that a tenant's jobs build
     #[command(subcommand)]
     Image(ImageCommand),
-    /// Takes a change out of a pipeline, with those that it needs and that need it in turn; its
-    /// builds are stopped.
+    /// Dequeue a change, with its dependencies' bundle if it is in one; its builds are stopped
     ///
-    /// Exit status 0 once it has left, 1 where it is not there or left otherwise, 3 where its queue
-    /// has not done it after a minute.
+    /// Exits with 0 once the change has left, 1 if it is not queued or left for another reason, 3
+    /// if the queue has not acted within a minute.
     Dequeue(queue::DequeueArguments),
-    /// Moves changes to the front of their queue; what is behind is tested again.
+    /// Move changes to the front of their queue; the changes behind them are tested again
     ///
-    /// Exit status 0 once the queue has done it, 1 where they are not there or have left, 3 where
-    /// it has not done it after a minute.
+    /// Exits with 0 once the queue has moved them, 1 if they are not queued or have left, 3 if the
+    /// queue has not acted within a minute.
     Promote(queue::PromoteArguments),
-    /// Keeps the nodes of builds of a job that fail, for somebody to look at.
+    /// Hold the nodes of failed builds of a job for debugging
     Autohold(autohold::AutoholdArguments),
-    /// Lists the autohold requests of a tenant.
+    /// List the autohold requests of a tenant
     AutoholdList(autohold::ListArguments),
-    /// Shows an autohold request, with the nodes that are kept for it.
+    /// Show an autohold request and the nodes held for it
     AutoholdInfo(autohold::IdArguments),
-    /// Deletes an autohold request; nodes that are kept for it are let go.
+    /// Delete an autohold request and release the nodes held for it
     AutoholdDelete(autohold::IdArguments),
-    /// Holds events of a tenant back, or lets them go on: what is not named goes on.
+    /// Pause, discard or resume the events of a tenant; options that are not given are resumed
     ManageEvents(events::ManageEventsArguments),
-    /// Runs an executor against the services that the environment names (`SLUICE_TABLE`, …), as in
-    /// its container.
+    /// Run an executor against the services named in the environment (`SLUICE_TABLE`, …), as its
+    /// container does
     Executor(ExecutorArguments),
 }
 
-/// Where a local system keeps its state.
+/// Selects the data directory of a local system.
 #[derive(Args, Clone)]
 pub(crate) struct Data {
-    /// Directory of a local system's state. [default: ~/.local/share/sluice]
+    /// Data directory of a local system [default: ~/.local/share/sluice]
     #[arg(long, env = "SLUICE_DATA", value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum FormatWord {
-    /// For people.
+pub(crate) enum FormatChoice {
+    /// Human-readable text
     Text,
-    /// For programs.
+    /// JSON
     Json,
-    /// For forges and editors (2.1.0).
+    /// SARIF 2.1.0, for forges and editors
     Sarif,
 }
 
 #[derive(Args)]
 pub(crate) struct CheckArguments {
-    /// The repository's directory, one file of configuration, or the tenants' file (`main.yaml`).
+    /// Directory of the repository, one configuration file, or the main configuration (`main.yaml`)
     #[arg(default_value = ".")]
     pub(crate) path: PathBuf,
-    /// A snapshot of the tenant, as `sluice tenant snapshot` writes it.
+    /// Snapshot of the tenant, written by `sluice tenant snapshot`
     #[arg(long, value_name = "FILE")]
     pub(crate) tenant: Option<PathBuf>,
-    /// The project that the directory is. [default: the one of its name]
+    /// Project that the directory belongs to [default: the project with the directory's name]
     #[arg(long)]
     pub(crate) project: Option<String>,
-    /// The branch that the directory is. [default: what is checked out, if the tenant knows it,
-    /// else the default branch]
+    /// Branch of the directory [default: the branch checked out there if the tenant has it,
+    /// otherwise the default branch]
     #[arg(long)]
     pub(crate) branch: Option<String>,
-    /// How findings are printed.
+    /// Output format
     #[arg(long, value_enum, default_value = "text")]
-    pub(crate) format: FormatWord,
+    pub(crate) format: FormatChoice,
 }
 
 #[derive(Args)]
 pub(crate) struct FreezeArguments {
-    /// The job; all of the project's jobs are told of without one.
+    /// Job to show in detail [default: all jobs of the project, without details]
     pub(crate) job: Option<String>,
-    /// A repository's directory whose configuration counts. [default: the snapshot alone, else this
-    /// directory]
+    /// Directory of a repository whose configuration is used [default: only the snapshot if one is
+    /// given, otherwise this directory]
     #[arg(long)]
     pub(crate) path: Option<PathBuf>,
-    /// A snapshot of the tenant, as `sluice tenant snapshot` writes it.
+    /// Snapshot of the tenant, written by `sluice tenant snapshot`
     #[arg(long, value_name = "FILE")]
     pub(crate) tenant: Option<PathBuf>,
-    /// The pipeline.
+    /// Pipeline
     #[arg(long, default_value = "check")]
     pub(crate) pipeline: String,
-    /// The project of the change.
+    /// Project of the change
     #[arg(long)]
     pub(crate) project: Option<String>,
-    /// The branch of the change. [default: what is checked out, if the tenant knows it, else the
-    /// default branch]
+    /// Branch of the change [default: the branch checked out there if the tenant has it, otherwise
+    /// the default branch]
     #[arg(long)]
     pub(crate) branch: Option<String>,
-    /// The tag that was pushed, in place of a change: `1.0` or refs/tags/1.0.
+    /// Pushed tag to freeze jobs for instead of a change: `1.0` or refs/tags/1.0
     #[arg(long, value_name = "NAME", conflicts_with = "branch")]
     pub(crate) tag: Option<String>,
-    /// The branch that was pushed, or a whole ref as in refs/tags/1.0, in place of a change.
+    /// Pushed branch, or full ref such as refs/tags/1.0, to freeze jobs for instead of a change
     #[arg(long = "ref", value_name = "REF", conflicts_with_all = ["branch", "tag"])]
     pub(crate) git_ref: Option<String>,
-    /// A branch that has the tag's commit; can be given several times. [default: not known, and
-    /// what any branch says is shown]
+    /// Branch that contains the tag's commit; may be repeated [default: unknown; definitions of
+    /// every branch are shown]
     #[arg(long = "on", value_name = "BRANCH", conflicts_with = "branch")]
     pub(crate) containing: Vec<String>,
-    /// A path that the change touches; can be given several times. [default: everything is taken
-    /// for touched]
+    /// Path that the change modifies; may be repeated [default: every file counts as modified]
     #[arg(long = "file", value_name = "PATH")]
     pub(crate) files: Vec<String>,
-    /// Prints for programs.
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum LatencyWord {
-    /// As fast as this machine.
+pub(crate) enum LatencyChoice {
+    /// As fast as this machine
     Local,
-    /// About as slow as AWS within a region.
+    /// About as slow as AWS within a region
     Aws,
 }
 
@@ -204,92 +200,91 @@ pub(crate) enum LatencyWord {
 pub(crate) struct UpArguments {
     #[command(flatten)]
     pub(crate) data: Data,
-    /// Where pages, API and webhooks are served, on 127.0.0.1; the two ports above it are the
-    /// forge's and the data services'.
+    /// Address of the pages, the API and the webhooks, on 127.0.0.1; the forge and the data
+    /// services use the next two ports
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9000")]
     pub(crate) listen: std::net::SocketAddr,
-    /// Runs each function, and the executor, as processes of their own, as AWS does.
+    /// Run each function and the executor in separate processes, as on AWS
     #[arg(long)]
     pub(crate) processes: bool,
-    /// Uses another AWS-compatible endpoint for DynamoDB, S3, SQS and KMS; keys come from the
-    /// environment.
+    /// Use another AWS-compatible endpoint for DynamoDB, S3, SQS and KMS; credentials come from the
+    /// environment
     #[arg(long, value_name = "URL")]
     pub(crate) endpoint: Option<String>,
-    /// What the names of table, bucket and queues at that endpoint begin with.
+    /// Prefix of the names of the table, bucket and queues at that endpoint
     #[arg(long, value_name = "NAME", default_value = "sluice", requires = "endpoint")]
     pub(crate) stack: String,
-    /// How long data services take to answer.
+    /// Response time of the data services
     #[arg(long, value_enum, default_value = "local")]
-    pub(crate) latency: LatencyWord,
-    /// Seconds between two sweeps. [default: as the template says, 60]
+    pub(crate) latency: LatencyChoice,
+    /// Seconds between two sweeps [default: 60, from the template]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) tick: Option<u64>,
-    /// Minutes between two questions to the forge about open changes. [default: as the template
-    /// says, 10]
+    /// Minutes between two polls of the forge for open changes [default: 10, from the template]
     #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=60))]
     pub(crate) ask: Option<u64>,
-    /// Kills somebody at a chosen call, to see that nothing is lost by it.
+    /// Fault injection for tests: kill a process at a chosen call, to see that nothing is lost
     ///
-    /// `machine|caller|executor before|after CALLER:OPERATION[:TEXT] [COUNT]`, several with `;`
-    /// between, one after the other: who dies like with `kill -9` (this process; the calling
-    /// function's processes; the executor's), on which side of the call of that function, operation
-    /// (`*`, or several with `|`) and texts in it (several with `+`), at which of those that fit.
-    /// Example: `caller after launcher:RunInstances`. Functions and executors can be killed with
-    /// --processes; what died is started again by itself, but for this process.
-    #[arg(long, env = "SLUICE_KILL", value_name = "DEATHS", value_parser = read_deaths, verbatim_doc_comment)]
-    pub(crate) kill: Option<Deaths>,
-    /// Starts no forge and no sample repositories; connect your own with `sluice connection add`.
+    /// `machine|caller|executor before|after CALLER:OPERATION[:TEXT] [COUNT]`, several separated by
+    /// `;`. The victim (this process, the processes of the calling function, or the executor) is
+    /// killed with `kill -9` before or after the COUNT-th matching call. A call matches by
+    /// function, operation (`*`, or several separated by `|`) and texts in it (several separated by
+    /// `+`). Example: `caller after launcher:RunInstances`. Killing functions and executors needs
+    /// --processes. A killed function or executor is restarted; this process is not.
+    #[arg(long, env = "SLUICE_KILL", value_name = "DEATHS", value_parser = parse_deaths, verbatim_doc_comment)]
+    pub(crate) kill: Option<KillArgument>,
+    /// Start no forge and no sample repositories; connect your own with `sluice connection add`
     #[arg(long)]
     pub(crate) no_forge: bool,
-    /// Builds that run at once.
+    /// Number of builds that run at once
     #[arg(long, value_name = "NUMBER", default_value_t = 4)]
     pub(crate) slots: usize,
-    /// Where people and the forge find the pages, if not at --listen: the address of a tunnel or
-    /// proxy. Links in statuses begin with it, and pages answer by its name.
+    /// Public address of the pages if it differs from --listen, such as a tunnel's or proxy's; used
+    /// in links, and accepted as a host name
     #[arg(long, value_name = "URL")]
     pub(crate) web_root: Option<String>,
-    /// Another template than the built-in infra/template.yaml.
+    /// Template to use instead of the built-in infra/template.yaml
     #[arg(long, value_name = "FILE")]
     pub(crate) template: Option<PathBuf>,
-    /// Shows every line of the log on the terminal.
+    /// Print every log line to the terminal
     #[arg(long, short)]
     pub(crate) verbose: bool,
 }
 
-/// A whole sequence is one argument.
+/// The parsed value of `--kill`: a sequence of deaths, given as one argument.
 #[derive(Clone)]
-pub(crate) struct Deaths(pub(crate) Vec<Death>);
+pub(crate) struct KillArgument(pub(crate) Vec<Death>);
 
-fn read_deaths(text: &str) -> Result<Deaths, DeathError> {
-    sluice_emulator::data::read_deaths(text).map(Deaths)
+fn parse_deaths(text: &str) -> Result<KillArgument, DeathError> {
+    sluice_emulator::data::parse_deaths(text).map(KillArgument)
 }
 
 #[derive(Args)]
 pub(crate) struct DemoArguments {
-    /// Directory for the demo's state; what an earlier demo left there is removed. [default:
+    /// Directory for the demo's state; the state of an earlier demo there is deleted [default:
     /// ~/.local/share/sluice-demo]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// Keeps the system running afterwards, until Ctrl-C.
+    /// Keep the system running afterwards, until Ctrl-C
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Runs each function, and the executor, as processes of their own.
+    /// Run each function and the executor in separate processes
     #[arg(long)]
     pub(crate) processes: bool,
-    /// How long data services take to answer.
+    /// Response time of the data services
     #[arg(long, value_enum, default_value = "local")]
-    pub(crate) latency: LatencyWord,
-    /// Builds that run at once.
+    pub(crate) latency: LatencyChoice,
+    /// Number of builds that run at once
     #[arg(long, value_name = "NUMBER", default_value_t = 4)]
     pub(crate) slots: usize,
 }
 
-/// Which system is asked.
+/// Selects the system whose API is queried.
 #[derive(Args, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct ApiArguments {
     #[command(flatten)]
     pub(crate) data: Data,
-    /// Address of the pages and the API. [default: the local system's]
+    /// Address of the pages and the API [default: the local system's]
     #[arg(long, env = "SLUICE_WEB", value_name = "URL")]
     pub(crate) api: Option<String>,
 }
@@ -297,100 +292,98 @@ pub(crate) struct Asked {
 #[derive(Args)]
 pub(crate) struct StatusArguments {
     #[command(flatten)]
-    pub(crate) asked: Asked,
-    /// Only this tenant.
+    pub(crate) system: ApiArguments,
+    /// Show only this tenant
     #[arg(long, value_name = "TENANT")]
     pub(crate) tenant: Option<String>,
     #[command(flatten)]
-    pub(crate) narrowed: show::Narrowed,
+    pub(crate) filter: show::StatusFilter,
     #[command(flatten)]
-    pub(crate) printed: Printed,
+    pub(crate) printed: FormatArgument,
 }
 
 #[derive(Args)]
 pub(crate) struct ExplainArguments {
     #[command(flatten)]
-    pub(crate) asked: Asked,
-    /// The change: `org/project#7`, or its number alone; with --ref the project.
+    pub(crate) system: ApiArguments,
+    /// Change, `org/project#7` or just its number; with --ref, the project
     pub(crate) change: String,
-    /// The branch of that project, or a whole ref as in refs/tags/1.0: what became of its pushes.
+    /// Branch of that project, or full ref such as refs/tags/1.0, whose pushes are explained
     #[arg(long = "ref", value_name = "REF")]
     pub(crate) git_ref: Option<String>,
-    /// Its tenant. [default: the only one there is]
+    /// Tenant of the change [default: the only tenant]
     #[arg(long, value_name = "TENANT")]
     pub(crate) tenant: Option<String>,
-    /// Says of one job which definitions made it what it is, which were left out, and why.
+    /// Explain one job: which definitions apply to it, which do not, and why
     #[arg(long, value_name = "NAME")]
     pub(crate) job: Option<String>,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum TenantCommand {
-    /// Shows a tenant's projects, pipelines and configuration errors.
+    /// Show a tenant's projects, pipelines and configuration errors
     Show {
         #[command(flatten)]
-        asked: Asked,
-        /// The tenant. [default: the only one there is]
+        system: ApiArguments,
+        /// Tenant [default: the only tenant]
         tenant: Option<String>,
         #[command(flatten)]
-        printed: Printed,
+        printed: FormatArgument,
     },
-    /// Has a tenant's configuration read again from its repositories.
+    /// Reload a tenant's configuration from its repositories
     Reload {
         #[command(flatten)]
         data: Data,
-        /// Every tenant of the main configuration, one after the other.
+        /// Reload every tenant of the main configuration, one after the other
         #[arg(long, conflicts_with = "tenant")]
         all: bool,
-        /// The tenant.
+        /// Tenant
         #[arg(required_unless_present = "all")]
         tenant: Option<String>,
     },
-    /// Writes a tenant's configuration, as it is live, to a file that `sluice check` and
-    /// `sluice freeze` read.
+    /// Write a tenant's live configuration to a file for `sluice check` and `sluice freeze`
     Snapshot {
         #[command(flatten)]
         data: Data,
-        /// The tenant.
+        /// Tenant
         tenant: String,
-        /// The file.
+        /// File to write
         file: PathBuf,
     },
-    /// Stores a main configuration (tenants and their projects) after checking it, with the files
-    /// beside it that it includes and the playbooks/ and roles/ of their jobs, and has every tenant
-    /// of it read.
+    /// Check and store a main configuration (tenants and their projects), and reload all its
+    /// tenants. Files that it includes, and playbooks/ and roles/ next to it, are stored too
     Load {
         #[command(flatten)]
         data: Data,
-        /// Removes tenants that the file leaves out; what is in their queues is dequeued.
+        /// Remove tenants that the file omits; their changes are dequeued
         #[arg(long)]
         remove: bool,
-        /// The file, in the form of Zuul's main.yaml.
+        /// File in the format of Zuul's main.yaml
         file: PathBuf,
     },
 }
 
 #[derive(Subcommand)]
 pub(crate) enum ConnectionCommand {
-    /// Adds a connection, or changes one: what is not given stays. Secrets are read from standard
-    /// input or files, never from arguments.
+    /// Add a connection, or change the given options of an existing one. Secrets are read from
+    /// files or standard input, never from arguments
     Add(ConnectionAdd),
-    /// Stores a new API token or webhook secret: the new token replaces the old one within a
-    /// minute; the old webhook secret stays valid beside the new one until the next rotation.
+    /// Store a new API token or webhook secret. The new token is used within a minute; the previous
+    /// webhook secret stays valid until the next rotation
     Rotate(ConnectionRotate),
-    /// Forgets a connection and its secrets.
+    /// Remove a connection and its secrets
     Remove {
         #[command(flatten)]
         data: Data,
-        /// The connection.
+        /// Connection
         name: String,
     },
-    /// Lists connections, without their secrets.
+    /// List connections, without their secrets
     List {
         #[command(flatten)]
         data: Data,
         #[command(flatten)]
-        printed: Printed,
+        printed: FormatArgument,
     },
 }
 
@@ -398,33 +391,33 @@ pub(crate) enum ConnectionCommand {
 pub(crate) struct ConnectionAdd {
     #[command(flatten)]
     pub(crate) data: Data,
-    /// Its name, as configuration refers to it.
+    /// Name of the connection, as used in the configuration
     pub(crate) name: String,
-    /// What is spoken there. [default: github]
+    /// Driver of the connection [default: github]
     #[arg(long, value_enum)]
-    pub(crate) driver: Option<connection::DriverWord>,
-    /// The host in canonical project names. [default: the host of --git-url]
+    pub(crate) driver: Option<connection::DriverArgument>,
+    /// Host name in canonical project names [default: the host of --git-url]
     #[arg(long, value_name = "HOST")]
     pub(crate) host: Option<String>,
-    /// The API, or the server of smtp (`smtps://HOST?from=A&to=B`) or mqtt. [default for github:
-    /// https://api.github.com]
+    /// Address of the API, or of the smtp (`smtps://HOST?from=A&to=B`) or mqtt server [default for
+    /// github: https://api.github.com]
     #[arg(long, value_name = "URL")]
     pub(crate) api_url: Option<String>,
-    /// Where repositories are; a project's path is appended. [default for github:
+    /// Base address of the repositories; a project's path is appended [default for github:
     /// https://github.com]
     #[arg(long, value_name = "URL")]
     pub(crate) git_url: Option<String>,
-    /// The login that the token acts as, or that belongs to the password. [default for github: the
-    /// forge is asked]
+    /// Login of the token's account, or of the password [default for github: looked up at the
+    /// forge]
     #[arg(long)]
     pub(crate) login: Option<String>,
-    /// The region, for aws.
+    /// AWS region
     #[arg(long)]
     pub(crate) region: Option<String>,
-    /// How changes land, at GitHub; fast-forward needs a token that may push to the branches, past
-    /// rules that would refuse a push. [default: as it was; merge for a new connection]
+    /// How changes are merged at GitHub; fast-forward needs a token that may push to the branches
+    /// despite branch rules [default: unchanged, or merge for a new connection]
     #[arg(long, value_enum)]
-    pub(crate) landing: Option<connection::LandingWord>,
+    pub(crate) landing: Option<connection::LandingArgument>,
     #[command(flatten)]
     pub(crate) secrets: ConnectionSecrets,
 }
@@ -433,31 +426,34 @@ pub(crate) struct ConnectionAdd {
 pub(crate) struct ConnectionRotate {
     #[command(flatten)]
     pub(crate) data: Data,
-    /// The connection.
+    /// Connection
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) secrets: ConnectionSecrets,
 }
 
-/// Secrets of a connection, which never stand in arguments themselves.
+/// The files that a connection's secrets are read from; secrets are never arguments.
 #[derive(Args)]
 pub(crate) struct ConnectionSecrets {
-    /// A file with the API token or the password; `-` is standard input.
+    /// File with the API token or the password; `-` is standard input
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// A file with the webhook secret; `-` is standard input.
+    /// File with the webhook secret; `-` is standard input
     #[arg(long, value_name = "FILE")]
     webhook_secret_file: Option<PathBuf>,
-    /// Stores the token without asking the forge whose it is.
+    /// Store the token without checking it at the forge
     #[arg(long)]
     no_check: bool,
 }
 
 impl ConnectionSecrets {
-    /// Returns where they are, and whether their forge is asked about them.
-    pub(crate) fn read(self) -> (connection::SecretFiles, connection::Check) {
-        let check =
-            if self.no_check { connection::Check::Skipped } else { connection::Check::Asked };
+    /// Returns the files of the secrets, and whether the token is checked at the forge.
+    pub(crate) fn read(self) -> (connection::SecretFiles, connection::TokenCheck) {
+        let check = if self.no_check {
+            connection::TokenCheck::Skipped
+        } else {
+            connection::TokenCheck::ApiArguments
+        };
         (
             connection::SecretFiles {
                 token: self.token_file,
@@ -470,19 +466,19 @@ impl ConnectionSecrets {
 
 #[derive(Subcommand)]
 pub(crate) enum QueueCommand {
-    /// Lets a queue go on that was frozen, after somebody looked: because something landed that was
-    /// not what was tested, or because its records could not be decided on. `sluice status` says
-    /// which queue is frozen, and why.
-    Thaw {
+    /// Resume a halted queue after you have looked into why it halted: the merged state was not the
+    /// tested state, or its records are damaged. `sluice status` shows halted queues and the
+    /// reasons
+    Resume {
         #[command(flatten)]
         data: Data,
-        /// The tenant.
+        /// Tenant
         tenant: String,
-        /// The pipeline.
+        /// Pipeline
         pipeline: String,
-        /// The queue, as `sluice status` names it.
+        /// Queue, as shown by `sluice status`
         queue: String,
-        /// What was found; it is kept with the change that stopped the queue, with your name.
+        /// What you found; recorded, with your name, with the change that halted the queue
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
@@ -490,45 +486,46 @@ pub(crate) enum QueueCommand {
 
 #[derive(Subcommand)]
 pub(crate) enum ProviderCommand {
-    /// Lets a provider go on that was frozen because its records could not be decided on, after
-    /// somebody mended them. `sluice status` says which provider is frozen, and why.
-    Thaw {
+    /// Resume a provider that halted because its records are damaged, after they were repaired.
+    /// `sluice status` shows halted providers and the reasons
+    Resume {
         #[command(flatten)]
         data: Data,
-        /// The provider, as `sluice status` names it.
+        /// Provider, as shown by `sluice status`
         provider: String,
     },
 }
 
 #[derive(Subcommand)]
 pub(crate) enum ImageCommand {
-    /// Runs now the jobs whose `image-build-name` is IMAGE, in each pipeline with the trigger
-    /// `zuul: [{event: image-build}]`.
+    /// Run the jobs whose `image-build-name` is IMAGE now, in each pipeline with the trigger `zuul:
+    /// [{event: image-build}]`
     ///
-    /// The project that defines the image lists them. What they return is not stored as an image
-    /// yet.
+    /// The jobs are those listed by the project that defines the image. Their result is not stored
+    /// as an image yet.
     ///
-    /// Exit status 0 once a pipeline takes it in, 1 where none does, 3 where that is not decided
-    /// after a minute.
+    /// Exits with 0 once a pipeline accepts the event, 1 if none does, 3 if there is no decision
+    /// within a minute.
     Build(image::BuildArguments),
 }
 
 #[derive(Args)]
 pub(crate) struct ExecutorArguments {
-    /// Where build directories and repositories are kept.
+    /// Directory of the build directories and cached repositories
     #[arg(long, value_name = "DIR", default_value = "/var/lib/sluice")]
     pub(crate) state: PathBuf,
-    /// Builds that run at once.
+    /// Number of builds that run at once
     #[arg(long, value_name = "NUMBER", default_value_t = 8)]
     pub(crate) slots: usize,
-    /// Where live logs are served; the API function must reach it. Every address stands for the
-    /// task's own on ECS, the instance's on EC2.
+    /// Address that serves live logs, reachable by the API function. 0.0.0.0 is announced as the
+    /// address of the ECS task or the EC2 instance
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7900")]
     pub(crate) logs: std::net::SocketAddr,
-    /// Runs although this is root: playbooks can then read root's files among those they are shown.
+    /// Run even as root; playbooks can then read those of root's files that are visible in their
+    /// sandbox
     #[arg(long)]
     pub(crate) allow_root: bool,
-    /// Stops when standard input ends: then whoever started it is gone.
+    /// Stop when standard input closes, because the parent process has ended.
     #[arg(long, hide = true)]
     pub(crate) with_parent: bool,
 }
@@ -541,22 +538,22 @@ pub(crate) fn functions(processes: bool) -> sluice_cli::local::Functions {
     }
 }
 
-impl From<LatencyWord> for sluice_emulator::data::Latency {
-    fn from(word: LatencyWord) -> Self {
+impl From<LatencyChoice> for sluice_emulator::data::Latency {
+    fn from(word: LatencyChoice) -> Self {
         match word {
-            LatencyWord::Local => Self::Local,
-            LatencyWord::Aws => Self::Aws,
+            LatencyChoice::Local => Self::Local,
+            LatencyChoice::Aws => Self::Aws,
         }
     }
 }
 
-impl From<Asked> for show::Asked {
-    fn from(asked: Asked) -> Self {
-        Self { data: asked.data.data, api: asked.api }
+impl From<ApiArguments> for show::ApiLocation {
+    fn from(api: ApiArguments) -> Self {
+        Self { data: api.data.data, api: api.api }
     }
 }
 
-impl From<UpArguments> for up::Wanted {
+impl From<UpArguments> for up::UpOptions {
     fn from(arguments: UpArguments) -> Self {
         Self {
             data: arguments.data.data,
@@ -576,7 +573,7 @@ impl From<UpArguments> for up::Wanted {
     }
 }
 
-impl From<ConnectionAdd> for connection::Added {
+impl From<ConnectionAdd> for connection::ConnectionChange {
     fn from(add: ConnectionAdd) -> Self {
         let (secrets, check) = add.secrets.read();
         Self {
@@ -599,14 +596,14 @@ impl From<ConnectionAdd> for connection::Added {
 mod tests {
     use super::*;
 
-    /// L1.2: by hand, tenant and image are named, and nothing else is needed.
+    /// L1.2: building an image by hand needs the tenant and the image, and nothing else.
     #[test]
-    fn an_image_is_built_by_the_names_of_its_tenant_and_its_own() {
+    fn image_build_takes_a_tenant_and_an_image() {
         let read = |words: &[&str]| match Cli::try_parse_from(
             [&["sluice", "image"][..], words].concat(),
         ) {
-            Ok(Cli { command: Command::Image(ImageCommand::Build(asked)) }) => {
-                Some((asked.tenant, asked.image))
+            Ok(Cli { command: Command::Image(ImageCommand::Build(api)) }) => {
+                Some((api.tenant, api.image))
             }
             _ => None,
         };

@@ -1,5 +1,5 @@
-//! Events as Lambda hands them over: batches of messages, ticks of a schedule, requests; and the
-//! answers to them.
+//! The events that Lambda invokes a function with (batches of messages, schedule ticks, HTTP
+//! requests), and the responses to them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,14 +10,14 @@ use serde_json::{Map, Value, json};
 use sluice_runtime::port::Incoming;
 use std::collections::BTreeMap;
 
-/// The most bytes of a function's answer to a request, with what is around its body; Lambda takes a
-/// few more.
+/// The maximum size of a function's response in bytes, including its JSON envelope. Lambda's own
+/// limit is slightly higher.
 const ANSWER_BYTES_MAX: usize = 6 << 20;
 
-/// What a function is called for.
+/// What a function is invoked with.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "one is made per call and handed on at once")]
-pub enum Event {
+pub enum InvocationEvent {
     /// Messages of one queue.
     Messages {
         /// The queue's name: the last part of its ARN.
@@ -25,21 +25,21 @@ pub enum Event {
         /// The messages, in order.
         messages: Vec<Incoming>,
     },
-    /// A schedule fired.
+    /// A tick of a schedule.
     Tick,
-    /// Somebody asks over HTTP.
+    /// An HTTP request.
     Request {
         /// The request.
         request: Request<Bytes>,
-        /// The host that was asked.
+        /// The host name that the client used.
         host: String,
     },
 }
 
-/// An event that nobody can read.
+/// A payload that is no known event.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "could not read the event: {0}; is this function wired to another source than in the template?"
+    "could not read the event: {0}; is this function connected to another source than in the template?"
 )]
 pub struct EventError(String);
 
@@ -57,7 +57,7 @@ struct SqsRecord {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct HttpEvent {
+struct HttpRequestPayload {
     raw_path: String,
     #[serde(default)]
     raw_query_string: String,
@@ -84,12 +84,12 @@ struct RequestLine {
     method: String,
 }
 
-impl Event {
-    /// Reads a payload: a batch by its `Records`, a request by its `requestContext`, else a
+impl InvocationEvent {
+    /// Parses a payload: a batch has `Records`, a request has a `requestContext`; else it must be a
     /// schedule's tick.
     ///
     /// # Errors
-    /// [`EventError`] when it is none of these.
+    /// [`EventError`] when the payload is none of these.
     pub fn read(payload: &[u8]) -> Result<Self, EventError> {
         let failed = |error: serde_json::Error| EventError(error.to_string());
         let value: Value = serde_json::from_slice(payload).map_err(failed)?;
@@ -97,17 +97,17 @@ impl Event {
             return messages(Vec::<SqsRecord>::deserialize(records).map_err(failed)?);
         }
         if value.get("requestContext").is_some() {
-            return request(HttpEvent::deserialize(value).map_err(failed)?);
+            return request(HttpRequestPayload::deserialize(value).map_err(failed)?);
         }
         match value.get("detail-type").and_then(Value::as_str) {
             Some("Scheduled Event") => Ok(Self::Tick),
-            _ => Err(EventError("it is no batch, no request and no tick".to_owned())),
+            _ => Err(EventError("it is not a batch, a request or a tick".to_owned())),
         }
     }
 }
 
-impl Event {
-    /// Returns what it is, for people.
+impl InvocationEvent {
+    /// Returns the kind of the event, for error messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Messages { .. } => "messages",
@@ -117,7 +117,7 @@ impl Event {
     }
 }
 
-fn messages(records: Vec<SqsRecord>) -> Result<Event, EventError> {
+fn messages(records: Vec<SqsRecord>) -> Result<InvocationEvent, EventError> {
     let source = records
         .first()
         .map(|record| record.source_arn.clone())
@@ -134,11 +134,11 @@ fn messages(records: Vec<SqsRecord>) -> Result<Event, EventError> {
         receipt: record.receipt_handle,
     };
     let queue = source.rsplit(':').next().unwrap_or_default().to_owned();
-    Ok(Event::Messages { queue, messages: records.into_iter().map(incoming).collect() })
+    Ok(InvocationEvent::Messages { queue, messages: records.into_iter().map(incoming).collect() })
 }
 
-fn request(event: HttpEvent) -> Result<Event, EventError> {
-    let failed = |what: &str| EventError(format!("its {what} cannot be read"));
+fn request(event: HttpRequestPayload) -> Result<InvocationEvent, EventError> {
+    let failed = |what: &str| EventError(format!("its {what} is invalid"));
     let body = event.body.unwrap_or_default();
     let body = if event.is_base64_encoded {
         STANDARD.decode(body).map_err(|_| failed("body"))?
@@ -156,7 +156,7 @@ fn request(event: HttpEvent) -> Result<Event, EventError> {
     *request.uri_mut() = uri;
     *request.method_mut() = method;
     for (name, value) in &event.headers {
-        // A header that cannot be a header says nothing that anybody here asks for.
+        // Headers that are not valid HTTP are dropped; no function reads them.
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             request.headers_mut().append(name, value);
         }
@@ -166,27 +166,27 @@ fn request(event: HttpEvent) -> Result<Event, EventError> {
     {
         request.headers_mut().insert(header::COOKIE, cookies);
     }
-    Ok(Event::Request { request, host: event.request_context.domain_name })
+    Ok(InvocationEvent::Request { request, host: event.request_context.domain_name })
 }
 
-/// Returns the answer to a batch: the messages that must come again.
+/// Returns the response to a batch: the ids of the messages to redeliver.
 pub fn failed_messages(ids: &[String]) -> Vec<u8> {
     let failures: Vec<Value> = ids.iter().map(|id| json!({"itemIdentifier": id})).collect();
     json!({"batchItemFailures": failures}).to_string().into_bytes()
 }
 
-/// Returns the answer to a request. One that is larger than a function may give is refused with
-/// what to do: nobody would get it.
+/// Returns the response to a request. A response over Lambda's limit, which would be lost, is
+/// replaced by an error that says what to do.
 pub fn response(response: &Response<Bytes>) -> Vec<u8> {
-    let answer = written(response);
+    let answer = encoded(response);
     if answer.len() <= ANSWER_BYTES_MAX {
         return answer;
     }
     let (bytes, most) = (answer.len(), ANSWER_BYTES_MAX >> 20);
-    tracing::warn!(bytes, "an answer is larger than a function may give");
+    tracing::warn!(bytes, "a response is larger than Lambda's limit");
     let body = json!({
         "error": "Payload Too Large",
-        "description": format!("The answer would have {bytes} bytes, and one may have {most} MiB: ask for less of a list by `limit` and `skip` where it takes them, for less of a status by `pipeline` or `project`, or for one thing alone by its own path."),
+        "description": format!("The response would have {bytes} bytes; the maximum is {most} MiB. Use `limit` and `skip` for lists, `pipeline` or `project` for a status, or the path of a single object."),
     });
     let mut refused = Response::new(Bytes::from(body.to_string()));
     *refused.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
@@ -194,11 +194,11 @@ pub fn response(response: &Response<Bytes>) -> Vec<u8> {
     headers
         .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json; charset=utf-8"));
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
-    written(&refused)
+    encoded(&refused)
 }
 
-/// Writes an answer as the front takes it. Text goes as it is, everything else as base64.
-fn written(response: &Response<Bytes>) -> Vec<u8> {
+/// Encodes a response for the HTTP front. Valid UTF-8 is sent as text, everything else as base64.
+fn encoded(response: &Response<Bytes>) -> Vec<u8> {
     let mut headers = Map::new();
     for name in response.headers().keys() {
         let values: Vec<_> = response
@@ -223,13 +223,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_says_its_queue_and_how_often_each_message_came() {
+    fn a_batch_has_its_queue_and_receive_counts() {
         let payload = json!({"Records": [{
             "messageId": "m", "receiptHandle": "r", "body": "b", "eventSourceARN": "arn:aws:sqs:us-east-1:0:sluice-gate.fifo",
             "attributes": {"ApproximateReceiveCount": "3", "MessageGroupId": "g"},
         }]});
-        let Event::Messages { queue, messages } =
-            Event::read(payload.to_string().as_bytes()).unwrap()
+        let InvocationEvent::Messages { queue, messages } =
+            InvocationEvent::read(payload.to_string().as_bytes()).unwrap()
         else {
             panic!("a batch")
         };
@@ -239,14 +239,15 @@ mod tests {
         );
     }
 
-    /// Z2.2: a signature is over the raw bytes.
+    /// Z2.2: the webhook signature covers the raw bytes.
     #[test]
     fn a_request_keeps_its_bytes() {
         let payload = json!({
             "rawPath": "/api/x", "rawQueryString": "a=1&b=%2F", "headers": {"x-one": "1"}, "body": STANDARD.encode([0, 255]),
             "isBase64Encoded": true, "requestContext": {"domainName": "ci.example.org", "http": {"method": "POST"}},
         });
-        let Event::Request { request, host } = Event::read(payload.to_string().as_bytes()).unwrap()
+        let InvocationEvent::Request { request, host } =
+            InvocationEvent::read(payload.to_string().as_bytes()).unwrap()
         else {
             panic!("a request")
         };
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_not_text_goes_as_base64() {
+    fn a_response_that_is_not_text_is_base64() {
         let plain: Value =
             serde_json::from_slice(&response(&Response::new(Bytes::from_static(b"{}")))).unwrap();
         assert_eq!(
@@ -275,9 +276,9 @@ mod tests {
         assert_eq!((&binary["body"], &binary["isBase64Encoded"]), (&json!("AP8="), &json!(true)));
     }
 
-    /// Z9.1: as long as it fits it goes as it is, whatever its quotes come to.
+    /// Z9.1: a response under the limit is passed on unchanged.
     #[test]
-    fn an_answer_that_is_too_large_says_what_to_do() {
+    fn a_response_that_is_too_large_says_what_to_do() {
         let of = |body: String| {
             serde_json::from_slice::<Value>(&response(&Response::new(Bytes::from(body)))).unwrap()
         };
@@ -290,11 +291,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nothing_of_these_is_refused() {
-        assert!(Event::read(b"{}").unwrap_err().to_string().contains("no batch"));
+    fn an_unknown_payload_is_refused() {
+        assert!(InvocationEvent::read(b"{}").unwrap_err().to_string().contains("not a batch"));
         assert!(matches!(
-            Event::read(br#"{"detail-type": "Scheduled Event"}"#).unwrap(),
-            Event::Tick
+            InvocationEvent::read(br#"{"detail-type": "Scheduled Event"}"#).unwrap(),
+            InvocationEvent::Tick
         ));
     }
 }

@@ -1,11 +1,11 @@
-//! The executor as a part of this program or as a program of its own: its key, its live logs, its
-//! shutdown.
+//! Runs an executor, inside this process or as a process of its own: writes its SSH key, serves its
+//! live logs, shuts it down.
 
-use crate::own_address::reachable;
 use crate::pool_key::PoolKey;
+use crate::reachable_address::reachable;
 use anyhow::Context as _;
-use sluice_executor::service::{Executor, Options};
-use sluice_executor::{Ansible, Settings};
+use sluice_executor::service::{ExecutorService, ExecutorSettings};
+use sluice_executor::{Ansible, AnsibleSettings};
 use sluice_runtime::Ports;
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -16,86 +16,87 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// What an operator decides about an executor.
+/// The options of an executor.
 #[derive(Debug, Clone)]
-pub struct Wanted {
-    /// Where build directories and repositories are kept.
+pub struct ExecutorOptions {
+    /// The directory of build directories and cached repositories.
     pub state: PathBuf,
-    /// Builds that run at once.
+    /// The number of builds that run at once.
     pub slots: usize,
-    /// Where its live logs are served.
+    /// The address that serves live logs.
     pub logs: SocketAddr,
-    /// The address of the pages, ending in `/`; archived logs are below `logs/` of it.
+    /// The address of the pages, ending in `/`; archived logs are below `logs/` there.
     pub web_root: String,
-    /// The Python environment that `install.sh` made; `None` takes `SLUICE_ANSIBLE_PREFIX`, else
+    /// The Python environment created by `install.sh`; `None` takes `SLUICE_ANSIBLE_PREFIX`, else
     /// the script's default.
     pub ansible: Option<PathBuf>,
 }
 
 /// A running executor.
-pub struct Running {
+pub struct RunningExecutor {
     stop: watch::Sender<bool>,
-    life: JoinHandle<()>,
+    task: JoinHandle<()>,
     logs: JoinHandle<()>,
     key: PathBuf,
     address: SocketAddr,
 }
 
-impl Running {
+impl RunningExecutor {
     /// Starts an executor.
     ///
     /// # Errors
-    /// When Ansible or its confinement is missing, or there is no pool key.
-    pub async fn start(ports: Ports, wanted: Wanted) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(&wanted.state)
-            .with_context(|| format!("could not make {}", wanted.state.display()))?;
-        let state = wanted.state.canonicalize()?;
-        let mut settings = Settings::new(&state);
-        let prefix =
-            wanted.ansible.or_else(|| std::env::var_os("SLUICE_ANSIBLE_PREFIX").map(PathBuf::from));
+    /// When Ansible or its sandbox is missing, or there is no pool key.
+    pub async fn start(ports: Ports, options: ExecutorOptions) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(&options.state)
+            .with_context(|| format!("could not create {}", options.state.display()))?;
+        let state = options.state.canonicalize()?;
+        let mut settings = AnsibleSettings::new(&state);
+        let prefix = options
+            .ansible
+            .or_else(|| std::env::var_os("SLUICE_ANSIBLE_PREFIX").map(PathBuf::from));
         if let Some(prefix) = prefix {
             settings.prefix = prefix;
         }
         let hostname = settings.hostname.clone();
         let runner = Ansible::new(settings).await?;
-        let key = own_key_file(&state)?;
-        let pool_key = PoolKey::needed(&ports).await?;
+        let key = key_file(&state)?;
+        let pool_key = PoolKey::load_required(&ports).await?;
         write_key(&key, &pool_key.open(&ports).await?)
             .with_context(|| format!("could not write {}", key.display()))?;
-        let listener = TcpListener::bind(wanted.logs)
+        let listener = TcpListener::bind(options.logs)
             .await
-            .with_context(|| format!("could not serve live logs on {}", wanted.logs))?;
+            .with_context(|| format!("could not serve live logs on {}", options.logs))?;
         let address = listener.local_addr()?;
-        let options = Options {
+        let options = ExecutorSettings {
             hostname,
-            slots: wanted.slots,
+            slots: options.slots,
             state,
             node_key: Some(key.clone()),
             log_address: reachable(address).await.map(|address| format!("http://{address}/")),
-            log_root: format!("{}logs/", wanted.web_root),
+            log_root: format!("{}logs/", options.web_root),
         };
-        let executor = Executor::new(ports, Arc::new(runner), options);
+        let executor = ExecutorService::new(ports, Arc::new(runner), options);
         let router = executor.logs().router();
         let logs = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
-                tracing::error!(%error, "live logs are not served any more");
+                tracing::error!(%error, "the server of live logs ended");
             }
         });
         let (stop, stopped) = watch::channel(false);
-        let life = tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             if let Err(error) = executor.run(stopped).await {
-                tracing::error!(%error, "the executor's life ended");
+                tracing::error!(%error, "the executor failed");
             }
         });
-        Ok(Self { stop, life, logs, key, address })
+        Ok(Self { stop, task, logs, key, address })
     }
 
-    /// Returns where live logs are served.
+    /// Returns the address that serves live logs.
     pub fn logs_address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Completes when the executor has ended by itself: its session is gone.
+    /// Waits until the executor has ended by itself because its session was lost.
     pub async fn ended(&self) {
         while !self.has_ended() {
             tokio::time::sleep(std::time::Duration::from_secs(1)).await;
@@ -104,28 +105,28 @@ impl Running {
 
     /// Returns whether the executor has ended by itself.
     pub fn has_ended(&self) -> bool {
-        self.life.is_finished()
+        self.task.is_finished()
     }
 
-    /// Stops: running builds are ended and attempted again elsewhere.
+    /// Stops the executor. Its running builds are ended and retried elsewhere.
     pub async fn stop(self) {
         self.stop.send_replace(true);
-        if let Err(error) = self.life.await {
-            tracing::error!(%error, "the executor broke off");
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "the executor task panicked");
         }
         self.logs.abort();
         if let Err(error) = std::fs::remove_file(&self.key) {
-            tracing::warn!(%error, "the pool's key could not be removed from the executor's directory");
+            tracing::warn!(%error, "could not delete the pool's key from the executor's directory");
         }
     }
 }
 
-/// The first part of the names of key files; the number of the process follows.
+/// The prefix of key file names, followed by the process id.
 const KEY_FILE: &str = "node-key-";
 
-/// Returns where this process keeps the key, and removes what dead processes left: two executors
-/// may share a directory for a moment, and neither may take the other's key away.
-fn own_key_file(state: &Path) -> std::io::Result<PathBuf> {
+/// Returns the path of this process's key file, and deletes files of dead processes. Two executors
+/// may share a directory for a moment without deleting each other's key.
+fn key_file(state: &Path) -> std::io::Result<PathBuf> {
     for entry in std::fs::read_dir(state)?.flatten() {
         let name = entry.file_name();
         let pid = name.to_str().and_then(|name| name.strip_prefix(KEY_FILE));
@@ -136,7 +137,7 @@ fn own_key_file(state: &Path) -> std::io::Result<PathBuf> {
     Ok(state.join(format!("{KEY_FILE}{}", std::process::id())))
 }
 
-/// Writes the key so that nobody else can read it at any moment, also where a file was left.
+/// Writes the key so that only its owner can ever read it, even if an old file exists.
 fn write_key(path: &Path, text: &str) -> std::io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),

@@ -1,11 +1,11 @@
-//! One function: its name, its place, and what it answers to each event.
+//! One function: its name, its environment, and its answer to each event.
 //!
-//! Functions that speak to forges or clouds read the stored connections again once a minute, so
-//! that an added connection or a changed token needs no deployment.
+//! Functions that use forges or clouds reload the stored connections once a minute, so that a new
+//! connection or token needs no deployment.
 
-use crate::event::{self, Event, EventError};
-use crate::outside;
-use crate::place::Place;
+use crate::connection_drivers;
+use crate::environment::FunctionEnvironment;
+use crate::event::{self, EventError, InvocationEvent};
 use crate::pool_key::PoolKey;
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -17,12 +17,12 @@ use sluice_intake::Intake;
 use sluice_launcher::{Launcher, SshChecks};
 use sluice_merger::Merger;
 use sluice_model::ConnectionName;
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 use sluice_records::connection::{self, ConnectionsFile};
 use sluice_reporter::Reporter;
 use sluice_repos::GitRepos;
 use sluice_runtime::PortError;
-use sluice_runtime::batch::{self, Look, LookError};
+use sluice_runtime::batch::{self, ReconcileError, Reconciler};
 use sluice_runtime::port::Incoming;
 use sluice_tenant::Tenants;
 use sluice_timer::Timer;
@@ -32,36 +32,36 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, OnceCell};
 use url::{Host, Url};
 
-/// How long the stored connections count as read.
-const CONNECTIONS_KEPT: Duration = Duration::from_secs(60);
+/// How long the loaded connections are used before they are loaded again.
+const CONNECTIONS_CACHED: Duration = Duration::from_secs(60);
 
-/// The functions, as `SLUICE_FUNCTION` names them.
+/// The functions, by their names in `SLUICE_FUNCTION`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Name {
-    /// Takes what forges send.
+pub enum FunctionName {
+    /// Receives webhooks.
     Webhook,
-    /// Answers people and tools.
+    /// Serves the API and the pages.
     Api,
-    /// Handles deliveries.
+    /// Handles deliveries: turns events into queue messages.
     Intake,
-    /// Moves change queues.
+    /// Advances the queues.
     Gate,
-    /// Reads configuration.
+    /// Loads the tenants' configuration.
     Tenant,
-    /// Merges and freezes.
+    /// Merges changes speculatively and freezes jobs.
     Merger,
-    /// Looks after nodes.
+    /// Launches and deletes nodes.
     Launcher,
-    /// Looks after images.
+    /// Manages images.
     Images,
-    /// Reports and lands.
+    /// Reports results and merges changes.
     Reporter,
-    /// Sweeps.
+    /// Runs the sweeps.
     Timer,
 }
 
-impl Name {
-    /// Every function.
+impl FunctionName {
+    /// Every function with its name.
     pub const ALL: [(&'static str, Self); 10] = [
         ("webhook", Self::Webhook),
         ("api", Self::Api),
@@ -76,21 +76,24 @@ impl Name {
     ];
 }
 
-impl Name {
-    /// Returns the word that names it.
-    pub fn word(self) -> &'static str {
-        Self::ALL.into_iter().find(|(_, name)| *name == self).map_or("function", |(word, _)| word)
+impl FunctionName {
+    /// Returns the name as in `SLUICE_FUNCTION`.
+    pub fn as_str(self) -> &'static str {
+        Self::ALL
+            .into_iter()
+            .find(|(_, name)| *name == self)
+            .map_or("function", |(as_str, _)| as_str)
     }
 }
 
-impl std::str::FromStr for Name {
-    type Err = Failure;
+impl std::str::FromStr for FunctionName {
+    type Err = InvocationError;
 
-    fn from_str(text: &str) -> Result<Self, Failure> {
-        let found = Self::ALL.into_iter().find(|(word, _)| *word == text);
-        let known = || Self::ALL.map(|(word, _)| word).join(", ");
+    fn from_str(text: &str) -> Result<Self, InvocationError> {
+        let found = Self::ALL.into_iter().find(|(as_str, _)| *as_str == text);
+        let known = || Self::ALL.map(|(as_str, _)| as_str).join(", ");
         found.map(|(_, name)| name).ok_or_else(|| {
-            Failure::setup(format!(
+            InvocationError::setup(format!(
                 "there is no function {text:?}; set SLUICE_FUNCTION to one of {}",
                 known()
             ))
@@ -98,83 +101,87 @@ impl std::str::FromStr for Name {
     }
 }
 
-/// Why a call has no answer; Lambda is told both.
+/// Why an invocation failed; Lambda gets both fields.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Failure {
-    /// Its kind, one word.
+pub struct InvocationError {
+    /// The kind of error, one word.
     pub kind: &'static str,
-    /// What happened.
+    /// The error message.
     pub message: String,
 }
 
-impl Failure {
+impl InvocationError {
     fn setup(message: impl Into<String>) -> Self {
         Self { kind: "Setup", message: message.into() }
     }
 }
 
-impl From<EventError> for Failure {
+impl From<EventError> for InvocationError {
     fn from(error: EventError) -> Self {
-        Self { kind: "Event", message: error.to_string() }
+        Self { kind: "InvocationEvent", message: error.to_string() }
     }
 }
 
-impl From<PortError> for Failure {
+impl From<PortError> for InvocationError {
     fn from(error: PortError) -> Self {
         Self { kind: "Port", message: error.to_string() }
     }
 }
 
-impl From<LookError> for Failure {
-    fn from(error: LookError) -> Self {
+impl From<ReconcileError> for InvocationError {
+    fn from(error: ReconcileError) -> Self {
         Self { kind: "Look", message: error.to_string() }
     }
 }
 
-/// A function that can be called.
-pub struct Function {
-    name: Name,
-    place: Place,
+/// A function that can be invoked.
+pub struct FunctionHandler {
+    name: FunctionName,
+    environment: FunctionEnvironment,
     timer: Timer,
-    /// One for all requests: it remembers connections, their secrets opened, for a minute.
+    /// Shared by all requests, because it caches decrypted connections for a minute.
     webhook: Webhook,
     api: OnceCell<Api>,
-    looking: Mutex<Option<Looking>>,
+    cache: Mutex<Option<ReconcilerCache>>,
 }
 
-/// What looks at cells, and which connections it was made of.
-struct Looking {
-    look: Arc<dyn Look>,
+/// A cached reconciler, with the connections that it was built from.
+struct ReconcilerCache {
+    look: Arc<dyn Reconciler>,
     connections: Option<ConnectionsFile>,
     read_at: Instant,
     generation: u64,
 }
 
-impl Function {
-    /// Makes a function. Nothing is called before its first event.
-    pub fn new(name: Name, place: Place) -> Self {
-        let timer = Timer::new(place.ports.clone(), place.ask_minutes);
+impl FunctionHandler {
+    /// Creates a function. Calls nothing before the first event.
+    pub fn new(name: FunctionName, environment: FunctionEnvironment) -> Self {
+        let timer = Timer::new(environment.ports.clone(), environment.ask_minutes);
         Self {
             name,
             timer,
-            webhook: Webhook::new(place.ports.clone()),
-            place,
+            webhook: Webhook::new(environment.ports.clone()),
+            environment,
             api: OnceCell::new(),
-            looking: Mutex::new(None),
+            cache: Mutex::new(None),
         }
     }
 
-    /// Answers one event.
+    /// Handles one event and returns the response.
     ///
     /// # Errors
-    /// [`Failure`] when the event is none of this function's, or nothing could be done at all: then
-    /// it comes again.
-    pub async fn answer(&self, payload: &[u8]) -> Result<Vec<u8>, Failure> {
-        match (Event::read(payload)?, self.name) {
-            (Event::Messages { queue, messages }, _) => self.look_at(&queue, messages).await,
-            (Event::Tick, Name::Timer) => Ok(self.timer.tick().await.map(|()| b"null".to_vec())?),
-            (Event::Request { request, .. }, Name::Webhook) => {
+    /// [`InvocationError`] when the event is not for this function, or nothing could be done: then
+    /// it is redelivered.
+    pub async fn answer(&self, payload: &[u8]) -> Result<Vec<u8>, InvocationError> {
+        match (InvocationEvent::read(payload)?, self.name) {
+            (InvocationEvent::Messages { queue, messages }, _) => {
+                self.look_at(&queue, messages).await
+            }
+            (InvocationEvent::Tick, FunctionName::Timer) => {
+                Ok(self.timer.tick().await.map(|()| b"null".to_vec())?)
+            }
+            (InvocationEvent::Request { request, .. }, FunctionName::Webhook) => {
                 let answer = match connection_of(request.uri().path()) {
                     Some(connection) => {
                         self.webhook.receive(&connection, request.headers(), request.body()).await
@@ -183,141 +190,168 @@ impl Function {
                 };
                 Ok(event::response(&answer))
             }
-            (Event::Request { request, host }, Name::Api) => {
+            (InvocationEvent::Request { request, host }, FunctionName::Api) => {
                 Ok(event::response(&self.api(&host).await?.answer(request).await))
             }
-            (event, name) => Err(Failure::setup(format!(
-                "the {name:?} function is not for {}; see its events in the template",
+            (event, name) => Err(InvocationError::setup(format!(
+                "the {name:?} function does not handle {}; see its events in the template",
                 event.kind()
             ))),
         }
     }
 
-    async fn look_at(&self, queue: &str, messages: Vec<Incoming>) -> Result<Vec<u8>, Failure> {
+    async fn look_at(
+        &self,
+        queue: &str,
+        messages: Vec<Incoming>,
+    ) -> Result<Vec<u8>, InvocationError> {
         let queue = self.queue(queue)?;
         let look = self.look().await?;
         let failed = batch::handle(&*look, queue, messages).await;
         Ok(event::failed_messages(&failed))
     }
 
-    /// Returns the queue of that name; a dead letter queue counts as the queue whose letters it
-    /// keeps.
-    fn queue(&self, name: &str) -> Result<Queue, Failure> {
-        let alive = match name.strip_suffix("-dead.fifo") {
+    /// Returns the queue with a name. The name of a dead letter queue gives the queue it belongs
+    /// to.
+    fn queue(&self, name: &str) -> Result<MessageQueue, InvocationError> {
+        let main_name = match name.strip_suffix("-dead.fifo") {
             Some(start) => format!("{start}.fifo"),
             None => name.strip_suffix("-dead").unwrap_or(name).to_owned(),
         };
-        let found =
-            self.place.queue_urls.iter().find(|(_, url)| url.rsplit('/').next() == Some(&alive));
+        let found = self
+            .environment
+            .queue_urls
+            .iter()
+            .find(|(_, url)| url.rsplit('/').next() == Some(&main_name));
         found
             .map(|(queue, _)| *queue)
-            .ok_or_else(|| Failure::setup(format!("the queue {name} is none of this stack's")))
+            .ok_or_else(|| InvocationError::setup(format!("the queue {name} is not in this stack")))
     }
 
-    async fn api(&self, host: &str) -> Result<&Api, Failure> {
-        let make = || async {
-            // Nobody told an address: then it is the one that was asked first.
+    async fn api(&self, host: &str) -> Result<&Api, InvocationError> {
+        let build = || async {
+            // Without a configured address, the host of the first request is used.
             let web_root =
-                self.place.web_root.clone().unwrap_or_else(|| format!("https://{host}/"));
-            let api = Api::new(self.place.ports.clone(), Arc::new(HttpLiveLogs::new()?), &web_root);
-            Ok(if is_of_this_machine(&web_root) { api.for_own_pages() } else { api })
+                self.environment.web_root.clone().unwrap_or_else(|| format!("https://{host}/"));
+            let api =
+                Api::new(self.environment.ports.clone(), Arc::new(HttpLiveLogs::new()?), &web_root);
+            Ok(if is_loopback(&web_root) { api.for_own_pages() } else { api })
         };
-        self.api.get_or_try_init(make).await
+        self.api.get_or_try_init(build).await
     }
 
-    /// Returns what looks at cells, made anew when the stored connections are others than those it
-    /// was made of.
-    async fn look(&self) -> Result<Arc<dyn Look>, Failure> {
-        let mut looking = self.looking.lock().await;
+    /// Returns the cached reconciler, and builds a new one when the stored connections have
+    /// changed.
+    async fn look(&self) -> Result<Arc<dyn Reconciler>, InvocationError> {
+        let mut cache = self.cache.lock().await;
         let needs = matches!(
             self.name,
-            Name::Intake | Name::Reporter | Name::Merger | Name::Tenant | Name::Launcher
+            FunctionName::Intake
+                | FunctionName::Reporter
+                | FunctionName::Merger
+                | FunctionName::Tenant
+                | FunctionName::Launcher
         );
-        if let Some(held) = looking.as_ref()
-            && (!needs || held.read_at.elapsed() < CONNECTIONS_KEPT)
+        if let Some(cached) = cache.as_ref()
+            && (!needs || cached.read_at.elapsed() < CONNECTIONS_CACHED)
         {
-            return Ok(held.look.clone());
+            return Ok(cached.look.clone());
         }
         let connections =
-            if needs { Some(connection::load(&self.place.ports).await?) } else { None };
+            if needs { Some(connection::load(&self.environment.ports).await?) } else { None };
         let read_at = Instant::now();
-        if let Some(held) = looking.as_mut()
-            && held.connections == connections
+        if let Some(cached) = cache.as_mut()
+            && cached.connections == connections
         {
-            held.read_at = read_at;
-            return Ok(held.look.clone());
+            cached.read_at = read_at;
+            return Ok(cached.look.clone());
         }
-        let generation = looking.as_ref().map_or(0, |held| held.generation + 1);
+        let generation = cache.as_ref().map_or(0, |cached| cached.generation + 1);
         let look = self
-            .make(connections.as_ref().unwrap_or(&ConnectionsFile::default()), generation)
+            .build(connections.as_ref().unwrap_or(&ConnectionsFile::default()), generation)
             .await?;
-        *looking = Some(Looking { look: look.clone(), connections, read_at, generation });
+        *cache = Some(ReconcilerCache { look: look.clone(), connections, read_at, generation });
         Ok(look)
     }
 
-    async fn make(
+    async fn build(
         &self,
         connections: &ConnectionsFile,
         generation: u64,
-    ) -> Result<Arc<dyn Look>, Failure> {
-        let place = &self.place;
-        let ports = || place.ports.clone();
+    ) -> Result<Arc<dyn Reconciler>, InvocationError> {
+        let environment = &self.environment;
+        let ports = || environment.ports.clone();
         Ok(match self.name {
-            Name::Intake => {
-                Arc::new(Intake::new(ports(), outside::forges(place, connections).await?))
+            FunctionName::Intake => Arc::new(Intake::new(
+                ports(),
+                connection_drivers::forges(environment, connections).await?,
+            )),
+            FunctionName::Reporter => {
+                let reporter = Reporter::new(
+                    ports(),
+                    connection_drivers::forges(environment, connections).await?,
+                );
+                Arc::new(
+                    reporter.with_notifiers(
+                        connection_drivers::notifiers(environment, connections).await?,
+                    ),
+                )
             }
-            Name::Reporter => {
-                let reporter = Reporter::new(ports(), outside::forges(place, connections).await?);
-                Arc::new(reporter.with_notifiers(outside::notifiers(place, connections).await?))
+            FunctionName::Gate => {
+                Arc::new(Gate::new(ports(), environment.web_root.clone().unwrap_or_default()))
             }
-            Name::Gate => Arc::new(Gate::new(ports(), place.web_root.clone().unwrap_or_default())),
-            Name::Merger => {
+            FunctionName::Merger => {
                 Arc::new(Merger::new(ports(), self.repos(connections, generation).await?))
             }
-            Name::Tenant => {
-                let forges = outside::forges(place, connections).await?;
+            FunctionName::Tenant => {
+                let forges = connection_drivers::forges(environment, connections).await?;
                 Arc::new(Tenants::new(ports(), self.repos(connections, generation).await?, forges))
             }
-            Name::Launcher => self.launcher(connections).await?,
-            Name::Timer => Arc::new(Timer::new(ports(), place.ask_minutes)),
-            Name::Images => Arc::new(Images::new(ports())),
-            Name::Webhook | Name::Api => return Err(Failure::setup("this function has no queue")),
+            FunctionName::Launcher => self.launcher(connections).await?,
+            FunctionName::Timer => Arc::new(Timer::new(ports(), environment.ask_minutes)),
+            FunctionName::Images => Arc::new(Images::new(ports())),
+            FunctionName::Webhook | FunctionName::Api => {
+                return Err(InvocationError::setup("this function has no queue"));
+            }
         })
     }
 
-    /// Each set of connections has a cache of its own: two must not work in one directory.
+    /// Each set of connections has its own cache directory, because two must not share one.
     async fn repos(
         &self,
         connections: &ConnectionsFile,
         generation: u64,
-    ) -> Result<Arc<GitRepos>, Failure> {
-        let remotes = outside::remotes(&self.place, connections).await?;
-        let directory = self.place.cache.join(format!("git-{generation}"));
-        Ok(Arc::new(GitRepos::new(self.place.ports.clone(), remotes, directory)))
+    ) -> Result<Arc<GitRepos>, InvocationError> {
+        let remotes = connection_drivers::remotes(&self.environment, connections).await?;
+        let directory = self.environment.cache.join(format!("git-{generation}"));
+        Ok(Arc::new(GitRepos::new(self.environment.ports.clone(), remotes, directory)))
     }
 
-    async fn launcher(&self, connections: &ConnectionsFile) -> Result<Arc<dyn Look>, Failure> {
-        let key = PoolKey::needed(&self.place.ports).await?;
-        let private = key.open(&self.place.ports).await?;
-        let login =
-            LoginKey::from_openssh(&private).map_err(|error| Failure::setup(error.to_string()))?;
-        let clouds = outside::clouds(&self.place, connections, &key);
+    async fn launcher(
+        &self,
+        connections: &ConnectionsFile,
+    ) -> Result<Arc<dyn Reconciler>, InvocationError> {
+        let key = PoolKey::load_required(&self.environment.ports).await?;
+        let private = key.open(&self.environment.ports).await?;
+        let login = LoginKey::from_openssh(&private)
+            .map_err(|error| InvocationError::setup(error.to_string()))?;
+        let clouds = connection_drivers::clouds(&self.environment, connections, &key);
         Ok(Arc::new(Launcher::new(
-            self.place.ports.clone(),
+            self.environment.ports.clone(),
             clouds,
             Arc::new(SshChecks::new(login)),
         )))
     }
 }
 
-/// Returns the connection that a delivery is for: `/api/connection/{connection}/payload`.
+/// Returns the connection in a webhook path: `/api/connection/{connection}/payload`.
 fn connection_of(path: &str) -> Option<ConnectionName> {
     let name = path.strip_prefix("/api/connection/")?.strip_suffix("/payload")?;
     (!name.is_empty() && !name.contains('/')).then(|| ConnectionName::from(name))
 }
 
-/// Returns whether pages at this address are seen from this machine alone.
-fn is_of_this_machine(web_root: &str) -> bool {
+/// Returns whether an address of the pages is reachable from this machine only.
+fn is_loopback(web_root: &str) -> bool {
     let Ok(root) = Url::parse(web_root) else { return false };
     match root.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),
@@ -339,14 +373,14 @@ mod tests {
 
     /// Z5.4
     #[test]
-    fn pages_on_loopback_are_of_this_machine_and_no_others_are() {
+    fn only_loopback_addresses_are_local() {
         for root in [
             "http://127.0.0.1:9000/",
             "http://127.8.0.1/",
             "http://[::1]:9000/",
             "http://localhost:9000/",
         ] {
-            assert!(is_of_this_machine(root), "{root}");
+            assert!(is_loopback(root), "{root}");
         }
         for root in [
             "https://ci.example.org/",
@@ -355,7 +389,7 @@ mod tests {
             "",
             "/",
         ] {
-            assert!(!is_of_this_machine(root), "{root}");
+            assert!(!is_loopback(root), "{root}");
         }
     }
 }

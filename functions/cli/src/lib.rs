@@ -1,21 +1,21 @@
-//! What the two programs share: `sluice`, which people type, and `bootstrap`, which holds every
-//! function for AWS Lambda.
+//! Code shared by two programs: `sluice`, the command for operators and users, and `bootstrap`,
+//! which runs every function on AWS Lambda.
 //!
-//! [`function::Function`] is one function with its ports, answering events as Lambda hands them
-//! over; it is the same whether it runs in `bootstrap` or inside `sluice up`. [`place`] says where
-//! it stands, [`outside`] makes the forges, repositories and clouds that an operator configured.
-//! [`local`] is the whole system on one machine, [`demo`] a story told on it, [`commands`] what
-//! operators and people ask.
+//! [`function::FunctionHandler`] is one function with its ports. It answers the same Lambda events
+//! in `bootstrap` and inside `sluice up`. [`environment`] reads its settings, and
+//! [`connection_drivers`] builds the forges, repositories and clouds from the stored connections.
+//! [`local`] runs the whole system on one machine, [`demo`] plays a scenario on it, and
+//! [`commands`] implements the commands.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod commands;
+pub mod connection_drivers;
 pub mod demo;
+pub mod environment;
 pub mod event;
 pub mod executor;
 pub mod function;
 pub mod local;
-pub mod outside;
-mod own_address;
-pub mod place;
+pub mod output;
 pub mod pool_key;
-pub mod say;
+mod reachable_address;

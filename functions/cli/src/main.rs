@@ -1,15 +1,15 @@
-//! `sluice`: what people type.
+//! The `sluice` command: parses the command line, runs the command, and returns its exit status.
 
 mod arguments;
 
 use arguments::{
     CheckArguments, Cli, Command, ConnectionCommand, ExecutorArguments, ExplainArguments,
-    FormatWord, FreezeArguments, ImageCommand, ProviderCommand, QueueCommand, StatusArguments,
+    FormatChoice, FreezeArguments, ImageCommand, ProviderCommand, QueueCommand, StatusArguments,
     TenantCommand, functions,
 };
 use clap::Parser as _;
 use sluice_cli::commands::{
-    autohold, check, connection, enqueue, events, executor, explain, folder, freeze,
+    autohold, check, connection, enqueue, events, executor, explain, freeze, local_config,
 };
 use sluice_cli::commands::{image, provider, quarantine, queue, secret, show, tenant, up};
 use sluice_cli::demo;
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 #[tokio::main]
 async fn main() -> ExitCode {
     match run(Cli::parse().command).await {
-        Ok(code) => match sluice_cli::say::failure() {
+        Ok(code) => match sluice_cli::output::failure() {
             None => code,
             Some(why) => {
                 eprintln!("sluice: could not write to standard output: {why}");
@@ -39,24 +39,27 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Demo(arguments) => {
             let latency = arguments.latency.into();
             let functions = functions(arguments.processes);
-            let wanted = demo::Wanted {
+            let arguments = demo::DemoOptions {
                 data: arguments.data,
                 keep: arguments.keep,
                 functions,
                 latency,
                 slots: arguments.slots,
             };
-            return demo::run(wanted).await;
+            return demo::run(arguments).await;
         }
         Command::Check(check) => {
             let CheckArguments { path, tenant, project, branch, format } = check;
             let format = match format {
-                FormatWord::Text => check::Format::Text,
-                FormatWord::Json => check::Format::Json,
-                FormatWord::Sarif => check::Format::Sarif,
+                FormatChoice::Text => check::CheckFormat::Text,
+                FormatChoice::Json => check::CheckFormat::Json,
+                FormatChoice::Sarif => check::CheckFormat::Sarif,
             };
-            return Ok(check::run(&folder::Wanted { path, tenant, project, branch }, format)
-                .unwrap_or_else(unchecked));
+            return Ok(check::run(
+                &local_config::LocalConfigOptions { path, tenant, project, branch },
+                format,
+            )
+            .unwrap_or_else(print_check_failure));
         }
         Command::Freeze(asked) => {
             let FreezeArguments {
@@ -72,9 +75,10 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
                 files,
                 json,
             } = asked;
-            let item = freeze::Item::named(branch, tag.as_deref(), git_ref.as_deref());
+            let item =
+                freeze::FreezeTarget::from_options(branch, tag.as_deref(), git_ref.as_deref());
             let containing = containing.into_iter().map(BranchName::from).collect();
-            let asked = freeze::Asked {
+            let asked = freeze::FreezeOptions {
                 path,
                 tenant,
                 project,
@@ -85,13 +89,13 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
                 job,
                 json,
             };
-            return Ok(freeze::run(&asked).unwrap_or_else(unchecked));
+            return Ok(freeze::run(&asked).unwrap_or_else(print_check_failure));
         }
-        Command::Status(StatusArguments { asked, tenant, narrowed, printed }) => {
-            show::status(&asked.into(), tenant.as_deref(), &narrowed, printed.format).await?
+        Command::Status(StatusArguments { asked, tenant, filter, printed }) => {
+            show::status(&asked.into(), tenant.as_deref(), &filter, printed.format).await?
         }
         Command::Explain(ExplainArguments { asked, change, git_ref, tenant, job }) => {
-            let about = explain::About::read(&change, git_ref.as_deref())?;
+            let about = explain::ExplainTarget::read(&change, git_ref.as_deref())?;
             explain::explain(&asked.into(), &about, tenant.as_deref(), job.as_deref()).await?
         }
         Command::Tenant(command) => match command {
@@ -105,8 +109,11 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
                 tenant::snapshot(data.data, &name, &file).await?
             }
             TenantCommand::Load { data, remove, file } => {
-                let left_out =
-                    if remove { tenant::LeftOut::Removed } else { tenant::LeftOut::Refused };
+                let left_out = if remove {
+                    tenant::OmittedTenants::Removed
+                } else {
+                    tenant::OmittedTenants::Refused
+                };
                 tenant::load(data.data, &file, left_out).await?
             }
         },
@@ -127,16 +134,16 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Quarantine { data, text, printed } => {
             quarantine::list(data.data, text, printed.format).await?
         }
-        Command::Queue(QueueCommand::Thaw { data, tenant, pipeline, queue: name, reason }) => {
+        Command::Queue(QueueCommand::Resume { data, tenant, pipeline, queue: name, reason }) => {
             let key = QueueKey {
                 tenant: tenant.as_str().into(),
                 pipeline: pipeline.as_str().into(),
                 queue: name.as_str().into(),
             };
-            queue::thaw(data.data, key, &reason).await?;
+            queue::resume(data.data, key, &reason).await?;
         }
-        Command::Provider(ProviderCommand::Thaw { data, provider: name }) => {
-            provider::thaw(data.data, &name).await?
+        Command::Provider(ProviderCommand::Resume { data, provider: name }) => {
+            provider::resume(data.data, &name).await?
         }
         Command::Enqueue(arguments) => return enqueue::enqueue(arguments.into()).await,
         Command::EnqueueRef(arguments) => return enqueue::enqueue(arguments.into()).await,
@@ -144,22 +151,25 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Promote(arguments) => return queue::promote(arguments).await,
         Command::ManageEvents(arguments) => events::manage(arguments).await?,
         Command::Dequeue(arguments) => return queue::dequeue(arguments).await,
-        Command::Autohold(arguments) => autohold::ask(arguments).await?,
+        Command::Autohold(arguments) => autohold::create(arguments).await?,
         Command::AutoholdList(within) => autohold::list(within).await?,
-        Command::AutoholdInfo(wanted) => autohold::info(wanted).await?,
-        Command::AutoholdDelete(wanted) => autohold::delete(wanted).await?,
+        Command::AutoholdInfo(arguments) => autohold::info(arguments).await?,
+        Command::AutoholdDelete(arguments) => autohold::delete(arguments).await?,
         Command::Executor(ExecutorArguments { state, slots, logs, allow_root, with_parent }) => {
-            let lives =
-                if with_parent { executor::Lives::WithItsParent } else { executor::Lives::Alone };
-            executor::check_account(lives, allow_root)?;
-            executor::run(state, slots, logs, lives).await?;
+            let lifetime = if with_parent {
+                executor::ExecutorLifetime::WithParent
+            } else {
+                executor::ExecutorLifetime::Standalone
+            };
+            executor::check_account(lifetime, allow_root)?;
+            executor::run(state, slots, logs, lifetime).await?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says why nothing could be checked: that is no finding, and has an exit status of its own.
-fn unchecked(error: anyhow::Error) -> ExitCode {
+/// Prints why a check could not run, and returns exit status 2.
+fn print_check_failure(error: anyhow::Error) -> ExitCode {
     eprintln!("sluice: {error:#}");
     ExitCode::from(2)
 }

@@ -1,4 +1,4 @@
-//! The key that the pool's nodes accept: one object, its private half sealed.
+//! The SSH key pair of the node pool: one stored object with an encrypted private key.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -7,26 +7,26 @@ use sluice_records::connection;
 use sluice_runtime::object::PutMode;
 use sluice_runtime::{PortError, Ports};
 
-/// The object that holds it.
+/// The key of the object.
 pub const OBJECT: &str = "system/pool-key.json";
 
-/// What the private half is sealed for.
+/// The encryption context of the private key.
 const CONTEXT: &str = "pool-key";
 
-/// The key as it is stored.
+/// The stored key pair.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolKey {
-    /// One line for `authorized_keys`.
+    /// The public key as a line of `authorized_keys`.
     pub public: String,
-    /// The private half in OpenSSH's format, sealed (base64).
+    /// The encrypted private key in OpenSSH's format (base64).
     private: String,
 }
 
 impl PoolKey {
-    /// Reads the key; `None` when none was made yet.
+    /// Reads the key pair; `None` if there is none yet.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the object cannot be read.
     pub async fn load(ports: &Ports) -> Result<Option<Self>, PortError> {
         let Some(object) = ports.objects.get(OBJECT).await? else { return Ok(None) };
         let key = serde_json::from_slice(&object.bytes)
@@ -34,24 +34,24 @@ impl PoolKey {
         Ok(Some(key))
     }
 
-    /// Reads the key, or says how one is made.
+    /// Reads the key pair. Returns an error that says how to create it if there is none.
     ///
     /// # Errors
     /// When there is none, or it cannot be read.
-    pub async fn needed(ports: &Ports) -> Result<Self, PortError> {
+    pub async fn load_required(ports: &Ports) -> Result<Self, PortError> {
         let missing = || {
             PortError::unknown(
                 format!("read {OBJECT}"),
-                "there is none; `sluice connection add NAME --driver aws` makes one",
+                "there is none; create it with `sluice connection add NAME --driver aws`",
             )
         };
         Self::load(ports).await?.ok_or_else(missing)
     }
 
-    /// Reads the key and makes it when there is none. Of two who make one at once, one wins.
+    /// Reads the key pair, generating it if there is none. Concurrent callers get the same pair.
     ///
     /// # Errors
-    /// When it can neither be read nor made.
+    /// When the key pair can neither be read nor created.
     pub async fn ensure(ports: &Ports) -> Result<Self, PortError> {
         if let Some(key) = Self::load(ports).await? {
             return Ok(key);
@@ -68,10 +68,10 @@ impl PoolKey {
         let json =
             serde_json::to_vec(&key).map_err(|error| PortError::unknown(attempt(), error))?;
         ports.objects.put(OBJECT, Bytes::from(json), PutMode::IfAbsent, "application/json").await?;
-        Self::needed(ports).await
+        Self::load_required(ports).await
     }
 
-    /// Opens the private half, in OpenSSH's format.
+    /// Decrypts the private key, in OpenSSH's format.
     ///
     /// # Errors
     /// When the key service refuses or does not answer.

@@ -170,20 +170,20 @@ fn connections_are_added_rotated_and_kept_over_a_restart() {
     let unknown =
         run_with_input(data.path(), &["connection", "rotate", "nub", "--token-file", "-"], "x\n");
     assert!(
-        err(&unknown).contains("there is no connection nub; there are: ec2, hub"),
+        err(&unknown).contains("there is no connection nub; connections: ec2, hub"),
         "{}",
         err(&unknown)
     );
     let both = ["connection", "add", "hub", "--token-file", "-", "--webhook-secret-file", "-"];
     assert!(
         err(&run_with_input(data.path(), &both, "x\n"))
-            .contains("standard input can hold one secret")
+            .contains("could not read both secrets from standard input")
     );
     let (status, said) = up.stop();
     assert!(status.success() && said.contains("Nothing is lost"), "{said}");
 
     let stopped = run(data.path(), &["connection", "list"]);
-    assert!(err(&stopped).contains("does not run"), "{}", err(&stopped));
+    assert!(err(&stopped).contains("is not running"), "{}", err(&stopped));
     let again = Up::start(data.path(), &["--no-forge"]);
     let listed = out(&run(data.path(), &["connection", "list"]));
     assert!(
@@ -229,13 +229,9 @@ fn the_connection_of_the_forge_beside_the_system_is_not_given_away() {
         [&tried[..], &["--token-file", "-", "--webhook-secret-file", secret.to_str().unwrap()]]
             .concat();
     let wrong = run_with_input(data.path(), &tried, "no token of anybody\n");
-    assert!(
-        err(&wrong).contains("does not accept this token; nothing was stored"),
-        "{}",
-        err(&wrong)
-    );
+    assert!(err(&wrong).contains("rejects it; nothing was stored"), "{}", err(&wrong));
     let right = run_with_input(data.path(), &tried, &format!("{token}\n"));
-    assert!(out(&right).contains("acts as ada"), "{}", err(&right));
+    assert!(out(&right).contains("account ada"), "{}", err(&right));
     assert!(up.stop().0.success());
 
     let alone = Up::start(data.path(), &["--no-forge"]);
@@ -276,7 +272,7 @@ fn everything_moves_to_other_ports_together() {
     );
     let log = std::fs::read_to_string(data.path().join("sluice.log")).unwrap();
     assert!(!log.contains('\u{1b}'), "no colours in a file");
-    assert!(log.contains("webhooks follow"), "{log}");
+    assert!(log.contains("updated the forge's webhooks"), "{log}");
     assert!(second.stop().0.success());
 }
 
@@ -318,7 +314,7 @@ fn the_printed_first_steps_propose_a_change_that_is_followed() {
     let explained = explained.into_iter().find(|told| told.contains("enqueued in check"));
     assert!(explained.is_some(), "the change is taken in");
     let of_job = run(data.path(), &["explain", "one#1", "--job", "no-such-job"]);
-    assert!(err(&of_job).contains("does not list a job no-such-job in check"), "{}", err(&of_job));
+    assert!(err(&of_job).contains("does not run a job no-such-job in check"), "{}", err(&of_job));
     let dequeue = [
         "dequeue",
         "--pipeline",
@@ -334,12 +330,12 @@ fn the_printed_first_steps_propose_a_change_that_is_followed() {
     assert!(taken.status.success(), "{}", err(&taken));
     let told = out(&taken);
     assert!(
-        told.contains("org/one#1 left check: DEQUEUED: an operator took it out: it hangs"),
+        told.contains("Dequeued org/one#1 from check: DEQUEUED: an operator took it out: it hangs"),
         "{told}"
     );
     let again = run(data.path(), &dequeue);
     assert!(
-        !again.status.success() && err(&again).contains("is not in the pipeline check"),
+        !again.status.success() && err(&again).contains("in the pipeline check"),
         "{}",
         err(&again)
     );
@@ -348,7 +344,7 @@ fn the_printed_first_steps_propose_a_change_that_is_followed() {
         gone.into_iter().find(|told| told.contains("DEQUEUED")).expect("the change is taken out");
     assert!(
         gone.contains("an operator took it out: it hangs")
-            && gone.contains(" took it out: it hangs"),
+            && gone.contains(" dequeued it: it hangs"),
         "{gone}"
     );
     let (status, said) = up.stop();
@@ -405,20 +401,24 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
         assert_eq!(of(&[list]).as_array().map(Vec::len), Some(0), "{list}");
     }
     let explained = run(data.path(), &["explain", "org/one#7"]);
-    assert!(err(&explained).contains("has not seen org/one#7"), "{}", err(&explained));
+    assert!(err(&explained).contains("org/one#7 is unknown"), "{}", err(&explained));
     let wrong = data.path().join("main.yaml");
     std::fs::write(&wrong, "- tenant: {name: t, source: {nowhere: {config-projects: [a/b]}}}\n")
         .unwrap();
     let refused = run(data.path(), &["tenant", "load", wrong.to_str().unwrap()]);
     assert!(
-        !refused.status.success() && err(&refused).contains("was not stored"),
+        !refused.status.success() && err(&refused).contains("nothing was stored"),
         "{}",
         err(&refused)
     );
     let nobody = data.path().join("empty.yaml");
     std::fs::write(&nobody, "[]\n").unwrap();
     let refused = run(data.path(), &["tenant", "load", nobody.to_str().unwrap()]);
-    assert!(err(&refused).contains("names no tenant; nothing was stored"), "{}", err(&refused));
+    assert!(
+        err(&refused).contains("it defines no tenant; nothing was stored"),
+        "{}",
+        err(&refused)
+    );
     // A project's key is at hand by the name that people know, and the API serves the same one.
     let key = out(&run(data.path(), &["secret", "key", "org/one"]));
     assert!(key.starts_with("-----BEGIN PUBLIC KEY-----"), "{key}");
@@ -443,10 +443,10 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
         );
     }
     let refused = import("org/one");
-    assert!(err(&refused).contains("has another key pair already"), "{}", err(&refused));
+    assert!(err(&refused).contains("already has another key pair"), "{}", err(&refused));
     assert_eq!(out(&run(data.path(), &["secret", "key", "org/one"])), key);
     let nobody = run(data.path(), &["secret", "key", "org/nobody"]);
-    assert!(err(&nobody).contains("no tenant has a project org/nobody"), "{}", err(&nobody));
+    assert!(err(&nobody).contains("there is no project org/nobody"), "{}", err(&nobody));
     let reloaded = run(data.path(), &["tenant", "reload", "demo"]);
     assert!(reloaded.status.success(), "{}", err(&reloaded));
     let all = run(data.path(), &["tenant", "reload", "--all"]);
@@ -459,7 +459,7 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
     let nothing = run(data.path(), &["tenant", "reload"]);
     assert!(!nothing.status.success() && err(&nothing).contains("TENANT"), "{}", err(&nothing));
     let second = run(data.path(), &["up", "--listen", &format!("127.0.0.1:{}", up.port + 5)]);
-    assert!(err(&second).contains("another sluice works on"), "{}", err(&second));
+    assert!(err(&second).contains("another sluice is using"), "{}", err(&second));
     let (status, said) = up.stop();
     assert!(status.success(), "{said}");
 }
@@ -483,12 +483,16 @@ fn another_main_configuration_says_what_goes_and_what_cannot_be_read() {
         .any(|shown| shown.contains("tenant demo"));
     assert!(listed);
     let refused = run(data.path(), &["tenant", "load", main]);
-    assert!(err(&refused).contains("leaves out what is a tenant now: demo"), "{}", err(&refused));
+    assert!(err(&refused).contains("it omits the existing tenants demo"), "{}", err(&refused));
     let loaded = run(data.path(), &["tenant", "load", "--remove", main]);
     let told = out(&loaded);
-    assert!(told.contains("Removed, their queues are emptied: demo"), "{told}{}", err(&loaded));
+    assert!(
+        told.contains("Removed tenants, whose changes are being dequeued: demo"),
+        "{told}{}",
+        err(&loaded)
+    );
     assert!(told.contains("tenant mine: 4 projects, 1 configuration error(s)"), "{told}");
-    assert!(told.contains("org/missing cannot be read"), "{told}");
+    assert!(told.contains("could not read org/missing"), "{told}");
     let shown = out(&run(data.path(), &["tenant", "show"]));
     assert!(
         shown.contains("tenant mine")
@@ -497,22 +501,25 @@ fn another_main_configuration_says_what_goes_and_what_cannot_be_read() {
     );
     let gone = run(data.path(), &["tenant", "show", "demo"]);
     assert!(
-        err(&gone).contains("sluice: there is no tenant demo; there are: mine"),
+        err(&gone).contains("sluice: there is no tenant demo; tenants: mine"),
         "{}",
         err(&gone)
     );
     let status = run(data.path(), &["status", "--tenant", "demo"]);
     assert!(
-        err(&status).contains("sluice: there is no tenant demo; there are: mine"),
+        err(&status).contains("sluice: there is no tenant demo; tenants: mine"),
         "{}",
         err(&status)
     );
     let nowhere = ["dequeue", "--pipeline", "gate", "--project", "org/one", "--change", "7"];
-    assert!(err(&run(data.path(), &nowhere)).contains("is not in the pipeline gate of mine"));
-    let thaw = ["queue", "thaw", "mine", "gate", "integrated", "--reason", "looked"];
-    assert!(err(&run(data.path(), &thaw)).contains("is not frozen"));
-    let thaw = ["provider", "thaw", "nobody"];
-    assert!(err(&run(data.path(), &thaw)).contains("the provider nobody is not frozen"));
+    assert!(err(&run(data.path(), &nowhere)).contains("in the pipeline gate of tenant mine"));
+    let resume = ["queue", "resume", "mine", "gate", "integrated", "--reason", "looked"];
+    assert!(err(&run(data.path(), &resume)).contains("is not halted"));
+    let resume = ["provider", "resume", "nobody"];
+    assert!(
+        err(&run(data.path(), &resume))
+            .contains("could not resume the provider nobody: it is not halted")
+    );
     assert!(up.stop().0.success());
 }
 
@@ -522,11 +529,11 @@ fn mistakes_are_answered_with_what_to_do() {
     let data = TempDir::new().unwrap();
     let cases: [(&[&str], &str); 6] = [
         (&["status"], "start one with `sluice up`"),
-        (&["status", "--api", "nonsense"], "is not the address of a system's pages"),
+        (&["status", "--api", "nonsense"], "as the address of the pages"),
         (&["up", "--listen", "0.0.0.0:9000"], "listens on 127.0.0.1 only"),
-        (&["up", "--slots", "0"], "name at least 1"),
-        (&["connection", "rotate", "hub"], "nothing to store"),
-        (&["demo", "--data", "/"], "is not empty and no demo made it"),
+        (&["up", "--slots", "0"], "give at least 1"),
+        (&["connection", "rotate", "hub"], "could not rotate the secrets"),
+        (&["demo", "--data", "/"], "it is not empty and was not created by a demo"),
     ];
     for (arguments, told) in cases {
         let output = run(data.path(), arguments);

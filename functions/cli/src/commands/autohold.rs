@@ -1,142 +1,144 @@
-//! `sluice autohold`, `autohold-list`, `autohold-info`, `autohold-delete`, in zuul-client's words:
-//! nodes of builds that fail are kept for somebody to look at.
+//! `sluice autohold`, `autohold-list`, `autohold-info` and `autohold-delete`: requests to hold the
+//! nodes of failed builds, with zuul-client's options.
 
-use super::enqueue::{known_project, live};
+use super::enqueue::{find_project, load_live};
 use super::queue::{only_tenant, who};
-use super::{Format, Printed, operator, say_json};
-use crate::say::say;
+use super::{FormatArgument, OutputFormat, operator, print_json};
+use crate::output::print_line;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::{Value, json};
 use sluice_aws::OsEntropy;
 use sluice_config::pattern::Pattern;
 use sluice_gate::autohold::{ANY, Autohold, COUNT_MAX, REASON_CHARS_MAX};
-use sluice_model::poke::Poke;
+use sluice_model::wakeup::Wakeup;
 use sluice_model::{JobName, ProviderName, TenantName};
 use sluice_records::autohold;
-use sluice_runtime::record::{Committed, Expect, Write};
+use sluice_runtime::record::{Expect, TransactionOutcome, Write};
 use sluice_runtime::{Entropy as _, Ports, cell};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// How often a request is written under another id when somebody else writes one at the same
-/// moment.
+/// How often a request is created with another id when a concurrent writer takes the id first.
 const TRIES_MAX: u32 = 5;
 
-/// Which tenant of which system.
+/// Selects the system and the tenant.
 #[derive(Debug, Clone, Args)]
-pub struct OfTenant {
-    /// Directory of a local system's state. [default: ~/.local/share/sluice]
+pub struct TenantSelector {
+    /// Data directory of a local system [default: ~/.local/share/sluice]
     #[arg(long, env = "SLUICE_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// The tenant. [default: the only one there is]
+    /// Tenant [default: the only tenant]
     #[arg(long, value_name = "TENANT")]
     pub tenant: Option<String>,
 }
 
-/// `sluice autohold`.
+/// The arguments of `sluice autohold`.
 #[derive(Debug, Clone, Args)]
 pub struct AutoholdArguments {
-    /// The tenant.
+    /// The system and the tenant.
     #[command(flatten)]
-    pub within: OfTenant,
-    /// The project, by its short or canonical name.
+    pub selector: TenantSelector,
+    /// Project, by short or canonical name
     #[arg(long, value_name = "PROJECT")]
     pub project: String,
-    /// The job.
+    /// Job
     #[arg(long, value_name = "JOB")]
     pub job: String,
-    /// Only this change's builds: its number. [default: builds of any change or ref]
+    /// Hold nodes only for this change, by number [default: any change or ref]
     #[arg(long, value_name = "CHANGE", conflicts_with = "git_ref")]
     pub change: Option<u64>,
-    /// Only builds of refs that match this regular expression as a whole.
+    /// Hold nodes only for refs that match this regular expression as a whole
     #[arg(long = "ref", value_name = "REF")]
     pub git_ref: Option<String>,
-    /// Why: it is kept with the nodes.
+    /// Why the nodes are held; shown with the nodes
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
-    /// Builds whose nodes are kept.
+    /// Number of failed builds whose nodes are held
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(COUNT_MAX)))]
     pub count: u32,
-    /// Seconds for which nodes are kept. [default: until the request is deleted]
+    /// Seconds to hold the nodes [default: until the request is deleted]
     #[arg(long, value_name = "SECONDS")]
     pub node_hold_expiration: Option<u64>,
 }
 
-/// `sluice autohold-list`.
+/// The arguments of `sluice autohold-list`.
 #[derive(Debug, Clone, Args)]
 pub struct ListArguments {
-    /// The tenant.
+    /// The system and the tenant.
     #[command(flatten)]
-    pub within: OfTenant,
-    /// How it is printed.
+    pub selector: TenantSelector,
+    /// The output format.
     #[command(flatten)]
-    pub printed: Printed,
+    pub printed: FormatArgument,
 }
 
-/// `sluice autohold-info` and `sluice autohold-delete`.
+/// The arguments of `sluice autohold-info` and `sluice autohold-delete`.
 #[derive(Debug, Clone, Args)]
 pub struct IdArguments {
-    /// The tenant.
+    /// The system and the tenant.
     #[command(flatten)]
-    pub within: OfTenant,
-    /// The request's id, as `sluice autohold-list` shows it.
+    pub selector: TenantSelector,
+    /// Id of the request, as shown by `sluice autohold-list`
     pub id: String,
 }
 
-/// Asks for nodes of failed builds to be kept.
+/// Creates an autohold request and prints its id.
 ///
 /// # Errors
-/// When there is no such project, the filter is no regular expression, or the store does not
+/// When the project is unknown, the ref filter is no regular expression, or the store does not
 /// answer.
-pub async fn ask(wanted: AutoholdArguments) -> anyhow::Result<()> {
-    let ports = operator(wanted.within.data.clone()).await?;
-    let tenant = only_tenant(&ports, wanted.within.tenant.as_deref()).await?;
-    let live = live(&ports, &tenant).await?;
-    let project = known_project(&live, &wanted.project)?.name.clone();
-    if !live.layout.job_names().any(|name| name == wanted.job) {
-        // A change may bring it along.
+pub async fn create(arguments: AutoholdArguments) -> anyhow::Result<()> {
+    let ports = operator(arguments.selector.data.clone()).await?;
+    let tenant = only_tenant(&ports, arguments.selector.tenant.as_deref()).await?;
+    let live = load_live(&ports, &tenant).await?;
+    let project = find_project(&live, &arguments.project)?.name.clone();
+    if !live.layout.job_names().any(|name| name == arguments.job) {
+        // A job that does not exist yet is allowed: a change may define it.
         eprintln!(
-            "sluice: {tenant} has no job {}: the request waits for one of that name",
-            wanted.job
+            "sluice: tenant {tenant} has no job {} yet: the request waits for a job of that name",
+            arguments.job
         );
     }
-    let ref_filter = match (wanted.change, wanted.git_ref) {
+    let ref_filter = match (arguments.change, arguments.git_ref) {
         (Some(number), _) => format!("refs/pull/{number}/head"),
         (None, Some(git_ref)) => git_ref,
         (None, None) => ANY.to_owned(),
     };
-    Pattern::new(&ref_filter)
-        .with_context(|| format!("--ref {ref_filter:?} is no regular expression"))?;
-    let reason: String = wanted.reason.trim().chars().take(REASON_CHARS_MAX).collect();
+    Pattern::new(&ref_filter).with_context(|| {
+        format!("could not use --ref {ref_filter:?}: it is not a regular expression")
+    })?;
+    let reason: String = arguments.reason.trim().chars().take(REASON_CHARS_MAX).collect();
     if reason.is_empty() {
-        bail!("say with --reason what the nodes are kept for");
+        bail!("could not create the autohold request: say why with --reason");
     }
     for _ in 0..TRIES_MAX {
-        let known = autohold::of_tenant(&ports, &tenant).await?;
-        if known.len() >= autohold::LISTED_MAX {
+        let requests = autohold::load_tenant(&ports, &tenant).await?;
+        if requests.len() >= autohold::LISTED_MAX {
             bail!(
-                "{tenant} has {} requests, and no more are read: delete some (`sluice autohold-delete`)",
-                known.len()
+                "could not create the autohold request: tenant {tenant} already has {}, the maximum; delete some with `sluice autohold-delete`",
+                requests.len()
             );
         }
         let request = Autohold {
-            id: autohold::next_id(&known),
+            id: autohold::next_id(&requests),
             tenant: tenant.clone(),
             project: project.clone(),
-            job: JobName::from(wanted.job.as_str()),
+            job: JobName::from(arguments.job.as_str()),
             ref_filter: ref_filter.clone(),
             reason: reason.clone(),
             by: who(),
-            max_count: wanted.count,
-            node_expiration_seconds: wanted.node_hold_expiration.filter(|seconds| *seconds > 0),
+            max_count: arguments.count,
+            node_expiration_seconds: arguments.node_hold_expiration.filter(|seconds| *seconds > 0),
             created_at: ports.clock.now(),
             held: Vec::new(),
         };
         let write = autohold::create(&request)?;
-        if ports.records.commit(vec![write], &OsEntropy.token()).await? == Committed::Yes {
-            say!(
-                "Request {}: nodes of {} failed build(s) of {} are kept.",
+        if ports.records.commit(vec![write], &OsEntropy.token()).await?
+            == TransactionOutcome::Written
+        {
+            print_line!(
+                "Autohold request {} created: the nodes of the next {} failed build(s) of {} will be held.",
                 request.id,
                 request.max_count,
                 request.job
@@ -144,17 +146,19 @@ pub async fn ask(wanted: AutoholdArguments) -> anyhow::Result<()> {
             return Ok(());
         }
     }
-    bail!("others make requests at this moment; try again")
+    bail!(
+        "could not create the autohold request: other requests are being created at the same time; run this again"
+    )
 }
 
-/// Lists a tenant's requests.
+/// Prints a tenant's autohold requests.
 ///
 /// # Errors
 /// When the store does not answer.
-pub async fn list(wanted: ListArguments) -> anyhow::Result<()> {
-    let (ports, tenant) = within(wanted.within).await?;
-    let known = autohold::of_tenant(&ports, &tenant).await?;
-    if wanted.printed.format == Format::Json {
+pub async fn list(arguments: ListArguments) -> anyhow::Result<()> {
+    let (ports, tenant) = open_tenant(arguments.selector).await?;
+    let requests = autohold::load_tenant(&ports, &tenant).await?;
+    if arguments.printed.format == OutputFormat::Json {
         let row = |(_, request): &(sluice_runtime::Record, Autohold)| {
             json!({
                 "id": request.id, "tenant": request.tenant, "project": request.project, "job": request.job,
@@ -163,18 +167,25 @@ pub async fn list(wanted: ListArguments) -> anyhow::Result<()> {
                 "node_expiration": request.node_expiration_seconds,
             })
         };
-        say_json(&Value::Array(known.iter().map(row).collect()));
+        print_json(&Value::Array(requests.iter().map(row).collect()));
         return Ok(());
     }
-    if known.is_empty() {
-        say!("{tenant} has no autohold requests.");
+    if requests.is_empty() {
+        print_line!("Tenant {tenant} has no autohold requests.");
         return Ok(());
     }
-    say!("{:<12} {:<40} {:<24} {:<24} {:<7} reason", "id", "project", "job", "ref", "builds");
-    for (_, request) in known {
+    print_line!(
+        "{:<12} {:<40} {:<24} {:<24} {:<7} reason",
+        "id",
+        "project",
+        "job",
+        "ref",
+        "builds"
+    );
+    for (_, request) in requests {
         let Autohold { id, project, job, ref_filter, reason, max_count, .. } = &request;
         let builds = format!("{}/{max_count}", request.current_count());
-        say!(
+        print_line!(
             "{id:<12} {:<40} {:<24} {ref_filter:<24} {builds:<7} {reason}",
             project.as_str(),
             job.as_str()
@@ -183,78 +194,85 @@ pub async fn list(wanted: ListArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Shows a request with the nodes that are kept for it.
+/// Prints an autohold request and the nodes held for it.
 ///
 /// # Errors
-/// When there is none of that id, or the store does not answer.
-pub async fn info(wanted: IdArguments) -> anyhow::Result<()> {
-    let (ports, tenant) = within(wanted.within).await?;
-    let (_, request) = one(&ports, &tenant, &wanted.id).await?;
+/// When there is no request with this id, or the store does not answer.
+pub async fn info(arguments: IdArguments) -> anyhow::Result<()> {
+    let (ports, tenant) = open_tenant(arguments.selector).await?;
+    let (_, request) = find_request(&ports, &tenant, &arguments.id).await?;
     let now = ports.clock.now();
     let expiration = request
         .node_expiration_seconds
         .map_or_else(|| "none".to_owned(), |seconds| format!("{seconds} s"));
-    say!("id               {}", request.id);
-    say!("tenant           {}", request.tenant);
-    say!("project          {}", request.project);
-    say!("job              {}", request.job);
-    say!("ref filter       {}", request.ref_filter);
-    say!("builds           {} of {}", request.current_count(), request.max_count);
-    say!("reason           {}", request.reason);
-    say!("asked by         {}", if request.by.is_empty() { "somebody" } else { &request.by });
-    say!("node expiration  {expiration}");
+    print_line!("id               {}", request.id);
+    print_line!("tenant           {}", request.tenant);
+    print_line!("project          {}", request.project);
+    print_line!("job              {}", request.job);
+    print_line!("ref filter       {}", request.ref_filter);
+    print_line!("builds           {} of {}", request.current_count(), request.max_count);
+    print_line!("reason           {}", request.reason);
+    print_line!("requested by     {}", if request.by.is_empty() { "unknown" } else { &request.by });
+    print_line!("node expiration  {expiration}");
     if let Some(at) = request.expired_at(now) {
-        say!("expired          {}", at.to_iso());
+        print_line!("expired          {}", at.to_iso());
     }
     for held in &request.held {
         let nodes: Vec<&str> = held.nodes.iter().map(|node| node.as_str()).collect();
-        say!("build {}: {} until {}", held.build, nodes.join(", "), held.until.to_iso());
+        print_line!(
+            "build {}: nodes {}, held until {}",
+            held.build,
+            nodes.join(", "),
+            held.until.to_iso()
+        );
     }
     Ok(())
 }
 
-/// Deletes a request; nodes that are kept for it are let go.
+/// Deletes an autohold request and releases the nodes held for it.
 ///
 /// # Errors
-/// When there is none of that id, or the store does not answer.
-pub async fn delete(wanted: IdArguments) -> anyhow::Result<()> {
-    let (ports, tenant) = within(wanted.within).await?;
+/// When there is no request with this id, or the store does not answer.
+pub async fn delete(arguments: IdArguments) -> anyhow::Result<()> {
+    let (ports, tenant) = open_tenant(arguments.selector).await?;
     for _ in 0..TRIES_MAX {
-        let (record, request) = one(&ports, &tenant, &wanted.id).await?;
-        let gone =
+        let (record, request) = find_request(&ports, &tenant, &arguments.id).await?;
+        let delete =
             Write::Delete { key: record.key.clone(), expect: Expect::Revision(record.revision) };
-        if ports.records.commit(vec![gone], &OsEntropy.token()).await? != Committed::Yes {
-            continue; // A build was counted meanwhile: its nodes are to be let go too.
+        if ports.records.commit(vec![delete], &OsEntropy.token()).await?
+            != TransactionOutcome::Written
+        {
+            continue; // A build was added concurrently: its nodes are released too.
         }
         let providers: BTreeSet<ProviderName> =
             request.held.iter().map(|held| held.provider.clone()).collect();
-        let pokes: Vec<Poke> =
-            providers.into_iter().map(|provider| Poke::Pool { provider }).collect();
-        cell::send(&ports, &pokes).await?;
-        say!(
-            "Request {} is deleted; {} build(s)' nodes are let go.",
+        let wakeups: Vec<Wakeup> =
+            providers.into_iter().map(|provider| Wakeup::Pool { provider }).collect();
+        cell::send(&ports, &wakeups).await?;
+        print_line!(
+            "Autohold request {} deleted; released the nodes of {} build(s).",
             request.id,
             request.current_count()
         );
         return Ok(());
     }
-    bail!("builds are counted for it at this moment; try again")
+    bail!("could not delete the autohold request: builds are being added to it; run this again")
 }
 
-async fn within(within: OfTenant) -> anyhow::Result<(Ports, TenantName)> {
-    let ports = operator(within.data).await?;
-    let tenant = only_tenant(&ports, within.tenant.as_deref()).await?;
+async fn open_tenant(selector: TenantSelector) -> anyhow::Result<(Ports, TenantName)> {
+    let ports = operator(selector.data).await?;
+    let tenant = only_tenant(&ports, selector.tenant.as_deref()).await?;
     Ok((ports, tenant))
 }
 
-async fn one(
+async fn find_request(
     ports: &Ports,
     tenant: &TenantName,
     id: &str,
 ) -> anyhow::Result<(sluice_runtime::Record, Autohold)> {
-    let known = autohold::of_tenant(ports, tenant).await?;
-    let found = known.into_iter().find(|(_, request)| request.id == id);
+    let requests = autohold::load_tenant(ports, tenant).await?;
+    let found = requests.into_iter().find(|(_, request)| request.id == id);
     found.with_context(|| {
-        format!("{tenant} has no autohold request {id} (`sluice autohold-list` shows those it has)")
+        format!("tenant {tenant} has no autohold request {id}: `sluice autohold-list` lists its requests")
     })
 }

@@ -1,9 +1,8 @@
-//! `sluice check`: a repository's configuration, or the tenants' file, checked on a laptop or
-//! before a commit, without asking anybody.
+//! `sluice check`: checks the configuration of a repository, or the main configuration, offline.
 
-use super::folder::{self, Opened, Wanted};
+use super::local_config::{self, LocalConfig, LocalConfigOptions};
 use super::main_file::MainFile;
-use crate::say::say;
+use crate::output::print_line;
 use anyhow::bail;
 use serde_json::{Value, json};
 use sluice_config::job::NamedPlaybook;
@@ -13,201 +12,201 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-/// Files that are not read, told one by one.
+/// The maximum number of notes about ignored files.
 const NOTES_MAX: usize = 10;
 
-/// How findings are printed.
+/// The output format of the diagnostics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// With the lines they are about, for people.
+pub enum CheckFormat {
+    /// Text, with the source lines.
     Text,
-    /// A list.
+    /// A JSON list.
     Json,
-    /// SARIF 2.1.0, which forges show beside the lines.
+    /// SARIF 2.1.0, which forges show next to the lines.
     Sarif,
 }
 
-/// What a check came to.
+/// The outcome of a check.
 #[derive(Debug)]
-pub struct Checked {
-    /// What was found, in the order of configuration.
-    pub found: Vec<ConfigError>,
-    /// Names that only the tenant's other repositories could know.
+pub struct CheckResult {
+    /// The diagnostics, in configuration order.
+    pub diagnostics: Vec<ConfigError>,
+    /// How many names could not be checked, because other repositories define them.
     pub unknown: usize,
-    /// Pipelines and branches that were too many to have their jobs frozen.
+    /// How many pipelines and branches were skipped when freezing jobs, because there are too many.
     pub untried: usize,
 }
 
-/// Checks and prints. The exit status is 0 without errors and 1 with some; 2 is for what could not
-/// be checked at all.
+/// Runs a check and prints the diagnostics. Returns exit status 1 if there are errors, else 0.
 ///
 /// # Errors
-/// When something cannot be read.
-pub fn run(wanted: &Wanted, format: Format) -> anyhow::Result<ExitCode> {
-    let (checked, told) = match MainFile::read(&wanted.path)? {
-        Some(_) if wanted.tenant.is_some() => {
+/// When a file cannot be read, so that the check cannot run.
+pub fn run(options: &LocalConfigOptions, format: CheckFormat) -> anyhow::Result<ExitCode> {
+    let (checked, rendered) = match MainFile::read(&options.path)? {
+        Some(_) if options.tenant.is_some() => {
             bail!(
-                "{} is the tenants' file, which is of no tenant: leave --tenant out",
-                wanted.path.display()
+                "could not check {} with --tenant: it is the main configuration, which belongs to no tenant; omit --tenant",
+                options.path.display()
             )
         }
         Some(main) => {
-            let told = main.told();
-            (Checked { found: main.found, unknown: 0, untried: 0 }, told)
+            let rendered = main.rendered();
+            (CheckResult { diagnostics: main.diagnostics, unknown: 0, untried: 0 }, rendered)
         }
         None => {
-            let opened = folder::open(wanted)?;
-            let checked = check(&opened);
-            let told = text(&opened, &checked);
-            (checked, told)
+            let config = local_config::open(options)?;
+            let checked = check(&config);
+            let rendered = text(&config, &checked);
+            (checked, rendered)
         }
     };
     match format {
-        Format::Text => say!("{}", told.trim_end()),
-        Format::Json => say!("{}", plain_json(&format!("{:#}", json(&checked)))),
-        Format::Sarif => say!("{}", plain_json(&format!("{:#}", sarif(&checked)))),
+        CheckFormat::Text => print_line!("{}", rendered.trim_end()),
+        CheckFormat::Json => print_line!("{}", plain_json(&format!("{:#}", json(&checked)))),
+        CheckFormat::Sarif => print_line!("{}", plain_json(&format!("{:#}", sarif(&checked)))),
     }
-    let has_errors = checked.found.iter().any(|error| error.problem.severity == Severity::Error);
+    let has_errors =
+        checked.diagnostics.iter().any(|error| error.problem.severity == Severity::Error);
     Ok(if has_errors { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Returns every mistake of the directory's files, what of them is not carried out, what its
-/// changes would be told when their jobs are frozen, and the mistakes that they cause elsewhere in
-/// the tenant.
-pub fn check(opened: &Opened) -> Checked {
+/// Returns the diagnostics of a directory: errors in its files, unsupported attributes, errors when
+/// its jobs are frozen, and errors it causes elsewhere in the tenant.
+pub fn check(config: &LocalConfig) -> CheckResult {
     let is_own = |error: &ConfigError| {
-        (&error.project, &error.branch) == (&opened.project, &opened.branch)
-            && opened.texts.contains_key(&error.path)
+        (&error.project, &error.branch) == (&config.project, &config.branch)
+            && config.texts.contains_key(&error.path)
     };
-    let mut found: Vec<ConfigError> =
-        opened.layout.errors().iter().filter(|error| is_own(error)).cloned().collect();
+    let mut diagnostics: Vec<ConfigError> =
+        config.layout.errors().iter().filter(|error| is_own(error)).cloned().collect();
     let mut unknown = 0;
-    // Which labels there are, nobody knows without the tenant.
+    // Which labels exist is only known with a snapshot of the tenant.
     let is_known = |error: &ConfigError| {
-        opened.tenant.is_some() || error.problem.attribute.as_deref() != Some("nodes.label")
+        config.tenant.is_some() || error.problem.attribute.as_deref() != Some("nodes.label")
     };
     let unserved =
-        opened.layout.unserved().into_iter().filter(|error| is_own(error) && is_known(error));
-    match &opened.tenant {
+        config.layout.unserved().into_iter().filter(|error| is_own(error) && is_known(error));
+    match &config.tenant {
         Some(before) => {
             let caused =
-                opened.layout.errors_since(before).into_iter().filter(|error| !is_own(error));
-            found.extend(caused);
+                config.layout.errors_since(before).into_iter().filter(|error| !is_own(error));
+            diagnostics.extend(caused);
         }
-        None => found.retain_mut(|error| {
+        None => diagnostics.retain_mut(|error| {
             if error.problem.kind != ProblemKind::UnknownName {
                 return true;
             }
-            // Something here bears nearly that name: probably a misprint, but another repository
-            // may know better.
+            // A similar name is defined here, so this is probably a typo, but another repository
+            // may define it.
             error.problem.severity = Severity::Warning;
             unknown += usize::from(error.problem.suggestion.is_none());
             error.problem.suggestion.is_some()
         }),
     }
-    let known = if opened.tenant.is_some() { Known::Tenant } else { Known::Repository };
-    let foreseen = opened.layout.foresee(&opened.listed, known);
-    let missing = missing_playbooks(opened, &foreseen);
-    let (own, elsewhere): (Vec<_>, Vec<_>) = foreseen.found.into_iter().partition(is_own);
-    found.extend(own);
-    if let Some(before) = opened.tenant.as_ref().filter(|_| !elsewhere.is_empty()) {
-        // What was so before is not this directory's doing.
-        let known = before.foresee(&opened.listed, Known::Tenant).found;
-        found.extend(elsewhere.into_iter().filter(|error| !known.contains(error)));
+    let scope = if config.tenant.is_some() { Known::Tenant } else { Known::Repository };
+    let foreseen = config.layout.foresee(&config.listed, scope);
+    let missing = missing_playbooks(config, &foreseen);
+    let (own, elsewhere): (Vec<_>, Vec<_>) = foreseen.diagnostics.into_iter().partition(is_own);
+    diagnostics.extend(own);
+    if let Some(before) = config.tenant.as_ref().filter(|_| !elsewhere.is_empty()) {
+        // Errors that exist without this directory are not its fault.
+        let scope = before.foresee(&config.listed, Known::Tenant).diagnostics;
+        diagnostics.extend(elsewhere.into_iter().filter(|error| !scope.contains(error)));
     }
-    found.extend(missing);
-    found.extend(unserved);
-    Checked { found, unknown, untried: foreseen.untried }
+    diagnostics.extend(missing);
+    diagnostics.extend(unserved);
+    CheckResult { diagnostics, unknown, untried: foreseen.untried }
 }
 
-/// Returns the playbooks that jobs of the directory name, or would run by their own name, and that
-/// do not lie there (Z4.9).
-fn missing_playbooks(opened: &Opened, foreseen: &Foreseen) -> Vec<ConfigError> {
-    let Some(root) = &opened.root else { return Vec::new() };
+/// Returns a diagnostic for each playbook of the directory's jobs that does not exist there (Z4.9).
+fn missing_playbooks(config: &LocalConfig, foreseen: &Foreseen) -> Vec<ConfigError> {
+    let Some(root) = &config.root else { return Vec::new() };
     let is_there = |name: &str| playbook_files(name).iter().any(|file| root.join(file).is_file());
-    let named = opened.layout.named_playbooks(&opened.own, &opened.layout);
+    let named = config.layout.named_playbooks(&config.own, &config.layout);
     let named =
         named.iter().filter(|playbook| !is_there(playbook.name)).map(NamedPlaybook::missing);
-    // Where other repositories could have it nobody knows here.
+    // Playbooks of other repositories cannot be checked here.
     let is_own = |playbook: &Playbook| {
-        (&playbook.project, &playbook.branch) == (&opened.project, &opened.branch)
+        (&playbook.project, &playbook.branch) == (&config.project, &config.branch)
     };
     let implied = foreseen.implied.iter().filter(|job| {
         job.run.iter().all(is_own) && !job.run.iter().any(|playbook| is_there(&playbook.path))
     });
     let mut missing: Vec<ConfigError> =
-        named.chain(implied.filter_map(|job| opened.layout.without_playbook(job))).collect();
+        named.chain(implied.filter_map(|job| config.layout.without_playbook(job))).collect();
     missing.sort();
     missing.dedup();
     missing
 }
 
-fn text(opened: &Opened, checked: &Checked) -> String {
+fn text(config: &LocalConfig, checked: &CheckResult) -> String {
     let mut text = String::new();
-    for error in &checked.found {
+    for error in &checked.diagnostics {
         let source =
-            (error.project == opened.project).then(|| opened.texts.get(&error.path)).flatten();
+            (error.project == config.project).then(|| config.texts.get(&error.path)).flatten();
         let _ = writeln!(text, "{}", error.render(source.map(String::as_str)));
     }
-    let count =
-        |severity| checked.found.iter().filter(|error| error.problem.severity == severity).count();
+    let count = |severity| {
+        checked.diagnostics.iter().filter(|error| error.problem.severity == severity).count()
+    };
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-    for note in unread(opened) {
+    for note in ignored_files(config) {
         let _ = writeln!(text, "note: {}", plain(note));
     }
-    let (files, project, branch) = (opened.read.len(), &opened.project, &opened.branch);
+    let (files, project, branch) = (config.read.len(), &config.project, &config.branch);
     let whose =
-        opened.tenant.as_ref().map(|_| format!(" of {project}@{branch}")).unwrap_or_default();
+        config.tenant.as_ref().map(|_| format!(" of {project}@{branch}")).unwrap_or_default();
     let _ = writeln!(text, "{files} file(s){whose}: {errors} error(s), {warnings} warning(s)");
     if checked.unknown > 0 {
         let _ = writeln!(
             text,
-            "{} name(s) are of other repositories and were not checked; give a snapshot of the tenant with --tenant",
+            "{} name(s) are defined in other repositories and were not checked; pass a snapshot of the tenant with --tenant",
             checked.unknown
         );
     }
     if checked.untried > 0 {
         let _ = writeln!(
             text,
-            "whether jobs can be frozen was not tried in {} more pipelines and branches",
+            "{} more pipeline(s) and branch(es) were not checked for freezing jobs",
             checked.untried
         );
     }
     text
 }
 
-/// Returns what lies where configuration may lie and is not read, with the reason.
-fn unread(opened: &Opened) -> Vec<String> {
+/// Returns a note for each file in a configuration directory that is ignored, with the reason.
+fn ignored_files(config: &LocalConfig) -> Vec<String> {
     let is_marker = |path: &str| path.ends_with(".zuul.ignore");
-    let left: Vec<&str> = opened
+    let left: Vec<&str> = config
         .texts
         .keys()
         .map(String::as_str)
-        .filter(|path| !opened.read.contains(*path) && !is_marker(path))
+        .filter(|path| !config.read.contains(*path) && !is_marker(path))
         .collect();
     let root = |path: &str| {
         path.split_once('/').map_or_else(|| path.to_owned(), |(root, _)| format!("{root}/"))
     };
-    let first = opened.read.first().map(|path| root(path)).unwrap_or_default();
+    let first = config.read.first().map(|path| root(path)).unwrap_or_default();
     let why = |path: &&str| match path.split_once('/') {
         _ if root(path) != first => {
             format!(
-                "{path} is not read: there is {first}, and only the first of these places counts"
+                "{path} is ignored: {first} exists, and only the first of these locations is read"
             )
         }
         Some(_) if !path.ends_with(".yaml") => {
-            format!("{path} is not read: its name does not end in .yaml")
+            format!("{path} is ignored: its name does not end in .yaml")
         }
-        _ => format!("{path} is not read: a .zuul.ignore lies beside or above it"),
+        _ => format!("{path} is ignored: there is a .zuul.ignore next to or above it"),
     };
     let mut notes: Vec<String> = left.iter().take(NOTES_MAX).map(why).collect();
     notes.extend(
-        (left.len() > NOTES_MAX).then(|| format!("{} more are not read", left.len() - NOTES_MAX)),
+        (left.len() > NOTES_MAX)
+            .then(|| format!("{} more files are ignored", left.len() - NOTES_MAX)),
     );
     notes
 }
 
-fn json(checked: &Checked) -> Value {
+fn json(checked: &CheckResult) -> Value {
     let row = |error: &ConfigError| {
         let problem = &error.problem;
         json!({
@@ -218,11 +217,10 @@ fn json(checked: &Checked) -> Value {
             "message": problem.message, "suggestion": problem.suggestion,
         })
     };
-    json!({"findings": checked.found.iter().map(row).collect::<Vec<_>>(), "unchecked_names": checked.unknown, "untried_pipelines": checked.untried})
+    json!({"findings": checked.diagnostics.iter().map(row).collect::<Vec<_>>(), "unchecked_names": checked.unknown, "untried_pipelines": checked.untried})
 }
 
-/// Returns a path as a relative reference: whatever means something else in a URI is written as its
-/// bytes.
+/// Percent-encodes a path as a relative URI reference.
 fn as_uri(path: &str) -> String {
     let mut uri = String::with_capacity(path.len());
     for byte in path.bytes() {
@@ -235,10 +233,13 @@ fn as_uri(path: &str) -> String {
     uri
 }
 
-fn sarif(checked: &Checked) -> Value {
+fn sarif(checked: &CheckResult) -> Value {
     let rule = |error: &ConfigError| serde_json::to_value(error.problem.kind).unwrap_or_default();
-    let rules: BTreeSet<String> =
-        checked.found.iter().filter_map(|error| rule(error).as_str().map(str::to_owned)).collect();
+    let rules: BTreeSet<String> = checked
+        .diagnostics
+        .iter()
+        .filter_map(|error| rule(error).as_str().map(str::to_owned))
+        .collect();
     let result = |error: &ConfigError| {
         let (start, end) = (error.problem.start, error.problem.end.max(error.problem.start));
         json!({
@@ -247,7 +248,7 @@ fn sarif(checked: &Checked) -> Value {
             "message": {"text": error.short_text()},
             "locations": [{"physicalLocation": {
                 "artifactLocation": {"uri": as_uri(&error.path)},
-                // Lines and columns begin with 1, and nothing ends before it begins.
+                // Lines and columns start with 1, and an end is never before its start.
                 "region": {
                     "startLine": start.line().max(1), "startColumn": start.column().max(1),
                     "endLine": end.line().max(1), "endColumn": end.column().max(1),
@@ -265,7 +266,7 @@ fn sarif(checked: &Checked) -> Value {
                 "rules": rules.into_iter().map(|id| json!({"id": id})).collect::<Vec<_>>(),
             }},
             "columnKind": "unicodeCodePoints",
-            "results": checked.found.iter().map(result).collect::<Vec<_>>(),
+            "results": checked.diagnostics.iter().map(result).collect::<Vec<_>>(),
         }],
     })
 }

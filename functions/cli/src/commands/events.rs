@@ -1,87 +1,93 @@
-//! `sluice manage-events`: what is held back of a tenant's events.
+//! `sluice manage-events`: pauses, discards or resumes the events of a tenant.
 
 use super::operator;
 use super::queue::{only_tenant, who};
-use crate::say::say;
+use crate::output::print_line;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use sluice_aws::OsEntropy;
-use sluice_model::poke::Poke;
+use sluice_model::wakeup::Wakeup;
 use sluice_records::codec::{decode, get, with_body};
 use sluice_records::tenant::{self, Tenant};
-use sluice_runtime::record::{Committed, Expect, Query, Record, Write};
+use sluice_runtime::record::{Expect, Query, Record, TransactionOutcome, Write};
 use sluice_runtime::{Entropy as _, cell};
 use std::path::PathBuf;
 
-/// How often it is tried again when somebody else writes the tenant at the same time.
+/// How often the write is tried when concurrent writers change the tenant's record.
 const ATTEMPTS_MAX: u32 = 20;
 
-/// Queues that are told at once; the others look by themselves within a minute.
+/// Queues that are woken at once; the others notice the change within a minute.
 const QUEUES_MAX: usize = 1_000;
 
-/// `sluice manage-events`, in zuul-client's words: what is not named goes on.
+/// The arguments of `sluice manage-events`, as in zuul-client. An option that is not given is
+/// resumed.
 #[derive(Debug, Clone, Args)]
 pub struct ManageEventsArguments {
-    /// Directory of a local system's state. [default: ~/.local/share/sluice]
+    /// Data directory of a local system [default: ~/.local/share/sluice]
     #[arg(long, env = "SLUICE_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// The tenant. [default: the only one there is]
+    /// Tenant [default: the only tenant]
     #[arg(long, value_name = "TENANT")]
     pub tenant: Option<String>,
-    /// Lets what would enter a queue wait, and what would take something out of one; what
-    /// `sluice enqueue` asks for enters.
+    /// Pause trigger events: changes neither enter nor leave queues because of them. `sluice
+    /// enqueue` still works
     #[arg(long)]
     pub pause_trigger: bool,
-    /// Drops what would enter a queue, but not what `sluice enqueue` asks for; what stands in one
-    /// is still heard of.
+    /// Discard trigger events: changes no longer enter queues because of them. Events for queued
+    /// changes, and `sluice enqueue`, still work
     #[arg(long, conflicts_with = "pause_trigger")]
     pub discard_trigger: bool,
-    /// Lets what merger and executors answer wait.
+    /// Pause the results of the merger and the executors
     #[arg(long)]
     pub pause_result: bool,
-    /// Why; it is shown with the tenant's status, and kept with your name.
+    /// Why; shown with the tenant's status and recorded with your name
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
 }
 
-/// Holds events of a tenant back, or lets them go on.
+/// Changes which events of a tenant are held, and wakes its queues.
 ///
 /// # Errors
-/// When there is no such tenant, no reason is given, or the store does not answer.
-pub async fn manage(wanted: ManageEventsArguments) -> anyhow::Result<()> {
-    let reason = wanted.reason.trim();
+/// When the tenant is unknown, the reason is empty, or the store does not answer.
+pub async fn manage(arguments: ManageEventsArguments) -> anyhow::Result<()> {
+    let reason = arguments.reason.trim();
     if reason.is_empty() {
-        bail!("say with --reason why: it is shown to whoever wonders where the events are");
+        bail!(
+            "could not change event processing: say why with --reason; the reason is shown with the tenant's status"
+        );
     }
-    let ports = operator(wanted.data.clone()).await?;
-    let name = only_tenant(&ports, wanted.tenant.as_deref()).await?;
+    let ports = operator(arguments.data.clone()).await?;
+    let name = only_tenant(&ports, arguments.tenant.as_deref()).await?;
     for _ in 0..ATTEMPTS_MAX {
         let record = get(&ports, &tenant::key(&name)).await?;
-        let seen = record.with_context(|| format!("the tenant {name} has not been read yet"))?;
-        let mut head: Tenant = decode(&seen)?;
+        let record_before = record.with_context(|| format!("could not change event processing: the configuration of tenant {name} has not been loaded yet"))?;
+        let mut head: Tenant = decode(&record_before)?;
         let at = ports.clock.now();
         let (discard, pause, results) =
-            (wanted.discard_trigger, wanted.pause_trigger, wanted.pause_result);
-        head.events = head.events.said(discard, pause, results, &who(), reason, at);
-        let (revision, told) = (seen.revision, head.events.described());
-        let mut record = with_body(seen, &head)?;
+            (arguments.discard_trigger, arguments.pause_trigger, arguments.pause_result);
+        head.events = head.events.apply(discard, pause, results, &who(), reason, at);
+        let (revision, description) = (record_before.revision, head.events.describe());
+        let mut record = with_body(record_before, &head)?;
         record.revision = revision + 1;
         let write = Write::Put { record, expect: Expect::Revision(revision) };
-        if let Committed::Lost(_) = ports.records.commit(vec![write], &OsEntropy.token()).await? {
-            continue; // The tenant was read, or something landed: say it again on what is there now.
+        if let TransactionOutcome::ConditionFailed(_) =
+            ports.records.commit(vec![write], &OsEntropy.token()).await?
+        {
+            continue; // A concurrent writer changed the record: try again on its state.
         }
         let queues = Query::prefix(tenant::partition(&name), tenant::QUEUES, QUEUES_MAX);
         let listed = ports.records.query(&queues).await?;
-        // The key of such a record says which queue it is as well as its body, should that be
-        // damaged.
+        // If the body of the record is damaged, its key still names the queue.
         let queue = |record: &Record| {
-            decode(record).ok().or_else(|| tenant::listed_queue(&name, &record.key))
+            decode(record).ok().or_else(|| tenant::queue_of_list_key(&name, &record.key))
         };
-        let pokes: Vec<Poke> =
-            listed.iter().filter_map(queue).map(|queue| Poke::Queue { queue }).collect();
-        cell::send(&ports, &pokes).await?;
-        say!("Of {name}, {told}. Queues that hear of it by themselves do so within a minute.");
+        let wakeups: Vec<Wakeup> =
+            listed.iter().filter_map(queue).map(|queue| Wakeup::Queue { queue }).collect();
+        cell::send(&ports, &wakeups).await?;
+        print_line!("Tenant {name}: {description}. Takes effect within a minute.");
         return Ok(());
     }
-    bail!("the tenant {name} is being written all the time; run this again")
+    bail!(
+        "could not change event processing: the record of tenant {name} keeps changing; run this again"
+    )
 }

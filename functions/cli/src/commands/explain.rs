@@ -1,44 +1,44 @@
-//! `sluice explain`: what was decided about a change or a ref, and why; of one job, which
-//! definitions made it what it is.
+//! `sluice explain`: prints what was decided about a change or ref, and why. For one job, prints
+//! which definitions apply to it.
 
+use super::pipeline_reasons;
 use super::queue::whole_ref;
-use super::show::{Asked, Client, change_name, job_word, list, text, told};
-use super::why;
-use crate::say::say;
+use super::show::{ApiLocation, Client, change_name, job_detail, job_state, list, text};
+use crate::output::print_line;
 use anyhow::bail;
 use serde_json::Value;
 
-/// What is to be explained.
+/// The change or ref to explain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum About {
-    /// A change by its number; without a project, of whichever has one of that number.
+pub enum ExplainTarget {
+    /// A change, by number. Without a project, every project's change of that number.
     Change {
-        /// The project, by its name or the last part of it.
+        /// The project, by full name or its last part.
         project: Option<String>,
-        /// The number.
+        /// The number of the change.
         number: u64,
     },
-    /// A branch, a tag or another ref of a project.
+    /// A branch, tag or other ref of a project.
     Ref {
-        /// The project, by its name or the last part of it.
+        /// The project, by full name or its last part.
         project: String,
-        /// The whole ref.
+        /// The full ref.
         git_ref: String,
     },
 }
 
-impl About {
-    /// Reads what was typed: `org/project#7`, `7`, or a project with the name of its ref.
-    /// `org/project refs/heads/main`, as `sluice status` shows a ref, is one, too.
+impl ExplainTarget {
+    /// Parses `org/project#7`, `7`, or a project with the ref of `--ref`. Also parses `org/project
+    /// refs/heads/main`, as `sluice status` prints a ref.
     ///
     /// # Errors
-    /// When it is neither.
+    /// When the text is neither a change nor a project with a ref.
     pub fn read(named: &str, git_ref: Option<&str>) -> anyhow::Result<Self> {
         let shown = named.split_once(' ').filter(|(_, git_ref)| git_ref.starts_with("refs/"));
         if let Some((project, git_ref)) = git_ref.map(|git_ref| (named, git_ref)).or(shown) {
             if project.is_empty() || project.contains('#') {
                 bail!(
-                    "{project:?} is not a project: with --ref write its name alone, as in `org/project --ref main`"
+                    "could not use {project:?} as a project: with --ref, give only its name, as in `org/project --ref main`"
                 );
             }
             return Ok(Self::Ref { project: project.to_owned(), git_ref: whole_ref(git_ref) });
@@ -50,28 +50,33 @@ impl About {
         let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
         let Some(number) = number.parse().ok().filter(|_| is_number) else {
             bail!(
-                "{named:?} is not a change: write `org/project#7`, or its number alone; for a branch or tag `org/project --ref main`"
+                "could not use {named:?} as a change: give `org/project#7`, or just its number; for a branch or tag, `org/project --ref main`"
             );
         };
         Ok(Self::Change { project, number })
     }
 }
 
-/// Says why a change or ref is where it is; of one job, why it is as it is.
+/// Prints the decisions and reasons of a change or ref in each pipeline; for one job, the
+/// definitions that apply to it.
 ///
 /// # Errors
-/// When the API does not answer or does not know the change or ref, or nowhere the job.
+/// When the API does not answer, or knows neither the change or ref nor the job.
 pub async fn explain(
-    asked: &Asked,
-    about: &About,
+    location: &ApiLocation,
+    target: &ExplainTarget,
     tenant: Option<&str>,
     job: Option<&str>,
 ) -> anyhow::Result<()> {
-    let client = Client::of(asked)?;
+    let client = Client::of(location)?;
     let tenant = client.tenant(tenant).await?;
-    let (named, what) = match about {
-        About::Change { project, number } => (project.as_deref(), ("change", number.to_string())),
-        About::Ref { project, git_ref } => (Some(project.as_str()), ("ref", git_ref.clone())),
+    let (named, what) = match target {
+        ExplainTarget::Change { project, number } => {
+            (project.as_deref(), ("change", number.to_string()))
+        }
+        ExplainTarget::Ref { project, git_ref } => {
+            (Some(project.as_str()), ("ref", git_ref.clone()))
+        }
     };
     let project = match named {
         Some(project) if !project.contains('/') => {
@@ -85,7 +90,7 @@ pub async fn explain(
         .finish();
     let sets: Vec<Value> = client.get(&format!("tenant/{tenant}/buildsets?{query}")).await?;
     if sets.is_empty() {
-        return unseen(&client, &tenant, about, project.as_deref()).await;
+        return explain_not_enqueued(&client, &tenant, target, project.as_deref()).await;
     }
     if let Some(job) = job {
         return explain_job(&client, &tenant, &sets, job).await;
@@ -93,39 +98,45 @@ pub async fn explain(
     for set in sets.iter().rev() {
         let item: Value =
             client.get(&format!("tenant/{tenant}/item/{}", text(set, "uuid"))).await?;
-        say!("{} in {}{}", change_name(&item["change"]), text(&item, "pipeline"), place(&item));
+        print_line!(
+            "{} in {}{}",
+            change_name(&item["change"]),
+            text(&item, "pipeline"),
+            position_note(&item)
+        );
         for reason in list(&item, "reasons") {
-            say!("  - {}", reason.as_str().unwrap_or_default());
+            print_line!("  - {}", reason.as_str().unwrap_or_default());
         }
         for job in list(&item, "jobs") {
-            say!(
+            print_line!(
                 "  {:<14} {:<10} {}",
                 text(job, "name"),
-                job_word(job),
+                job_state(job),
                 job["log_url"].as_str().unwrap_or_default()
             );
-            if let Some(why) = told(job) {
-                say!("  {:<14} {why}", "");
+            if let Some(why) = job_detail(job) {
+                print_line!("  {:<14} {why}", "");
             }
         }
     }
-    if let About::Change { number, .. } = about {
-        why::not_there(&client, &tenant, *number, project.as_deref()).await?;
+    if let ExplainTarget::Change { number, .. } = target {
+        pipeline_reasons::print(&client, &tenant, *number, project.as_deref()).await?;
     }
     Ok(())
 }
 
-/// Tells of what was in no queue: of a change, by what became of its events.
-async fn unseen(
+/// Prints the reasons for a change that was never enqueued; returns an error for a ref, or for an
+/// unknown change.
+async fn explain_not_enqueued(
     client: &Client,
     tenant: &str,
-    about: &About,
+    target: &ExplainTarget,
     project: Option<&str>,
 ) -> anyhow::Result<()> {
     let name = project.unwrap_or_default();
-    match about {
-        About::Change { number, .. } => {
-            if why::not_there(client, tenant, *number, project).await? {
+    match target {
+        ExplainTarget::Change { number, .. } => {
+            if pipeline_reasons::print(client, tenant, *number, project).await? {
                 return Ok(());
             }
             let change = project.map_or_else(
@@ -133,62 +144,61 @@ async fn unseen(
                 |project| format!("{project}#{number}"),
             );
             bail!(
-                "tenant {tenant} has not seen {change}: was its webhook sent, and is its project in the tenant? (`sluice tenant show {tenant}`)"
+                "{change} is unknown in tenant {tenant}: check that the forge sends webhooks and that the project is in the tenant (`sluice tenant show {tenant}`)"
             )
         }
-        About::Ref { git_ref, .. } => {
-            // A misprinted project is told as such.
+        ExplainTarget::Ref { git_ref, .. } => {
+            // Reports an unknown project as such.
             let _: Value = client.get(&format!("tenant/{tenant}/project/{name}")).await?;
             bail!(
-                "{git_ref} of {name} was in no pipeline of tenant {tenant}: a push enters those whose trigger takes it and in which the project takes part (`sluice tenant show {tenant}`); by hand it does with `sluice enqueue-ref --project {name} --ref {git_ref} --pipeline PIPELINE`"
+                "{git_ref} of {name} was never enqueued in tenant {tenant}: a push is enqueued in pipelines whose trigger matches and that list jobs for the project (`sluice tenant show {tenant}`). To enqueue it by hand: `sluice enqueue-ref --project {name} --ref {git_ref} --pipeline PIPELINE`"
             )
         }
     }
 }
 
-/// Says of one job, for each of a change's stays in pipelines, which definitions made it what it
-/// is.
+/// Prints which definitions apply to a job, for each time the change was enqueued.
 async fn explain_job(
     client: &Client,
     tenant: &str,
     sets: &[Value],
     job: &str,
 ) -> anyhow::Result<()> {
-    // As one part of a path.
+    // Percent-encodes the name as one part of a path.
     let part: String = url::form_urlencoded::byte_serialize(job.as_bytes())
         .collect::<String>()
         .replace('+', "%20");
-    let mut refused = Vec::new();
+    let mut errors = Vec::new();
     for set in sets.iter().rev() {
         let id = text(set, "uuid");
-        let told: Value =
+        let trace: Value =
             match client.get(&format!("tenant/{tenant}/item/{id}/explain/{part}")).await {
-                Ok(told) => told,
+                Ok(trace) => trace,
                 Err(error) => {
-                    refused.push(error);
+                    errors.push(error);
                     continue;
                 }
             };
-        say!("{job} in {}", text(&told, "pipeline"));
-        for note in list(&told, "notes") {
-            say!("  {}", note.as_str().unwrap_or_default());
+        print_line!("{job} in {}", text(&trace, "pipeline"));
+        for note in list(&trace, "notes") {
+            print_line!("  {}", note.as_str().unwrap_or_default());
         }
-        say!("{}", text(&told, "text").trim_end());
-        if !list(&told, "applied").is_empty() {
-            say!("  as it was frozen, these were applied in this order:");
+        print_line!("{}", text(&trace, "text").trim_end());
+        if !list(&trace, "applied").is_empty() {
+            print_line!("  definitions applied when it was frozen, in this order:");
         }
-        for applied in list(&told, "applied") {
-            say!("    {}", applied.as_str().unwrap_or_default());
+        for applied in list(&trace, "applied") {
+            print_line!("    {}", applied.as_str().unwrap_or_default());
         }
     }
-    match refused.pop() {
-        // A pipeline where the job is not listed says nothing of it, as long as another does.
-        Some(error) if refused.len() + 1 == sets.len() => Err(error),
+    match errors.pop() {
+        // An error counts only if it occurs in every pipeline: a job is usually not in all of them.
+        Some(error) if errors.len() + 1 == sets.len() => Err(error),
         _ => Ok(()),
     }
 }
 
-/// Returns the project whose name ends like this: people know `org/one` as `one`.
+/// Returns the full name of the project whose name has this last part: `org/one` for `one`.
 async fn full_name(client: &Client, tenant: &str, last: &str) -> anyhow::Result<String> {
     let projects: Vec<Value> = client.get(&format!("tenant/{tenant}/projects")).await?;
     let names: Vec<&str> = projects.iter().map(|project| text(project, "name")).collect();
@@ -199,12 +209,12 @@ async fn full_name(client: &Client, tenant: &str, last: &str) -> anyhow::Result<
         .collect();
     match found.as_slice() {
         [one] => Ok((*one).to_owned()),
-        [] => bail!("tenant {tenant} has no project {last}; it has: {}", names.join(", ")),
-        many => bail!("several projects are named {last}: {}", many.join(", ")),
+        [] => bail!("tenant {tenant} has no project {last}; projects: {}", names.join(", ")),
+        many => bail!("several projects match {last}: {}; give a full name", many.join(", ")),
     }
 }
 
-fn place(item: &Value) -> String {
+fn position_note(item: &Value) -> String {
     match (item["end"]["result"].as_str(), item["position"].as_u64()) {
         (Some(result), _) => format!(": {result}"),
         (None, Some(position)) => format!(", position {} of {}", position + 1, text(item, "queue")),
@@ -216,36 +226,39 @@ fn place(item: &Value) -> String {
 mod tests {
     use super::*;
 
-    /// Z1.6: whatever stands in a queue can be named as it is shown there.
+    /// Z1.6: a change or ref can be named as `sluice status` prints it.
     #[test]
     fn a_change_is_named_by_its_number_and_a_ref_by_its_project() {
-        let change = |project: Option<&str>| About::Change {
+        let change = |project: Option<&str>| ExplainTarget::Change {
             project: project.map(str::to_owned),
             number: 7,
         };
-        assert_eq!(About::read("org/one#7", None).unwrap(), change(Some("org/one")));
-        assert_eq!(About::read("7", None).unwrap(), change(None));
-        let git_ref = |git_ref: &str| About::Ref {
+        assert_eq!(ExplainTarget::read("org/one#7", None).unwrap(), change(Some("org/one")));
+        assert_eq!(ExplainTarget::read("7", None).unwrap(), change(None));
+        let git_ref = |git_ref: &str| ExplainTarget::Ref {
             project: "org/one".to_owned(),
             git_ref: git_ref.to_owned(),
         };
-        assert_eq!(About::read("org/one", Some("main")).unwrap(), git_ref("refs/heads/main"));
         assert_eq!(
-            About::read("org/one", Some("refs/tags/1.0")).unwrap(),
+            ExplainTarget::read("org/one", Some("main")).unwrap(),
+            git_ref("refs/heads/main")
+        );
+        assert_eq!(
+            ExplainTarget::read("org/one", Some("refs/tags/1.0")).unwrap(),
             git_ref("refs/tags/1.0")
         );
         let shown = change_name(
             &serde_json::json!({"project": "org/one", "number": null, "ref": "refs/heads/main"}),
         );
-        assert_eq!(About::read(&shown, None).unwrap(), git_ref("refs/heads/main"));
+        assert_eq!(ExplainTarget::read(&shown, None).unwrap(), git_ref("refs/heads/main"));
         for (named, with_ref) in [
             ("org/one", None),
             ("org/one#", None),
             ("org/one#x", None),
             ("org/one#7", Some("main")),
         ] {
-            let refused = About::read(named, with_ref).unwrap_err().to_string();
-            assert!(refused.contains("org/project --ref main"), "{refused}");
+            let errors = ExplainTarget::read(named, with_ref).unwrap_err().to_string();
+            assert!(errors.contains("org/project --ref main"), "{errors}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! `sluice freeze`: the jobs of a change, a branch or a tag as they would be frozen, and which
-//! definition said what.
+//! `sluice freeze`: prints the jobs that would be frozen for a change, branch or tag, and which
+//! definitions they come from.
 
-use super::folder::{self, Wanted};
+use super::local_config::{self, LocalConfigOptions};
 use super::queue::whole_ref;
-use crate::say::say;
+use crate::output::print_line;
 use anyhow::{Context as _, bail};
 use serde_json::json;
 use sluice_config::layout::Layout;
@@ -12,42 +12,43 @@ use sluice_model::{BranchName, ProjectName};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What is frozen.
+/// The options of `sluice freeze`.
 #[derive(Debug, Clone)]
-pub struct Asked {
-    /// The repository whose files count; `None` takes the tenant as it is merged.
+pub struct FreezeOptions {
+    /// The repository whose files are used; `None` uses the tenant's snapshot alone.
     pub path: Option<PathBuf>,
     /// A snapshot of the tenant.
     pub tenant: Option<PathBuf>,
-    /// The project of what is in the pipeline.
+    /// The project of the change or ref.
     pub project: Option<String>,
-    /// What is in the pipeline.
-    pub item: Item,
-    /// Of a tag, the branches that have its commit; none where that is not known.
+    /// The change or ref.
+    pub item: FreezeTarget,
+    /// The branches that contain a tag's commit; empty if unknown.
     pub containing: Vec<BranchName>,
     /// The pipeline.
     pub pipeline: String,
-    /// Paths that the change touches; none runs everything.
+    /// The paths that the change modifies; if empty, every file counts as modified.
     pub files: Vec<String>,
-    /// One job; `None` shows all of them, without their attributes.
+    /// The job to show in detail; `None` lists all jobs.
     pub job: Option<String>,
-    /// Whether it is printed for programs.
+    /// Whether to print JSON.
     pub json: bool,
 }
 
-/// What jobs are frozen for.
+/// What jobs are frozen for: a change or a pushed ref.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Item {
-    /// A change of a branch; `None` takes the checked out one that the tenant knows, else the
-    /// project's default branch.
+pub enum FreezeTarget {
+    /// A change on a branch. `None` takes the branch checked out there if the tenant has it, else
+    /// the default branch.
     Change(Option<String>),
-    /// A branch or tag that was pushed, as its whole ref.
+    /// The full ref of a pushed branch or tag.
     Ref(String),
 }
 
-impl Item {
-    /// Returns what was meant: a tag or another ref where one was named, a change of a branch else.
-    pub fn named(branch: Option<String>, tag: Option<&str>, git_ref: Option<&str>) -> Self {
+impl FreezeTarget {
+    /// Returns the target for the given options: the tag or ref if one is given, else a change on
+    /// the branch.
+    pub fn from_options(branch: Option<String>, tag: Option<&str>, git_ref: Option<&str>) -> Self {
         match (tag, git_ref) {
             (Some(tag), _) if tag.starts_with("refs/") => Self::Ref(tag.to_owned()),
             (Some(tag), _) => Self::Ref(format!("refs/tags/{tag}")),
@@ -56,7 +57,7 @@ impl Item {
         }
     }
 
-    /// Returns the branch that it names.
+    /// Returns the name of the branch, if the target has one.
     fn branch(&self) -> Option<&str> {
         match self {
             Self::Change(branch) => branch.as_deref(),
@@ -65,69 +66,70 @@ impl Item {
     }
 }
 
-/// Freezes and prints. The exit status is 1 where the configuration allows no jobs, with the
-/// reasons.
+/// Freezes the jobs and prints them. Returns exit status 1, with the reasons, if the configuration
+/// allows none.
 ///
 /// # Errors
-/// When something cannot be read, or there is no such project, pipeline or job.
-pub fn run(asked: &Asked) -> anyhow::Result<ExitCode> {
-    let Found { layout, project, branch, is_alone } = open(asked)?;
-    if layout.pipeline(&asked.pipeline).is_none() {
-        let known: Vec<&str> =
+/// When a file cannot be read, or the project, pipeline or job is unknown.
+pub fn run(options: &FreezeOptions) -> anyhow::Result<ExitCode> {
+    let FreezeSource { layout, project, branch, without_snapshot } = open(options)?;
+    if layout.pipeline(&options.pipeline).is_none() {
+        let names: Vec<&str> =
             layout.pipelines().iter().map(|pipeline| pipeline.name.as_str()).collect();
-        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        // What is in the file and could not be used is not in the layout.
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        // Definitions with errors are missing in the layout.
         for error in layout.errors() {
             eprintln!("{}", error.render(None));
         }
-        let hint = if is_alone {
-            "; pipelines of other repositories are known with --tenant SNAPSHOT"
+        let hint = if without_snapshot {
+            "; pass --tenant SNAPSHOT for pipelines of other repositories"
         } else {
             ""
         };
-        bail!("there is no pipeline {}; there are: {known}{hint}", asked.pipeline);
+        bail!("there is no pipeline {}; pipelines: {names}{hint}", options.pipeline);
     }
-    let input = FreezeInput::change(&asked.pipeline, &project, branch.as_str());
-    // As the merger asks for what was pushed: a tag is of no branch.
-    let (input, place) = match &asked.item {
-        Item::Change(_) => (input, format!("the branch {branch}")),
-        Item::Ref(git_ref) => {
-            let (on, known) = (asked.item.branch(), asked.containing.as_slice());
-            let containing = Some(known).filter(|known| on.is_none() && !known.is_empty());
+    let input = FreezeInput::change(&options.pipeline, &project, branch.as_str());
+    // Like the merger: a tag has no branch.
+    let (input, target) = match &options.item {
+        FreezeTarget::Change(_) => (input, format!("the branch {branch}")),
+        FreezeTarget::Ref(git_ref) => {
+            let (on, names) = (options.item.branch(), options.containing.as_slice());
+            let containing = Some(names).filter(|names| on.is_none() && !names.is_empty());
             if on.is_none() && containing.is_none() {
                 eprintln!(
-                    "Which branches have the commit of {git_ref} is not known here, so what any branch says is shown: name them with --on BRANCH"
+                    "sluice: it is unknown which branches contain {git_ref}, so definitions of every branch are shown; name them with --on BRANCH"
                 );
             }
             (FreezeInput { branch: on, containing, git_ref, ..input }, git_ref.clone())
         }
     };
-    let input = if asked.files.is_empty() { input } else { input.touching(&asked.files) };
+    let input = if options.files.is_empty() { input } else { input.touching(&options.files) };
     let (result, mut trace) = layout.freeze_with_trace(&input);
-    if let Some(job) = &asked.job {
+    if let Some(job) = &options.job {
         trace.retain(|one| one.job == *job);
         if trace.is_empty() {
-            bail!("{project} does not list a job {job} in {} for {place}", asked.pipeline);
+            bail!("{project} does not run a job {job} in {} for {target}", options.pipeline);
         }
     }
-    let is_asked = |name: &str| asked.job.as_ref().is_none_or(|job| job == name);
+    let is_selected = |name: &str| options.job.as_ref().is_none_or(|job| job == name);
     let (jobs, errors) = match result {
-        Ok(graph) => {
-            (graph.jobs.into_iter().filter(|job| is_asked(job.name.as_str())).collect(), Vec::new())
-        }
+        Ok(graph) => (
+            graph.jobs.into_iter().filter(|job| is_selected(job.name.as_str())).collect(),
+            Vec::new(),
+        ),
         Err(errors) => (Vec::new(), errors),
     };
-    if asked.json {
-        say!(
+    if options.json {
+        print_line!(
             "{}",
             plain_json(&format!("{:#}", json!({"jobs": jobs, "trace": trace, "errors": errors})))
         );
     } else {
         for one in &trace {
-            say!("{one}");
+            print_line!("{one}");
         }
-        for job in jobs.iter().filter(|_| asked.job.is_some()) {
-            say!("{}", plain_json(&serde_json::to_string_pretty(job)?));
+        for job in jobs.iter().filter(|_| options.job.is_some()) {
+            print_line!("{}", plain_json(&serde_json::to_string_pretty(job)?));
         }
         for error in &errors {
             eprintln!("{}", error.render(None));
@@ -136,43 +138,43 @@ pub fn run(asked: &Asked) -> anyhow::Result<ExitCode> {
     Ok(if errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What is frozen from.
-struct Found {
+/// The layout, project and branch that jobs are frozen for.
+struct FreezeSource {
     layout: Layout,
     project: ProjectName,
     branch: BranchName,
-    /// Whether nothing is known but the directory.
-    is_alone: bool,
+    /// Whether there is no snapshot of the tenant.
+    without_snapshot: bool,
 }
 
-fn open(asked: &Asked) -> anyhow::Result<Found> {
-    match (&asked.path, &asked.tenant) {
+fn open(options: &FreezeOptions) -> anyhow::Result<FreezeSource> {
+    match (&options.path, &options.tenant) {
         (None, Some(tenant)) => {
-            let layout = folder::snapshot(tenant)?;
-            let name = asked.project.as_deref().context("say which project with --project")?;
+            let layout = local_config::snapshot(tenant)?;
+            let name = options.project.as_deref().context("name the project with --project")?;
             let project = layout
                 .project(name)
                 .with_context(|| format!("the tenant has no project {name}"))?;
             let project = project.name.clone();
-            let branch = asked
+            let branch = options
                 .item
                 .branch()
                 .map_or_else(|| layout.default_branch(&project), BranchName::from);
-            Ok(Found { layout, project, branch, is_alone: false })
+            Ok(FreezeSource { layout, project, branch, without_snapshot: false })
         }
         (path, tenant) => {
-            let opened = folder::open(&Wanted {
+            let opened = local_config::open(&LocalConfigOptions {
                 path: path.clone().unwrap_or_else(|| PathBuf::from(".")),
                 tenant: tenant.clone(),
-                project: asked.project.clone(),
-                branch: asked.item.branch().map(str::to_owned),
+                project: options.project.clone(),
+                branch: options.item.branch().map(str::to_owned),
             })?;
-            let is_alone = opened.tenant.is_none();
-            Ok(Found {
+            let without_snapshot = opened.tenant.is_none();
+            Ok(FreezeSource {
                 layout: opened.layout,
                 project: opened.project,
                 branch: opened.branch,
-                is_alone,
+                without_snapshot,
             })
         }
     }

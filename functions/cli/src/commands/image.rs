@@ -1,54 +1,55 @@
-//! `sluice image build`: an image is built now, as if an event of Zuul's own had asked for it.
+//! `sluice image build`: builds an image now, as if Zuul's own event had requested it.
 //!
-//! It is a delivery like that of `sluice enqueue`: intake offers the branch that defines the image
-//! to the pipelines that `image-build` starts, and says what came of it.
+//! The command is stored as a delivery, like that of `sluice enqueue`. Intake enqueues the branch
+//! that defines the image in the pipelines that `image-build` triggers, and records the outcome.
 
-use super::enqueue::{ask, live};
+use super::enqueue::{load_live, submit_event};
 use super::operator;
 use super::queue::{only_tenant, who};
 use anyhow::{anyhow, bail};
 use clap::Args;
-use sluice_model::change::ImagesAsked;
+use sluice_model::change::ImageSelection;
 use sluice_model::event::{EventKind, ForgeEvent, ImageEvent};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// `sluice image build`.
+/// The arguments of `sluice image build`.
 #[derive(Debug, Clone, Args)]
 pub struct BuildArguments {
-    /// Directory of a local system's state. [default: ~/.local/share/sluice]
+    /// Data directory of a local system [default: ~/.local/share/sluice]
     #[arg(long, env = "SLUICE_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// The tenant.
+    /// Tenant
     pub tenant: String,
-    /// The image, as its `image` stanza names it.
+    /// Image, by the name in its `image` stanza
     pub image: String,
 }
 
-/// Has an image built and says what came of it.
+/// Requests the build of an image, waits for the outcome and prints it.
 ///
 /// # Errors
-/// When the tenant has no such image that is built, no job is listed that builds it, no pipeline
-/// takes the event, or the store does not answer.
-pub async fn build(wanted: BuildArguments) -> anyhow::Result<ExitCode> {
-    let BuildArguments { data, tenant, image } = wanted;
+/// When the tenant has no such image to build, no listed job builds it, no pipeline accepts the
+/// event, or the store does not answer.
+pub async fn build(arguments: BuildArguments) -> anyhow::Result<ExitCode> {
+    let BuildArguments { data, tenant, image } = arguments;
     let ports = operator(data).await?;
     let tenant = only_tenant(&ports, Some(&tenant)).await?;
-    let live = live(&ports, &tenant).await?;
-    let home = live
+    let live = load_live(&ports, &tenant).await?;
+    let source = live
         .layout
         .image_to_build(&image)
-        .map_err(|why| anyhow!("could not have {image} built: {why}"))?;
-    if let Some(why) = live.layout.why_image_is_not_built(home, &image) {
-        bail!("could not have {image} built: {why}");
+        .map_err(|why| anyhow!("cannot build image \"{image}\": {why}"))?;
+    if let Some(why) = live.layout.why_image_is_not_built(source, &image) {
+        bail!("cannot build image \"{image}\": {why}");
     }
     let what = ImageEvent::ImageBuild;
     let kind = EventKind::Image {
         tenant,
         what,
-        branch: home.branch.clone(),
-        images: ImagesAsked::one(image),
+        branch: source.branch.clone(),
+        images: ImageSelection::one(image),
     };
-    let (connection, project) = (home.connection.clone(), home.project.clone());
-    ask(&ports, what.as_str(), ForgeEvent { connection, project, sender: who(), kind }).await
+    let (connection, project) = (source.connection.clone(), source.project.clone());
+    submit_event(&ports, what.as_str(), ForgeEvent { connection, project, sender: who(), kind })
+        .await
 }

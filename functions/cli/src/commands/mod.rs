@@ -1,30 +1,30 @@
-//! The commands of `sluice`, one file each, and how they find the system they are about.
+//! The commands of `sluice`, one file each, and how they connect to the system.
 
 pub mod autohold;
-pub mod beside;
 pub mod check;
+mod command_outcome;
 pub mod connection;
 pub mod enqueue;
 pub mod events;
 pub mod executor;
 pub mod explain;
-pub mod folder;
 pub mod freeze;
-mod heard;
 pub mod image;
+pub mod included_files;
+pub mod local_config;
 pub mod main_file;
-pub mod place;
+pub mod pipeline_reasons;
 pub mod provider;
 pub mod quarantine;
 pub mod queue;
 pub mod secret;
+pub mod selectors;
 pub mod show;
 pub mod tenant;
 pub mod up;
-pub mod why;
 
-use crate::local::Desk;
-use crate::say::say;
+use crate::local::OperatorAccess;
+use crate::output::print_line;
 use anyhow::{Context as _, bail};
 use aws_config::{BehaviorVersion, Region};
 use aws_credential_types::Credentials;
@@ -36,79 +36,80 @@ use sluice_config::plain_json;
 use sluice_runtime::Ports;
 use std::path::PathBuf;
 
-/// How a list is printed.
+/// The output format of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum Format {
-    /// For people.
+pub enum OutputFormat {
+    /// Human-readable text
     #[default]
     Text,
-    /// For programs.
+    /// JSON
     Json,
 }
 
-/// How an answer is wanted.
+/// The argument that selects the output format.
 #[derive(Debug, Clone, Copy, Default, Args)]
-pub struct Printed {
-    /// How it is printed.
+pub struct FormatArgument {
+    /// Output format
     #[arg(long, value_enum, default_value = "text")]
-    pub format: Format,
+    pub format: OutputFormat,
 }
 
-/// Prints an answer for programs; nothing that strangers wrote in it steers a terminal.
-fn say_json(answer: &Value) {
-    say!("{}", plain_json(&format!("{answer:#}")));
+/// Prints a JSON value, with control characters escaped so that untrusted text cannot affect the
+/// terminal.
+fn print_json(answer: &Value) {
+    print_line!("{}", plain_json(&format!("{answer:#}")));
 }
 
-/// Returns where a local system keeps its state when nobody says.
+/// Returns the given data directory, or the default one.
 ///
 /// # Errors
-/// When there is no home directory.
+/// When HOME is not set.
 pub fn data_or_default(data: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     match data {
         Some(data) => Ok(data),
         None => {
             let home = std::env::var_os("HOME")
-                .context("there is no HOME; name a directory with --data")?;
+                .context("HOME is not set; name a data directory with --data")?;
             Ok(PathBuf::from(home).join(".local/share/sluice"))
         }
     }
 }
 
-/// Returns the desk of the local system that a command is about; `None` when it is about a stack on
-/// AWS, or nothing ever ran there.
+/// Returns the access file of the local system that a command is about. `None` for a stack on AWS,
+/// and for a directory where no system ever ran.
 ///
 /// # Errors
-/// When its file cannot be read.
-pub fn desk(data: Option<PathBuf>) -> anyhow::Result<Option<Desk>> {
+/// When the file cannot be read.
+pub fn operator_access(data: Option<PathBuf>) -> anyhow::Result<Option<OperatorAccess>> {
     if data.is_none() && std::env::var_os("SLUICE_TABLE").is_some() {
         return Ok(None);
     }
-    Desk::read(&data_or_default(data)?)
+    OperatorAccess::read(&data_or_default(data)?)
 }
 
-/// Returns ports with an operator's rights: of the stack that the environment names, else of the
-/// local system.
+/// Returns ports with an operator's rights to the stack named in the environment, else to the local
+/// system.
 ///
 /// # Errors
-/// When there is neither, or the local system does not run.
+/// When there is neither, or the local system is not running.
 pub async fn operator(data: Option<PathBuf>) -> anyhow::Result<Ports> {
     if data.is_none() && std::env::var_os("SLUICE_TABLE").is_some() {
         return Ok(sluice_aws::ports_from_environment().await?);
     }
     let data = data_or_default(data)?;
-    let Some(desk) = Desk::read(&data)? else {
+    let Some(operator_access) = OperatorAccess::read(&data)? else {
         bail!(
-            "no system ever ran on {}: start one with `sluice up`, name another directory with --data, or set SLUICE_TABLE and the other variables of a stack",
+            "no system has ever run in {}: start one with `sluice up`, name another directory with --data, or set SLUICE_TABLE and the other variables of a stack",
             data.display()
         );
     };
-    let key = |name: &str| desk.environment.get(name).cloned().unwrap_or_default();
+    let key = |name: &str| operator_access.environment.get(name).cloned().unwrap_or_default();
     let credentials = Credentials::new(
         key("AWS_ACCESS_KEY_ID"),
         key("AWS_SECRET_ACCESS_KEY"),
         Some(key("AWS_SESSION_TOKEN")),
         None,
-        "desk",
+        "operator_access",
     );
     let endpoint = key("AWS_ENDPOINT_URL");
     let address =
@@ -117,19 +118,19 @@ pub async fn operator(data: Option<PathBuf>) -> anyhow::Result<Ports> {
         && tokio::net::TcpStream::connect(&address).await.is_err()
     {
         bail!(
-            "the system on {} does not run (nothing answers at {address}): start it with `sluice up`",
+            "the system in {} is not running (nothing answers at {address}): start it with `sluice up`",
             data.display()
         );
     }
     let mut base = aws_config::defaults(BehaviorVersion::latest()).endpoint_url(endpoint);
-    // A system at another endpoint writes no keys down: then they come from our environment, as
-    // they did for it.
+    // A system at another endpoint stores no keys, so they come from our environment.
     if !key("AWS_ACCESS_KEY_ID").is_empty() {
         base = base
             .region(Region::new(key("AWS_REGION")))
             .credentials_provider(SharedCredentialsProvider::new(credentials));
     }
     let sdk_config: SdkConfig = base.load().await;
-    let settings = AwsSettings::from_variables(|name| desk.environment.get(name).cloned())?;
+    let settings =
+        AwsSettings::from_variables(|name| operator_access.environment.get(name).cloned())?;
     Ok(sluice_aws::ports(&sdk_config, settings).await)
 }

@@ -1,65 +1,72 @@
-//! `sluice quarantine`: what was set aside because nobody could read it.
+//! `sluice quarantine`: shows the messages that were set aside because they could not be read.
 
-use super::{Format, say_json};
-use crate::say::say;
+use super::{OutputFormat, print_json};
+use crate::output::print_line;
 use serde_json::{Value, json};
 use sluice_config::plain;
 use sluice_records::codec::decode;
 use sluice_runtime::Ports;
-use sluice_runtime::quarantine::{QUARANTINE, SetAside};
+use sluice_runtime::quarantine::{QUARANTINE, QuarantineEntry};
 use sluice_runtime::record::Query;
 use std::path::PathBuf;
 
-/// Messages that are shown at most.
+/// The maximum number of messages shown.
 const SHOWN_MAX: usize = 200;
 
-/// Shows what is in quarantine: where it came from, when and why. Its text is shown only on
-/// request, since it is a stranger's.
+/// Prints the messages in quarantine with their origin, time and reason. Prints their untrusted
+/// content only on request.
 ///
 /// # Errors
 /// When the store does not answer.
-pub async fn list(data: Option<PathBuf>, with_text: bool, format: Format) -> anyhow::Result<()> {
+pub async fn list(
+    data: Option<PathBuf>,
+    with_text: bool,
+    format: OutputFormat,
+) -> anyhow::Result<()> {
     let ports = super::operator(data).await?;
-    let kept = read(&ports).await?;
-    if format == Format::Json {
-        let row = |(name, aside): &(String, SetAside)| {
-            let text = with_text.then_some(&aside.body);
-            json!({"at": aside.at.to_iso(), "name": name, "reason": aside.reason, "text": text})
+    let messages = read(&ports).await?;
+    if format == OutputFormat::Json {
+        let row = |(name, message): &(String, QuarantineEntry)| {
+            let text = with_text.then_some(&message.body);
+            json!({"at": message.at.to_iso(), "name": name, "reason": message.reason, "text": text})
         };
-        say_json(&Value::Array(kept.iter().map(row).collect()));
+        print_json(&Value::Array(messages.iter().map(row).collect()));
         return Ok(());
     }
-    for (name, aside) in &kept {
-        say!("{}", line(name, aside));
+    for (name, message) in &messages {
+        print_line!("{}", describe(name, message));
         if with_text {
-            // Line by line: a line's end is the one thing of it that may move the cursor.
-            for line in aside.body.lines() {
-                say!("{}", plain(line.to_owned()));
+            // Line by line: a line end is the only control character that is let through to the
+            // terminal.
+            for describe in message.body.lines() {
+                print_line!("{}", plain(describe.to_owned()));
             }
-            say!("");
+            print_line!("");
         }
     }
-    match kept.len() {
-        0 => say!("Nothing is in quarantine."),
-        SHOWN_MAX => say!("There may be more; the first {SHOWN_MAX} are shown."),
+    match messages.len() {
+        0 => print_line!("The quarantine is empty."),
+        SHOWN_MAX => print_line!("Only the first {SHOWN_MAX} messages are shown."),
         _ => {}
     }
     Ok(())
 }
 
-/// Returns a line about a message; what cannot be read may be quoted in its reason.
-fn line(name: &str, aside: &SetAside) -> String {
-    plain(format!("{} {}: {}", aside.at.to_iso(), name.replace('#', " "), aside.reason))
+/// Formats one message. Its reason may quote the unreadable content, so control characters are
+/// removed.
+fn describe(name: &str, message: &QuarantineEntry) -> String {
+    plain(format!("{} {}: {}", message.at.to_iso(), name.replace('#', " "), message.reason))
 }
 
-/// Reads what is in quarantine, with the queue and the message's id as its name.
+/// Reads the messages in quarantine. Each is named by its queue and message id.
 ///
 /// # Errors
 /// When the store does not answer or a record cannot be read.
-pub async fn read(ports: &Ports) -> anyhow::Result<Vec<(String, SetAside)>> {
+pub async fn read(ports: &Ports) -> anyhow::Result<Vec<(String, QuarantineEntry)>> {
     let records = ports.records.query(&Query::prefix(QUARANTINE, "", SHOWN_MAX)).await?;
-    let kept = records.into_iter().map(|record| Ok((record.key.sort.clone(), decode(&record)?)));
-    kept.collect()
+    let messages =
+        records.into_iter().map(|record| Ok((record.key.sort.clone(), decode(&record)?)));
+    messages.collect()
 }
 
 #[cfg(test)]
@@ -67,12 +74,15 @@ mod tests {
     use super::*;
     use sluice_model::Timestamp;
 
-    /// Z5.4: what a stranger sent steers no terminal.
+    /// Z5.4: control characters in a message do not reach the terminal.
     #[test]
-    fn what_cannot_be_read_is_shown_without_control_characters() {
+    fn unreadable_messages_are_shown_without_control_characters() {
         let reason = "expected value: \u{1b}]0;mine\u{7}\u{1b}[2J".to_owned();
-        let told = line("events#m-1", &SetAside { at: Timestamp(0), reason, body: String::new() });
-        assert!(told.contains(" events m-1: expected value: "), "{told}");
-        assert!(!told.chars().any(char::is_control), "{told:?}");
+        let shown = describe(
+            "events#m-1",
+            &QuarantineEntry { at: Timestamp(0), reason, body: String::new() },
+        );
+        assert!(shown.contains(" events m-1: expected value: "), "{shown}");
+        assert!(!shown.chars().any(char::is_control), "{shown:?}");
     }
 }

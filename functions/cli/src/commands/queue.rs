@@ -1,396 +1,415 @@
-//! `sluice queue thaw`, `sluice dequeue` and `sluice promote`: what an operator asks of a queue.
+//! `sluice queue resume`, `sluice dequeue` and `sluice promote`: commands to a queue.
 
-use super::enqueue::UNDECIDED;
-use super::heard::{later, or_hidden, standings, unheard, why_unheard};
+use super::command_outcome::{
+    explain_command, pending_reason, read_queues, unreadable_queues_note, wait_until_applied,
+};
+use super::enqueue::EXIT_PENDING;
 use super::operator;
-use super::place::{InPipeline, OfProject};
-use crate::say::say;
+use super::selectors::{PipelineSelector, ProjectSelector};
+use crate::output::print_line;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use sluice_aws::OsEntropy;
-use sluice_gate::{Arrival, ArrivalKind, Slot, Standing, TAKEN_OUT};
-use sluice_model::change::{ChangeKey, What};
+use sluice_gate::{DEQUEUED_BY_OPERATOR, InboxMessage, InboxMessageKind, Slot, SlotStatus};
+use sluice_model::change::{ChangeId, ChangeKey};
 use sluice_model::git::Oid;
-use sluice_model::poke::Poke;
-use sluice_model::{ArrivalId, ItemId, ProjectName, QueueKey, TenantName};
-use sluice_records::word::{self, Became, Word};
+use sluice_model::wakeup::Wakeup;
+use sluice_model::{InboxMessageId, ItemId, ProjectName, QueueKey, TenantName};
+use sluice_records::operator_command::{self, ItemOutcome, OperatorCommand};
 use sluice_records::{queue, tenant};
-use sluice_runtime::quarantine::{frozen_because, frozen_key};
+use sluice_runtime::quarantine::{halt_key, halt_reason};
 use sluice_runtime::record::{Expect, Write};
 use sluice_runtime::{Entropy as _, Ports, cell};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Characters of somebody's name that are kept.
+/// The maximum length of a recorded user name, in characters.
 const WHO_MAX: usize = 64;
 
-/// Lets a frozen queue go on.
+/// Resumes a halted queue and prints why it was halted.
 ///
 /// # Errors
-/// When it is not frozen, no reason is given, or the store does not answer.
-pub async fn thaw(data: Option<PathBuf>, key: QueueKey, reason: &str) -> anyhow::Result<()> {
+/// When the queue is not halted, the reason is empty, or the store does not answer.
+pub async fn resume(data: Option<PathBuf>, key: QueueKey, reason: &str) -> anyhow::Result<()> {
     let reason = reason.trim();
     if reason.is_empty() {
         bail!(
-            "say with --reason what was found: it is kept with the change that stopped the queue"
+            "could not resume the queue: say with --reason what you found; it is recorded with the change that halted the queue"
         );
     }
     let ports = operator(data).await?;
     let loaded = queue::load(&ports, &key).await;
-    // A queue whose own records cannot be read is frozen too; the mark goes, and the gate tries
+    // A queue with unreadable records counts as halted: the mark is deleted, and the gate tries
     // again.
     let (has_mark, why) = match &loaded {
-        Ok(loaded) => (loaded.is_frozen, loaded.head.as_ref().and_then(|head| head.frozen.clone())),
+        Ok(loaded) => (loaded.is_halted, loaded.head.as_ref().and_then(|head| head.halted.clone())),
         Err(queue::LoadError::Bad(_)) => (true, None),
         Err(queue::LoadError::Port(error)) => bail!("could not read the queue: {error}"),
     };
     if !has_mark && why.is_none() {
         bail!(
-            "the queue {} of {} in {} is not frozen (`sluice status` shows those that are)",
+            "could not resume the queue {} of {} in tenant {}: it is not halted (`sluice status` shows halted queues)",
             key.queue,
             key.pipeline,
             key.tenant
         );
     }
-    let marked =
-        if has_mark { frozen_because(&ports, &queue::partition(&key)).await? } else { None };
+    let marked = if has_mark { halt_reason(&ports, &queue::partition(&key)).await? } else { None };
     let mut writes = Vec::new();
     if has_mark {
         writes.push(Write::Delete {
-            key: frozen_key(&queue::partition(&key)),
+            key: halt_key(&queue::partition(&key)),
             expect: Expect::Anything,
         });
     }
     if why.is_some() {
-        writes.push(queue::put_arrival(
+        writes.push(queue::put_message(
             &key,
-            &arrival(&ports, ArrivalKind::Thaw { by: who(), reason: reason.to_owned() }),
+            &inbox_message(
+                &ports,
+                InboxMessageKind::Resume { by: who(), reason: reason.to_owned() },
+            ),
         )?);
     }
     ports.records.commit(writes, &OsEntropy.token()).await?;
-    cell::send(&ports, &[Poke::Queue { queue: key.clone() }]).await?;
-    say!("The queue {} of {} goes on.", key.queue, key.pipeline);
+    cell::send(&ports, &[Wakeup::Queue { queue: key.clone() }]).await?;
+    print_line!("Resumed the queue {} of {}.", key.queue, key.pipeline);
     for why in why.into_iter().chain(marked) {
-        say!("It was frozen because {why}");
+        print_line!("It was halted because {why}");
     }
     Ok(())
 }
 
-/// What of a project stands in a pipeline.
+/// Selects the change or ref of a project.
 #[derive(Debug, Clone, Args)]
 #[group(required = true, multiple = false)]
-pub struct Meant {
-    /// The change: its number, or number,revision.
+pub struct ChangeSelector {
+    /// Change: its number, or number,revision
     #[arg(long, value_name = "CHANGE")]
     pub change: Option<String>,
-    /// The branch, or a whole ref as in refs/tags/1.0.
+    /// Branch, or full ref such as refs/tags/1.0
     #[arg(long = "ref", value_name = "REF")]
     pub name: Option<String>,
 }
 
-/// `sluice dequeue`.
+/// The arguments of `sluice dequeue`.
 #[derive(Debug, Clone, Args)]
 pub struct DequeueArguments {
-    /// Where it stands.
+    /// The project and the pipeline.
     #[command(flatten)]
-    pub place: OfProject,
-    /// What of the project.
+    pub project: ProjectSelector,
+    /// The change or ref of the project.
     #[command(flatten)]
-    pub what: Meant,
-    /// Why: the forge is told it, and it is kept with the change, with your name.
+    pub selector: ChangeSelector,
+    /// Why; recorded with the change and your name, and included in the pipeline's dequeue report
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,
 }
 
-/// What of one change is to leave one queue.
-struct Leaving {
+/// The items of one change that are to be dequeued from one queue.
+struct DequeueTarget {
     queue: QueueKey,
     key: ChangeKey,
-    /// The items, and whether each has landed and runs its last jobs.
+    /// The items. `true` if the item is merged and only runs its last jobs.
     items: Vec<(ItemId, bool)>,
-    /// What stands as one with them: changes that need it as much as it needs them, which leave
-    /// with it.
-    mates: Vec<(ItemId, ChangeKey)>,
+    /// The other members of the change's bundle, which are dequeued with it.
+    members: Vec<(ItemId, ChangeKey)>,
 }
 
-/// Takes a change out of a pipeline and says what came of it. The exit status is 3 where a queue
-/// has not done it yet.
+/// Dequeues a change or ref, waits for the outcome and prints it. Returns exit status 3 if a queue
+/// has not acted yet.
 ///
 /// # Errors
-/// When it is not there, when it left otherwise before, or the store does not answer.
-pub async fn dequeue(wanted: DequeueArguments) -> anyhow::Result<ExitCode> {
-    let DequeueArguments { place: OfProject { within, project: named }, what, reason } = wanted;
-    let InPipeline { data, tenant, pipeline } = within;
+/// When the change is not queued, when it left for another reason, or the store does not answer.
+pub async fn dequeue(arguments: DequeueArguments) -> anyhow::Result<ExitCode> {
+    let DequeueArguments {
+        project: ProjectSelector { within, project: project_name },
+        selector,
+        reason,
+    } = arguments;
+    let PipelineSelector { data, tenant, pipeline } = within;
     let ports = operator(data).await?;
     let tenant = only_tenant(&ports, tenant.as_deref()).await?;
-    let git_ref = what.name.as_deref().map(whole_ref);
-    let change = what.change.as_deref().or(git_ref.as_deref()).unwrap_or_default();
-    let (number, head) = what.change.as_deref().map(number_and_head).transpose()?.unzip();
+    let git_ref = selector.name.as_deref().map(whole_ref);
+    let change = selector.change.as_deref().or(git_ref.as_deref()).unwrap_or_default();
+    let (number, head) = selector.change.as_deref().map(number_and_head).transpose()?.unzip();
     let head = head.flatten();
-    let is_meant = |key: &ChangeKey| match &key.what {
-        What::Number(its) => number == Some(*its),
-        What::Ref(moved) => git_ref.as_ref() == Some(&moved.git_ref),
+    let is_selected = |key: &ChangeKey| match &key.id {
+        ChangeId::Number(its) => number == Some(*its),
+        ChangeId::Ref(moved) => git_ref.as_ref() == Some(&moved.git_ref),
     };
-    let read = standings(&ports, &tenant, &pipeline).await?;
-    // A ref may have moved several times: all that stands there of it is meant.
-    let mut found: Vec<Leaving> = Vec::new();
+    let read = read_queues(&ports, &tenant, &pipeline).await?;
+    // A ref may be queued several times with different commits: all of them are dequeued.
+    let mut found: Vec<DequeueTarget> = Vec::new();
     for (queue, slots) in &read.queues {
-        let here = slots.iter().enumerate().filter(|(_, slot)| {
+        let selected = slots.iter().enumerate().filter(|(_, slot)| {
             let project = &slot.change.key.project;
-            is_meant(&slot.change.key)
-                && [project.as_str(), project.name()].contains(&named.as_str())
+            is_selected(&slot.change.key)
+                && [project.as_str(), project.name()].contains(&project_name.as_str())
                 && head.is_none_or(|head| {
                     !head.is_empty() && slot.change.head.as_str().starts_with(head)
                 })
         });
-        for (at, slot) in here {
+        for (at, slot) in selected {
             let (key, item) =
-                (&slot.change.key, (slot.id.clone(), slot.standing == Standing::Reporting));
-            let mates = mates(slots, at);
+                (&slot.change.key, (slot.id.clone(), slot.status == SlotStatus::Reporting));
+            let members = members(slots, at);
             match found.iter_mut().find(|other| other.queue == *queue && other.key == *key) {
                 Some(same) => {
                     same.items.push(item);
-                    same.mates.extend(mates);
+                    same.members.extend(members);
                 }
-                None => found.push(Leaving {
+                None => found.push(DequeueTarget {
                     queue: queue.clone(),
                     key: key.clone(),
                     items: vec![item],
-                    mates,
+                    members,
                 }),
             }
         }
     }
-    let projects: BTreeSet<&ProjectName> =
-        found.iter().map(|leaving| &leaving.key.project).collect();
+    let projects: BTreeSet<&ProjectName> = found.iter().map(|target| &target.key.project).collect();
     if found.is_empty() {
         bail!(
-            "{named} {change} is not in the pipeline {pipeline} of {tenant} (`sluice status` shows what is){}",
-            or_hidden(&read.unread)
+            "could not find {project_name} {change} in the pipeline {pipeline} of tenant {tenant} (`sluice status` shows what is queued){}",
+            unreadable_queues_note(&read.unreadable)
         );
     }
     if projects.len() > 1 {
         let names: Vec<_> = projects.iter().map(ToString::to_string).collect();
-        bail!("several projects are named so ({}): give the canonical name", names.join(", "));
+        bail!("several projects match this name ({}): give a canonical name", names.join(", "));
     }
-    let mut words = Vec::new();
-    for Leaving { queue, key, .. } in &found {
+    let mut commands = Vec::new();
+    for DequeueTarget { queue, key, .. } in &found {
         let (key, head) = (key.clone(), head.map(Oid::from));
-        let kind = ArrivalKind::Dequeue { key, head, by: who(), reason: reason.trim().to_owned() };
-        words.push(tell(&ports, queue, kind).await?);
+        let kind =
+            InboxMessageKind::Dequeue { key, head, by: who(), reason: reason.trim().to_owned() };
+        commands.push(send_command(&ports, queue, kind).await?);
     }
-    taken_out(&ports, &found, &words).await
+    print_outcomes(&ports, &found, &commands).await
 }
 
-/// Says what became of what was to leave its queue, each by a word.
-async fn taken_out(ports: &Ports, found: &[Leaving], words: &[Word]) -> anyhow::Result<ExitCode> {
-    let waiting = unheard(ports, words).await?;
+/// Waits for the dequeue commands, one for each target, and prints the outcome of each.
+async fn print_outcomes(
+    ports: &Ports,
+    found: &[DequeueTarget],
+    commands: &[OperatorCommand],
+) -> anyhow::Result<ExitCode> {
+    let waiting = wait_until_applied(ports, commands).await?;
     let mut failed = Vec::new();
-    for (Leaving { queue, key, items, mates }, word) in found.iter().zip(words) {
+    for (DequeueTarget { queue, key, items, members }, command) in found.iter().zip(commands) {
         let pipeline = &queue.pipeline;
-        if waiting.contains(word) {
-            let why = why_unheard(ports, queue).await?;
-            say!(
-                "{key} is to leave {pipeline}{}, and {why}. A landing that is under way ends first.",
-                with(mates)
+        if waiting.contains(command) {
+            let why = pending_reason(ports, queue).await?;
+            print_line!(
+                "{key} will be dequeued from {pipeline}{}, but not yet: {why}. A merge in progress is finished first.",
+                bundle_note(members)
             );
-            say!("What becomes of it: {}", later(&queue.tenant, key));
+            print_line!("To see the outcome later: {}", explain_command(&queue.tenant, key));
             continue;
         }
         let ids: Vec<ItemId> = items.iter().map(|(id, _)| id.clone()).collect();
-        let became = match word::became(ports, queue, &ids).await {
-            Ok(became) => became,
+        let outcomes = match operator_command::item_outcomes(ports, queue, &ids).await {
+            Ok(outcomes) => outcomes,
             Err(error) => {
                 failed.push(format!(
-                    "the queue has heard that {key} is to leave, and what came of it is unknown: {error}"
+                    "the queue has applied the command to dequeue {key}, but its outcome could not be read: {error}"
                 ));
                 continue;
             }
         };
         let mut has_left = false;
-        for (became, (_, was_reporting)) in became.iter().zip(items) {
-            match left(became, *was_reporting) {
+        for (outcome, (_, was_reporting)) in outcomes.iter().zip(items) {
+            match dequeue_outcome(outcome, *was_reporting) {
                 Ok(how) => {
                     has_left = true;
-                    say!("{key} left {pipeline}: {how}");
+                    print_line!("Dequeued {key} from {pipeline}: {how}");
                 }
-                Err(why) => failed.push(format!("{key} was not taken out of {pipeline}: {why}")),
+                Err(why) => failed.push(format!("could not dequeue {key} from {pipeline}: {why}")),
             }
         }
         if has_left {
-            failed.extend(left_with(ports, queue, mates).await);
+            failed.extend(print_bundle_outcome(ports, queue, members).await);
         }
     }
     if !failed.is_empty() {
         bail!("{}", failed.join("\n"));
     }
-    Ok(if waiting.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNDECIDED) })
+    Ok(if waiting.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PENDING) })
 }
 
-/// Says how those left that stood as one with what was taken out. Returns why that is unknown,
-/// where it is.
-async fn left_with(
+/// Prints how the other members of a bundle left. Returns an error text if that could not be read.
+async fn print_bundle_outcome(
     ports: &Ports,
     queue: &QueueKey,
-    mates: &[(ItemId, ChangeKey)],
+    members: &[(ItemId, ChangeKey)],
 ) -> Option<String> {
-    if mates.is_empty() {
+    if members.is_empty() {
         return None;
     }
-    let ids: Vec<ItemId> = mates.iter().map(|(id, _)| id.clone()).collect();
-    match word::became(ports, queue, &ids).await {
-        Ok(became) => {
-            for ((_, key), became) in mates.iter().zip(became) {
-                if let Became::Left { result, why } = became {
-                    say!("{key} left {} with it: {result}: {why}", queue.pipeline);
+    let ids: Vec<ItemId> = members.iter().map(|(id, _)| id.clone()).collect();
+    match operator_command::item_outcomes(ports, queue, &ids).await {
+        Ok(outcomes) => {
+            for ((_, key), outcome) in members.iter().zip(outcomes) {
+                if let ItemOutcome::Left { result, why } = outcome {
+                    print_line!("Dequeued {key} from {} with it: {result}: {why}", queue.pipeline);
                 }
             }
             None
         }
         Err(error) => Some(format!(
-            "it left{}, and what is kept of those cannot be read: {error}",
-            with(mates)
+            "it was dequeued{}, but the records of those could not be read: {error}",
+            bundle_note(members)
         )),
     }
 }
 
-/// Returns what stands as one with what stands at a place of a queue, each with its change.
-fn mates(slots: &[Slot], at: usize) -> Vec<(ItemId, ChangeKey)> {
+/// Returns the other members of the bundle at a position of a queue. Empty for a single change.
+fn members(slots: &[Slot], at: usize) -> Vec<(ItemId, ChangeKey)> {
     let start = (0..=at).rev().find(|at| !slots[*at].joined).unwrap_or_default();
     let behind = slots[at + 1..].iter().take_while(|slot| slot.joined);
     let others = slots[start..at].iter().chain(behind);
     others.map(|slot| (slot.id.clone(), slot.change.key.clone())).collect()
 }
 
-/// Returns with whom a change leaves, in words; nothing where it stands for itself.
-fn with(mates: &[(ItemId, ChangeKey)]) -> String {
-    let names: Vec<String> = mates.iter().map(|(_, key)| key.to_string()).collect();
+/// Formats the other members of a bundle as a suffix of a message. Empty if there are none.
+fn bundle_note(members: &[(ItemId, ChangeKey)]) -> String {
+    let names: Vec<String> = members.iter().map(|(_, key)| key.to_string()).collect();
     if names.is_empty() {
         String::new()
     } else {
-        format!(" with {}, for they need each other", names.join(", "))
+        format!(" with {} (its bundle)", names.join(", "))
     }
 }
 
-/// Returns how something left that was to be taken out, or why it did not leave by that.
-fn left(became: &Became, was_reporting: bool) -> Result<String, String> {
-    match became {
-        // Others leave as dequeued, too: what moves to another queue, what is closed, what a newer
-        // revision replaces.
-        Became::Left { result, why } if why.starts_with(TAKEN_OUT) => Ok(format!("{result}: {why}")),
-        // What has landed stays a success; it was its last jobs that were to end.
-        Became::Left { result, why } if was_reporting => Ok(format!("{result}: {why}; its last jobs are over")),
-        Became::Left { result, why } => Err(format!("it had left before with {result}: {why}")),
-        Became::Stands { position, of } => {
-            Err(format!("its queue has heard it, and it stands there still, at place {} of {of}", position + 1))
+/// Returns how an item left because of the command, or an error text if it did not leave because of
+/// it.
+fn dequeue_outcome(outcome: &ItemOutcome, was_reporting: bool) -> Result<String, String> {
+    match outcome {
+        // Items also leave as DEQUEUED when they move to another queue, are closed, or get a new
+        // revision.
+        ItemOutcome::Left { result, why } if why.starts_with(DEQUEUED_BY_OPERATOR) => Ok(format!("{result}: {why}")),
+        // A merged item keeps its result SUCCESS: the command only ended its last jobs.
+        ItemOutcome::Left { result, why } if was_reporting => Ok(format!("{result}: {why}; its last jobs were stopped")),
+        ItemOutcome::Left { result, why } => Err(format!("it had already left with {result}: {why}")),
+        ItemOutcome::InQueue { position, of } => {
+            Err(format!("the queue has applied the command, but the change is still queued, at position {} of {of}", position + 1))
         }
-        Became::Gone => {
-            Err("it was not there any more, and of its end nothing is kept (`sluice status` shows what is where)"
+        ItemOutcome::Gone => {
+            Err("it is no longer queued, and there is no record of how it left (`sluice status` shows what is queued)"
                 .to_owned())
         }
     }
 }
 
-/// Brings an operator's word to a queue.
-async fn tell(ports: &Ports, queue: &QueueKey, kind: ArrivalKind) -> anyhow::Result<Word> {
-    let (write, word) = word::put(queue, &arrival(ports, kind))?;
+/// Writes an operator's command to the inbox of a queue and wakes the queue.
+async fn send_command(
+    ports: &Ports,
+    queue: &QueueKey,
+    kind: InboxMessageKind,
+) -> anyhow::Result<OperatorCommand> {
+    let (write, command) = operator_command::put(queue, &inbox_message(ports, kind))?;
     ports.records.commit(vec![write], &OsEntropy.token()).await?;
-    cell::send(ports, &[Poke::Queue { queue: queue.clone() }]).await?;
-    Ok(word)
+    cell::send(ports, &[Wakeup::Queue { queue: queue.clone() }]).await?;
+    Ok(command)
 }
 
-/// Reads a change as zuul-client writes it: its number, and after a comma how its revision begins.
+/// Parses a change as zuul-client writes it: its number, optionally a comma and the start of its
+/// revision.
 pub(super) fn number_and_head(change: &str) -> anyhow::Result<(u64, Option<&str>)> {
     let (number, head) = match change.split_once(',') {
         Some((number, head)) => (number, Some(head)),
         None => (change, None),
     };
     let number = number.parse().with_context(|| {
-        format!("{change:?} is not a change: write its number, or number,revision")
+        format!("could not use {change:?} as a change: give its number, or number,revision")
     })?;
     Ok((number, head))
 }
 
-/// Returns the whole ref that a person means: a name without `refs/` is a branch.
+/// Returns the full ref for a name. A name without `refs/` is a branch.
 pub(super) fn whole_ref(name: &str) -> String {
     if name.starts_with("refs/") { name.to_owned() } else { format!("refs/heads/{name}") }
 }
 
-/// `sluice promote`, in zuul-client's words.
+/// The arguments of `sluice promote`.
 #[derive(Debug, Clone, Args)]
 pub struct PromoteArguments {
-    /// Where they stand.
+    /// The pipeline.
     #[command(flatten)]
-    pub within: InPipeline,
-    /// The changes, the first to stand first: each a number, or number,revision.
+    pub within: PipelineSelector,
+    /// Changes, in the order in which they should be queued: each a number, or number,revision
     #[arg(long, value_name = "CHANGE", num_args = 1.., required = true)]
     pub changes: Vec<String>,
 }
 
-/// Moves changes to the front of the queue that they stand in, and says where they stand. The exit
-/// status is 3 where the queue has not done it yet.
+/// Moves changes to the front of their queue, waits for the outcome and prints it. Returns exit
+/// status 3 if the queue has not acted yet.
 ///
 /// # Errors
-/// When they are not in one queue, when one of them left it before, or the store does not answer.
-pub async fn promote(wanted: PromoteArguments) -> anyhow::Result<ExitCode> {
-    let InPipeline { data, tenant, pipeline } = wanted.within;
+/// When the changes are not in one queue, when one of them has left, or the store does not answer.
+pub async fn promote(arguments: PromoteArguments) -> anyhow::Result<ExitCode> {
+    let PipelineSelector { data, tenant, pipeline } = arguments.within;
     let ports = operator(data).await?;
     let tenant = only_tenant(&ports, tenant.as_deref()).await?;
-    let named: Vec<_> =
-        wanted.changes.iter().map(|change| number_and_head(change)).collect::<Result<_, _>>()?;
-    let read = standings(&ports, &tenant, &pipeline).await?;
+    let selected: Vec<_> =
+        arguments.changes.iter().map(|change| number_and_head(change)).collect::<Result<_, _>>()?;
+    let read = read_queues(&ports, &tenant, &pipeline).await?;
     let mut found: Vec<(&QueueKey, Vec<Vec<&Slot>>)> = Vec::new();
     for (queue, slots) in &read.queues {
-        let meant: Vec<Vec<&Slot>> =
-            named.iter().map(|(number, head)| of_number(slots, *number, *head)).collect();
-        if meant.iter().all(|all| !all.is_empty()) {
-            found.push((queue, meant));
+        let entries: Vec<Vec<&Slot>> = selected
+            .iter()
+            .map(|(number, head)| entries_of_change(slots, *number, *head))
+            .collect();
+        if entries.iter().all(|all| !all.is_empty()) {
+            found.push((queue, entries));
         }
     }
-    let changes = wanted.changes.join(" ");
+    let changes = arguments.changes.join(" ");
     match found.as_slice() {
-        [(queue, meant)] => {
-            let slots = meant
+        [(queue, entries)] => {
+            let slots = entries
                 .iter()
-                .map(|all| only_one(queue, all))
+                .map(|all| only_entry(queue, all))
                 .collect::<anyhow::Result<Vec<&Slot>>>()?;
             let keys = slots.iter().map(|slot| slot.change.key.clone()).collect();
-            let word = tell(&ports, queue, ArrivalKind::Promote { keys, by: who() }).await?;
-            moved(&ports, queue, &slots, word).await
+            let command =
+                send_command(&ports, queue, InboxMessageKind::Promote { keys, by: who() }).await?;
+            print_positions(&ports, queue, &slots, command).await
         }
         [] => bail!(
-            "no queue of {pipeline} in {tenant} holds {changes} (`sluice status` shows what is where){}",
-            or_hidden(&read.unread)
+            "could not find {changes} in one queue of {pipeline} in tenant {tenant} (`sluice status` shows what is queued){}",
+            unreadable_queues_note(&read.unreadable)
         ),
         _ => bail!(
-            "several queues of {pipeline} hold changes of these numbers: write number,revision"
+            "several queues of {pipeline} have changes with these numbers: give number,revision"
         ),
     }
 }
 
-/// Returns what a number, or number,revision, means in a queue, of each change what stands first:
-/// projects that share the queue may have a change of that number each.
-fn of_number<'s>(slots: &'s [Slot], number: u64, head: Option<&str>) -> Vec<&'s Slot> {
+/// Returns the first entry of each change with a number, and a revision if given. Projects that
+/// share a queue may each have a change of that number.
+fn entries_of_change<'s>(slots: &'s [Slot], number: u64, head: Option<&str>) -> Vec<&'s Slot> {
     let mut found: Vec<&Slot> = Vec::new();
     for slot in slots {
-        let is_meant = slot.change.key.number() == Some(number)
+        let is_selected = slot.change.key.number() == Some(number)
             && head.is_none_or(|head| slot.change.head.as_str().starts_with(head));
-        if is_meant && found.iter().all(|other| other.change.key != slot.change.key) {
+        if is_selected && found.iter().all(|other| other.change.key != slot.change.key) {
             found.push(slot);
         }
     }
     found
 }
 
-/// Returns the one change that is meant, and refuses to choose among several.
-fn only_one<'s>(queue: &QueueKey, all: &[&'s Slot]) -> anyhow::Result<&'s Slot> {
+/// Returns the only entry of a list. Refuses to choose if there are several.
+fn only_entry<'s>(queue: &QueueKey, all: &[&'s Slot]) -> anyhow::Result<&'s Slot> {
     match all {
         [one] => Ok(*one),
         _ => {
             let names: Vec<String> = all.iter().map(|slot| slot.change.key.to_string()).collect();
             bail!(
-                "several changes of that number stand in {}: {}; write number,revision",
+                "several changes in the queue {} have this number: {}; give number,revision",
                 queue.queue,
                 names.join(", ")
             )
@@ -398,44 +417,46 @@ fn only_one<'s>(queue: &QueueKey, all: &[&'s Slot]) -> anyhow::Result<&'s Slot> 
     }
 }
 
-/// Says where changes stand that were to come first.
-async fn moved(
+/// Waits for a promote command and prints the new positions of the changes.
+async fn print_positions(
     ports: &Ports,
     queue: &QueueKey,
     slots: &[&Slot],
-    word: Word,
+    command: OperatorCommand,
 ) -> anyhow::Result<ExitCode> {
     let QueueKey { tenant, pipeline, queue: name } = queue;
-    if !unheard(ports, &[word]).await?.is_empty() {
-        let why = why_unheard(ports, queue).await?;
-        say!("They are to come first in {pipeline}, and {why}.");
-        say!("Where they stand: sluice status --tenant {tenant} --pipeline {pipeline}");
-        return Ok(ExitCode::from(UNDECIDED));
+    if !wait_until_applied(ports, &[command]).await?.is_empty() {
+        let why = pending_reason(ports, queue).await?;
+        print_line!("The changes will be promoted in {pipeline}, but not yet: {why}.");
+        print_line!(
+            "To see their positions later: sluice status --tenant {tenant} --pipeline {pipeline}"
+        );
+        return Ok(ExitCode::from(EXIT_PENDING));
     }
     let ids: Vec<ItemId> = slots.iter().map(|slot| slot.id.clone()).collect();
-    let became = word::became(ports, queue, &ids).await;
-    let became = became.with_context(|| {
-        format!("the queue {name} has heard it, and where they stand cannot be read")
+    let outcomes = operator_command::item_outcomes(ports, queue, &ids).await;
+    let outcomes = outcomes.with_context(|| {
+        format!("the queue {name} has applied the command, but the new positions could not be read")
     })?;
-    say!(
-        "What was asked for comes first in {pipeline}; what is landing, and what they need, stays before them."
+    print_line!(
+        "Promoted to the front of {pipeline}, behind changes that are already merging and dependencies."
     );
     let mut failed = Vec::new();
-    for (slot, became) in slots.iter().zip(became) {
+    for (slot, outcome) in slots.iter().zip(outcomes) {
         let key = &slot.change.key;
-        match became {
-            Became::Stands { position, of } => {
-                say!("{key} stands at place {} of {of} in {name}", position + 1)
+        match outcome {
+            ItemOutcome::InQueue { position, of } => {
+                print_line!("{key} is at position {} of {of} in {name}", position + 1)
             }
-            Became::Left { result, why } if result == "SUCCESS" => {
-                say!("{key} left {pipeline}: {result}: {why}")
+            ItemOutcome::Left { result, why } if result == "SUCCESS" => {
+                print_line!("{key} left {pipeline}: {result}: {why}")
             }
-            Became::Left { result, why } => {
-                failed.push(format!("{key} has left {pipeline}: {result}: {why}"))
+            ItemOutcome::Left { result, why } => {
+                failed.push(format!("{key} had already left {pipeline}: {result}: {why}"))
             }
-            Became::Gone => {
-                failed.push(format!("{key} does not stand in {name} any more (`sluice status`)"))
-            }
+            ItemOutcome::Gone => failed.push(format!(
+                "{key} is no longer in {name} (`sluice status` shows what is queued)"
+            )),
         }
     }
     if !failed.is_empty() {
@@ -444,8 +465,8 @@ async fn moved(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns who is at the terminal, as far as the environment says; it stands in the record of what
-/// was asked.
+/// Returns the user at the terminal, from the environment, to record who gave a command. May be
+/// empty.
 pub(super) fn who() -> String {
     let mut names =
         ["SUDO_USER", "USER", "LOGNAME"].into_iter().filter_map(|name| std::env::var(name).ok());
@@ -453,30 +474,30 @@ pub(super) fn who() -> String {
     name.chars().take(WHO_MAX).collect()
 }
 
-fn arrival(ports: &Ports, kind: ArrivalKind) -> Arrival {
-    Arrival {
-        id: ArrivalId(OsEntropy.token()),
+fn inbox_message(ports: &Ports, kind: InboxMessageKind) -> InboxMessage {
+    InboxMessage {
+        id: InboxMessageId(OsEntropy.token()),
         at: ports.clock.now(),
         event_id: "operator".to_owned(),
         layout: 0,
         by_operator: true,
-        taken_up: false,
+        in_progress: false,
         kind,
     }
 }
 
-pub(super) async fn only_tenant(ports: &Ports, wanted: Option<&str>) -> anyhow::Result<TenantName> {
-    let known = tenant::listed(ports).await?;
-    let names = || known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    match (wanted, known.as_slice()) {
+pub(super) async fn only_tenant(ports: &Ports, name: Option<&str>) -> anyhow::Result<TenantName> {
+    let tenants = tenant::list_tenants(ports).await?;
+    let names = || tenants.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    match (name, tenants.as_slice()) {
         (_, []) => {
             bail!("there are no tenants; store a main configuration with `sluice tenant load FILE`")
         }
-        (Some(name), _) => known
+        (Some(name), _) => tenants
             .iter()
             .find(|tenant| tenant.as_str() == name)
             .cloned()
-            .with_context(|| format!("there is no tenant {name}; there are: {}", names())),
+            .with_context(|| format!("there is no tenant {name}; tenants: {}", names())),
         (None, [one]) => Ok(one.clone()),
         (None, _) => bail!("there are several tenants ({}); name one with --tenant", names()),
     }
@@ -492,20 +513,20 @@ mod tests {
             ChangeKey::change("github".into(), ProjectName::new("github.com", project), number);
         let change =
             ChangeRef { key, branch: "main".into(), head: head.into(), patchset: head.to_owned() };
-        let (id, standing) = (ItemId(format!("{project}-{head}")), Standing::Waiting);
-        Slot { id, change, generation: 1, ahead: None, standing, joined: false, version: 0 }
+        let (id, standing) = (ItemId(format!("{project}-{head}")), SlotStatus::Waiting);
+        Slot { id, change, generation: 1, ahead: None, status: standing, joined: false, version: 0 }
     }
 
-    /// Z6.4: what comes first is what its operator means, and not what happens to stand before
-    /// another project's of the same number.
+    /// Z6.4: a number that is ambiguous in a shared queue promotes nothing.
     #[test]
-    fn a_number_that_two_projects_of_a_queue_have_moves_none_until_its_revision_is_said() {
+    fn an_ambiguous_number_promotes_nothing() {
         let queue =
             QueueKey { tenant: "demo".into(), pipeline: "gate".into(), queue: "integrated".into() };
         let slots =
             [slot("org/one", 7, "abc"), slot("org/two", 8, "bcd"), slot("org/two", 7, "cde")];
         let chosen = |number, head| {
-            only_one(&queue, &of_number(&slots, number, head)).map(|slot| slot.change.head.clone())
+            only_entry(&queue, &entries_of_change(&slots, number, head))
+                .map(|slot| slot.change.head.clone())
         };
         assert_eq!(chosen(8, None).unwrap(), Oid::from("bcd"));
         assert_eq!(chosen(7, Some("c")).unwrap(), Oid::from("cde"));
@@ -513,54 +534,66 @@ mod tests {
         assert!(
             why.contains("org/one")
                 && why.contains("org/two")
-                && why.ends_with("write number,revision"),
+                && why.ends_with("give number,revision"),
             "{why}"
         );
         assert_eq!(
-            of_number(&[slot("org/one", 7, "old"), slot("org/one", 7, "new")], 7, None).len(),
+            entries_of_change(&[slot("org/one", 7, "old"), slot("org/one", 7, "new")], 7, None)
+                .len(),
             1,
             "one change"
         );
     }
 
-    /// Z6.5, R06: who takes one out of those that need each other is told of all that leave, and of
-    /// nobody else.
+    /// Z6.5, R06: dequeuing a member of a bundle names the other members, and no other change.
     #[test]
-    fn those_that_need_each_other_are_named_with_the_one_that_is_taken_out() {
+    fn dequeue_names_the_other_members_of_the_bundle() {
         let mut slots: Vec<Slot> =
             (1..=5).map(|number| slot("org/one", number, &format!("head{number}"))).collect();
-        assert_eq!(with(&mates(&slots, 2)), "");
+        assert_eq!(bundle_note(&members(&slots, 2)), "");
         slots[2].joined = true;
         slots[3].joined = true;
-        let named = |at: usize| {
-            mates(&slots, at).iter().filter_map(|(_, key)| key.number()).collect::<Vec<_>>()
+        let project_name = |at: usize| {
+            members(&slots, at).iter().filter_map(|(_, key)| key.number()).collect::<Vec<_>>()
         };
-        let all: Vec<Vec<u64>> = (0..5).map(named).collect();
+        let all: Vec<Vec<u64>> = (0..5).map(project_name).collect();
         let expected: [Vec<u64>; 5] = [vec![], vec![3, 4], vec![2, 4], vec![2, 3], vec![]];
         assert_eq!(all, expected);
-        let told = with(&mates(&slots, 2));
-        assert_eq!(told, " with org/one#2, org/one#4, for they need each other");
-        assert_eq!(mates(&slots, 2)[1].0, slots[3].id);
+        let note = bundle_note(&members(&slots, 2));
+        assert_eq!(note, " with org/one#2, org/one#4 (its bundle)");
+        assert_eq!(members(&slots, 2)[1].0, slots[3].id);
     }
 
-    fn ended(result: &str, why: &str) -> Became {
-        Became::Left { result: result.to_owned(), why: why.to_owned() }
+    fn left_with_result(result: &str, why: &str) -> ItemOutcome {
+        ItemOutcome::Left { result: result.to_owned(), why: why.to_owned() }
     }
 
-    /// R06: what landed, or moved to another queue, before anybody heard that it was to leave was
-    /// not taken out, and who asked for it is told.
+    /// R06: dequeue reports an error for an item that merged or moved to another queue before the
+    /// command applied.
     #[test]
-    fn what_left_before_it_could_be_taken_out_is_no_success() {
+    fn an_item_that_left_before_the_command_is_no_success() {
         let taken = "an operator took it out: it hangs";
-        assert_eq!(left(&ended("DEQUEUED", taken), false), Ok(format!("DEQUEUED: {taken}")));
-        let landed = ended("SUCCESS", "landed");
-        assert_eq!(left(&landed, false), Err("it had left before with SUCCESS: landed".to_owned()));
-        assert_eq!(left(&landed, true), Ok("SUCCESS: landed; its last jobs are over".to_owned()));
-        let moved =
-            ended("DEQUEUED", "the configuration changed: it belongs to the queue other now");
-        assert!(left(&moved, false).is_err());
-        assert!(left(&Became::Gone, false).is_err());
-        let stands = left(&Became::Stands { position: 0, of: 2 }, false).unwrap_err();
-        assert!(stands.ends_with("at place 1 of 2"), "{stands}");
+        assert_eq!(
+            dequeue_outcome(&left_with_result("DEQUEUED", taken), false),
+            Ok(format!("DEQUEUED: {taken}"))
+        );
+        let landed = left_with_result("SUCCESS", "landed");
+        assert_eq!(
+            dequeue_outcome(&landed, false),
+            Err("it had already left with SUCCESS: landed".to_owned())
+        );
+        assert_eq!(
+            dequeue_outcome(&landed, true),
+            Ok("SUCCESS: landed; its last jobs were stopped".to_owned())
+        );
+        let print_positions = left_with_result(
+            "DEQUEUED",
+            "the configuration changed: it belongs to the queue other now",
+        );
+        assert!(dequeue_outcome(&print_positions, false).is_err());
+        assert!(dequeue_outcome(&ItemOutcome::Gone, false).is_err());
+        let stands =
+            dequeue_outcome(&ItemOutcome::InQueue { position: 0, of: 2 }, false).unwrap_err();
+        assert!(stands.ends_with("at position 1 of 2"), "{stands}");
     }
 }

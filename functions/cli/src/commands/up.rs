@@ -1,10 +1,10 @@
-//! `sluice up`: the whole system on this machine.
+//! `sluice up`: runs the whole system on this machine.
 
 use crate::local::{
-    CALLS_FILE, CONFIG, CREDENTIALS_FILE, Endpoint, Functions, Local, Loudness, ONE, OWNER,
-    Options, REVIEWER, TWO, header_file, log_to, write_calls,
+    CALLS_FILE, CONFIG, CREDENTIALS_FILE, Endpoint, Functions, Local, LocalOptions, ONE, OWNER,
+    REVIEWER, TWO, Verbosity, header_file, log_to, write_calls,
 };
-use crate::say::tell;
+use crate::output::print_progress;
 use anyhow::{Context as _, bail};
 use sluice_emulator::data::{Death, Latency};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,78 +12,78 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How often what was called is written beside the state.
+/// How often the report of calls is written to the data directory.
 const CALLS_WRITTEN_EVERY: Duration = Duration::from_secs(5);
 
-/// What was asked for.
+/// The options of `sluice up`.
 #[derive(Debug, Clone)]
-pub struct Wanted {
-    /// Where all state is kept; `None` takes the usual place.
+pub struct UpOptions {
+    /// The data directory; `None` takes the default one.
     pub data: Option<PathBuf>,
-    /// Where to serve.
+    /// The address of the pages, the API and the webhooks.
     pub listen: SocketAddr,
-    /// Whether functions run in this process.
+    /// Whether functions run in this process or in processes of their own.
     pub functions: Functions,
-    /// Another endpoint for the data services.
+    /// Another AWS-compatible endpoint for the data services.
     pub endpoint: Option<Endpoint>,
-    /// How long data services take to answer.
+    /// The response time of the data services.
     pub latency: Latency,
     /// Seconds between two sweeps.
     pub tick_seconds: Option<u64>,
-    /// Whether a forge runs beside it.
+    /// Whether to start the local forge.
     pub forge: bool,
-    /// Builds that run at once.
+    /// The number of builds that run at once.
     pub slots: usize,
-    /// Another template.
+    /// A template to use instead of the built-in one.
     pub template: Option<PathBuf>,
-    /// Minutes between two questions to a forge about a project's open changes.
+    /// Minutes between two polls of a forge for a project's open changes.
     pub ask_minutes: Option<u64>,
-    /// Who is killed at which calls.
+    /// Fault injection: which processes are killed at which calls.
     pub deaths: Vec<Death>,
-    /// Where people and the forge find the pages, when that is another address (a tunnel's, a
+    /// The public address of the pages, if it differs from the listening address (a tunnel's, a
     /// proxy's).
     pub web_root: Option<String>,
-    /// Whether the terminal shows every line.
+    /// Whether every log line is printed to the terminal.
     pub verbose: bool,
 }
 
-/// Runs the system until it is asked to stop.
+/// Runs the system until Ctrl-C or SIGTERM.
 ///
 /// # Errors
-/// When it cannot be started.
-pub async fn run(wanted: Wanted) -> anyhow::Result<()> {
-    if wanted.listen.ip() != IpAddr::V4(Ipv4Addr::LOCALHOST) {
+/// When the system cannot be started.
+pub async fn run(options: UpOptions) -> anyhow::Result<()> {
+    if options.listen.ip() != IpAddr::V4(Ipv4Addr::LOCALHOST) {
         bail!(
-            "a local system listens on 127.0.0.1 only, not on {}: anybody who reaches it may do everything",
-            wanted.listen.ip()
+            "could not listen on {}: a local system has no authentication, so it listens on 127.0.0.1 only",
+            options.listen.ip()
         );
     }
-    if wanted.slots == 0 {
-        bail!("--slots 0 runs no build at all; name at least 1");
+    if options.slots == 0 {
+        bail!("could not start with --slots 0: no build would ever run; give at least 1");
     }
-    let data = super::data_or_default(wanted.data)?;
+    let data = super::data_or_default(options.data)?;
     let log =
-        log_to(&data, if wanted.verbose { Loudness::Everything } else { Loudness::Warnings })?;
-    let stop = stop_asked()?;
-    let begun = Instant::now();
-    let options = Options {
+        log_to(&data, if options.verbose { Verbosity::Everything } else { Verbosity::Warnings })?;
+    let stop = stop_signal()?;
+    let started = Instant::now();
+    let options = LocalOptions {
         data: data.clone(),
-        port: wanted.listen.port(),
-        functions: wanted.functions,
-        endpoint: wanted.endpoint,
-        template: wanted.template,
-        latency: wanted.latency,
-        tick_seconds: wanted.tick_seconds,
-        forge: wanted.forge,
-        slots: wanted.slots,
-        ask_minutes: wanted.ask_minutes,
-        deaths: wanted.deaths,
-        web_root: wanted.web_root.as_deref().map(address_of_pages).transpose()?,
+        port: options.listen.port(),
+        functions: options.functions,
+        endpoint: options.endpoint,
+        template: options.template,
+        latency: options.latency,
+        tick_seconds: options.tick_seconds,
+        forge: options.forge,
+        slots: options.slots,
+        ask_minutes: options.ask_minutes,
+        deaths: options.deaths,
+        web_root: options.web_root.as_deref().map(address_of_pages).transpose()?,
     };
     let local = Local::start(options).await?;
-    tell!("sluice is up after {:.1} s.\n", begun.elapsed().as_secs_f64());
+    print_progress!("sluice is up after {:.1} s.\n", started.elapsed().as_secs_f64());
     print_addresses(&local, &data, &log);
-    let mut calls = Calls::default();
+    let mut calls = CallReportWriter::default();
     let mut ticks = tokio::time::interval(CALLS_WRITTEN_EVERY);
     tokio::pin!(stop);
     loop {
@@ -93,21 +93,21 @@ pub async fn run(wanted: Wanted) -> anyhow::Result<()> {
         }
     }
     calls.write(&local);
-    tell!("\nStopping …");
+    print_progress!("\nStopping …");
     local.stop().await;
-    tell!("Stopped. Nothing is lost: `sluice up` on the same directory goes on.");
+    print_progress!("Stopped. Nothing is lost: run `sluice up` on the same directory to resume.");
     Ok(())
 }
 
-/// Keeps the file of what was called up to date.
+/// Writes the report of calls, and logs the first of several failures.
 #[derive(Debug, Default)]
-struct Calls {
+struct CallReportWriter {
     has_failed: bool,
 }
 
-impl Calls {
-    /// Writes what was called since the start, if the data services are our own. That it cannot be
-    /// written is told once and not at each tick.
+impl CallReportWriter {
+    /// Writes the calls since the start, if the data services are our own. Logs a failure once, not
+    /// at each tick.
     fn write(&mut self, local: &Local) {
         let Some(meter) = local.meter() else { return };
         match write_calls(local.data(), &meter.snapshot()) {
@@ -116,43 +116,45 @@ impl Calls {
             Err(error) => {
                 self.has_failed = true;
                 let error = format!("{error:#}");
-                tracing::warn!(%error, "what was called is not written as long as this lasts: is the disk full?");
+                tracing::warn!(%error, "could not write the report of calls; retrying at each tick. Is the disk full?");
             }
         }
     }
 }
 
-/// Checks an address that goes into statuses and comments; it ends in `/`.
+/// Checks the public address of the pages, and returns it with a final `/`.
 fn address_of_pages(text: &str) -> anyhow::Result<String> {
     let url = url::Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
-    let url = url.with_context(|| format!("--web-root {text} is no http or https address"))?;
+    let url = url.with_context(|| {
+        format!("could not use --web-root {text}: it is not an http or https address")
+    })?;
     if url.query().is_some()
         || url.fragment().is_some()
         || !url.username().is_empty()
         || url.password().is_some()
     {
-        bail!("--web-root is an address without user, `?` and `#`");
+        bail!("could not use --web-root {text}: it must not have a user, `?` or `#`");
     }
     Ok(format!("{}/", text.trim_end_matches('/')))
 }
 
 fn print_addresses(local: &Local, data: &Path, log: &Path) {
-    tell!("  pages, API     {}", local.pages());
-    tell!("  data services  {}", local.endpoint());
+    print_progress!("  pages, API     {}", local.pages());
+    print_progress!("  data services  {}", local.endpoint());
     if let Some(address) = local.logs_address() {
-        tell!("  live logs      http://{address}/");
+        print_progress!("  live logs      http://{address}/");
     }
     if let Some(forge) = local.forge() {
-        tell!("  forge          {}", forge.web_url());
+        print_progress!("  forge          {}", forge.web_url());
     }
-    tell!(
-        "  nodes          see this machine's files, read-only, and its network: gate only what you would run yourself"
+    print_progress!(
+        "  nodes          see this machine's files, read-only, and its network: gate only code that you would run yourself"
     );
-    tell!("  state          {}", data.display());
-    tell!("  log            {}", log.display());
+    print_progress!("  state          {}", data.display());
+    print_progress!("  log            {}", log.display());
     if local.meter().is_some() {
-        tell!(
-            "  calls          {}: what each function called, and what it would cost",
+        print_progress!(
+            "  calls          {}: calls of each function and their cost on AWS",
             data.join(CALLS_FILE).display()
         );
     }
@@ -162,55 +164,60 @@ fn print_addresses(local: &Local, data: &Path, log: &Path) {
             let otherwise = data.join("template-otherwise.txt");
             let parts = local.elsewhere().len();
             let is_written = std::fs::write(&otherwise, local.otherwise());
-            let told = match is_written {
+            let location = match is_written {
                 Ok(()) => otherwise.display().to_string(),
                 Err(error) => format!("(could not be written to {}: {error})", otherwise.display()),
             };
-            tell!(
-                "  template       ignored: nothing; {parts} parts are provided in another way: {told}"
+            print_progress!(
+                "  template       ignored: nothing; {parts} parts are provided differently: {location}"
             );
-            local.absent().for_each(|what| tell!("                 not on one machine: {what}"));
+            local.absent().for_each(|what| {
+                print_progress!("                 not available on one machine: {what}")
+            });
         }
         parts => {
-            tell!("  template       IGNORED on this machine:");
-            parts.iter().for_each(|part| tell!("                 {part}"));
+            print_progress!("  template       IGNORED on this machine:");
+            parts.iter().for_each(|part| print_progress!("                 {part}"));
         }
     }
     if let Some(forge) = local.forge() {
         print_first_steps(data, forge.web_url());
     }
-    tell!("\nCtrl-C stops everything.");
+    print_progress!("\nCtrl-C stops everything.");
 }
 
-/// Tells a newcomer how a first change is proposed and approved. Tokens stay in files that only
-/// their owner may read.
+/// Prints how to propose and approve a first change. Tokens stay in files that only their owner may
+/// read.
 fn print_first_steps(data: &Path, forge: &str) {
     let address = forge.trim_start_matches("http://");
     let header = |login: &str| format!("curl -H @{}", header_file(data, login).display());
     let pulls = format!("{forge}/api/v3/repos/{ONE}/pulls");
-    tell!(
-        "\nRepositories {CONFIG}, {ONE} and {TWO} are there. Propose a change to one, and approve it:"
+    print_progress!(
+        "\nThe repositories {CONFIG}, {ONE} and {TWO} are ready. Propose a change to one, and approve it:"
     );
-    tell!(
+    print_progress!(
         "  git clone -c credential.helper='store --file={}' http://{OWNER}@{address}/{ONE}.git",
         data.join(CREDENTIALS_FILE).display()
     );
-    tell!(
+    print_progress!(
         "  cd one && git checkout -b change-mine && echo 'Moin!' > greetings/moin && git add greetings"
     );
-    tell!("  git commit -m 'Greet the north' && git push origin change-mine");
-    tell!(
+    print_progress!("  git commit -m 'Greet the north' && git push origin change-mine");
+    print_progress!(
         "  {} {pulls} -d '{{\"title\": \"Greet the north\", \"head\": \"change-mine\", \"base\": \"main\"}}'",
         header(OWNER)
     );
-    tell!("  {} {pulls}/NUMBER/reviews -d '{{\"event\": \"APPROVE\"}}'", header(REVIEWER));
+    print_progress!(
+        "  {} {pulls}/NUMBER/reviews -d '{{\"event\": \"APPROVE\"}}'",
+        header(REVIEWER)
+    );
 }
 
-/// Returns what completes when the process is asked to stop: Ctrl-C or SIGTERM.
+/// Returns a future that completes on Ctrl-C or SIGTERM.
 ///
 /// # Errors
-/// When signals cannot be listened to.
-pub fn stop_asked() -> anyhow::Result<impl Future<Output = ()>> {
+/// When signal handlers cannot be installed.
+pub fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt()).context("could not listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("could not listen for SIGTERM")?;
     Ok(async move {

@@ -1,131 +1,137 @@
-//! `sluice demo`: a fresh system, four changes of two projects, and what happens to them, told
-//! live.
+//! `sluice demo`: starts a fresh system, plays a scenario with four changes of two projects, and
+//! prints the events live.
 //!
-//! [`story`] acts as the people do (propose, approve), [`teller`] prints what the API tells of it,
-//! [`proof`] compares the end with what had to come out.
+//! [`scenario`] acts as the users (propose, approve), [`narrator`] prints new events from the API,
+//! [`verify`] compares the outcome with the expectations.
 
-mod proof;
-mod story;
-mod teller;
+mod narrator;
+mod scenario;
+mod verify;
 
 use crate::commands::data_or_default;
-use crate::commands::up::stop_asked;
-use crate::local::{Functions, Local, Loudness, Options, end_nodes, free_port, lock, log_to};
-use crate::say::tell;
+use crate::commands::up::stop_signal;
+use crate::local::{Functions, Local, LocalOptions, Verbosity, end_nodes, free_port, lock, log_to};
+use crate::output::print_progress;
 use anyhow::{Context as _, bail};
+use narrator::Narrator;
 use sluice_emulator::data::Latency;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
-use teller::Teller;
 
-/// What was asked for.
+/// The options of `sluice demo`.
 #[derive(Debug, Clone)]
-pub struct Wanted {
-    /// Where the demo's state is kept; `None` takes a directory beside the usual one.
+pub struct DemoOptions {
+    /// The directory of the demo's state; `None` takes a directory next to the default data
+    /// directory.
     pub data: Option<PathBuf>,
-    /// Whether the system goes on afterwards.
+    /// Whether the system keeps running afterwards.
     pub keep: bool,
-    /// Whether functions run in this process.
+    /// Whether functions run in this process or in processes of their own.
     pub functions: Functions,
-    /// How long data services take to answer.
+    /// The response time of the data services.
     pub latency: Latency,
-    /// Builds that run at once.
+    /// The number of builds that run at once.
     pub slots: usize,
 }
 
-/// Marks a directory as one that a demo made, and that the next one may remove.
+/// The file that marks a directory as created by a demo, so that the next demo may delete it.
 const MARKER: &str = "made-by-sluice-demo";
-/// Where a port of the pages is looked for.
+/// The range in which free ports are searched.
 const PORTS_TRIED: Range<u16> = 9_000..9_900;
 
-/// Tells the story. The exit status is 0 only if everything came out as it had to.
+/// Runs the demo. Returns exit status 0 only if every expectation is met.
 ///
 /// # Errors
-/// When the system cannot be started, or the story stops somewhere; the text says where, and where
-/// logs are.
-pub async fn run(wanted: Wanted) -> anyhow::Result<ExitCode> {
-    let data = fresh(wanted.data.clone())?;
-    let log = log_to(&data, Loudness::Silent)?;
-    let stop = stop_asked()?;
-    let options = Options {
+/// When the system cannot be started. An error of the scenario is printed, with the location of the
+/// logs.
+pub async fn run(options: DemoOptions) -> anyhow::Result<ExitCode> {
+    let data = fresh_directory(options.data.clone())?;
+    let log = log_to(&data, Verbosity::Silent)?;
+    let stop = stop_signal()?;
+    let options = LocalOptions {
         data: data.clone(),
         port: free_port(PORTS_TRIED)?,
-        functions: wanted.functions,
+        functions: options.functions,
         endpoint: None,
         template: None,
-        latency: wanted.latency,
+        latency: options.latency,
         tick_seconds: Some(5),
         forge: true,
-        slots: wanted.slots,
+        slots: options.slots,
         ask_minutes: None,
         deaths: Vec::new(),
         web_root: None,
     };
-    let mut teller = Teller::new();
-    teller.title("A system of its own, on this machine");
-    let begun = Instant::now();
+    let mut narrator = Narrator::new();
+    narrator.title("Starting a system on this machine");
+    let started = Instant::now();
     let local = Local::start(options).await?;
-    teller.say(&format!(
-        "everything answers after {:.1} s: data services, 10 functions, forge, nodes, executor",
-        begun.elapsed().as_secs_f64()
+    narrator.action(&format!(
+        "started in {:.1} s: data services, 10 functions, forge, nodes, executor",
+        started.elapsed().as_secs_f64()
     ));
-    teller.say(&format!("pages and API  {}t/demo/status", local.pages()));
-    teller.say(&format!("log            {}", log.display()));
+    narrator.action(&format!("pages and API  {}t/demo/status", local.pages()));
+    narrator.action(&format!("log            {}", log.display()));
     tokio::pin!(stop);
-    let told = tokio::select! {
-        told = story::tell(&local, &mut teller) => Some(told),
+    let outcome = tokio::select! {
+        outcome = scenario::run(&local, &mut narrator) => Some(outcome),
         () = &mut stop => None,
     };
-    let verdict = match told {
+    let exit_code = match outcome {
         None => {
-            tell!("\nStopped before the story was over.");
+            print_progress!("\nStopped before the scenario ended.");
             ExitCode::FAILURE
         }
-        Some(Ok(verdict)) => verdict,
+        Some(Ok(exit_code)) => exit_code,
         Some(Err(error)) => {
-            tell!("\nTHE STORY STOPPED: {error:#}");
-            tell!(
-                "What was decided last stands above. Every line of every function is in {};",
+            print_progress!("\nTHE SCENARIO FAILED: {error:#}");
+            print_progress!(
+                "The last decisions are above. The log lines of all functions are in {};",
                 log.display()
             );
-            tell!(
-                "logs of builds are below {}logs/ while the system runs (`sluice demo --keep`).",
+            print_progress!(
+                "the logs of builds are below {}logs/ while the system runs (`sluice demo --keep`).",
                 local.pages()
             );
             ExitCode::FAILURE
         }
     };
-    if wanted.keep {
-        tell!("\nThe system goes on: {}t/demo/status — Ctrl-C stops it.", local.pages());
-        tell!("  sluice status --data {}", data.display());
+    if options.keep {
+        print_progress!(
+            "\nThe system keeps running: {}t/demo/status — Ctrl-C stops it.",
+            local.pages()
+        );
+        print_progress!("  sluice status --data {}", data.display());
         stop.await;
     }
     local.stop().await;
-    tell!("State and logs are in {}; the next demo removes them.", data.display());
-    Ok(verdict)
+    print_progress!("State and logs are in {}; the next demo deletes them.", data.display());
+    Ok(exit_code)
 }
 
-/// Makes an empty directory; removes one only if a demo made it.
-fn fresh(wanted: Option<PathBuf>) -> anyhow::Result<PathBuf> {
-    let data = match wanted {
+/// Creates an empty directory. Deletes an existing one only if a demo created it.
+fn fresh_directory(options: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    let data = match options {
         Some(data) => data,
         None => data_or_default(None)?.with_file_name("sluice-demo"),
     };
     if data.join(MARKER).is_file() {
-        // A demo that still runs would go on without its state, and start nodes that nobody finds.
+        // A demo that still runs would continue without its state and launch nodes that are never
+        // found.
         let _held = lock(&data)?;
-        // Its nodes outlive a killed demo; they are ended by whoever takes the directory up, so
-        // that must not be removed under them.
+        // The nodes of a killed demo are still running. They are found by files in the directory,
+        // so they are ended first.
         end_nodes(&data);
         std::fs::remove_dir_all(&data)
             .with_context(|| format!("could not remove {}", data.display()))?;
     }
-    std::fs::create_dir_all(&data).with_context(|| format!("could not make {}", data.display()))?;
+    std::fs::create_dir_all(&data)
+        .with_context(|| format!("could not create {}", data.display()))?;
     if std::fs::read_dir(&data)?.next().is_some() {
         bail!(
-            "{} is not empty and no demo made it: name another directory with --data",
+            "could not use {}: it is not empty and was not created by a demo; name another directory with --data",
             data.display()
         );
     }

@@ -1,4 +1,4 @@
-//! Who is who on the local forge: accounts and secrets, made once for each data directory.
+//! The accounts and secrets of the local forge, created once for each data directory.
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
@@ -9,57 +9,61 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// The account that the system itself acts as.
-pub const OWN: &str = "sluice";
-/// The account that proposes changes in the demo.
+/// The account of the system itself.
+pub const SYSTEM_ACCOUNT: &str = "sluice";
+/// The account that proposes changes.
 pub const OWNER: &str = "ada";
-/// The account that approves them.
+/// The account that approves changes.
 pub const REVIEWER: &str = "grace";
 
-/// The file by which git knows the people's tokens (`credential.helper store --file=…`).
+/// The file with the users' tokens for git (`credential.helper store --file=…`).
 pub const CREDENTIALS_FILE: &str = "git-credentials";
 
-/// Returns the file with the headers by which somebody asks the forge's API (`curl -H @FILE`).
+/// Returns the file with a user's request headers for the forge's API (`curl -H @FILE`).
 pub fn header_file(data: &Path, login: &str) -> PathBuf {
     data.join(format!("{login}.header"))
 }
 
-/// Accounts and secrets of the forge beside a local system.
+/// The accounts and secrets of the local forge.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Identity {
-    /// The forge's port: one above that of the pages.
+    /// The port of the forge: the one after that of the pages.
     pub forge_port: u16,
-    /// What webhooks are signed with.
+    /// The secret that webhooks are signed with.
     pub webhook_secret: String,
-    own_token: String,
+    system_token: String,
     owner_token: String,
     reviewer_token: String,
 }
 
 impl Identity {
-    /// Reads the identity in a data directory, or makes one; its forge is at this port from now on.
+    /// Reads the identity from a data directory, creating it if there is none. Stores the forge's
+    /// port.
     ///
     /// # Errors
     /// When the file cannot be read or written.
     pub fn open(data: &Path, port: u16) -> anyhow::Result<Self> {
         let path = data.join("forge.json");
         let token = || OsEntropy.token();
-        let known: Option<Self> = match std::fs::read_to_string(&path) {
+        let stored: Option<Self> = match std::fs::read_to_string(&path) {
             Ok(text) => Some(serde_json::from_str(&text).with_context(|| {
-                format!("{} is damaged; remove the data directory to begin anew", path.display())
+                format!(
+                    "could not read {}: it is damaged; delete the data directory to start over",
+                    path.display()
+                )
             })?),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => {
                 return Err(error).with_context(|| format!("could not read {}", path.display()));
             }
         };
-        let is_written = known.as_ref().is_some_and(|known| known.forge_port == port);
-        let identity = match known {
-            Some(known) => Self { forge_port: port, ..known },
+        let is_written = stored.as_ref().is_some_and(|stored| stored.forge_port == port);
+        let identity = match stored {
+            Some(stored) => Self { forge_port: port, ..stored },
             None => Self {
                 forge_port: port,
                 webhook_secret: token(),
-                own_token: token(),
+                system_token: token(),
                 owner_token: token(),
                 reviewer_token: token(),
             },
@@ -70,12 +74,12 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Writes what git and curl need to act as the forge's people, so that no token stands on a
+    /// Writes the files that git and curl need to act as the users, so that no token is on a
     /// command line.
     ///
     /// # Errors
     /// When a file cannot be written.
-    pub fn write_for_people(&self, data: &Path) -> anyhow::Result<()> {
+    pub fn write_user_files(&self, data: &Path) -> anyhow::Result<()> {
         let address = format!("127.0.0.1:{}", self.forge_port);
         let people = [(OWNER, &self.owner_token), (REVIEWER, &self.reviewer_token)];
         let logins = people.map(|(login, token)| format!("http://{login}:{token}@{address}\n"));
@@ -93,19 +97,19 @@ impl Identity {
     pub fn accounts(&self) -> Vec<Account> {
         let account = |login: &str, token: &str| Account::new(login, token, Permission::Write);
         vec![
-            account(OWN, &self.own_token),
+            account(SYSTEM_ACCOUNT, &self.system_token),
             account(OWNER, &self.owner_token),
             account(REVIEWER, &self.reviewer_token),
         ]
     }
 
-    /// Returns the token that the system itself bears.
-    pub fn own_token(&self) -> &str {
-        &self.own_token
+    /// Returns the system's own token.
+    pub fn system_token(&self) -> &str {
+        &self.system_token
     }
 }
 
-/// Writes a file that only its owner may read at any moment, and that appears whole or not at all.
+/// Writes a file that only its owner can ever read, replacing an old one atomically.
 pub(super) fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
     let failed = || format!("could not write {}", path.display());
     let fresh = path.with_extension("new");

@@ -1,9 +1,9 @@
-//! Where lines go: everything to a file of the data directory, what people must know also to the
-//! terminal.
+//! Logging of a local system: everything to a file in the data directory, important lines also to
+//! the terminal.
 
-use crate::say::tell;
+use crate::output::print_progress;
 use anyhow::Context as _;
-use sluice_gate_function::NEWS;
+use sluice_gate_function::PROGRESS_TARGET;
 use std::fmt;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -16,78 +16,77 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer};
 
-/// How much of it the terminal shows.
+/// How much of the log is printed to the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Loudness {
-    /// Nothing.
+pub enum Verbosity {
+    /// Prints nothing.
     Silent,
-    /// Warnings and errors, and what becomes of changes.
+    /// Prints warnings, errors, and the events of changes.
     Warnings,
-    /// Everything that goes to the file.
+    /// Prints everything that is logged to the file.
     Everything,
 }
 
-/// Sends this process's lines to `sluice.log` in a data directory, and returns its path. `RUST_LOG`
-/// chooses among them.
+/// Logs to `sluice.log` in a data directory, filtered by `RUST_LOG`. Returns the path of the file.
 ///
 /// # Errors
-/// When the file cannot be opened, or lines go somewhere already.
-pub fn log_to(data: &Path, loudness: Loudness) -> anyhow::Result<PathBuf> {
+/// When the file cannot be opened, or logging is already set up.
+pub fn log_to(data: &Path, verbosity: Verbosity) -> anyhow::Result<PathBuf> {
     std::fs::create_dir_all(data)
-        .with_context(|| format!("could not make the data directory {}", data.display()))?;
+        .with_context(|| format!("could not create the data directory {}", data.display()))?;
     let path = data.join("sluice.log");
     let file = std::fs::File::options()
         .create(true)
         .append(true)
         .open(&path)
         .with_context(|| format!("could not open {}", path.display()))?;
-    let chosen = || {
+    let filter = || {
         EnvFilter::try_from_default_env()
             .unwrap_or_else(|_| EnvFilter::new("info,dynoxide=warn,s3s=warn"))
     };
     let to_file = tracing_subscriber::fmt::layer()
         .with_ansi(false)
         .with_writer(Mutex::new(file))
-        .with_filter(chosen());
-    let level = match loudness {
-        Loudness::Silent => LevelFilter::OFF,
-        Loudness::Warnings => LevelFilter::WARN,
-        Loudness::Everything => LevelFilter::TRACE,
+        .with_filter(filter());
+    let level = match verbosity {
+        Verbosity::Silent => LevelFilter::OFF,
+        Verbosity::Warnings => LevelFilter::WARN,
+        Verbosity::Everything => LevelFilter::TRACE,
     };
     let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let to_terminal = tracing_subscriber::fmt::layer()
         .with_ansi(ansi)
         .with_writer(std::io::stderr)
         .with_filter(level)
-        .with_filter(chosen());
-    let news = (loudness == Loudness::Warnings).then_some(News);
+        .with_filter(filter());
+    let change_events = (verbosity == Verbosity::Warnings).then_some(ChangeEventsLayer);
     tracing_subscriber::registry()
         .with(to_file)
         .with(to_terminal)
-        .with(news)
+        .with(change_events)
         .try_init()
-        .context("lines go somewhere already")?;
+        .context("logging is already set up")?;
     Ok(path)
 }
 
-/// Tells on standard output what becomes of changes, a line each.
-struct News;
+/// Prints the events of changes to standard output, one line each.
+struct ChangeEventsLayer;
 
-impl<S: Subscriber> Layer<S> for News {
+impl<S: Subscriber> Layer<S> for ChangeEventsLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        if event.metadata().target() == NEWS {
-            let mut line = Line::default();
+        if event.metadata().target() == PROGRESS_TARGET {
+            let mut line = MessageText::default();
             event.record(&mut line);
-            tell!("  {}", line.0);
+            print_progress!("  {}", line.0);
         }
     }
 }
 
-/// The text of an event.
+/// The message of a log event.
 #[derive(Default)]
-struct Line(String);
+struct MessageText(String);
 
-impl Visit for Line {
+impl Visit for MessageText {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
             self.0 = format!("{value:?}");

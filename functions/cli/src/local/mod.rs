@@ -1,42 +1,42 @@
-//! The whole system on one machine, in one process tree: data services, functions, forge, nodes,
+//! The whole system on one machine, in one process tree: data services, functions, forge, nodes and
 //! executor.
 //!
-//! [`Local::start`] reads the same template as AWS does, starts what it names on loopback, stores
-//! what an operator would store ([`seed`]) and returns once everything answers. All state is below
-//! one data directory: what is started on it again goes on where it stopped.
+//! [`Local::start`] reads the same template as AWS, starts its resources on loopback, stores the
+//! initial configuration ([`seed`]), and returns once everything answers. All state is in one data
+//! directory; starting on it again resumes.
 
-mod calls;
-mod desk;
-mod elsewhere;
+pub mod audit;
+mod call_report;
 mod executor;
-mod ground;
+mod external_services;
 mod identity;
-pub mod ledger;
 mod logging;
+mod operator_access;
+mod ports;
 mod seed;
 mod services;
 
-pub use calls::{CALLS_FILE, write_calls};
-pub use desk::{DESK_FILE, Desk};
-pub use ground::{end_nodes, free_port};
+pub use call_report::{CALLS_FILE, write_calls};
 pub use identity::{CREDENTIALS_FILE, Identity, OWNER, REVIEWER, header_file};
-pub use logging::{Loudness, log_to};
+pub use logging::{Verbosity, log_to};
+pub use operator_access::{OPERATOR_FILE, OperatorAccess};
+pub use ports::{end_nodes, free_port};
 pub use seed::{CONFIG, CONNECTION, HOST, ONE, TENANT, TWO};
 
-use crate::function::{Failure, Function, Name};
-use crate::place::Place;
+use crate::environment::FunctionEnvironment;
+use crate::function::{FunctionHandler, FunctionName, InvocationError};
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
-use elsewhere::Elsewhere;
-use executor::Executor;
+use executor::LocalExecutor;
+use external_services::ExternalServices;
 use services::Services;
-use sluice_emulator::data::{Death, Latency, Meter, Options as DataOptions, Victim};
-use sluice_emulator::ec2::{Ec2, Options as Ec2Options};
+use sluice_emulator::data::{Death, Latency, LocalOptions as DataOptions, Meter, Victim};
+use sluice_emulator::ec2::{Ec2, LocalOptions as Ec2Options};
 use sluice_emulator::http::HostNames;
 use sluice_emulator::lambda::{Handler, HandlerError, Print};
 use sluice_emulator::machine::{Equipment, Form, Machine, MachineOptions, Make};
 use sluice_emulator::sources::{AfterFailure, SourceOptions, Tick};
-use sluice_local_forge::{Forge, Options as ForgeOptions};
+use sluice_local_forge::{Forge, LocalOptions as ForgeOptions};
 use sluice_runtime::Ports;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -47,66 +47,66 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::Instrument as _;
 
-/// The template that is used when none is named.
+/// The built-in template.
 const TEMPLATE: &str = include_str!("../../../../infra/template.yaml");
 
-/// Whether functions run in this process.
+/// Where functions run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Functions {
-    /// In this one.
+    /// In this process.
     InProcess,
-    /// Each in processes of its own, spoken to as Lambda does; the executor too.
+    /// Each function in processes of its own, invoked as Lambda does; also the executor.
     Processes,
 }
 
-/// Data services that run elsewhere.
+/// Another AWS-compatible endpoint for the data services.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
-    /// Where they answer.
+    /// The address.
     pub url: String,
-    /// What names there begin with.
+    /// The prefix of resource names there.
     pub stack: String,
 }
 
-/// How the system is started.
+/// How to start a local system.
 #[derive(Debug, Clone)]
-pub struct Options {
-    /// Where all state is kept.
+pub struct LocalOptions {
+    /// The directory of all state.
     pub data: PathBuf,
-    /// Port of the pages, the API and the webhooks, on 127.0.0.1.
+    /// The port of the pages, the API and the webhooks, on 127.0.0.1.
     pub port: u16,
-    /// Whether functions run in this process.
+    /// Where functions run.
     pub functions: Functions,
-    /// Another endpoint for the data services; keys come from the environment.
+    /// Another endpoint for the data services; credentials come from the environment.
     pub endpoint: Option<Endpoint>,
-    /// Another template than the built-in one.
+    /// A template to use instead of the built-in one.
     pub template: Option<PathBuf>,
-    /// How long data services take to answer.
+    /// The response time of the data services.
     pub latency: Latency,
-    /// Seconds between two sweeps; `None` as the template says.
+    /// Seconds between two sweeps; `None` takes the template's value.
     pub tick_seconds: Option<u64>,
-    /// Whether a forge with sample repositories runs beside it.
+    /// Whether to start the local forge with sample repositories.
     pub forge: bool,
-    /// Builds that run at once.
+    /// The number of builds that run at once.
     pub slots: usize,
-    /// Minutes between two questions to a forge about a project's open changes; `None` as the
-    /// template says.
+    /// Minutes between two polls of a forge for a project's open changes; `None` takes the
+    /// template's value.
     pub ask_minutes: Option<u64>,
-    /// Who is killed at which calls, to see that nothing is lost by it.
+    /// Fault injection: which processes are killed at which calls.
     pub deaths: Vec<Death>,
-    /// Where people find the pages, ending in `/`, when that is not the address on this machine.
+    /// The public address of the pages, ending in `/`, if it differs from the local one.
     pub web_root: Option<String>,
 }
 
-/// A running system.
+/// A running local system.
 pub struct Local {
     services: Services,
     ec2: Ec2,
     forge: Option<Arc<Forge>>,
-    executor: Executor,
+    executor: LocalExecutor,
     identity: Identity,
     operator: Ports,
-    /// The address of the pages on this machine, whatever people call it.
+    /// The address of the pages on this machine, whatever their public address is.
     pages: String,
     data: PathBuf,
     _lock: File,
@@ -116,23 +116,23 @@ impl Local {
     /// Starts everything and returns when it answers.
     ///
     /// # Errors
-    /// When something cannot be started; what was started before is stopped.
-    pub async fn start(options: Options) -> anyhow::Result<Self> {
+    /// When something cannot be started; everything else is stopped again.
+    pub async fn start(options: LocalOptions) -> anyhow::Result<Self> {
         std::fs::create_dir_all(&options.data).with_context(|| {
-            format!("could not make the data directory {}", options.data.display())
+            format!("could not create the data directory {}", options.data.display())
         })?;
         let data = options.data.canonicalize()?;
-        // Tokens, sealed secrets with their key, and whatever builds leave: nobody else's business.
+        // The directory has tokens, encrypted secrets with their key, and the builds' files.
         std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o700))?;
         let lock = lock(&data)?;
-        check_deaths(&options)?;
+        check_fault_options(&options)?;
         let ports = LocalPorts::free(options.port, options.forge)?;
         let identity = Identity::open(&data, ports.forge)?;
         let pages = format!("http://127.0.0.1:{}/", options.port);
         let ec2 = Ec2::open(Ec2Options::new(data.join("ec2")))
-            .context("could not open the record of nodes")?;
-        match Around::start(&options, &ports, &data, &identity, &ec2, &pages).await {
-            Ok(Around { services, forge, executor, operator }) => Ok(Self {
+            .context("could not open the state of the nodes")?;
+        match Components::start(&options, &ports, &data, &identity, &ec2, &pages).await {
+            Ok(Components { services, forge, executor, operator }) => Ok(Self {
                 services,
                 ec2,
                 forge,
@@ -144,18 +144,18 @@ impl Local {
                 _lock: lock,
             }),
             Err(error) => {
-                // The nodes of an earlier start came up meanwhile, and nobody would end them.
+                // The nodes of an earlier start are running again, and would otherwise never end.
                 ec2.shut_down().await;
                 Err(error)
             }
         }
     }
 
-    /// Returns the meter of the data services, if they are our own.
+    /// Returns the cost meter; `None` with another endpoint.
     pub fn meter(&self) -> Option<&Meter> {
         match &self.services {
             Services::Machine(machine) => Some(machine.data().meter()),
-            Services::Elsewhere(_) => None,
+            Services::ExternalServices(_) => None,
         }
     }
 
@@ -164,19 +164,19 @@ impl Local {
         self.services.plan().ignored()
     }
 
-    /// Returns what of the template this machine provides in another way, a line each.
+    /// Returns the parts of the template that this machine provides differently, one line each.
     pub fn elsewhere(&self) -> &[String] {
         self.services.plan().elsewhere()
     }
 
-    /// Returns what of the template no single machine does, in short.
+    /// Returns the short names of what the template has and one machine cannot provide.
     pub fn absent(&self) -> impl Iterator<Item = &str> {
         self.services.plan().absent().keys().map(String::as_str)
     }
 
-    /// Returns what is otherwise than on AWS, for people to read: what is provided in another way,
-    /// and what is not done, by part of the template.
-    pub fn otherwise(&self) -> String {
+    /// Returns a text about the differences to AWS, by part of the template: provided differently,
+    /// or not available.
+    pub fn differences(&self) -> String {
         let absent = self.services.plan().absent().iter();
         let absent = absent
             .flat_map(|(what, parts)| parts.iter().map(move |part| format!("{part}: {what}")));
@@ -184,17 +184,17 @@ impl Local {
             |heading: &str, lines: Vec<String>| format!("{heading}\n\n{}\n", lines.join("\n"));
         format!(
             "{}\n{}",
-            text("Provided in another way", self.elsewhere().to_vec()),
-            text("Not on one machine", absent.collect())
+            text("Provided differently", self.elsewhere().to_vec()),
+            text("Not available on one machine", absent.collect())
         )
     }
 
-    /// Returns where the data services answer.
+    /// Returns the address of the data services.
     pub fn endpoint(&self) -> String {
         self.services.endpoint()
     }
 
-    /// Returns the forge, if one runs.
+    /// Returns the local forge, if it runs.
     pub fn forge(&self) -> Option<&Arc<Forge>> {
         self.forge.as_ref()
     }
@@ -219,16 +219,16 @@ impl Local {
         &self.pages
     }
 
-    /// Returns where live logs are served; `None` when the executor is a process of its own.
+    /// Returns the address of live logs; `None` when the executor is a process of its own.
     pub fn logs_address(&self) -> Option<SocketAddr> {
         self.executor.logs_address()
     }
 
-    /// Stops everything, in an order in which nothing waits for what is gone already.
+    /// Stops everything. Each part is stopped before those that it needs.
     pub async fn stop(self) {
         self.executor.stop().await;
         if let Some(forge) = self.forge.and_then(Arc::into_inner) {
-            // Somebody may hold a connection open; what was acknowledged is on disk.
+            // A client may keep a connection open; acknowledged writes are on disk.
             let _ = tokio::time::timeout(Duration::from_secs(3), forge.stop()).await;
         }
         self.services.stop().await;
@@ -236,18 +236,18 @@ impl Local {
     }
 }
 
-/// What stands around the nodes of a system.
-struct Around {
+/// The parts of a system other than its nodes.
+struct Components {
     services: Services,
     forge: Option<Arc<Forge>>,
-    executor: Executor,
+    executor: LocalExecutor,
     operator: Ports,
 }
 
-impl Around {
-    /// Starts everything but the nodes.
+impl Components {
+    /// Starts everything except the nodes.
     async fn start(
-        options: &Options,
+        options: &LocalOptions,
         ports: &LocalPorts,
         data: &Path,
         identity: &Identity,
@@ -255,12 +255,12 @@ impl Around {
         pages: &str,
     ) -> anyhow::Result<Self> {
         let web_root = options.web_root.clone().unwrap_or_else(|| pages.to_owned());
-        let wishes = MachineWishes::new(options, ports, data, &web_root)?;
+        let settings = MachineSettings::new(options, ports, data, &web_root)?;
         let services = match &options.endpoint {
-            Some(endpoint) => {
-                Services::Elsewhere(Box::new(Elsewhere::start(endpoint, wishes, ec2).await?))
-            }
-            None => Services::Machine(Box::new(start_machine(options, wishes, ec2).await?)),
+            Some(endpoint) => Services::ExternalServices(Box::new(
+                ExternalServices::start(endpoint, settings, ec2).await?,
+            )),
+            None => Services::Machine(Box::new(start_machine(options, settings, ec2).await?)),
         };
         let operator = services.operator(data.join("cache/operator")).await?.ports;
         let forge = match options.forge {
@@ -269,33 +269,33 @@ impl Around {
         };
         let address = forge.as_ref().map(|forge| forge.web_url().to_owned());
         let environment = services.operator_environment()?;
-        Desk { environment, web_root: pages.to_owned(), forge: address }.write(data)?;
+        OperatorAccess { environment, web_root: pages.to_owned(), forge: address }.write(data)?;
         seed::store(&operator, identity, forge.as_deref(), services.nodes_url()).await?;
-        let executor = Executor::start(options, &services, data, &web_root).await?;
+        let executor = LocalExecutor::start(options, &services, data, &web_root).await?;
         Ok(Self { services, forge, executor, operator })
     }
 }
 
-/// Refuses deaths that nobody could die here.
-fn check_deaths(options: &Options) -> anyhow::Result<()> {
+/// Refuses faults to inject that are impossible with the other options.
+fn check_fault_options(options: &LocalOptions) -> anyhow::Result<()> {
     if options.deaths.is_empty() {
         return Ok(());
     }
     if options.endpoint.is_some() {
         bail!(
-            "calls to another endpoint are not seen here, so nobody can be killed at one: leave out --kill or --endpoint"
+            "could not use --kill with --endpoint: calls to another endpoint are not intercepted; omit one of them"
         );
     }
-    let apart = options.deaths.iter().find(|death| death.victim != Victim::Machine);
-    if let (Functions::InProcess, Some(death)) = (options.functions, apart) {
+    let separate_death = options.deaths.iter().find(|death| death.victim != Victim::Machine);
+    if let (Functions::InProcess, Some(death)) = (options.functions, separate_death) {
         bail!(
-            "to try the death `{death}` functions and executor must be processes of their own: add --processes"
+            "could not use --kill `{death}`: functions and the executor must run in separate processes; add --processes"
         );
     }
     Ok(())
 }
 
-/// Sees to it that one system at a time works on a data directory.
+/// Locks a data directory, so that only one system at a time uses it.
 pub(crate) fn lock(data: &Path) -> anyhow::Result<File> {
     let path = data.join("lock");
     let file = File::options()
@@ -305,15 +305,14 @@ pub(crate) fn lock(data: &Path) -> anyhow::Result<File> {
         .with_context(|| format!("could not open {}", path.display()))?;
     if file.try_lock().is_err() {
         bail!(
-            "another sluice works on {} already; stop it, or name another directory with --data",
+            "another sluice is using {}; stop it, or name another directory with --data",
             data.display()
         );
     }
     Ok(file)
 }
 
-/// The three ports of a system, one above the other: pages, API and webhooks; the forge; the data
-/// services.
+/// The three consecutive ports of a system: pages, API and webhooks; forge; data services.
 struct LocalPorts {
     pages: u16,
     forge: u16,
@@ -321,25 +320,27 @@ struct LocalPorts {
 }
 
 impl LocalPorts {
-    /// Returns the ports from `first` on when nobody listens there: asked before anything is
-    /// written that names them.
+    /// Returns the ports from `first` on, if they are free. Called before they are written to any
+    /// file.
     fn free(first: u16, with_forge: bool) -> anyhow::Result<Self> {
         if first == 0 {
-            bail!("name a port, not 0: the address is written down for commands and webhooks");
+            bail!(
+                "could not use port 0: the address is stored for commands and webhooks; give a port"
+            );
         }
         let above = |more: u16| {
-            first.checked_add(more).context("the port is too high: two more are needed above it")
+            first.checked_add(more).context("could not use this port: two more are needed after it")
         };
         let ports = Self { pages: first, forge: above(1)?, services: above(2)? };
-        let wanted = [
+        let required = [
             (ports.pages, "pages and API"),
             (ports.services, "data services"),
             (ports.forge, "forge"),
         ];
-        for (port, what) in wanted.into_iter().take(if with_forge { 3 } else { 2 }) {
+        for (port, what) in required.into_iter().take(if with_forge { 3 } else { 2 }) {
             if let Err(error) = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
                 bail!(
-                    "port {port} of 127.0.0.1, for {what}, cannot be used ({error}): name three free ones in a row by the first, `--listen 127.0.0.1:PORT`"
+                    "could not use port {port} of 127.0.0.1 for {what} ({error}): give the first of three free consecutive ports with `--listen 127.0.0.1:PORT`"
                 );
             }
         }
@@ -347,21 +348,21 @@ impl LocalPorts {
     }
 }
 
-/// What both forms of data services need to know.
-struct MachineWishes<'a> {
+/// The settings that both kinds of data services need.
+struct MachineSettings<'a> {
     data: &'a Path,
     template: PathBuf,
     parameters: BTreeMap<String, String>,
     port: u16,
-    /// By which names pages and API answer.
-    names: HostNames,
+    /// The host names at which the pages and the API answer.
+    host_names: HostNames,
     nodes_port: u16,
     sources: SourceOptions,
 }
 
-impl<'a> MachineWishes<'a> {
+impl<'a> MachineSettings<'a> {
     fn new(
-        options: &Options,
+        options: &LocalOptions,
         ports: &LocalPorts,
         data: &'a Path,
         web_root: &str,
@@ -387,11 +388,11 @@ impl<'a> MachineWishes<'a> {
                 )
                 .collect(),
             port: ports.pages,
-            names: names(web_root),
+            host_names: host_names(web_root),
             nodes_port: ports.services,
             sources: SourceOptions {
-                // Somebody watches: what failed comes again soon, and what a killed machine worked
-                // on too.
+                // Failed messages, and those of a killed machine, are redelivered soon, because a
+                // user is waiting.
                 after_failure: AfterFailure::Within(Duration::from_secs(1)),
                 tick: options.tick_seconds.map_or(Tick::AsPlanned, |seconds| {
                     Tick::Every(Duration::from_secs(seconds.max(1)))
@@ -401,35 +402,37 @@ impl<'a> MachineWishes<'a> {
     }
 }
 
-/// Returns the names by which pages and API answer: where people are told that the pages are.
-/// Webhooks come by any, as a tunnel has it: they are signed.
-fn names(web_root: &str) -> HostNames {
-    let names = HostNames::default().with_function(Name::Webhook.word());
+/// Returns the host names at which the pages and the API answer. Webhooks are accepted for any host
+/// name, because they are signed.
+fn host_names(web_root: &str) -> HostNames {
+    let host_names = HostNames::default().with_function(FunctionName::Webhook.as_str());
     let root = url::Url::parse(web_root).ok();
     match root.as_ref().and_then(url::Url::host_str) {
-        Some(host) => names.with(host),
-        None => names,
+        Some(host) => host_names.with(host),
+        None => host_names,
     }
 }
 
 async fn start_machine(
-    options: &Options,
-    wishes: MachineWishes<'_>,
+    options: &LocalOptions,
+    settings: MachineSettings<'_>,
     ec2: &Ec2,
 ) -> anyhow::Result<Machine> {
     let functions = match options.functions {
-        Functions::InProcess => Form::InProcess(maker(wishes.data.join("cache"))),
-        Functions::Processes => Form::Processes { binary: beside_us("bootstrap")?, print: print() },
+        Functions::InProcess => Form::InProcess(function_factory(settings.data.join("cache"))),
+        Functions::Processes => {
+            Form::Processes { binary: sibling_program("bootstrap")?, print: line_printer() }
+        }
     };
     let options_of_machine = MachineOptions {
-        data_directory: wishes.data.to_owned(),
-        template: wishes.template,
-        parameters: wishes.parameters,
-        data_port: wishes.nodes_port,
-        http_port: wishes.port,
-        http_names: wishes.names,
+        data_directory: settings.data.to_owned(),
+        template: settings.template,
+        parameters: settings.parameters,
+        data_port: settings.nodes_port,
+        http_port: settings.port,
+        http_names: settings.host_names,
         data: DataOptions { deaths: options.deaths.clone(), ..DataOptions::default() },
-        sources: wishes.sources,
+        sources: settings.sources,
         extras: vec![("ec2".to_owned(), Arc::new(ec2.clone()))],
         functions,
     };
@@ -439,26 +442,27 @@ async fn start_machine(
     Ok(machine)
 }
 
-/// Returns what makes each function of the template inside this program, with its own keys.
-fn maker(cache: PathBuf) -> Make {
+/// Returns the constructor of functions inside this process, each with its own credentials.
+fn function_factory(cache: PathBuf) -> Make {
     Arc::new(move |equipment: Equipment| {
         let cache = cache.join(&equipment.id);
         Box::pin(async move {
-            let name: Name =
-                equipment.id.parse().map_err(|failure: Failure| failure.to_string())?;
-            let place =
-                Place::beside(&equipment, cache).await.map_err(|error| error.to_string())?;
-            Ok(handler(name, place))
+            let name: FunctionName =
+                equipment.id.parse().map_err(|failure: InvocationError| failure.to_string())?;
+            let environment = FunctionEnvironment::in_process(&equipment, cache)
+                .await
+                .map_err(|error| error.to_string())?;
+            Ok(handler(name, environment))
         })
     })
 }
 
-/// Returns a function as the machine calls it; its lines carry its name.
-fn handler(name: Name, place: Place) -> Handler {
-    let function = Arc::new(Function::new(name, place));
+/// Returns a function as a handler for the machine; its log lines have its name.
+fn handler(name: FunctionName, environment: FunctionEnvironment) -> Handler {
+    let function = Arc::new(FunctionHandler::new(name, environment));
     Arc::new(move |payload: Bytes| {
         let (function, span) =
-            (function.clone(), tracing::info_span!("function", name = name.word()));
+            (function.clone(), tracing::info_span!("function", name = name.as_str()));
         let answer = async move {
             let answer = function.answer(&payload).await;
             answer.map(Bytes::from).map_err(|failure| HandlerError {
@@ -470,18 +474,21 @@ fn handler(name: Name, place: Place) -> Handler {
     })
 }
 
-/// Returns a program that was built with this one.
-fn beside_us(name: &str) -> anyhow::Result<PathBuf> {
-    let own = std::env::current_exe().context("could not find this program's own file")?;
+/// Returns the path of another program in this program's directory.
+fn sibling_program(name: &str) -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("could not find the path of this program")?;
     let path = own.with_file_name(name);
     if !path.is_file() {
-        bail!("there is no {}: build it with `cargo build -p sluice-cli --bins`", path.display());
+        bail!(
+            "there is no program {}: build it with `cargo build -p sluice-cli --bins`",
+            path.display()
+        );
     }
     Ok(path)
 }
 
-/// Lines of function processes go where our own go.
-fn print() -> Print {
+/// Returns the printer of function processes' lines: they go to our own log.
+fn line_printer() -> Print {
     Arc::new(|function, line| tracing::info!(function, "{line}"))
 }
 
@@ -493,15 +500,15 @@ async fn start_forge(data: &Path, identity: &Identity, web_root: &str) -> anyhow
         accounts: identity.accounts(),
         first_hook: Some((hook.clone(), identity.webhook_secret.clone())),
     };
-    identity.write_for_people(data)?;
+    identity.write_user_files(data)?;
     let forge = Forge::start(options).await.context("could not start the forge")?;
-    // Repositories of an earlier start tell it the address that the pages had then.
+    // The webhooks of an earlier start have an old address.
     let moved = forge.move_hooks(&format!("/api/connection/{CONNECTION}/payload"), &hook)?;
     if moved > 0 {
         tracing::warn!(
             hooks = moved,
             address = web_root,
-            "the pages have another address than before: webhooks follow"
+            "the address of the pages has changed; updated the forge's webhooks"
         );
     }
     Ok(forge)

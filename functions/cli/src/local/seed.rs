@@ -1,33 +1,32 @@
-//! What a new data directory begins with: connections, the pool's key, sample repositories and the
-//! tenant that gates them.
+//! Sets up a new data directory: connections, the pool's key, sample repositories and their tenant.
 
-use super::identity::{Identity, OWN, OWNER};
-use crate::outside::ec2_host;
+use super::identity::{Identity, OWNER, SYSTEM_ACCOUNT};
+use crate::connection_drivers::ec2_host;
 use crate::pool_key::PoolKey;
 use anyhow::Context as _;
 use bytes::Bytes;
 use sluice_config::connection::Driver;
 use sluice_local_forge::{Edit, Forge};
-use sluice_model::git::LandingWay;
-use sluice_model::poke::Poke;
+use sluice_model::git::LandingMethod;
+use sluice_model::wakeup::Wakeup;
 use sluice_model::{ConnectionName, TenantName};
-use sluice_records::connection::{self, Connection, ConnectionsFile};
+use sluice_records::connection::{self, ConnectionsFile, StoredConnection};
 use sluice_runtime::object::PutMode;
 use sluice_runtime::{Ports, cell};
 
-/// The connection to the forge beside the system.
+/// The name of the connection to the local forge.
 pub const CONNECTION: &str = "github";
-/// The connection to the nodes.
+/// The name of the connection to the nodes.
 const CLOUD: &str = "ec2";
-/// The host in canonical names of the forge's projects.
+/// The canonical host name of the forge's projects.
 pub const HOST: &str = "forge.local";
 /// The tenant of the sample repositories.
 pub const TENANT: &str = "demo";
-/// The sample's config project.
+/// The config project of the samples.
 pub const CONFIG: &str = "org/config";
-/// The sample's first project.
+/// The first project of the samples.
 pub const ONE: &str = "org/one";
-/// The sample's second project.
+/// The second project of the samples.
 pub const TWO: &str = "org/two";
 
 const MAIN: &str = include_str!("../../../../demo/main.yaml");
@@ -69,8 +68,8 @@ const REPOSITORIES: [(&str, &[(&str, &str)]); 3] = [
     ),
 ];
 
-/// Stores what is missing. Safe to run at every start: what is there stays, but for addresses that
-/// moved.
+/// Stores what is missing. Existing objects are kept at each start, except for addresses that
+/// changed.
 pub(super) async fn store(
     ports: &Ports,
     identity: &Identity,
@@ -78,21 +77,24 @@ pub(super) async fn store(
     nodes_url: Option<String>,
 ) -> anyhow::Result<()> {
     PoolKey::ensure(ports).await?;
-    let mut wanted = vec![(ConnectionName::from(CLOUD), cloud(nodes_url))];
+    let mut connections = vec![(ConnectionName::from(CLOUD), cloud_connection(nodes_url))];
     if let Some(forge) = forge {
-        wanted.push((ConnectionName::from(CONNECTION), of_forge(ports, identity, forge).await?));
+        connections.push((
+            ConnectionName::from(CONNECTION),
+            forge_connection(ports, identity, forge).await?,
+        ));
     }
-    store_connections(ports, wanted).await?;
+    store_connections(ports, connections).await?;
     let Some(forge) = forge else { return Ok(()) };
     for (name, files) in REPOSITORIES {
-        // Pulls of a repository that does not exist are an error; that is how it is told.
+        // An error means that the repository does not exist.
         if forge.tip(name, "main").await.ok().flatten().is_none() {
             let edits: Vec<Edit> =
                 files.iter().map(|(path, text)| Edit::write(*path, *text)).collect();
             forge
                 .create_repository(name, &edits, OWNER)
                 .await
-                .with_context(|| format!("could not make the repository {name}"))?;
+                .with_context(|| format!("could not create the repository {name}"))?;
         }
     }
     if ports.objects.get(connection::MAIN).await?.is_none() {
@@ -105,13 +107,13 @@ pub(super) async fn store(
                 "application/yaml",
             )
             .await?;
-        cell::send(ports, &[Poke::Tenant { tenant: TenantName::from(TENANT) }]).await?;
+        cell::send(ports, &[Wakeup::Tenant { tenant: TenantName::from(TENANT) }]).await?;
     }
     Ok(())
 }
 
-fn cloud(api_url: Option<String>) -> Connection {
-    Connection {
+fn cloud_connection(api_url: Option<String>) -> StoredConnection {
+    StoredConnection {
         driver: Driver::Aws,
         canonical_hostname: ec2_host("us-east-1"),
         api_url,
@@ -119,52 +121,54 @@ fn cloud(api_url: Option<String>) -> Connection {
         login: None,
         token: None,
         webhook_secrets: Vec::new(),
-        landing: LandingWay::default(),
+        landing: LandingMethod::default(),
     }
 }
 
-async fn of_forge(ports: &Ports, identity: &Identity, forge: &Forge) -> anyhow::Result<Connection> {
+async fn forge_connection(
+    ports: &Ports,
+    identity: &Identity,
+    forge: &Forge,
+) -> anyhow::Result<StoredConnection> {
     let name = ConnectionName::from(CONNECTION);
     let seal = |what: &'static str, plain: String| {
         let context = connection::seal_context(&name, what);
         async move { connection::seal(ports, &context, &plain).await }
     };
-    Ok(Connection {
+    Ok(StoredConnection {
         driver: Driver::GitHub,
         canonical_hostname: HOST.to_owned(),
         api_url: Some(forge.api_url()),
         git_url: forge.web_url().to_owned(),
-        login: Some(OWN.to_owned()),
-        token: Some(seal("token", identity.own_token().to_owned()).await?),
+        login: Some(SYSTEM_ACCOUNT.to_owned()),
+        token: Some(seal("token", identity.system_token().to_owned()).await?),
         webhook_secrets: vec![seal("webhook-secret", identity.webhook_secret.clone()).await?],
-        landing: LandingWay::default(),
+        landing: LandingMethod::default(),
     })
 }
 
-/// Adds connections that are missing or whose addresses moved. Sealed texts differ each time, so
+/// Adds missing connections and updates changed addresses. Encrypted values differ each time, so
 /// they are not compared.
 async fn store_connections(
     ports: &Ports,
-    wanted: Vec<(ConnectionName, Connection)>,
+    connections: Vec<(ConnectionName, StoredConnection)>,
 ) -> anyhow::Result<()> {
     let stored = ports.objects.get(connection::OBJECT).await?;
     let mut file = match &stored {
-        Some(object) => {
-            serde_json::from_slice(&object.bytes).context("the stored connections are damaged")?
-        }
+        Some(object) => serde_json::from_slice(&object.bytes)
+            .context("could not read the stored connections: the object is damaged")?,
         None => ConnectionsFile::default(),
     };
     let mut changed = false;
-    for (name, connection) in wanted {
-        // Somebody moved in and gave the name to a forge of his own: his token is not ours to throw
-        // away.
-        let others = |old: &&Connection| {
+    for (name, connection) in connections {
+        // An operator gave this name to another forge: its token must not be overwritten.
+        let belongs_to_another_forge = |old: &&StoredConnection| {
             connection.canonical_hostname == HOST && old.canonical_hostname != HOST
         };
-        if let Some(other) = file.0.get(&name).filter(others) {
+        if let Some(other) = file.0.get(&name).filter(belongs_to_another_forge) {
             tracing::warn!(
                 connection = %name, host = other.canonical_hostname,
-                "the connection is not changed, so the forge beside this system is not connected; start with --no-forge to go without it"
+                "the connection belongs to another forge, so the local forge is not connected; start with --no-forge to run without it"
             );
             continue;
         }
@@ -174,9 +178,9 @@ async fn store_connections(
                 && old.git_url == connection.git_url
         });
         if !same {
-            // Where it is may be other than it was; how its changes land is the operator's word.
+            // The address may change, but the merge method is the operator's choice.
             let landing = file.0.get(&name).map_or(connection.landing, |old| old.landing);
-            file.0.insert(name, Connection { landing, ..connection });
+            file.0.insert(name, StoredConnection { landing, ..connection });
             changed = true;
         }
     }

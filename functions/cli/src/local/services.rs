@@ -1,8 +1,8 @@
-//! The data services of a local system with what calls its functions: the emulator's machine, or
-//! another endpoint's.
+//! The data services of a local system and what invokes its functions: the emulator's machine, or
+//! another endpoint.
 
-use super::elsewhere::Elsewhere;
-use crate::place::Place;
+use super::external_services::ExternalServices;
+use crate::environment::FunctionEnvironment;
 use anyhow::{Context as _, bail};
 use sluice_emulator::data::Kill;
 use sluice_emulator::machine::{Equipment, Machine};
@@ -13,70 +13,72 @@ use std::path::PathBuf;
 
 pub(super) enum Services {
     Machine(Box<Machine>),
-    Elsewhere(Box<Elsewhere>),
+    ExternalServices(Box<ExternalServices>),
 }
 
 impl Services {
     pub(super) fn plan(&self) -> &Plan {
         match self {
             Self::Machine(machine) => machine.plan(),
-            Self::Elsewhere(elsewhere) => elsewhere.plan(),
+            Self::ExternalServices(elsewhere) => elsewhere.plan(),
         }
     }
 
-    /// Returns where the data services answer.
+    /// Returns the address of the data services.
     pub(super) fn endpoint(&self) -> String {
         match self {
             Self::Machine(machine) => format!("http://{}", machine.data_address()),
-            Self::Elsewhere(elsewhere) => elsewhere.endpoint().to_owned(),
+            Self::ExternalServices(elsewhere) => elsewhere.endpoint().to_owned(),
         }
     }
 
-    /// Returns where EC2 answers, when that is not where the data services do.
+    /// Returns the address of EC2, if it differs from that of the data services.
     pub(super) fn nodes_url(&self) -> Option<String> {
         match self {
             Self::Machine(_) => None,
-            Self::Elsewhere(elsewhere) => Some(elsewhere.nodes_url()),
+            Self::ExternalServices(elsewhere) => Some(elsewhere.nodes_url()),
         }
     }
 
-    pub(super) async fn operator(&self, cache: PathBuf) -> anyhow::Result<Place> {
+    pub(super) async fn operator(&self, cache: PathBuf) -> anyhow::Result<FunctionEnvironment> {
         match self {
             Self::Machine(machine) => {
-                Ok(Place::beside(&equipment(machine, OPERATOR)?, cache).await?)
+                Ok(FunctionEnvironment::in_process(&equipment(machine, OPERATOR)?, cache).await?)
             }
-            Self::Elsewhere(elsewhere) => elsewhere.place(cache).await,
+            Self::ExternalServices(elsewhere) => elsewhere.environment_for(cache).await,
         }
     }
 
-    pub(super) async fn executor(&self, cache: PathBuf) -> anyhow::Result<Place> {
+    pub(super) async fn executor(&self, cache: PathBuf) -> anyhow::Result<FunctionEnvironment> {
         match self {
-            Self::Machine(machine) => {
-                Ok(Place::beside(&equipment(machine, ExecutorPlan::PRINCIPAL)?, cache).await?)
-            }
-            Self::Elsewhere(elsewhere) => elsewhere.place(cache).await,
+            Self::Machine(machine) => Ok(FunctionEnvironment::in_process(
+                &equipment(machine, ExecutorPlan::PRINCIPAL)?,
+                cache,
+            )
+            .await?),
+            Self::ExternalServices(elsewhere) => elsewhere.environment_for(cache).await,
         }
     }
 
-    /// Returns the executor's equipment, for a process of its own.
+    /// Returns the executor's environment and credentials, for a process of its own.
     pub(super) fn executor_equipment(&self) -> anyhow::Result<Equipment> {
         match self {
             Self::Machine(machine) => equipment(machine, ExecutorPlan::PRINCIPAL),
-            Self::Elsewhere(_) => {
-                bail!("at another endpoint everything runs in one process: leave out --processes")
+            Self::ExternalServices(_) => {
+                bail!("another endpoint supports only one process: omit --processes")
             }
         }
     }
 
-    /// Sets what kills the executor where that is tried.
-    pub(super) fn set_executors_death(&self, kill: Kill) {
+    /// Sets the function that kills the executor for fault injection.
+    pub(super) fn set_executor_kill(&self, kill: Kill) {
         if let Self::Machine(machine) = self {
             machine.data().deaths().set_executor(kill);
         }
     }
 
-    /// Returns the variables of an operator; keys of another endpoint are the caller's own and are
-    /// not written down.
+    /// Returns an operator's environment variables. Credentials of another endpoint are never
+    /// stored.
     pub(super) fn operator_environment(&self) -> anyhow::Result<BTreeMap<String, String>> {
         let mut environment = match self {
             Self::Machine(machine) => {
@@ -87,7 +89,7 @@ impl Services {
                 environment.insert("AWS_REGION".to_owned(), equipment.region);
                 environment
             }
-            Self::Elsewhere(elsewhere) => elsewhere.environment()?.clone(),
+            Self::ExternalServices(elsewhere) => elsewhere.environment()?.clone(),
         };
         environment.insert("AWS_ENDPOINT_URL".to_owned(), self.endpoint());
         Ok(environment)
@@ -96,11 +98,11 @@ impl Services {
     pub(super) async fn stop(self) {
         match self {
             Self::Machine(machine) => machine.stop().await,
-            Self::Elsewhere(elsewhere) => elsewhere.stop().await,
+            Self::ExternalServices(elsewhere) => elsewhere.stop().await,
         }
     }
 }
 
 fn equipment(machine: &Machine, principal: &str) -> anyhow::Result<Equipment> {
-    machine.equipment(principal).with_context(|| format!("the machine has no {principal}"))
+    machine.equipment(principal).with_context(|| format!("the template has no {principal}"))
 }

@@ -1,11 +1,12 @@
-//! `sluice connection`: forges and clouds, their secrets sealed before they are stored.
+//! `sluice connection`: adds, changes, lists and removes connections. Secrets are encrypted before
+//! they are stored.
 
-mod wanted;
+mod validate;
 
-use super::{Format, desk, operator, say_json, tenant};
+use super::{OutputFormat, operator, operator_access, print_json, tenant};
 use crate::local::{CONNECTION, HOST};
+use crate::output::print_line;
 use crate::pool_key::PoolKey;
-use crate::say::say;
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use clap::ValueEnum;
@@ -13,16 +14,16 @@ use serde_json::{Value, json};
 use sluice_config::connection::Driver;
 use sluice_forge::{ForgeError, GitHub, GitHubOptions, Secret};
 use sluice_model::ConnectionName;
-use sluice_records::connection::{self, Connection, ConnectionsFile};
+use sluice_records::connection::{self, ConnectionsFile, StoredConnection};
 use sluice_runtime::Ports;
-use sluice_runtime::object::{PutMode, Stored};
+use sluice_runtime::object::{PutMode, PutOutcome};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use wanted::{Given, wanted, word};
+use validate::{GivenSecrets, driver_name, validated};
 
-/// The drivers that a connection can be added with.
+/// The drivers of connections that can be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DriverWord {
+pub enum DriverArgument {
     /// GitHub or GitHub Enterprise.
     Github,
     /// A plain git server, for configuration and roles.
@@ -35,45 +36,46 @@ pub enum DriverWord {
     Mqtt,
 }
 
-/// How the changes of a forge land.
+/// How changes are merged at a forge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LandingWord {
-    /// The forge is asked to merge each.
+pub enum LandingArgument {
+    /// Through the forge's merge API.
     Merge,
-    /// Branches are moved to the very commits that were tested, several changes at once, in
-    /// repositories that let the token push; in others, and where the merge mode makes new commits,
-    /// the forge is asked.
+    /// By moving the branch to the tested commits, several changes at once. The merge API is used
+    /// where the token may not push, or where the merge mode creates new commits.
     FastForward,
 }
 
-/// A connection to add or to change.
+/// The options of `sluice connection add`: a new connection, or changes to an existing one.
 #[derive(Debug, Clone, Default)]
-pub struct Added {
-    /// The local system; `None` takes the environment's stack or the usual place.
+pub struct ConnectionChange {
+    /// The data directory of a local system; `None` takes the environment's stack or the default
+    /// directory.
     pub data: Option<PathBuf>,
-    /// Its name.
+    /// The name of the connection.
     pub name: String,
-    /// What is spoken there; `None` as it was, GitHub for a new one.
-    pub driver: Option<DriverWord>,
-    /// The host in canonical names.
+    /// The driver; `None` keeps it, or means GitHub for a new connection.
+    pub driver: Option<DriverArgument>,
+    /// The host in canonical project names.
     pub host: Option<String>,
-    /// The API.
+    /// The address of the API, mail server or broker.
     pub api_url: Option<String>,
-    /// Where repositories are.
+    /// The base address of the repositories.
     pub git_url: Option<String>,
-    /// The login of the token.
+    /// The login of the token's account.
     pub login: Option<String>,
-    /// The region, for EC2.
+    /// The AWS region.
     pub region: Option<String>,
-    /// How changes land; `None` as it was, by the forge's merge for a new one.
-    pub landing: Option<LandingWord>,
-    /// Where its secrets are read from.
+    /// How changes are merged; `None` keeps it, or means the forge's merge API for a new
+    /// connection.
+    pub landing: Option<LandingArgument>,
+    /// The files of the secrets.
     pub secrets: SecretFiles,
-    /// Whether a token is tried before it is stored.
-    pub check: Check,
+    /// Whether the token is checked at the forge.
+    pub check: TokenCheck,
 }
 
-/// Files with secrets; `-` is standard input.
+/// The files that secrets are read from; `-` is standard input.
 #[derive(Debug, Clone, Default)]
 pub struct SecretFiles {
     /// The API token.
@@ -82,50 +84,51 @@ pub struct SecretFiles {
     pub webhook_secret: Option<PathBuf>,
 }
 
-/// Whether a token is tried before it is stored.
+/// Whether a token is checked before it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Check {
-    /// The forge is asked whose it is.
+pub enum TokenCheck {
+    /// The forge is asked for the token's account.
     #[default]
-    Asked,
-    /// It is taken as it is: the forge cannot be reached from here.
+    WithForge,
+    /// The token is stored unchecked, because the forge cannot be reached from here.
     Skipped,
 }
 
-/// Adds a connection, or changes one; what is not given stays.
+/// Adds a connection, or changes the given options of an existing one.
 ///
 /// # Errors
-/// When something is missing or wrong, the forge does not accept the token, or the store does not
-/// answer.
-pub async fn add(added: Added) -> anyhow::Result<()> {
-    let name = ConnectionName::from(added.name.as_str());
-    if added.name.is_empty()
-        || !added
+/// When an option is missing or invalid, the forge rejects the token, or the store does not answer.
+pub async fn add(change: ConnectionChange) -> anyhow::Result<()> {
+    let name = ConnectionName::from(change.name.as_str());
+    if change.name.is_empty()
+        || !change
             .name
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
     {
-        bail!("{:?} cannot name a connection: use letters, digits, `-`, `_` and `.`", added.name);
+        bail!(
+            "could not use {:?} as the name of a connection: use letters, digits, `-`, `_` and `.`",
+            change.name
+        );
     }
-    let ports = operator(added.data.clone()).await?;
+    let ports = operator(change.data.clone()).await?;
     let (mut file, tag) = read(&ports).await?;
-    // How its changes land cuts nobody off from the forge beside the system, and each start leaves
-    // that as it is.
-    let lands_otherwise = is_about_landing_alone(&added)
-        && desk(added.data.clone())?.is_some_and(|desk| desk.forge.is_some());
-    if !lands_otherwise {
-        refuse_the_forges_own(&added.data, &name, file.0.get(&name))?;
+    // The local forge's connection may only change how changes are merged: each start keeps that.
+    let only_landing = changes_only_landing(&change)
+        && operator_access(change.data.clone())?
+            .is_some_and(|operator_access| operator_access.forge.is_some());
+    if !only_landing {
+        refuse_local_forge(&change.data, &name, file.0.get(&name))?;
     }
-    let Secrets { token, webhook_secret } = secrets(&added.secrets)?;
-    let given = Given { token: token.is_some(), webhook_secret: webhook_secret.is_some() };
-    // The local forge is gone from a system that runs without it: nothing of its connection is
-    // worth keeping.
-    let old = file.0.remove(&name).filter(|old| lands_otherwise || old.canonical_hostname != HOST);
-    let mut made = wanted(&added, old.as_ref(), given)?;
+    let Secrets { token, webhook_secret } = secrets(&change.secrets)?;
+    let given = GivenSecrets { token: token.is_some(), webhook_secret: webhook_secret.is_some() };
+    // A connection left over from the local forge is not reused for another forge.
+    let old = file.0.remove(&name).filter(|old| only_landing || old.canonical_hostname != HOST);
+    let mut made = validated(&change, old.as_ref(), given)?;
     if let Some(token) = token {
-        if added.check == Check::Asked && made.driver == Driver::GitHub {
+        if change.check == TokenCheck::WithForge && made.driver == Driver::GitHub {
             let login = login_of(&name, &made, &token).await?;
-            made.login = added.login.clone().or(login).or(made.login);
+            made.login = change.login.clone().or(login).or(made.login);
         }
         made.token = Some(
             connection::seal(&ports, &connection::seal_context(&name, "token"), &token).await?,
@@ -143,12 +146,12 @@ pub async fn add(added: Added) -> anyhow::Result<()> {
     let (driver, login) = (made.driver, made.login.clone());
     file.0.insert(name.clone(), made);
     write(&ports, &file, tag).await?;
-    say!("Stored the connection {name}. Functions use it within a minute.");
+    print_line!("Stored the connection {name}. Functions use it within a minute.");
     if driver == Driver::GitHub {
         if let Some(login) = login {
-            say!("Its token acts as {login}.");
+            print_line!("Its token belongs to the account {login}.");
         }
-        say!(
+        print_line!(
             "Point its webhook at <address of the pages>/api/connection/{name}/payload, content type application/json, all events."
         );
     }
@@ -163,111 +166,116 @@ pub async fn rotate(
     data: Option<PathBuf>,
     name: &str,
     files: SecretFiles,
-    check: Check,
+    check: TokenCheck,
 ) -> anyhow::Result<()> {
     if files.token.is_none() && files.webhook_secret.is_none() {
         bail!(
-            "nothing to store: name --token-file, --webhook-secret-file or both (`-` reads one from standard input)"
+            "could not rotate the secrets: name --token-file, --webhook-secret-file or both (`-` reads one from standard input)"
         );
     }
     let ports = operator(data).await?;
     let Secrets { token, webhook_secret } = secrets(&files)?;
     let name = ConnectionName::from(name);
     let (mut file, tag) = read(&ports).await?;
-    let missing = missing(&file, &name);
-    let entry = file.0.get_mut(&name).context(missing)?;
+    let unknown_connection = unknown_connection(&file, &name);
+    let entry = file.0.get_mut(&name).context(unknown_connection)?;
     let has_webhooks = !matches!(entry.driver, Driver::Git | Driver::Smtp | Driver::Mqtt);
     if entry.driver == Driver::Aws || (!has_webhooks && webhook_secret.is_some()) {
-        bail!("{name} has no such secret: its driver is {}", word(entry.driver));
+        bail!(
+            "could not rotate the secret of {name}: connections with the driver {} do not have it",
+            driver_name(entry.driver)
+        );
     }
-    let mut told = vec!["Stored.".to_owned()];
+    let mut messages = vec!["Stored.".to_owned()];
     if let Some(plain) = token {
-        if check == Check::Asked && entry.driver == Driver::GitHub {
+        if check == TokenCheck::WithForge && entry.driver == Driver::GitHub {
             entry.login = login_of(&name, entry, &plain).await?.or(entry.login.take());
         }
         entry.token = Some(
             connection::seal(&ports, &connection::seal_context(&name, "token"), &plain).await?,
         );
-        told.push("The new token is used within a minute.".to_owned());
+        messages.push("The new token is used within a minute.".to_owned());
     }
     if let Some(plain) = webhook_secret {
         let sealed =
             connection::seal(&ports, &connection::seal_context(&name, "webhook-secret"), &plain)
                 .await?;
-        // The newest first; the one before it stays valid while the forge is told.
+        // The newest secret first. The previous one stays valid until the forge uses the new one.
         entry.webhook_secrets.insert(0, sealed);
         entry.webhook_secrets.truncate(2);
-        told.push(
+        messages.push(
             "The previous webhook secret stays valid until the next one is stored.".to_owned(),
         );
     }
     write(&ports, &file, tag).await?;
-    say!("{}", told.join(" "));
+    print_line!("{}", messages.join(" "));
     Ok(())
 }
 
-/// Forgets a connection and its secrets.
+/// Removes a connection and its secrets.
 ///
 /// # Errors
-/// When there is no such connection, the main configuration or a provider uses it, or the store
-/// does not answer.
+/// When the connection is unknown, a tenant or provider still uses it, or the store does not
+/// answer.
 pub async fn remove(data: Option<PathBuf>, name: &str) -> anyhow::Result<()> {
     let ports = operator(data.clone()).await?;
     let name = ConnectionName::from(name);
     let (mut file, tag) = read(&ports).await?;
-    let missing = missing(&file, &name);
-    let old = file.0.remove(&name).context(missing)?;
-    refuse_the_forges_own(&data, &name, Some(&old))?;
+    let unknown_connection = unknown_connection(&file, &name);
+    let old = file.0.remove(&name).context(unknown_connection)?;
+    refuse_local_forge(&data, &name, Some(&old))?;
     if let Some(user) = tenant::user_of(&ports, &name).await? {
         bail!(
-            "the tenant {user} uses {name}; load a main configuration without it first (`sluice tenant load FILE`)"
+            "could not remove the connection {name}: tenant {user} uses it; load a main configuration without it first (`sluice tenant load FILE`)"
         );
     }
     if let Some((user, provider)) = tenant::provider_of(&ports, &name).await? {
         bail!(
-            "the provider {provider} of tenant {user} launches nodes by {name}, and without it nobody could terminate them; take the provider out of the configuration first and wait until its nodes are gone"
+            "could not remove the connection {name}: the provider {provider} of tenant {user} launches nodes with it, and they could not be terminated any more; remove the provider from the configuration first and wait until its nodes are gone"
         );
     }
     write(&ports, &file, tag).await?;
-    say!("Removed the connection {name} and its secrets. Functions forget it within a minute.");
+    print_line!(
+        "Removed the connection {name} and its secrets. Functions stop using it within a minute."
+    );
     Ok(())
 }
 
-/// Lists connections.
+/// Prints the connections and the public key of the node pool.
 ///
 /// # Errors
 /// When the store does not answer.
-pub async fn list(data: Option<PathBuf>, format: Format) -> anyhow::Result<()> {
-    let is_local = desk(data.clone())?.is_some();
+pub async fn list(data: Option<PathBuf>, format: OutputFormat) -> anyhow::Result<()> {
+    let is_local = operator_access(data.clone())?.is_some();
     let ports = operator(data).await?;
     let (file, _) = read(&ports).await?;
-    if format == Format::Json {
+    if format == OutputFormat::Json {
         let rows: Vec<Value> =
-            file.0.iter().map(|(name, connection)| row(name, connection)).collect();
+            file.0.iter().map(|(name, connection)| to_json(name, connection)).collect();
         let key = PoolKey::load(&ports).await?.map(|key| key.public);
-        say_json(&json!({"connections": rows, "nodes_public_key": key}));
+        print_json(&json!({"connections": rows, "nodes_public_key": key}));
         return Ok(());
     }
     if file.0.is_empty() {
-        say!("There are no connections; add one with `sluice connection add`.");
+        print_line!("There are no connections; add one with `sluice connection add`.");
     }
     for (name, connection) in &file.0 {
-        say!("{name}: {}", described(connection, is_local));
+        print_line!("{name}: {}", description(connection, is_local));
     }
     if let Some(key) = PoolKey::load(&ports).await? {
-        say!(
-            "\nNodes are logged in to with this key; a static host needs it among its authorized_keys:\n{}",
+        print_line!(
+            "\nPublic key of the node pool; add it to the authorized_keys of static hosts:\n{}",
             key.public
         );
     }
     Ok(())
 }
 
-/// Returns a connection for programs; of its secrets, whether and how many there are.
-fn row(name: &ConnectionName, connection: &Connection) -> Value {
+/// Returns a connection as JSON, without its secrets.
+fn to_json(name: &ConnectionName, connection: &StoredConnection) -> Value {
     json!({
         "name": name,
-        "driver": word(connection.driver),
+        "driver": driver_name(connection.driver),
         "canonical_hostname": connection.canonical_hostname,
         "api_url": connection.api_url,
         "git_url": connection.git_url,
@@ -278,39 +286,44 @@ fn row(name: &ConnectionName, connection: &Connection) -> Value {
     })
 }
 
-fn described(connection: &Connection, is_local: bool) -> String {
+fn description(connection: &StoredConnection, is_local: bool) -> String {
     let host = &connection.canonical_hostname;
     let token = if connection.token.is_some() { "a token" } else { "no token" };
-    let login = connection.login.as_ref().map(|login| format!(" of {login}")).unwrap_or_default();
+    let login = connection
+        .login
+        .as_ref()
+        .map(|login| format!(" of the account {login}"))
+        .unwrap_or_default();
     match connection.driver {
-        // Whatever its host says: functions of a local system call the EC2 beside them, with keys
-        // of its own.
+        // In a local system, functions always call the EC2 emulator, whatever the host is.
         Driver::Aws if is_local => {
-            "the nodes of this machine; nothing is launched at Amazon".to_owned()
+            "the emulated nodes of this machine; nothing is launched at Amazon".to_owned()
         }
         Driver::Aws => format!("EC2 at {}", connection.api_url.as_ref().unwrap_or(host)),
         Driver::Git => format!("git at {host} ({}), {token}", connection.git_url),
         driver @ (Driver::Smtp | Driver::Mqtt) => {
             let address = connection.api_url.as_deref().unwrap_or_default();
             let password = if connection.token.is_some() { "a password" } else { "no password" };
-            format!("{} at {address}, {password}{login}", word(driver))
+            format!("{} at {address}, {password}{login}", driver_name(driver))
         }
         driver => {
             let address = connection.api_url.as_deref().unwrap_or(&connection.git_url);
             let secrets = connection.webhook_secrets.len();
             let landing =
-                if connection.landing.is_merge() { "" } else { ", changes land by fast-forward" };
+                if connection.landing.is_merge() { "" } else { ", merges by fast-forward" };
             format!(
                 "{} at {host} ({address}), {token}{login}, {secrets} webhook secret(s){landing}",
-                word(driver)
+                driver_name(driver)
             )
         }
     }
 }
 
-/// Returns whether nothing of a connection is to change but how its changes land.
-fn is_about_landing_alone(added: &Added) -> bool {
-    let Added { driver, host, api_url, git_url, login, region, landing, secrets, .. } = added;
+/// Returns whether a change sets nothing but how changes are merged.
+fn changes_only_landing(change: &ConnectionChange) -> bool {
+    let ConnectionChange {
+        driver, host, api_url, git_url, login, region, landing, secrets, ..
+    } = change;
     let addresses = [host, api_url, git_url, login, region];
     let files = [&secrets.token, &secrets.webhook_secret];
     landing.is_some()
@@ -319,26 +332,27 @@ fn is_about_landing_alone(added: &Added) -> bool {
         && files.iter().all(|given| given.is_none())
 }
 
-/// The forge beside a local system has a connection that each start puts back: changed by hand, it
-/// would cut the samples off.
-fn refuse_the_forges_own(
+/// Refuses to change the local forge's connection, which each start restores: the sample
+/// repositories would stop working.
+fn refuse_local_forge(
     data: &Option<PathBuf>,
     name: &ConnectionName,
-    stored: Option<&Connection>,
+    stored: Option<&StoredConnection>,
 ) -> anyhow::Result<()> {
-    let is_forges = stored.is_some_and(|stored| stored.canonical_hostname == HOST);
-    match desk(data.clone())?.and_then(|desk| desk.forge) {
-        Some(forge) if is_forges && name.as_str() == CONNECTION => bail!(
-            "{name} is the connection to the forge beside this system ({forge}): take another name, or start without that forge (`sluice up --no-forge`), best with a --data of its own"
+    let is_local_forge = stored.is_some_and(|stored| stored.canonical_hostname == HOST);
+    match operator_access(data.clone())?.and_then(|operator_access| operator_access.forge) {
+        Some(forge) if is_local_forge && name.as_str() == CONNECTION => bail!(
+            "could not change {name}: it is the connection to the local forge ({forge}); take another name, or start without that forge (`sluice up --no-forge`), best with another --data directory"
         ),
         _ => Ok(()),
     }
 }
 
-/// Asks the forge whose a token is; `None` when it does not say, as to an app.
+/// Asks the forge for the account of a token. Returns `None` if it does not say, as for GitHub
+/// apps.
 async fn login_of(
     name: &ConnectionName,
-    to: &Connection,
+    to: &StoredConnection,
     token: &str,
 ) -> anyhow::Result<Option<String>> {
     let options = GitHubOptions {
@@ -353,21 +367,21 @@ async fn login_of(
         Ok(login) => Ok(Some(login)),
         Err(ForgeError::Refused { .. }) => Ok(None),
         Err(ForgeError::Unauthorised { .. }) => {
-            bail!("{} does not accept this token; nothing was stored", to.canonical_hostname)
+            bail!("could not use this token: {} rejects it; nothing was stored", to.canonical_hostname)
         }
         Err(error) => Err(error).context(
-            "the token could not be tried, so nothing was stored; --no-check stores it without asking the forge",
+            "could not check the token at the forge; nothing was stored. --no-check stores it unchecked",
         ),
     }
 }
 
-fn missing(file: &ConnectionsFile, name: &ConnectionName) -> String {
-    let known: Vec<_> = file.0.keys().map(ToString::to_string).collect();
-    match known.is_empty() {
+fn unknown_connection(file: &ConnectionsFile, name: &ConnectionName) -> String {
+    let names: Vec<_> = file.0.keys().map(ToString::to_string).collect();
+    match names.is_empty() {
         true => format!(
-            "there is no connection {name}, and no other; one is added with `sluice connection add`"
+            "there is no connection {name}, nor any other; add one with `sluice connection add`"
         ),
-        false => format!("there is no connection {name}; there are: {}", known.join(", ")),
+        false => format!("there is no connection {name}; connections: {}", names.join(", ")),
     }
 }
 
@@ -379,7 +393,7 @@ struct Secrets {
 fn secrets(files: &SecretFiles) -> anyhow::Result<Secrets> {
     let is_input = |file: &Option<PathBuf>| file.as_deref() == Some(Path::new("-"));
     if is_input(&files.token) && is_input(&files.webhook_secret) {
-        bail!("standard input can hold one secret: name a file for the other");
+        bail!("could not read both secrets from standard input: name a file for one of them");
     }
     Ok(Secrets {
         token: secret(files.token.as_deref())?,
@@ -387,7 +401,7 @@ fn secrets(files: &SecretFiles) -> anyhow::Result<Secrets> {
     })
 }
 
-/// Reads a secret, without the line end that editors leave.
+/// Reads a secret from a file, without the final line break. Returns `None` without a file.
 fn secret(file: Option<&Path>) -> anyhow::Result<Option<String>> {
     let Some(file) = file else { return Ok(None) };
     let mut text = String::new();
@@ -403,7 +417,7 @@ fn secret(file: Option<&Path>) -> anyhow::Result<Option<String>> {
     let text = text.trim_end_matches(['\r', '\n']);
     if text.is_empty() {
         let from = if is_input { "standard input".to_owned() } else { file.display().to_string() };
-        bail!("there is no secret: {from} is empty");
+        bail!("could not read the secret: {from} is empty");
     }
     Ok(Some(text.to_owned()))
 }
@@ -411,19 +425,22 @@ fn secret(file: Option<&Path>) -> anyhow::Result<Option<String>> {
 async fn read(ports: &Ports) -> anyhow::Result<(ConnectionsFile, Option<String>)> {
     match ports.objects.get(connection::OBJECT).await? {
         Some(object) => Ok((
-            serde_json::from_slice(&object.bytes).context("the stored connections are damaged")?,
+            serde_json::from_slice(&object.bytes)
+                .context("could not read the stored connections: the object is damaged")?,
             Some(object.etag),
         )),
         None => Ok((ConnectionsFile::default(), None)),
     }
 }
 
-/// Writes what was read and changed; somebody who wrote meanwhile is not overwritten.
+/// Writes the connections, unless a concurrent writer changed them since they were read.
 async fn write(ports: &Ports, file: &ConnectionsFile, tag: Option<String>) -> anyhow::Result<()> {
     let mode = tag.map_or(PutMode::IfAbsent, PutMode::IfMatch);
     let json = Bytes::from(serde_json::to_vec_pretty(file)?);
     match ports.objects.put(connection::OBJECT, json, mode, "application/json").await? {
-        Stored::Yes => Ok(()),
-        _ => bail!("somebody else changed the connections at the same time; run this again"),
+        PutOutcome::Yes => Ok(()),
+        _ => {
+            bail!("could not store the connections: they were changed concurrently; run this again")
+        }
     }
 }

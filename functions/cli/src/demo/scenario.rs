@@ -1,7 +1,7 @@
-//! What the people of the story do, and what they wait for.
+//! The scenario of the demo: the users' actions, and the outcomes that it waits for.
 
-use super::proof::{self, Expectation};
-use super::teller::Teller;
+use super::narrator::Narrator;
+use super::verify::{self, Expectation};
 use crate::commands::show::{Client, change_name, list, text};
 use crate::local::{CONFIG, Local, ONE, OWNER, REVIEWER, TWO};
 use anyhow::{Context as _, bail};
@@ -11,60 +11,60 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often the API is asked what is new.
-const LOOK_EVERY: Duration = Duration::from_millis(400);
-/// Seconds until the configuration must be live.
+/// How often the API is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(400);
+/// Seconds within which the configuration must be live.
 const CONFIGURED_SECONDS: u64 = 30;
-/// Seconds until a change must have entered a queue.
+/// Seconds within which a change must enter a queue.
 const ENTERED_SECONDS: u64 = 20;
-/// Seconds until one change must be tested.
+/// Seconds within which one change must be tested.
 const TESTED_SECONDS: u64 = 120;
-/// Seconds until everything must have landed.
+/// Seconds within which every change must merge or be rejected.
 const LANDED_SECONDS: u64 = 300;
 
-/// A change of the story.
+/// A change of the scenario.
 #[derive(Debug, Clone)]
-pub(super) struct Change {
-    /// Its letter.
+pub(super) struct DemoChange {
+    /// The letter that names the change.
     pub letter: char,
-    /// Its repository.
+    /// The repository.
     pub repository: &'static str,
-    /// Its number.
+    /// The number at the forge.
     pub number: u64,
-    /// What it is.
+    /// The title.
     pub title: &'static str,
-    /// What has to become of it.
+    /// The expected outcome.
     pub expected: Expectation,
 }
 
-struct Story<'a> {
+struct Scenario<'a> {
     forge: Arc<Forge>,
     client: Client,
-    teller: &'a mut Teller,
-    changes: Vec<Change>,
+    narrator: &'a mut Narrator,
+    changes: Vec<DemoChange>,
 }
 
-/// Tells the whole story and returns the exit status that it deserves.
-pub(super) async fn tell(local: &Local, teller: &mut Teller) -> anyhow::Result<ExitCode> {
+/// Plays the scenario, prints the table of outcomes and returns the exit status.
+pub(super) async fn run(local: &Local, narrator: &mut Narrator) -> anyhow::Result<ExitCode> {
     let forge = local.forge().context("the demo needs the forge")?.clone();
     let client = Client::new(local.pages())?;
-    let mut story = Story { forge, client, teller, changes: Vec::new() };
-    story.configured().await?;
-    // What the set-up cost is nobody's change.
+    let mut story = Scenario { forge, client, narrator, changes: Vec::new() };
+    story.wait_for_configuration().await?;
+    // The calls of the setup are not counted for any change.
     local.meter().context("the demo needs data services of its own")?.reset();
-    story.first_change().await?;
-    story.four_changes().await?;
-    story.the_end().await?;
-    let Story { forge, changes, teller, .. } = story;
-    proof::show(local, &forge, &changes, teller).await
+    story.propose_first_change().await?;
+    story.approve_four_changes().await?;
+    story.wait_for_the_end().await?;
+    let Scenario { forge, changes, narrator, .. } = story;
+    verify::print_table(local, &forge, &changes, narrator).await
 }
 
-impl Story<'_> {
-    async fn configured(&mut self) -> anyhow::Result<()> {
-        self.teller.say(&format!(
+impl Scenario<'_> {
+    async fn wait_for_configuration(&mut self) -> anyhow::Result<()> {
+        self.narrator.action(&format!(
             "repositories   {CONFIG} (pipelines check and gate, jobs unit and pair, two nodes for pair), {ONE}, {TWO}"
         ));
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             match self.client.get::<Value>("tenant/demo/board").await {
                 Ok(board) if board["errors"].as_u64() == Some(0) => {
@@ -72,7 +72,7 @@ impl Story<'_> {
                         .iter()
                         .map(|pipeline| text(pipeline, "name"))
                         .collect();
-                    self.teller.say(&format!(
+                    self.narrator.action(&format!(
                         "the configuration is live: pipelines {}",
                         pipelines.join(" and ")
                     ));
@@ -89,29 +89,29 @@ impl Story<'_> {
                             .join("\n")
                     );
                 }
-                Err(error) if begun.elapsed().as_secs() > CONFIGURED_SECONDS => {
+                Err(error) if started.elapsed().as_secs() > CONFIGURED_SECONDS => {
                     return Err(error.context(format!(
                         "the tenant's configuration was not live within {CONFIGURED_SECONDS} s"
                     )));
                 }
-                Err(_) => tokio::time::sleep(LOOK_EVERY).await,
+                Err(_) => tokio::time::sleep(POLL_INTERVAL).await,
             }
         }
     }
 
-    async fn first_change(&mut self) -> anyhow::Result<()> {
-        self.teller.title("Change A is proposed: check tests it by itself");
+    async fn propose_first_change(&mut self) -> anyhow::Result<()> {
+        self.narrator.title("Change A is proposed: check tests it on its own");
         let greet = [Edit::write("greetings/ahoy", "Ahoy!\n")];
-        self.propose('A', ONE, "Greet sailors", "", &greet, Expectation::Lands).await?;
-        self.until("check to report on A", TESTED_SECONDS, |forge, _| {
+        self.propose('A', ONE, "Greet sailors", "", &greet, Expectation::Merges).await?;
+        self.wait_until("check to report on A", TESTED_SECONDS, |forge, _| {
             is_reported(forge, ONE, 1, "demo/check")
         })
         .await?;
-        self.show_reports('A').await
+        self.print_reports('A').await
     }
 
-    async fn four_changes(&mut self) -> anyhow::Result<()> {
-        self.teller.title("B needs A in the other repository, C breaks a test, D is harmless; all four are approved");
+    async fn approve_four_changes(&mut self) -> anyhow::Result<()> {
+        self.narrator.title("B needs A in the other repository, C breaks a test, D is harmless; all four are approved");
         let needs_a = format!("Depends-On: {}/{ONE}/pull/1", self.forge.web_url());
         self.propose(
             'B',
@@ -119,7 +119,7 @@ impl Story<'_> {
             "Use the greeting of A",
             &needs_a,
             &[Edit::write("uses", "hello\nahoy\n")],
-            Expectation::Lands,
+            Expectation::Merges,
         )
         .await?;
         let broken = [Edit::write("greetings/hi", "Hi\n")];
@@ -129,7 +129,7 @@ impl Story<'_> {
             "Greet briefly, without the mark",
             "",
             &broken,
-            Expectation::IsThrownOut,
+            Expectation::IsRejected,
         )
         .await?;
         self.propose(
@@ -138,15 +138,15 @@ impl Story<'_> {
             "Describe the project",
             "",
             &[Edit::write("NOTES.md", "Greets.\n")],
-            Expectation::Lands,
+            Expectation::Merges,
         )
         .await?;
         for change in self.changes.clone() {
-            // One after the other, so that the order of the queue is the order of the alphabet.
+            // One after the other, so that they are queued in alphabetical order.
             self.forge.approve(change.repository, change.number, REVIEWER)?;
-            self.teller.say(&format!("{REVIEWER} approves {}", change.letter));
+            self.narrator.action(&format!("{REVIEWER} approves {}", change.letter));
             let name = format!("{}#{}", change.repository, change.number);
-            self.until(
+            self.wait_until(
                 &format!("{} to enter the gate", change.letter),
                 ENTERED_SECONDS,
                 |forge, board| {
@@ -159,13 +159,13 @@ impl Story<'_> {
         Ok(())
     }
 
-    async fn the_end(&mut self) -> anyhow::Result<()> {
+    async fn wait_for_the_end(&mut self) -> anyhow::Result<()> {
         let changes = self.changes.clone();
-        self.until("every change to land or to be thrown out", LANDED_SECONDS, |forge, board| {
+        self.wait_until("every change to merge or be rejected", LANDED_SECONDS, |forge, board| {
             let mut over = list(board, "pipelines").iter().all(|pipeline| {
-                list(pipeline, "queues").iter().all(|queue| {
-                    list(queue, "items").is_empty() && list(queue, "arrivals").is_empty()
-                })
+                list(pipeline, "queues")
+                    .iter()
+                    .all(|queue| list(queue, "items").is_empty() && list(queue, "inbox").is_empty())
             });
             for change in &changes {
                 over &= is_merged(forge, change.repository, change.number)?
@@ -175,7 +175,7 @@ impl Story<'_> {
         })
         .await?;
         for letter in ['A', 'B', 'C', 'D'] {
-            self.show_reports(letter).await?;
+            self.print_reports(letter).await?;
         }
         Ok(())
     }
@@ -198,50 +198,50 @@ impl Story<'_> {
             base: String::new(),
         };
         let number = self.forge.open_pull(repository, proposal, OWNER).await?;
-        self.teller.name(repository, number, letter);
-        self.teller.say(&format!(
+        self.narrator.name(repository, number, letter);
+        self.narrator.action(&format!(
             "{OWNER} proposes {letter}: {repository}#{number} “{title}”{}",
             if body.is_empty() { String::new() } else { format!(" ({body})") }
         ));
-        self.changes.push(Change { letter, repository, number, title, expected });
+        self.changes.push(DemoChange { letter, repository, number, title, expected });
         Ok(())
     }
 
-    /// Shows what happens until `is_over` says so, no longer than `seconds`.
-    async fn until(
+    /// Prints new events until `is_over` returns true. Returns an error after `seconds`.
+    async fn wait_until(
         &mut self,
         what: &str,
         seconds: u64,
         is_over: impl Fn(&Forge, &Value) -> anyhow::Result<bool>,
     ) -> anyhow::Result<()> {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
-            let board = self.teller.look(&self.client).await?;
+            let board = self.narrator.poll(&self.client).await?;
             for queue in
                 list(&board, "pipelines").iter().flat_map(|pipeline| list(pipeline, "queues"))
             {
-                if let Some(frozen) = queue["frozen"].as_str() {
-                    bail!("the queue {} is frozen: {frozen}", text(queue, "name"));
+                if let Some(halted) = queue["halted"].as_str() {
+                    bail!("the queue {} is halted: {halted}", text(queue, "name"));
                 }
             }
             if is_over(&self.forge, &board)? {
-                // Once more, for what was decided between the look and now.
-                self.teller.look(&self.client).await?;
+                // Once more, for decisions since the last poll.
+                self.narrator.poll(&self.client).await?;
                 return Ok(());
             }
-            if begun.elapsed().as_secs() > seconds {
+            if started.elapsed().as_secs() > seconds {
                 bail!(
                     "waited {seconds} s for {what}; the last decision was: {}{}",
-                    self.teller.last(),
-                    self.teller.waiting()
+                    self.narrator.last(),
+                    self.narrator.waiting()
                 );
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Tells what the forge shows people about a change.
-    async fn show_reports(&mut self, letter: char) -> anyhow::Result<()> {
+    /// Prints what the forge shows about a change.
+    async fn print_reports(&mut self, letter: char) -> anyhow::Result<()> {
         let Some(change) = self.changes.iter().find(|change| change.letter == letter).cloned()
         else {
             return Ok(());
@@ -253,21 +253,21 @@ impl Story<'_> {
             .into_iter()
             .filter_map(|context| Some(format!("{context} {}", newest(context)?.state)))
             .collect();
-        self.teller.say(&format!("the forge shows on {letter}: {}", shown.join(", ")));
-        if change.expected == Expectation::IsThrownOut {
+        self.narrator.action(&format!("the forge shows for {letter}: {}", shown.join(", ")));
+        if change.expected == Expectation::IsRejected {
             let comments = self.forge.comments(change.repository, change.number)?;
             let last = comments.last().map(|comment| comment.body.as_str()).unwrap_or_default();
             for line in last.lines().filter(|line| !line.starts_with("<!--") && !line.is_empty()) {
-                self.teller.say(&format!("  told on {letter}: {line}"));
+                self.narrator.action(&format!("  comment on {letter}: {line}"));
             }
-            self.show_cause(&change).await?;
+            self.print_cause(&change).await?;
         }
         Ok(())
     }
 
-    /// Shows the lines of the failed build's log that say why.
-    async fn show_cause(&mut self, change: &Change) -> anyhow::Result<()> {
-        let Change { letter, repository, number, .. } = change;
+    /// Prints the lines of the failed build's log that show the cause.
+    async fn print_cause(&mut self, change: &DemoChange) -> anyhow::Result<()> {
+        let DemoChange { letter, repository, number, .. } = change;
         let query = format!(
             "tenant/demo/buildsets?project={repository}&change={number}&pipeline=gate&limit=1"
         );
@@ -279,13 +279,11 @@ impl Story<'_> {
         {
             let url = format!("{}job-output.txt", text(build, "log_url"));
             let log = self.client.text(&url).await?.unwrap_or_default();
-            // The test's own word for what it found.
+            // The lines that the test itself printed.
             for line in log.lines().filter(|line| line.contains("broken  ")).take(3) {
                 let said = line.find("broken").map_or(line, |at| &line[at..]);
-                self.teller.say(&format!(
-                    "  the log of {} on {letter} says: {said}",
-                    text(build, "job_name")
-                ));
+                self.narrator
+                    .action(&format!("  log of {} on {letter}: {said}", text(build, "job_name")));
             }
         }
         Ok(())
@@ -296,7 +294,7 @@ fn is_merged(forge: &Forge, repository: &str, number: u64) -> anyhow::Result<boo
     Ok(matches!(forge.pull(repository, number)?.state, PullState::Merged { .. }))
 }
 
-/// Whether a pipeline's last word on a change is there.
+/// Returns whether a pipeline's final status of a change is on the forge.
 fn is_reported(
     forge: &Forge,
     repository: &str,

@@ -1,29 +1,29 @@
-//! How commands name a pipeline, and a project in it: zuul-client's words.
+//! The arguments by which commands select a pipeline and a project, as in zuul-client.
 
 use clap::Args;
 use std::path::PathBuf;
 
-/// Which pipeline of which tenant.
+/// Selects a pipeline of a tenant.
 #[derive(Debug, Clone, Args)]
-pub struct InPipeline {
-    /// Directory of a local system's state. [default: ~/.local/share/sluice]
+pub struct PipelineSelector {
+    /// Data directory of a local system [default: ~/.local/share/sluice]
     #[arg(long, env = "SLUICE_DATA", value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// The tenant. [default: the only one there is]
+    /// Tenant [default: the only tenant]
     #[arg(long, value_name = "TENANT")]
     pub tenant: Option<String>,
-    /// The pipeline.
+    /// Pipeline
     #[arg(long, value_name = "PIPELINE")]
     pub pipeline: String,
 }
 
-/// Which project in which pipeline.
+/// Selects a project in a pipeline.
 #[derive(Debug, Clone, Args)]
-pub struct OfProject {
+pub struct ProjectSelector {
     /// The pipeline.
     #[command(flatten)]
-    pub within: InPipeline,
-    /// The project, by its short or canonical name.
+    pub within: PipelineSelector,
+    /// Project, by short or canonical name
     #[arg(long, value_name = "PROJECT")]
     pub project: String,
 }

@@ -1,26 +1,26 @@
-//! `calls.json`: every kind of call to the data services of a local system, by who made it, as the
-//! cost meter counts them.
+//! `calls.json`: the calls to the data services of a local system by caller and operation, as
+//! counted by the cost meter.
 
 use anyhow::Context as _;
 use sluice_emulator::data::Report;
 use std::path::{Path, PathBuf};
 
-/// The file in a data directory.
+/// The name of the file in the data directory.
 pub const CALLS_FILE: &str = "calls.json";
 
-/// Writes what was counted and returns where. Whoever reads it meanwhile finds all of this or all
-/// of what stood there before.
+/// Writes the report and returns its path. Concurrent readers see either the complete old or the
+/// complete new report.
 ///
 /// # Errors
-/// When it cannot be written; what stood there before is left as it was.
+/// When the file cannot be written; an old report is kept.
 pub fn write_calls(data: &Path, report: &Report) -> anyhow::Result<PathBuf> {
     let path = data.join(CALLS_FILE);
     let text =
-        serde_json::to_vec_pretty(report).context("could not put what was counted into JSON")?;
+        serde_json::to_vec_pretty(report).context("could not serialize the report of calls")?;
     let new = path.with_extension("json.new");
     std::fs::write(&new, text).with_context(|| format!("could not write {}", new.display()))?;
     std::fs::rename(&new, &path)
-        .with_context(|| format!("could not put {} in its place", path.display()))?;
+        .with_context(|| format!("could not replace {}", path.display()))?;
     Ok(path)
 }
 
@@ -29,9 +29,9 @@ mod tests {
     use super::*;
     use sluice_emulator::data::{Count, Purpose, Row};
 
-    /// C4: it replaces what an earlier look wrote and leaves nothing else.
+    /// C4: the report replaces an earlier one and leaves no other file.
     #[test]
-    fn what_was_counted_replaces_what_stood_there() {
+    fn a_new_report_replaces_the_old_one() {
         let data = tempfile::tempdir().unwrap();
         let report = |calls| Report {
             rows: vec![Row {
@@ -51,9 +51,9 @@ mod tests {
         assert_eq!(names.collect::<Vec<String>>(), [CALLS_FILE]);
     }
 
-    /// C4: where it cannot be written the error says where, and what stood there stays.
+    /// C4: an error names the path, and the old report is kept.
     #[test]
-    fn what_cannot_be_written_leaves_what_stood_there() {
+    fn a_failed_write_keeps_the_old_report() {
         let data = tempfile::tempdir().unwrap();
         let path = write_calls(data.path(), &Report::default()).unwrap();
         let before = std::fs::read(&path).unwrap();

@@ -1,16 +1,16 @@
-//! What a change waits for in each pipeline, and why it is not in those that it is not in: the end
-//! of `sluice explain`.
+//! The last part of `sluice explain`: what a change waits for in each pipeline, or why it is not in
+//! the pipeline.
 
 use super::show::{Client, list, text};
-use crate::say::say;
+use crate::output::print_line;
 use serde_json::Value;
 
-/// Says why a change is not in the pipelines that its project takes part in. Returns whether
-/// anything is known of it.
+/// Prints the state of a change in each pipeline of its project. Returns whether the system knows
+/// the change.
 ///
 /// # Errors
 /// When the API does not answer.
-pub async fn not_there(
+pub async fn print(
     client: &Client,
     tenant: &str,
     number: u64,
@@ -22,44 +22,42 @@ pub async fn not_there(
     let mut is_known = false;
     for change in &changes {
         let name = format!("{}#{}", text(change, "project"), change["number"]);
-        // A change that was seen is known, also where what is known of it cannot be read.
+        // A change that was seen is known even if its record is unreadable.
         is_known |= change["seen"].as_bool().unwrap_or_default();
         match (change["status"].as_str(), change["seen_at"].as_str()) {
             (Some(status), Some(at)) => {
                 is_known = true;
-                say!(
-                    "{name} \u{201c}{}\u{201d}: {status}, as its forge showed it at {at}",
+                print_line!(
+                    "{name} \u{201c}{}\u{201d}: {status} on the forge at {at}",
                     text(change, "title")
                 );
             }
-            _ => say!("{name}"),
+            _ => print_line!("{name}"),
         }
-        for trouble in list(change, "troubles") {
-            say!("  NOT TOLD WHOLE: {}", trouble.as_str().unwrap_or_default());
+        for problem in list(change, "problems") {
+            print_line!("  INCOMPLETE:  {}", problem.as_str().unwrap_or_default());
         }
         if let Some(nowhere) = change["nowhere"].as_str() {
-            say!("  is nowhere: {nowhere}");
+            print_line!("  not in any pipeline: {nowhere}");
         }
-        for event in list(change, "kept") {
+        for event in list(change, "deferred_events") {
             let event = event.as_str().unwrap_or_default();
-            say!(
-                "  an event of it waits for configuration that is on its way, or for one before it: {event}"
-            );
+            print_line!("  an event of it is deferred until a new configuration is live: {event}");
         }
         for pipeline in
             list(change, "pipelines").iter().filter(|pipeline| !list(pipeline, "now").is_empty())
         {
-            say!("  is in {}, and now:", text(pipeline, "pipeline"));
-            for waits in list(pipeline, "now") {
-                say!("  - {}", waits.as_str().unwrap_or_default());
+            print_line!("  in {}, now:", text(pipeline, "pipeline"));
+            for wait in list(pipeline, "now") {
+                print_line!("  - {}", wait.as_str().unwrap_or_default());
             }
         }
         for pipeline in
             list(change, "pipelines").iter().filter(|pipeline| pipeline["item"].is_null())
         {
-            say!("  is not in {}:", text(pipeline, "pipeline"));
+            print_line!("  not in {}:", text(pipeline, "pipeline"));
             for why in list(pipeline, "why") {
-                say!("  - {}", why.as_str().unwrap_or_default());
+                print_line!("  - {}", why.as_str().unwrap_or_default());
             }
         }
     }

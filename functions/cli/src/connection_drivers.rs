@@ -1,34 +1,34 @@
-//! Forges, repositories and clouds, made from the connections that an operator stored.
+//! Builds forges, notifiers, repositories and clouds from the stored connections.
 //!
-//! A connection that cannot be made is told and left out: the others must go on.
+//! A connection that cannot be built is logged and skipped, so that the others still work.
 
-use crate::place::Place;
+use crate::environment::FunctionEnvironment;
 use crate::pool_key::PoolKey;
-use sluice_cloud::{Ec2Driver, Ec2Settings, Site};
+use sluice_cloud::{Ec2Driver, Ec2Settings, LaunchSettings};
 use sluice_config::connection::Driver;
 use sluice_forge::{Forge, GitHub, GitHubOptions, Secret};
 use sluice_git::Credential;
 use sluice_launcher::Cloud;
 use sluice_model::ConnectionName;
 use sluice_notify::{Address, Mqtt, Notify, Smtp};
-use sluice_records::connection::{self, Connection, ConnectionsFile};
+use sluice_records::connection::{self, ConnectionsFile, StoredConnection};
 use sluice_repos::Remote;
 use sluice_runtime::PortError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Returns what speaks to each forge.
+/// Returns a client for each connection to a forge. Logs and skips connections without a token.
 ///
 /// # Errors
-/// When a token cannot be opened: then the look is to be tried again.
+/// When a token cannot be decrypted: the caller tries again later.
 pub async fn forges(
-    place: &Place,
+    place: &FunctionEnvironment,
     connections: &ConnectionsFile,
 ) -> Result<BTreeMap<ConnectionName, Arc<dyn Forge>>, PortError> {
     let mut forges: BTreeMap<ConnectionName, Arc<dyn Forge>> = BTreeMap::new();
-    for (name, connection) in of(connections, Driver::GitHub) {
-        let Some(token) = token(place, name, connection).await? else {
-            tracing::error!(connection = %name, "the connection has no token and is left out: store one with `sluice connection rotate`");
+    for (name, connection) in with_driver(connections, Driver::GitHub) {
+        let Some(decrypted_token) = decrypted_token(place, name, connection).await? else {
+            tracing::error!(connection = %name, "the connection has no token and is skipped: store one with `sluice connection rotate`");
             continue;
         };
         let options = GitHubOptions {
@@ -39,41 +39,48 @@ pub async fn forges(
                 .clone()
                 .unwrap_or_else(|| "https://api.github.com".to_owned()),
             web_url: connection.git_url.clone(),
-            token: Secret::new(token),
+            decrypted_token: Secret::new(decrypted_token),
             own_login: connection.login.clone(),
         };
         match GitHub::new(options) {
             Ok(forge) => drop(forges.insert(name.clone(), Arc::new(forge))),
-            Err(error) => tracing::error!(connection = %name, %error, "the connection is left out"),
+            Err(error) => {
+                tracing::error!(connection = %name, %error, "could not set up the connection; it is skipped")
+            }
         }
     }
     Ok(forges)
 }
 
-/// Returns what sends mail and publishes.
+/// Returns a client for each mail server and MQTT broker.
 ///
 /// # Errors
-/// When a password cannot be opened: then the look is to be tried again.
+/// When a password cannot be decrypted: the caller tries again later.
 pub async fn notifiers(
-    place: &Place,
+    place: &FunctionEnvironment,
     connections: &ConnectionsFile,
 ) -> Result<BTreeMap<ConnectionName, Arc<dyn Notify>>, PortError> {
     let mut notifiers: BTreeMap<ConnectionName, Arc<dyn Notify>> = BTreeMap::new();
-    for (name, connection) in of(connections, Driver::Smtp).chain(of(connections, Driver::Mqtt)) {
-        let password = token(place, name, connection).await?.map(sluice_keys::Secret::from);
-        match notifier(connection, password) {
-            Ok(notifier) => drop(notifiers.insert(name.clone(), notifier)),
-            Err(why) => tracing::error!(connection = %name, why, "the connection is left out"),
+    for (name, connection) in
+        with_driver(connections, Driver::Smtp).chain(with_driver(connections, Driver::Mqtt))
+    {
+        let password =
+            decrypted_token(place, name, connection).await?.map(sluice_keys::Secret::from);
+        match build_notifier(connection, password) {
+            Ok(build_notifier) => drop(notifiers.insert(name.clone(), build_notifier)),
+            Err(why) => {
+                tracing::error!(connection = %name, why, "could not set up the connection; it is skipped")
+            }
         }
     }
     Ok(notifiers)
 }
 
-fn notifier(
-    connection: &Connection,
+fn build_notifier(
+    connection: &StoredConnection,
     password: Option<sluice_keys::Secret>,
 ) -> Result<Arc<dyn Notify>, String> {
-    let address = connection.api_url.as_deref().ok_or("it has no address")?;
+    let address = connection.api_url.as_deref().ok_or("its address is missing")?;
     let address = Address::parse(address).map_err(|error| error.to_string())?;
     if address.is_mail() {
         let made = Smtp::new(address, connection.login.as_deref(), password.as_ref());
@@ -86,57 +93,65 @@ fn notifier(
     Ok(Arc::new(made))
 }
 
-/// Returns where the repositories of each connection are.
+/// Returns the git address, credential and merge method of each connection with repositories.
 ///
 /// # Errors
-/// When a token cannot be opened: then the look is to be tried again.
+/// When a token cannot be decrypted: the caller tries again later.
 pub async fn remotes(
-    place: &Place,
+    place: &FunctionEnvironment,
     connections: &ConnectionsFile,
 ) -> Result<BTreeMap<ConnectionName, Remote>, PortError> {
     let mut remotes = BTreeMap::new();
-    for (name, connection) in of(connections, Driver::GitHub).chain(of(connections, Driver::Git)) {
-        let credential = token(place, name, connection).await?.map(Credential::token);
+    for (name, connection) in
+        with_driver(connections, Driver::GitHub).chain(with_driver(connections, Driver::Git))
+    {
+        let credential =
+            decrypted_token(place, name, connection).await?.map(Credential::decrypted_token);
         let (git_url, landing) = (connection.git_url.clone(), connection.landing);
         remotes.insert(name.clone(), Remote { git_url, credential, landing });
     }
     Ok(remotes)
 }
 
-/// Returns the clouds, whose machines accept the pool's key.
+/// Returns a client for each AWS connection, whose machines accept the pool's key.
 pub fn clouds(
-    place: &Place,
+    place: &FunctionEnvironment,
     connections: &ConnectionsFile,
     key: &PoolKey,
 ) -> BTreeMap<ConnectionName, Cloud> {
     let mut clouds = BTreeMap::new();
-    for (name, connection) in of(connections, Driver::Aws) {
+    for (name, connection) in with_driver(connections, Driver::Aws) {
         let own = connection.api_url.as_deref().map(str::parse);
         let endpoint = match own.transpose() {
             Ok(own) => own.or_else(|| place.endpoint.clone()),
             Err(error) => {
-                tracing::error!(connection = %name, %error, "the connection's endpoint is no URL; the connection is left out");
+                tracing::error!(connection = %name, %error, "the connection's --api-url is not a URL; the connection is skipped");
                 continue;
             }
         };
         let region = region(&connection.canonical_hostname).unwrap_or(&place.region).to_owned();
         match Ec2Driver::new(Ec2Settings { region, endpoint }, place.credentials.clone()) {
             Ok(driver) => {
-                let site = Site { authorized_keys: vec![key.public.clone()], ..Site::default() };
+                let site = LaunchSettings {
+                    authorized_keys: vec![key.public.clone()],
+                    ..LaunchSettings::default()
+                };
                 clouds.insert(name.clone(), Cloud { driver: Arc::new(driver), site });
             }
-            Err(error) => tracing::error!(connection = %name, %error, "the connection is left out"),
+            Err(error) => {
+                tracing::error!(connection = %name, %error, "could not set up the connection; it is skipped")
+            }
         }
     }
     clouds
 }
 
-/// Returns the name by which a region's EC2 is called; it is the host of such a connection.
+/// Returns the host name of a region's EC2 API, which identifies a connection to it.
 pub fn ec2_host(region: &str) -> String {
     format!("ec2.{region}.amazonaws.com")
 }
 
-/// Returns whether a text has the form of a region's name: `eu-central-1`, `us-gov-west-1`.
+/// Returns whether a text has the form of an AWS region name: `eu-central-1`, `us-gov-west-1`.
 pub fn is_region(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let is_word =
@@ -151,24 +166,24 @@ pub fn is_region(text: &str) -> bool {
     }
 }
 
-/// Returns the region of a connection by its host.
+/// Returns the region in the host name of an EC2 connection; `None` for another host.
 fn region(host: &str) -> Option<&str> {
     host.strip_prefix("ec2.")?.strip_suffix(".amazonaws.com")
 }
 
-fn of(
+fn with_driver(
     connections: &ConnectionsFile,
     driver: Driver,
-) -> impl Iterator<Item = (&ConnectionName, &Connection)> {
+) -> impl Iterator<Item = (&ConnectionName, &StoredConnection)> {
     connections.0.iter().filter(move |(_, connection)| connection.driver == driver)
 }
 
-async fn token(
-    place: &Place,
+async fn decrypted_token(
+    place: &FunctionEnvironment,
     name: &ConnectionName,
-    connection: &Connection,
+    connection: &StoredConnection,
 ) -> Result<Option<String>, PortError> {
-    let Some(sealed) = &connection.token else { return Ok(None) };
+    let Some(sealed) = &connection.decrypted_token else { return Ok(None) };
     connection::open(&place.ports, &connection::seal_context(name, "token"), sealed).await.map(Some)
 }
 

@@ -1,5 +1,5 @@
-//! A repository's configuration as it lies in a directory, put together with a tenant's or alone,
-//! without asking anybody.
+//! Loads a repository's configuration from a directory, alone or merged into a tenant's snapshot,
+//! offline.
 
 use anyhow::{Context as _, bail};
 use sluice_config::fragment::{Source, SourceFile, config_paths, parse, text_of};
@@ -12,83 +12,84 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Files of configuration that one repository may have.
+/// The maximum number of configuration files of a repository.
 const FILES_MAX: usize = 10_000;
-/// Depth of directories below one that holds configuration.
+/// The maximum depth of directories in a configuration directory.
 const DEPTH_MAX: usize = 20;
-/// Where configuration lies, whatever the tenant says.
+/// The default locations of configuration files.
 const ROOTS: [&str; 4] = ["zuul.yaml", "zuul.d", ".zuul.yaml", ".zuul.d"];
 
-/// What a repository is called that nobody gave a name.
+/// The project name that is used if none is given.
 const UNNAMED: &str = "this/repository";
 
-/// What is looked at.
+/// Selects the directory and the tenant.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct LocalConfigOptions {
     /// The repository's directory, or one file of configuration.
     pub path: PathBuf,
-    /// A tenant's layout, as `sluice tenant snapshot` writes it.
+    /// A snapshot of the tenant's layout, written by `sluice tenant snapshot`.
     pub tenant: Option<PathBuf>,
-    /// The project, by its short or canonical name.
+    /// The project, by short or canonical name; `None` finds it by the directory's name.
     pub project: Option<String>,
-    /// The branch; `None` takes the one that is checked out where the tenant knows it, else the
-    /// project's default branch.
+    /// The branch. `None` takes the branch checked out there if the tenant has it, else the default
+    /// branch.
     pub branch: Option<String>,
 }
 
-/// Configuration put together.
+/// The loaded configuration of a directory.
 #[derive(Debug)]
-pub struct Opened {
-    /// The tenant as it is merged; `None` where the repository stands alone.
+pub struct LocalConfig {
+    /// The tenant without the directory's files; `None` without a snapshot.
     pub tenant: Option<Layout>,
     /// The layout with the directory's files.
     pub layout: Layout,
-    /// The project that the directory is.
+    /// The project of the directory.
     pub project: ProjectName,
-    /// The branch that the directory was taken for.
+    /// The branch of the directory.
     pub branch: BranchName,
-    /// What lies where configuration may lie, read as configuration or not.
+    /// The files in configuration locations by path, including ignored ones.
     pub texts: BTreeMap<String, String>,
-    /// Which of it is configuration.
+    /// The paths of the files that are read as configuration.
     pub read: BTreeSet<String>,
-    /// That configuration, parsed.
+    /// The parsed configuration files.
     pub own: BranchConfig,
-    /// The projects that it lists jobs for, and the branches of each; its own first.
+    /// The projects for which the files list jobs, each with its branches. The directory's own
+    /// project is first.
     pub listed: Vec<(ProjectName, Vec<BranchName>)>,
-    /// Where the repository's other files lie; `None` where only a file was named.
+    /// The root of the repository; `None` if only a file was given.
     pub root: Option<PathBuf>,
 }
 
-/// Puts a directory's configuration together with that of its tenant, if one is given.
+/// Loads a directory's configuration, merged into the tenant's snapshot if one is given.
 ///
 /// # Errors
-/// When something cannot be read, or the directory is no project of the tenant.
-pub fn open(wanted: &Wanted) -> anyhow::Result<Opened> {
-    match &wanted.tenant {
-        Some(file) => in_tenant(wanted, snapshot(file)?),
-        None => alone(wanted),
+/// When a file cannot be read, or the directory's project is not in the tenant.
+pub fn open(options: &LocalConfigOptions) -> anyhow::Result<LocalConfig> {
+    match &options.tenant {
+        Some(file) => in_tenant(options, snapshot(file)?),
+        None => without_tenant(options),
     }
 }
 
-/// Reads a stored layout.
+/// Reads a layout snapshot from a file.
 ///
 /// # Errors
-/// When it cannot be read or is none.
+/// When the file cannot be read or is not a snapshot.
 pub fn snapshot(file: &Path) -> anyhow::Result<Layout> {
     let bytes =
         std::fs::read(file).with_context(|| format!("could not read {}", file.display()))?;
     Layout::from_bytes(&bytes).with_context(|| {
         format!(
-            "{} is no snapshot of a tenant; `sluice tenant snapshot` writes one",
+            "could not read {} as a snapshot of a tenant; create one with `sluice tenant snapshot`",
             file.display()
         )
     })
 }
 
-fn in_tenant(wanted: &Wanted, tenant: Layout) -> anyhow::Result<Opened> {
-    let config = project_of(wanted, &tenant)?.clone();
-    let texts = read(&wanted.path, &config.extra_config_paths)?;
-    let branch = branch_of(wanted, &tenant, &config.name);
+fn in_tenant(options: &LocalConfigOptions, tenant: Layout) -> anyhow::Result<LocalConfig> {
+    let config = project_of(options, &tenant)?.clone();
+    let texts = read(&options.path, &config.extra_config_paths)?;
+    let branch = branch_of(options, &tenant, &config.name);
     let fragments = fragments(&config, branch.as_str(), &texts);
     let read = paths_of(&fragments);
     let own = BranchConfig { project: config.name.clone(), branch: branch.clone(), fragments };
@@ -97,22 +98,32 @@ fn in_tenant(wanted: &Wanted, tenant: Layout) -> anyhow::Result<Opened> {
         named_projects(&own.fragments).filter_map(|name| Some(layout.project(name)?.name.clone()));
     let mut projects: Vec<ProjectName> =
         std::iter::once(config.name.clone()).chain(others).collect();
-    let mut told = BTreeSet::new();
-    projects.retain(|name| told.insert(name.clone()));
+    let mut added = BTreeSet::new();
+    projects.retain(|name| added.insert(name.clone()));
     let branches = |name: &ProjectName| {
         let mut all = layout.branches(name);
         let is_own = *name == config.name;
         all.extend((is_own && !all.contains(&branch)).then(|| branch.clone()));
-        // Its files say nothing of branches, so it has one.
+        // A project without known branches is checked on its default branch.
         all.extend(all.is_empty().then(|| layout.default_branch(name)));
         all
     };
     let listed = projects.iter().map(|name| (name.clone(), branches(name))).collect();
-    let (project, root) = (config.name, root_of(wanted));
-    Ok(Opened { tenant: Some(tenant), layout, project, branch, texts, read, own, listed, root })
+    let (project, root) = (config.name, root_of(options));
+    Ok(LocalConfig {
+        tenant: Some(tenant),
+        layout,
+        project,
+        branch,
+        texts,
+        read,
+        own,
+        listed,
+        root,
+    })
 }
 
-/// Returns the names that stanzas of projects bear; patterns of names are left out.
+/// Returns the names in `project` stanzas, without patterns.
 fn named_projects(fragments: &[Arc<Fragment>]) -> impl Iterator<Item = &str> {
     let stanzas = fragments.iter().flat_map(|fragment| fragment.stanzas());
     let names = stanzas.filter_map(|stanza| match stanza {
@@ -122,28 +133,28 @@ fn named_projects(fragments: &[Arc<Fragment>]) -> impl Iterator<Item = &str> {
     names.filter(|name| !name.starts_with('^'))
 }
 
-fn root_of(wanted: &Wanted) -> Option<PathBuf> {
-    wanted.path.is_dir().then(|| wanted.path.clone())
+fn root_of(options: &LocalConfigOptions) -> Option<PathBuf> {
+    options.path.is_dir().then(|| options.path.clone())
 }
 
-/// Finds the branch that a directory is: as it is told, else what is checked out there. Work on a
-/// change is mostly checked out under a name of its own; the tenant does not know that one, and it
-/// is meant for the default branch.
-fn branch_of(wanted: &Wanted, tenant: &Layout, project: &ProjectName) -> BranchName {
+/// Returns the given branch, else the one checked out in the directory if the tenant has it, else
+/// the default branch. Feature branches are usually meant for the default branch.
+fn branch_of(options: &LocalConfigOptions, tenant: &Layout, project: &ProjectName) -> BranchName {
     let known = tenant.branches(project);
     let checked_out =
-        || checked_out(&wanted.path).map(BranchName::from).filter(|branch| known.contains(branch));
-    match &wanted.branch {
+        || checked_out(&options.path).map(BranchName::from).filter(|branch| known.contains(branch));
+    match &options.branch {
         Some(branch) => BranchName::from(branch.as_str()),
         None => checked_out().unwrap_or_else(|| tenant.default_branch(project)),
     }
 }
 
-/// Returns the branch that is checked out in a repository's directory, if it is one.
+/// Returns the name of the branch checked out in a directory; `None` outside git or on a detached
+/// head.
 fn checked_out(path: &Path) -> Option<String> {
     let folder = std::fs::canonicalize(path).ok()?;
     let git = folder.ancestors().map(|folder| folder.join(".git")).find(|git| git.exists())?;
-    // In a worktree or a submodule it is a file that names the directory.
+    // In a worktree or a submodule, `.git` is a file that names the directory.
     let git = match std::fs::read_to_string(&git) {
         Ok(text) => git.parent()?.join(text.strip_prefix("gitdir:")?.trim()),
         Err(_) => git,
@@ -156,17 +167,20 @@ fn paths_of(fragments: &[Arc<Fragment>]) -> BTreeSet<String> {
     fragments.iter().map(|fragment| fragment.source.path.clone()).collect()
 }
 
-/// Finds the project that a directory is: as it is told, else by the directory's name.
-fn project_of<'l>(wanted: &Wanted, tenant: &'l Layout) -> anyhow::Result<&'l TenantProject> {
+/// Returns the given project, else the one whose short name is the directory's name.
+fn project_of<'l>(
+    options: &LocalConfigOptions,
+    tenant: &'l Layout,
+) -> anyhow::Result<&'l TenantProject> {
     let name = &tenant.tenant().name;
-    if let Some(project) = &wanted.project {
+    if let Some(project) = &options.project {
         let found = tenant.project(project);
         return found.with_context(|| {
-            format!("the tenant {name} has no project {project}, or several of that name")
+            format!("tenant {name} has no project {project}, or several of that name")
         });
     }
-    let whole = std::fs::canonicalize(&wanted.path)
-        .with_context(|| format!("could not find {}", wanted.path.display()))?;
+    let whole = std::fs::canonicalize(&options.path)
+        .with_context(|| format!("could not find {}", options.path.display()))?;
     let folder = if whole.is_file() {
         whole.parent().map(Path::to_path_buf).unwrap_or_default()
     } else {
@@ -179,47 +193,47 @@ fn project_of<'l>(wanted: &Wanted, tenant: &'l Layout) -> anyhow::Result<&'l Ten
     match (alike.next(), alike.next()) {
         (Some(found), None) => Ok(found),
         _ => bail!(
-            "which project of the tenant {name} {} is cannot be told by its name; say it with --project",
-            wanted.path.display()
+            "could not find the project of tenant {name} for the directory {} by its name: name it with --project",
+            options.path.display()
         ),
     }
 }
 
-fn alone(wanted: &Wanted) -> anyhow::Result<Opened> {
-    let texts = read(&wanted.path, &[])?;
-    // The names under which most systems know them; what their triggers say can be checked then.
+fn without_tenant(options: &LocalConfigOptions) -> anyhow::Result<LocalConfig> {
+    let texts = read(&options.path, &[])?;
+    // The usual names of connections, so that triggers can be checked.
     let connections = Connections::new()
         .with("github", Driver::GitHub, "github.com")
         .with("gerrit", Driver::Gerrit, "")
         .with("git", Driver::Git, "")
         .with("smtp", Driver::Smtp, "")
         .with("mqtt", Driver::Mqtt, "");
-    let called =
+    let project_name =
         |name: &str| ProjectName::new("github.com", name.trim_start_matches("github.com/"));
-    let branch = wanted
+    let branch = options
         .branch
         .clone()
-        .or_else(|| checked_out(&wanted.path))
+        .or_else(|| checked_out(&options.path))
         .unwrap_or_else(|| "master".to_owned());
     let of = |name: &ProjectName, trust| {
         let config = TenantProject::new("github", name.clone(), trust);
         let found = fragments(&config, &branch, &texts);
         (config, found)
     };
-    let name = called(wanted.project.as_deref().unwrap_or(UNNAMED));
+    let name = project_name(options.project.as_deref().unwrap_or(UNNAMED));
     let (mut config, mut found) = of(&name, Trust::Untrusted);
-    // Only a config project may define these, so it is one.
+    // Only a config project may define these stanzas, so this must be one.
     let is_trusted = |stanza: &Stanza| match stanza {
         Stanza::Pipeline(_) => true,
         Stanza::Job(job) => job.parent == Parent::Base,
         _ => false,
     };
-    // One that is named in several ways is one.
-    let mut others: BTreeSet<ProjectName> = named_projects(&found).map(called).collect();
+    // A project may be named in several ways; each counts once.
+    let mut others: BTreeSet<ProjectName> = named_projects(&found).map(project_name).collect();
     if found.iter().any(|fragment| fragment.stanzas().any(is_trusted)) {
         (config, found) = of(&name, Trust::Config);
-    } else if let (None, Some(only), 1) = (&wanted.project, others.first(), others.len()) {
-        // The only project that an untrusted one may speak of is itself.
+    } else if let (None, Some(only), 1) = (&options.project, others.first(), others.len()) {
+        // An untrusted project may only configure itself.
         (config, found) = of(only, Trust::Untrusted);
     }
     others.remove(&config.name);
@@ -227,7 +241,7 @@ fn alone(wanted: &Wanted) -> anyhow::Result<Opened> {
     let mut tenant = TenantConfig::new("none");
     tenant.projects.push(config);
     if trust == Trust::Config {
-        // It may list jobs for any, and these it does.
+        // A config project may list jobs for other projects.
         let others =
             others.into_iter().map(|name| TenantProject::new("github", name, Trust::Untrusted));
         tenant.projects.extend(others);
@@ -240,8 +254,8 @@ fn alone(wanted: &Wanted) -> anyhow::Result<Opened> {
         BranchConfig { project: project.clone(), branch: branch.clone(), fragments: found.clone() };
     let sources =
         LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments: found };
-    let (layout, root) = (Layout::build(sources), root_of(wanted));
-    Ok(Opened { tenant: None, layout, project, branch, texts, read, own, listed, root })
+    let (layout, root) = (Layout::build(sources), root_of(options));
+    Ok(LocalConfig { tenant: None, layout, project, branch, texts, read, own, listed, root })
 }
 
 fn fragments(
@@ -249,7 +263,7 @@ fn fragments(
     branch: &str,
     texts: &BTreeMap<String, String>,
 ) -> Vec<Arc<Fragment>> {
-    // A file that was named by itself lies where it lies.
+    // A single file may be anywhere.
     let mut paths = config_paths(texts.keys().map(String::as_str), &config.extra_config_paths);
     if paths.is_empty() {
         paths = texts.keys().map(String::as_str).collect();
@@ -266,7 +280,7 @@ fn fragments(
     paths.into_iter().filter_map(file).map(|file| Arc::new(parse(&file))).collect()
 }
 
-/// Reads a directory's files of configuration; a file is read by itself.
+/// Reads the configuration files of a directory, or a single file.
 fn read(path: &Path, extra: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     if path.is_file() {
@@ -279,16 +293,16 @@ fn read(path: &Path, extra: &[String]) -> anyhow::Result<BTreeMap<String, String
         bail!("there is no directory or file {}", path.display());
     }
     for root in ROOTS.into_iter().chain(extra.iter().map(|path| path.trim_end_matches('/'))) {
-        gather(path, &path.join(root), 0, &mut found)?;
+        collect_files(path, &path.join(root), 0, &mut found)?;
     }
     if found.is_empty() {
         let main = path.join("main.yaml");
         let advice = match main.is_file() {
-            true => format!("; if {} is the tenants' file, name it", main.display()),
+            true => format!("; if {} is the main configuration, pass its path", main.display()),
             false => String::new(),
         };
         bail!(
-            "{} has no configuration: none of {} is there{advice}",
+            "there is no configuration in {}: none of {} exists{advice}",
             path.display(),
             ROOTS.join(", ")
         );
@@ -296,27 +310,30 @@ fn read(path: &Path, extra: &[String]) -> anyhow::Result<BTreeMap<String, String
     Ok(found)
 }
 
-fn gather(
+fn collect_files(
     root: &Path,
     path: &Path,
     depth: usize,
     found: &mut BTreeMap<String, String>,
 ) -> anyhow::Result<()> {
-    // What a link points to is not the repository's.
+    // Links are ignored: their target is not in the repository.
     let Ok(kind) = std::fs::symlink_metadata(path).map(|data| data.file_type()) else {
         return Ok(());
     };
     if kind.is_file() {
         let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
         if found.len() >= FILES_MAX {
-            bail!("{} has more than {FILES_MAX} files of configuration", root.display());
+            bail!(
+                "could not read {}: it has more than {FILES_MAX} configuration files",
+                root.display()
+            );
         }
         found.insert(name, text(path)?);
     } else if kind.is_dir() && depth < DEPTH_MAX {
         let entries = std::fs::read_dir(path)
             .with_context(|| format!("could not list {}", path.display()))?;
         for entry in entries {
-            gather(
+            collect_files(
                 root,
                 &entry.with_context(|| format!("could not list {}", path.display()))?.path(),
                 depth + 1,

@@ -1,6 +1,5 @@
-//! Files that tenants include (Z2.5), where they lie: beside the main configuration. With them the
-//! playbooks and roles of their jobs, in `playbooks/` and `roles/`; nothing else that lies there is
-//! read.
+//! Reads the files that tenants of a main configuration include (Z2.5), and the `playbooks/` and
+//! `roles/` directories next to it. Other files there are never read.
 
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
@@ -9,7 +8,7 @@ use sluice_config::tenant::{MainConfig, included_branch, included_collisions};
 use sluice_config::{ConfigError, Fragment, SourceFile, fragment, text_of};
 use sluice_git::{NewFile, Planted, is_own_directory, keys, plant};
 use sluice_model::git::BranchState;
-use sluice_records::included::IncludedFiles;
+use sluice_records::included_files::IncludedFiles;
 use sluice_runtime::Ports;
 use sluice_runtime::object::PutMode;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,27 +18,27 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Directories beside the main configuration whose files jobs of included files have.
-const FOLDERS: [&str; 2] = ["playbooks", "roles"];
-/// Files and directories in them.
+/// The directories next to the main configuration whose files are available to jobs of included
+/// files.
+const DIRECTORIES: [&str; 2] = ["playbooks", "roles"];
+/// The maximum number of files and directories in them.
 const ENTRIES_MAX: usize = 10_000;
-/// Directories that one may lie in.
+/// The maximum depth of directories.
 const DEPTH_MAX: usize = 32;
-/// Bytes of one file.
+/// The maximum size of one file, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
-/// Bytes of all files together: each machine that runs jobs of them has them all.
+/// The maximum size of all files, in bytes. Every machine that runs such jobs gets all of them.
 const TOTAL_BYTES_MAX: u64 = 32 << 20;
-/// What to do with what is too large.
-const INSTEAD: &str = "put what jobs need of it into the repository of a config project, or have jobs fetch it from elsewhere";
+/// The advice to give when something is too large.
+const ADVICE: &str = "move it into the repository of a config project, or let jobs download it";
 
-/// Playbooks and roles, by their paths from the main configuration, with `/`.
-pub type Content = BTreeMap<String, NewFile>;
+/// The playbooks and roles, by path relative to the main configuration, separated by `/`.
+pub type IncludedContent = BTreeMap<String, NewFile>;
 
-/// Reads every file that tenants of a main configuration include. What is not there is left out,
-/// and told by [`mistakes`].
+/// Reads every file that the tenants include. Skips missing files; [`diagnostics`] reports them.
 ///
 /// # Errors
-/// When a file is there and cannot be read.
+/// When an existing file cannot be read.
 pub fn read(main_file: &Path, main: &MainConfig) -> anyhow::Result<IncludedFiles> {
     let folder = main_file.parent().unwrap_or(Path::new(""));
     let names: BTreeSet<&String> = main.tenants.iter().flat_map(|tenant| &tenant.include).collect();
@@ -57,9 +56,9 @@ pub fn read(main_file: &Path, main: &MainConfig) -> anyhow::Result<IncludedFiles
     Ok(files)
 }
 
-/// Returns what is wrong with the files by themselves and beside each other, and which of them are
-/// not there, each once. `path` and `text` are those of the main configuration.
-pub fn mistakes(
+/// Returns the errors in the included files, conflicts between them, and missing files, each once.
+/// `path` and `text` are those of the main configuration.
+pub fn diagnostics(
     path: &str,
     text: &str,
     main: &MainConfig,
@@ -67,26 +66,26 @@ pub fn mistakes(
 ) -> Vec<ConfigError> {
     let parsed = parsed(path, text, main, files);
     let found =
-        parsed.iter().flat_map(|file| file.errors()).chain(included_collisions(&each(&parsed)));
+        parsed.iter().flat_map(|file| file.errors()).chain(included_collisions(&distinct(&parsed)));
     found.collect::<BTreeSet<ConfigError>>().into_iter().collect()
 }
 
-/// Returns a warning for each playbook that jobs of the files name and that is not among the
-/// content. None where that is empty: then all playbooks are those of config projects.
-pub fn unfound(
+/// Returns a warning for each playbook that jobs of the included files name and that is not in the
+/// content. Returns none if the content is empty, since all playbooks are then in config projects.
+pub fn missing_playbooks(
     path: &str,
     text: &str,
     main: &MainConfig,
     files: &IncludedFiles,
-    content: &Content,
+    content: &IncludedContent,
 ) -> Vec<ConfigError> {
     if content.is_empty() {
         return Vec::new();
     }
-    not_beside(&each(&parsed(path, text, main, files)), |file| content.contains_key(file))
+    not_beside(&distinct(&parsed(path, text, main, files)), |file| content.contains_key(file))
 }
 
-/// Returns the files as each tenant has them.
+/// Returns the parsed included files of every tenant.
 fn parsed(path: &str, text: &str, main: &MainConfig, files: &IncludedFiles) -> Vec<Arc<Fragment>> {
     let parse = |file: &SourceFile| Arc::new(fragment::parse(file));
     main.tenants
@@ -95,32 +94,31 @@ fn parsed(path: &str, text: &str, main: &MainConfig, files: &IncludedFiles) -> V
         .collect()
 }
 
-/// Returns each file once.
-fn each(parsed: &[Arc<Fragment>]) -> Vec<Arc<Fragment>> {
+/// Returns each parsed file once.
+fn distinct(parsed: &[Arc<Fragment>]) -> Vec<Arc<Fragment>> {
     let by_path: BTreeMap<&str, &Arc<Fragment>> =
         parsed.iter().map(|file| (file.source.path.as_str(), file)).collect();
     by_path.into_values().cloned().collect()
 }
 
-/// Reads the playbooks and roles beside the files that tenants include: every file below
-/// `playbooks/` and `roles/`. Nothing where no tenant includes any file, or neither directory is
-/// there. Directories of git's own are left out: a role that was cloned is not its history.
+/// Reads every file below `playbooks/` and `roles/`. Empty if no tenant includes a file, or neither
+/// directory exists. Skips git's own directories, so the history of a cloned role is left out.
 ///
 /// # Errors
-/// When something cannot be read, is too large, or is no file of a commit: a link that leads
-/// elsewhere, a socket, a device.
-pub fn content(main_file: &Path, main: &MainConfig) -> anyhow::Result<Content> {
-    let mut content = Content::new();
+/// When something cannot be read, is too large, or cannot be stored in git: a link out of the
+/// directories, a socket, a device.
+pub fn content(main_file: &Path, main: &MainConfig) -> anyhow::Result<IncludedContent> {
+    let mut content = IncludedContent::new();
     if main.tenants.iter().all(|tenant| tenant.include.is_empty()) {
         return Ok(content);
     }
     let folder = main_file.parent().unwrap_or(Path::new(""));
-    let mut ahead: Vec<String> = FOLDERS.map(str::to_owned).to_vec();
+    let mut ahead: Vec<String> = DIRECTORIES.map(str::to_owned).to_vec();
     let (mut entries, mut total_bytes) = (0_usize, 0_u64);
-    // Ends: each round looks at one of what is there, and of no more than these.
+    // Terminates: each round visits one entry, and the number of entries is bounded.
     while let Some(at) = ahead.pop() {
         let path = folder.join(&at);
-        let is_folder = FOLDERS.contains(&at.as_str());
+        let is_folder = DIRECTORIES.contains(&at.as_str());
         let found = match fs::symlink_metadata(&path) {
             Err(error) if is_folder && error.kind() == ErrorKind::NotFound => continue,
             found => found.with_context(|| format!("could not read {}", path.display()))?,
@@ -128,29 +126,32 @@ pub fn content(main_file: &Path, main: &MainConfig) -> anyhow::Result<Content> {
         entries += 1;
         if entries > ENTRIES_MAX {
             bail!(
-                "there are more than {ENTRIES_MAX} files and directories below {}: {INSTEAD}",
+                "could not store the files next to the main configuration: {} contain more than {ENTRIES_MAX} files and directories; {ADVICE}",
                 folders_in(folder)
             );
         }
         let kind = found.file_type();
         if kind.is_dir() {
             if at.split('/').count() > DEPTH_MAX {
-                bail!("{} lies more than {DEPTH_MAX} directories deep: {INSTEAD}", path.display());
+                bail!(
+                    "could not store {}: it is more than {DEPTH_MAX} directories deep; {ADVICE}",
+                    path.display()
+                );
             }
-            ahead.extend(members(&path, &at)?);
+            ahead.extend(list_directory(&path, &at)?);
         } else if is_folder {
             bail!(
-                "{} is no directory: jobs of included files have their {at} of a directory of that name; rename it, or put a directory with them in its place",
+                "could not read {}: it is not a directory, but jobs of included files get their {at} from it; rename it or replace it by a directory",
                 path.display()
             );
         } else if kind.is_symlink() {
-            content.insert(at.clone(), NewFile::Link(link(&path, &at)?));
+            content.insert(at.clone(), NewFile::Link(link_target(&path, &at)?));
         } else if kind.is_file() {
-            let bytes = file(&path, found.len())?;
+            let bytes = read_file(&path, found.len())?;
             total_bytes += bytes.len() as u64;
             if total_bytes > TOTAL_BYTES_MAX {
                 bail!(
-                    "the files below {} have more than {} MiB together: {INSTEAD}",
+                    "could not store the files next to the main configuration: {} contain more than {} MiB; {ADVICE}",
                     folders_in(folder),
                     TOTAL_BYTES_MAX >> 20
                 );
@@ -162,7 +163,7 @@ pub fn content(main_file: &Path, main: &MainConfig) -> anyhow::Result<Content> {
             );
         } else {
             bail!(
-                "{} is neither a file nor a directory: of what lies there jobs have files only, so take it away",
+                "could not store {}: it is neither a file nor a directory; remove it",
                 path.display()
             );
         }
@@ -170,25 +171,25 @@ pub fn content(main_file: &Path, main: &MainConfig) -> anyhow::Result<Content> {
     Ok(content)
 }
 
-/// Makes the commit that jobs have of these files; `None` where there are none. Equal files make an
-/// equal commit.
+/// Builds the commit that holds the content; `None` if there is no content. The same files give the
+/// same commit.
 ///
 /// # Errors
-/// When a name is none for git.
-pub fn commit(content: &Content) -> anyhow::Result<Option<Planted>> {
+/// When a file name is not valid in git.
+pub fn commit(content: &IncludedContent) -> anyhow::Result<Option<Planted>> {
     match content.is_empty() {
         true => Ok(None),
-        false => Ok(Some(plant(content, "What lies beside the main configuration")?)),
+        false => Ok(Some(plant(content, "Files next to the main configuration")?)),
     }
 }
 
-/// Stores a commit's objects, where merger and executors find them, and returns it as tenants have
-/// it. What was stored before stays, for builds that were frozen with it.
+/// Uploads a commit's objects for the merger and the executors, and returns its branch state. Keeps
+/// earlier objects, which frozen builds may need.
 ///
 /// # Errors
 /// When the store does not answer.
-pub async fn store(ports: &Ports, made: Planted) -> anyhow::Result<BranchState> {
-    let Planted { commit, pack, object } = made;
+pub async fn store(ports: &Ports, planted: Planted) -> anyhow::Result<BranchState> {
+    let Planted { commit, pack, object } = planted;
     let branch = included_branch();
     let key = keys::pack(&branch.project, &pack);
     ports
@@ -198,28 +199,34 @@ pub async fn store(ports: &Ports, made: Planted) -> anyhow::Result<BranchState> 
     Ok(BranchState::untouched(branch, commit, vec![key]))
 }
 
-/// Returns what a directory has, by paths from the main configuration.
-fn members(path: &Path, at: &str) -> anyhow::Result<Vec<String>> {
+/// Lists a directory, as paths relative to the main configuration.
+fn list_directory(path: &Path, at: &str) -> anyhow::Result<Vec<String>> {
     let unreadable = || format!("could not read {}", path.display());
     let mut found = Vec::new();
     for member in fs::read_dir(path).with_context(unreadable)? {
         let name = member.with_context(unreadable)?.file_name();
         let Some(text) = name.to_str() else {
-            bail!("{} has a name that is not UTF-8: rename it", path.join(&name).display());
+            bail!(
+                "could not store {}: its name is not UTF-8; rename it",
+                path.join(&name).display()
+            );
         };
         if is_own_directory(text) {
             continue;
         }
         found.push(format!("{at}/{text}"));
         if found.len() > ENTRIES_MAX {
-            bail!("{} has more than {ENTRIES_MAX} files: {INSTEAD}", path.display());
+            bail!(
+                "could not store {}: it contains more than {ENTRIES_MAX} files; {ADVICE}",
+                path.display()
+            );
         }
     }
     Ok(found)
 }
 
-/// Reads a file that has so many bytes, as its directory says.
-fn file(path: &Path, said_bytes: u64) -> anyhow::Result<Vec<u8>> {
+/// Reads a file of a known size.
+fn read_file(path: &Path, said_bytes: u64) -> anyhow::Result<Vec<u8>> {
     let unreadable = || format!("could not read {}", path.display());
     let mut bytes = Vec::new();
     if said_bytes <= FILE_BYTES_MAX {
@@ -229,31 +236,30 @@ fn file(path: &Path, said_bytes: u64) -> anyhow::Result<Vec<u8>> {
     let has_bytes = said_bytes.max(bytes.len() as u64);
     if has_bytes > FILE_BYTES_MAX {
         bail!(
-            "{} has {has_bytes} bytes, and a file that jobs have of what lies beside the main configuration may have {FILE_BYTES_MAX}: {INSTEAD}",
+            "could not store {}: it has {has_bytes} bytes, the maximum is {FILE_BYTES_MAX}; {ADVICE}",
             path.display()
         );
     }
     Ok(bytes)
 }
 
-/// Returns where a link leads. Jobs find what is in the folders in another place, where nothing
-/// else lies around it.
-fn link(path: &Path, at: &str) -> anyhow::Result<String> {
+/// Returns the target of a symbolic link. Jobs see the directories at another place, where nothing
+/// outside them exists.
+fn link_target(path: &Path, at: &str) -> anyhow::Result<String> {
     let to = fs::read_link(path).with_context(|| format!("could not read {}", path.display()))?;
     match to.to_str() {
-        Some(text) if stays(at, text) => Ok(text.to_owned()),
+        Some(text) if stays_inside(at, text) => Ok(text.to_owned()),
         _ => bail!(
-            "{} is a link to {}, which does not lead by a plain relative path to something in playbooks/ or roles/: put a copy in its place",
+            "could not store {}: it is a link to {}, which is not a relative path to something in playbooks/ or roles/; replace it by a copy",
             path.display(),
             to.display()
         ),
     }
 }
 
-/// Returns whether a link at a path leads to something in the folders. It may lead upwards only
-/// where it begins: a directory that it names may be a link by itself, and what is above that is
-/// elsewhere.
-fn stays(at: &str, to: &str) -> bool {
+/// Returns whether a link at `at` leads to something in the directories. `..` is allowed only at
+/// the beginning: a later `..` could follow another link out of them.
+fn stays_inside(at: &str, to: &str) -> bool {
     let mut here: Vec<&str> = at.split('/').collect();
     here.pop();
     let mut has_named = false;
@@ -265,11 +271,11 @@ fn stays(at: &str, to: &str) -> bool {
             return false;
         }
     }
-    !to.starts_with('/') && here.first().is_some_and(|first| FOLDERS.contains(first))
+    !to.starts_with('/') && here.first().is_some_and(|first| DIRECTORIES.contains(first))
 }
 
 fn folders_in(folder: &Path) -> String {
-    FOLDERS.map(|name| folder.join(name).display().to_string()).join(" and ")
+    DIRECTORIES.map(|name| folder.join(name).display().to_string()).join(" and ")
 }
 
 #[cfg(test)]
@@ -279,8 +285,8 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::PathBuf;
 
-    /// A directory with a main configuration that includes a file, and these files.
-    fn beside(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf, MainConfig) {
+    /// Creates a directory with a main configuration that includes a file, and the given files.
+    fn directory_with(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf, MainConfig) {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = folder.path().join(path);
@@ -298,10 +304,9 @@ mod tests {
         format!("{:#}", content(file, main).unwrap_err())
     }
 
-    /// Z2.5: playbooks and roles are taken, and nothing else that lies there; equal files are an
-    /// equal commit, wherever they lie.
+    /// Z2.5: only playbooks and roles are read; equal files give an equal commit.
     #[test]
-    fn playbooks_and_roles_beside_the_main_configuration_are_one_commit() {
+    fn playbooks_and_roles_become_one_commit() {
         let files = [
             ("global.yaml", "[]"),
             ("secret.txt", "hunter2"),
@@ -309,7 +314,7 @@ mod tests {
             ("roles/a/tasks/main.yaml", "[]"),
             ("roles/a/.git/config", "token"),
         ];
-        let (folder, file, main) = beside(&files);
+        let (folder, file, main) = directory_with(&files);
         let script = folder.path().join("roles/a/files/run");
         fs::create_dir_all(script.parent().unwrap()).unwrap();
         fs::write(&script, "#!/bin/sh\n").unwrap();
@@ -328,10 +333,13 @@ mod tests {
         );
         assert_eq!(found["playbooks/run"], NewFile::Link("../roles/a/files/run".to_owned()));
         assert_eq!(found["roles/a/files/run"], NewFile::Executable(b"#!/bin/sh\n".to_vec()));
-        let made = commit(&found).unwrap().unwrap();
-        assert_eq!(commit(&content(&file, &main).unwrap()).unwrap().unwrap(), made);
+        let planted = commit(&found).unwrap().unwrap();
+        assert_eq!(commit(&content(&file, &main).unwrap()).unwrap().unwrap(), planted);
         fs::write(folder.path().join("playbooks/unit.yaml"), "- hosts: one\n").unwrap();
-        assert_ne!(commit(&content(&file, &main).unwrap()).unwrap().unwrap().commit, made.commit);
+        assert_ne!(
+            commit(&content(&file, &main).unwrap()).unwrap().unwrap().commit,
+            planted.commit
+        );
 
         fs::remove_dir_all(folder.path().join("playbooks")).unwrap();
         fs::remove_dir_all(folder.path().join("roles")).unwrap();
@@ -340,14 +348,13 @@ mod tests {
         let none = MainConfig::default();
         assert!(
             content(&file, &none).unwrap().is_empty(),
-            "whoever includes nothing has nothing of it"
+            "nothing is read without included files"
         );
     }
 
-    /// Z2.5: nothing outside of the two directories gets to jobs, and what is no file is told
-    /// rather than left out.
+    /// Z2.5: nothing outside the two directories reaches jobs; unsupported file types are errors.
     #[test]
-    fn links_out_of_the_directories_and_what_is_no_file_are_refused() {
+    fn links_out_of_the_directories_and_special_files_are_refused() {
         let targets = [
             "/etc/passwd",
             "../main.yaml",
@@ -358,32 +365,35 @@ mod tests {
         ];
         for to in targets {
             let (folder, file, main) =
-                beside(&[("playbooks/unit.yaml", ""), ("secret.txt", "hunter2")]);
+                directory_with(&[("playbooks/unit.yaml", ""), ("secret.txt", "hunter2")]);
             symlink(to, folder.path().join("playbooks/link")).unwrap();
-            let told = refused(&file, &main);
-            assert!(told.contains(&format!("playbooks/link is a link to {to},")), "{told}");
-            assert!(told.ends_with("put a copy in its place"), "{told}");
+            let error = refused(&file, &main);
+            assert!(error.contains(&format!("playbooks/link: it is a link to {to},")), "{error}");
+            assert!(error.ends_with("replace it by a copy"), "{error}");
         }
-        let (folder, file, main) = beside(&[("playbooks/unit.yaml", "")]);
+        let (folder, file, main) = directory_with(&[("playbooks/unit.yaml", "")]);
         let _socket =
             std::os::unix::net::UnixListener::bind(folder.path().join("playbooks/socket")).unwrap();
-        let told = refused(&file, &main);
-        assert!(told.contains("playbooks/socket is neither a file nor a directory"), "{told}");
-        let (folder, file, main) = beside(&[("elsewhere/unit.yaml", "")]);
+        let error = refused(&file, &main);
+        assert!(
+            error.contains("playbooks/socket: it is neither a file nor a directory"),
+            "{error}"
+        );
+        let (folder, file, main) = directory_with(&[("elsewhere/unit.yaml", "")]);
         symlink("elsewhere", folder.path().join("playbooks")).unwrap();
-        let told = refused(&file, &main);
-        assert!(told.contains("playbooks is no directory"), "{told}");
+        let error = refused(&file, &main);
+        assert!(error.contains("playbooks: it is not a directory"), "{error}");
     }
 
     /// Z2.5
     #[test]
-    fn what_is_too_large_is_told_with_what_to_do() {
-        let (folder, file, main) = beside(&[("roles/a/files/small", "")]);
+    fn too_large_files_are_refused_with_advice() {
+        let (folder, file, main) = directory_with(&[("roles/a/files/small", "")]);
         let large = fs::File::create(folder.path().join("roles/a/files/disk.img")).unwrap();
         large.set_len(FILE_BYTES_MAX + 1).unwrap();
-        let told = refused(&file, &main);
-        assert!(told.contains("roles/a/files/disk.img has 4194305 bytes"), "{told}");
-        assert!(told.ends_with(INSTEAD), "{told}");
+        let error = refused(&file, &main);
+        assert!(error.contains("roles/a/files/disk.img: it has 4194305 bytes"), "{error}");
+        assert!(error.ends_with(ADVICE), "{error}");
         large.set_len(FILE_BYTES_MAX).unwrap();
         assert_eq!(content(&file, &main).unwrap().len(), 2);
         for number in 0..TOTAL_BYTES_MAX / FILE_BYTES_MAX {
@@ -391,7 +401,7 @@ mod tests {
                 fs::File::create(folder.path().join(format!("roles/a/files/{number}"))).unwrap();
             another.set_len(FILE_BYTES_MAX).unwrap();
         }
-        let told = refused(&file, &main);
-        assert!(told.contains("have more than 32 MiB together"), "{told}");
+        let error = refused(&file, &main);
+        assert!(error.contains("contain more than 32 MiB"), "{error}");
     }
 }

@@ -1,13 +1,11 @@
-//! Functions, event sources and the HTTP front of the machine over data services that run elsewhere
-//! (`--endpoint`).
+//! A local machine whose data services are at another AWS-compatible endpoint (`--endpoint`).
 //!
-//! Table, bucket, key and queues are made there from the template unless they are there. Nodes stay
-//! on this machine: their EC2 is the emulator's, at an address of its own, called with the same
-//! keys.
+//! Creates a missing table, bucket, key and queues there from the template. Nodes stay on this
+//! machine: they are the emulator's EC2, at its own address, with the same credentials.
 
-use super::{Endpoint, MachineWishes};
-use crate::function::Name;
-use crate::place::Place;
+use super::{Endpoint, MachineSettings};
+use crate::environment::FunctionEnvironment;
+use crate::function::FunctionName;
 use anyhow::{Context as _, bail};
 use async_trait::async_trait;
 use aws_config::BehaviorVersion;
@@ -20,7 +18,7 @@ use sluice_emulator::http::{Front as HttpEvents, HttpFront, Routes};
 use sluice_emulator::lambda::{InProcess, Invoke, Limits};
 use sluice_emulator::sources::{Delivered, Message, Origin, QueueError, QueuePort, Sources};
 use sluice_emulator::template::{self, AttributeType, KeySchema, Place as TemplatePlace, Plan};
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 use sluice_runtime::{PortError, Queues};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -30,13 +28,13 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// Seconds that one question for messages waits.
+/// Seconds that one poll for messages waits.
 const POLL_SECONDS: u32 = 2;
-/// The variable with a key's id, for endpoints that have one but cannot make one.
+/// The variable with the id of an existing key, for endpoints that cannot create one.
 const KEY_VARIABLE: &str = "SLUICE_KEY";
 
-/// A machine whose data services are elsewhere.
-pub(super) struct Elsewhere {
+/// A machine whose data services are at another endpoint.
+pub(super) struct ExternalServices {
     plan: Plan,
     endpoint: String,
     sdk_config: SdkConfig,
@@ -45,11 +43,11 @@ pub(super) struct Elsewhere {
     nodes: (SocketAddr, JoinHandle<()>),
 }
 
-impl Elsewhere {
-    /// Makes what is missing at the endpoint and starts everything else.
+impl ExternalServices {
+    /// Creates what is missing at the endpoint, and starts everything else.
     pub(super) async fn start(
         endpoint: &Endpoint,
-        wishes: MachineWishes<'_>,
+        settings: MachineSettings<'_>,
         ec2: &Ec2,
     ) -> anyhow::Result<Self> {
         let Endpoint { url: endpoint, stack } = endpoint;
@@ -62,48 +60,58 @@ impl Elsewhere {
             .provide_credentials()
             .await
             .context("there are no AWS credentials in the environment")?;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, wishes.port))
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, settings.port))
             .await
             .context("could not listen for HTTP")?;
-        let mut place = TemplatePlace::machine(endpoint);
-        place.stack.clone_from(stack);
-        place.parameters.extend(wishes.parameters.clone());
+        let mut template_context = TemplatePlace::machine(endpoint);
+        template_context.stack.clone_from(stack);
+        template_context.parameters.extend(settings.parameters.clone());
         if let Some(region) = sdk_config.region() {
-            place.region = region.to_string();
+            template_context.region = region.to_string();
         }
-        let mut plan =
-            template::read(&wishes.template, &place).context("could not read the template")?;
-        let provided = provision(&sdk_config, &wanted(&plan, stack)?).await?;
+        let mut plan = template::read(&settings.template, &template_context)
+            .context("could not read the template")?;
+        let provided = provision(&sdk_config, &required_resources(&plan, stack)?).await?;
         let key_id = std::env::var(KEY_VARIABLE).ok().or(provided.key_id.clone());
-        rename(&mut plan, &provided.queue_urls, key_id.as_deref());
+        set_queue_urls(&mut plan, &provided.queue_urls, key_id.as_deref());
 
-        let nodes = Data::open(&wishes.data.join("nodes"), DataOptions::default())?;
+        let nodes = Data::open(&settings.data.join("nodes"), DataOptions::default())?;
         nodes.add("ec2", Arc::new(ec2.clone()));
         nodes.keys().insert(
             keys.access_key_id(),
             Principal::new("launcher"),
             Secret::new(keys.secret_access_key()),
         );
-        let nodes = serve(nodes, wishes.nodes_port).await.context("could not listen for EC2")?;
+        let nodes = serve(nodes, settings.nodes_port).await.context("could not listen for EC2")?;
 
         let mut functions = InProcess::new();
         for function in &plan.functions {
-            let name: Name = function.id.parse()?;
-            let cache = wishes.data.join("cache").join(&function.id);
-            let place = Place::of(&sdk_config, &function.environment, endpoint, cache).await?;
+            let name: FunctionName = function.id.parse()?;
+            let cache = settings.data.join("cache").join(&function.id);
+            let environment = FunctionEnvironment::from_variables(
+                &sdk_config,
+                &function.environment,
+                endpoint,
+                cache,
+            )
+            .await?;
             functions = functions.with_handler(
                 &function.id,
                 Limits::of(function),
-                super::handler(name, place),
+                super::handler(name, environment),
             );
         }
         let functions: Arc<dyn Invoke> = Arc::new(functions);
-        let origin = Origin { account: place.account.clone(), region: place.region.clone() };
+        let origin = Origin {
+            account: template_context.account.clone(),
+            region: template_context.region.clone(),
+        };
         let queues: Arc<dyn QueuePort> =
             Arc::new(PortQueues::new(&sdk_config, &plan, &provided.queue_urls).await?);
-        let sources = Sources::start(&plan, &origin, &queues, &functions, &wishes.sources);
-        let (events, routes) = (HttpEvents::new(&place.account), Routes::new(&plan.routes));
-        let http = HttpFront::start(listener, events, routes, wishes.names, functions)
+        let sources = Sources::start(&plan, &origin, &queues, &functions, &settings.sources);
+        let (events, routes) =
+            (HttpEvents::new(&template_context.account), Routes::new(&plan.routes));
+        let http = HttpFront::start(listener, events, routes, settings.host_names, functions)
             .context("could not start the HTTP front")?;
         Ok(Self { plan, endpoint: endpoint.to_owned(), sdk_config, sources, http, nodes })
     }
@@ -112,7 +120,7 @@ impl Elsewhere {
         &self.plan
     }
 
-    /// Returns where EC2 answers.
+    /// Returns the address of the EC2 emulator.
     pub(super) fn nodes_url(&self) -> String {
         format!("http://{}", self.nodes.0)
     }
@@ -121,12 +129,22 @@ impl Elsewhere {
         &self.endpoint
     }
 
-    /// Returns the place of the executor or the operator: all have the same keys here.
-    pub(super) async fn place(&self, cache: PathBuf) -> anyhow::Result<Place> {
-        Ok(Place::of(&self.sdk_config, self.environment()?, &self.endpoint, cache).await?)
+    /// Returns the environment of the executor or the operator, which have the same credentials
+    /// here.
+    pub(super) async fn environment_for(
+        &self,
+        cache: PathBuf,
+    ) -> anyhow::Result<FunctionEnvironment> {
+        Ok(FunctionEnvironment::from_variables(
+            &self.sdk_config,
+            self.environment()?,
+            &self.endpoint,
+            cache,
+        )
+        .await?)
     }
 
-    /// Returns the environment of the executor, without keys.
+    /// Returns the environment variables of the executor, without credentials.
     pub(super) fn environment(&self) -> anyhow::Result<&BTreeMap<String, String>> {
         Ok(&self.plan.executor.as_ref().context("the template has no executor")?.environment)
     }
@@ -138,17 +156,17 @@ impl Elsewhere {
     }
 }
 
-/// Returns what the endpoint is to hold.
-fn wanted(plan: &Plan, stack: &str) -> anyhow::Result<Wanted> {
+/// Returns the resources that the endpoint must have.
+fn required_resources(plan: &Plan, stack: &str) -> anyhow::Result<Wanted> {
     let ([table], [bucket]) = (plan.tables.as_slice(), plan.buckets.as_slice()) else {
         bail!(
-            "at another endpoint the template may have one table and one bucket, and has {} and {}",
+            "the template has {} tables and {} buckets; another endpoint supports exactly one of each",
             plan.tables.len(),
             plan.buckets.len()
         );
     };
     let keys = |schema: &KeySchema| -> anyhow::Result<[WantedKey; 2]> {
-        let range = schema.range.as_ref().context("a key of the table has no RANGE")?;
+        let range = schema.range.as_ref().context("a key of the table has no RANGE attribute")?;
         let key = |key: &template::KeyAttribute| WantedKey {
             name: key.name.clone(),
             kind: if key.kind == AttributeType::N { KeyKind::Number } else { KeyKind::Text },
@@ -157,7 +175,7 @@ fn wanted(plan: &Plan, stack: &str) -> anyhow::Result<Wanted> {
     };
     let indexes = table.indexes.iter().map(|index| Ok((index.name.clone(), keys(&index.keys)?)));
     let mut queues: Vec<WantedQueue> = plan.queues.iter().map(wanted_queue).collect();
-    // Those that take dead letters first.
+    // Dead letter queues first, because the others refer to them.
     queues.sort_by_key(|queue| queue.dead_letters.is_some());
     Ok(Wanted {
         table: WantedTable {
@@ -180,12 +198,12 @@ fn wanted_queue(queue: &template::QueuePlan) -> WantedQueue {
         dead_letters: queue
             .redrive
             .as_ref()
-            .map(|redrive| (name(&redrive.dead_letter_arn).to_owned(), redrive.receives_max)),
+            .map(|redrive| (queue_name(&redrive.dead_letter_arn).to_owned(), redrive.receives_max)),
     }
 }
 
-/// Puts the endpoint's own queue URLs and key into every environment.
-fn rename(plan: &mut Plan, urls: &BTreeMap<String, String>, key_id: Option<&str>) {
+/// Sets the endpoint's own queue URLs and key id in every function's environment.
+fn set_queue_urls(plan: &mut Plan, urls: &BTreeMap<String, String>, key_id: Option<&str>) {
     let renamed: BTreeMap<String, String> = plan
         .queues
         .iter()
@@ -206,18 +224,18 @@ fn rename(plan: &mut Plan, urls: &BTreeMap<String, String>, key_id: Option<&str>
     }
 }
 
-/// The queues of an endpoint, through the ports; dead letter queues are the same ports under other
+/// The queues of an endpoint, through the ports. Dead letter queues use a second port with other
 /// URLs.
 struct PortQueues {
-    alive: Arc<dyn Queues>,
-    dead: Arc<dyn Queues>,
-    names: BTreeMap<String, (Side, Queue, u32)>,
+    main: Arc<dyn Queues>,
+    dead_letter: Arc<dyn Queues>,
+    names: BTreeMap<String, (QueueRole, MessageQueue, u32)>,
 }
 
 #[derive(Clone, Copy)]
-enum Side {
-    Alive,
-    Dead,
+enum QueueRole {
+    Main,
+    DeadLetter,
 }
 
 impl PortQueues {
@@ -229,28 +247,29 @@ impl PortQueues {
         let environment =
             &plan.executor.as_ref().context("the template has no executor")?.environment;
         let settings = AwsSettings::from_variables(|name| environment.get(name).cloned())?;
-        let (mut dead, mut names) = (settings.clone(), BTreeMap::new());
+        let (mut dead_letter, mut names) = (settings.clone(), BTreeMap::new());
         for (queue, url) in &settings.queue_urls {
             let planned = plan.queues.iter().find(|planned| urls.get(&planned.name) == Some(url));
             let Some(planned) = planned else { continue };
             names.insert(
                 planned.name.clone(),
-                (Side::Alive, *queue, planned.visibility_timeout_seconds),
+                (QueueRole::Main, *queue, planned.visibility_timeout_seconds),
             );
-            let letters = planned.redrive.as_ref().map(|redrive| name(&redrive.dead_letter_arn));
+            let letters =
+                planned.redrive.as_ref().map(|redrive| queue_name(&redrive.dead_letter_arn));
             if let Some((letters, url)) =
                 letters.and_then(|letters| Some((letters, urls.get(letters)?)))
             {
-                dead.queue_urls.insert(*queue, url.clone());
+                dead_letter.queue_urls.insert(*queue, url.clone());
                 names.insert(
                     letters.to_owned(),
-                    (Side::Dead, *queue, planned.visibility_timeout_seconds),
+                    (QueueRole::DeadLetter, *queue, planned.visibility_timeout_seconds),
                 );
             }
         }
         Ok(Self {
-            alive: sluice_aws::ports(sdk_config, settings).await.queues,
-            dead: sluice_aws::ports(sdk_config, dead).await.queues,
+            main: sluice_aws::ports(sdk_config, settings).await.queues,
+            dead_letter: sluice_aws::ports(sdk_config, dead_letter).await.queues,
             names,
         })
     }
@@ -259,22 +278,22 @@ impl PortQueues {
         &self,
         action: &'static str,
         arn: &str,
-    ) -> Result<(&dyn Queues, Queue, u32), QueueError> {
+    ) -> Result<(&dyn Queues, MessageQueue, u32), QueueError> {
         let missing = || QueueError {
             action,
             queue_arn: arn.to_owned(),
-            why: "it is none of the template's".to_owned(),
+            why: "it is not in the template".to_owned(),
         };
-        let (side, queue, visibility) = self.names.get(name(arn)).ok_or_else(missing)?;
-        let port = match side {
-            Side::Alive => &self.alive,
-            Side::Dead => &self.dead,
+        let (role, queue, visibility) = self.names.get(queue_name(arn)).ok_or_else(missing)?;
+        let port = match role {
+            QueueRole::Main => &self.main,
+            QueueRole::DeadLetter => &self.dead_letter,
         };
         Ok((port.as_ref(), *queue, *visibility))
     }
 }
 
-fn name(arn: &str) -> &str {
+fn queue_name(arn: &str) -> &str {
     arn.rsplit(':').next().unwrap_or(arn)
 }
 
@@ -338,13 +357,13 @@ impl QueuePort for PortQueues {
         Ok(())
     }
 
-    /// The question itself has waited; what is left is to let others go first.
+    /// The poll itself has waited; this only yields to other tasks.
     async fn wait(&self, _: &str, at_most: Duration) {
         tokio::time::sleep(Duration::from_millis(20).min(at_most)).await;
     }
 }
 
-/// A part of a second counts whole, so that nothing comes too soon.
+/// Rounds up to whole seconds, so that nothing is visible too early.
 fn whole_seconds(time: Duration) -> u32 {
     u32::try_from(time.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX)
 }

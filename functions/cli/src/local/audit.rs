@@ -1,30 +1,30 @@
-//! What came of it, read anew from the records with an operator's rights: what was built and
-//! landed, and whether every delivery, item, build and request ended.
+//! Reads the outcome from the records with an operator's rights: what was built and merged, and
+//! whether every delivery, item, build and request ended.
 
 use super::{CONNECTION, TENANT};
 use sluice_model::ConnectionName;
 use sluice_model::name::escape;
 use sluice_records::codec::decode;
 use sluice_records::delivery::{self, Delivery};
-use sluice_records::ledger;
+use sluice_records::open_work;
 use sluice_records::report::Buildset;
 use sluice_runtime::Ports;
 
-/// Buildsets that are read at most: more than a demo or a test makes.
+/// The maximum number of buildsets read: more than a demo or a test creates.
 const BUILDSETS_MAX: usize = 100;
-/// Open deliveries that are read at most.
+/// The maximum number of open deliveries read.
 const OPEN_MAX: usize = 100;
 
 /// A webhook that the forge sent.
 #[derive(Debug, Clone)]
-pub struct Sent {
-    /// What it was about, for people.
+pub struct SentWebhook {
+    /// A description of the webhook, for messages.
     pub what: String,
-    /// The forge's id of it.
+    /// The forge's id of the delivery.
     pub guid: String,
 }
 
-/// Returns what was decided for good, of every pipeline.
+/// Returns the finished buildsets of every pipeline.
 ///
 /// # Errors
 /// When the store does not answer or a record cannot be read.
@@ -35,7 +35,7 @@ pub async fn buildsets(ports: &Ports) -> anyhow::Result<Vec<Buildset>> {
     Ok(records.iter().flatten().map(decode).collect::<Result<_, _>>()?)
 }
 
-/// Returns what the gate landed, in that order.
+/// Returns the buildsets that the gate merged, in merge order.
 pub fn landed(sets: &[Buildset]) -> Vec<&Buildset> {
     let mut landed: Vec<&Buildset> = sets
         .iter()
@@ -45,13 +45,13 @@ pub fn landed(sets: &[Buildset]) -> Vec<&Buildset> {
     landed
 }
 
-/// Returns which of these webhooks have no end here, a line each: not stored, or not final.
+/// Returns the webhooks that are not stored or not handled, one line each.
 ///
 /// # Errors
 /// When the store does not answer or a record cannot be read.
-pub async fn unaccounted(ports: &Ports, sent: &[Sent]) -> anyhow::Result<Vec<String>> {
+pub async fn unaccounted(ports: &Ports, sent: &[SentWebhook]) -> anyhow::Result<Vec<String>> {
     let mut open = Vec::new();
-    for Sent { what, guid } in sent {
+    for SentWebhook { what, guid } in sent {
         let key = delivery::key(&delivery::id(&ConnectionName::from(CONNECTION), guid));
         let record = ports.records.get(&[key]).await?.into_iter().next().flatten();
         match record.as_ref().map(decode::<Delivery>).transpose()? {
@@ -63,7 +63,7 @@ pub async fn unaccounted(ports: &Ports, sent: &[Sent]) -> anyhow::Result<Vec<Str
     Ok(open)
 }
 
-/// Returns the deliveries that have not ended, a line each, wherever they came from.
+/// Returns the deliveries that are not handled, one line each, from any source.
 ///
 /// # Errors
 /// When the store does not answer or a record cannot be read.
@@ -72,7 +72,7 @@ pub async fn open_deliveries(ports: &Ports) -> anyhow::Result<Vec<String>> {
     let mut open = Vec::new();
     for record in ports.records.get(&keys).await?.iter().flatten() {
         let stored: Delivery = decode(record)?;
-        // The index only finds; it may lag behind the record.
+        // The index may lag behind the record.
         if !stored.state.is_final() {
             open.push(format!("{} {} is {:?}", stored.event_name, stored.forge_id, stored.state));
         }
@@ -80,19 +80,19 @@ pub async fn open_deliveries(ports: &Ports) -> anyhow::Result<Vec<String>> {
     Ok(open)
 }
 
-/// Returns what has begun and not ended, a line each: arrivals, items, builds and requests for
-/// nodes.
+/// Returns the inbox messages, items, builds and node requests that have started but not ended, one
+/// line each.
 ///
 /// # Errors
 /// When the store does not answer.
 pub async fn still_open(ports: &Ports) -> anyhow::Result<Vec<String>> {
     let now = ports.clock.now();
-    // What began at this very moment too.
-    let ledger = ledger::read(ports, now.plus_millis(1), now).await?;
-    let open = ledger.open.iter().filter(|open| open.kind != ledger::Kind::Delivery);
+    // Also what started at this very moment.
+    let ledger = open_work::read(ports, now.plus_millis(1), now).await?;
+    let open = open_work.open.iter().filter(|open| open.kind != open_work::OpenKind::Delivery);
     Ok(open
         .map(|open| {
-            let why = open.unaccounted.as_deref().unwrap_or("it is seen to");
+            let why = open.unaccounted.as_deref().unwrap_or("in progress");
             format!("{} {}: {why}", open.kind.plural(), open.id)
         })
         .collect())

@@ -1,30 +1,29 @@
-//! Where others reach what this process listens to: a socket on every address of the machine names
-//! none of them.
+//! Finds the address at which other machines reach a socket that listens on every address.
 //!
-//! On ECS the task's own metadata tell its address, on EC2 the instance's (IMDSv2). Elsewhere an
-//! operator names one.
+//! On ECS it comes from the task's metadata, on EC2 from the instance's (IMDSv2). Elsewhere an
+//! operator configures it.
 
 use serde::Deserialize;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// The variable by which ECS tells a task where its metadata are.
+/// The variable in which ECS puts the address of a task's metadata.
 const TASK_VARIABLE: &str = "ECS_CONTAINER_METADATA_URI_V4";
-/// The variable that names another endpoint of the instance's metadata.
+/// The variable that overrides the address of the instance metadata.
 const INSTANCE_VARIABLE: &str = "AWS_EC2_METADATA_SERVICE_ENDPOINT";
-/// Where an instance's metadata are.
+/// The default address of the instance metadata.
 const INSTANCE: &str = "http://169.254.169.254";
-/// How long one question may take: off AWS nobody answers.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The timeout of one metadata request: off AWS there is no answer.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Returns the address under which others reach a socket; `None` when it listens everywhere and
-/// nothing tells an address.
+/// Returns the address at which others reach a socket. `None` if it listens on every address and no
+/// metadata are available.
 pub async fn reachable(bound: SocketAddr) -> Option<SocketAddr> {
     let task = std::env::var(TASK_VARIABLE).ok();
     let instance = std::env::var(INSTANCE_VARIABLE).unwrap_or_else(|_| INSTANCE.to_owned());
     let found = find(bound, task.as_deref(), &instance).await;
     if found.is_none() {
-        tracing::warn!(%bound, "nothing tells this machine's own address: live logs cannot be read; name the address with --logs");
+        tracing::warn!(%bound, "could not find this machine's own address: live logs cannot be read; configure it with --logs");
     }
     found
 }
@@ -33,41 +32,44 @@ async fn find(bound: SocketAddr, task: Option<&str>, instance: &str) -> Option<S
     if !bound.ip().is_unspecified() {
         return Some(bound);
     }
-    let client = reqwest::Client::builder().timeout(PATIENCE).no_proxy().build().ok()?;
+    let client = reqwest::Client::builder().timeout(TIMEOUT).no_proxy().build().ok()?;
     let own = match task {
-        Some(task) => of_task(&client, task).await,
-        None => of_instance(&client, instance).await,
+        Some(task) => task_address(&client, task).await,
+        None => instance_address(&client, instance).await,
     };
     match own {
         Ok(own) => own.map(|own| SocketAddr::new(IpAddr::V4(own), bound.port())),
         Err(error) => {
-            tracing::info!(error = %error.without_url(), "the machine's metadata do not answer");
+            tracing::info!(error = %error.without_url(), "could not read the machine's metadata");
             None
         }
     }
 }
 
-/// The part of a task's metadata that is of interest.
+/// The relevant part of a task's metadata.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Task {
+struct TaskMetadata {
     #[serde(default)]
-    networks: Vec<Network>,
+    networks: Vec<TaskNetwork>,
 }
 
 #[derive(Deserialize)]
-struct Network {
+struct TaskNetwork {
     #[serde(rename = "IPv4Addresses", default)]
     addresses: Vec<String>,
 }
 
-async fn of_task(client: &reqwest::Client, url: &str) -> Result<Option<Ipv4Addr>, reqwest::Error> {
-    let task: Task = client.get(url).send().await?.error_for_status()?.json().await?;
+async fn task_address(
+    client: &reqwest::Client,
+    url: &str,
+) -> Result<Option<Ipv4Addr>, reqwest::Error> {
+    let task: TaskMetadata = client.get(url).send().await?.error_for_status()?.json().await?;
     let mut addresses = task.networks.iter().flat_map(|network| &network.addresses);
     Ok(addresses.find_map(|address| address.parse().ok()))
 }
 
-async fn of_instance(
+async fn instance_address(
     client: &reqwest::Client,
     url: &str,
 ) -> Result<Option<Ipv4Addr>, reqwest::Error> {
@@ -122,7 +124,7 @@ mod tests {
 
     /// Z7.4
     #[tokio::test]
-    async fn a_socket_on_every_address_is_told_by_the_tasks_own_then_by_the_instances() {
+    async fn the_address_comes_from_the_task_then_from_the_instance() {
         let url = metadata().await;
         let everywhere: SocketAddr = "0.0.0.0:7900".parse().unwrap();
         let at = |text: &str| Some(text.parse().unwrap());
@@ -134,7 +136,7 @@ mod tests {
         assert_eq!(
             find(everywhere, Some(&format!("{url}/v4/host")), &url).await,
             None,
-            "a task tells no address of its own"
+            "the task has no address of its own"
         );
         assert_eq!(find(everywhere, None, &format!("{url}/none")).await, None);
         let named: SocketAddr = "127.0.0.1:7900".parse().unwrap();
