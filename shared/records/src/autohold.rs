@@ -1,5 +1,5 @@
-//! An operator's request to keep nodes of failed builds: made and deleted by operators, counted by
-//! the launcher with the commit that keeps the nodes.
+//! Autohold requests: an operator asks to keep the nodes of failed builds. Operators create and
+//! delete them; the launcher counts them in the commit that holds the nodes.
 
 use crate::codec::{BadRecord, decode, encode_first, expiry, with_body};
 use crate::queue::LoadError;
@@ -9,24 +9,24 @@ use sluice_model::name::escape;
 use sluice_runtime::record::{Expect, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports};
 
-/// Requests of one tenant that are read.
+/// The most requests of one tenant that are read.
 pub const LISTED_MAX: usize = 200;
 
-/// Returns the partition of a tenant's requests.
+/// Returns the partition of a tenant's autohold requests.
 pub fn partition(tenant: &TenantName) -> String {
     format!("autohold#{}", escape(tenant.as_str()))
 }
 
-/// Returns the key of a request.
+/// Returns the key of an autohold request.
 pub fn key(tenant: &TenantName, id: &str) -> Key {
     Key::new(partition(tenant), id)
 }
 
-/// Reads the requests of a tenant, in the order they were made.
+/// Reads the autohold requests of a tenant, the oldest first.
 ///
 /// # Errors
-/// When the store does not answer or a record cannot be read.
-pub async fn of_tenant(
+/// When the store does not answer or a record cannot be decoded.
+pub async fn load_tenant(
     ports: &Ports,
     tenant: &TenantName,
 ) -> Result<Vec<(Record, Autohold)>, LoadError> {
@@ -38,17 +38,17 @@ pub async fn of_tenant(
         .collect::<Result<_, _>>()?)
 }
 
-/// Returns the id of the next request of a tenant.
+/// Returns the next free id, given the tenant's present requests.
 pub fn next_id(known: &[(Record, Autohold)]) -> String {
     let last =
         known.iter().filter_map(|(_, request)| request.id.parse::<u64>().ok()).max().unwrap_or(0);
     format!("{:010}", last + 1)
 }
 
-/// Returns the write of a new request, if nobody has its id.
+/// Returns the write that creates a request. It fails when the id is taken.
 ///
 /// # Errors
-/// When it is too large.
+/// When the record is too large.
 pub fn create(request: &Autohold) -> Result<Write, PortError> {
     Ok(Write::Put {
         record: encode_first(key(&request.tenant, &request.id), request)?,
@@ -56,11 +56,11 @@ pub fn create(request: &Autohold) -> Result<Write, PortError> {
     })
 }
 
-/// Returns a request's record as it is next, and the write of it on condition that it is as it was
-/// read. It is forgotten some weeks after its last node's time is over.
+/// Returns the next version of a request's record and its write, conditional on the revision of
+/// `record`. A request that reached its count expires some weeks after its last held node.
 ///
 /// # Errors
-/// When it is too large.
+/// When the record is too large.
 pub fn update(record: &Record, request: &Autohold) -> Result<(Record, Write), PortError> {
     let seen = record.revision;
     let mut next = with_body(record.clone(), request)?;

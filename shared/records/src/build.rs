@@ -1,8 +1,8 @@
-//! A build: the gate's order, its words to stop or to go on, and the executor's run, each a record
-//! with one writer.
+//! A build: the order by the gate, the gate's requests to stop or resume it, and the run by the
+//! executor. Each is a record with one writer.
 
 use crate::codec::{KEEP_DAYS, decode, encode, encode_first, expiry, with_body};
-use crate::ledger;
+use crate::open_work;
 use serde::{Deserialize, Serialize};
 use sluice_model::build::{Order, Phase, Run};
 use sluice_model::name::escape;
@@ -10,22 +10,23 @@ use sluice_model::{BuildId, Timestamp};
 use sluice_runtime::PortError;
 use sluice_runtime::record::{Expect, Key, Record, Write};
 
-/// Why the gate wants a build ended.
+/// The gate's request to stop a build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stop {
-    /// For people.
+pub struct StopRequest {
+    /// Why, for people.
     pub why: String,
-    /// When it was wanted.
+    /// When the gate asked for it.
     pub at: Timestamp,
-    /// Whether its executor was found dead by then: it stopped its builds itself, or is no more.
+    /// Whether the build's executor was already considered dead at that time. It has then stopped
+    /// its builds itself, or no longer exists.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub lost: bool,
+    pub executor_is_dead: bool,
 }
 
-/// That a paused build is to go on: the jobs behind it are over.
+/// The gate's request to resume a paused build, because the jobs that depend on it have ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resume {
-    /// When it was wanted.
+pub struct ResumeRequest {
+    /// When the gate asked for it.
     pub at: Timestamp,
 }
 
@@ -39,12 +40,12 @@ pub fn order_key(build: &BuildId) -> Key {
     Key::new(partition(build), "order")
 }
 
-/// Returns the key of the wish to stop a build.
+/// Returns the key of the request to stop a build.
 pub fn stop_key(build: &BuildId) -> Key {
     Key::new(partition(build), "stop")
 }
 
-/// Returns the key of the word that a paused build goes on.
+/// Returns the key of the request to resume a build.
 pub fn resume_key(build: &BuildId) -> Key {
     Key::new(partition(build), "resume")
 }
@@ -54,10 +55,10 @@ pub fn run_key(build: &BuildId) -> Key {
     Key::new(partition(build), "run")
 }
 
-/// Returns the write of an order; it is listed among its tenant's builds.
+/// Returns the write of a build's order. The index `find` lists it among the builds of its tenant.
 ///
 /// # Errors
-/// When it is too large.
+/// When the record is too large.
 pub fn put_order(order: &Order) -> Result<Write, PortError> {
     let mut record = encode_first(order_key(&order.build), order)?;
     let listed = format!("{:015}#{}", order.ordered_at.0, order.build);
@@ -66,85 +67,85 @@ pub fn put_order(order: &Order) -> Result<Write, PortError> {
     Ok(Write::Put { record, expect: Expect::Absent })
 }
 
-/// Returns the write of the wish to stop; saying it twice is harmless.
+/// Returns the write of a request to stop a build. Writing it twice is harmless.
 ///
 /// # Errors
-/// When it is too large.
-pub fn put_stop(build: &BuildId, stop: &Stop) -> Result<Write, PortError> {
+/// When the record is too large.
+pub fn put_stop(build: &BuildId, stop: &StopRequest) -> Result<Write, PortError> {
     let mut record = encode_first(stop_key(build), stop)?;
     record.expires_at = Some(expiry(stop.at));
     Ok(Write::Put { record, expect: Expect::Anything })
 }
 
-/// Reads the wish to stop a build. It is one whatever it says: of what cannot be read it is known
-/// when it was said, by when it may be forgotten, and that counts as for an executor that lives.
-pub fn stop_of(record: &Record) -> Stop {
+/// Decodes a request to stop a build. A damaged record still stops the build: its time follows from
+/// its expiry, and its executor counts as alive.
+pub fn decode_stop(record: &Record) -> StopRequest {
     decode(record).unwrap_or_else(|bad| {
-        tracing::error!(%bad, "a build is stopped all the same; nothing is to be done: the record is forgotten by itself");
+        tracing::error!(%bad, "the request to stop a build is damaged; the build is stopped, and the record expires by itself");
         let at = record.expires_at.map_or(0, |at| at.0.saturating_sub(KEEP_DAYS * 86_400_000));
-        let why = "it is no longer wanted, and why cannot be read".to_owned();
-        Stop { why, at: Timestamp(at), lost: false }
+        let why = "the build was stopped; the reason is in a damaged record".to_owned();
+        StopRequest { why, at: Timestamp(at), executor_is_dead: false }
     })
 }
 
-/// Returns the write of the word that a paused build goes on; saying it twice is harmless.
+/// Returns the write of a request to resume a paused build. Writing it twice is harmless.
 ///
 /// # Errors
-/// When it is too large.
-pub fn put_resume(build: &BuildId, resume: &Resume) -> Result<Write, PortError> {
+/// When the record is too large.
+pub fn put_resume(build: &BuildId, resume: &ResumeRequest) -> Result<Write, PortError> {
     let mut record = encode_first(resume_key(build), resume)?;
     record.expires_at = Some(expiry(resume.at));
     Ok(Write::Put { record, expect: Expect::Anything })
 }
 
-/// Returns the record of a run that was never stored; it is listed as open until it ends.
+/// Returns the first record of a run. The index of open work lists it until the run ends.
 ///
 /// # Errors
-/// When it is too large.
+/// When the record is too large.
 pub fn new_run(run: &Run) -> Result<Record, PortError> {
     let mut record = encode(run_key(&run.build), run)?;
     record.fence = run.fence;
     record.expires_at = Some(expiry(run.claimed_at));
-    list(&mut record, run);
+    set_index_entry(&mut record, run);
     Ok(record)
 }
 
-/// Returns the record of a run as it is written next.
+/// Returns the next version of the record of a run.
 ///
 /// # Errors
-/// When it is too large.
+/// When the record is too large.
 pub fn next_run(before: &Record, run: &Run) -> Result<Record, PortError> {
     let mut record = with_body(before.clone(), run)?;
-    list(&mut record, run);
+    set_index_entry(&mut record, run);
     Ok(record)
 }
 
-fn list(record: &mut Record, run: &Run) {
-    let is_open = !matches!(run.phase, Phase::Ended(_));
-    record.find = is_open.then(|| ledger::listed(&record.key, run.claimed_at));
+fn set_index_entry(record: &mut Record, run: &Run) {
+    let is_open = !matches!(run.phase, Phase::RunEnd(_));
+    record.find = is_open.then(|| open_work::index_entry(&record.key, run.claimed_at));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Z7.3: nobody waits for a build, or keeps its nodes, since nobody can read why it is to end.
+    /// Z7.3: a damaged stop request must not keep a build and its nodes running.
     #[test]
-    fn a_wish_to_stop_that_cannot_be_read_is_as_old_as_it_is() {
-        let stop = Stop {
+    fn a_damaged_stop_request_keeps_the_time_of_the_request() {
+        let stop = StopRequest {
             why: "the change left".to_owned(),
             at: Timestamp(1_795_259_025_000),
-            lost: true,
+            executor_is_dead: true,
         };
         let Write::Put { record, .. } = put_stop(&"b".into(), &stop).unwrap() else {
-            panic!("a wish is written")
+            panic!("the request is written")
         };
-        assert_eq!(stop_of(&record), stop);
-        let unread = stop_of(&Record { body: "{}".to_owned(), ..record });
+        assert_eq!(decode_stop(&record), stop);
+        let unread = decode_stop(&Record { body: "{}".to_owned(), ..record });
         assert_eq!(
-            (unread.at, unread.lost),
+            (unread.at, unread.executor_is_dead),
             (stop.at, false),
-            "its executor may live, and has its time to end it"
+            "its executor may be alive and gets its time to stop the build"
         );
     }
 }

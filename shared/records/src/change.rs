@@ -1,8 +1,8 @@
-//! A change as the forge showed it last, and the changes known to need it.
+//! A change: its facts as last read from the forge, and the changes that depend on it.
 
 use crate::codec::encode_first;
 use serde::Serialize;
-use sluice_gate::explain::Verdicts;
+use sluice_gate::explain::RoutingRecord;
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeFacts, ChangeKey};
 use sluice_model::name::escape;
@@ -15,7 +15,7 @@ pub fn partition(change: &ChangeKey) -> String {
         "change#{}/{}/{}",
         escape(change.connection.as_str()),
         escape(change.project.as_str()),
-        escape(&change.local())
+        escape(&change.local_id())
     )
 }
 
@@ -24,59 +24,59 @@ pub fn facts_key(change: &ChangeKey) -> Key {
     Key::new(partition(change), "facts")
 }
 
-/// Returns the key of what was told of a change: marks of intake, each of which counts as news
-/// once.
-pub fn told_key(change: &ChangeKey) -> Key {
-    Key::new(partition(change), "told")
+/// Returns the key of the events that intake has processed for a change. Intake uses them to
+/// recognise an event that was delivered before.
+pub fn seen_events_key(change: &ChangeKey) -> Key {
+    Key::new(partition(change), "seen-events")
 }
 
-/// Returns the write of what was told of a change, on condition that nobody told of it since
-/// `seen`, the revision that was read (`None` where there was none): what is told next follows from
-/// it.
+/// Returns the write of the events processed for a change. It is conditional on `seen`, the
+/// revision that was read (`None` when there was none), because the next event is compared with
+/// them.
 ///
 /// # Errors
-/// When it is too large.
-pub fn put_told<T: Serialize>(
+/// When the record is too large.
+pub fn put_seen_events<T: Serialize>(
     change: &ChangeKey,
-    told: &T,
+    events: &T,
     seen: Option<u64>,
 ) -> Result<Write, PortError> {
-    let mut record = encode_first(told_key(change), told)?;
+    let mut record = encode_first(seen_events_key(change), events)?;
     record.revision = seen.unwrap_or(0) + 1;
     Ok(Write::Put { record, expect: seen.map_or(Expect::Absent, Expect::Revision) })
 }
 
-/// Returns whether a record holds what was told of a change.
-pub fn is_told(key: &Key) -> bool {
-    key.partition.starts_with("change#") && key.sort == "told"
+/// Returns whether `key` names the processed events of a change.
+pub fn is_seen_events(key: &Key) -> bool {
+    key.partition.starts_with("change#") && key.sort == "seen-events"
 }
 
-/// Returns the key of what became of a change's events in the pipelines that did not take it in.
+/// Returns the key of why pipelines did not enqueue a change after its events.
 pub fn verdicts_key(change: &ChangeKey) -> Key {
-    Key::new(partition(change), "verdicts")
+    Key::new(partition(change), "routing")
 }
 
-/// Returns the write of what became of a change's events.
+/// Returns the write of why pipelines did not enqueue a change.
 ///
 /// # Errors
-/// When it is too large.
-pub fn put_verdicts(change: &ChangeKey, verdicts: &Verdicts) -> Result<Write, PortError> {
+/// When the record is too large.
+pub fn put_verdicts(change: &ChangeKey, routing: &RoutingRecord) -> Result<Write, PortError> {
     Ok(Write::Put {
-        record: encode_first(verdicts_key(change), verdicts)?,
+        record: encode_first(verdicts_key(change), routing)?,
         expect: Expect::Anything,
     })
 }
 
-/// The prefix of the records that say who needs a change.
+/// The sort key prefix of the records that name the dependents of a change.
 pub const NEEDED_BY: &str = "needed-by#";
 
-/// Returns the write that stores a change's facts; the newest reading wins, and a decision reads
-/// the forge again anyway.
+/// Returns the write of a change's facts. The last write wins, because every decision reads the
+/// forge again.
 ///
-/// What does not fit is left out, and said to be cut where that matters.
+/// Facts that do not fit into a record are shortened; `cut` marks missing statuses and reviews.
 ///
 /// # Errors
-/// When they are too large even so.
+/// When the shortened facts are too large.
 pub fn put_facts(facts: &ChangeFacts) -> Result<Write, PortError> {
     let mut bounded = facts.clone();
     if bounded.message.len() > 16_000 {
@@ -87,7 +87,8 @@ pub fn put_facts(facts: &ChangeFacts) -> Result<Write, PortError> {
         .as_ref()
         .is_some_and(|files| files.iter().map(String::len).sum::<usize>() > 24_000)
     {
-        bounded.files = None; // Too many to keep here; whoever matches files reads them from git.
+        // Too many to store; the matching of files then reads them from git.
+        bounded.files = None;
     }
     let mut record = encode_first(facts_key(&facts.change.key), &bounded);
     for shorten in SHORTER {
@@ -100,17 +101,17 @@ pub fn put_facts(facts: &ChangeFacts) -> Result<Write, PortError> {
     Ok(Write::Put { record: record?, expect: Expect::Anything })
 }
 
-/// What is left out of facts that a record does not hold, one after the other. Strangers decide how
-/// long each of these is.
+/// The steps that shorten facts until they fit into a record, in this order. Each of these facts
+/// can be made arbitrarily long by people outside the project.
 const SHORTER: [fn(&mut ChangeFacts); 5] = [
     |facts| {
         facts.statuses.clear();
-        facts.cut.statuses = true;
+        facts.truncated.statuses = true;
     },
     |facts| (facts.message, facts.files) = (String::new(), None),
     |facts| {
         facts.reviews.clear();
-        facts.cut.reviews = true;
+        facts.truncated.reviews = true;
     },
     |facts| facts.depends_on.retain(|url| url.len() <= URL_BYTES_MAX),
     |facts| {
@@ -120,30 +121,31 @@ const SHORTER: [fn(&mut ChangeFacts); 5] = [
     },
 ];
 
-/// Bytes of an address of a change; longer ones are no page of any forge.
+/// The longest URL in `Depends-On` that is kept; no forge has longer ones.
 const URL_BYTES_MAX: usize = 300;
-/// Labels that are kept of a change that has more than a record holds.
+/// Labels kept of a change whose facts do not fit.
 const LABELS_MAX: usize = 100;
-/// Characters of the title that are kept of such a change.
+/// Characters of the title kept of a change whose facts do not fit.
 const TITLE_CHARS_MAX: usize = 300;
 
-/// Days after which it is forgotten who needs a change, if nothing is heard of him.
+/// Days after which a dependent is forgotten when no event mentions it.
 const NEEDED_BY_DAYS: u64 = 180;
 
-/// Days that the mark of a needed change outlives the last word of who needs it: two writers'
-/// clocks differ.
+/// Days for which the mark of a change with dependents is kept. It is longer than the records of
+/// its dependents, because the clocks of writers differ.
 const NEEDED_DAYS: u64 = NEEDED_BY_DAYS + 7;
 
-/// Returns the key of the mark that somebody needs a change, or did: where there is none, nobody
-/// has to be looked for.
+/// Returns the key of the mark that a change has, or had, dependents. Without the mark, no
+/// dependents need to be looked up.
 pub fn needed_key(change: &ChangeKey) -> Key {
     Key::new(partition(change), "needed")
 }
 
-/// Returns the writes that remember that `change` needs `needed`; they go together.
+/// Returns the two writes that record `change` as a dependent of `needed`. They belong in one
+/// transaction.
 ///
 /// # Errors
-/// When one is too large.
+/// When a record is too large.
 pub fn put_needed_by(
     needed: &ChangeKey,
     change: &ChangeKey,
@@ -156,12 +158,12 @@ pub fn put_needed_by(
     Ok([record, mark].map(|record| Write::Put { record, expect: Expect::Anything }))
 }
 
-/// Returns the write that forgets that `change` needed `needed`.
+/// Returns the write that removes `change` from the dependents of `needed`.
 pub fn forget_needed_by(needed: &ChangeKey, change: &ChangeKey) -> Write {
     Write::Delete { key: needed_by_key(needed, change), expect: Expect::Anything }
 }
 
-/// Returns whether a record only remembers that a change is needed, or by which.
+/// Returns whether `key` names a dependent of a change, or the mark that it has some.
 pub fn is_need(key: &Key) -> bool {
     key.partition.starts_with("change#")
         && (key.sort == "needed" || key.sort.starts_with(NEEDED_BY))
@@ -176,7 +178,9 @@ mod tests {
     use super::*;
     use crate::codec::decode;
     use sluice_model::ProjectName;
-    use sluice_model::change::{ChangeRef, CommitStatus, Cut, Permission, Review, ReviewState};
+    use sluice_model::change::{
+        ChangeRef, CommitStatus, Permission, Review, ReviewState, Truncation,
+    };
 
     fn bare() -> ChangeFacts {
         let key = ChangeKey::change("github".into(), ProjectName::new("forge.test", "org/one"), 1);
@@ -194,10 +198,9 @@ mod tests {
         decode(&record).unwrap()
     }
 
-    /// C2: nothing unbounded in a record, and nothing that strangers wrote has an event come again
-    /// for ever.
+    /// C2: records are bounded. Long texts from outside never make an event fail for ever.
     #[test]
-    fn facts_of_any_size_are_kept_as_far_as_a_record_holds_them() {
+    fn facts_that_do_not_fit_are_shortened() {
         let status = |number: usize| CommitStatus {
             by: "ci".to_owned(),
             context: format!("{number:04}{}", "c".repeat(240)),
@@ -206,8 +209,11 @@ mod tests {
             number: Some(12_345_678_901),
         };
         let many = ChangeFacts { statuses: (0..1_000).map(status).collect(), ..bare() };
-        let kept = stored(&many);
-        assert_eq!((kept.statuses.len(), kept.cut), (0, Cut { statuses: true, ..Cut::default() }));
+        let read = stored(&many);
+        assert_eq!(
+            (read.statuses.len(), read.truncated),
+            (0, Truncation { statuses: true, ..Truncation::default() })
+        );
         let few = ChangeFacts { statuses: (0..10).map(status).collect(), ..bare() };
         assert_eq!(stored(&few), few);
         let review = |number: usize| Review {
@@ -217,7 +223,7 @@ mod tests {
             permission: Permission::Write,
             submitted_at: Timestamp(1),
         };
-        // Each of it is more than a record holds by itself.
+        // Each of these alone is larger than a record.
         let all = ChangeFacts {
             message: "\u{1}".repeat(15_000),
             files: Some(vec!["\u{1}".repeat(23_000)]),
@@ -230,10 +236,13 @@ mod tests {
             title: "t".repeat(70_000),
             ..many
         };
-        let kept = stored(&all);
-        assert_eq!(kept.cut, Cut { statuses: true, reviews: true, ..Cut::default() });
+        let read = stored(&all);
         assert_eq!(
-            (kept.depends_on, kept.labels.len()),
+            read.truncated,
+            Truncation { statuses: true, reviews: true, ..Truncation::default() }
+        );
+        assert_eq!(
+            (read.depends_on, read.labels.len()),
             (vec!["https://forge.test/a".to_owned()], 100)
         );
     }

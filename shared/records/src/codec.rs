@@ -1,41 +1,43 @@
-//! Bodies as JSON. A record that cannot be read is an error that names its key, never a default.
+//! Encodes and decodes record bodies as JSON. A record that cannot be decoded is an error that
+//! names its key; no default replaces it.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sluice_model::Timestamp;
-use sluice_runtime::batch::LookError;
+use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::{BODY_BYTES_MAX, Key, Record};
 use sluice_runtime::{PortError, Ports};
+use std::collections::BTreeMap;
 
-/// Days that final records stay: longer than any message lives.
+/// Days for which final records are kept. It is longer than the lifetime of any message.
 pub const KEEP_DAYS: u64 = 35;
 
-/// A record whose body is not what its key promises.
+/// A record whose body cannot be decoded as the type that its key promises.
 #[derive(Debug, thiserror::Error)]
 #[error("the record {key} cannot be read: {why}")]
 pub struct BadRecord {
-    /// Where it lies.
+    /// The key of the record.
     pub key: Key,
-    /// What is wrong with it.
+    /// Why the body could not be decoded.
     pub why: String,
 }
 
-impl From<BadRecord> for LookError {
+impl From<BadRecord> for ReconcileError {
     fn from(bad: BadRecord) -> Self {
-        Self::Broken { partition: bad.key.partition.clone(), reason: bad.to_string() }
+        Self::Undecidable { partition: bad.key.partition.clone(), reason: bad.to_string() }
     }
 }
 
-/// Returns a new record (revision 0) with this body.
+/// Returns a new, unstored record (revision 0) with `value` as its body.
 ///
 /// # Errors
-/// When the body is larger than a record may be.
+/// When the body is larger than [`BODY_BYTES_MAX`].
 pub fn encode<T: Serialize>(key: Key, value: &T) -> Result<Record, PortError> {
     let body = body(&key, value)?;
     Ok(Record::new(key, body))
 }
 
-/// Returns a record that is stored for the first time, outside a head: revision 1.
+/// Returns the record for a first write outside a cell's commit (revision 1).
 ///
 /// # Errors
 /// As [`encode`].
@@ -45,7 +47,7 @@ pub fn encode_first<T: Serialize>(key: Key, value: &T) -> Result<Record, PortErr
     Ok(record)
 }
 
-/// Gives a record that was read a new body; its revision and condition stay the caller's.
+/// Replaces the body of `record`. The caller sets its revision and the condition of the write.
 ///
 /// # Errors
 /// As [`encode`].
@@ -54,33 +56,54 @@ pub fn with_body<T: Serialize>(mut record: Record, value: &T) -> Result<Record, 
     Ok(record)
 }
 
-/// Reads a record's body.
+/// Decodes the body of a record.
 ///
 /// # Errors
-/// [`BadRecord`] when it is not what was expected.
+/// [`BadRecord`] when the body is not the expected JSON.
 pub fn decode<T: DeserializeOwned>(record: &Record) -> Result<T, BadRecord> {
     serde_json::from_str(&record.body)
         .map_err(|error| BadRecord { key: record.key.clone(), why: error.to_string() })
 }
 
-/// Reads a record of somebody else's: one that cannot be read counts as missing here, with a line
-/// in the log. Whoever rules it finds it by himself; what looks at many cells must not stop at a
-/// bad one.
-pub fn decode_foreign<T: DeserializeOwned>(record: &Record) -> Option<T> {
-    decode(record).inspect_err(|bad| tracing::error!(%bad, "a record counts as missing")).ok()
+/// Decodes a record that another cell owns. Logs an error and returns `None` for a record that
+/// cannot be decoded: a function that reads many cells must not stop at a bad one, and the owner of
+/// the record finds it itself.
+pub fn decode_or_log<T: DeserializeOwned>(record: &Record) -> Option<T> {
+    decode(record)
+        .inspect_err(
+            |bad| tracing::error!(%bad, "a record cannot be decoded and counts as missing"),
+        )
+        .ok()
 }
 
-/// Returns when a record that is final now may be forgotten.
+/// Returns when a record that is final at `now` may be deleted.
 pub fn expiry(now: Timestamp) -> Timestamp {
     now.plus_seconds(KEEP_DAYS * 86_400)
 }
 
-/// Reads one record by its key.
+/// Reads one record by its key. Returns `None` when there is none.
 ///
 /// # Errors
-/// Whatever the store could not answer.
+/// When the store does not answer.
 pub async fn get(ports: &Ports, key: &Key) -> Result<Option<Record>, PortError> {
     Ok(ports.records.get(std::slice::from_ref(key)).await?.into_iter().next().flatten())
+}
+
+/// The most keys that one read may name (the limit of DynamoDB's BatchGetItem).
+const KEYS_MAX: usize = 100;
+
+/// Reads any number of records by key. Keys without a record are missing in the result.
+///
+/// # Errors
+/// When the store cannot be read.
+pub async fn get_all(ports: &Ports, keys: &[Key]) -> Result<BTreeMap<Key, Record>, PortError> {
+    let mut found = BTreeMap::new();
+    for page in keys.chunks(KEYS_MAX) {
+        for record in ports.records.get(page).await?.into_iter().flatten() {
+            found.insert(record.key.clone(), record);
+        }
+    }
+    Ok(found)
 }
 
 fn body<T: Serialize>(key: &Key, value: &T) -> Result<String, PortError> {

@@ -1,50 +1,49 @@
-//! Connections to forges as an operator configured them: one object, its secrets sealed.
+//! Connections to forges as an operator configured them: one object, with sealed secrets.
 
 use serde::{Deserialize, Serialize};
 use sluice_config::connection::{Connections, Driver};
 use sluice_model::ConnectionName;
-use sluice_model::git::LandingWay;
+use sluice_model::git::LandingMethod;
 use sluice_runtime::{PortError, Ports};
 use std::collections::BTreeMap;
 use url::Url;
 
-/// The object that holds them.
+/// The object that stores all connections.
 pub const OBJECT: &str = "system/connections.json";
 
-/// The object with the tenants (Zuul's main configuration).
+/// The object that stores the tenant configuration (Zuul's main configuration).
 pub const MAIN: &str = "system/main.yaml";
 
-/// One connection, its secrets still sealed.
+/// One configured connection. Its secrets are sealed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Connection {
-    /// What speaks there.
+pub struct StoredConnection {
+    /// The driver.
     pub driver: Driver,
-    /// The host in canonical names.
+    /// The host used in canonical project names.
     pub canonical_hostname: String,
-    /// Where its API is (`https://api.github.com`).
+    /// The base URL of the forge's API (`https://api.github.com`).
     pub api_url: Option<String>,
-    /// Where its repositories are (`https://github.com`); a project's path is appended.
+    /// The base URL of its repositories (`https://github.com`); a project's path is appended.
     pub git_url: String,
-    /// The login its token acts as, so that its own comments are recognised.
+    /// The account of the API token. Sluice recognises its own comments by it.
     pub login: Option<String>,
-    /// The API token, sealed (base64).
+    /// The API token, sealed and in base64.
     pub token: Option<String>,
-    /// Webhook secrets, sealed; two while they are changed.
+    /// The webhook secrets, sealed; two while they are being rotated.
     #[serde(default)]
     pub webhook_secrets: Vec<String>,
-    /// How its changes land.
+    /// How changes are merged into their branches.
     #[serde(default, skip_serializing_if = "LandingWay::is_merge")]
-    pub landing: LandingWay,
+    pub landing: LandingMethod,
 }
 
-impl Connection {
-    /// Returns whether changes are read there: a plain git server tells of none. Where no driver of
-    /// that kind is there yet, whoever is to ask says so.
-    pub fn is_asked(&self) -> bool {
+impl StoredConnection {
+    /// Returns whether the driver reads changes from the forge. A plain git server has none.
+    pub fn supports_changes(&self) -> bool {
         matches!(self.driver, Driver::GitHub | Driver::Gerrit)
     }
 
-    /// Returns whether projects may be there, whether or not it is asked about changes.
+    /// Returns whether the connection can have projects, with or without changes.
     fn has_projects(&self) -> bool {
         match self.driver {
             Driver::GitHub
@@ -58,11 +57,10 @@ impl Connection {
         }
     }
 
-    /// Returns whether somebody whom the forge names is the account that the token acts as. A
-    /// GitHub App is named with `[bot]` as an account, and without it where a check run is its own.
-    /// Case does not count: on GitHub no two logins differ by it alone, and whoever is taken for us
-    /// elsewhere starts the less by that.
-    pub fn is_own(&self, by: &str) -> bool {
+    /// Returns whether `by` is the account of the API token. A GitHub App has the suffix `[bot]` as
+    /// an account and none as the author of a check run. Case is ignored, because GitHub logins do
+    /// not differ by case alone; elsewhere a wrong match only starts fewer jobs.
+    pub fn is_own_account(&self, by: &str) -> bool {
         let is = |own: &str| own.eq_ignore_ascii_case(by);
         self.login
             .as_deref()
@@ -70,34 +68,34 @@ impl Connection {
     }
 }
 
-/// Every connection by name.
+/// All connections by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct ConnectionsFile(pub BTreeMap<ConnectionName, Connection>);
+pub struct ConnectionsFile(pub BTreeMap<ConnectionName, StoredConnection>);
 
 impl ConnectionsFile {
-    /// Returns what the configuration language has to know of them.
+    /// Returns the connections as the configuration parser needs them.
     pub fn vocabulary(&self) -> Connections {
         self.0.iter().fold(Connections::new(), |all, (name, connection)| {
             all.with(name.as_str(), connection.driver, &connection.canonical_hostname)
         })
     }
 
-    /// Returns the connections with this canonical host, by name: there may be several, and by
-    /// which of them a project is known only the tenants that have it say.
-    pub fn of_host(&self, host: &str) -> Vec<(&ConnectionName, &Connection)> {
+    /// Returns the connections with this canonical host, by name. There may be several; only
+    /// tenants say which of them has a project.
+    pub fn of_host(&self, host: &str) -> Vec<(&ConnectionName, &StoredConnection)> {
         self.0.iter().filter(|(_, connection)| connection.canonical_hostname == host).collect()
     }
 
-    /// Returns whether an address is on a host that no connection leads to: nobody can be asked
-    /// about what is there. What names no host is on none, and so is not.
-    fn is_strange(&self, address: &str) -> bool {
+    /// Returns whether an address is on a host of no connection, so that no driver can read it.
+    /// Returns `false` for a text without a host.
+    fn is_on_unknown_host(&self, address: &str) -> bool {
         host_of(address).is_some_and(|host| !self.leads_to(&host))
     }
 
-    /// Returns whether a connection to where changes are leads to a host, or to one that it lies
-    /// below. Ports do not count: what is taken for known without being so is refused, and what is
-    /// not, though it is, would be left out.
+    /// Returns whether a connection with projects is on this host or on a parent domain. Ports are
+    /// ignored: an unreadable address on a configured host is refused, while one on another host is
+    /// ignored.
     fn leads_to(&self, host: &str) -> bool {
         let is_it = |known: String| {
             let below = host.strip_suffix(known.as_str());
@@ -114,8 +112,8 @@ impl ConnectionsFile {
     }
 }
 
-/// Returns the host that an address leads to, as a browser would read it: in small letters, without
-/// its port, its user and a dot at its end. `None` for what is no address of one.
+/// Returns the host of a URL as a browser reads it: in lower case, without port, user and trailing
+/// dot. Returns `None` for a text that is not a URL with a host.
 fn host_of(address: &str) -> Option<String> {
     let url = Url::parse(address).ok()?;
     url.host_str()
@@ -123,40 +121,42 @@ fn host_of(address: &str) -> Option<String> {
         .filter(|host| !host.is_empty())
 }
 
-/// Returns the host of what a connection is configured with: an address, or a host with or without
-/// a port; nothing of a path.
+/// Returns the host of a configured value: a URL, or a host with or without port and path. Returns
+/// `None` for a file path.
 fn host_in(written: &str) -> Option<String> {
     if written.contains("://") {
         return host_of(written);
     }
-    // Before a slash that begins it there is no host.
+    // A value that begins with a slash has no host.
     (!written.starts_with('/')).then(|| host_of(&format!("http://{written}"))).flatten()
 }
 
-/// What a sealed secret of a connection is bound to.
+/// Returns the sealing context of a connection's secret, to which the sealed text is bound.
 pub fn seal_context(connection: &ConnectionName, what: &str) -> String {
     format!("connection/{connection}/{what}")
 }
 
-/// Reads the connections.
+/// Reads the configured connections.
 ///
 /// # Errors
-/// When there are none, or they cannot be read.
+/// When none are stored, or they cannot be decoded.
 pub async fn load(ports: &Ports) -> Result<ConnectionsFile, PortError> {
     let object = ports.objects.get(OBJECT).await?.ok_or_else(|| {
-        PortError::unknown(format!("read {OBJECT}"), "there is none; store the connections first")
+        PortError::unknown(
+            format!("read {OBJECT}"),
+            "no connections are stored; store them with `sluice connection` first",
+        )
     })?;
     serde_json::from_slice(&object.bytes)
         .map_err(|error| PortError::unknown(format!("read {OBJECT}"), error))
 }
 
-/// Returns those of some addresses that are on a host that no connection leads to; nothing is read
-/// where there are none. What comes in without waiting for them lands without them: whoever asks
-/// about either asks here.
+/// Returns the addresses that are on a host of no connection. Such a dependency is ignored, so a
+/// change can merge without it. Reads nothing when `addresses` is empty.
 ///
 /// # Errors
 /// As [`load`].
-pub async fn strange<'a>(
+pub async fn addresses_on_unknown_hosts<'a>(
     ports: &Ports,
     addresses: Vec<&'a String>,
 ) -> Result<Vec<&'a String>, PortError> {
@@ -164,13 +164,13 @@ pub async fn strange<'a>(
         return Ok(addresses);
     }
     let connections = load(ports).await?;
-    Ok(addresses.into_iter().filter(|address| connections.is_strange(address)).collect())
+    Ok(addresses.into_iter().filter(|address| connections.is_on_unknown_host(address)).collect())
 }
 
-/// Seals a secret of a connection, in the form the object keeps.
+/// Seals a secret of a connection and encodes it in base64, as [`StoredConnection`] holds it.
 ///
 /// # Errors
-/// Whatever the key service could not do.
+/// When the key service fails.
 pub async fn seal(ports: &Ports, context: &str, plain: &str) -> Result<String, PortError> {
     use base64::Engine as _;
     let sealed = ports.seal.seal(context, plain.as_bytes()).await?;
@@ -180,8 +180,8 @@ pub async fn seal(ports: &Ports, context: &str, plain: &str) -> Result<String, P
 /// Opens a sealed secret of a connection.
 ///
 /// # Errors
-/// When it was sealed as something else, or the key service does not answer; the text of the secret
-/// is in no error.
+/// When it was sealed under another context, or the key service fails. No error contains the
+/// secret.
 pub async fn open(ports: &Ports, context: &str, sealed: &str) -> Result<String, PortError> {
     use base64::Engine as _;
     let attempt = || format!("open the sealed {context}");
@@ -196,8 +196,8 @@ pub async fn open(ports: &Ports, context: &str, sealed: &str) -> Result<String, 
 mod tests {
     use super::*;
 
-    fn acting_as(login: Option<&str>) -> Connection {
-        Connection {
+    fn acting_as(login: Option<&str>) -> StoredConnection {
+        StoredConnection {
             driver: Driver::GitHub,
             canonical_hostname: "forge.test".to_owned(),
             api_url: None,
@@ -205,14 +205,13 @@ mod tests {
             login: login.map(str::to_owned),
             token: None,
             webhook_secrets: Vec::new(),
-            landing: LandingWay::default(),
+            landing: LandingMethod::default(),
         }
     }
 
-    /// Z6.1: what an application says it says as its account, and its check runs are under its own
-    /// name.
+    /// Z6.1: a GitHub App comments as its account, but its check runs have its own name.
     #[test]
-    fn an_application_is_known_by_its_account_and_by_its_name() {
+    fn a_github_app_is_recognised_by_account_and_by_name() {
         for (login, by, is_own) in [
             (Some("sluice[bot]"), "sluice[bot]", true),
             (Some("sluice[bot]"), "sluice", true),
@@ -224,42 +223,42 @@ mod tests {
             (None, "sluice", false),
             (None, "", false),
         ] {
-            assert_eq!(acting_as(login).is_own(by), is_own, "{login:?} {by}");
+            assert_eq!(acting_as(login).is_own_account(by), is_own, "{login:?} {by}");
         }
     }
 
-    /// Z6.5: what lies on a host that some connection leads to is never taken for unknown.
+    /// Z6.5: an address on the host of any connection is never treated as unknown.
     #[test]
-    fn a_host_is_known_by_each_address_of_a_connection_to_where_projects_are() {
-        let hub = Connection {
+    fn a_host_is_known_by_each_address_of_a_connection_with_projects() {
+        let hub = StoredConnection {
             canonical_hostname: "Hub.test".to_owned(),
             api_url: Some("https://api.example.org/v3".to_owned()),
             git_url: "http://bot@git.test:8080/repos".to_owned(),
             ..acting_as(None)
         };
-        let here = Connection {
+        let here = StoredConnection {
             driver: Driver::Git,
             canonical_hostname: "[::1]:9600".to_owned(),
             git_url: "/srv/git".to_owned(),
             ..acting_as(None)
         };
-        let far = Connection {
+        let far = StoredConnection {
             canonical_hostname: "far.test".to_owned(),
             git_url: "https://bücher.test".to_owned(),
             ..acting_as(None)
         };
-        let mail = Connection {
+        let mail = StoredConnection {
             driver: Driver::Smtp,
             canonical_hostname: "mail.test".to_owned(),
             ..acting_as(None)
         };
-        let mail = Connection { git_url: String::new(), ..mail };
+        let mail = StoredConnection { git_url: String::new(), ..mail };
         let file = ConnectionsFile(
             [("hub", hub), ("here", here), ("far", far), ("mail", mail)]
                 .map(|(name, one)| (name.into(), one))
                 .into(),
         );
-        for (address, is_strange) in [
+        for (address, is_on_unknown_host) in [
             ("https://hub.test/org/one/issues/4", false),
             ("https://HUB.test:8443/", false),
             ("https://www.hub.test/a", false),
@@ -281,13 +280,13 @@ mod tests {
             ("mailto:ada@elsewhere.test", false),
             ("", false),
         ] {
-            assert_eq!(file.is_strange(address), is_strange, "{address}");
+            assert_eq!(file.is_on_unknown_host(address), is_on_unknown_host, "{address}");
         }
     }
 
     /// Z6.5
     #[test]
-    fn the_host_of_an_address_is_found_without_its_port_and_its_user() {
+    fn the_host_of_a_url_excludes_port_and_user() {
         for (address, host) in [
             ("https://GitHub.com/org/one/pull/4", Some("github.com")),
             ("http://ada@forge.test:8080/org/one", Some("forge.test")),
@@ -300,9 +299,9 @@ mod tests {
         }
     }
 
-    /// Z6.5: operators write hosts with and without all that may stand around them.
+    /// Z6.5: operators configure hosts with and without scheme, port and path.
     #[test]
-    fn the_host_of_a_connection_is_found_in_an_address_and_alone() {
+    fn the_host_of_a_connection_is_found_in_a_url_or_a_bare_host() {
         for (written, host) in [
             ("Hub.test", Some("hub.test")),
             ("localhost:9600", Some("localhost")),

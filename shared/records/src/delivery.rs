@@ -1,77 +1,79 @@
-//! A webhook delivery: stored before it is answered, handled once, and ended in one terminal state.
+//! A webhook delivery: stored before the webhook is answered, processed once, and ended in one
+//! final state.
 
 use crate::codec::encode;
 use serde::{Deserialize, Serialize};
 use sluice_model::event::{EventKind, ForgeEvent};
-use sluice_model::poke::Poke;
+use sluice_model::wakeup::Wakeup;
 use sluice_model::{BranchName, ConnectionName, DeliveryId, ProjectName, TenantName, Timestamp};
 use sluice_runtime::PortError;
 use sluice_runtime::record::{Due, Key, Record};
 
-/// Seconds after which a delivery that is not final counts as unaccounted.
+/// Seconds after which a delivery that is not final is reported as unaccounted for.
 pub const BOUND_SECONDS: u64 = 600;
 
-/// What a forge told, and what became of it.
+/// An event from a forge, and the state of its processing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
-    /// The connection it came by.
+    /// The connection that received it.
     pub connection: ConnectionName,
-    /// The forge's own id of it.
+    /// The forge's id of the delivery.
     pub forge_id: String,
     /// The forge's name of the event.
     pub event_name: String,
-    /// When it came.
+    /// When it was received.
     pub received_at: Timestamp,
-    /// What it says, as far as routing needs it; `None` when it is ignored.
+    /// The parsed event; `None` when it is ignored.
     pub event: Option<ForgeEvent>,
-    /// What became of it.
+    /// The state of its processing.
     pub state: DeliveryState,
 }
 
-/// What became of a delivery.
+/// The state of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeliveryState {
-    /// Accepted, not handled.
+    /// It is stored and not processed.
     Accepted,
-    /// Some tenants were told, for which one commit had a place; the others are told next.
-    Partly {
-        /// The last tenant that was told; further ones follow by their names.
+    /// Some tenants have processed it. One commit had no room for the others, which follow in the
+    /// next commit.
+    PartlyRouted {
+        /// The last tenant that processed it; the others follow in the order of their names.
         after: TenantName,
-        /// What they are told, where that is not what came.
+        /// The event that the tenants process, when it differs from the received one.
         kind: Option<Box<EventKind>>,
-        /// Whether it counts for triggers, or was told before.
-        is_news: bool,
-        /// The branches that the change was for before.
-        formerly: Vec<BranchName>,
+        /// Whether it can match triggers. `false` when an earlier delivery had the same event.
+        is_new: bool,
+        /// The earlier target branches of the change.
+        former_branches: Vec<BranchName>,
     },
-    /// Nothing here is concerned by it.
+    /// No project or tenant is affected.
     Ignored {
         /// Why.
         why: String,
     },
-    /// It was an echo of what we wrote ourselves.
-    Own,
-    /// It was handled.
+    /// Sluice itself caused the event.
+    SelfAuthored,
+    /// It was processed.
     Handled {
-        /// What it led to, a line each, at most 20.
+        /// Its effects, one line each, at most 20.
         effects: Vec<String>,
-        /// When.
+        /// When it was processed.
         at: Timestamp,
     },
-    /// It cannot be handled, ever.
+    /// It can never be processed.
     Failed {
         /// Why.
         why: String,
-        /// When.
+        /// When that was found.
         at: Timestamp,
     },
 }
 
 impl DeliveryState {
-    /// Returns whether nothing more will happen to it.
+    /// Returns whether the delivery is not processed any further.
     pub fn is_final(&self) -> bool {
-        !matches!(self, Self::Accepted | Self::Partly { .. })
+        !matches!(self, Self::Accepted | Self::PartlyRouted { .. })
     }
 }
 
@@ -85,43 +87,42 @@ pub fn key(id: &DeliveryId) -> Key {
     Key::new(format!("delivery#{id}"), "head")
 }
 
-/// Returns the record of a delivery that has just come.
+/// Returns the first record of a received delivery.
 ///
 /// # Errors
-/// When it is too large.
+/// When the record is too large.
 pub fn record(id: &DeliveryId, delivery: &Delivery) -> Result<Record, PortError> {
     let mut record = encode(key(id), delivery)?;
-    listed(&mut record, id, delivery);
+    set_list(&mut record, id, delivery);
     Ok(record)
 }
 
-/// Returns the id of a delivery of ours, its first record, by which it is looked at again at that
-/// moment, and the poke that has it handled.
+/// Returns the id, the first record and the wakeup of a delivery that Sluice creates itself. The
+/// sweep finds the record at `at`.
 ///
 /// # Errors
-/// When it is too large.
+/// When the record is too large.
 pub fn pending(
     delivery: &Delivery,
     at: Timestamp,
-) -> Result<(DeliveryId, Record, Poke), PortError> {
+) -> Result<(DeliveryId, Record, Wakeup), PortError> {
     let id = id(&delivery.connection, &delivery.forge_id);
-    let poke = Poke::Delivery { delivery: id.clone(), project: group(delivery) };
+    let wakeup = Wakeup::Delivery { delivery: id.clone(), project: ordering_project(delivery) };
     let mut record = record(&id, delivery)?;
     record.revision = 1;
-    record.due = Some(Due { at, poke: poke.clone() });
-    record.look_at = Some(at);
-    Ok((id, record, poke))
+    record.due = Some(Due { at, wakeup: wakeup.clone() });
+    record.sweep_at = Some(at);
+    Ok((id, record, wakeup))
 }
 
-/// Lists a delivery among those that have not ended, or those that have: the first list is what the
-/// metric counts.
-pub fn listed(record: &mut Record, id: &DeliveryId, delivery: &Delivery) {
+/// Puts a delivery on the list of open or of ended deliveries. The metric counts the open list.
+pub fn set_list(record: &mut Record, id: &DeliveryId, delivery: &Delivery) {
     let list = if delivery.state.is_final() { "deliveries" } else { "open-deliveries" };
     record.find = Some((list.to_owned(), format!("{:015}#{id}", delivery.received_at.0)));
 }
 
-/// Returns the project whose events are handled in order with this one.
-pub fn group(delivery: &Delivery) -> ProjectName {
+/// Returns the project whose events are processed in order with this one.
+pub fn ordering_project(delivery: &Delivery) -> ProjectName {
     delivery
         .event
         .as_ref()

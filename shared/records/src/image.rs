@@ -1,10 +1,10 @@
-//! An image of a tenant: the request flag, its builds and their uploads, in one cell (N1, N2, N5,
+//! An image of a tenant: the build request, its builds and their uploads, in one cell (N1, N2, N5,
 //! L1).
 //!
 //! | record | key | written by |
 //! |---|---|---|
 //! | head with builds and uploads | `image#<tenant>/<image>`, `head` | images |
-//! | wish for a build, off schedule | the same, `request-build` | whoever wants one; removed by images |
+//! | build request outside the schedule | the same, `request-build` | any; removed by images |
 
 use crate::codec::encode_first;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use sluice_model::{ProviderName, TenantName, Timestamp};
 use sluice_runtime::PortError;
 use sluice_runtime::record::{Expect, Key, Write};
 
-/// The sort key of the wish for a build.
+/// The sort key of the build request.
 pub const REQUEST_BUILD: &str = "request-build";
 
 /// The head of an image's cell.
@@ -21,67 +21,67 @@ pub const REQUEST_BUILD: &str = "request-build";
 pub struct Image {
     /// The tenant whose pipelines build it (L1.8).
     pub tenant: TenantName,
-    /// Its canonical name.
+    /// The image's canonical name.
     pub name: String,
-    /// Since when a build is wanted that has not begun; further wishes until it begins are the same
-    /// one.
-    pub build_wanted_since: Option<Timestamp>,
-    /// The id that the next build gets; ids are sequential and never given twice (N1).
+    /// When the build was requested that has not started; further requests until it starts are
+    /// merged into this one.
+    pub build_requested_since: Option<Timestamp>,
+    /// The id of the next build; ids are sequential and never reused (N1).
     pub next_build: u64,
-    /// Its builds, oldest first.
+    /// The builds, oldest first.
     pub builds: Vec<ImageBuild>,
 }
 
 impl Image {
     /// Returns an image without builds.
     pub fn new(tenant: TenantName, name: String) -> Self {
-        Self { tenant, name, build_wanted_since: None, next_build: 1, builds: Vec::new() }
+        Self { tenant, name, build_requested_since: None, next_build: 1, builds: Vec::new() }
     }
 }
 
-/// One build of an image in one format.
+/// One build of an image, in one format.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageBuild {
-    /// Its sequential id.
+    /// The build's sequential id.
     pub id: u64,
-    /// Where it stands.
+    /// Its state.
     pub state: ImageState,
-    /// When it came to stand there.
+    /// When it entered the state.
     pub state_time: Timestamp,
-    /// Its uploads.
+    /// Its uploads to providers.
     pub uploads: Vec<ImageUpload>,
 }
 
 /// One upload of a build to a provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageUpload {
-    /// Its id, sequential within the build.
+    /// The upload's id, sequential within the build.
     pub id: u64,
-    /// The provider.
+    /// The provider that it is uploaded to.
     pub provider: ProviderName,
-    /// What the provider calls it, once it is there.
+    /// The provider's id of the image; `None` until the upload has one.
     pub external_id: Option<String>,
-    /// Whether it passed its validation (L1.5).
+    /// Whether the uploaded image passed its validation (L1.5).
     pub validated: bool,
-    /// Where it stands.
+    /// The upload's state.
     pub state: ImageState,
-    /// When it came to stand there.
+    /// When it entered the state.
     pub state_time: Timestamp,
 }
 
-/// Where a build or an upload stands.
+/// The state of an image build or of an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ImageState {
-    /// It is being made.
+    /// In progress.
     Building,
-    /// It is there.
+    /// Complete and usable.
     Ready,
-    /// It could not be made.
+    /// Ended with an error.
     Failed,
-    /// Somebody wants it gone (N2).
+    /// Deletion was requested (N2).
     Delete,
-    /// It is being removed (L1.6).
+    /// Deletion is in progress (L1.6).
     Deleting,
 }
 
@@ -95,16 +95,16 @@ pub fn key(tenant: &TenantName, image: &str) -> Key {
     Key::new(partition(tenant, image), "head")
 }
 
-/// Returns the key of the wish for a build.
+/// Returns the key of an image's build request.
 pub fn request_key(tenant: &TenantName, image: &str) -> Key {
     Key::new(partition(tenant, image), REQUEST_BUILD)
 }
 
-/// Returns the write that wishes for a build, off schedule (N5); one that is there already stands.
-/// The image is poked after it.
+/// Returns the write of a request to build an image outside its schedule (N5). A second request
+/// changes nothing. The caller wakes the image after the write.
 ///
 /// # Errors
-/// When it is too large.
+/// When the record is too large.
 pub fn put_request(tenant: &TenantName, image: &str, at: Timestamp) -> Result<Write, PortError> {
     Ok(Write::Put {
         record: encode_first(request_key(tenant, image), &at)?,

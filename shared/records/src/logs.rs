@@ -1,63 +1,63 @@
-//! What a build leaves behind (Z7.4): its log and the files beside it.
+//! The files that a build leaves behind (Z7.4): its log and the files archived with it.
 //!
-//! A large file is an object of its own, `logs/<build>/<name>`. The small ones of a build lie
-//! together in `logs/<build>.files`: a line of JSON,
+//! A large file is an object of its own, `logs/<build>/<name>`. The small files of a build are
+//! packed into `logs/<build>.files`: one line of JSON,
 //! `{"version":1,"files":[{"name":"job-output.txt","bytes":16},…]}`, its line feed, and then the
-//! files' bytes in that order, with nothing between them. No id of a build has a dot, so no file's
+//! files' bytes in that order, with nothing between them. No build id contains a dot, so no file's
 //! own object has that key.
 //!
-//! Whoever reads a file looks for its own object first: that is all that earlier versions wrote,
-//! and what is read in parts is one. A build is archived once and a lost one runs again under
-//! another id, so a file never has both with different contents.
+//! A reader looks for the file's own object first, because large files are read in parts. A build
+//! is archived once, and a build that was lost runs again under another id. So a file never has
+//! both objects with different contents.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sluice_model::BuildId;
-use sluice_runtime::object::{Part, PutMode};
+use sluice_runtime::object::{ObjectPart, PutMode};
 use sluice_runtime::{PortError, Ports};
 
-/// The name of the log among the files of every build.
+/// The name of the log, which every build has.
 pub const LOG: &str = "job-output.txt";
 
-/// The layout that is written, and the only one that is read.
+/// The version of the format that is written, and the only one that is read.
 const VERSION: u32 = 1;
 
-/// Returns the object of a file that has one of its own.
+/// Returns the object of a file that is not packed.
 pub fn key(build: &BuildId, name: &str) -> String {
     format!("logs/{build}/{name}")
 }
 
-/// Returns the object in which a build's small files lie together.
+/// Returns the object with the small files of a build.
 pub fn packed_key(build: &BuildId) -> String {
     format!("logs/{build}.files")
 }
 
-/// The small files of one build by their names.
+/// The small files of one build, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Packed {
+pub struct PackedLogs {
     files: Vec<(String, Bytes)>,
 }
 
-/// The first line of the object.
+/// The first line of the packed object.
 #[derive(Serialize, Deserialize)]
-struct Index {
+struct PackIndex {
     version: u32,
-    files: Vec<Entry>,
+    files: Vec<PackedFile>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Entry {
+struct PackedFile {
     name: String,
     bytes: usize,
 }
 
-impl Packed {
-    /// Adds a file.
+impl PackedLogs {
+    /// Adds a file at the end.
     pub fn add(&mut self, name: String, content: Bytes) {
         self.files.push((name, content));
     }
 
-    /// Returns whether there is no file at all.
+    /// Returns whether there are no files.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
@@ -67,15 +67,18 @@ impl Packed {
         self.files.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Returns what is in the file of this name; of several the newest, as if each were an object.
+    /// Returns the content of the file of this name, `None` when there is none. Of several with one
+    /// name, the last one added wins.
     pub fn find(&self, name: &str) -> Option<&Bytes> {
         self.files.iter().rev().find(|(known, _)| known == name).map(|(_, content)| content)
     }
 
     fn encode(&self) -> Result<Bytes, serde_json::Error> {
-        let entry =
-            |(name, content): &(String, Bytes)| Entry { name: name.clone(), bytes: content.len() };
-        let mut bytes = serde_json::to_vec(&Index {
+        let entry = |(name, content): &(String, Bytes)| PackedFile {
+            name: name.clone(),
+            bytes: content.len(),
+        };
+        let mut bytes = serde_json::to_vec(&PackIndex {
             version: VERSION,
             files: self.files.iter().map(entry).collect(),
         })?;
@@ -86,17 +89,17 @@ impl Packed {
 
     fn decode(bytes: &Bytes) -> Result<Self, String> {
         let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("it has no first line")?;
-        let index: Index =
+        let index: PackIndex =
             serde_json::from_slice(&bytes[..end]).map_err(|error| error.to_string())?;
         if index.version != VERSION {
             return Err(format!(
-                "it has layout {}, and layout {VERSION} is understood",
+                "its format version is {}; only version {VERSION} is supported",
                 index.version
             ));
         }
         let mut rest = bytes.slice(end + 1..);
         let mut packed = Self::default();
-        for Entry { name, bytes } in index.files {
+        for PackedFile { name, bytes } in index.files {
             if bytes > rest.len() {
                 return Err(format!("it ends within {name}"));
             }
@@ -109,14 +112,14 @@ impl Packed {
     }
 }
 
-/// Stores a build's small files together.
+/// Stores the small files of a build as one object.
 ///
 /// # Errors
 /// When the store does not answer.
 pub async fn store_packed(
     ports: &Ports,
     build: &BuildId,
-    packed: &Packed,
+    packed: &PackedLogs,
 ) -> Result<(), PortError> {
     let key = packed_key(build);
     let bytes =
@@ -124,91 +127,98 @@ pub async fn store_packed(
     ports.objects.put(&key, bytes, PutMode::Always, "application/octet-stream").await.map(drop)
 }
 
-/// Returns the small files of a build that lie together; none where there is no such object.
+/// Reads the packed small files of a build; empty when there is no such object.
 ///
 /// # Errors
-/// When the store does not answer, or holds what was never stored there.
-pub async fn packed(ports: &Ports, build: &BuildId) -> Result<Packed, PortError> {
+/// When the store does not answer, or the object cannot be decoded.
+pub async fn load_packed(ports: &Ports, build: &BuildId) -> Result<PackedLogs, PortError> {
     let key = packed_key(build);
-    let Some(object) = ports.objects.get(&key).await? else { return Ok(Packed::default()) };
-    Packed::decode(&object.bytes).map_err(|why| PortError::unknown(format!("read {key}"), why))
+    let Some(object) = ports.objects.get(&key).await? else { return Ok(PackedLogs::default()) };
+    PackedLogs::decode(&object.bytes).map_err(|why| PortError::unknown(format!("read {key}"), why))
 }
 
-/// Returns a whole file of a build, wherever it lies; `None` when there is none of this name.
+/// Reads a whole file of a build, packed or not; `None` when there is no file of this name.
 ///
 /// # Errors
-/// As [`packed`].
-pub async fn whole(ports: &Ports, build: &BuildId, name: &str) -> Result<Option<Bytes>, PortError> {
+/// As [`load_packed`].
+pub async fn read_file(
+    ports: &Ports,
+    build: &BuildId,
+    name: &str,
+) -> Result<Option<Bytes>, PortError> {
     if let Some(object) = ports.objects.get(&key(build, name)).await? {
         return Ok(Some(object.bytes));
     }
-    let packed = packed(ports, build).await?;
+    let packed = load_packed(ports, build).await?;
     Ok(packed.find(name).cloned())
 }
 
-/// Returns at most `most` bytes of a file of a build from byte `first` on, wherever it lies; `None`
-/// when there is none of this name.
+/// Reads at most `most` bytes of a file from byte `first` on, packed or not; `None` when there is
+/// no file of this name.
 ///
 /// # Errors
-/// As [`packed`].
-pub async fn part(
+/// As [`load_packed`].
+pub async fn read_file_part(
     ports: &Ports,
     build: &BuildId,
     name: &str,
     first: u64,
     most: usize,
-) -> Result<Option<Part>, PortError> {
+) -> Result<Option<ObjectPart>, PortError> {
     if let Some(part) = ports.objects.get_part(&key(build, name), first, most).await? {
         return Ok(Some(part));
     }
-    let packed = packed(ports, build).await?;
-    Ok(packed.find(name).map(|content| cut(content, first, most)))
+    let packed = load_packed(ports, build).await?;
+    Ok(packed.find(name).map(|content| slice_of(content, first, most)))
 }
 
-/// Returns at most `most` bytes of a file that was read whole, from byte `first` on.
-pub fn cut(content: &Bytes, first: u64, most: usize) -> Part {
+/// Returns at most `most` bytes of `content` from byte `first` on; empty beyond its end.
+pub fn slice_of(content: &Bytes, first: u64, most: usize) -> ObjectPart {
     let from = usize::try_from(first).unwrap_or(usize::MAX).min(content.len());
     let to = from.saturating_add(most).min(content.len());
-    Part { bytes: content.slice(from..to), length: content.len() as u64 }
+    ObjectPart { bytes: content.slice(from..to), length: content.len() as u64 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn some() -> Packed {
-        let mut packed = Packed::default();
+    fn some() -> PackedLogs {
+        let mut packed = PackedLogs::default();
         packed.add(LOG.to_owned(), Bytes::from_static(b"one\ntwo\n"));
         packed.add("empty".to_owned(), Bytes::new());
         packed.add("odd \"\n/\u{e4}.bin".to_owned(), Bytes::from_static(b"\n\0\xff{"));
         packed
     }
 
-    /// Z7.4: what is in the files and in their names does not matter.
+    /// Z7.4: the contents and names of files do not matter.
     #[test]
-    fn what_is_stored_together_is_read_as_it_was() {
+    fn packed_files_are_decoded_as_they_were_encoded() {
         let bytes = some().encode().unwrap();
-        assert_eq!(Packed::decode(&bytes), Ok(some()));
+        assert_eq!(PackedLogs::decode(&bytes), Ok(some()));
         let head = br#"{"version":1,"files":[{"name":"job-output.txt","bytes":8},{"name":"empty","bytes":0},"#;
         assert!(bytes.starts_with(head), "{bytes:?}");
-        assert_eq!(Packed::decode(&Packed::default().encode().unwrap()), Ok(Packed::default()));
+        assert_eq!(
+            PackedLogs::decode(&PackedLogs::default().encode().unwrap()),
+            Ok(PackedLogs::default())
+        );
     }
 
     /// Z7.4
     #[test]
-    fn an_object_that_was_never_stored_so_is_told_and_not_guessed_at() {
+    fn a_malformed_object_is_an_error() {
         let whole = some().encode().unwrap();
         let longer = Bytes::from([&whole[..], b"x"].concat());
         let newer = Bytes::from_static(b"{\"version\":2,\"files\":[]}\n");
         for (bytes, why) in [
             (Bytes::new(), "no first line"),
             (Bytes::from_static(b"{}\n"), "version"),
-            (newer, "layout 2"),
+            (newer, "version is 2"),
             (whole.slice(..whole.len() - 1), "ends within"),
             (longer, "1 bytes that belong to no file"),
         ] {
-            let told = Packed::decode(&bytes).unwrap_err();
-            assert!(told.contains(why), "{told}");
+            let error = PackedLogs::decode(&bytes).unwrap_err();
+            assert!(error.contains(why), "{error}");
         }
     }
 
@@ -216,12 +226,12 @@ mod tests {
     #[test]
     fn a_part_ends_where_its_file_ends() {
         let content = Bytes::from_static(b"0123456789");
-        let read = |first, most| cut(&content, first, most).bytes;
+        let read = |first, most| slice_of(&content, first, most).bytes;
         assert_eq!(
             (read(2, 3), read(8, usize::MAX)),
             (Bytes::from_static(b"234"), Bytes::from_static(b"89"))
         );
         assert_eq!((read(10, 1), read(u64::MAX, 1)), (Bytes::new(), Bytes::new()));
-        assert_eq!(cut(&content, 99, 1).length, 10);
+        assert_eq!(slice_of(&content, 99, 1).length, 10);
     }
 }

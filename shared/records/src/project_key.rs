@@ -1,24 +1,24 @@
-//! Projects' key pairs: `keys/<source name>/<repo name>.pem` holds the sealed private half, `….pub`
-//! beside it the public one (Z5.2).
+//! The key pairs of projects: `keys/<source name>/<repo name>.pem` holds the sealed private key,
+//! and `….pub` the public key (Z5.2).
 //!
-//! A private half that is there is used, never replaced: what was encrypted for it would be lost.
+//! An existing private key is never replaced: secrets encrypted for it would be lost.
 
 use bytes::Bytes;
 use sluice_model::{ConnectionName, ProjectName};
-use sluice_runtime::object::{PutMode, Stored};
+use sluice_runtime::object::{PutMode, PutOutcome};
 use sluice_runtime::{PortError, Ports};
 
-/// Returns the object with the sealed private half.
+/// Returns the object with the sealed private key.
 pub fn private_object(connection: &ConnectionName, project: &ProjectName) -> String {
     format!("keys/{connection}/{}.pem", project.name())
 }
 
-/// Returns the object with the public half.
+/// Returns the object with the public key.
 pub fn public_object(connection: &ConnectionName, project: &ProjectName) -> String {
     format!("keys/{connection}/{}.pub", project.name())
 }
 
-/// Opens the private half, as PEM; `None` when the project has no key pair.
+/// Opens the private key, as PEM; `None` when the project has no key pair.
 ///
 /// # Errors
 /// When the store or the key service does not answer.
@@ -32,7 +32,7 @@ pub async fn open(
     ports.seal.open(&key, &object.bytes).await.map(Some)
 }
 
-/// Stores a private half, as PEM, unless there is one; then that one stays.
+/// Stores a private key, given as PEM, unless the project has one already.
 ///
 /// # Errors
 /// When the store or the key service does not answer.
@@ -41,7 +41,7 @@ pub async fn store(
     connection: &ConnectionName,
     project: &ProjectName,
     private: &[u8],
-) -> Result<Stored, PortError> {
+) -> Result<PutOutcome, PortError> {
     let key = private_object(connection, project);
     let sealed = ports.seal.seal(&key, private).await?;
     ports
@@ -50,7 +50,7 @@ pub async fn store(
         .await
 }
 
-/// Stores the public half, which follows from the private one.
+/// Stores the public key, which is derived from the private one.
 ///
 /// # Errors
 /// When the store does not answer.

@@ -1,31 +1,31 @@
-//! A provider's cell: head, requests and nodes.
+//! The cell of a provider: head, node requests and nodes.
 
 use crate::codec::{BadRecord, decode, encode};
-use crate::ledger;
+use crate::open_work;
 use crate::queue::LoadError;
 use sluice_model::name::escape;
 use sluice_model::{NodeId, ProviderName};
-use sluice_pool::{Node, ProviderHead, Request, Row};
+use sluice_pool::{Node, NodeRequest, ProviderHead, RequestRow};
 use sluice_runtime::record::{Expect, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports};
 use std::collections::BTreeMap;
 
-/// The most records of one provider that are read at once.
+/// The most records of one provider that are read.
 pub const LOAD_MAX: usize = 5_000;
 
-/// A provider as it was read.
+/// A provider's cell as it was read.
 #[derive(Debug, Clone, Default)]
-pub struct Loaded {
-    /// The head's record; `None` before its first use.
+pub struct LoadedProvider {
+    /// The record of the head; `None` before the first use of the provider.
     pub head_record: Option<Record>,
-    /// The head.
+    /// The decoded head.
     pub head: Option<ProviderHead>,
-    /// Requests with their records, in the order of their rows.
-    pub requests: BTreeMap<Row, (Record, Request)>,
+    /// Node requests with their records, in queue order.
+    pub requests: BTreeMap<RequestRow, (Record, NodeRequest)>,
     /// Nodes with their records.
     pub nodes: BTreeMap<NodeId, (Record, Node)>,
-    /// Whether an operator's mark freezes the cell.
-    pub is_frozen: bool,
+    /// Whether a mark halts the cell until an operator resumes it.
+    pub is_halted: bool,
 }
 
 /// Returns the partition of a provider.
@@ -38,8 +38,8 @@ pub fn head_key(provider: &ProviderName) -> Key {
     Key::new(partition(provider), "head")
 }
 
-/// Returns the key of a request.
-pub fn request_key(provider: &ProviderName, row: &Row) -> Key {
+/// Returns the key of a node request.
+pub fn request_key(provider: &ProviderName, row: &RequestRow) -> Key {
     Key::new(partition(provider), format!("request#{row}"))
 }
 
@@ -48,32 +48,32 @@ pub fn node_key(provider: &ProviderName, node: &NodeId) -> Key {
     Key::new(partition(provider), format!("node#{node}"))
 }
 
-/// Returns the write of a new request; one that is there already stands.
+/// Returns the write of a new node request. It fails when the request exists.
 ///
 /// # Errors
-/// When it is too large.
-pub fn create_request(provider: &ProviderName, request: &Request) -> Result<Write, PortError> {
+/// When the record is too large.
+pub fn create_request(provider: &ProviderName, request: &NodeRequest) -> Result<Write, PortError> {
     let record = Record { revision: 1, ..request_record(provider, request)? };
     Ok(Write::Put { record, expect: Expect::Absent })
 }
 
-/// Returns the record of a request, whose revision is the caller's; it is listed as open until it
-/// is removed.
+/// Returns the record of a node request. The caller sets its revision. The index of open work lists
+/// it until it is removed.
 ///
 /// # Errors
-/// When it is too large.
-pub fn request_record(provider: &ProviderName, request: &Request) -> Result<Record, PortError> {
+/// When the record is too large.
+pub fn request_record(provider: &ProviderName, request: &NodeRequest) -> Result<Record, PortError> {
     let mut record = encode(request_key(provider, &request.row), request)?;
-    record.find = Some(ledger::listed(&record.key, request.created_at));
+    record.find = Some(open_work::index_entry(&record.key, request.created_at));
     Ok(record)
 }
 
-/// Reads a whole provider.
+/// Reads the whole cell of a provider.
 ///
 /// # Errors
-/// Whatever the store could not answer, or the record that cannot be read.
-pub async fn load(ports: &Ports, provider: &ProviderName) -> Result<Loaded, LoadError> {
-    let mut loaded = Loaded::default();
+/// When the store does not answer or a record cannot be decoded.
+pub async fn load(ports: &Ports, provider: &ProviderName) -> Result<LoadedProvider, LoadError> {
+    let mut loaded = LoadedProvider::default();
     for record in ports.records.query(&Query::prefix(partition(provider), "", LOAD_MAX)).await? {
         match record.key.sort.split_once('#').map_or(record.key.sort.as_str(), |(kind, _)| kind) {
             "head" => {
@@ -81,18 +81,18 @@ pub async fn load(ports: &Ports, provider: &ProviderName) -> Result<Loaded, Load
                 loaded.head_record = Some(record);
             }
             "request" => {
-                let request: Request = decode(&record)?;
+                let request: NodeRequest = decode(&record)?;
                 loaded.requests.insert(request.row.clone(), (record, request));
             }
             "node" => {
                 let node: Node = decode(&record)?;
                 loaded.nodes.insert(node.id.clone(), (record, node));
             }
-            "frozen" => loaded.is_frozen = true,
+            "halted" => loaded.is_halted = true,
             _ => {
                 return Err(LoadError::Bad(BadRecord {
                     key: record.key,
-                    why: "no record of this name belongs here".into(),
+                    why: "a provider has no record with such a sort key".into(),
                 }));
             }
         }

@@ -1,49 +1,48 @@
-//! A change queue's cell: head, items, and what arrived.
+//! The cell of a change queue: head, items and inbox.
 //!
-//! The head's record names each item with the version of its record ([`StoredHead`]). So whoever
-//! knows the items of an older head reads those alone that were written since, and head and items
-//! that were read while somebody wrote them are found out.
+//! The head's record names each item with its version ([`StoredHead`]). So a reader that knows the
+//! items of an older head reads only those with another version. It also notices when a concurrent
+//! writer changed head and items between two reads.
 
-mod arrivals;
+mod inbox_window;
 
 use crate::codec::{BadRecord, decode, encode, encode_first, with_body};
-use crate::ledger;
-use arrivals::Window;
-use sluice_gate::{Arrival, ArrivalKind, Head, Item, NotWhole, StoredHead};
-use sluice_model::{ArrivalId, ItemId, QueueKey};
+use crate::open_work;
+use inbox_window::InboxWindow;
+use sluice_gate::{Head, HeadError, InboxMessage, InboxMessageKind, Item, StoredHead};
+use sluice_model::{InboxMessageId, ItemId, QueueKey};
 use sluice_runtime::record::{Expect, Key, Query, Record, TRANSACTION_RECORDS_MAX, Write};
 use sluice_runtime::{PortError, Ports};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The most records of one queue that are read by one query.
+/// The most records of one queue that one query reads.
 pub const LOAD_MAX: usize = 2_000;
 
-/// How often a queue is read again that somebody writes meanwhile, before whoever reads it comes
-/// back later.
+/// How often a queue is read again because a writer interferes, before the reader gives up for now.
 const READS_MAX: usize = 4;
 
-/// Keys that one call may name (the limit of DynamoDB's BatchGetItem).
+/// Keys in one call (the limit of DynamoDB's BatchGetItem).
 const KEYS_MAX: usize = TRANSACTION_RECORDS_MAX;
 
-/// A queue as it was read.
+/// A queue's cell as it was read.
 #[derive(Debug, Clone)]
-pub struct Loaded {
-    /// The head's record; `None` when the queue was never used.
+pub struct LoadedQueue {
+    /// The record of the head; `None` when the queue was never used.
     pub head_record: Option<Record>,
-    /// The head.
+    /// The decoded head.
     pub head: Option<Head>,
-    /// Items with their records. Shared, since each look hands a long queue on several times and
-    /// changes few of them.
+    /// Items with their records. They are shared, because one reconciliation passes a long queue on
+    /// several times and changes few of its items.
     pub items: BTreeMap<ItemId, (Arc<Record>, Arc<Item>)>,
-    /// Arrivals, oldest first.
-    pub arrivals: Vec<Arrival>,
-    /// Keys of the arrivals by id.
-    pub arrival_keys: BTreeMap<ArrivalId, Key>,
-    /// Whether more arrived than is looked at: once some of that was taken in, the rest is read.
+    /// Inbox messages, oldest first.
+    pub inbox: Vec<InboxMessage>,
+    /// The keys of the inbox messages, by id.
+    pub inbox_keys: BTreeMap<InboxMessageId, Key>,
+    /// Whether the inbox has more messages than were read; the rest is read once some are consumed.
     pub is_cut: bool,
-    /// Whether an operator's mark freezes the whole cell.
-    pub is_frozen: bool,
+    /// Whether a mark halts the cell until an operator resumes it.
+    pub is_halted: bool,
 }
 
 /// Returns the partition of a queue.
@@ -61,28 +60,29 @@ pub fn item_key(queue: &QueueKey, item: &ItemId) -> Key {
     Key::new(partition(queue), format!("item#{item}"))
 }
 
-/// Returns a new record of a queue's head.
+/// Returns the first record of a queue's head.
 ///
 /// # Errors
-/// When it is too large.
+/// When the record is too large.
 pub fn head_record(head: &Head) -> Result<Record, PortError> {
     encode(head_key(&head.key), &head.stored())
 }
 
-/// Returns the write that lets something arrive, unless it arrived before.
+/// Returns the write that adds a message to the inbox. It fails when the message was added before.
 ///
 /// # Errors
-/// When it is too large.
-pub fn put_arrival(queue: &QueueKey, arrival: &Arrival) -> Result<Write, PortError> {
-    let mut record = encode_first(arrival_key(queue, arrival), arrival)?;
-    record.find = Some(ledger::listed(&record.key, arrival.at));
+/// When the record is too large.
+pub fn put_message(queue: &QueueKey, message: &InboxMessage) -> Result<Write, PortError> {
+    let mut record = encode_first(message_key(queue, message), message)?;
+    record.find = Some(open_work::index_entry(&record.key, message.at));
     Ok(Write::Put { record, expect: Expect::Absent })
 }
 
-/// Returns an item's record as it is written next; it is listed as open until it is removed.
+/// Returns the next version of an item's record. The index of open work lists it until it is
+/// removed.
 ///
 /// # Errors
-/// When it is too large.
+/// When the record is too large.
 pub fn item_record(
     queue: &QueueKey,
     before: Option<&Record>,
@@ -92,68 +92,70 @@ pub fn item_record(
         Some(record) => with_body(record.clone(), item)?,
         None => encode(item_key(queue, &item.id), item)?,
     };
-    record.find = Some(ledger::listed(&record.key, item.admitted_at));
+    record.find = Some(open_work::index_entry(&record.key, item.admitted_at));
     Ok(Record { revision: record.revision + 1, ..record })
 }
 
-/// Returns the key of an arrival.
+/// Returns the key of an inbox message.
 ///
-/// Operators' words come before everything that waits: of many arrivals the first are read,
-/// and those of a frozen queue wait for just that word.
-pub fn arrival_key(queue: &QueueKey, arrival: &Arrival) -> Key {
-    let first = match arrival.kind {
-        ArrivalKind::Thaw { .. } | ArrivalKind::Dequeue { .. } | ArrivalKind::Promote { .. } => "-",
-        ArrivalKind::Enqueue { .. }
-        | ArrivalKind::Seen { .. }
-        | ArrivalKind::Superseded { .. }
-        | ArrivalKind::MakeWay { .. } => "",
+/// Commands sort before all other messages: only the first of many messages are read, and a halted
+/// queue waits for a command.
+pub fn message_key(queue: &QueueKey, message: &InboxMessage) -> Key {
+    let first = match message.kind {
+        InboxMessageKind::Resume { .. }
+        | InboxMessageKind::Dequeue { .. }
+        | InboxMessageKind::Promote { .. } => "-",
+        InboxMessageKind::Enqueue { .. }
+        | InboxMessageKind::ChangeUpdated { .. }
+        | InboxMessageKind::Superseded { .. }
+        | InboxMessageKind::MoveToHost { .. } => "",
     };
-    Key::new(partition(queue), format!("arrival#{first}{:015}-{}", arrival.at.0, arrival.id))
+    Key::new(partition(queue), format!("inbox#{first}{:015}-{}", message.at.0, message.id))
 }
 
-/// Reads a whole queue.
+/// Reads the whole cell of a queue.
 ///
 /// # Errors
-/// [`LoadError::Port`] when the store does not answer, or somebody writes the queue each time it is
-/// read; [`LoadError::Bad`] with the key of a record that cannot be read, or does not go with the
-/// head.
-pub async fn load(ports: &Ports, queue: &QueueKey) -> Result<Loaded, LoadError> {
-    let mut torn: Option<(u64, NotWhole)> = None;
+/// [`LoadError::Port`] when the store does not answer, or writers interfere with every read.
+/// [`LoadError::Bad`] with the key of a record that cannot be decoded, or does not match the head.
+pub async fn load(ports: &Ports, queue: &QueueKey) -> Result<LoadedQueue, LoadError> {
+    let mut torn: Option<(u64, HeadError)> = None;
     for _ in 0..READS_MAX {
         let (mut loaded, stored) = read(ports, queue).await?;
         let Some(stored) = stored else { return Ok(loaded) };
         let items = std::mem::take(&mut loaded.items);
         let revision = loaded.head_record.as_ref().map_or(0, |record| record.revision);
-        match stored.whole(|id| items.get(id).map(|(_, item)| &**item)) {
-            Ok(head) => return Ok(Loaded { head: Some(head), items, ..loaded }),
-            // The head was the same both times: nobody is writing.
+        match stored.into_head(|id| items.get(id).map(|(_, item)| &**item)) {
+            Ok(head) => return Ok(LoadedQueue { head: Some(head), items, ..loaded }),
+            // The head had this revision both times, so no writer is active.
             Err(why) if torn.as_ref().is_some_and(|(before, _)| *before == revision) => {
                 return Err(bad(queue, &why));
             }
-            Err(why @ NotWhole::Bad { .. }) => return Err(bad(queue, &why)),
-            Err(why @ NotWhole::Torn { .. }) => torn = Some((revision, why)),
+            Err(why @ HeadError::InvalidSlot { .. }) => return Err(bad(queue, &why)),
+            Err(why @ HeadError::StaleItem { .. }) => torn = Some((revision, why)),
         }
     }
     Err(busy(queue))
 }
 
-/// Reads what changed in a queue since it was `known`: its items as its head, which was read just
-/// now, names them, and what arrived. Where the head is the very one that is known, so is all that
-/// it names. `None` where somebody writes it meanwhile: then it is to be read whole.
+/// Reads what changed in a queue since it was read as `known`: the items with a new version in
+/// `head_record`, and the inbox. Reads no items when the head is unchanged. Returns `None` when a
+/// writer interferes; the caller then reads the whole queue.
 ///
 /// # Errors
 /// As [`load`].
 pub async fn refresh(
     ports: &Ports,
     queue: &QueueKey,
-    known: Loaded,
+    known: LoadedQueue,
     head_record: Record,
-) -> Result<Option<Loaded>, LoadError> {
+) -> Result<Option<LoadedQueue>, LoadError> {
     if known.head.is_some() && known.is_at(&head_record) {
-        let arrived = arrivals::after(ports, queue, None, Window::default()).await?;
-        let Loaded { head, items, .. } = known;
-        let mut loaded = Loaded { head_record: Some(head_record), head, items, ..Loaded::empty() };
-        loaded.arrived(arrived);
+        let messages = inbox_window::after(ports, queue, None, InboxWindow::default()).await?;
+        let LoadedQueue { head, items, .. } = known;
+        let mut loaded =
+            LoadedQueue { head_record: Some(head_record), head, items, ..LoadedQueue::empty() };
+        loaded.set_inbox(messages);
         return Ok(Some(loaded));
     }
     let stored: StoredHead = decode(&head_record)?;
@@ -174,67 +176,74 @@ pub async fn refresh(
             items.insert(item.id.clone(), (Arc::new(record), Arc::new(item)));
         }
     }
-    // After the head: what arrived and was taken in by a newer head must not be found by this one.
-    let arrived = arrivals::after(ports, queue, None, Window::default()).await?;
-    let Ok(head) = stored.whole(|id| items.get(id).map(|(_, item)| &**item)) else {
+    // Read after the head: a newer head may have consumed messages that this head does not know.
+    let messages = inbox_window::after(ports, queue, None, InboxWindow::default()).await?;
+    let Ok(head) = stored.into_head(|id| items.get(id).map(|(_, item)| &**item)) else {
         return Ok(None);
     };
-    let mut loaded =
-        Loaded { head_record: Some(head_record), head: Some(head), items, ..Loaded::empty() };
-    loaded.arrived(arrived);
+    let mut loaded = LoadedQueue {
+        head_record: Some(head_record),
+        head: Some(head),
+        items,
+        ..LoadedQueue::empty()
+    };
+    loaded.set_inbox(messages);
     Ok(Some(loaded))
 }
 
-impl Loaded {
-    /// Returns whether a head's record is the one that this was read or written with, so that its
-    /// items are those of the store.
+impl LoadedQueue {
+    /// Returns whether `head` is the same version of the head as that of this queue, so that its
+    /// items are up to date.
     pub fn is_at(&self, head: &Record) -> bool {
         let is_same = |own: &Record| own.revision == head.revision && own.write_id == head.write_id;
         self.head_record.as_ref().is_some_and(is_same)
     }
 
     fn empty() -> Self {
-        let (items, arrivals, arrival_keys) = Default::default();
+        let (items, inbox, inbox_keys) = Default::default();
         Self {
             head_record: None,
             head: None,
             items,
-            arrivals,
-            arrival_keys,
+            inbox,
+            inbox_keys: inbox_keys,
             is_cut: false,
-            is_frozen: false,
+            is_halted: false,
         }
     }
 
-    fn arrived(&mut self, window: Window) {
+    fn set_inbox(&mut self, window: InboxWindow) {
         self.is_cut = window.is_cut;
-        for (key, arrival) in window.into_kept() {
-            self.arrival_keys.insert(arrival.id.clone(), key);
-            self.arrivals.push(arrival);
+        for (key, message) in window.into_messages() {
+            self.inbox_keys.insert(message.id.clone(), key);
+            self.inbox.push(message);
         }
     }
 }
 
-/// Reads all records of a queue; the head has still to be put together.
-async fn read(ports: &Ports, queue: &QueueKey) -> Result<(Loaded, Option<StoredHead>), LoadError> {
+/// Reads all records of a queue. The caller checks that head and items match.
+async fn read(
+    ports: &Ports,
+    queue: &QueueKey,
+) -> Result<(LoadedQueue, Option<StoredHead>), LoadError> {
     let mut records = ports.records.query(&Query::prefix(partition(queue), "", LOAD_MAX)).await?;
-    let mut window = Window::default();
+    let mut window = InboxWindow::default();
     if records.len() >= LOAD_MAX {
-        // Arrivals come first by key: however many there are, they must not hide the head and its
+        // Inbox messages sort first. However many there are, they must not hide the head and its
         // items.
-        records.retain(|record| record.key.sort.starts_with(arrivals::PREFIX));
+        records.retain(|record| record.key.sort.starts_with(inbox_window::PREFIX));
         let last = records.last().map(|record| record.key.sort.clone());
         for record in records.drain(..) {
             window.add(record)?;
         }
-        window = arrivals::after(ports, queue, last, window).await?;
-        let behind = Query {
-            after: Some("arrival~".to_owned()),
+        window = inbox_window::after(ports, queue, last, window).await?;
+        let after_inbox = Query {
+            after: Some("inbox~".to_owned()),
             ..Query::prefix(partition(queue), "", LOAD_MAX)
         };
-        records.extend(ports.records.query(&behind).await?);
+        records.extend(ports.records.query(&after_inbox).await?);
     }
-    let (mut loaded, mut stored) = (Loaded::empty(), None);
+    let (mut loaded, mut stored) = (LoadedQueue::empty(), None);
     for record in records {
         match record.key.sort.split_once('#').map_or(record.key.sort.as_str(), |(kind, _)| kind) {
             "head" => {
@@ -245,28 +254,28 @@ async fn read(ports: &Ports, queue: &QueueKey) -> Result<(Loaded, Option<StoredH
                 let item: Item = decode(&record)?;
                 loaded.items.insert(item.id.clone(), (Arc::new(record), Arc::new(item)));
             }
-            "arrival" => window.add(record)?,
-            "frozen" => loaded.is_frozen = true,
+            "inbox" => window.add(record)?,
+            "halted" => loaded.is_halted = true,
             _ => {
                 return Err(LoadError::Bad(BadRecord {
                     key: record.key,
-                    why: "no record of this name belongs here".into(),
+                    why: "a queue has no record with such a sort key".into(),
                 }));
             }
         }
     }
-    loaded.arrived(window);
+    loaded.set_inbox(window);
     Ok((loaded, stored))
 }
 
-fn bad(queue: &QueueKey, why: &NotWhole) -> LoadError {
+fn bad(queue: &QueueKey, why: &HeadError) -> LoadError {
     LoadError::Bad(BadRecord { key: head_key(queue), why: why.to_string() })
 }
 
 fn busy(queue: &QueueKey) -> LoadError {
     LoadError::Port(PortError::unknown(
         format!("read the queue {queue}"),
-        format!("somebody wrote it each of {READS_MAX} times"),
+        format!("a concurrent writer changed it during each of {READS_MAX} reads"),
     ))
 }
 
@@ -276,12 +285,12 @@ pub enum LoadError {
     /// The store did not answer.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// A record is not what it should be.
+    /// A record cannot be decoded, or records do not match.
     #[error(transparent)]
     Bad(#[from] BadRecord),
 }
 
-impl From<LoadError> for sluice_runtime::batch::LookError {
+impl From<LoadError> for sluice_runtime::batch::ReconcileError {
     fn from(error: LoadError) -> Self {
         match error {
             LoadError::Port(error) => error.into(),

@@ -1,10 +1,10 @@
-//! Reports and buildsets: what is to be told, and what is kept of an item that left.
+//! Reports and buildsets: what the reporter sends, and what remains of an item that left its queue.
 
 use crate::codec::{encode_first, expiry};
 use serde::{Deserialize, Serialize};
-use sluice_gate::{Action, Item, Report};
+use sluice_gate::{Item, Report, ReportAction};
 use sluice_model::name::escape;
-use sluice_model::poke::Poke;
+use sluice_model::wakeup::Wakeup;
 use sluice_model::{ItemId, QueueKey, Timestamp};
 use sluice_runtime::PortError;
 use sluice_runtime::record::{Due, Expect, Key, Write};
@@ -14,31 +14,32 @@ pub fn key(id: &str) -> Key {
     Key::new(format!("report#{id}"), "head")
 }
 
-/// Returns the poke that has a report made. What a forge is told of one change is told in order;
-/// mail and MQTT keep nobody waiting.
+/// Returns the wakeup that has a report sent. Reports to a forge about one change share a message
+/// group and stay in order; mail and MQTT reports are independent.
 ///
-/// One that tells that an item begins names the item, so that what ends it is read with the same
-/// call ([`parse`]).
-pub fn poke(report: &Report) -> Poke {
-    let group = match report.actions.iter().all(Action::is_message) {
+/// A start or enqueue report is named after its item, so that the end of the item is read with the
+/// same call ([`parse`]).
+pub fn wakeup(report: &Report) -> Wakeup {
+    let group = match report.actions.iter().all(ReportAction::is_message) {
         true => format!("message#{}", report.id),
-        false => format!("{}#{}", report.change.key.project, report.change.key.local()),
+        false => format!("{}#{}", report.change.key.project, report.change.key.local_id()),
     };
     let name = match (report.is_start(), report.is_enqueue()) {
         (true, _) => format!("{START}{}", report.item),
         (_, true) => format!("{ENQUEUE}{}", report.item),
         _ => report.id.clone(),
     };
-    Poke::Report { queue: report.queue.clone(), report: name, group }
+    Wakeup::Report { queue: report.queue.clone(), report: name, group }
 }
 
-/// What a poke calls a report that tells that an item begins, before the item's id.
+/// The prefix of the report key of a start report, before the item's id.
 const START: &str = "start#";
 
-/// The same of a report that tells that an item entered.
+/// The prefix of the report key of an enqueue report, before the item's id.
 const ENQUEUE: &str = "enqueue#";
 
-/// Reads out of a poke's report key which report is meant, and the item whose end makes it untrue.
+/// Parses the report key of a wakeup into the report's id, and the item whose end makes the report
+/// obsolete; `None` when nothing does.
 pub fn parse(report: &str) -> (String, Option<ItemId>) {
     let item = |prefix| report.strip_prefix(prefix).map(ItemId::from);
     match (item(START), item(ENQUEUE)) {
@@ -48,39 +49,39 @@ pub fn parse(report: &str) -> (String, Option<ItemId>) {
     }
 }
 
-/// Returns the write of a report that is wanted.
+/// Returns the write of a new report.
 ///
 /// # Errors
-/// When it is too large.
+/// When the record is too large.
 pub fn put(report: &Report) -> Result<Write, PortError> {
     let mut record = encode_first(key(&report.id), report)?;
-    let at = report.wanted_at.plus_seconds(60);
-    record.due = Some(Due { at, poke: poke(report) });
-    record.look_at = Some(at);
-    record.expires_at = Some(expiry(report.wanted_at));
+    let at = report.requested_at.plus_seconds(60);
+    record.due = Some(Due { at, wakeup: wakeup(report) });
+    record.sweep_at = Some(at);
+    record.expires_at = Some(expiry(report.requested_at));
     Ok(Write::Put { record, expect: Expect::Anything })
 }
 
-/// What is kept of an item that left its queue.
+/// What remains of an item that left its queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Buildset {
-    /// The item, which is the buildset's id.
+    /// The item's id, which is also the buildset's id.
     pub id: ItemId,
-    /// Its queue.
+    /// The item's queue.
     pub queue: QueueKey,
-    /// The item as it was at the end.
+    /// The item's last state.
     pub item: Item,
-    /// How it ended, in Zuul's words.
+    /// The result, as in Zuul.
     pub result: String,
-    /// Why, for people.
+    /// Why it left, for people.
     pub why: String,
     /// When it left.
     pub ended_at: Timestamp,
 }
 
 impl Buildset {
-    /// Returns whether jobs of the item are still to run that come after its reports: the item
-    /// stands in its queue until they are over, when this is written once more.
+    /// Returns whether jobs that run after the item's reports are unfinished. The item stays in its
+    /// queue until then, and the buildset is written again at the end.
     pub fn is_open(&self) -> bool {
         self.item.has_reporters_left()
     }
@@ -91,10 +92,10 @@ pub fn buildset_key(id: &ItemId) -> Key {
     Key::new(format!("buildset#{id}"), "head")
 }
 
-/// Returns the write of a buildset; it is listed among its tenant's.
+/// Returns the write of a buildset. The index `find` lists it among the buildsets of its tenant.
 ///
 /// # Errors
-/// When it is too large.
+/// When the record is too large.
 pub fn put_buildset(buildset: &Buildset) -> Result<Write, PortError> {
     let mut record = encode_first(buildset_key(&buildset.id), buildset)?;
     let listed = format!("{:015}#{}", buildset.ended_at.0, buildset.id);
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_found_by_what_its_poke_calls_it() {
+    fn a_report_key_names_the_report_and_its_item() {
         let item = ItemId::from("item");
         assert_eq!(parse("start#item"), (Report::start_id(&item), Some(item.clone())));
         assert_eq!(parse("enqueue#item"), (Report::enqueue_id(&item), Some(item)));

@@ -1,22 +1,21 @@
-//! Which packs in object storage make up a repository.
+//! The packs in object storage that make up a repository.
 
 use serde::{Deserialize, Serialize};
 use sluice_model::ProjectName;
 use sluice_model::name::escape;
 use sluice_runtime::record::Key;
 
-/// A repository's packs.
+/// The packs of a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Repository {
-    /// Object keys of its packs, oldest first, each with its index; where a key ends in `.pack`, as
-    /// those of earlier versions do, the index lies beside it under `.idx`.
+pub struct RepositoryPacks {
+    /// The object keys of the packs, oldest first. Each object includes the pack's index.
     pub packs: Vec<String>,
-    /// Commits that were fetched, newest last, so that the next fetch brings only what is new.
-    #[serde(default)]
+    /// The fetched commits, newest last. The next fetch only transfers commits that are not
+    /// reachable from them.
     pub tips: Vec<sluice_model::git::Oid>,
 }
 
-/// Returns the key of a repository.
+/// Returns the key of a repository's packs.
 pub fn key(project: &ProjectName) -> Key {
     Key::new(format!("repository#{}", escape(project.as_str())), "head")
 }

@@ -1,29 +1,29 @@
-//! A tenant's timers: one record, due when the next of them fires.
+//! The timer triggers of a tenant: one record, due when the next of them fires.
 
 use crate::codec::{encode, with_body};
 use sluice_gate::Schedule;
 use sluice_model::TenantName;
 use sluice_model::name::escape;
-use sluice_model::poke::Poke;
+use sluice_model::wakeup::Wakeup;
 use sluice_runtime::record::{Due, Key, Record};
-use sluice_runtime::{Commit, PortError};
+use sluice_runtime::{CellCommit, PortError};
 
 /// Returns the key of a tenant's schedule.
 pub fn key(tenant: &TenantName) -> Key {
     Key::new(format!("schedule#{}", escape(tenant.as_str())), "head")
 }
 
-/// Returns the commit of a schedule, on the record that was read; `None` where there was none.
+/// Returns the commit of a schedule; `record` is the one that was read, `None` when there was none.
 ///
 /// # Errors
-/// When it is too large.
-pub fn commit(record: Option<Record>, schedule: &Schedule) -> Result<Commit, PortError> {
+/// When the record is too large.
+pub fn commit(record: Option<Record>, schedule: &Schedule) -> Result<CellCommit, PortError> {
     let head = match record {
         Some(record) => with_body(record, schedule)?,
         None => encode(key(&schedule.tenant), schedule)?,
     };
     let due = schedule
         .due()
-        .map(|at| Due { at, poke: Poke::Schedule { tenant: schedule.tenant.clone() } });
-    Ok(Commit { head, others: Vec::new(), pokes: Vec::new(), due })
+        .map(|at| Due { at, wakeup: Wakeup::Schedule { tenant: schedule.tenant.clone() } });
+    Ok(CellCommit { head, others: Vec::new(), wakeups: Vec::new(), due })
 }

@@ -1,4 +1,5 @@
-//! One life of an executor: renewed while it lives, its builds listed.
+//! A session: one process of an executor, which renews the record while it is alive and lists its
+//! builds in it.
 
 use crate::codec::{encode_first, expiry};
 use serde::{Deserialize, Serialize};
@@ -6,68 +7,69 @@ use sluice_model::{BuildId, SessionId, Timestamp};
 use sluice_runtime::PortError;
 use sluice_runtime::record::{Expect, Key, Write};
 
-/// Seconds that a session lives without being renewed.
+/// Seconds for which a session is alive without being renewed.
 pub const LIFE_SECONDS: u64 = 15;
 
-/// What the partition of a session's records begins with.
+/// The partition prefix of session records.
 const PREFIX: &str = "session#";
 
-/// The record an executor renews.
+/// The record that an executor renews.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
-    /// Its id.
+    /// The session's id.
     pub id: SessionId,
-    /// The machine it runs on.
+    /// The machine that the executor runs on.
     pub hostname: String,
-    /// Where its live logs are read, `http://host:port/`.
+    /// The base URL of its live logs, `http://host:port/`; `None` when it serves none.
     pub log_address: Option<String>,
-    /// When it began.
+    /// When the session started.
     pub started_at: Timestamp,
-    /// After this it counts as dead: what it ran is run again.
+    /// After this time the session is dead, and its builds are run again.
     pub alive_until: Timestamp,
-    /// What it runs.
+    /// The builds that it runs.
     pub builds: Vec<BuildId>,
 }
 
-/// That a session was seen to have run out by its executor's clock, which may be behind the one of
-/// whoever saw it. Unless it is renewed within its life from then on, its executor is dead. Clocks
-/// differ, so that life is measured by one clock: each who saw it stands here with the time by his
-/// own.
+/// Observations that a session has expired. Clocks differ, and the executor's clock may be behind
+/// that of the observer. So the executor is dead only when it does not renew the session within a
+/// session's life after an observation, measured by that observer's clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Doubt {
-    /// Which revision of the session was seen.
+pub struct SuspectedExpiry {
+    /// The revision of the session that was observed.
     pub revision: u64,
-    /// Who saw it, and when first; at most [`SEEN_MAX`], the newest last.
-    #[serde(default)]
-    pub seen: Vec<Seen>,
+    /// The first observation of each observer; at most [`SIGHTINGS_MAX`], the newest last.
+    pub sightings: Vec<ExpirySighting>,
 }
 
-/// That somebody saw something.
+/// The observation of one observer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seen {
-    /// Who: a function's instance.
+pub struct ExpirySighting {
+    /// The observing function instance.
     pub by: String,
-    /// When, by its own clock.
+    /// When it first saw the expiry, by its own clock.
     pub at: Timestamp,
 }
 
-/// How many who saw it a doubt names. Whoever is not named any more begins anew.
-pub const SEEN_MAX: usize = 8;
+/// The most observers that are remembered. An observer that was dropped starts again.
+pub const SIGHTINGS_MAX: usize = 8;
 
-/// Returns the record of a doubt about a session, which replaces an older one; it is forgotten with
-/// the session.
+/// Returns the write of observations, which replaces earlier ones. The record expires like the
+/// session.
 ///
 /// # Errors
-/// When it cannot be written as JSON.
-pub fn put_doubt(session: &SessionId, doubt: &Doubt) -> Result<Write, PortError> {
-    let mut record = encode_first(doubt_key(session), doubt)?;
-    record.expires_at = doubt.seen.last().map(|seen| expiry(seen.at));
+/// When the record is too large.
+pub fn put_suspected_expiry(
+    session: &SessionId,
+    doubt: &SuspectedExpiry,
+) -> Result<Write, PortError> {
+    let mut record = encode_first(suspected_expiry_key(session), doubt)?;
+    record.expires_at = doubt.sightings.last().map(|seen| expiry(seen.at));
     Ok(Write::Put { record, expect: Expect::Anything })
 }
 
-/// Returns the key of the doubt about a session.
-pub fn doubt_key(session: &SessionId) -> Key {
-    Key::new(format!("{PREFIX}{session}"), "doubt")
+/// Returns the key of the observations that a session has expired.
+pub fn suspected_expiry_key(session: &SessionId) -> Key {
+    Key::new(format!("{PREFIX}{session}"), "suspected-expiry")
 }
 
 /// Returns the key of a session.
@@ -75,8 +77,8 @@ pub fn key(session: &SessionId) -> Key {
     Key::new(format!("{PREFIX}{session}"), "head")
 }
 
-/// Returns the id of the session that a record of it is about, as its key says; the whole partition
-/// where it is no session's.
+/// Parses the session's id from the key of one of its records; returns the whole partition for
+/// another record.
 pub fn id_of(key: &Key) -> &str {
     key.partition.strip_prefix(PREFIX).unwrap_or(&key.partition)
 }

@@ -1,26 +1,26 @@
-//! What happened to a tenant as a whole, for people: each layout that became live, and why.
+//! Events of a tenant as a whole, for people: each layout that became live, and why.
 //!
-//! `system-events#<tenant>` / the number of the layout, counted down, so that the newest comes
-//! first. Written by tenant together with the layout, never changed, forgotten after a while.
+//! `system-events#<tenant>` / the layout's number, counted down, so that the newest comes first.
+//! Written together with the layout, never changed, and deleted some weeks later.
 
-use crate::codec::{decode_foreign, encode_first, expiry};
+use crate::codec::{decode_or_log, encode_first, expiry};
 use serde::{Deserialize, Serialize};
 use sluice_model::name::escape;
 use sluice_model::{TenantName, Timestamp};
 use sluice_runtime::record::{Expect, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports};
 
-/// Characters of a description that are kept.
+/// The most characters of a description.
 const DESCRIPTION_CHARS_MAX: usize = 500;
 
 /// An event of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SystemEvent {
-    /// The number of the layout that it is of: it grows with time.
+    /// The number of its layout, which grows with time.
     pub number: u64,
-    /// When it became live.
+    /// When the layout became live.
     pub at: Timestamp,
-    /// What sort of event it is, in the API's words.
+    /// The type of the event, as in Zuul's API.
     pub event_type: String,
     /// What happened and why.
     pub description: String,
@@ -31,28 +31,28 @@ fn partition(tenant: &TenantName) -> String {
     format!("system-events#{}", escape(tenant.as_str()))
 }
 
-/// Returns the sort key of a number: the higher the number, the earlier the key.
+/// Returns the sort key of an event: the higher the number, the lower the key.
 fn sort(number: u64) -> String {
     format!("{:020}", u64::MAX - number)
 }
 
-/// Returns the write of an event; a second one of the same number replaces it. Its description is
-/// cut where it is too long.
+/// Returns the write of an event. It replaces an event with the same number. A long description is
+/// cut.
 ///
 /// # Errors
-/// When it is too large.
+/// When the record is too large.
 pub fn put(tenant: &TenantName, event: &SystemEvent) -> Result<Write, PortError> {
     let description = event.description.chars().take(DESCRIPTION_CHARS_MAX).collect();
-    let kept = SystemEvent { description, ..event.clone() };
-    let record = encode_first(Key::new(partition(tenant), sort(event.number)), &kept)?;
+    let event = SystemEvent { description, ..event.clone() };
+    let record = encode_first(Key::new(partition(tenant), sort(event.number)), &event)?;
     Ok(Write::Put {
         record: Record { expires_at: Some(expiry(event.at)), ..record },
         expect: Expect::Anything,
     })
 }
 
-/// Returns at most `limit` events of a tenant, the newest first, from the number `newest` on
-/// downward. One that cannot be read is left out.
+/// Returns at most `limit` events of a tenant, newest first, starting at number `newest`. Skips
+/// events that cannot be decoded.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -64,5 +64,5 @@ pub async fn newest(
 ) -> Result<Vec<SystemEvent>, PortError> {
     let after = newest.and_then(|number| number.checked_add(1)).map(sort);
     let query = Query { after, ..Query::prefix(partition(tenant), "", limit) };
-    Ok(ports.records.query(&query).await?.iter().filter_map(decode_foreign).collect())
+    Ok(ports.records.query(&query).await?.iter().filter_map(decode_or_log).collect())
 }

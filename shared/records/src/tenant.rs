@@ -1,12 +1,13 @@
-//! A tenant: which layout is wanted and which is live, and its queues that are not empty.
+//! A tenant: the number of its wanted and its live layout, what its configuration was read from,
+//! and the list of its non-empty queues.
 
-use crate::codec::{decode_foreign, encode_first, expiry};
+use crate::codec::{decode_or_log, encode_first, expiry};
 use crate::queue::LoadError;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sluice_gate::plan::LayoutNumbers;
-use sluice_model::event::Behind;
-use sluice_model::hold::EventsHold;
+use sluice_model::event::DeferredPredecessor;
+use sluice_model::hold::EventProcessing;
 use sluice_model::id::digest;
 use sluice_model::name::{escape, unescape};
 use sluice_model::{
@@ -19,106 +20,104 @@ use sluice_runtime::{PortError, Ports};
 /// The head of a tenant's cell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenant {
-    /// Its name.
+    /// The tenant's name.
     pub name: TenantName,
-    /// The layout numbers.
+    /// The numbers of the wanted and the live layout.
     pub layout: LayoutNumbers,
-    /// The object with the live layout; `None` before the first.
+    /// The object with the live layout; `None` before the first layout.
     pub layout_object: Option<String>,
-    /// What the live layout was read from: a hash over the tips of every repository's branches and
-    /// the main configuration.
-    pub read_from: String,
-    /// When it became live.
+    /// What the live layout was read from: a hash over the branch tips of all repositories and the
+    /// main configuration.
+    pub inputs_digest: String,
+    /// When the live layout became live.
     pub live_since: Timestamp,
-    /// How many mistakes the configuration has, projects that cannot be read among them.
+    /// The number of configuration errors, unreadable projects included.
     pub errors: u32,
-    /// Projects that cannot be read; the first [`PROBLEMS_MAX`].
+    /// The projects that cannot be read, at most [`UNREADABLE_PROJECTS_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub problems: Vec<Problem>,
-    /// When the main configuration was first seen without it. One look decides nothing: it is
-    /// removed when a later one sees the same.
+    pub unreadable_projects: Vec<UnreadableProject>,
+    /// When the main configuration was first read without this tenant; `None` while it has it. The
+    /// tenant is removed when a later read confirms it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub left_out_at: Option<Timestamp>,
-    /// Whether the main configuration left it out: its layout is empty, and it is listed no more.
-    /// The record stays, so that its numbers go on when it comes back.
+    pub omitted_since: Option<Timestamp>,
+    /// Whether the tenant was removed from the main configuration: its layout is empty, and it is
+    /// not on the list of tenants. The record stays, so that the layout numbers continue when the
+    /// tenant returns.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_removed: bool,
-    /// Whether its queues have still to be told of the live layout.
-    #[serde(default)]
-    pub telling: bool,
-    /// Whether projects are still to be read before what was pushed is live.
-    #[serde(default)]
+    /// Whether some queues have not been notified of the live layout.
+    pub is_notifying_queues: bool,
+    /// Whether projects remain to be read before pushed configuration is live.
     pub is_reading: bool,
-    /// Since when it reads on, while it does.
+    /// When it started to read projects that remain; `None` when none do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reading_since: Option<Timestamp>,
-    /// Whether an operator wants it configured anew, whatever was pushed, and that is still to be
-    /// done.
+    /// Whether an operator's request to reload the configuration, whatever was pushed, is pending.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_reloading: bool,
-    /// The repositories it reads; see [`projects`] where they are many.
-    #[serde(default)]
+    /// The repositories that it reads; empty when [`Self::projects_object`] has them. Use
+    /// [`projects`].
     pub projects: Vec<ProjectName>,
-    /// The object with [`Self::projects`] where they are too many for a record.
+    /// The object with the repositories, when they are too many for a record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub projects_object: Option<String>,
-    /// Landings that touch configuration and were ordered since the live layout: `live` is not
-    /// raised before all are over.
+    /// Ordered landings that change configuration. `live` is not raised before all of them have
+    /// ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub landings: Vec<AwaitedLanding>,
-    /// When a project that could not be read is tried again.
+    pub landings: Vec<PendingConfigLanding>,
+    /// When an unreadable project is read again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
-    /// What operators hold back of its events.
-    #[serde(default, skip_serializing_if = "EventsHold::is_blank")]
-    pub events: EventsHold,
+    /// The kinds of events that operators hold back.
+    #[serde(default, skip_serializing_if = "EventsHold::is_unused")]
+    pub events: EventProcessing,
 }
 
-/// A landing after which configuration is to be read again.
+/// A landing after which configuration must be read again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AwaitedLanding {
-    /// The item.
+pub struct PendingConfigLanding {
+    /// The item that lands.
     pub item: ItemId,
-    /// The speculative state it lands from.
+    /// The speculative state that it lands from.
     pub generation: u64,
-    /// The project it lands in.
+    /// The project in which it changes configuration.
     pub project: ProjectName,
     /// When it was ordered.
     pub ordered_at: Timestamp,
-    /// The landing that comes first where changes land one after the other; `None` for one that
-    /// stands alone, or is that first one. What is behind is ordered when all before it have
-    /// landed, and never where one of them does not.
+    /// The first landing of the bundle; `None` for a single change, and for the first landing
+    /// itself. A later landing starts when all before it have succeeded, and never when one of them
+    /// fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<FirstLanding>,
-    /// Why the tenant went on without its end, if it did: what it brings is read when it ends all
-    /// the same.
+    /// Why the tenant stopped waiting for its end; `None` while it waits. The configuration is
+    /// still read when the landing ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<String>,
 }
 
-/// The landing of the first of a bundle, which names those behind it.
+/// The first landing of a bundle, whose record names the later ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstLanding {
-    /// The item.
+    /// The item that lands.
     pub item: ItemId,
-    /// The speculative state it lands from.
+    /// The speculative state that it lands from.
     pub generation: u64,
 }
 
 impl Tenant {
-    /// Returns a tenant that has never been read.
+    /// Returns a tenant whose configuration has never been read.
     pub fn new(name: TenantName) -> Self {
         Self {
             name,
             layout: LayoutNumbers { wanted: 1, live: 0 },
             layout_object: None,
-            read_from: String::new(),
+            inputs_digest: String::new(),
             live_since: Timestamp(0),
             errors: 0,
-            problems: Vec::new(),
-            left_out_at: None,
+            unreadable_projects: Vec::new(),
+            omitted_since: None,
             is_removed: false,
-            telling: false,
+            is_notifying_queues: false,
             is_reading: false,
             reading_since: None,
             is_reloading: false,
@@ -126,18 +125,18 @@ impl Tenant {
             projects_object: None,
             landings: Vec::new(),
             retry_at: None,
-            events: EventsHold::default(),
+            events: EventProcessing::default(),
         }
     }
 }
 
-/// Bytes of names of projects that stand in a tenant's head.
+/// The most bytes of project names that a tenant's head holds.
 const PROJECTS_BYTES_MAX: usize = 16 * 1024;
 
-/// Puts the projects of a tenant into its head, or beside it where they are many.
+/// Stores the projects of a tenant in its head, or in an object when they are many.
 ///
 /// # Errors
-/// When the object with them cannot be stored.
+/// When the object cannot be stored.
 pub async fn set_projects(
     ports: &Ports,
     head: &mut Tenant,
@@ -156,28 +155,29 @@ pub async fn set_projects(
     Ok(())
 }
 
-/// Returns the projects of a tenant.
+/// Returns the projects of a tenant, from its head or from the object.
 ///
 /// # Errors
-/// When the object with them cannot be read.
+/// When the object cannot be read.
 pub async fn projects(ports: &Ports, head: &Tenant) -> Result<Vec<ProjectName>, PortError> {
     let Some(key) = &head.projects_object else { return Ok(head.projects.clone()) };
     let attempt = || format!("read {key}");
     let object = ports.objects.get(key).await?;
-    let object = object.ok_or_else(|| PortError::unknown(attempt(), "there is no such object"))?;
+    let object =
+        object.ok_or_else(|| PortError::unknown(attempt(), "the object does not exist"))?;
     serde_json::from_slice(&object.bytes).map_err(|error| PortError::unknown(attempt(), error))
 }
 
-/// Seconds after which a tenant that waits for something is looked at without being poked.
-pub const LOOK_SECONDS: u64 = 60;
+/// Seconds after which a tenant that waits is reconciled without a wakeup.
+pub const RECHECK_SECONDS: u64 = 60;
 
 /// The most unreadable projects that a tenant's head names.
-pub const PROBLEMS_MAX: usize = 20;
+pub const UNREADABLE_PROJECTS_MAX: usize = 20;
 
-/// A project that cannot be read.
+/// A project whose configuration cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Problem {
-    /// Which.
+pub struct UnreadableProject {
+    /// The project.
     pub project: sluice_model::ProjectName,
     /// Why, for people; at most 300 characters.
     pub why: String,
@@ -196,7 +196,7 @@ pub fn key(tenant: &TenantName) -> Key {
 /// The most queues of a pipeline whose changes are counted.
 const COUNTED_MAX: usize = 10_000;
 
-/// The prefix of the records that list a tenant's queues.
+/// The sort key prefix of the list of a tenant's non-empty queues.
 pub const QUEUES: &str = "queue#";
 
 /// Returns the key of the record that lists a queue as not empty.
@@ -207,9 +207,8 @@ pub fn queue_key(queue: &QueueKey) -> Key {
     )
 }
 
-/// Returns the queue that the key of such a record names: it says the names as well as the body,
-/// should that be damaged.
-pub fn listed_queue(tenant: &TenantName, listed: &Key) -> Option<QueueKey> {
+/// Parses the queue from the key of such a record, for a record with a damaged body.
+pub fn queue_of_list_key(tenant: &TenantName, listed: &Key) -> Option<QueueKey> {
     let (pipeline, queue) = listed.sort.strip_prefix(QUEUES)?.split_once('/')?;
     let (pipeline, queue) = (unescape(pipeline), unescape(queue));
     Some(QueueKey {
@@ -219,329 +218,346 @@ pub fn listed_queue(tenant: &TenantName, listed: &Key) -> Option<QueueKey> {
     })
 }
 
-/// A queue on the list of those that are not empty. Whoever wants the key alone reads a
-/// [`QueueKey`].
+/// A queue on the list of non-empty queues. The body can also be decoded as a [`QueueKey`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Listed {
-    /// The tenant.
+pub struct ListedQueue {
+    /// The queue's tenant.
     pub tenant: TenantName,
-    /// The pipeline.
+    /// The queue's pipeline.
     pub pipeline: PipelineName,
-    /// The queue.
+    /// The queue's name.
     pub queue: QueueName,
-    /// How many changes it holds; 0 where the tenant has no limit, so that nobody counts.
-    #[serde(default)]
+    /// The number of its changes; 0 when the pipeline has no limit and nothing counts them.
     pub changes: u32,
 }
 
 /// Returns the write that lists a queue as not empty.
 ///
 /// # Errors
-/// When it is too large.
+/// When the record is too large.
 pub fn put_queue(queue: &QueueKey, changes: u32) -> Result<Write, PortError> {
     let QueueKey { tenant, pipeline, queue: name } = queue.clone();
-    let listed = Listed { tenant, pipeline, queue: name, changes };
+    let listed = ListedQueue { tenant, pipeline, queue: name, changes };
     Ok(Write::Put { record: encode_first(queue_key(queue), &listed)?, expect: Expect::Anything })
 }
 
-/// Counts the changes in a pipeline's other queues than this one.
+/// Counts the changes in the other queues of the pipeline of `queue`.
 ///
 /// # Errors
 /// When the store does not answer.
-pub async fn changes_elsewhere(ports: &Ports, queue: &QueueKey) -> Result<u32, PortError> {
+pub async fn count_changes_in_other_queues(
+    ports: &Ports,
+    queue: &QueueKey,
+) -> Result<u32, PortError> {
     let prefix = format!("{QUEUES}{}/", escape(queue.pipeline.as_str()));
     let own = queue_key(queue);
     let records =
         ports.records.query(&Query::prefix(partition(&queue.tenant), prefix, COUNTED_MAX)).await?;
     let others = records.iter().filter(|record| record.key != own);
-    Ok(others.filter_map(decode_foreign::<Listed>).map(|listed| listed.changes).sum())
+    Ok(others.filter_map(decode_or_log::<ListedQueue>).map(|listed| listed.changes).sum())
 }
 
-/// The prefix of the records that name projects whose configuration is to be read again.
-pub const DIRTY: &str = "dirty#";
+/// The sort key prefix of requests to read a project's configuration again.
+pub const REREAD: &str = "reread#";
 
-/// Returns the write that has a tenant read a project's configuration again. `cause` names why:
-/// whoever reads removes the marks that he found before, and not one that was made while he read.
+/// Returns the write of a request to read a project's configuration again. `cause` makes its key
+/// unique: a reader removes the requests that it found before, and none that was made while it
+/// read.
 ///
 /// # Errors
-/// When it is too large.
-pub fn put_dirty(
+/// When the record is too large.
+pub fn put_reread(
     tenant: &TenantName,
     project: &ProjectName,
     cause: &str,
 ) -> Result<Write, PortError> {
     put_mark(
-        dirty_key(tenant, project, cause),
-        &Dirty { project: project.clone(), then: None, is_asked: false },
+        reread_key(tenant, project, cause),
+        &RereadRequest { project: project.clone(), deferred: None, by_operator: false },
     )
 }
 
-/// Returns the write of such a mark by an operator's word: the tenant is configured anew even if
-/// nothing moved (R01).
+/// Returns the write of an operator's request: the tenant is reconfigured even if no branch moved
+/// (R01).
 ///
 /// # Errors
-/// When it is too large.
-pub fn put_dirty_asked(
+/// When the record is too large.
+pub fn put_operator_reread(
     tenant: &TenantName,
     project: &ProjectName,
     cause: &str,
 ) -> Result<Write, PortError> {
     put_mark(
-        dirty_key(tenant, project, cause),
-        &Dirty { project: project.clone(), then: None, is_asked: true },
+        reread_key(tenant, project, cause),
+        &RereadRequest { project: project.clone(), deferred: None, by_operator: true },
     )
 }
 
-/// Returns the write of such a mark by a push, with the delivery that waits for the reading;
-/// [`put_waiting`] has that told.
+/// Returns the write of a request caused by a push, with the deferred delivery of the push.
+/// [`put_deferred`] has the delivery processed later.
 ///
 /// # Errors
-/// When it is too large.
-pub fn put_dirty_then(
+/// When the record is too large.
+pub fn put_push_reread(
     tenant: &TenantName,
     project: &ProjectName,
-    waiting: Waiting,
+    waiting: DeferredDelivery,
 ) -> Result<Write, PortError> {
-    let key = dirty_key(tenant, project, waiting.delivery.as_str());
-    put_mark(key, &Dirty { project: project.clone(), then: Some(waiting), is_asked: false })
+    let key = reread_key(tenant, project, waiting.delivery.as_str());
+    put_mark(
+        key,
+        &RereadRequest { project: project.clone(), deferred: Some(waiting), by_operator: false },
+    )
 }
 
-fn put_mark(key: Key, mark: &Dirty) -> Result<Write, PortError> {
+fn put_mark(key: Key, mark: &RereadRequest) -> Result<Write, PortError> {
     Ok(Write::Put { record: encode_first(key, mark)?, expect: Expect::Anything })
 }
 
-/// Returns the key of a mark.
-pub fn dirty_key(tenant: &TenantName, project: &ProjectName, cause: &str) -> Key {
-    Key::new(partition(tenant), format!("{DIRTY}{}#{}", escape(project.as_str()), digest(&[cause])))
+/// Returns the key of a request to read a project again.
+pub fn reread_key(tenant: &TenantName, project: &ProjectName, cause: &str) -> Key {
+    Key::new(
+        partition(tenant),
+        format!("{REREAD}{}#{}", escape(project.as_str()), digest(&[cause])),
+    )
 }
 
-/// A mark that a project's configuration is to be read again.
+/// A request to read a project's configuration again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Dirty {
-    /// The project.
+pub struct RereadRequest {
+    /// The project to read.
     pub project: ProjectName,
-    /// Who waits for that, if anybody.
+    /// The delivery of the push that waits for the read, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub then: Option<Waiting>,
-    /// Whether an operator asked for it.
+    pub deferred: Option<DeferredDelivery>,
+    /// Whether an operator made the request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_asked: bool,
+    pub by_operator: bool,
 }
 
-/// A delivery that goes on when a project was read.
+/// A delivery that is deferred until a layout is live.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Waiting {
-    /// When it came: several go on in this order.
+pub struct DeferredDelivery {
+    /// When it was received; deferred deliveries are processed in this order.
     pub since: Timestamp,
-    /// Which one.
+    /// The delivery's id.
     pub delivery: DeliveryId,
 }
 
-/// The prefix of the records that name the newest mark of a project, so that an event of the
-/// project finds it by a key.
-pub const PUSHED: &str = "pushed#";
+/// The sort key prefix of the records that name a project's newest reread request, so that an event
+/// of the project finds it by key.
+pub const LAST_REREAD: &str = "last-reread#";
 
-/// Returns the key of the record that names a project's newest mark by a push. It stays when the
-/// mark is gone.
-pub fn pushed_key(tenant: &TenantName, project: &ProjectName) -> Key {
-    Key::new(partition(tenant), format!("{PUSHED}{}", escape(project.as_str())))
+/// Returns the key of the record that names the newest request caused by a push. It stays when the
+/// request is removed.
+pub fn last_reread_key(tenant: &TenantName, project: &ProjectName) -> Key {
+    Key::new(partition(tenant), format!("{LAST_REREAD}{}", escape(project.as_str())))
 }
 
-/// Returns the write that names a project's newest mark, for the commit that makes the mark.
+/// Returns the write that names a project's newest request, for the commit that makes the request.
 ///
 /// # Errors
-/// When it is too large.
-pub fn put_pushed(
+/// When the record is too large.
+pub fn put_last_reread(
     tenant: &TenantName,
     project: &ProjectName,
     mark: &Key,
 ) -> Result<Write, PortError> {
-    let record = encode_first(pushed_key(tenant, project), &mark.sort)?;
+    let record = encode_first(last_reread_key(tenant, project), &mark.sort)?;
     Ok(Write::Put { record, expect: Expect::Anything })
 }
 
-/// The prefix of the records that name deliveries which wait for what is live next.
-pub const WAITING: &str = "waiting#";
+/// The sort key prefix of deliveries that wait for the next live layout.
+pub const DEFERRED: &str = "deferred#";
 
-/// A delivery to poke when the tenant's next layout is live.
+/// A delivery to wake when the tenant's next layout is live.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Early {
-    /// The delivery, and since when it waits.
-    pub waiting: Waiting,
-    /// The project in whose order it is handled.
+pub struct DeferredWakeup {
+    /// The delivery, and when it was received.
+    pub waiting: DeferredDelivery,
+    /// The project whose events are processed in order with it.
     pub project: ProjectName,
 }
 
-/// Returns the write that has a delivery poked when the tenant's next layout is live; the tenant
-/// removes it then, and who ends the delivery with its end. The revision is another one at each
-/// look: whoever poked for an earlier one does not remove a later one.
+/// Returns the write that has a delivery woken when the tenant's next layout is live. The tenant
+/// removes the record then, or the function that ends the delivery. Each deferral has another
+/// `revision`, so that the removal after an earlier wakeup does not remove a later deferral.
 ///
 /// # Errors
-/// When it is too large.
-pub fn put_waiting(tenant: &TenantName, early: &Early, revision: u64) -> Result<Write, PortError> {
-    let mut record = encode_first(waiting_key(tenant, &early.waiting), early)?;
+/// When the record is too large.
+pub fn put_deferred(
+    tenant: &TenantName,
+    early: &DeferredWakeup,
+    revision: u64,
+) -> Result<Write, PortError> {
+    let mut record = encode_first(deferred_key(tenant, &early.waiting), early)?;
     record.revision = revision;
     Ok(Write::Put { record, expect: Expect::Anything })
 }
 
-/// Returns the key of the record that names a delivery which waits for a tenant; those that came
-/// later follow.
-pub fn waiting_key(tenant: &TenantName, waiting: &Waiting) -> Key {
-    let Waiting { since, delivery } = waiting;
-    Key::new(partition(tenant), format!("{WAITING}{:015}#{delivery}", since.0))
+/// Returns the key of a deferred delivery. Keys sort by the time of the delivery.
+pub fn deferred_key(tenant: &TenantName, waiting: &DeferredDelivery) -> Key {
+    let DeferredDelivery { since, delivery } = waiting;
+    Key::new(partition(tenant), format!("{DEFERRED}{:015}#{delivery}", since.0))
 }
 
-/// Returns the write that has a delivery wait no more.
-pub fn remove_waiting(tenant: &TenantName, waiting: &Waiting) -> Write {
-    Write::Delete { key: waiting_key(tenant, waiting), expect: Expect::Anything }
+/// Returns the write that removes a deferred delivery.
+pub fn remove_deferred(tenant: &TenantName, waiting: &DeferredDelivery) -> Write {
+    Write::Delete { key: deferred_key(tenant, waiting), expect: Expect::Anything }
 }
 
-/// Returns the key of the record that names what was kept last for a tenant of a project: what
-/// comes later is told after it.
-pub fn kept_key(tenant: &TenantName, project: &ProjectName) -> Key {
-    Key::new(partition(tenant), format!("kept#{}", escape(project.as_str())))
+/// Returns the key of the record that names the last deferred event of a project. Later events of
+/// the project are processed after it.
+pub fn last_deferred_key(tenant: &TenantName, project: &ProjectName) -> Key {
+    Key::new(partition(tenant), format!("last-deferred#{}", escape(project.as_str())))
 }
 
-/// Returns the write that names what was kept last, for the commit that keeps it. Who ends it
-/// removes that; it expires by itself.
+/// Returns the write that names the last deferred event, for the commit that defers it. The
+/// function that ends the event removes the record; it also expires.
 ///
 /// # Errors
-/// When it is too large.
-pub fn put_kept(
+/// When the record is too large.
+pub fn put_last_deferred(
     tenant: &TenantName,
     project: &ProjectName,
-    kept: &Behind,
+    predecessor: &DeferredPredecessor,
 ) -> Result<Write, PortError> {
-    let mut record = encode_first(kept_key(tenant, project), kept)?;
-    record.expires_at = Some(expiry(kept.since));
+    let mut record = encode_first(last_deferred_key(tenant, project), predecessor)?;
+    record.expires_at = Some(expiry(predecessor.since));
     Ok(Write::Put { record, expect: Expect::Anything })
 }
 
-/// Returns what a mark says, as its body or at least its key tells; `None` for what is no mark.
-pub fn dirty(mark: &Record) -> Option<Dirty> {
-    let (escaped, _) = mark.key.sort.strip_prefix(DIRTY)?.rsplit_once('#')?;
+/// Decodes a reread request. A damaged body is replaced by what the key says; `None` when `mark` is
+/// another record.
+pub fn decode_reread(mark: &Record) -> Option<RereadRequest> {
+    let (escaped, _) = mark.key.sort.strip_prefix(REREAD)?.rsplit_once('#')?;
     let project = || ProjectName::from(unescape(escaped).as_str());
-    decode_foreign(mark).or_else(|| Some(Dirty { project: project(), then: None, is_asked: false }))
+    decode_or_log(mark)
+        .or_else(|| Some(RereadRequest { project: project(), deferred: None, by_operator: false }))
 }
 
-/// Returns the key of an operator's word that a tenant is to go.
-pub fn leaving_key(tenant: &TenantName) -> Key {
-    Key::new(partition(tenant), "leaving")
+/// Returns the key of an operator's request to remove a tenant.
+pub fn removal_key(tenant: &TenantName) -> Key {
+    Key::new(partition(tenant), "removal")
 }
 
-/// Returns the write of an operator's word that a tenant goes with this very main configuration,
-/// which leaves it out.
+/// Returns the write of an operator's request to remove a tenant, together with the digest of the
+/// main configuration without it.
 ///
 /// # Errors
-/// When it is too large.
-pub fn put_leaving(tenant: &TenantName, main: &str) -> Result<Write, PortError> {
+/// When the record is too large.
+pub fn put_removal(tenant: &TenantName, main: &str) -> Result<Write, PortError> {
     Ok(Write::Put {
-        record: encode_first(leaving_key(tenant), &main_digest(main))?,
+        record: encode_first(removal_key(tenant), &main_digest(main))?,
         expect: Expect::Anything,
     })
 }
 
-/// Returns what names a main configuration by its text.
+/// Returns the digest that identifies a main configuration by its text.
 pub fn main_digest(main: &str) -> String {
     digest(&["main", main])
 }
 
-/// The partition that lists every tenant.
+/// The partition that lists all tenants.
 pub const TENANTS: &str = "tenants";
 
-/// Returns the write that lists a tenant.
+/// Returns the write that adds a tenant to the list of tenants.
 ///
 /// # Errors
-/// When it is too large.
-pub fn put_listed(tenant: &TenantName) -> Result<Write, PortError> {
+/// When the record is too large.
+pub fn put_on_tenant_list(tenant: &TenantName) -> Result<Write, PortError> {
     Ok(Write::Put {
         record: encode_first(Key::new(TENANTS, escape(tenant.as_str())), tenant)?,
         expect: Expect::Anything,
     })
 }
 
-/// Returns the key of the mark that is written anew whenever a tenant comes onto the list or leaves
-/// it: a list that was read after the mark holds every tenant until the mark is another one.
-pub fn listing_key() -> Key {
+/// Returns the key of the version of the list of tenants, which changes whenever a tenant is added
+/// or removed. A list read after the version is complete until the version changes.
+pub fn tenant_list_version_key() -> Key {
     Key::new("tenants-listing", "head")
 }
 
-/// Returns the write of the mark, for the commit that changes the list.
+/// Returns the write of a new version of the list, for the commit that changes the list.
 ///
 /// # Errors
-/// When it is too large.
-pub fn put_listing(tenant: &TenantName, at: Timestamp) -> Result<Write, PortError> {
-    Ok(Write::Put { record: encode_first(listing_key(), &(tenant, at))?, expect: Expect::Anything })
+/// When the record is too large.
+pub fn put_tenant_list_version(tenant: &TenantName, at: Timestamp) -> Result<Write, PortError> {
+    Ok(Write::Put {
+        record: encode_first(tenant_list_version_key(), &(tenant, at))?,
+        expect: Expect::Anything,
+    })
 }
 
-/// Returns the write that takes a tenant off the list; the mark goes with it.
-pub fn remove_listed(tenant: &TenantName) -> Write {
+/// Returns the write that removes a tenant from the list. The caller writes a new version with it.
+pub fn remove_from_tenant_list(tenant: &TenantName) -> Write {
     Write::Delete { key: Key::new(TENANTS, escape(tenant.as_str())), expect: Expect::Anything }
 }
 
-/// Lists every tenant.
+/// Returns the names of all tenants.
 ///
 /// # Errors
 /// When the store does not answer.
-pub async fn listed(ports: &Ports) -> Result<Vec<TenantName>, LoadError> {
+pub async fn list_tenants(ports: &Ports) -> Result<Vec<TenantName>, LoadError> {
     let records = ports.records.query(&Query::prefix(TENANTS, "", 1_000)).await?;
-    // The key says it as well as the body, should that be damaged.
+    // When the body is damaged, the key still has the name.
     let name = |record: &Record| {
-        decode_foreign(record)
+        decode_or_log(record)
             .unwrap_or_else(|| TenantName::from(unescape(&record.key.sort).as_str()))
     };
     Ok(records.iter().map(name).collect())
 }
 
-/// The prefix of the records that keep what was read from a project.
+/// The sort key prefix of the records of what was read from a project.
 pub const SOURCES: &str = "source#";
 
-/// What was read from a project: per branch the commit and the object with its configuration files.
+/// What was read from a project: the commit of each branch and the object with its configuration
+/// files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectSource {
     /// The project.
     pub project: ProjectName,
-    /// Its branches, those that count most first; the object is `None` where the branch is not read
-    /// for configuration or has none.
+    /// Its branches in order of precedence. The object of a branch is `None` when the branch is not
+    /// read for configuration or has none.
     pub branches: Vec<BranchSource>,
-    /// Why it could not be read, if so: the tenant goes on with what was read last.
-    pub problem: Option<String>,
-    /// When it is read again although nothing moved there: while there is a problem.
+    /// Why the last read failed; the tenant then uses what was read before. `None` after a
+    /// successful read.
+    pub read_error: Option<String>,
+    /// When it is read again although no branch moved; only set after a failed read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
-    /// The name of what the tenant said of it as it was read: which branches and files count. By
-    /// other words it is read again.
-    #[serde(default)]
+    /// A digest of the tenant's settings that decide which branches and files are read. The project
+    /// is read again when they change.
     pub rules: String,
-    /// Whether some of its branches are still to be read.
+    /// Whether some of its branches remain to be read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unfinished: bool,
-    /// The object with the branches, where they are too many for a record; [`Self::branches`] is
-    /// empty then as it is stored.
+    /// The object with the branches, when they are too many for a record; [`Self::branches`] is
+    /// then stored empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branches_object: Option<String>,
 }
 
-/// One branch of [`ProjectSource`].
+/// One branch of a [`ProjectSource`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BranchSource {
-    /// The branch.
+    /// The branch's name.
     pub branch: sluice_model::BranchName,
     /// The commit that was read.
     pub commit: sluice_model::git::Oid,
-    /// The object with the files, a JSON list of path and text.
+    /// The object with the files: a JSON list of path and text.
     pub files: Option<String>,
-    /// The name of what its files come to once parsed, without which they are fetched and parsed at
-    /// each layout.
+    /// The object with the parsed files; `None` when they are fetched and parsed for each layout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
-    /// Whether it was read for configuration.
+    /// Whether the branch was read for configuration.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub read: bool,
-    /// Whether its forge guards it; `None` where nobody asked, or the forge does not say.
+    pub is_read: bool,
+    /// Whether the forge protects the branch; `None` when that was not read or the forge does not
+    /// report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_protected: Option<bool>,
-    /// Whether its forge takes nothing for it any more; `None` as above.
+    /// Whether the forge has locked the branch against changes; `None` as above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_locked: Option<bool>,
 }
@@ -551,8 +567,7 @@ pub fn source_key(tenant: &TenantName, project: &ProjectName) -> Key {
     Key::new(partition(tenant), format!("{SOURCES}{}", escape(project.as_str())))
 }
 
-/// Returns the project that a record of [`SOURCES`] is of, by its key alone; `None` for another
-/// key.
+/// Parses the project from the key of a [`SOURCES`] record; `None` for another key.
 pub fn source_project(key: &Key) -> Option<ProjectName> {
     key.sort.strip_prefix(SOURCES).map(|escaped| ProjectName::from(unescape(escaped).as_str()))
 }

@@ -1,91 +1,94 @@
-//! Batches of messages: each group in order, each cell looked at once, each message with its own
-//! result.
+//! Processes batches of queue messages: each group in order, each cell reconciled once, each
+//! message with its own result.
 
 use crate::port::{Incoming, PortError, Ports};
 use crate::quarantine;
 use async_trait::async_trait;
 use futures::future::join_all;
-use sluice_model::poke::{Poke, Queue};
+use sluice_model::wakeup::{MessageQueue, Wakeup};
 use std::collections::BTreeMap;
 
-/// Receipts after which a cell whose own record cannot be decided on is frozen.
+/// Receipts of a message after which its undecidable cell is halted.
 pub const BROKEN_RECEIPTS_MAX: u32 = 4;
 
 /// The longest back-off in seconds.
 pub const BACK_OFF_SECONDS_MAX: u32 = 120;
 
-/// The longest pause in seconds that is taken at once because somebody asks for it.
+/// The longest pause in seconds that one postponement can make.
 pub const LATER_SECONDS_MAX: u32 = 900;
 
-/// Why a look did not come to an end.
+/// Why a cell was not reconciled.
 #[derive(Debug, thiserror::Error)]
-pub enum LookError {
-    /// Anything unknown: the message comes again.
+pub enum ReconcileError {
+    /// A failure that may pass: the message is delivered again.
     #[error("deliver again: {0}")]
-    Again(String),
-    /// Somebody asked for, a forge above all, wants to be left alone for so long: the message comes
-    /// again then.
+    Retry(String),
+    /// An external service, usually a forge, asked for a pause. The message is delivered again
+    /// after it.
     #[error("deliver again in {seconds} s: {why}")]
-    Later {
-        /// What happened.
+    RetryAfter {
+        /// What the service answered.
         why: String,
-        /// How long; more than [`LATER_SECONDS_MAX`] is waited out in several steps.
+        /// The length of the pause; more than [`LATER_SECONDS_MAX`] takes several deliveries.
         seconds: u64,
     },
-    /// The cell's own records contradict themselves; after a few receipts the cell is frozen, where
-    /// whoever looks at it heeds such a mark ([`quarantine::is_heeded`]). Otherwise the message
-    /// ends as a dead letter, and comes to life again, or is left to the sweep that finds its
-    /// record due each minute.
+    /// The records of a cell contradict themselves. After several receipts the cell is halted, if
+    /// its function honors halts ([`quarantine::honors_halt`]). Otherwise the message becomes a
+    /// dead letter and is revived, or is left to the sweep, which finds the record due each minute.
     #[error("{partition} cannot be decided on: {reason}")]
-    Broken {
-        /// The cell.
+    Undecidable {
+        /// The partition of the cell.
         partition: String,
-        /// What is wrong with it.
+        /// What is wrong with its records.
         reason: String,
     },
 }
 
-impl From<PortError> for LookError {
+impl From<PortError> for ReconcileError {
     fn from(error: PortError) -> Self {
-        Self::Again(error.to_string())
+        Self::Retry(error.to_string())
     }
 }
 
-/// Whether the message that asks for a look was received before.
+/// Whether a message was received before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
-    /// For the first time.
+pub enum Reception {
+    /// It is received for the first time.
     First,
-    /// It was received and not acknowledged: that look may have died between its commit and the end
-    /// of its sending.
-    Again,
+    /// It was received before and not acknowledged. The earlier reconciliation may have stopped
+    /// between its commit and the end of sending.
+    Redelivery,
 }
 
-/// A function that looks at cells.
+/// A function that reconciles cells.
 #[async_trait]
-pub trait Look: Send + Sync {
-    /// Looks at what a poke names; safe to run twice. Whoever leaves an outbox to its message
-    /// ([`crate::cell::Guard::Message`]) sends it again where that was received before
-    /// ([`Heard::Again`]).
-    async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError>;
-    /// Looks at what a message names that is received for the first time.
-    async fn look(&self, poke: &Poke) -> Result<(), LookError> {
-        self.poked(poke, Heard::First).await
+pub trait Reconciler: Send + Sync {
+    /// Reconciles the cell that `wakeup` names; safe to run twice. A function whose messages guard
+    /// the outbox ([`crate::cell::OutboxGuard::Message`]) sends the outbox again on
+    /// [`Reception::Redelivery`].
+    async fn reconcile(&self, wakeup: &Wakeup, reception: Reception) -> Result<(), ReconcileError>;
+    /// Reconciles the cell of a message that is received for the first time.
+    async fn reconcile_first(&self, wakeup: &Wakeup) -> Result<(), ReconcileError> {
+        self.reconcile(wakeup, Reception::First).await
     }
-    /// Looks at what a message names that was received before.
-    async fn look_again(&self, poke: &Poke) -> Result<(), LookError> {
-        self.poked(poke, Heard::Again).await
+    /// Reconciles the cell of a message that was received before.
+    async fn reconcile_again(&self, wakeup: &Wakeup) -> Result<(), ReconcileError> {
+        self.reconcile(wakeup, Reception::Redelivery).await
     }
     /// Returns the ports, for quarantine and back-off.
     fn ports(&self) -> &Ports;
 }
 
-/// Handles a batch and returns the ids of messages that must come again.
+/// Processes a batch and returns the ids of the messages that must be delivered again.
 ///
-/// Groups run side by side; within a group the first failure ends it, so that order is kept, and a
-/// poke that stands twice in a batch is one look, also where the first sees more than the second
-/// asks for. A failed message is postponed by a back-off that grows with its receipts.
-pub async fn handle(function: &dyn Look, queue: Queue, messages: Vec<Incoming>) -> Vec<String> {
+/// Groups run concurrently. Within a group, the first failure ends the group, so that order is
+/// kept. A repeated wakeup of a batch is reconciled once, as is one that an earlier wakeup covers.
+/// A failed message is postponed by a back-off that grows with its receipts.
+pub async fn handle(
+    function: &dyn Reconciler,
+    queue: MessageQueue,
+    messages: Vec<Incoming>,
+) -> Vec<String> {
     let mut groups: BTreeMap<String, Vec<Incoming>> = BTreeMap::new();
     for message in messages {
         let group = if queue.is_fifo() {
@@ -100,18 +103,22 @@ pub async fn handle(function: &dyn Look, queue: Queue, messages: Vec<Incoming>) 
     failed.into_iter().flatten().collect()
 }
 
-async fn handle_group(function: &dyn Look, queue: Queue, messages: Vec<Incoming>) -> Vec<String> {
-    let mut looked: Vec<Poke> = Vec::new();
+async fn handle_group(
+    function: &dyn Reconciler,
+    queue: MessageQueue,
+    messages: Vec<Incoming>,
+) -> Vec<String> {
+    let mut reconciled: Vec<Wakeup> = Vec::new();
     let mut failed: Vec<String> = Vec::new();
     for message in messages {
         if !failed.is_empty() {
-            // Left behind for order's sake; hidden no longer than the one before it, or it would
-            // hold the group back.
+            // Skipped to keep the order. It is hidden no longer than the failed message before it,
+            // or it would block the group.
             postpone(function.ports(), queue, &message, back_off(&message)).await;
             failed.push(message.id);
             continue;
         }
-        if let Err(seconds) = handle_one(function, queue, &message, &mut looked).await {
+        if let Err(seconds) = handle_one(function, queue, &message, &mut reconciled).await {
             postpone(function.ports(), queue, &message, seconds).await;
             failed.push(message.id);
         }
@@ -119,111 +126,118 @@ async fn handle_group(function: &dyn Look, queue: Queue, messages: Vec<Incoming>
     failed
 }
 
-/// Handles one message; the error is the number of seconds after which it is to come again.
+/// Processes one message. The error is the number of seconds after which it must be delivered
+/// again.
 async fn handle_one(
-    function: &dyn Look,
-    queue: Queue,
+    function: &dyn Reconciler,
+    queue: MessageQueue,
     message: &Incoming,
-    looked: &mut Vec<Poke>,
+    reconciled: &mut Vec<Wakeup>,
 ) -> Result<(), u32> {
     let name = format!("{queue:?}");
-    let poke = match serde_json::from_str::<Poke>(&message.body) {
-        Ok(poke) => poke,
+    let wakeup = match serde_json::from_str::<Wakeup>(&message.body) {
+        Ok(wakeup) => wakeup,
         Err(error) => {
-            let reason = format!("not a poke: {error}");
-            let kept =
-                quarantine::keep(function.ports(), &name, &message.id, &message.body, &reason)
-                    .await;
-            return kept.map_err(|_| back_off(message));
+            let reason = format!("it is not a wakeup: {error}");
+            let quarantined = quarantine::quarantine_message(
+                function.ports(),
+                &name,
+                &message.id,
+                &message.body,
+                &reason,
+            )
+            .await;
+            return quarantined.map_err(|_| back_off(message));
         }
     };
-    if looked.iter().any(|done| done.covers(&poke)) {
+    if reconciled.iter().any(|done| done.covers(&wakeup)) {
         return Ok(());
     }
-    let looks =
-        if message.receive_count > 1 { function.look_again(&poke) } else { function.look(&poke) };
-    match looks.await {
+    let result = if message.receive_count > 1 {
+        function.reconcile_again(&wakeup)
+    } else {
+        function.reconcile_first(&wakeup)
+    };
+    match result.await {
         Ok(()) => {
-            looked.push(poke);
+            reconciled.push(wakeup);
             Ok(())
         }
-        Err(LookError::Broken { partition, reason })
-            if quarantine::is_heeded(queue, &partition) =>
+        Err(ReconcileError::Undecidable { partition, reason })
+            if quarantine::honors_halt(queue, &partition) =>
         {
-            set_aside(function.ports(), message, &partition, &reason).await
+            halt_or_retry(function.ports(), message, &partition, &reason).await
         }
-        Err(LookError::Broken { partition, reason })
-            if message.receive_count >= BROKEN_RECEIPTS_MAX && is_due_by_itself(&poke) =>
+        Err(ReconcileError::Undecidable { partition, reason })
+            if message.receive_count >= BROKEN_RECEIPTS_MAX && is_due_by_itself(&wakeup) =>
         {
             tracing::error!(
                 cell = partition,
                 reason,
-                ?poke,
-                "it cannot be decided on, and is looked at again by the sweep"
+                ?wakeup,
+                "it cannot be decided on, and is reconciled at again by the sweep"
             );
             Ok(())
         }
         Err(error) => {
-            tracing::warn!(queue = name, message = message.id, receipts = message.receive_count, %error, "a look failed");
+            tracing::warn!(queue = name, message = message.id, receipts = message.receive_count, %error, "a reconciliation failed; the message is delivered again");
             Err(match error {
-                LookError::Later { seconds, .. } => {
+                ReconcileError::RetryAfter { seconds, .. } => {
                     let seconds =
                         u32::try_from(seconds).unwrap_or(LATER_SECONDS_MAX).min(LATER_SECONDS_MAX);
                     seconds.max(back_off(message))
                 }
-                LookError::Again(_) | LookError::Broken { .. } => back_off(message),
+                ReconcileError::Retry(_) | ReconcileError::Undecidable { .. } => back_off(message),
             })
         }
     }
 }
 
-/// Returns whether the record that a poke names is due each minute until it is over. Such a message
-/// need not stay in its group, where others wait behind it that have nothing to do with what is
-/// wrong.
-fn is_due_by_itself(poke: &Poke) -> bool {
-    matches!(poke, Poke::Delivery { .. } | Poke::Report { .. })
+/// Returns whether the sweep finds the record of a wakeup due each minute. Such a message need not
+/// block its group.
+fn is_due_by_itself(wakeup: &Wakeup) -> bool {
+    matches!(wakeup, Wakeup::Delivery { .. } | Wakeup::Report { .. })
 }
 
-/// Freezes a cell that cannot be decided on, once its message was received often enough; the error
-/// is as that of [`handle_one`]. A message about a cell that is frozen already is done with: the
-/// rest is an operator's turn.
-async fn set_aside(
+/// Halts an undecidable cell whose message was received often enough. The error is as in
+/// [`handle_one`]. Succeeds for a cell that is halted already: an operator has to resume it.
+async fn halt_or_retry(
     ports: &Ports,
     message: &Incoming,
     partition: &str,
     reason: &str,
 ) -> Result<(), u32> {
-    // A record that cannot be read may have ended the look before it came to the mark.
-    let ended = match quarantine::frozen_because(ports, partition).await {
+    // A damaged record may have ended the reconciliation before it read the mark.
+    let ended = match quarantine::halt_reason(ports, partition).await {
         Ok(Some(_)) => Ok(()),
         Ok(None) if message.receive_count < BROKEN_RECEIPTS_MAX => {
             tracing::warn!(
                 cell = partition,
                 reason,
                 receipts = message.receive_count,
-                "a cell cannot be decided on"
+                "a cell cannot be decided on; the message is delivered again"
             );
             return Err(back_off(message));
         }
-        Ok(None) => quarantine::freeze(ports, partition, reason).await,
+        Ok(None) => quarantine::halt_cell(ports, partition, reason).await,
         Err(error) => Err(error),
     };
     ended.map_err(|error| {
-        tracing::error!(cell = partition, reason, %error, "a cell that cannot be decided on could not be frozen");
+        tracing::error!(cell = partition, reason, %error, "a cell that cannot be decided on could not be halted");
         back_off(message)
     })
 }
 
-/// Returns the seconds of a pause that grows with a message's receipts.
+/// Returns the seconds of a pause that grows with the receipts of the message.
 fn back_off(message: &Incoming) -> u32 {
     1_u32
         .checked_shl(message.receive_count.min(16))
         .map_or(BACK_OFF_SECONDS_MAX, |s| s.min(BACK_OFF_SECONDS_MAX))
 }
 
-async fn postpone(ports: &Ports, queue: Queue, message: &Incoming, seconds: u32) {
+async fn postpone(ports: &Ports, queue: MessageQueue, message: &Incoming, seconds: u32) {
     if let Err(error) = ports.queues.postpone(queue, &message.receipt, seconds).await {
-        // The queue's own visibility time-out brings it back, only later.
+        // The visibility timeout of the queue returns the message anyway, only later.
         tracing::debug!(message = message.id, %error, "a failed message could not be postponed");
     }
 }
@@ -232,7 +246,7 @@ async fn postpone(ports: &Ports, queue: Queue, message: &Incoming, seconds: u32)
 mod tests {
     use super::*;
 
-    /// What fails comes again soon at first, and never later than the longest back-off.
+    /// The first retry comes soon, and no pause exceeds the longest back-off.
     #[test]
     fn the_back_off_doubles_with_each_receipt_up_to_its_bound() {
         let seconds = |receive_count| {
@@ -256,9 +270,9 @@ mod tests {
         }
     }
 
-    /// A mark is written for those alone who look at it.
+    /// A cell is only halted when its function reads the mark.
     #[test]
-    fn only_the_gate_freezes_queues_and_only_the_launcher_providers() {
+    fn only_the_gate_halts_queues_and_only_the_launcher_providers() {
         let partitions = [
             "queue#demo/gate/q",
             "provider#ec2",
@@ -267,17 +281,17 @@ mod tests {
             "landing#1",
             "queue",
         ];
-        for queue in Queue::ALL {
-            let heeded: Vec<&str> = partitions
+        for queue in MessageQueue::ALL {
+            let honored: Vec<&str> = partitions
                 .into_iter()
-                .filter(|partition| quarantine::is_heeded(queue, partition))
+                .filter(|partition| quarantine::honors_halt(queue, partition))
                 .collect();
             let expected: &[&str] = match queue {
-                Queue::Gate => &["queue#demo/gate/q"],
-                Queue::Pool => &["provider#ec2"],
+                MessageQueue::Gate => &["queue#demo/gate/q"],
+                MessageQueue::Pool => &["provider#ec2"],
                 _ => &[],
             };
-            assert_eq!(heeded, expected, "{queue:?}");
+            assert_eq!(honored, expected, "{queue:?}");
         }
     }
 }

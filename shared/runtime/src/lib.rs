@@ -1,9 +1,9 @@
-//! The one idea used everywhere: a cell is loaded, decided on, committed in one conditional
-//! transaction, and its outbox delivered.
+//! The runtime of all functions: load a cell, decide, commit in one conditional transaction, and
+//! send the outbox.
 //!
-//! [`port`] names what a function may touch (records, objects, queues, clock, seal, entropy),
-//! [`cell`] commits and delivers, [`batch`] turns queue messages into looks at cells,
-//! [`quarantine`] keeps what nobody could read.
+//! [`port`] defines what a function may touch (records, objects, queues, clock, seal, entropy).
+//! [`cell`] commits and sends, [`batch`] reconciles one cell per queue message, and [`quarantine`]
+//! stores unreadable messages and halts broken cells.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod batch;
@@ -13,6 +13,6 @@ pub mod port;
 pub mod quarantine;
 pub mod record;
 
-pub use cell::{Commit, Saved};
+pub use cell::{CellCommit, CommitOutcome};
 pub use port::{Clock, Entropy, Objects, PortError, Ports, Queues, Records, Seal};
-pub use record::{Committed, Due, Expect, Key, Query, Record, Write};
+pub use record::{Due, Expect, Key, Query, Record, TransactionOutcome, Write};

@@ -1,5 +1,4 @@
-//! What lies in object storage: bytes under a key, with the entity tag that conditional writes
-//! name.
+//! Objects in object storage: bytes under a key, with the entity tag for conditional writes.
 
 use bytes::Bytes;
 
@@ -8,35 +7,35 @@ use bytes::Bytes;
 pub struct Object {
     /// The content.
     pub bytes: Bytes,
-    /// Changes with each write.
+    /// The entity tag, which changes with each write.
     pub etag: String,
 }
 
-/// Some bytes of an object.
+/// A range of an object's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
-    /// The bytes; fewer than were asked for where the object ends.
+pub struct ObjectPart {
+    /// The bytes; fewer than requested at the end of the object.
     pub bytes: Bytes,
-    /// How many the whole object has.
+    /// The length of the whole object.
     pub length: u64,
 }
 
-/// What must hold for an object to be written.
+/// The condition of a write to object storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PutMode {
-    /// Nothing: content is named by its hash, or the last writer wins.
+    /// No condition: the key is a hash of the content, or the last write wins.
     Always,
-    /// There is no such object.
+    /// There is no object with this key.
     IfAbsent,
     /// The object has this entity tag.
     IfMatch(String),
 }
 
-/// How a conditional put ended.
+/// The outcome of a conditional write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stored {
+pub enum PutOutcome {
     /// It is stored.
     Yes,
     /// The condition did not hold; nothing was written.
-    Lost,
+    ConditionFailed,
 }

@@ -1,22 +1,22 @@
-//! The ports: everything a function may touch besides its own memory. `shared/aws` and
-//! `shared/memory` are their two forms.
+//! The ports: the services that a function may use. `shared/aws` and `shared/memory` implement
+//! them.
 
-use crate::object::{Object, Part, PutMode, Stored};
-use crate::record::{Committed, Key, Query, Record, Write};
+use crate::object::{Object, ObjectPart, PutMode, PutOutcome};
+use crate::record::{Key, Query, Record, TransactionOutcome, Write};
 use async_trait::async_trait;
 use bytes::Bytes;
-use sluice_model::{Timestamp, poke::Queue};
+use sluice_model::{Timestamp, wakeup::MessageQueue};
 use std::sync::Arc;
 
-/// Why a port could not say how a call ended. It always means: deliver again.
+/// An error of a port call. The caller has its message delivered again.
 #[derive(Debug, thiserror::Error)]
 #[error("could not {attempt}: {why}")]
 pub struct PortError {
     /// What was attempted, with the key or queue.
     pub attempt: String,
-    /// What the service or its client said, without secrets.
+    /// The answer of the service or its client, without secrets.
     pub why: String,
-    /// Whether the service asked to slow down; otherwise the call may have had its effect.
+    /// Whether the service asked to slow down. Otherwise the call may have taken effect.
     pub throttled: bool,
 }
 
@@ -35,7 +35,8 @@ pub trait Records: Send + Sync {
     /// Returns records of one partition in key order, read consistently; fewer than the limit means
     /// there are no more.
     async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError>;
-    /// Returns keys of records whose look is due, oldest first, from one shard of the index `due`.
+    /// Returns keys of records that are due for reconciliation, oldest first, from one shard of the
+    /// index `due`.
     /// It may lag behind the table.
     async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError>;
     /// Returns keys from one partition of the index `find`, newest (highest) first. It may lag
@@ -46,8 +47,12 @@ pub trait Records: Send + Sync {
         before: Option<&str>,
         limit: usize,
     ) -> Result<Vec<Key>, PortError>;
-    /// Writes all or nothing. `write_id` makes a repeat of the same call harmless.
-    async fn commit(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError>;
+    /// Writes all records or none. `write_id` makes a repeated call harmless.
+    async fn commit(
+        &self,
+        writes: Vec<Write>,
+        write_id: &str,
+    ) -> Result<TransactionOutcome, PortError>;
 }
 
 /// The number of shards of the index `due`; a record's shard follows from its partition.
@@ -60,16 +65,20 @@ pub trait Objects: Send + Sync {
     async fn get(&self, key: &str) -> Result<Option<Object>, PortError>;
     /// Returns at most `most` bytes of an object from byte `first` on, none beyond its end; `None`
     /// when there is no object.
-    async fn get_part(&self, key: &str, first: u64, most: usize)
-    -> Result<Option<Part>, PortError>;
-    /// Stores an object. `content_type` is what a browser is told.
+    async fn get_part(
+        &self,
+        key: &str,
+        first: u64,
+        most: usize,
+    ) -> Result<Option<ObjectPart>, PortError>;
+    /// Stores an object. `content_type` is sent to browsers that read it.
     async fn put(
         &self,
         key: &str,
         bytes: Bytes,
         mode: PutMode,
         content_type: &str,
-    ) -> Result<Stored, PortError>;
+    ) -> Result<PutOutcome, PortError>;
     /// Returns keys that begin with `prefix`, in order, after `after`.
     async fn list(
         &self,
@@ -77,14 +86,14 @@ pub trait Objects: Send + Sync {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<String>, PortError>;
-    /// Removes an object; a missing one is fine.
+    /// Removes an object. Succeeds when there is none.
     async fn delete(&self, key: &str) -> Result<(), PortError>;
 }
 
 /// A message to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outgoing {
-    /// The text, at most 2 KB for a poke.
+    /// The text, at most 2 KB for a wakeup.
     pub body: String,
     /// The message group.
     pub group: Option<String>,
@@ -99,7 +108,7 @@ pub struct Incoming {
     pub id: String,
     /// The text.
     pub body: String,
-    /// What acknowledges this very delivery.
+    /// The handle that acknowledges this delivery of the message.
     pub receipt: String,
     /// The message group.
     pub group: Option<String>,
@@ -110,26 +119,35 @@ pub struct Incoming {
 /// The message queues.
 #[async_trait]
 pub trait Queues: Send + Sync {
-    /// Sends messages; an error means that any of them may not have been sent.
-    async fn send(&self, queue: Queue, messages: Vec<Outgoing>) -> Result<(), PortError>;
+    /// Sends messages. After an error, any of them may not have been sent.
+    async fn send(&self, queue: MessageQueue, messages: Vec<Outgoing>) -> Result<(), PortError>;
     /// Receives up to `max` (≤ 10) messages, waiting up to `wait_seconds` (≤ 20) for the first.
     async fn receive(
         &self,
-        queue: Queue,
+        queue: MessageQueue,
         max: u32,
         wait_seconds: u32,
         visibility_seconds: u32,
     ) -> Result<Vec<Incoming>, PortError>;
     /// Removes a received message for good.
-    async fn acknowledge(&self, queue: Queue, receipt: &str) -> Result<(), PortError>;
-    /// Removes received messages of one queue for good, ten in a call; an error means that any of
-    /// them may come again.
-    async fn acknowledge_all(&self, queue: Queue, receipts: &[String]) -> Result<(), PortError>;
+    async fn acknowledge(&self, queue: MessageQueue, receipt: &str) -> Result<(), PortError>;
+    /// Removes received messages of one queue for good, ten in a call. After an error, any of them
+    /// may be delivered again.
+    async fn acknowledge_all(
+        &self,
+        queue: MessageQueue,
+        receipts: &[String],
+    ) -> Result<(), PortError>;
     /// Makes a received message visible again after `seconds` from now.
-    async fn postpone(&self, queue: Queue, receipt: &str, seconds: u32) -> Result<(), PortError>;
+    async fn postpone(
+        &self,
+        queue: MessageQueue,
+        receipt: &str,
+        seconds: u32,
+    ) -> Result<(), PortError>;
 }
 
-/// The time. Deadlines serve liveness only: skew may delay, never corrupt.
+/// The clock. Deadlines only ensure progress: clock skew may delay work, but never corrupts it.
 pub trait Clock: Send + Sync {
     /// Returns the time now.
     fn now(&self) -> Timestamp;
@@ -137,20 +155,20 @@ pub trait Clock: Send + Sync {
 
 /// Randomness, so that a simulation can be repeated.
 pub trait Entropy: Send + Sync {
-    /// Returns 32 hexadecimal digits nobody has drawn before.
+    /// Returns 32 random hexadecimal digits, unique in practice.
     fn token(&self) -> String;
 }
 
-/// Encryption at rest for secrets of ours (webhook secrets, tokens, private keys).
+/// Encryption at rest for Sluice's secrets (webhook secrets, tokens, private keys).
 #[async_trait]
 pub trait Seal: Send + Sync {
-    /// Encrypts `plain`; `context` says what it is and must be told again to open it.
+    /// Encrypts `plain`. The same `context` is required to open it.
     async fn seal(&self, context: &str, plain: &[u8]) -> Result<Vec<u8>, PortError>;
-    /// Decrypts what [`Self::seal`] made under the same context.
+    /// Decrypts the output of [`Self::seal`] for the same context.
     async fn open(&self, context: &str, sealed: &[u8]) -> Result<Vec<u8>, PortError>;
 }
 
-/// All ports together, as a function gets them.
+/// All ports of a function.
 #[derive(Clone)]
 pub struct Ports {
     /// The table.
@@ -175,7 +193,7 @@ impl std::fmt::Debug for Ports {
 
 /// Returns the shard of the index `due` for a partition.
 pub fn due_shard(partition: &str) -> u32 {
-    // FNV-1a: spread is all that is wanted, and every writer must agree on it for ever.
+    // FNV-1a spreads well enough, and all writers must always agree on the shard.
     let hash = partition
         .bytes()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));

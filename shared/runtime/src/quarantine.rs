@@ -1,79 +1,73 @@
-//! Quarantine: what could not be read is kept for people, then acknowledged; a broken cell is
-//! frozen with its reason.
+//! Stores unreadable messages for an operator, and halts cells whose records contradict themselves.
 
 use crate::port::{PortError, Ports};
 use crate::record::{Expect, Key, Record, Write};
 use serde::{Deserialize, Serialize};
 use sluice_model::Timestamp;
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 
-/// A message or cell that was set aside.
+/// A quarantined message, or the mark of a halted cell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SetAside {
-    /// When it was set aside.
+pub struct QuarantineEntry {
+    /// When it was quarantined or halted.
     pub at: Timestamp,
-    /// Why, for the person who has to mend it.
+    /// Why, for the operator who has to repair it.
     pub reason: String,
     /// The message's text, cut at 32 KB; empty for a cell.
     pub body: String,
 }
 
-/// Characters of the reason that are kept: what cannot be read may be quoted in it.
+/// The most characters of a reason, which may quote an unreadable record.
 const REASON_MAX: usize = 1_000;
 
-/// The partition of messages that nobody could read.
+/// The partition of unreadable messages.
 pub const QUARANTINE: &str = "quarantine";
 
-/// Returns the key that marks a partition as frozen.
-pub fn frozen_key(partition: &str) -> Key {
-    Key::new(partition, "frozen")
+/// Returns the key of the mark that halts a cell.
+pub fn halt_key(partition: &str) -> Key {
+    Key::new(partition, "halted")
 }
 
-/// Returns whether the function behind a message queue rules a cell and heeds its mark: the gate
-/// those of change queues, the launcher those of providers. Nobody else freezes anything, since a
-/// mark that nobody reads would only lose the message.
-pub fn is_heeded(queue: Queue, partition: &str) -> bool {
+/// Returns whether the function of a message queue owns a cell and reads its halt mark: the gate
+/// for change queues, the launcher for providers. Other functions halt nothing: nothing would read
+/// the mark, and the message would be lost.
+pub fn honors_halt(queue: MessageQueue, partition: &str) -> bool {
     match partition.split_once('#') {
-        Some(("queue", _)) => queue == Queue::Gate,
-        Some(("provider", _)) => queue == Queue::Pool,
+        Some(("queue", _)) => queue == MessageQueue::Gate,
+        Some(("provider", _)) => queue == MessageQueue::Pool,
         _ => false,
     }
 }
 
-/// Returns why a cell is frozen, and nothing where it is not.
+/// Returns why a cell is halted; `None` when it is not.
 ///
 /// # Errors
-/// Whatever the store could not answer.
-pub async fn frozen_because(ports: &Ports, partition: &str) -> Result<Option<String>, PortError> {
-    let found = ports.records.get(&[frozen_key(partition)]).await?;
-    Ok(found.iter().flatten().next().map(reason))
+/// When the store does not answer.
+pub async fn halt_reason(ports: &Ports, partition: &str) -> Result<Option<String>, PortError> {
+    let found = ports.records.get(&[halt_key(partition)]).await?;
+    Ok(found.iter().flatten().next().map(recorded_reason))
 }
 
-/// Returns the reason that a frozen cell's mark gives.
-pub fn reason(mark: &Record) -> String {
-    match serde_json::from_str::<SetAside>(&mark.body) {
-        Ok(aside) => aside.reason,
-        Err(error) => format!("its mark does not say why: {error}"),
+/// Returns the reason in the mark of a halted cell.
+pub fn recorded_reason(mark: &Record) -> String {
+    match serde_json::from_str::<QuarantineEntry>(&mark.body) {
+        Ok(entry) => entry.reason,
+        Err(error) => format!("the reason in its halt mark is damaged: {error}"),
     }
 }
 
-/// Keeps an unreadable message. Doing it twice is harmless.
+/// Stores an unreadable message. Storing it twice is harmless.
 ///
 /// # Errors
-/// Whatever the store could not answer; the message then stays in its queue.
-pub async fn keep(
+/// When the store does not answer; the message then stays in its queue.
+pub async fn quarantine_message(
     ports: &Ports,
     queue: &str,
     id: &str,
     body: &str,
     reason: &str,
 ) -> Result<(), PortError> {
-    tracing::error!(
-        queue,
-        message = id,
-        reason,
-        "a message that cannot be read goes to quarantine"
-    );
+    tracing::error!(queue, message = id, reason, "an unreadable message was moved to quarantine");
     let cut = body
         .char_indices()
         .take_while(|(at, _)| *at < 32 * 1024)
@@ -82,21 +76,21 @@ pub async fn keep(
     put(ports, Key::new(QUARANTINE, format!("{queue}#{id}")), reason, &body[..cut]).await
 }
 
-/// Freezes a cell whose own record cannot be decided on. The mark is removed by an operator.
+/// Halts a cell whose records cannot be decided on, until an operator resumes it.
 ///
 /// # Errors
-/// Whatever the store could not answer.
-pub async fn freeze(ports: &Ports, partition: &str, reason: &str) -> Result<(), PortError> {
+/// When the store does not answer.
+pub async fn halt_cell(ports: &Ports, partition: &str, reason: &str) -> Result<(), PortError> {
     let cut: String = reason.chars().take(REASON_MAX).collect();
-    put(ports, frozen_key(partition), &cut, "").await?;
-    tracing::error!(cell = partition, reason, "a cell is frozen");
+    put(ports, halt_key(partition), &cut, "").await?;
+    tracing::error!(cell = partition, reason, "a cell is halted until an operator resumes it");
     Ok(())
 }
 
 async fn put(ports: &Ports, key: Key, reason: &str, body: &str) -> Result<(), PortError> {
-    let aside =
-        SetAside { at: ports.clock.now(), reason: reason.to_owned(), body: body.to_owned() };
-    let body = serde_json::to_string(&aside)
+    let entry =
+        QuarantineEntry { at: ports.clock.now(), reason: reason.to_owned(), body: body.to_owned() };
+    let body = serde_json::to_string(&entry)
         .map_err(|error| PortError::unknown("write a quarantine record", error))?;
     let mut record = Record::new(key, body);
     record.revision = 1;

@@ -1,17 +1,16 @@
-//! What lies in the table: records under two-part keys, conditions on them, and writes that go
-//! together.
+//! The model of the table: records under two-part keys, conditions, and transactional writes.
 
 use serde::{Deserialize, Serialize};
-use sluice_model::{Timestamp, poke::Poke};
+use sluice_model::{Timestamp, wakeup::Wakeup};
 use std::fmt;
 
 /// The most records one transaction may write (the limit of DynamoDB's TransactWriteItems).
 pub const TRANSACTION_RECORDS_MAX: usize = 100;
 
-/// The largest body of a record in bytes; what is larger goes to object storage.
+/// The largest body of a record in bytes. Larger data is stored as an object.
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// A record's address: the partition names the cell, the sort key the record in it.
+/// The key of a record: the partition names the cell, the sort key the record in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// The cell, for example `queue#tenant/gate/integrated`.
@@ -33,38 +32,39 @@ impl fmt::Display for Key {
     }
 }
 
-/// When to look at a record again, and with which poke.
+/// When the sweep wakes the cell of a record, and with which wakeup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Due {
-    /// The time after which a sweep sends the poke.
+    /// The time after which the sweep sends the wakeup.
     pub at: Timestamp,
-    /// What the sweep sends.
-    pub poke: Poke,
+    /// The wakeup to send.
+    pub wakeup: Wakeup,
 }
 
-/// A record as it is stored.
+/// A stored record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Its address.
+    /// The record's key.
     pub key: Key,
-    /// Grows by one with each decision; 0 means not stored yet.
+    /// The version, which grows by one with each decision; 0 means not stored yet.
     pub revision: u64,
     /// The fence of the lease under which it was written; 0 where none is needed.
     pub fence: u64,
-    /// JSON, at most [`BODY_BYTES_MAX`] bytes.
+    /// The content as JSON, at most [`BODY_BYTES_MAX`] bytes.
     pub body: String,
-    /// Pokes that were decided and may not be sent yet, at most one for each thing to look at.
-    pub outbox: Vec<Poke>,
-    /// When to look at it again; `None` for final records.
+    /// Decided wakeups that may not have been sent yet, without duplicates.
+    pub outbox: Vec<Wakeup>,
+    /// When to reconcile it again; `None` for final records.
     pub due: Option<Due>,
-    /// When the sweep finds it: [`Self::due`], or sooner while the outbox is not empty.
-    pub look_at: Option<Timestamp>,
-    /// Partition and sort key in the index `find`, for listings.
+    /// When the sweep finds the record: at [`Self::due`], or sooner while the outbox is not empty;
+    /// `None` for never.
+    pub sweep_at: Option<Timestamp>,
+    /// Partition and sort key of its entry in the index `find`; `None` when it is not listed.
     pub find: Option<(String, String)>,
-    /// When the store may forget it; deletion may come days late.
+    /// When the store may delete it, possibly days later; `None` for never.
     pub expires_at: Option<Timestamp>,
-    /// Names the write that made this version, so that a writer recognises its own after a
-    /// time-out.
+    /// The id of the write that made this version, by which a writer recognises its own write after
+    /// a timeout.
     pub write_id: String,
 }
 
@@ -78,7 +78,7 @@ impl Record {
             body,
             outbox: Vec::new(),
             due: None,
-            look_at: None,
+            sweep_at: None,
             find: None,
             expires_at: None,
             write_id: String::new(),
@@ -86,7 +86,7 @@ impl Record {
     }
 }
 
-/// What must hold for a write to happen.
+/// The condition of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expect {
     /// There is no such record.
@@ -95,7 +95,7 @@ pub enum Expect {
     Revision(u64),
     /// There is no record, or its fence is at most this.
     FenceAtMost(u64),
-    /// Nothing: only for facts that are the same whoever writes them.
+    /// No condition; only for facts that are the same for every writer.
     Anything,
 }
 
@@ -108,29 +108,29 @@ pub enum Expect {
 pub enum Write {
     /// Stores the record.
     Put {
-        /// The whole record as it is to be.
+        /// The whole record to store.
         record: Record,
-        /// What must hold.
+        /// The condition.
         expect: Expect,
     },
-    /// Removes the record; a missing one is fine unless the condition says otherwise.
+    /// Removes the record. Succeeds when there is none, unless the condition forbids that.
     Delete {
-        /// Its address.
+        /// The record's key.
         key: Key,
-        /// What must hold.
+        /// The condition.
         expect: Expect,
     },
     /// Writes nothing but fails the transaction unless the condition holds.
     Check {
-        /// Its address.
+        /// The record's key.
         key: Key,
-        /// What must hold.
+        /// The condition.
         expect: Expect,
     },
 }
 
 impl Write {
-    /// Returns the address written or checked.
+    /// Returns the key that is written or checked.
     pub fn key(&self) -> &Key {
         match self {
             Self::Put { record, .. } => &record.key,
@@ -139,13 +139,13 @@ impl Write {
     }
 }
 
-/// How a conditional write ended.
+/// The outcome of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Committed {
+pub enum TransactionOutcome {
     /// Everything was written.
-    Yes,
-    /// Nothing was written, since the conditions on these records did not hold.
-    Lost(Vec<Key>),
+    Written,
+    /// Nothing was written, because the conditions on these records did not hold.
+    ConditionFailed(Vec<Key>),
 }
 
 /// Which records of one partition to read, in key order, consistently.
@@ -153,7 +153,7 @@ pub enum Committed {
 pub struct Query {
     /// The partition.
     pub partition: String,
-    /// Only sort keys that begin so; empty for all.
+    /// Only sort keys with this prefix; empty for all.
     pub prefix: String,
     /// Only sort keys after this one.
     pub after: Option<String>,

@@ -1,12 +1,12 @@
-//! Whose turn it is to land on a branch: a record for each branch, `branch#<project>@<branch>` /
-//! `turn`.
+//! Branch locks: who may move a branch, one record for each branch, `branch#<project>@<branch>` /
+//! `lock`.
 //!
-//! It is never removed while it may be remembered, so that neither its revision nor its fence
-//! begins anew.
+//! The record is kept while anything may refer to it, so that its revision and its fence never
+//! restart.
 
 use crate::codec::{encode_first, expiry, with_body};
-use sluice_gate::turn::branch_of;
-use sluice_gate::{Landing, Turn};
+use sluice_gate::branch_lock::branch_of;
+use sluice_gate::{BranchLock, Landing};
 use sluice_model::Timestamp;
 use sluice_model::git::BranchKey;
 use sluice_model::name::escape;
@@ -14,33 +14,33 @@ use sluice_runtime::PortError;
 use sluice_runtime::record::{Expect, Key, Record, Write};
 use std::collections::BTreeMap;
 
-/// Returns the key of a branch's record.
+/// Returns the key of a branch's lock.
 pub fn key(branch: &BranchKey) -> Key {
     let name = format!("{}@{}", escape(branch.project.as_str()), escape(branch.branch.as_str()));
-    Key::new(format!("branch#{name}"), "turn")
+    Key::new(format!("branch#{name}"), "lock")
 }
 
-/// Returns the write of a branch's record on condition that it still is as it was read, `None` for
-/// never. One that nobody holds is forgotten in time.
+/// Returns the write of a branch lock, conditional on the revision of `seen` (`None`: there must be
+/// none). A lock that is not used expires.
 ///
 /// # Errors
-/// When it is too large.
-pub fn put(seen: Option<&Record>, turn: &Turn, now: Timestamp) -> Result<Write, PortError> {
+/// When the record is too large.
+pub fn put(seen: Option<&Record>, lock: &BranchLock, now: Timestamp) -> Result<Write, PortError> {
     let (record, expect) = match seen {
-        None => (encode_first(key(&turn.branch), turn)?, Expect::Absent),
+        None => (encode_first(key(&lock.branch), lock)?, Expect::Absent),
         Some(seen) => {
-            let record = with_body(seen.clone(), turn)?;
+            let record = with_body(seen.clone(), lock)?;
             (Record { revision: seen.revision + 1, ..record }, Expect::Revision(seen.revision))
         }
     };
-    let expires_at = turn.is_unused().then(|| expiry(now));
-    Ok(Write::Put { record: Record { fence: turn.fence, expires_at, ..record }, expect })
+    let expires_at = lock.is_unused().then(|| expiry(now));
+    Ok(Write::Put { record: Record { fence: lock.fence, expires_at, ..record }, expect })
 }
 
-/// Returns the branches that a landing needs and those that land after it need, with the fences
-/// under which they were taken; `None` where that of one is not known.
+/// Returns the branches that a landing and the landings after it need, with the fences of their
+/// locks; `None` when a lock was not acquired yet.
 pub fn fences(landing: &Landing) -> Option<BTreeMap<BranchKey, u64>> {
-    let others = landing.together.iter().map(|other| (&other.change, other.fence));
+    let others = landing.later_members.iter().map(|other| (&other.change, other.fence));
     let mut fences = BTreeMap::new();
     for (change, fence) in std::iter::once((&landing.change, landing.fence)).chain(others) {
         let fence = fence?;
@@ -50,8 +50,8 @@ pub fn fences(landing: &Landing) -> Option<BTreeMap<BranchKey, u64>> {
     Some(fences)
 }
 
-/// Returns the conditions that nobody took any of these branches since, one for each, to go with
-/// whatever intends the merge.
+/// Returns one check for each branch that its lock was not acquired by another landing. They
+/// accompany every write that intends a merge.
 pub fn checks(fences: &BTreeMap<BranchKey, u64>) -> Vec<Write> {
     let check = |(branch, fence): (&BranchKey, &u64)| Write::Check {
         key: key(branch),
@@ -69,33 +69,33 @@ mod tests {
         BranchKey { project: "forge.test/org/one".into(), branch: name.into() }
     }
 
-    /// C2: no two branches share a record, whatever they are called.
+    /// C2: no two branches share a record, whatever their names.
     #[test]
-    fn each_branch_has_a_record_of_its_own() {
+    fn each_branch_has_its_own_lock() {
         assert_eq!(key(&branch("stable/1")).partition, "branch#forge.test%2forg%2fone@stable%2f1");
         assert_ne!(key(&branch("stable/1")), key(&branch("stable")));
     }
 
-    /// C2: its fence is in the record's own attribute, which conditions ask; one that is held is
-    /// not forgotten.
+    /// C2: the fence is an attribute of the record, which conditions can test. A held lock does not
+    /// expire.
     #[test]
-    fn a_branch_that_is_taken_bears_its_fence_and_stays() {
-        let mut turn = Turn::new(branch("main"));
-        turn.fence = 7;
-        turn.waiting = vec![sluice_model::QueueKey {
+    fn a_held_lock_stores_its_fence_and_does_not_expire() {
+        let mut lock = BranchLock::new(branch("main"));
+        lock.fence = 7;
+        lock.waiting = vec![sluice_model::QueueKey {
             tenant: "t".into(),
             pipeline: "p".into(),
             queue: "q".into(),
         }];
-        let Put { record, expect } = put(None, &turn, Timestamp(5)).unwrap() else {
+        let Put { record, expect } = put(None, &lock, Timestamp(5)).unwrap() else {
             panic!("it is put")
         };
         assert_eq!(
             (record.fence, record.revision, record.expires_at, expect),
             (7, 1, None, Expect::Absent)
         );
-        turn.waiting.clear();
-        let Put { record, expect } = put(Some(&record), &turn, Timestamp(5)).unwrap() else {
+        lock.waiting.clear();
+        let Put { record, expect } = put(Some(&record), &lock, Timestamp(5)).unwrap() else {
             panic!("it is put")
         };
         assert_eq!((record.fence, record.revision, expect), (7, 2, Expect::Revision(1)));
@@ -103,9 +103,9 @@ mod tests {
     }
 
     fn landing(fences: [Option<u64>; 3]) -> Landing {
-        use sluice_gate::landing::{LandingState, Together};
+        use sluice_gate::landing::{LandingState, LaterMember};
         use sluice_model::change::{ChangeKey, ChangeRef};
-        use sluice_model::git::{Commit, LandingWay, MergeMode};
+        use sluice_model::git::{Commit, LandingMethod, MergeMode};
         let change = |number: u64, branch: &str| ChangeRef {
             key: ChangeKey::change("github".into(), "forge.test/org/one".into(), number),
             branch: branch.into(),
@@ -113,7 +113,7 @@ mod tests {
             patchset: "a".to_owned(),
         };
         let commit = Commit { id: "c".into(), tree: "t".into() };
-        let after = |number: u64, branch: &str, fence| Together {
+        let after = |number: u64, branch: &str, fence| LaterMember {
             item: "i".into(),
             generation: 1,
             change: change(number, branch),
@@ -132,50 +132,46 @@ mod tests {
             change: change(1, "main"),
             needs: Vec::new(),
             mode: MergeMode::Merge,
-            way: LandingWay::Merge,
-            behind: Vec::new(),
+            method: LandingMethod::Merge,
+            followers: Vec::new(),
             base: commit.clone(),
             tested: commit.clone(),
-            configures: false,
-            together: vec![after(2, "main", fences[1]), after(3, "stable", fences[2])],
-            asks: None,
+            changes_configuration: false,
+            later_members: vec![after(2, "main", fences[1]), after(3, "stable", fences[2])],
+            requirements: None,
             fence: fences[0],
-            tried: false,
-            pushed: false,
-            asked_until: None,
+            merge_attempted: false,
+            has_unanswered_push: false,
+            in_flight_until: None,
             trouble: None,
-            unread_since: None,
-            wanted_at: Timestamp(1),
-            state: LandingState::Wanted,
+            unverifiable_since: None,
+            ordered_at: Timestamp(1),
+            state: LandingState::Ordered,
         }
     }
 
-    /// C2, Z6.5: one condition for each branch of a bundle: a transaction names no record twice.
+    /// C2, Z6.5: there is one condition for each branch of a bundle, because a transaction may name
+    /// a record only once.
     #[test]
-    fn the_intent_of_a_bundle_shows_the_fences_of_all_its_branches() {
+    fn the_intent_of_a_bundle_checks_the_fences_of_all_its_branches() {
         let fences = fences(&landing([Some(4), Some(4), Some(7)])).unwrap();
-        let shown = checks(&fences).into_iter().map(|check| match check {
+        let checked = checks(&fences).into_iter().map(|check| match check {
             Write::Check { key, expect: Expect::FenceAtMost(fence) } => (key, fence),
             other => panic!("{other:?}"),
         });
         assert_eq!(
-            shown.collect::<Vec<_>>(),
+            checked.collect::<Vec<_>>(),
             [(key(&branch("main")), 4), (key(&branch("stable")), 7)]
         );
     }
 
-    /// C2: records of an earlier version do not say under which fence a branch was taken; whose it
-    /// is then nobody can tell.
+    /// C2: the branches of a landing are only known to be held once all locks are acquired.
     #[test]
-    fn a_landing_of_which_one_fence_is_not_known_has_none() {
+    fn a_landing_with_a_missing_fence_has_no_fences() {
         for unknown in
             [[None, Some(1), Some(1)], [Some(1), None, Some(1)], [Some(1), Some(1), None]]
         {
             assert_eq!(fences(&landing(unknown)), None);
         }
-        let text = serde_json::to_string(&landing([Some(1), Some(2), None])).unwrap();
-        let old: Landing =
-            serde_json::from_str(&text.replace("\"fence\":2", "\"unknown\":2")).unwrap();
-        assert_eq!(old.together.iter().map(|other| other.fence).collect::<Vec<_>>(), [None, None]);
     }
 }

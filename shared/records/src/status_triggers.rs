@@ -1,7 +1,7 @@
-//! What statuses and check runs may start anything: of those that we set ourselves the webhook
-//! passes on these alone.
+//! The triggers that statuses and check runs may match. The webhook forwards a status that Sluice
+//! set itself only when it matches one of them.
 
-use crate::codec::{decode_foreign, encode_first, get};
+use crate::codec::{decode_or_log, encode_first, get};
 use serde::{Deserialize, Serialize};
 use sluice_gate::filter::StatusTrigger;
 use sluice_model::TenantName;
@@ -10,49 +10,48 @@ use sluice_runtime::record::{Expect, Key, Write};
 use sluice_runtime::{PortError, Ports};
 use std::collections::BTreeMap;
 
-/// Triggers of one tenant that are kept; what others are for is found by the sweep.
+/// The most triggers of one tenant that are stored. The sweep finds events for further ones.
 const TRIGGERS_MAX: usize = 20;
 
-/// The triggers that statuses and check runs may fire, of each tenant that has any, by the layouts
-/// that are live.
+/// The status and check run triggers of each tenant that has any, from the live layouts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct StatusTriggers(BTreeMap<TenantName, Vec<StatusTrigger>>);
 
 impl StatusTriggers {
-    /// Returns whether a trigger of any tenant is for this status or check run.
+    /// Returns whether a status or check run event matches a trigger of any tenant.
     pub fn is_for(&self, event: &ForgeEvent) -> bool {
         self.0.values().flatten().any(|trigger| trigger.is_for(event))
     }
 
-    /// Puts the triggers of a tenant in the place of those it had, and returns whether that changes
-    /// anything.
+    /// Replaces the triggers of a tenant, and returns whether that changed anything.
     fn set(&mut self, tenant: &TenantName, triggers: &[StatusTrigger]) -> bool {
-        let kept: Vec<StatusTrigger> = triggers.iter().take(TRIGGERS_MAX).cloned().collect();
-        let before = match kept.is_empty() {
+        let stored: Vec<StatusTrigger> = triggers.iter().take(TRIGGERS_MAX).cloned().collect();
+        let before = match stored.is_empty() {
             true => self.0.remove(tenant),
-            false => self.0.insert(tenant.clone(), kept.clone()),
+            false => self.0.insert(tenant.clone(), stored.clone()),
         };
-        before.unwrap_or_default() != kept
+        before.unwrap_or_default() != stored
     }
 }
 
-/// Returns the key of the record with all of them.
+/// Returns the key of the record with the triggers of all tenants.
 pub fn key() -> Key {
     Key::new("tenants-listing", "status-triggers")
 }
 
-/// Reads all of them. A record that cannot be read has none: the sweep finds what is missed.
+/// Reads the triggers of all tenants. A record that cannot be decoded has none; the sweep then
+/// finds the events.
 ///
 /// # Errors
 /// When the store does not answer.
 pub async fn load(ports: &Ports) -> Result<StatusTriggers, PortError> {
-    Ok(get(ports, &key()).await?.as_ref().and_then(decode_foreign).unwrap_or_default())
+    Ok(get(ports, &key()).await?.as_ref().and_then(decode_or_log).unwrap_or_default())
 }
 
-/// Returns the write that says what a tenant's triggers are, for the commit by which its layout is
-/// live; `None` where that is said already, and where there is no place for it. Of two tenants that
-/// write at once one comes again.
+/// Returns the write of a tenant's triggers, for the commit that makes its layout live; `None` when
+/// they are unchanged, or do not fit. When two tenants write at the same time, one of the commits
+/// fails and is retried.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -62,7 +61,7 @@ pub async fn put(
     triggers: &[StatusTrigger],
 ) -> Result<Option<Write>, PortError> {
     let known = get(ports, &key()).await?;
-    let mut all: StatusTriggers = known.as_ref().and_then(decode_foreign).unwrap_or_default();
+    let mut all: StatusTriggers = known.as_ref().and_then(decode_or_log).unwrap_or_default();
     if !all.set(tenant, triggers) {
         return Ok(None);
     }
@@ -72,9 +71,9 @@ pub async fn put(
             record.revision = seen.unwrap_or_default() + 1;
             Ok(Some(Write::Put { record, expect: seen.map_or(Expect::Absent, Expect::Revision) }))
         }
-        // Nothing but speed depends on it.
+        // Only latency depends on this record.
         Err(error) => {
-            tracing::warn!(%tenant, %error, "statuses of ours that start its pipelines are found by the sweep alone");
+            tracing::warn!(%tenant, %error, "its status triggers do not fit into the record; the sweep alone finds their events");
             Ok(None)
         }
     }
@@ -85,9 +84,9 @@ mod tests {
     use super::*;
     use sluice_config::pipeline::GitHubTrigger;
 
-    /// Z6.1: what a tenant has no more is forgotten, and what is said already is not written again.
+    /// Z6.1: removed triggers are forgotten, and unchanged triggers are not written again.
     #[test]
-    fn the_triggers_of_a_tenant_take_the_place_of_those_it_had() {
+    fn new_triggers_of_a_tenant_replace_its_old_ones() {
         let on =
             GitHubTrigger { event: vec!["pull_request".to_owned()], ..GitHubTrigger::default() };
         let trigger = StatusTrigger { connection: "github".into(), on };
@@ -97,7 +96,7 @@ mod tests {
         let of_one = std::slice::from_ref(&trigger);
         assert!(all.set(&one, of_one) && !all.set(&one, of_one));
         assert!(all.set(&two, &vec![trigger.clone(); TRIGGERS_MAX + 1]));
-        assert!(!all.set(&two, &vec![trigger; TRIGGERS_MAX]), "there is no place for more");
+        assert!(!all.set(&two, &vec![trigger; TRIGGERS_MAX]), "further triggers are dropped");
         assert!(all.set(&one, &[]) && all.set(&two, &[]));
         assert_eq!(all, StatusTriggers::default());
     }

@@ -1,16 +1,16 @@
-//! What a revision of a change provides to those that need it, in one pipeline: a record that its
-//! queue writes.
+//! The artifacts that a revision of a change provides, in one pipeline, to changes that depend on
+//! it. The change's queue writes the record.
 
 use crate::change;
 use crate::codec::{encode_first, expiry};
-use sluice_gate::Provided;
+use sluice_gate::ProvidedArtifacts;
 use sluice_model::change::ChangeRef;
 use sluice_model::name::escape;
 use sluice_model::{QueueKey, Timestamp};
 use sluice_runtime::PortError;
 use sluice_runtime::record::{Expect, Key, Write};
 
-/// Returns the key of what a revision provides in the pipeline of a queue.
+/// Returns the key of the artifacts of a revision in the pipeline of `queue`.
 pub fn key(queue: &QueueKey, change: &ChangeRef) -> Key {
     let (tenant, pipeline) = (escape(queue.tenant.as_str()), escape(queue.pipeline.as_str()));
     Key::new(
@@ -19,11 +19,16 @@ pub fn key(queue: &QueueKey, change: &ChangeRef) -> Key {
     )
 }
 
-/// Returns the write of what a revision provides; its queue's revision guards it.
+/// Returns the write of the artifacts of a revision. It needs no condition, because the revision of
+/// its queue's head guards the transaction.
 ///
 /// # Errors
-/// When it is too large.
-pub fn put(queue: &QueueKey, provided: &Provided, now: Timestamp) -> Result<Write, PortError> {
+/// When the record is too large.
+pub fn put(
+    queue: &QueueKey,
+    provided: &ProvidedArtifacts,
+    now: Timestamp,
+) -> Result<Write, PortError> {
     let mut record = encode_first(key(queue, &provided.change), provided)?;
     record.expires_at = Some(expiry(now));
     Ok(Write::Put { record, expect: Expect::Anything })

@@ -1,5 +1,5 @@
-//! The failures of a pipeline that is to be disabled after too many, written in one transaction
-//! with what leaves it.
+//! The consecutive failures of a pipeline that is disabled after too many. The record is written in
+//! one transaction with the items that leave the pipeline.
 
 use crate::codec::{encode_first, expiry, with_body};
 use sluice_gate::Health;
@@ -8,17 +8,16 @@ use sluice_model::{PipelineName, TenantName, Timestamp};
 use sluice_runtime::PortError;
 use sluice_runtime::record::{Expect, Key, Record, Write};
 
-/// Returns the key of a pipeline's failures.
+/// Returns the key of a pipeline's failure record.
 pub fn key(tenant: &TenantName, pipeline: &PipelineName) -> Key {
     Key::new(format!("health#{}/{}", escape(tenant.as_str()), escape(pipeline.as_str())), "head")
 }
 
-/// Returns the write of a pipeline's failures on condition that they still are as they were read,
-/// `None` for never. They are forgotten when nothing has left the pipeline for as long as final
-/// records are kept.
+/// Returns the write of a pipeline's failure record, conditional on the revision of `seen` (`None`:
+/// there must be none). It expires when no item has left the pipeline for a long time.
 ///
 /// # Errors
-/// When it is too large.
+/// When the record is too large.
 pub fn put(seen: Option<&Record>, health: &Health, now: Timestamp) -> Result<Write, PortError> {
     let (mut record, expect) = match seen {
         None => (encode_first(key(&health.tenant, &health.pipeline), health)?, Expect::Absent),
