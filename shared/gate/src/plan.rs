@@ -1,48 +1,52 @@
-//! One look at a queue: a snapshot of the whole cell goes in, a plan with its reasons comes out.
+//! The decision about one queue. [`plan`] takes a snapshot of the whole queue cell and returns a
+//! [`QueuePlan`] with its reasons.
 //!
-//! The steps, in order: see what merger, executors and landings answered ([`observe`]), take
-//! operators' words ([`operators`]) and what else arrived ([`admit`]), put every item behind the
-//! nearest one that may pass ([`align`]), land, report and remove what is over ([`finish`],
-//! [`reporters`]), then ask for what is missing ([`advance`]).
+//! The steps, in order:
+//!
+//! 1. Record the results of merger, executors and landings ([`observe`]).
+//! 2. Apply operators' commands ([`commands`]) and consume the other inbox messages ([`admit`]).
+//! 3. Put every entry behind the nearest predecessor that may still pass ([`align`]).
+//! 4. Merge, report and remove entries that are complete ([`finish`], [`reporter_jobs`]).
+//! 5. Request what is missing: tested states, builds, nodes ([`advance`]).
 
 mod admit;
 mod advance;
 mod align;
-mod cycles;
+mod bundles;
 mod finish;
 mod forward;
-mod graph;
-mod guests;
+mod job_graph;
+mod hosting;
 mod limits;
 mod observe;
-mod operators;
-mod provided;
-mod reporters;
+mod commands;
+mod artifacts;
+mod reporter_jobs;
 mod semaphores;
-mod sharing;
+mod shared_builds;
 #[cfg(test)]
 mod tests;
-mod turns;
-mod withheld;
+mod branch_locks;
+mod pending_messages;
 
-pub use cycles::CYCLE_MAX;
-pub use guests::{Door, make_way, told_of};
+pub use bundles::BUNDLE_MAX;
+pub use hosting::{Residency, release_request, mentioned_changes};
 pub use limits::ChangesLimit;
-pub use sharing::may_be_one;
+pub use shared_builds::may_share_build;
 
-use crate::arrival::Arrival;
+use crate::inbox::InboxMessage;
 use crate::health::Health;
-use crate::item::{Ask, Item};
+use crate::item::{MergeStatus, Item};
 use crate::items::Items;
 use crate::landing::Landing;
 use crate::merge::MergeOutcome;
-use crate::provided::Provided;
-use crate::queue::{Head, Slot, Standing};
+use crate::provided::ProvidedArtifacts;
+use crate::queue::{Head, Slot, SlotStatus};
 use crate::report::{Report, ReportState};
-use crate::semaphore::{Asked, Semaphore, SemaphoreKey};
-use crate::turn::{Turn, TurnSeen};
-use observe::Decided;
-use semaphores::InLine;
+use crate::semaphore::{WaitingSince, Semaphore, SemaphoreKey};
+use crate::branch_lock::{BranchLock, BranchLockView};
+use observe::DecidedBy;
+use semaphores::WaitingJob;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sluice_config::pipeline::{Manager, Pipeline};
@@ -51,445 +55,458 @@ use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::{BranchKey, MergeMode, Oid};
 use sluice_model::{
-    ArrivalId, BuildId, ItemId, JobName, LabelName, PipelineName, ProviderName, QueueKey,
+    InboxMessageId, BuildId, ItemId, JobName, LabelName, PipelineName, ProviderName, QueueKey,
     QueueName, Timestamp,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Records that one plan may write besides the head; a transaction holds 100.
+/// Records that one plan may write besides the head. A DynamoDB transaction holds 100.
 pub const RECORDS_MAX: usize = 90;
 
-/// Seconds after which a queue that waits for somebody is looked at without being poked.
-pub const LOOK_SECONDS: u64 = 30;
+/// Seconds after which a queue with pending work is reconciled even without a wakeup.
+pub const RECONCILE_SECONDS: u64 = 30;
 
-/// Everything a decision about one queue may read.
-pub struct Snapshot<'a> {
-    /// The head.
+/// Everything that [`plan`] may read to decide about one queue.
+pub struct QueueSnapshot<'a> {
+    /// The queue's head: its entries in order and their speculative states.
     pub head: Head,
-    /// The items' records.
+    /// The records of the queue's items.
     pub items: Items,
-    /// What waits to be taken in, oldest first.
-    pub arrivals: Vec<Arrival>,
-    /// The merger's answers to open questions.
-    pub outcomes: BTreeMap<ItemId, MergeOutcome>,
-    /// What is known of builds under way.
-    pub runs: BTreeMap<BuildId, RunSeen>,
-    /// Landings that were ordered.
+    /// Inbox messages that were not consumed yet, oldest first.
+    pub inbox: Vec<InboxMessage>,
+    /// The merger's results for requested merges.
+    pub merge_outcomes: BTreeMap<ItemId, MergeOutcome>,
+    /// The observed states of builds that are under way.
+    pub observed_builds: BTreeMap<BuildId, ObservedBuild>,
+    /// The records of landings that this queue ordered.
     pub landings: BTreeMap<ItemId, Landing>,
-    /// How far reports are that the last jobs of items wait for ([`crate::item::Reporting`]).
+    /// The states of reports that reporter jobs wait for ([`crate::item::Reporting`]).
     pub reports: BTreeMap<ItemId, ReportState>,
-    /// What changes provide that items need and that stand in other queues, where any of it is
+    /// The artifacts provided by changes of other queues that items here depend on, as far as
     /// known.
-    pub provided: BTreeMap<ChangeRef, Provided>,
-    /// The own queues of changes that stand here as guests, and of others than its own that this
-    /// queue is told of. They are the doors by which a change comes to another queue and goes back:
-    /// each says where its change stands, and is written as that changes.
-    pub doors: BTreeMap<ChangeKey, Door>,
-    /// The pipeline as the live layout has it; `None` when the layout no longer has it.
+    pub provided: BTreeMap<ChangeRef, ProvidedArtifacts>,
+    /// For each change hosted here or mentioned in the inbox: the state of its own queue. Only for
+    /// changes whose own queue is not this one.
+    pub residencies: BTreeMap<ChangeKey, Residency>,
+    /// The pipeline by the live layout; `None` if the live layout has no such pipeline.
     pub pipeline: Option<&'a Pipeline>,
-    /// Semaphores that the head lists or that waiting jobs name, where they were ever used.
+    /// The records of semaphores that the head lists or that waiting jobs name, if they exist.
     pub semaphores: BTreeMap<SemaphoreKey, Semaphore>,
-    /// Whose turn it is on the branches that the next landings need, where anything ever landed
-    /// there.
-    pub turns: BTreeMap<BranchKey, TurnSeen>,
-    /// Queues in line for a semaphore that cannot come: nothing stands in them, or they are frozen.
-    pub gone: BTreeSet<QueueKey>,
-    /// Builds that hold a semaphore which a build with its nodes in hand waits for, and that are
-    /// not at work, each with since when: nobody has begun them, or they are paused.
-    pub idle: BTreeMap<BuildId, Timestamp>,
-    /// Which semaphore a job means by a name, and how many may hold it.
-    pub semaphore: &'a dyn Fn(&str) -> (SemaphoreKey, u32),
-    /// Which queue of a pipeline a change belongs to by the live layout; none where that has no
-    /// such pipeline.
+    /// The branch locks that the next landings need, if a record of them exists.
+    pub branch_locks: BTreeMap<BranchKey, BranchLockView>,
+    /// Queues that wait for a semaphore but cannot take it: they are empty or halted.
+    pub absent_queues: BTreeSet<QueueKey>,
+    /// Idle semaphore holders that block a build which already has nodes, with the time since when.
+    /// A build is idle while no executor has claimed it or while it is paused.
+    pub idle_holders: BTreeMap<BuildId, Timestamp>,
+    /// Resolves a semaphore name of a job to its key and the number of holders allowed.
+    pub resolve_semaphore: &'a dyn Fn(&str) -> (SemaphoreKey, u32),
+    /// Returns the queue of a pipeline that a change belongs to by the live layout; `None` if the
+    /// layout has no such pipeline.
     pub queue_of: &'a dyn Fn(&PipelineName, &ChangeRef) -> Option<QueueKey>,
-    /// How each project's changes are merged.
+    /// Returns how changes of a branch are merged.
     pub merge_mode: &'a dyn Fn(&BranchKey) -> MergeMode,
-    /// Which provider serves a set of labels, and none if no provider can.
-    pub provider: &'a dyn Fn(&[LabelName]) -> Option<ProviderName>,
-    /// How many changes the pipeline may hold; `None` for any number.
-    pub changes: Option<ChangesLimit>,
-    /// The failures of the pipeline, where it is to be disabled after too many.
+    /// Returns the provider that serves a set of labels; `None` if no provider does.
+    pub provider_for: &'a dyn Fn(&[LabelName]) -> Option<ProviderName>,
+    /// The limit on changes in the pipeline; `None` for no limit.
+    pub changes_limit: Option<ChangesLimit>,
+    /// The pipeline's count of consecutive failures, if it is disabled after too many.
     pub health: Option<Health>,
-    /// What operators hold back.
-    pub hold: Hold,
-    /// What of that which happens here starts other changes in some pipeline of the tenant.
-    pub tells: Vec<ZuulEvent>,
-    /// The numbers of the layout that is wanted and of the one that is live.
+    /// What operators have paused or discarded in this tenant.
+    pub hold: TenantHold,
+    /// Zuul events that some pipeline of this tenant triggers on.
+    pub triggering_events: Vec<ZuulEvent>,
+    /// The tenant's layout numbers.
     pub layout: LayoutNumbers,
-    /// Where a person looks at an item; the item's id is appended.
-    pub web_root: String,
+    /// URL prefix of an item's status page; the item's id is appended.
+    pub item_url_prefix: String,
 }
 
-/// A tenant's layout numbers; while they differ nothing is admitted and nothing lands.
+/// A tenant's layout numbers. While they differ, no change is enqueued and none is merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayoutNumbers {
-    /// Raised by each landing that touches configuration.
+    /// The number of the requested layout. Each landing that changes configuration increases it.
     pub wanted: u64,
-    /// What everything is frozen under.
+    /// The number of the layout that jobs are frozen under.
     pub live: u64,
 }
 
-/// What operators hold back of a tenant's events.
+/// What operators pause or discard in a tenant (Zuul's tenant state).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Hold {
-    /// What would enter is dropped, unless an operator has it enqueued.
-    pub discards: bool,
-    /// What arrives waits, operators' words excepted.
-    pub pauses: bool,
-    /// What merger and executors answer waits.
-    pub results: bool,
+pub struct TenantHold {
+    /// Drop enqueue messages, except those of an operator.
+    pub discard_triggers: bool,
+    /// Leave messages in the inbox, except operators' commands.
+    pub pause_triggers: bool,
+    /// Do not process results of merger and executors.
+    pub pause_results: bool,
 }
 
-/// What is known of a build under way.
+/// What is known about a build that is under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RunSeen {
-    /// No provider can give its nodes, for this reason.
+pub enum ObservedBuild {
+    /// No provider can deliver its nodes, for this reason.
     NoNodes(String),
-    /// Its nodes are ready, and its queue is to send it.
+    /// Its nodes are ready; the queue has to send it to the executors.
     NodesReady,
-    /// An executor has it.
+    /// An executor runs it.
     Running {
-        /// When it claimed it.
+        /// When the executor claimed it.
         started_at: Option<Timestamp>,
-        /// Whether it is known by now that it will fail.
+        /// Whether it is already known that it will fail.
         pre_fail: bool,
     },
-    /// Its executor keeps it until the jobs behind it are over.
+    /// Its executor keeps it paused until the dependent jobs are over.
     Paused {
-        /// When it was claimed.
+        /// When the executor claimed it.
         started_at: Option<Timestamp>,
-        /// What it returned so far.
+        /// The data that it has returned so far.
         data: Map<String, Value>,
     },
-    /// It is over.
+    /// It ended.
     Ended(Ended),
-    /// It was told to stop before anybody began it, and nobody will.
-    NeverBegun,
+    /// It was stopped before an executor claimed it, and no executor will.
+    NeverClaimed,
     /// Its executor is gone.
     Lost {
-        /// What is known of how.
+        /// How the executor was lost.
         why: String,
     },
 }
 
-/// What to write and whom to poke. Carrying it out has no choices left.
+/// The decisions about one queue: what to write, which messages to send, whom to wake. Carrying it
+/// out involves no further decision.
 #[derive(Debug, Default)]
-pub struct Plan {
-    /// What was decided and why, for logs.
+pub struct QueuePlan {
+    /// The decisions and their reasons, for the log.
     pub reasons: Vec<String>,
-    /// The head as it is to be.
+    /// The new head; `None` if it does not change.
     pub head: Option<Head>,
     /// Items to write.
     pub items: BTreeMap<ItemId, Item>,
-    /// Items that leave.
-    pub removed: Vec<Removed>,
-    /// Items that have succeeded and stay for the jobs that run after their reports: how they ended
-    /// is known.
-    pub reported: Vec<Removed>,
-    /// Arrivals that were taken in.
-    pub taken: Vec<ArrivalId>,
-    /// Offers that wait on, and say from now on that they are taken up ([`Arrival::taken_up`]).
-    pub taken_up: BTreeSet<ArrivalId>,
+    /// Items that leave the queue.
+    pub removed: Vec<RemovedItem>,
+    /// Items that succeeded and stay for their reporter jobs. Their results are already final.
+    pub succeeded: Vec<RemovedItem>,
+    /// Inbox messages to delete.
+    pub consumed: Vec<InboxMessageId>,
+    /// Enqueue messages that stay in the inbox and are marked as in progress
+    /// ([`InboxMessage::in_progress`]).
+    pub in_progress: BTreeSet<InboxMessageId>,
     /// Builds to order.
     pub orders: Vec<OrderDraft>,
     /// Builds to stop.
-    pub stops: Vec<Stop>,
-    /// Builds to send to the executors: they have their nodes, and their semaphores by this plan.
+    pub stops: Vec<BuildStop>,
+    /// Builds to send to the executors: their nodes are ready, and they hold their semaphores.
     pub sends: Vec<(BuildId, RequestRef)>,
-    /// Builds without nodes that are sent to the executors once more: nobody has claimed them for
-    /// long.
-    pub again: Vec<BuildId>,
-    /// Paused builds that go on: the jobs behind them are over.
+    /// Builds without nodes to send to the executors again, since none has claimed them for long.
+    pub resends: Vec<BuildId>,
+    /// Paused builds to resume: the dependent jobs are over.
     pub resumes: Vec<BuildId>,
     /// Landings to order.
     pub landings: Vec<Landing>,
-    /// Landings that are over before anybody began them, each on condition that it is as it was
-    /// read.
-    pub withdrawn: Vec<Landing>,
-    /// Semaphores to write, each on condition that it is as it was read.
+    /// Landings to end before they were started. Each is written only if its record is unchanged.
+    pub withdrawn_landings: Vec<Landing>,
+    /// Semaphores to write. Each is written only if its record is unchanged.
     pub semaphores: Vec<Semaphore>,
-    /// Branches that are taken, let go or waited for, each on condition that it is as it was read.
-    pub turns: Vec<Turn>,
-    /// The failures of the pipeline, on condition that they are as they were read.
+    /// Branch locks to write: acquired, released, or waited for. Each is written only if its record
+    /// is unchanged.
+    pub branch_locks: Vec<BranchLock>,
+    /// The pipeline's failure count to write, only if its record is unchanged; `None` if it does
+    /// not change.
     pub health: Option<Health>,
-    /// What happened that may start other changes, with the item that it happened to.
-    pub happened: Vec<(ZuulEvent, ItemId, ChangeRef)>,
-    /// What other queues of the tenant are told, each as something that arrives there.
-    pub forwards: Vec<(QueueKey, Arrival)>,
-    /// What the own queues of guests say from now on of where those stand, each on condition that
-    /// it is as it was read.
-    pub doors: BTreeMap<ChangeKey, Option<QueueName>>,
-    /// Queues to be looked at, since a semaphore that they wait for has a place, or a branch is
-    /// free.
+    /// Events that may trigger pipelines, each with the item and the change that it is about.
+    pub events: Vec<(ZuulEvent, ItemId, ChangeRef)>,
+    /// Inbox messages to write to other queues of the tenant.
+    pub forwards: Vec<(QueueKey, InboxMessage)>,
+    /// For each hosted change: the host queue to record in the head of its own queue, `None` once
+    /// it is released. Each is written only if that head is unchanged.
+    pub residencies: BTreeMap<ChangeKey, Option<QueueName>>,
+    /// Queues to wake: a semaphore or a branch lock that they wait for is free.
     pub wake: Vec<QueueKey>,
     /// Reports to make.
     pub reports: Vec<Report>,
-    /// Questions for the merger: item and generation.
-    pub asks: Vec<(ItemId, u64)>,
-    /// Landings to be poked again, their queue having waited long.
-    pub reminders: Vec<ItemId>,
-    /// Whether a layout is wanted that does not exist yet.
-    pub wants_layout: bool,
-    /// Whether the tenant is to be looked at.
-    pub poke_tenant: bool,
-    /// When to look again without being poked.
+    /// Merges to request of the merger: item and generation.
+    pub merge_requests: Vec<(ItemId, u64)>,
+    /// Items whose landing is overdue: the reporter is woken again.
+    pub landing_reminders: Vec<ItemId>,
+    /// Whether to request a new layout.
+    pub requests_layout: bool,
+    /// Whether to wake the tenant.
+    pub wake_tenant: bool,
+    /// When to reconcile again without a wakeup; `None` for never.
     pub due: Option<Timestamp>,
 }
 
-impl Plan {
-    /// Returns whether there is nothing to write.
+impl QueuePlan {
+    /// Returns whether the plan writes nothing.
     pub fn is_empty(&self) -> bool {
         self.head.is_none()
             && self.items.is_empty()
             && self.removed.is_empty()
-            && self.taken.is_empty()
-            && self.taken_up.is_empty()
+            && self.consumed.is_empty()
+            && self.in_progress.is_empty()
             && self.orders.is_empty()
             && self.stops.is_empty()
             && self.resumes.is_empty()
             && self.landings.is_empty()
-            && self.withdrawn.is_empty()
+            && self.withdrawn_landings.is_empty()
             && self.semaphores.is_empty()
-            && self.turns.is_empty()
+            && self.branch_locks.is_empty()
             && self.forwards.is_empty()
-            && self.doors.is_empty()
+            && self.residencies.is_empty()
             && self.reports.is_empty()
     }
 }
 
-/// An item that leaves its queue.
+/// An item that leaves its queue, or has succeeded and stays for its reporter jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Removed {
-    /// The item as it was at the end.
+pub struct RemovedItem {
+    /// The final state of the item.
     pub item: Item,
-    /// How its buildset ended, in Zuul's words: `SUCCESS`, `FAILURE`, `MERGE_CONFLICT`,
+    /// Zuul's name of the buildset's result: `SUCCESS`, `FAILURE`, `MERGE_CONFLICT`,
     /// `MERGE_FAILURE`, `CONFIG_ERROR`, `NO_JOBS`, `DEQUEUED`.
     pub result: &'static str,
-    /// Why, for people.
+    /// The reason that users see.
     pub why: String,
 }
 
-/// A build to order.
+/// The content of a build to order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrderDraft {
-    /// The build.
+    /// The build's id.
     pub build: BuildId,
-    /// The item it is for.
+    /// The item that it tests.
     pub item: ItemId,
-    /// Its speculative state.
+    /// The generation of the item's speculative state.
     pub generation: u64,
-    /// The job.
+    /// The job's name.
     pub job: JobName,
-    /// Which attempt, from 1.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
-    /// Attempts in all.
+    /// How many attempts the job has.
     pub max_attempts: u32,
-    /// Whether the result counts.
+    /// Whether its result counts.
     pub voting: bool,
-    /// The object with the job graph.
+    /// The name of the object that holds the job graph.
     pub graph: String,
-    /// The object with the tested state.
+    /// The name of the object that holds the tested state.
     pub speculation: String,
-    /// The change.
+    /// The tested change.
     pub change: ChangeRef,
-    /// The event.
+    /// The id of the event that enqueued the item.
     pub event_id: String,
-    /// The commit by which the change is in its branch by now.
+    /// The commit that merged the change; `None` if it is not merged.
     pub merge_commit: Option<Oid>,
-    /// Builds whose returned data it is given, the nearest last.
+    /// Builds whose returned data it receives. A later one overrides an earlier one.
     pub parents: Vec<BuildId>,
-    /// Builds of changes ahead whose artifacts it is given, the nearest first.
-    pub providers: Vec<BuildId>,
-    /// Which of the job's nodesets is asked for, from 0.
+    /// Builds of changes ahead whose artifacts it receives, the nearest change first.
+    pub artifact_builds: Vec<BuildId>,
+    /// Index of the requested nodeset among the job's nodesets, from 0.
     pub nodeset: u32,
-    /// Labels of the nodes it needs.
+    /// Labels of the requested nodes.
     pub labels: Vec<LabelName>,
-    /// Whether its queue sends it to the executors, and not its provider.
+    /// Whether the queue sends the build once it has nodes and semaphores; otherwise the provider
+    /// sends it.
     pub nodes_first: bool,
-    /// Where to ask for them; `None` when it needs none.
+    /// The node request; `None` if the job needs no nodes.
     pub request: Option<RequestRef>,
 }
 
 /// A build to stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stop {
-    /// The build.
+pub struct BuildStop {
+    /// The build's id.
     pub build: BuildId,
-    /// Its request for nodes, which is withdrawn.
+    /// The node request to withdraw, if there is one.
     pub request: Option<RequestRef>,
-    /// Why.
+    /// The reason that users see.
     pub why: String,
-    /// Whether its executor is dead: nobody stops it any more, and its nodes are free at once.
-    pub lost: bool,
+    /// Whether its executor is gone: the build needs no stop message, and its nodes are free at
+    /// once.
+    pub executor_lost: bool,
 }
 
-/// Decides what happens next in one queue.
-pub fn plan(snapshot: Snapshot<'_>, now: Timestamp) -> Plan {
-    let mut work = Work::new(snapshot, now);
-    if !work.follow_layout() {
-        return work.into_plan();
+/// Decides what happens next in one queue. Reads only the snapshot and has no side effects.
+pub fn plan(snapshot: QueueSnapshot<'_>, now: Timestamp) -> QueuePlan {
+    let mut planner = Planner::new(snapshot, now);
+    if !planner.follow_live_layout() {
+        return planner.into_plan();
     }
-    if let Some(to) = work.head.stands_in.clone() {
-        work.send_all_on(&to);
-        // Nothing stands here that could wait for one, or hold one any more.
-        work.settle_semaphores();
-        return work.into_plan();
+    if let Some(to) = planner.head.hosted_in.clone() {
+        planner.forward_inbox(&to);
+        // The queue is empty, so that it neither holds a semaphore nor waits for one.
+        planner.update_semaphores();
+        return planner.into_plan();
     }
-    work.freeze_again();
-    if !work.carry_out_resets(Decided::Before) {
-        // The transaction is full of what was decided before. Whatever else there is to decide is
-        // decided when that is written, also where the queue is frozen: the word that lets it go on
-        // may wait behind it.
-        return Plan { due: Some(now), ..work.into_plan() };
+    planner.refreeze_outdated_items();
+    if !planner.apply_resets(DecidedBy::EarlierPlan) {
+        // Resets that an earlier plan decided fill the transaction. The rest is decided after they
+        // are written. This applies to a halted queue too: the command that resumes it may have to
+        // wait for them.
+        return QueuePlan { due: Some(now), ..planner.into_plan() };
     }
-    if !work.snapshot.hold.results {
-        work.observe();
+    if !planner.snapshot.hold.pause_results {
+        planner.apply_results();
     }
-    work.hear_operators();
-    work.admit();
-    work.leave_without_pipeline();
-    // Each removal may move what is behind it; there are no more rounds than items.
-    for _ in 0..=work.head.slots.len() {
-        work.align();
-        if !work.finish() {
+    planner.apply_commands();
+    planner.consume_inbox();
+    planner.dequeue_if_pipeline_removed();
+    // Each removal may move the entries behind it; there are at most as many rounds as items.
+    for _ in 0..=planner.head.slots.len() {
+        planner.align();
+        if !planner.finish() {
             break;
         }
     }
-    work.carry_out_resets(Decided::Now);
-    work.advance();
-    work.list_unclaimed();
-    work.settle_semaphores();
-    work.settle_turns();
-    work.left_over |= work.may_admit_more();
-    match work.has_unheard_word() {
-        true => Plan { due: Some(now), ..work.into_plan() },
-        false => work.into_plan(),
+    planner.apply_resets(DecidedBy::ThisPlan);
+    planner.advance();
+    planner.list_unclaimed();
+    planner.update_semaphores();
+    planner.update_branch_locks();
+    planner.is_incomplete |= planner.can_consume_more();
+    match planner.has_pending_command() {
+        true => QueuePlan { due: Some(now), ..planner.into_plan() },
+        false => planner.into_plan(),
     }
 }
 
-/// A plan in the making.
-pub(crate) struct Work<'a> {
-    pub(crate) snapshot: Snapshot<'a>,
+/// The state of one planning run: the snapshot, and the plan that is being built.
+pub(crate) struct Planner<'a> {
+    /// What was read of the queue and its surroundings; its items are moved to [`Self::items`].
+    pub(crate) snapshot: QueueSnapshot<'a>,
+    /// The current time.
     pub(crate) now: Timestamp,
+    /// The head in its new state.
     pub(crate) head: Head,
-    /// Where in the queue this plan is, so that what stands there is not looked for.
-    at: usize,
+    /// The position that is being processed: [`Self::position`] tries it before it searches.
+    cursor: usize,
+    /// The items in their new state.
     items: Items,
-    touched: BTreeSet<ItemId>,
-    /// Why items are given another state to be tested on by this plan. It is written down with
-    /// their resets: nothing is written for the reason alone.
-    moved: BTreeMap<ItemId, String>,
-    plan: Plan,
-    left_over: bool,
-    /// Semaphores as this plan leaves them, those it touches.
+    /// The items that this plan writes.
+    changed_items: BTreeSet<ItemId>,
+    /// Why this plan retests items. The reason is written together with the item's reset: an item
+    /// is not written for its reason alone.
+    retest_reasons: BTreeMap<ItemId, String>,
+    /// The decisions so far.
+    plan: QueuePlan,
+    /// Whether more can be decided at once, as when the transaction was full: the queue is
+    /// reconciled again without delay.
+    is_incomplete: bool,
+    /// The semaphores that this plan changes, in their new state.
     semaphores: BTreeMap<SemaphoreKey, Semaphore>,
-    /// The failures of the pipeline as this plan leaves them.
+    /// The pipeline's failure count after this plan.
     pub(crate) health: Option<Health>,
-    /// Semaphores that jobs here wait for, each with when those asked that wait longest.
-    waits: BTreeMap<SemaphoreKey, Asked>,
-    /// The jobs that wait, in the order of the queue.
-    line: Vec<InLine>,
-    /// Branches as this plan leaves them, those it touches.
-    turns: BTreeMap<BranchKey, Turn>,
-    /// Branches that something here waits to land on and another queue has or is to have first.
-    in_line: BTreeSet<BranchKey>,
+    /// Semaphores that jobs of this queue wait for, each with the earliest time that one asked.
+    semaphore_waits: BTreeMap<SemaphoreKey, WaitingSince>,
+    /// Jobs of this queue that wait for semaphores, in queue order.
+    waiting_jobs: Vec<WaitingJob>,
+    /// The branch locks that this plan changes, in their new state.
+    branch_locks: BTreeMap<BranchKey, BranchLock>,
+    /// Branches whose lock an entry waits for while another queue holds it or comes first.
+    awaited_branches: BTreeSet<BranchKey>,
 }
 
-impl<'a> Work<'a> {
-    fn new(mut snapshot: Snapshot<'a>, now: Timestamp) -> Self {
+impl<'a> Planner<'a> {
+    /// Returns the planner for a snapshot, with no decisions yet.
+    fn new(mut snapshot: QueueSnapshot<'a>, now: Timestamp) -> Self {
         let items = std::mem::take(&mut snapshot.items);
         Self {
             head: snapshot.head.clone(),
-            at: 0,
+            cursor: 0,
             health: snapshot.health.clone(),
             snapshot,
             now,
             items,
-            touched: BTreeSet::new(),
-            moved: BTreeMap::new(),
-            plan: Plan::default(),
-            left_over: false,
+            changed_items: BTreeSet::new(),
+            retest_reasons: BTreeMap::new(),
+            plan: QueuePlan::default(),
+            is_incomplete: false,
             semaphores: BTreeMap::new(),
-            waits: BTreeMap::new(),
-            line: Vec::new(),
-            turns: BTreeMap::new(),
-            in_line: BTreeSet::new(),
+            semaphore_waits: BTreeMap::new(),
+            waiting_jobs: Vec::new(),
+            branch_locks: BTreeMap::new(),
+            awaited_branches: BTreeSet::new(),
         }
     }
 
-    /// Returns whether `records` more fit into the transaction; otherwise the rest is left for the
-    /// next look.
+    /// Returns whether `records` more records fit into the transaction. If not, marks the plan as
+    /// incomplete, so that the queue is reconciled again at once.
     fn has_room(&mut self, records: usize) -> bool {
-        let fits = self.used() + records <= RECORDS_MAX;
-        self.left_over |= !fits;
+        let fits = self.records_used() + records <= RECORDS_MAX;
+        self.is_incomplete |= !fits;
         fits
     }
 
-    fn used(&self) -> usize {
+    /// Returns how many records the plan writes so far, without the head.
+    fn records_used(&self) -> usize {
         let plan = &self.plan;
-        // A stop is one record. What an item provides, where changes are queues of their own, may
-        // be written with it.
+        // A stop is one record. Outside dependent pipelines the item's provided artifacts may be
+        // written with it.
         let of_stop = if is_dependent(&self.snapshot.head) { 1 } else { 2 };
-        self.touched.len()
+        self.changed_items.len()
             + plan.removed.len() * 4
-            + plan.reported.len()
-            + plan.taken.len()
-            + plan.taken_up.len()
+            + plan.succeeded.len()
+            + plan.consumed.len()
+            + plan.in_progress.len()
             + plan.orders.len() * 2
             + plan.stops.len() * of_stop
             + plan.resumes.len()
             + plan.landings.len()
-            + plan.withdrawn.len()
+            + plan.withdrawn_landings.len()
             + plan.reports.iter().map(Report::records_count).sum::<usize>()
-            + plan.happened.len()
+            + plan.events.len()
             + plan.forwards.len()
-            + self.door_records()
+            + self.residency_records()
             + self.semaphores.len()
-            + self.turns.len()
-            + self.passed_by()
-            + usize::from(plan.wants_layout)
+            + self.branch_locks.len()
+            + self.lock_takeovers()
+            + usize::from(plan.requests_layout)
             + usize::from(self.health.is_some())
     }
 
-    /// Returns the position of an item; where this plan is just looking it is not searched for.
+    /// Returns the position of an item, or `None` if it is not queued. Tries [`Self::cursor`]
+    /// first.
     fn position(&self, id: &ItemId) -> Option<usize> {
-        let is_here = self.head.slots.get(self.at).is_some_and(|slot| slot.id == *id);
-        if is_here { Some(self.at) } else { self.head.position(id) }
+        let is_here = self.head.slots.get(self.cursor).is_some_and(|slot| slot.id == *id);
+        if is_here { Some(self.cursor) } else { self.head.position(id) }
     }
 
-    fn item(&mut self, id: &ItemId) -> Option<&mut Item> {
-        self.touched.insert(id.clone());
+    /// Returns an item to change it, and marks it to be written; `None` if it is not queued.
+    fn item_mut(&mut self, id: &ItemId) -> Option<&mut Item> {
+        self.changed_items.insert(id.clone());
         self.items.get_mut(id)
     }
 
-    /// Remembers a reason; where the transaction is full it is in the log alone.
+    /// Adds a reason to the log and to the item. If the transaction is full, only to the log.
     fn note(&mut self, id: &ItemId, reason: String) {
-        let is_written = self.touched.contains(id) || self.used() < RECORDS_MAX;
-        // What is not written is not copied either.
+        let is_written = self.changed_items.contains(id) || self.records_used() < RECORDS_MAX;
+        // An item that is not written must not be copied.
         if is_written && let Some(item) = self.items.get_mut(id) {
-            // Not by their number: of a full list the oldest goes.
+            // The count does not show it: a full list drops its oldest reason.
             let before = item.reasons.last().cloned();
-            item.note(reason.clone());
+            item.add_reason(reason.clone());
             if item.reasons.last() != before.as_ref() {
-                self.touched.insert(id.clone());
+                self.changed_items.insert(id.clone());
             }
         }
         self.plan.reasons.push(reason);
     }
 
-    /// Tells what happened to a change, where that may start others.
-    fn tell(&mut self, what: ZuulEvent, id: &ItemId, change: &ChangeRef) {
-        if self.snapshot.tells.contains(&what) && change.key.number().is_some() {
-            self.plan.happened.push((what, id.clone(), change.clone()));
+    /// Records an event about a change, if some pipeline triggers on it.
+    fn emit_event(&mut self, event: ZuulEvent, id: &ItemId, change: &ChangeRef) {
+        if self.snapshot.triggering_events.contains(&event) && change.key.number().is_some() {
+            self.plan.events.push((event, id.clone(), change.clone()));
         }
     }
 
-    fn is_settling(&self) -> bool {
+    /// Returns whether a newer layout was requested and is not live yet.
+    fn awaits_layout(&self) -> bool {
         self.snapshot.layout.wanted > self.snapshot.layout.live
     }
 
-    /// Stops an item's builds. Returns false when some are left for the next plan, since the
-    /// transaction is full.
+    /// Stops all builds of an item. Returns false if the transaction was full and some are left for
+    /// the next plan.
     fn stop_builds(&mut self, id: &ItemId, why: &str) -> bool {
         let jobs = self.items.get(id).map_or(0, |item| item.jobs.len());
         for at in 0..jobs {
@@ -503,34 +520,34 @@ impl<'a> Work<'a> {
                 continue;
             };
             if let Some(build) = job.build.clone() {
-                self.plan.stops.push(Stop {
+                self.plan.stops.push(BuildStop {
                     build,
                     request: job.request.take(),
                     why: why.to_owned(),
-                    lost: false,
+                    executor_lost: false,
                 });
             }
-            job.status = graph::ended(BuildResult::Aborted, Some(why.to_owned()), self.now);
-            self.touched.insert(id.clone());
+            job.status = job_graph::ended(BuildResult::Aborted, Some(why.to_owned()), self.now);
+            self.changed_items.insert(id.clone());
         }
         true
     }
 
-    /// Returns whether what is known of an item comes from the layout that the queue is at.
-    fn is_frozen_now(&self, item: &Item) -> bool {
+    /// Returns whether an item was frozen under the layout that the queue uses.
+    fn has_current_layout(&self, item: &Item) -> bool {
         item.layout == self.head.layout
     }
 
     /// Moves the queue to the live layout. Returns false while changes that belong to other queues
-    /// by it are still to be sent there.
-    fn follow_layout(&mut self) -> bool {
-        if self.is_settling() || self.head.layout == self.snapshot.layout.live {
+    /// under that layout are not forwarded yet.
+    fn follow_live_layout(&mut self) -> bool {
+        if self.awaits_layout() || self.head.layout == self.snapshot.layout.live {
             return true;
         }
-        if self.head.frozen.is_some() && self.has_to_move() {
-            return true; // Nothing moves; when an operator has looked, it follows.
+        if self.head.halted.is_some() && self.has_changes_to_move() {
+            return true; // Nothing moves until an operator resumes the queue; then it follows.
         }
-        if !self.move_to_other_queues() || !self.part() {
+        if !self.move_to_other_queues() || !self.dequeue_unsupported_bundles() {
             return false;
         }
         self.head.layout = self.snapshot.layout.live;
@@ -545,31 +562,32 @@ impl<'a> Work<'a> {
         true
     }
 
-    /// Has items of an older layout frozen again; builds whose job and tested tree are unchanged
-    /// live on (R01). A long queue needs several plans for it: until its turn comes, an item of an
-    /// older layout neither orders, lands nor leaves.
-    fn freeze_again(&mut self) {
+    /// Freezes the jobs of items of an older layout again. Builds whose job and tested tree are
+    /// unchanged go on (R01). A long queue takes several plans; until then such an item neither
+    /// orders builds, merges nor leaves.
+    fn refreeze_outdated_items(&mut self) {
         for at in 0..self.head.slots.len() {
             let slot = &self.head.slots[at];
-            let is_older = |item: &Item| item.ask != Ask::No && !self.is_frozen_now(item);
-            if slot.standing.is_decided() || !self.items.get(&slot.id).is_some_and(is_older) {
+            let is_older = |item: &Item| item.merge_status != MergeStatus::NotRequested && !self.has_current_layout(item);
+            if slot.status.is_decided() || !self.items.get(&slot.id).is_some_and(is_older) {
                 continue;
             }
             let id = slot.id.clone();
             if !self.has_room(1) {
                 return;
             }
-            if let Some(item) = self.item(&id) {
-                item.ask = Ask::No;
-                item.note("the tenant's configuration changed: its jobs are frozen again");
+            if let Some(item) = self.item_mut(&id) {
+                item.merge_status = MergeStatus::NotRequested;
+                item.add_reason("the tenant's configuration changed: its jobs are frozen again");
             }
         }
     }
 
-    fn into_plan(self) -> Plan {
+    /// Completes the plan: keeps only records that changed, and sets when to reconcile next.
+    fn into_plan(self) -> QueuePlan {
         let mut plan = self.plan;
         let (mut items, mut head) = (self.items, self.head);
-        for id in self.touched {
+        for id in self.changed_items {
             if let Some(mut item) = items.remove(&id) {
                 item.version += 1;
                 plan.items.insert(id, item);
@@ -580,52 +598,56 @@ impl<'a> Work<'a> {
                 slot.version = item.version;
             }
         }
-        let known = &self.snapshot.semaphores;
+        let read = &self.snapshot.semaphores;
         plan.semaphores = (self.semaphores.into_values())
             .filter(|semaphore| {
-                known
+                read
                     .get(&semaphore.key)
                     .map_or(!semaphore.is_unused(), |before| before != semaphore)
             })
             .collect();
-        let before = |turn: &Turn| self.snapshot.turns.get(&turn.branch).map(|seen| &seen.turn);
-        plan.turns = (self.turns.into_values())
-            .filter(|turn| before(turn).map_or(!turn.is_unused(), |before| before != turn))
+        let before = |lock: &BranchLock| self.snapshot.branch_locks.get(&lock.branch).map(|seen| &seen.lock);
+        plan.branch_locks = (self.branch_locks.into_values())
+            .filter(|lock| before(lock).map_or(!lock.is_unused(), |before| before != lock))
             .collect();
-        let doors = &self.snapshot.doors;
-        plan.doors.retain(|key, to| doors.get(key).is_none_or(|door| door.stands_in != *to));
+        let recorded = &self.snapshot.residencies;
+        plan.residencies.retain(|key, host| {
+            recorded.get(key).is_none_or(|residency| residency.hosted_in != *host)
+        });
         plan.health = self.health.filter(|health| self.snapshot.health.as_ref() != Some(health));
         let is_idle = head.slots.is_empty() && head.semaphores.is_empty();
-        let waits = !is_idle || !self.snapshot.arrivals.is_empty();
-        let seconds = if self.left_over { 0 } else { LOOK_SECONDS };
-        plan.due = (waits && head.frozen.is_none()).then(|| self.now.plus_seconds(seconds));
+        let waits = !is_idle || !self.snapshot.inbox.is_empty();
+        let seconds = if self.is_incomplete { 0 } else { RECONCILE_SECONDS };
+        plan.due = (waits && head.halted.is_none()).then(|| self.now.plus_seconds(seconds));
         plan.head = (head != self.snapshot.head).then_some(head);
         plan
     }
 }
 
+/// Returns whether the queue belongs to a dependent pipeline.
 fn is_dependent(head: &Head) -> bool {
     head.manager == Manager::Dependent
 }
 
-/// Returns the item's id: the same change revision arriving by the same event in the same queue is
-/// the same item.
-pub(crate) fn item_id(head: &Head, change: &ChangeRef, arrival: &Arrival) -> ItemId {
+/// Returns the id of the item for a change revision that an inbox message enqueues. It is a digest
+/// of queue, revision and message, so that a repeated plan makes the same item.
+pub(crate) fn item_id(head: &Head, change: &ChangeRef, message: &InboxMessage) -> ItemId {
     ItemId::derive(&[
         &head.key.to_string(),
         &change.key.to_string(),
         change.head.as_str(),
-        arrival.id.as_str(),
+        message.id.as_str(),
     ])
 }
 
+/// Returns the slot of an item that was just enqueued.
 fn new_slot(id: ItemId, change: ChangeRef) -> Slot {
     Slot {
         id,
         change,
         generation: 1,
         ahead: None,
-        standing: Standing::Waiting,
+        status: SlotStatus::Waiting,
         joined: false,
         version: 0,
     }

@@ -1,128 +1,127 @@
-//! What is told to whom: the texts of reports, and the actions that carry them to a forge.
+//! Reports: their texts and the actions that deliver them to forges, mail and MQTT.
 //!
-//! Names in messages are filled in by [`words`], jobs are told of by [`jobs`]; what is done to
-//! changes is in [`github`] and [`gerrit`], mail and MQTT in [`notify`] and [`published`].
+//! [`message_template`] fills in names in messages, and [`jobs`] formats jobs. [`github`] and
+//! [`gerrit`] make the actions on changes, [`notify`] and [`mqtt_payload`] those for mail and MQTT.
 
 mod gerrit;
 mod github;
 mod jobs;
+mod message_template;
+pub mod mqtt_payload;
 mod notify;
 mod occasion;
-pub mod published;
-mod words;
 
 pub(crate) use occasion::Occasion;
 
-use crate::arrival::{Arrival, Candidate};
-use crate::item::{Ask, Item};
+use crate::inbox::{Candidate, InboxMessage};
+use crate::item::{Item, MergeStatus};
 use crate::merge::LineNote;
-use crate::plan::Work;
+use crate::plan::Planner;
 use github::github_actions;
 use jobs::{job_line, notes_of, warnings};
-use notify::Told;
+use message_template::MessageContext;
+use notify::ReportMessage;
 use serde::{Deserialize, Serialize};
 use sluice_config::pipeline::ReporterKind;
 use sluice_model::change::ChangeRef;
 use sluice_model::id::digest;
 use sluice_model::{ConnectionName, ItemId, QueueKey, Timestamp};
 use std::collections::BTreeMap;
-use words::Words;
 
-/// The longest comment; what is longer is cut with a note (GitHub takes 65,536 characters).
+/// The most characters of a comment. A longer one is cut with a note (GitHub's limit is 65,536).
 pub const COMMENT_CHARS_MAX: usize = 30_000;
 
-/// A report to make. The gate writes it once; the reporter finishes it.
+/// A report to send. The gate writes it once; the reporter sends it and records the result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Its id: the same decision makes the same report.
+    /// The id, derived from the item and the occasion, so that the same decision makes the same
+    /// report.
     pub id: String,
-    /// The item it is about.
+    /// The item.
     pub item: ItemId,
-    /// The queue it comes from.
+    /// The item's queue.
     pub queue: QueueKey,
-    /// The change it is about.
+    /// The item's change.
     pub change: ChangeRef,
-    /// What to do, in order.
-    pub actions: Vec<Action>,
-    /// When it was wanted.
-    pub wanted_at: Timestamp,
-    /// Whether its queue waits for its end, and is told of it.
+    /// The actions, in order.
+    pub actions: Vec<ReportAction>,
+    /// When the gate wrote it.
+    pub requested_at: Timestamp,
+    /// Whether the queue waits for its result and has to be notified.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub awaited: bool,
-    /// From when on, by each forge's own clock, nobody tells it any more who was given it before it
-    /// ended: those of whoever looks may be minutes apart. Nothing where it was given to one only,
-    /// or its forge does not tell the time.
+    /// For a report that was delivered to several reporters: the time, by each forge's clock, from
+    /// which none of them can still send it. Empty where it was delivered once or the forge does
+    /// not send its time.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub quiet_from: BTreeMap<ConnectionName, Timestamp>,
-    /// How far it is.
+    pub duplicates_end_at: BTreeMap<ConnectionName, Timestamp>,
+    /// The progress of the report.
     pub state: ReportState,
 }
 
 impl Report {
-    /// Returns whether it tells that the work on an item begins. Whatever is told at the end makes
-    /// it untrue.
+    /// Returns whether it is a start report. A report about the item's end makes it obsolete.
     pub fn is_start(&self) -> bool {
         self.id == Self::start_id(&self.item)
     }
 
-    /// Returns whether it tells that an item entered. Whatever is told at the end makes that untrue
-    /// as well.
+    /// Returns whether it is an enqueue report. A report about the item's end makes it obsolete.
     pub fn is_enqueue(&self) -> bool {
         self.id == Self::enqueue_id(&self.item)
     }
 
-    /// Returns the id of the report that tells that an item entered.
+    /// Returns the id of an item's enqueue report.
     pub fn enqueue_id(item: &ItemId) -> String {
         id_of(item, Occasion::Enqueue)
     }
 
-    /// Returns the ids that reports on an item's end may have; few of them are ever made.
+    /// Returns the ids that reports on an item's end may have. Usually only one of them exists.
     pub fn end_ids(item: &ItemId) -> Vec<String> {
         Occasion::ENDS.into_iter().map(|end| id_of(item, end)).collect()
     }
 
-    /// Returns the id of the report that tells that the work on an item begins.
+    /// Returns the id of an item's start report.
     pub fn start_id(item: &ItemId) -> String {
         id_of(item, Occasion::Start)
     }
 }
 
 fn id_of(item: &ItemId, occasion: Occasion) -> String {
-    digest(&[item.as_str(), occasion.word()])
+    digest(&[item.as_str(), occasion.name()])
 }
 
-/// How far a report is.
+/// The progress of a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReportState {
-    /// Not made yet.
-    Wanted,
-    /// Made.
+    /// Not sent yet.
+    Pending,
+    /// Sent.
     Made {
         /// When.
         at: Timestamp,
     },
-    /// Not made: it was no longer true when its turn came.
+    /// Not sent, because it was obsolete.
     Dropped {
-        /// What had happened by then.
+        /// Why it was obsolete.
         why: String,
         /// When.
         at: Timestamp,
     },
-    /// The forge refuses it for good.
+    /// Refused by the forge permanently.
     Refused {
-        /// Its words.
+        /// The forge's error.
         why: String,
         /// When.
         at: Timestamp,
     },
 }
 
-/// One effect. On a forge each has its effect once, however often it is tried; mail and MQTT are
-/// sent at least once.
+/// One action of a report. On a forge each takes effect once, even if it is repeated. Mail and MQTT
+/// messages are sent at least once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Action {
+pub enum ReportAction {
     /// Sets a commit status on the change's head.
     Status {
         /// The connection.
@@ -133,7 +132,7 @@ pub enum Action {
         state: String,
         /// One line.
         description: String,
-        /// Where it points to.
+        /// The address that it links to.
         url: String,
     },
     /// Sets a check run on the change's head.
@@ -149,80 +148,79 @@ pub enum Action {
         title: String,
         /// The whole text.
         summary: String,
-        /// Where it points to.
+        /// The address that it links to.
         url: String,
     },
-    /// Leaves a comment, once for this marker.
+    /// Adds a comment, once per marker.
     Comment {
         /// The connection.
         connection: ConnectionName,
-        /// Hidden in the comment so that a repeat finds it.
+        /// Hidden in the comment, so that a retry finds it.
         marker: String,
         /// The text.
         body: String,
     },
-    /// Comments on lines of the change, once for this marker. A forge may refuse lines that the
-    /// change does not touch.
+    /// Comments on lines of the change, once per marker. A forge may refuse lines that the change
+    /// does not touch.
     Lines {
         /// The connection.
         connection: ConnectionName,
-        /// Hidden in the review so that a repeat finds it.
+        /// Hidden in the review, so that a retry finds it.
         marker: String,
-        /// What stands above the comments.
+        /// The text above the comments.
         body: String,
-        /// What is said beside which lines.
+        /// The comments.
         notes: Vec<LineNote>,
-        /// The same of builds that other changes of the cycle ordered. Of these only what is about
-        /// files that the change touches is said: the others are those changes', whose reports say
-        /// all of it.
+        /// Comments of builds that other bundle members ordered. Only those on files that this
+        /// change touches are posted; the others are in those members' reports.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        of_mates: Vec<LineNote>,
-        /// Whether it is said in a comment of its own where the forge refuses the lines: no other
-        /// comment says it.
+        shared_build_notes: Vec<LineNote>,
+        /// Whether the comments are posted as one plain comment where the forge refuses the lines
+        /// and no other comment contains them.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        or_comment: bool,
+        fallback_to_comment: bool,
     },
-    /// Leaves a review, once for this marker.
+    /// Adds a review, once per marker.
     Review {
         /// The connection.
         connection: ConnectionName,
-        /// Hidden in the review so that a repeat finds it.
+        /// Hidden in the review, so that a retry finds it.
         marker: String,
         /// `approve`, `request-changes` or `comment`.
         verdict: String,
         /// The text.
         body: String,
     },
-    /// Votes on a patchset and says why, in one review in Gerrit's way, once for this marker.
+    /// Votes on a patchset with a message, in one Gerrit review, once per marker.
     Vote {
         /// The connection.
         connection: ConnectionName,
-        /// Hidden in the message so that a repeat finds it.
+        /// Hidden in the message, so that a retry finds it.
         marker: String,
-        /// Labels with the values to vote; none where nothing but the message is left.
+        /// The votes by label; empty for a message alone.
         votes: BTreeMap<String, i64>,
-        /// The text; `None` where nothing is to be said.
+        /// The text; `None` for votes alone.
         body: Option<String>,
-        /// Who is told by mail: `NONE`, `OWNER`, `OWNER_REVIEWERS` or `ALL`; `None` leaves it to
-        /// the forge.
+        /// Who gets a mail: `NONE`, `OWNER`, `OWNER_REVIEWERS` or `ALL`; `None` for the forge's
+        /// default.
         notify: Option<String>,
-        /// By which people tell it from what people say: `autogenerated:zuul:check`.
+        /// The tag that marks an automatic message: `autogenerated:zuul:check`.
         tag: String,
     },
-    /// Puts labels on and takes labels off.
+    /// Adds and removes labels.
     Labels {
         /// The connection.
         connection: ConnectionName,
-        /// To put on.
+        /// The labels to add.
         add: Vec<String>,
-        /// To take off.
+        /// The labels to remove.
         remove: Vec<String>,
     },
-    /// Sends a mail, at least once.
+    /// Sends a mail at least once.
     Mail {
         /// The connection.
         connection: ConnectionName,
-        /// The mail's id, the same for every attempt.
+        /// The mail's id, the same in every attempt.
         id: String,
         /// The sender; `None` for the connection's.
         from: Option<String>,
@@ -233,35 +231,36 @@ pub enum Action {
         /// The text.
         text: String,
     },
-    /// Publishes to an MQTT broker, at least once; whoever does it adds what is known of the builds
-    /// by then.
+    /// Publishes to an MQTT broker at least once. The reporter adds the current facts about the
+    /// builds.
     Publish {
         /// The connection.
         connection: ConnectionName,
-        /// The message's id, the same for every attempt.
+        /// The message's id, the same in every attempt.
         id: String,
-        /// The topic, filled in.
+        /// The topic with its names replaced.
         topic: String,
         /// Quality of service.
         qos: u8,
-        /// Whether what jobs returned goes along.
+        /// Whether the data that jobs returned is included.
         returned: bool,
-        /// The reporter's word: `start`, `success`, `failure` …
+        /// The name of the occasion: `start`, `success`, `failure` …
         occasion: String,
-        /// The address of the pages.
+        /// The address of Sluice's pages.
         web_root: String,
         /// The text.
         text: String,
     },
 }
 
-impl Work<'_> {
-    /// Returns the report on an item, or `None` when the pipeline tells nobody.
+impl Planner<'_> {
+    /// Returns the report on an item, or `None` where the pipeline has no reporter for the
+    /// occasion.
     pub(crate) fn report_item(&self, item: &Item, occasion: Occasion, why: &str) -> Option<Report> {
         let pipeline = self.snapshot.pipeline?;
         let page = self.page(item.id.as_str());
         let (change, url) = (&item.candidate.change, item.candidate.url.as_str());
-        let words = Words { queue: &self.head.key, pipeline, change, url, page: &page };
+        let words = MessageContext { queue: &self.head.key, pipeline, change, url, page: &page };
         let mut text = occasion.headline(&pipeline.messages, &words, why);
         if !occasion.is_beginning() && !item.jobs.is_empty() {
             text.push_str(&format!("\n{page}\n\n"));
@@ -271,12 +270,12 @@ impl Work<'_> {
         let debug = item.merged().map(|merged| merged.debug.as_slice()).unwrap_or_default();
         if occasion != Occasion::Start && !debug.is_empty() {
             // Indented, so that a forge shows it as it is.
-            text.push_str("\nHow the jobs were decided:\n\n");
+            text.push_str("\nHow the jobs were selected:\n\n");
             text.extend(debug.iter().map(|line| format!("    {line}\n")));
         }
         let report = self.report(&words, occasion, &item.id, &text);
-        match &item.ask {
-            Ask::Unmergeable { notes, .. } if !notes.is_empty() => {
+        match &item.merge_status {
+            MergeStatus::Unmergeable { notes, .. } if !notes.is_empty() => {
                 let body = "The configuration has errors.";
                 report.map(|report| {
                     with_notes(report, body, notes.clone(), Vec::new(), OrComment::No)
@@ -284,42 +283,43 @@ impl Work<'_> {
             }
             _ if occasion.is_beginning() => report,
             _ => {
-                let body = "What jobs say of these lines.";
-                let own = notes_of(item.jobs.iter().filter(|job| !job.taken_over));
-                let of_mates = notes_of(item.jobs.iter().filter(|job| job.taken_over));
-                report.map(|report| with_notes(report, body, own, of_mates, OrComment::Yes))
+                let body = "Comments of jobs on these lines.";
+                let own = notes_of(item.jobs.iter().filter(|job| !job.is_shared_build));
+                let shared = notes_of(item.jobs.iter().filter(|job| job.is_shared_build));
+                report.map(|report| with_notes(report, body, own, shared, OrComment::Yes))
             }
         }
     }
 
-    /// Returns the report on a change that could not even be enqueued.
+    /// Returns the report on a change that was refused at entry, or `None` where the pipeline has
+    /// no reporter for it.
     pub(crate) fn report_refusal(
         &self,
         candidate: &Candidate,
-        arrival: &Arrival,
+        arrival: &InboxMessage,
         why: &str,
     ) -> Option<Report> {
         let pipeline = self.snapshot.pipeline?;
         let id = crate::plan::item_id(&self.head, &candidate.change, arrival);
         let (change, url, page) =
-            (&candidate.change, candidate.url.as_str(), self.snapshot.web_root.as_str());
-        let words = Words { queue: &self.head.key, pipeline, change, url, page };
+            (&candidate.change, candidate.url.as_str(), self.snapshot.item_url_prefix.as_str());
+        let words = MessageContext { queue: &self.head.key, pipeline, change, url, page };
         let text = Occasion::Refused.headline(&pipeline.messages, &words, why);
         self.report(&words, Occasion::Refused, &id, &text)
     }
 
     fn page(&self, item: &str) -> String {
-        format!("{}t/{}/buildset/{item}", self.snapshot.web_root, self.head.key.tenant)
+        format!("{}t/{}/buildset/{item}", self.snapshot.item_url_prefix, self.head.key.tenant)
     }
 
     fn report(
         &self,
-        words: &Words<'_>,
+        words: &MessageContext<'_>,
         occasion: Occasion,
         item: &ItemId,
         text: &str,
     ) -> Option<Report> {
-        let Words { pipeline, change, page, .. } = *words;
+        let MessageContext { pipeline, change, page, .. } = *words;
         let mut text = text.trim_end().to_owned();
         if let Some(footer) = &pipeline.messages.footer {
             text.push_str(&format!("\n\n{footer}"));
@@ -328,12 +328,17 @@ impl Work<'_> {
         let id = id_of(item, occasion);
         let mut actions = Vec::new();
         let (reporters, word) = match self.health.as_ref().is_some_and(|health| health.disabled) {
-            false => (occasion.reporters(pipeline), occasion.reporter()),
+            false => (occasion.reporters(pipeline), occasion.reporter_name()),
             true if occasion.is_result() => (pipeline.reporters.disabled.as_slice(), "disabled"),
             true => return None,
         };
-        let told =
-            Told { occasion: word, words, id: &id, web_root: &self.snapshot.web_root, text: &text };
+        let message = ReportMessage {
+            occasion: word,
+            words,
+            id: &id,
+            web_root: &self.snapshot.item_url_prefix,
+            text: &text,
+        };
         for (at, reporter) in reporters.iter().enumerate() {
             match &reporter.kind {
                 ReporterKind::GitHub(github) if reporter.connection == change.key.connection => {
@@ -357,7 +362,7 @@ impl Work<'_> {
                         &id,
                     ));
                 }
-                _ => actions.extend(told.action(reporter, at)),
+                _ => actions.extend(message.action(reporter, at)),
             }
         }
         actions.retain(|action| is_possible(action, change));
@@ -368,61 +373,60 @@ impl Work<'_> {
             queue: self.head.key.clone(),
             change: change.clone(),
             actions,
-            wanted_at: self.now,
+            requested_at: self.now,
             awaited: false,
-            quiet_from: BTreeMap::new(),
-            state: ReportState::Wanted,
+            duplicates_end_at: BTreeMap::new(),
+            state: ReportState::Pending,
         })
     }
 }
 
-/// Returns whether there is somewhere to do it: of a ref only the commit that it is at can be told
-/// of.
-fn is_possible(action: &Action, change: &ChangeRef) -> bool {
+/// Returns whether an action is possible. For a ref, only a status on its commit and messages are.
+fn is_possible(action: &ReportAction, change: &ChangeRef) -> bool {
     match change.key.moved() {
         None => true,
         Some(moved) => {
             action.is_message()
-                || (moved.newrev.is_some() && matches!(action, Action::Status { .. }))
+                || (moved.newrev.is_some() && matches!(action, ReportAction::Status { .. }))
         }
     }
 }
 
-/// Whether a comment of its own says what a forge takes on no line.
+/// Whether line comments are posted as a plain comment where the forge refuses the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OrComment {
     Yes,
     No,
 }
 
-/// Adds comments on lines for whoever is told by a comment, or by a check run where they would be
-/// annotations.
+/// Adds line comments to a report that has a comment, check run or message on a change. Without
+/// notes it changes nothing.
 fn with_notes(
     mut report: Report,
     body: &str,
     notes: Vec<LineNote>,
-    of_mates: Vec<LineNote>,
+    shared: Vec<LineNote>,
     or_comment: OrComment,
 ) -> Report {
     let connection = report.actions.iter().find_map(|action| match action {
-        Action::Comment { connection, .. }
-        | Action::Check { connection, .. }
-        | Action::Vote { connection, body: Some(_), .. } => Some(connection.clone()),
+        ReportAction::Comment { connection, .. }
+        | ReportAction::Check { connection, .. }
+        | ReportAction::Vote { connection, body: Some(_), .. } => Some(connection.clone()),
         _ => None,
     });
-    let has_notes = !notes.is_empty() || !of_mates.is_empty();
+    let has_notes = !notes.is_empty() || !shared.is_empty();
     if let Some(connection) =
         connection.filter(|_| has_notes && report.change.key.number().is_some())
     {
         let (marker, body) = (format!("{}/lines", report.id), body.to_owned());
         let or_comment = or_comment == OrComment::Yes;
-        report.actions.push(Action::Lines {
+        report.actions.push(ReportAction::Lines {
             connection,
             marker,
             body,
             notes,
-            of_mates,
-            or_comment,
+            shared_build_notes: shared,
+            fallback_to_comment: or_comment,
         });
     }
     report
@@ -432,6 +436,6 @@ fn cut(text: &str) -> String {
     if text.chars().count() <= COMMENT_CHARS_MAX {
         return text.to_owned();
     }
-    let kept: String = text.chars().take(COMMENT_CHARS_MAX).collect();
-    format!("{kept}\n\n… cut; the whole report is on the page of the buildset.")
+    let start: String = text.chars().take(COMMENT_CHARS_MAX).collect();
+    format!("{start}\n\n… cut; see the page of the buildset for the whole report.")
 }

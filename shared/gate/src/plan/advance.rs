@@ -1,59 +1,62 @@
-//! Asks for what is missing: tested states of the merger, builds of the executors, landings once
-//! more.
+//! Requests what is missing: tested states from the merger, builds from the executors, and overdue
+//! landings from the reporter.
 
-use super::graph::{ended, is_barred, is_unblocked, parents, settle_dependents};
-use super::provided::Required;
-use super::reporters::has_its_turn;
+use super::artifacts::Required;
+use super::job_graph::{ended, is_unblocked, is_unreachable, parent_builds, skip_unreachable_jobs};
+use super::reporter_jobs::is_in_phase;
 use super::semaphores::Permit;
-use super::sharing::Sharing;
-use super::{LOOK_SECONDS, OrderDraft, RunSeen, Work};
-use crate::account;
-use crate::item::{Ask, Item, Job, JobStatus, Onto, WaitsFor};
-use crate::queue::{Slot, Standing, UNCLAIMED_MAX};
+use super::shared_builds::Sharing;
+use super::{ObservedBuild, OrderDraft, Planner, RECONCILE_SECONDS};
+use crate::item::{Item, Job, JobStatus, MergeStatus, Onto, WaitsFor};
+use crate::queue::{Slot, SlotStatus, UNCLAIMED_MAX};
 use crate::report::Occasion;
+use crate::unattended;
 use sluice_model::build::{BuildResult, RequestRef};
 use sluice_model::change::ChangeKey;
 use sluice_model::{BuildId, ItemId, JobName, LabelName, ProviderName, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Seconds after which a build that nobody has claimed is sent once more: its message may have been
+/// Seconds after which an unclaimed build is sent to the executors again, since its message may be
 /// lost.
 const SENT_AGAIN_SECONDS: u64 = 900;
 
-impl Work<'_> {
+impl Planner<'_> {
+    /// Requests merges, orders and sends builds, and reminds landings, for the entries in the
+    /// window.
     pub(super) fn advance(&mut self) {
-        if self.head.frozen.is_some() {
+        if self.head.halted.is_some() {
             return;
         }
-        // Which job holds an item's followers back: its own, or the one that holds it back itself.
+        // For each item: the job that holds back the changes behind it (`hold-following-changes`),
+        // its own or one ahead.
         let mut holding: BTreeMap<ItemId, JobName> = BTreeMap::new();
         let pauses = |slot: &Slot| {
             self.items.get(&slot.id).is_some_and(|item| item.jobs.iter().any(Job::is_paused))
         };
-        // What is under way may have what the last jobs of the first wait for, so it comes to its
-        // end: builds with their nodes, and what a paused build waits for, which may be asked of
-        // all that is ahead of it. Nothing else begins.
+        // While reporter jobs of the first entry run, only what is under way goes on, since they
+        // may wait for its resources: builds that have nodes, and jobs that a paused build waits
+        // for. Nothing else is started.
         let begins_until = match self.is_held() {
             true => self.head.slots.iter().rposition(pauses).map_or(0, |last| last + 1),
             false => usize::MAX,
         };
-        for position in 0..self.head.active() {
-            self.at = position;
+        for position in 0..self.head.active_count() {
+            self.cursor = position;
             let slot = &self.head.slots[position];
             let held_by = slot.ahead.as_ref().and_then(|ahead| holding.get(&ahead.item)).cloned();
             if self.items.get(&slot.id).is_none_or(|item| item.generation != slot.generation) {
-                self.left_over = true;
+                self.is_incomplete = true;
                 continue;
             }
-            let (id, standing, is_joined) = (slot.id.clone(), slot.standing, slot.joined);
-            match standing {
-                Standing::Landing => self.remind_if_late(&id),
-                Standing::Pledged | Standing::Landed => {}
-                Standing::Reporting => self.order_jobs(&id, None),
+            let (id, status, is_joined) = (slot.id.clone(), slot.status, slot.joined);
+            match status {
+                SlotStatus::Landing => self.remind_landing_if_late(&id),
+                SlotStatus::AwaitingLanding | SlotStatus::Landed => {}
+                SlotStatus::Reporting => self.order_jobs(&id, None),
                 _ if position >= begins_until => self.send_ordered(position),
                 _ => {
-                    self.ask(position);
+                    self.request_merge(position);
                     self.order_jobs(&id, held_by.as_ref());
                 }
             }
@@ -62,7 +65,7 @@ impl Work<'_> {
                 .get(&id)
                 .and_then(Item::holds_following)
                 .map(|job| job.summary.name.clone());
-            // What is behind a bundle is behind all of it.
+            // A job of any member holds back everything behind the bundle.
             let before = position
                 .checked_sub(1)
                 .filter(|_| is_joined)
@@ -72,18 +75,18 @@ impl Work<'_> {
                 holding.insert(id, job);
             }
         }
-        // The window may have closed before builds that were ordered within it. Nodes that one of
-        // them holds are those that what is ahead may wait for.
-        for position in self.head.active()..self.head.slots.len() {
-            self.at = position;
+        // The window may have shrunk since these builds were ordered. An entry ahead may be waiting
+        // for their nodes.
+        for position in self.head.active_count()..self.head.slots.len() {
+            self.cursor = position;
             self.send_ordered(position);
         }
-        // Last: what was skipped just now is over too.
+        // Last, since the jobs skipped above count as over too.
         self.resume_paused();
     }
 
-    /// Sends the builds of an item that have their nodes and could not be sent before they had
-    /// their semaphores, and those without nodes again whose message was lost.
+    /// Sends builds of an item that have nodes and waited for their semaphores. Sends builds
+    /// without nodes again if their message seems lost.
     fn send_ordered(&mut self, position: usize) {
         let has_nodes = |job: &Job| {
             matches!(job.status, JobStatus::Ordered { .. })
@@ -97,48 +100,49 @@ impl Work<'_> {
         };
         let mut changed = false;
         for at in 0..item.jobs.len() {
-            let room = order_room(&item.jobs[at]);
-            changed |= has_nodes(&item.jobs[at]) && self.has_room(room) && self.send(&mut item, at);
+            let room = order_records(&item.jobs[at]);
+            changed |=
+                has_nodes(&item.jobs[at]) && self.has_room(room) && self.send_build(&mut item, at);
         }
         if changed {
-            self.touched.insert(item.id.clone());
+            self.changed_items.insert(item.id.clone());
             self.items.insert(item.id.clone(), item);
         }
     }
 
-    fn remind_if_late(&mut self, id: &ItemId) {
+    /// Wakes the reporter again if a landing is overdue, and notes what hinders it.
+    fn remind_landing_if_late(&mut self, id: &ItemId) {
         let landing = self.snapshot.landings.get(id).cloned();
         let late = landing.as_ref().is_some_and(|landing| {
             !matches!(landing.state, crate::landing::LandingState::Ended { .. })
-                && self.now.since(landing.wanted_at) >= LOOK_SECONDS * 1_000
+                && self.now.since(landing.ordered_at) >= RECONCILE_SECONDS * 1_000
         });
         if late {
             self.remind_landing(id);
             if let Some(trouble) = landing.and_then(|landing| landing.trouble) {
                 let since = trouble.since.to_iso();
-                self.note(
-                    id,
-                    format!("its landing cannot be carried out since {since}: {}", trouble.why),
-                );
+                self.note(id, format!("it cannot be merged since {since}: {}", trouble.why));
             }
         }
     }
 
-    fn ask(&mut self, position: usize) {
+    /// Requests the tested state of the entry at `position`, if it was not requested and its
+    /// predecessor has one.
+    fn request_merge(&mut self, position: usize) {
         let slot = &self.head.slots[position];
         let Some(item) = self.items.get(&slot.id) else {
             return;
         };
-        let (asked_at, since) = match &item.ask {
-            Ask::No => (None, None),
-            Ask::Asked { at, since, .. } => (Some(*at), Some(since.unwrap_or(*at))),
-            Ask::Merged(_) | Ask::Unmergeable { .. } => return,
+        let (asked_at, since) = match &item.merge_status {
+            MergeStatus::NotRequested => (None, None),
+            MergeStatus::Requested { at, since, .. } => (Some(*at), Some(since.unwrap_or(*at))),
+            MergeStatus::Merged(_) | MergeStatus::Unmergeable { .. } => return,
         };
-        if asked_at.is_some_and(|at| self.now.since(at) < LOOK_SECONDS * 1_000) {
+        if asked_at.is_some_and(|at| self.now.since(at) < RECONCILE_SECONDS * 1_000) {
             return;
         }
-        // The first of a bundle has all of it put together; the others start from that, so that
-        // they are tested on one state.
+        // The merger prepares all of a bundle with its first member. The others start from that
+        // state, so that all are tested on one.
         let start = self.head.bundle(position).start;
         let first = (start < position).then(|| super::align::ahead_of(&self.head.slots[start]));
         let is_first = first.is_some();
@@ -150,11 +154,11 @@ impl Work<'_> {
                     .get(&ahead.item)
                     .filter(|item| {
                         item.generation == ahead.generation
-                            && (!is_first || self.is_frozen_now(item))
+                            && (!is_first || self.has_current_layout(item))
                     })
                     .and_then(Item::merged)
                 else {
-                    return; // The one ahead has no state yet; its answer brings us here again.
+                    return; // The predecessor has no tested state yet; the queue is reconciled again when it has.
                 };
                 Some(Onto {
                     item: ahead.item.clone(),
@@ -167,67 +171,70 @@ impl Work<'_> {
         let needs = item.candidate.needs.iter().map(|need| &need.change);
         let landed =
             needs.filter(|need| self.head.has_landed(need)).map(|need| need.key.clone()).collect();
-        // What this plan writes anyway needs no more room.
-        if !self.touched.contains(&id) && !self.has_room(1) {
+        // An item that this plan writes anyway needs no more room.
+        if !self.changed_items.contains(&id) && !self.has_room(1) {
             return;
         }
         let (now, layout) = (self.now, self.head.layout);
-        if let Some(item) = self.item(&id) {
+        if let Some(item) = self.item_mut(&id) {
             item.layout = layout;
-            item.ask = Ask::Asked { at: now, since, onto, landed };
+            item.merge_status = MergeStatus::Requested { at: now, since, onto, landed };
         }
-        self.plan.asks.push((id, generation));
+        self.plan.merge_requests.push((id, generation));
     }
 
+    /// Orders or sends the jobs of an item that may start. `held_by` names the job ahead that holds
+    /// them back.
     fn order_jobs(&mut self, id: &ItemId, held_by: Option<&JobName>) {
         let Some(item) = self
             .items
             .shared(id)
             .filter(|item| {
-                item.merged().is_some() && (item.reporting.is_some() || self.is_frozen_now(item))
+                item.merged().is_some()
+                    && (item.reporting.is_some() || self.has_current_layout(item))
             })
-            .filter(|item| item.reporting.is_some() || !needs_are_failing(self, item))
+            .filter(|item| item.reporting.is_some() || !has_failing_dependency(self, item))
         else {
             return;
         };
-        // What is noted of it without an order: the item, and that its jobs start.
-        if !self.has_room(3) || self.is_at_rest(&item) {
+        // Room for the item and its start report, even if no build is ordered.
+        if !self.has_room(3) || self.needs_no_action(&item) {
             return;
         }
         let mut item = Arc::unwrap_or_clone(item);
-        let mut changed = settle_dependents(&mut item, self.now);
+        let mut changed = skip_unreachable_jobs(&mut item, self.now);
         for at in 0..item.jobs.len() {
-            if !has_its_turn(&item, at) {
+            if !is_in_phase(&item, at) {
                 continue;
             }
-            changed |= self.follow_shared(&mut item, at);
+            changed |= self.follow_shared_build(&mut item, at);
             if item.jobs[at].status == JobStatus::Waiting && is_unblocked(&item, &item.jobs[at]) {
                 match self.shared_build(&item, at) {
-                    Sharing::Own => {}
-                    Sharing::NotYet => continue,
-                    Sharing::With(build) => {
+                    Sharing::OwnBuild => {}
+                    Sharing::Pending => continue,
+                    Sharing::Shared(build) => {
                         build.take(&mut item, at);
                         changed = true;
                         continue;
                     }
                 }
             }
-            let room = order_room(&item.jobs[at]);
+            let room = order_records(&item.jobs[at]);
             if matches!(item.jobs[at].status, JobStatus::Ordered { .. }) && self.has_room(room) {
-                changed |= self.send(&mut item, at);
+                changed |= self.send_build(&mut item, at);
             }
             if item.jobs[at].status != JobStatus::Waiting || !is_unblocked(&item, &item.jobs[at]) {
                 continue;
             }
             changed |= match held_by {
-                Some(job) => waits(&mut item.jobs[at], WaitsFor::Ahead(job.clone())),
-                None if self.has_room(room) => self.start(&mut item, at),
+                Some(job) => set_waits_for(&mut item.jobs[at], WaitsFor::Ahead(job.clone())),
+                None if self.has_room(room) => self.start_job(&mut item, at),
                 None => false,
             };
         }
-        changed |= settle_dependents(&mut item, self.now);
-        // As in Zuul it begins when it is known what is run for it, though its first job may still
-        // wait for somebody.
+        changed |= skip_unreachable_jobs(&mut item, self.now);
+        // As in Zuul, an item starts as soon as its jobs are known, even if the first job still has
+        // to wait.
         let begins = !item.start_reported && item.reporting.is_none() && !item.jobs.is_empty();
         if changed || begins {
             if begins {
@@ -239,23 +246,22 @@ impl Work<'_> {
             if item.jobs.iter().any(|job| job.attempt > 0) {
                 item.first_job_at.get_or_insert(self.now);
             }
-            // What ended without a build (noop, no provider, skipped) is news that nobody else will
-            // tell.
+            // A job that ended without a build (noop, skipped, no provider) wakes no one: reconcile
+            // again.
             let is_over = if item.reporting.is_some() {
                 !item.has_reporters_left()
             } else {
                 item.is_complete()
             };
-            self.left_over |= is_over || item.is_failing();
-            self.touched.insert(id.clone());
+            self.is_incomplete |= is_over || item.is_failing();
+            self.changed_items.insert(id.clone());
             self.items.insert(id.clone(), item);
         }
     }
 
-    /// Returns whether none of an item's jobs can move by itself: they run, are over, or wait for
-    /// others of them, for nodes or for an executor. So it is with most items at most looks, and a
-    /// copy of each would be most of what those cost.
-    fn is_at_rest(&mut self, item: &Item) -> bool {
+    /// Returns whether no job of an item can make progress now: each runs, is over, or waits for
+    /// another job, nodes or an executor. This is the usual case, and avoids a copy of the item.
+    fn needs_no_action(&mut self, item: &Item) -> bool {
         let begins = !item.start_reported && item.reporting.is_none() && !item.jobs.is_empty();
         let in_bundle =
             self.position(&item.id).is_none_or(|position| self.head.bundle(position).len() > 1);
@@ -266,15 +272,18 @@ impl Work<'_> {
             let job = &item.jobs[at];
             match &job.status {
                 JobStatus::Waiting => {
-                    let begins = has_its_turn(item, at) && is_unblocked(item, job);
-                    !begins && !is_barred(item, job)
+                    let begins = is_in_phase(item, at) && is_unblocked(item, job);
+                    !begins && !is_unreachable(item, job)
                 }
                 JobStatus::Ordered { .. } => {
-                    let seen = job.build.as_ref().and_then(|build| self.snapshot.runs.get(build));
-                    let is_sent =
-                        matches!(seen, Some(RunSeen::NodesReady)) || self.is_forgotten(job);
-                    // Where the transaction is full it is looked at again, whatever it comes to.
-                    !is_sent && (!has_its_turn(item, at) || self.has_room(order_room(job)))
+                    let seen = job
+                        .build
+                        .as_ref()
+                        .and_then(|build| self.snapshot.observed_builds.get(build));
+                    let is_sent = matches!(seen, Some(ObservedBuild::NodesReady))
+                        || self.is_message_lost(job);
+                    // If the transaction is full, the item is looked at again anyway.
+                    !is_sent && (!is_in_phase(item, at) || self.has_room(order_records(job)))
                 }
                 JobStatus::Running { .. } | JobStatus::Paused { .. } | JobStatus::Ended { .. } => {
                     true
@@ -283,17 +292,17 @@ impl Work<'_> {
         })
     }
 
-    /// Returns how urgent an item is among those of its pipeline: nodes go to what is first in its
-    /// queue before they go to what is behind in another one. A bundle is one place.
-    fn relative(&self, id: &ItemId) -> usize {
+    /// Returns an item's priority relative to its pipeline's other items: nodes go first to entries
+    /// near the front of their queue. A bundle counts as one entry.
+    fn relative_priority(&self, id: &ItemId) -> usize {
         let start = self.position(id).map_or(0, |position| self.head.bundle(position).start);
         let starts = (0..start).filter(|at| *at == 0 || !self.head.slots[*at].joined);
-        coarse(starts.count())
+        coarse_position(starts.count())
     }
 
-    /// Orders a job's next attempt, or ends it where it needs nobody. Returns whether anything
-    /// about it changed.
-    fn start(&mut self, item: &mut Item, at: usize) -> bool {
+    /// Orders the next attempt of a job, or ends the job if it needs no build. Returns whether
+    /// anything about the job changed.
+    fn start_job(&mut self, item: &mut Item, at: usize) -> bool {
         let Some(merged) = item.merged().cloned() else {
             return false;
         };
@@ -304,13 +313,13 @@ impl Work<'_> {
             item.jobs[at].status = ended(BuildResult::Success, None, self.now);
             return true;
         }
-        let providers = match self.required(item, &item.jobs[at]) {
-            Required::There(builds) => builds,
-            Required::Awaited => {
-                return waits(&mut item.jobs[at], WaitsFor::Requirements(summary.requires));
+        let providers = match self.required_artifacts(item, &item.jobs[at]) {
+            Required::Available(builds) => builds,
+            Required::Pending => {
+                return set_waits_for(&mut item.jobs[at], WaitsFor::Requirements(summary.requires));
             }
             Required::Missing(why) => {
-                item.note(format!("{}: FAILURE: {why}", summary.name));
+                item.add_reason(format!("{}: FAILURE: {why}", summary.name));
                 item.jobs[at].waits_for = None;
                 item.jobs[at].status = ended(BuildResult::Failure, Some(why), self.now);
                 return true;
@@ -318,8 +327,9 @@ impl Work<'_> {
         };
         let build = build_id(item, &summary.name, &summary.hash, attempt);
         let Some(Nodes { alternative, labels, provider }) = self.nodes_for(&item.jobs[at]) else {
-            let why = format!("no provider of the tenant offers {}", wanted(&item.jobs[at]));
-            item.note(format!("{}: NODE_FAILURE: {why}", summary.name));
+            let why =
+                format!("no provider of the tenant offers {}", remaining_labels(&item.jobs[at]));
+            item.add_reason(format!("{}: NODE_FAILURE: {why}", summary.name));
             item.jobs[at].attempt = attempt;
             item.jobs[at].waits_for = None;
             item.jobs[at].build = Some(build.clone());
@@ -330,38 +340,40 @@ impl Work<'_> {
         item.jobs[at].alternative = alternative;
         let nodes_first = item.jobs[at].takes_nodes_first();
         let permit = if nodes_first {
-            self.may_ask_for_nodes(item, at)
+            self.may_request_nodes(item, at)
         } else {
             self.acquire(item, at, &build)
         };
-        if let Permit::Waits(semaphore) = permit {
-            // Since when it asks is its place in the line, so it is written even where what it
-            // waits for is no news.
-            let is_first = item.jobs[at].asked_at.is_none();
-            item.jobs[at].asked_at.get_or_insert(self.now);
-            return waits(&mut item.jobs[at], WaitsFor::Semaphore(semaphore.name)) || is_first;
+        if let Permit::WaitsFor(semaphore) = permit {
+            // The time of the request is its place in line, so it is written even if the job waited
+            // for the same before.
+            let is_first = item.jobs[at].semaphores_requested_at.is_none();
+            item.jobs[at].semaphores_requested_at.get_or_insert(self.now);
+            return set_waits_for(&mut item.jobs[at], WaitsFor::Semaphore(semaphore.name))
+                || is_first;
         }
-        // Who takes them with his nodes in hand asked for them when he asked for those.
-        item.jobs[at].asked_at = nodes_first.then(|| item.jobs[at].asked_at.unwrap_or(self.now));
+        // A job that takes its semaphores after its nodes keeps the time when it requested the
+        // nodes.
+        item.jobs[at].semaphores_requested_at =
+            nodes_first.then(|| item.jobs[at].semaphores_requested_at.unwrap_or(self.now));
         item.jobs[at].waits_for = None;
-        (item.jobs[at].sent_at, item.jobs[at].sent_again) = (None, 0);
-        item.jobs[at].taken_over = false;
+        (item.jobs[at].sent_at, item.jobs[at].resend_count) = (None, 0);
+        item.jobs[at].is_shared_build = false;
         item.jobs[at].attempt = attempt;
         item.jobs[at].build = Some(build.clone());
         item.builds.push(build.clone());
         let priority =
             self.snapshot.pipeline.map_or(200, |pipeline| pipeline.precedence.priority());
-        let relative = self.relative(&item.id);
+        let relative = self.relative_priority(&item.id);
         let request = provider.map(|provider| RequestRef {
             provider,
             row: request_row(priority, relative, self.now, &build),
         });
         item.jobs[at].request = request.clone();
         item.jobs[at].status = JobStatus::Ordered { at: self.now };
-        self.plan.reasons.push(format!(
-            "{}: {} is ordered as build {build}",
-            item.candidate.change, summary.name
-        ));
+        self.plan
+            .reasons
+            .push(format!("{}: {} ordered as build {build}", item.candidate.change, summary.name));
         self.plan.orders.push(OrderDraft {
             build,
             item: item.id.clone(),
@@ -375,8 +387,8 @@ impl Work<'_> {
             change: item.candidate.change.clone(),
             event_id: item.event_id.clone(),
             merge_commit: item.landed.clone(),
-            parents: parents(item, &item.jobs[at]),
-            providers,
+            parents: parent_builds(item, &item.jobs[at]),
+            artifact_builds: providers,
             nodeset: alternative,
             nodes_first,
             labels,
@@ -386,15 +398,15 @@ impl Work<'_> {
     }
 }
 
-impl Work<'_> {
-    /// Sends a build that has its nodes once it has its semaphores too; again where nobody has
-    /// claimed it for long. Returns whether anything about its job changed.
-    fn send(&mut self, item: &mut Item, at: usize) -> bool {
+impl Planner<'_> {
+    /// Sends a build that has its nodes once it holds its semaphores. Sends it again if no executor
+    /// has claimed it for long. Returns whether anything about its job changed.
+    fn send_build(&mut self, item: &mut Item, at: usize) -> bool {
         let job = &item.jobs[at];
-        if self.is_forgotten(job) {
-            self.plan.again.extend(job.build.clone());
+        if self.is_message_lost(job) {
+            self.plan.resends.extend(job.build.clone());
             item.jobs[at].sent_at = Some(self.now);
-            item.jobs[at].sent_again += 1;
+            item.jobs[at].resend_count += 1;
             return true;
         }
         let (Some(build), Some(request)) = (job.build.clone(), job.request.clone()) else {
@@ -402,51 +414,56 @@ impl Work<'_> {
         };
         let is_sent =
             job.sent_at.is_some_and(|sent| self.now.since(sent) < SENT_AGAIN_SECONDS * 1_000);
-        if is_sent || !matches!(self.snapshot.runs.get(&build), Some(RunSeen::NodesReady)) {
+        if is_sent
+            || !matches!(self.snapshot.observed_builds.get(&build), Some(ObservedBuild::NodesReady))
+        {
             return false;
         }
-        if self.is_seen_to(item, &build) {
+        if self.is_managed_ahead(item, &build) {
             return false;
         }
-        if item.jobs[at].sent_at.is_none() && self.gives_nodes_back(item, at, &build) {
+        if item.jobs[at].sent_at.is_none() && self.release_nodes(item, at, &build) {
             return true;
         }
-        if let Permit::Waits(semaphore) = self.acquire(item, at, &build) {
-            // Since when it asks is its place in the line, so it is written even where what it
-            // waits for is no news.
-            let is_first = item.jobs[at].asked_at.is_none();
-            item.jobs[at].asked_at.get_or_insert(self.now);
-            return waits(&mut item.jobs[at], WaitsFor::Semaphore(semaphore.name)) || is_first;
+        if let Permit::WaitsFor(semaphore) = self.acquire(item, at, &build) {
+            // The time of the request is its place in line, so it is written even if the job waited
+            // for the same before.
+            let is_first = item.jobs[at].semaphores_requested_at.is_none();
+            item.jobs[at].semaphores_requested_at.get_or_insert(self.now);
+            return set_waits_for(&mut item.jobs[at], WaitsFor::Semaphore(semaphore.name))
+                || is_first;
         }
-        item.jobs[at].asked_at = None;
+        item.jobs[at].semaphores_requested_at = None;
         item.jobs[at].waits_for = None;
         let was_sent = item.jobs[at].sent_at.is_some();
-        item.jobs[at].sent_again += u32::from(was_sent);
+        item.jobs[at].resend_count += u32::from(was_sent);
         item.jobs[at].sent_at = Some(self.now);
         self.plan.sends.push((build, request));
         true
     }
 }
 
-impl Work<'_> {
-    /// Returns whether a build that needs no nodes was sent to the executors long ago and nobody
-    /// has claimed it: its message may be lost. One that waits for nodes is sent by their provider,
-    /// which looks after it.
-    fn is_forgotten(&self, job: &Job) -> bool {
+impl Planner<'_> {
+    /// Returns whether a build without nodes was sent long ago and no executor has claimed it, so
+    /// that its message may be lost. A build with nodes is sent by its provider, which repeats it.
+    fn is_message_lost(&self, job: &Job) -> bool {
         let JobStatus::Ordered { at } = job.status else { return false };
-        let is_claimed =
-            job.build.as_ref().is_none_or(|build| self.snapshot.runs.contains_key(build));
+        let is_claimed = job
+            .build
+            .as_ref()
+            .is_none_or(|build| self.snapshot.observed_builds.contains_key(build));
         let sent_at = job.sent_at.unwrap_or(at);
         job.request.is_none()
             && !is_claimed
             && self.now.since(sent_at) >= SENT_AGAIN_SECONDS * 1_000
     }
 
-    /// Has the head name builds that were sent again and again and that nobody has claimed. Each
-    /// time they are sent they are young to whoever looks at messages alone.
+    /// Lists builds in the head that were sent repeatedly and that no executor has claimed. The age
+    /// of a message does not show this, since each send creates a new one.
     pub(super) fn list_unclaimed(&mut self) {
         let is_unclaimed = |job: &&Job| {
-            matches!(job.status, JobStatus::Ordered { .. }) && account::is_unclaimed(job.sent_again)
+            matches!(job.status, JobStatus::Ordered { .. })
+                && unattended::is_unclaimed(job.resend_count)
         };
         let jobs = self.items.values().flat_map(|item| &item.jobs).filter(is_unclaimed);
         let builds: BTreeSet<BuildId> = jobs.filter_map(|job| job.build.clone()).collect();
@@ -454,19 +471,19 @@ impl Work<'_> {
     }
 }
 
-/// Where a job's nodes are asked for.
+/// Where to request a job's nodes.
 struct Nodes {
-    /// Which of its nodesets, from 0.
+    /// The index of the nodeset among the job's nodesets, from 0.
     alternative: u32,
-    /// The labels of that one.
+    /// The labels of that nodeset.
     labels: Vec<LabelName>,
-    /// Who is asked; `None` where it needs no nodes.
+    /// The provider to ask; `None` if the job needs no nodes.
     provider: Option<ProviderName>,
 }
 
-impl Work<'_> {
-    /// Returns the first of a job's nodesets, from the one it has come to, that a provider offers
-    /// (N14).
+impl Planner<'_> {
+    /// Returns the first nodeset that a provider offers, from the job's current one on; `None` if
+    /// no provider offers any (N14).
     fn nodes_for(&self, job: &Job) -> Option<Nodes> {
         let sets = &job.summary.labels;
         if sets.is_empty() {
@@ -474,32 +491,35 @@ impl Work<'_> {
         }
         (job.alternative..).zip(sets.iter().skip(job.alternative as usize)).find_map(
             |(alternative, labels)| {
-                let provider =
-                    if labels.is_empty() { None } else { Some((self.snapshot.provider)(labels)?) };
+                let provider = if labels.is_empty() {
+                    None
+                } else {
+                    Some((self.snapshot.provider_for)(labels)?)
+                };
                 Some(Nodes { alternative, labels: labels.clone(), provider })
             },
         )
     }
 
-    /// Returns the items whose changes are in the tested state of one, the nearest first.
-    pub(super) fn ahead_of<'w>(&'w self, id: &ItemId) -> impl Iterator<Item = &'w Slot> {
+    /// Returns the entries whose changes are part of an item's tested state, the nearest first.
+    pub(super) fn entries_ahead<'w>(&'w self, id: &ItemId) -> impl Iterator<Item = &'w Slot> {
         let position = self.position(id).unwrap_or(0);
         let mut next = self.head.slots.get(position).and_then(|slot| slot.ahead.as_ref());
-        let mut is_mate = false;
+        let mut is_member = false;
         self.head.slots[..position].iter().rev().filter(move |slot| {
-            // A bundle is in the state as a whole.
-            let is_next = is_mate || next.is_some_and(|ahead| ahead.item == slot.id);
+            // All members of a bundle are part of the state.
+            let is_next = is_member || next.is_some_and(|ahead| ahead.item == slot.id);
             if is_next {
                 next = slot.ahead.as_ref();
             }
-            is_mate = is_next && slot.joined;
+            is_member = is_next && slot.joined;
             is_next
         })
     }
 }
 
-/// Returns what a job's remaining nodesets ask for, for people.
-fn wanted(job: &Job) -> String {
+/// Formats the labels of a job's remaining nodesets for a user.
+fn remaining_labels(job: &Job) -> String {
     let names = |labels: &Vec<LabelName>| {
         labels.iter().map(LabelName::as_str).collect::<Vec<_>>().join(", ")
     };
@@ -507,43 +527,42 @@ fn wanted(job: &Job) -> String {
     sets.map(names).collect::<Vec<_>>().join(", nor ")
 }
 
-/// Says what a job waits for. Returns whether that is news.
-fn waits(job: &mut Job, waits_for: WaitsFor) -> bool {
+/// Records what a job waits for. Returns whether that changed.
+fn set_waits_for(job: &mut Job, waits_for: WaitsFor) -> bool {
     let waits_for = Some(waits_for);
     let is_news = job.waits_for != waits_for;
     job.waits_for = waits_for;
     is_news
 }
 
-fn needs_are_failing(work: &Work<'_>, item: &Item) -> bool {
-    // Of a bundle that fails every job is run to its end.
-    let mut others = item.candidate.needs_besides_mates();
-    // Behind it, or before it by an operator's word, may stand a newer revision of what a push
-    // landed as it is needed here: this item does not wait for that one. Few fail, so that of a
-    // long queue few are compared.
-    let ahead = &work.head.slots[..work.position(&item.id).unwrap_or(0)];
+/// Returns whether a dependency of an item is failing ahead in a dependent queue.
+fn has_failing_dependency(planner: &Planner<'_>, item: &Item) -> bool {
+    // In a failing bundle all jobs run to their end.
+    let mut others = item.candidate.needs_outside_bundle();
+    // Only entries ahead count: a newer revision of a merged dependency may be queued as well, and
+    // this item does not wait for that. Few entries fail, so few are compared.
+    let ahead = &planner.head.slots[..planner.position(&item.id).unwrap_or(0)];
     let failing = |key: &ChangeKey| {
-        ahead.iter().any(|slot| slot.standing == Standing::Failing && slot.change.key == *key)
+        ahead.iter().any(|slot| slot.status == SlotStatus::Failing && slot.change.key == *key)
     };
-    work.head.manager == sluice_config::pipeline::Manager::Dependent
-        && others.any(|need| failing(&need.change.key) && !work.head.has_landed(&need.change))
+    planner.head.manager == sluice_config::pipeline::Manager::Dependent
+        && others.any(|need| failing(&need.change.key) && !planner.head.has_landed(&need.change))
 }
 
-/// Returns the records that a job may write that is ordered or sent.
-fn order_room(job: &Job) -> usize {
+/// Returns how many records ordering or sending a build of the job may write.
+fn order_records(job: &Job) -> usize {
     5 + job.summary.semaphores.len()
 }
 
-/// Returns the row of Z1.1, padded so that key order is number order, with part of the build's id
-/// so that no two are one.
+/// Returns the sort key of a node request (Z1.1). Numbers are padded so that keys sort by number; a
+/// part of the build's id makes the key unique.
 fn request_row(priority: u32, relative: usize, now: Timestamp, build: &BuildId) -> String {
     let part = build.as_str().get(..8).unwrap_or_default();
     format!("{priority:03}-{:04}-{:014}-{part}", relative.min(9_999), now.0)
 }
 
-/// Returns how far back a place counts: by one up to ten, by ten up to a hundred, then by hundreds,
-/// as Zuul has it.
-fn coarse(place: usize) -> usize {
+/// Rounds a queue position as Zuul does: exact up to ten, tens up to a hundred, then hundreds.
+fn coarse_position(place: usize) -> usize {
     match place {
         0..10 => place,
         10..100 => place / 10 * 10,
@@ -551,8 +570,8 @@ fn coarse(place: usize) -> usize {
     }
 }
 
-/// Returns a build's id. The number of builds before it makes it one that was never given: a job
-/// may come back as it was, when its configuration changes and changes back.
+/// Returns the id of a build. It includes the number of the item's earlier builds, so that no id is
+/// used twice, even if a job's configuration changes and changes back.
 fn build_id(item: &Item, job: &JobName, hash: &str, attempt: u32) -> BuildId {
     let (generation, before) = (item.generation.to_string(), item.builds.len().to_string());
     BuildId::derive(&[

@@ -1,152 +1,159 @@
-//! Lands, reports and removes what is over.
+//! Completes entries: orders and follows landings, reports results and removes what is done.
+//!
+//! Most methods here return whether the order of the queue changed, so that it must be aligned
+//! again.
 
-use super::admit::LEAVING_RECORDS;
+use super::admit::DEQUEUE_RECORDS;
 use super::align::ahead_of;
-use super::{RECORDS_MAX, Removed, Work, is_dependent};
-use crate::arrival::{Arrival, ArrivalKind, Candidate};
-use crate::item::{Ask, Item, REASON_BYTES_MAX, cut};
+use super::{Planner, RECORDS_MAX, RemovedItem, is_dependent};
+use crate::branch_lock::branch_of;
+use crate::inbox::{Candidate, InboxMessage, InboxMessageKind};
+use crate::item::{Item, MergeStatus, REASON_BYTES_MAX, cut};
 use crate::landing::{
-    Asks, Behind, Landing, LandingEnd, LandingState, MERGED_ELSEWHERE, RUN_MAX, Together, lands_in,
+    FollowingLanding, LANDING_RUN_MAX, Landing, LandingEnd, LandingState, LaterMember,
+    MERGED_ELSEWHERE, MergeRequirements, lands_in,
 };
-use crate::queue::{LANDED_MAX, Slot, Standing};
+use crate::queue::{LANDED_MAX, Slot, SlotStatus};
 use crate::report::Occasion;
-use crate::turn::branch_of;
 use sluice_model::ItemId;
 use sluice_model::build::BuildResult;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
-use sluice_model::git::{Commit, LandingWay};
+use sluice_model::git::{Commit, LandingMethod};
 
-/// Bytes of what a forge says when it does not show what landed that the head of a frozen queue
-/// holds.
-const UNREAD_BYTES_MAX: usize = 250;
+/// Bytes of a forge's error text that the head of a halted queue holds.
+const UNVERIFIED_BYTES_MAX: usize = 250;
 
-/// What is told of a change that needs one which left without landing.
-const NEED_FAILED: &str = "This change depends on a change that failed to merge.";
+/// The report text of a change whose dependency was dequeued without being merged.
+const DEPENDENCY_FAILED: &str = "This change depends on a change that failed to merge.";
 
-impl Work<'_> {
-    /// Ends what can be ended. Returns whether the order of the queue changed, so that it has to be
-    /// aligned again.
+impl Planner<'_> {
+    /// Completes the first entry that can be completed. Returns whether the order of the queue
+    /// changed, so that it must be aligned again.
     pub(super) fn finish(&mut self) -> bool {
-        if self.head.frozen.is_some() {
+        if self.head.halted.is_some() {
             return false;
         }
-        if let Some(has_left) = self.finish_let_go() {
+        if let Some(has_left) = self.dequeue_marked() {
             return has_left;
         }
-        if let Some(position) = self.held_by() {
+        if let Some(position) = self.holding_position() {
             return self.finish_reporting(self.head.bundle(position));
         }
         for position in 0..self.head.slots.len() {
             if position > 0 && is_dependent(&self.head) {
-                return self.finish_behind() || self.finish_orphans();
+                return self.finish_failed_follower() || self.dequeue_orphans();
             }
-            if !self.has_room(LEAVING_RECORDS + self.entry_records()) {
+            if !self.has_room(DEQUEUE_RECORDS + self.enqueue_records()) {
                 return false;
             }
-            if self.finish_one(position) {
+            if self.finish_entry(position) {
                 return true;
             }
         }
-        self.finish_orphans()
+        self.dequeue_orphans()
     }
 
-    fn finish_one(&mut self, position: usize) -> bool {
+    /// Completes the entry at `position`, if it can be completed. Returns whether the order of the
+    /// queue changed.
+    fn finish_entry(&mut self, position: usize) -> bool {
         let bundle = self.head.bundle(position);
-        if self.head.slots[position].standing == Standing::Reporting {
+        if self.head.slots[position].status == SlotStatus::Reporting {
             return self.finish_reporting(bundle);
         }
         if bundle.len() > 1 {
             return self.finish_bundle(bundle);
         }
         let slot = self.head.slots[position].clone();
-        if slot.standing == Standing::Landing {
-            return self.finish_landing(position);
+        if slot.status == SlotStatus::Landing {
+            return self.follow_landing(position);
         }
         let Some(item) = self
             .items
             .get(&slot.id)
             .filter(|item| item.generation == slot.generation && item.is_complete())
-            .filter(|item| self.is_frozen_now(item))
+            .filter(|item| self.has_current_layout(item))
         else {
             return false;
         };
-        let may_run_otherwise = self.awaits_configuration();
-        match &item.ask {
-            Ask::Unmergeable { configuration: true, .. } if may_run_otherwise => false,
-            Ask::Unmergeable { why, configuration: true, .. } => {
+        let may_get_other_jobs = self.awaits_configuration();
+        match &item.merge_status {
+            MergeStatus::Unmergeable { configuration: true, .. } if may_get_other_jobs => false,
+            MergeStatus::Unmergeable { why, configuration: true, .. } => {
                 let why = why.clone();
-                self.remove(position, "CONFIG_ERROR", &why, Occasion::ConfigError)
+                self.remove_at(position, "CONFIG_ERROR", &why, Occasion::ConfigError)
             }
-            Ask::Unmergeable { why, configuration: false, .. } => {
+            MergeStatus::Unmergeable { why, configuration: false, .. } => {
                 let why = why.clone();
-                self.remove(position, "MERGE_CONFLICT", &why, Occasion::MergeConflict)
+                self.remove_at(position, "MERGE_CONFLICT", &why, Occasion::MergeConflict)
             }
-            _ if item.reported_jobs().next().is_none() && may_run_otherwise => false,
+            _ if item.reported_jobs().next().is_none() && may_get_other_jobs => false,
             _ if item.reported_jobs().next().is_none() => {
-                self.remove(position, "NO_JOBS", "no job is to be run for it", Occasion::NoJobs)
+                self.remove_at(position, "NO_JOBS", "no job is to be run", Occasion::NoJobs)
             }
-            _ if slot.standing == Standing::Failing => {
-                self.remove(position, "FAILURE", "a job failed", Occasion::Failure)
+            _ if slot.status == SlotStatus::Failing => {
+                self.remove_at(position, "FAILURE", "a job failed", Occasion::Failure)
             }
             _ if self.lands() && slot.change.key.number().is_some() => self.order_landing(position),
             _ => self.succeed(position..position + 1, "every voting job passed"),
         }
     }
 
-    /// Returns whether a success in this pipeline puts the change into its branch.
+    /// Returns whether a successful change is merged in this pipeline.
     pub(super) fn lands(&self) -> bool {
-        // To merge is what a reporter of success does, and a disabled pipeline has none.
+        // A success reporter merges, and a disabled pipeline has no success reporters.
         let is_disabled = self.health.as_ref().is_some_and(|health| health.disabled);
         self.snapshot.pipeline.filter(|_| !is_disabled).is_some_and(lands_in)
     }
 
-    /// Returns whether configuration is on its way that may have changes which are to land run what
-    /// they do not run by the live one, such as that of a change that they need: once that has
-    /// landed nothing of it is below them any more, and it is not live yet.
+    /// Returns whether a change that is to be merged may get other jobs from the pending layout.
+    /// For example: the configuration change that it depends on has just been merged, is no longer
+    /// part of its tested state, and is not live yet.
     pub(super) fn awaits_configuration(&self) -> bool {
-        self.is_settling() && self.lands()
+        self.awaits_layout() && self.lands()
     }
 
+    /// Orders the landing of the entry at `position` and of those that can be merged with it.
+    /// Returns false: the order of the queue stays.
     fn order_landing(&mut self, position: usize) -> bool {
-        if self.is_settling() {
-            return false; // The layout it was tested under is about to go.
+        if self.awaits_layout() {
+            return false; // The layout that it was tested under is about to be replaced.
         }
-        if self.is_withheld(&self.head.slots[position]) {
+        if self.is_landing_withheld(&self.head.slots[position]) {
             let (id, change) =
                 (self.head.slots[position].id.clone(), self.head.slots[position].change.clone());
             self.note(
                 &id,
-                format!("every voting job passed; {change} does not land while news wait by which it leaves"),
+                format!("every voting job passed; {change} is not merged yet: a pending update dequeues it"),
             );
-            return false; // Whoever takes them in looks again.
+            return false; // The function that consumes the messages reconciles this queue again.
         }
-        if self.landing_of(position, Vec::new()).is_none()
-            || !self.take_branches(position..position + 1)
+        if self.landing_order(position, Vec::new()).is_none()
+            || !self.acquire_branch_locks(position..position + 1)
         {
-            return false; // Whoever lets go of the branch has this queue looked at again.
+            return false; // The queue that releases the branch lock wakes this one.
         }
         let Some(landing) =
-            self.landing_of(position, Vec::new()).filter(|landing| landing.fence.is_some())
+            self.landing_order(position, Vec::new()).filter(|landing| landing.fence.is_some())
         else {
             return false;
         };
         let (id, change) = (landing.item.clone(), landing.change.clone());
-        self.plan.wants_layout |= landing.configures;
-        let run = self.run_behind(position, &landing);
+        self.plan.requests_layout |= landing.changes_configuration;
+        let run = self.following_landings(position, &landing);
         let behind = run
             .iter()
-            .map(|next| Behind { item: next.item.clone(), generation: next.generation })
+            .map(|next| FollowingLanding { item: next.item.clone(), generation: next.generation })
             .collect();
-        self.plan.landings.push(Landing { behind, ..landing });
-        self.head.slots[position].standing = Standing::Landing;
-        self.note(&id, format!("every voting job passed: {change} is to land"));
+        self.plan.landings.push(Landing { followers: behind, ..landing });
+        self.head.slots[position].status = SlotStatus::Landing;
+        self.note(&id, format!("every voting job passed: {change} will be merged"));
         for (at, next) in (position + 1..).zip(run) {
-            self.head.slots[at].standing = Standing::Landing;
+            self.head.slots[at].status = SlotStatus::Landing;
             self.note(
                 &next.item,
                 format!(
-                    "every voting job passed: {} is to land right behind {change}",
+                    "every voting job passed: {} will be merged right after {change}",
                     next.change
                 ),
             );
@@ -155,27 +162,27 @@ impl Work<'_> {
         false
     }
 
-    /// Returns the orders to land what passed right behind something that is to land, as far as one
-    /// move of the branch may land all.
-    fn run_behind(&self, position: usize, first: &Landing) -> Vec<Landing> {
+    /// Returns the landings of entries right behind `first` that one move of the branch can merge
+    /// together with it.
+    fn following_landings(&self, position: usize, first: &Landing) -> Vec<Landing> {
         let mut run: Vec<Landing> = Vec::new();
-        // While jobs run after a report nothing else of the queue moves: what has some lands by
-        // itself.
+        // While reporter jobs run nothing else of the queue moves; an entry that has some lands
+        // alone.
         let has_reporters =
             self.items.get(&self.head.slots[position].id).is_some_and(Item::has_reporters_left);
         if !is_dependent(&self.head) || has_reporters {
             return run;
         }
         for at in position + 1..self.head.slots.len() {
-            // A landing and its item for each, and for the first.
-            let has_room = self.used() + 2 * (run.len() + 2) <= RECORDS_MAX;
-            if run.len() + 1 == RUN_MAX || !has_room || !self.may_follow(at) {
+            // Two records for each and for the first: the landing and the item.
+            let has_room = self.records_used() + 2 * (run.len() + 2) <= RECORDS_MAX;
+            if run.len() + 1 == LANDING_RUN_MAX || !has_room || !self.can_follow(at) {
                 break;
             }
-            let Some(mut next) = self.landing_of(at, Vec::new()) else { break };
-            // What it needs of the run itself has not landed yet. That it did its branch tells,
-            // which has to be what this one was tested on; where it would be that without it as
-            // well, the forge is asked, which may show a merge late.
+            let Some(mut next) = self.landing_order(at, Vec::new()) else { break };
+            // A dependency inside the run is not merged yet. Normally the branch itself proves that
+            // it was merged, since this one was tested on it. If it left the tree unchanged, the
+            // forge must confirm it, and that may come late: it stays in `needs`.
             let ahead: Vec<&Landing> = std::iter::once(first).chain(&run).collect();
             let shown =
                 ahead.iter().take_while(|before| before.base.tree != next.base.tree).count();
@@ -188,25 +195,25 @@ impl Work<'_> {
         run
     }
 
-    /// Returns whether what stands in a slot passed on top of the slot before, by itself, and
-    /// nothing keeps it from landing.
-    fn may_follow(&self, at: usize) -> bool {
+    /// Returns whether the entry at `at` passed on top of the entry before it, is no bundle, and
+    /// can be merged together with it.
+    fn can_follow(&self, at: usize) -> bool {
         let slot = &self.head.slots[at];
         let is_behind = slot.ahead.as_ref() == Some(&ahead_of(&self.head.slots[at - 1]));
         let item = self.items.get(&slot.id).filter(|item| item.generation == slot.generation);
-        slot.standing == Standing::Passed
+        slot.status == SlotStatus::Passed
             && is_behind
             && self.head.bundle(at).len() == 1
             && slot.change.key.number().is_some()
-            && item.is_some_and(|item| self.is_frozen_now(item) && !item.has_reporters_left())
-            && !self.is_withheld(slot)
-            && !self.is_let_go(slot)
+            && item.is_some_and(|item| self.has_current_layout(item) && !item.has_reporters_left())
+            && !self.is_landing_withheld(slot)
+            && !self.is_marked_for_dequeue(slot)
     }
 
-    /// Takes what was ordered to land behind something else, and did not: it is tested again, or
-    /// leaves, whatever becomes of what is ahead. What landed waits for what is ahead, which is in
-    /// the branch as well.
-    fn finish_behind(&mut self) -> bool {
+    /// Completes an entry that was ordered to land behind another one and was not merged: it is
+    /// tested again or leaves, whatever happens ahead. A merged one waits for the entries ahead,
+    /// which must be merged too.
+    fn finish_failed_follower(&mut self) -> bool {
         let has_failed = |slot: &Slot| {
             let landing = self
                 .snapshot
@@ -215,29 +222,34 @@ impl Work<'_> {
                 .filter(|found| found.generation == slot.generation);
             let end = landing.and_then(|landing| match &landing.state {
                 LandingState::Ended { end, .. } => Some(end),
-                LandingState::Wanted | LandingState::Attempting { .. } => None,
+                LandingState::Ordered | LandingState::Attempting { .. } => None,
             });
-            end.is_some_and(LandingEnd::is_clean)
+            end.is_some_and(LandingEnd::left_branch_unchanged)
         };
         let position = (1..self.head.slots.len()).find(|at| {
             let slot = &self.head.slots[*at];
-            slot.standing == Standing::Landing
+            slot.status == SlotStatus::Landing
                 && self.head.bundle(*at).len() == 1
                 && has_failed(slot)
         });
         let Some(position) = position else { return false };
-        self.has_room(LEAVING_RECORDS + self.entry_records()) && self.finish_landing(position)
+        self.has_room(DEQUEUE_RECORDS + self.enqueue_records()) && self.follow_landing(position)
     }
 
-    /// Returns the order to land what stands at `position`, once it has a tested state.
-    pub(super) fn landing_of(&self, position: usize, together: Vec<Together>) -> Option<Landing> {
+    /// Returns the landing to order for the entry at `position`, or `None` if it has no tested
+    /// state. `together` are the later members of its bundle.
+    pub(super) fn landing_order(
+        &self,
+        position: usize,
+        together: Vec<LaterMember>,
+    ) -> Option<Landing> {
         let slot = &self.head.slots[position];
         let item = self.items.get(&slot.id)?;
         let merged = item.merged()?;
         let branch = branch_of(&slot.change);
         let mode = (self.snapshot.merge_mode)(&branch);
-        // Elsewhere what it depends on need not stand ahead of it, so that it has landed only where
-        // the queue knows it: this very revision.
+        // In other pipelines a dependency need not be queued ahead; it counts as merged only if
+        // this queue remembers that revision as merged.
         let has_landed =
             |need: &&Candidate| is_dependent(&self.head) || self.head.has_landed(&need.change);
         let landed =
@@ -249,29 +261,34 @@ impl Work<'_> {
             change: slot.change.clone(),
             needs: landed.collect(),
             mode,
-            way: if merged.kept && mode.keeps_head() {
-                LandingWay::FastForward
+            method: if merged.can_fast_forward && mode.keeps_head() {
+                LandingMethod::FastForward
             } else {
-                LandingWay::Merge
+                LandingMethod::Merge
             },
-            behind: Vec::new(),
+            followers: Vec::new(),
             base: merged.base.clone(),
             tested: merged.tested.clone(),
-            configures: merged.touches_configuration,
-            together,
-            asks: self.snapshot.pipeline.map(|pipeline| Asks::of(pipeline, item.admitted_at)),
+            changes_configuration: merged.touches_configuration,
+            later_members: together,
+            requirements: self
+                .snapshot
+                .pipeline
+                .map(|pipeline| MergeRequirements::of(pipeline, item.admitted_at)),
             fence: self.fence_of(&branch),
-            tried: item.tried,
-            pushed: false,
-            asked_until: None,
+            merge_attempted: item.merge_attempted,
+            has_unanswered_push: false,
+            in_flight_until: None,
             trouble: None,
-            unread_since: None,
-            wanted_at: self.now,
-            state: LandingState::Wanted,
+            unverifiable_since: None,
+            ordered_at: self.now,
+            state: LandingState::Ordered,
         })
     }
 
-    fn finish_landing(&mut self, position: usize) -> bool {
+    /// Completes the entry at `position` by the end of its landing. Returns whether the order of
+    /// the queue changed.
+    fn follow_landing(&mut self, position: usize) -> bool {
         let slot = self.head.slots[position].clone();
         let Some(landing) = self
             .snapshot
@@ -289,84 +306,85 @@ impl Work<'_> {
             .get(&slot.id)
             .and_then(|item| item.merged())
             .is_some_and(|merged| merged.touches_configuration);
-        self.plan.poke_tenant |= touched;
+        self.plan.wake_tenant |= touched;
         let has_landed = |key: &ChangeKey| self.head.landed.contains(key);
         let is_below = !is_dependent(&self.head) && landing.needs.iter().all(has_landed);
-        let tried = landing.tried;
+        let tried = landing.merge_attempted;
         match end {
             LandingEnd::Landed { commit } => {
                 self.note(
                     &slot.id,
                     format!(
-                        "landed as {} with the tested tree {}",
+                        "merged as {} with the tested tree {}",
                         commit.id.short(),
                         commit.tree.short()
                     ),
                 );
-                if let Some(item) = self.item(&slot.id) {
+                if let Some(item) = self.item_mut(&slot.id) {
                     item.landed = Some(commit.id.clone());
                 }
                 let is_pushed = self.is_pushed(&slot.id);
                 self.remember_landed(&slot.change, is_pushed);
-                self.tell(ZuulEvent::ProjectChangeMerged, &slot.id, &slot.change);
+                self.emit_event(ZuulEvent::ProjectChangeMerged, &slot.id, &slot.change);
                 for behind in &mut self.head.slots {
-                    // What is behind was tested on exactly what the branch is now: nothing is
-                    // thrown away.
+                    // The entries behind were tested on exactly the branch's new state, so their
+                    // results stay valid.
                     if behind.ahead.as_ref().is_some_and(|ahead| ahead.item == slot.id) {
                         behind.ahead = None;
                     }
                 }
-                self.succeed(position..position + 1, "landed")
+                self.succeed(position..position + 1, "merged")
             }
             LandingEnd::BaseMoved { tip } => {
-                // What stands behind something of this queue still was tested on that, which did
-                // not land.
+                // An entry that is still behind another one was tested on that, which was not
+                // merged: nothing overtook it.
                 let is_overtaken = tip.tree != landing.base.tree && slot.ahead.is_none();
                 self.note(
                     &slot.id,
                     format!(
-                        "{} is at {}, which is not what was tested: tested again",
+                        "{} is at {}, not at the tested commit: testing again",
                         slot.change.branch,
                         tip.id.short()
                     ),
                 );
                 self.head.slots[position].generation += 1;
-                self.head.slots[position].standing = Standing::Waiting;
+                self.head.slots[position].status = SlotStatus::Waiting;
                 self.note_tried(&slot.id, tried);
                 if is_overtaken {
                     self.note_overtaken(position..position + 1);
                 }
-                if is_below && let Some(item) = self.item(&slot.id) {
-                    // Whoever wanted to land it saw that all that it depends on is merged: it is
-                    // tested on its branch alone.
+                if is_below && let Some(item) = self.item_mut(&slot.id) {
+                    // The reporter saw that all its dependencies are merged: it is tested on its
+                    // branch alone.
                     item.candidate.needs.clear();
                 }
                 true
             }
             LandingEnd::MergedElsewhere { .. } => {
                 self.remember_landed(&slot.change, false);
-                self.remove(position, "DEQUEUED", MERGED_ELSEWHERE, Occasion::Dequeue)
+                self.remove_at(position, "DEQUEUED", MERGED_ELSEWHERE, Occasion::Dequeue)
             }
             LandingEnd::Refused { why } => {
-                let has_left = self.remove(position, "MERGE_FAILURE", &why, Occasion::MergeFailure);
+                let has_left =
+                    self.remove_at(position, "MERGE_FAILURE", &why, Occasion::MergeFailure);
                 self.remember_merged(std::slice::from_ref(&slot.change));
                 has_left
             }
             LandingEnd::Mismatch { landed } => {
-                let why = mismatch(landing, &landed);
-                self.freeze(&slot, why)
+                let why = mismatch_reason(landing, &landed);
+                self.halt(&slot, why)
             }
             LandingEnd::Unproven { why } => {
-                let why = unproven(landing, &why);
-                self.freeze(&slot, why)
+                let why = unverified_reason(landing, &why);
+                self.halt(&slot, why)
             }
         }
     }
 
-    /// Remembers what landed, with its head if a push brought it; what an item of the queue needs
-    /// is not forgotten while that item is here.
+    /// Remembers a merged change, with the pushed head if it was merged by a push. Beyond the
+    /// limit, forgets the oldest that no queued item depends on.
     pub(super) fn remember_landed(&mut self, change: &ChangeRef, is_pushed: bool) {
-        self.head.remember(&change.key, is_pushed.then_some(&change.head));
+        self.head.record_landed(&change.key, is_pushed.then_some(&change.head));
         let needed = |key: &ChangeKey| {
             (self.items.values())
                 .any(|item| item.candidate.needs.iter().any(|need| need.change.key == *key))
@@ -374,65 +392,78 @@ impl Work<'_> {
         if self.head.landed.len() > LANDED_MAX
             && let Some(at) = self.head.landed.iter().position(|key| !needed(key))
         {
-            self.head.forget(at);
+            self.head.forget_landed(at);
         }
     }
 
-    /// Remembers of changes that have left, and did not land here, those that somebody else merged
-    /// by news that are left: once they are gone nobody hears these, and what needs them has them
-    /// in its branch (D08).
+    /// Remembers, for changes that left the queue, which of them were merged elsewhere by an update
+    /// still in the inbox. That update finds no entry any more, but changes that depend on them
+    /// must know (D08).
     pub(super) fn remember_merged(&mut self, changes: &[ChangeRef]) {
         if !is_dependent(&self.head) {
             return;
         }
         for change in changes {
-            let is_told = self.left().any(|arrival| says_merged(arrival, change));
-            if is_told && !self.head.has_landed(change) {
+            let is_merged = self.unconsumed().any(|message| reports_merge(message, change));
+            if is_merged && !self.head.has_landed(change) {
                 self.remember_landed(change, false);
             }
         }
     }
 
-    /// Takes out items that need a change which left without landing (D08, D09). The queue itself
-    /// tells who they are, so that one that did not fit into this plan is found by the next.
-    fn finish_orphans(&mut self) -> bool {
+    /// Dequeues the first entry that depends on a change which left without being merged (D08,
+    /// D09). This is derived from the queue itself, so the next plan finds what does not fit into
+    /// this one.
+    fn dequeue_orphans(&mut self) -> bool {
         if !is_dependent(&self.head) {
             return false;
         }
         for position in 0..self.head.slots.len() {
-            if self.head.slots[position].standing.is_decided() || !self.is_orphan(position) {
+            if self.head.slots[position].status.is_decided() || !self.is_orphan(position) {
                 continue;
             }
             let bundle = self.head.bundle(position);
             if bundle.len() > 1 {
-                return self.leave_together(bundle, "FAILURE", NEED_FAILED, Occasion::NeedFailed);
+                return self.dequeue_bundle(
+                    bundle,
+                    "FAILURE",
+                    DEPENDENCY_FAILED,
+                    Occasion::DependencyFailed,
+                );
             }
             let id = self.head.slots[position].id.clone();
             if !self.stop_builds(&id, "a change it depends on failed to merge")
-                || !self.has_room(LEAVING_RECORDS)
+                || !self.has_room(DEQUEUE_RECORDS)
             {
                 return false;
             }
-            return self.remove(position, "FAILURE", NEED_FAILED, Occasion::NeedFailed);
+            return self.remove_at(
+                position,
+                "FAILURE",
+                DEPENDENCY_FAILED,
+                Occasion::DependencyFailed,
+            );
         }
         false
     }
 
+    /// Returns whether a dependency of the entry at `position` is neither ahead of it nor merged.
     pub(super) fn is_orphan(&self, position: usize) -> bool {
-        // What needs it in turn stands in its bundle.
+        // Members of its bundle count as ahead.
         let ahead = &self.head.slots[..self.head.bundle(position).end];
         let Some(item) = self.items.get(&self.head.slots[position].id) else {
             return false;
         };
         item.candidate.needs.iter().any(|need| {
             let is_ahead = |slot: &Slot| slot.change == need.change;
-            // It is right ahead, or not far: of a long queue little is compared.
+            // Search backwards: a dependency is usually near.
             !ahead.iter().rev().any(is_ahead) && !self.head.has_landed(&need.change)
         })
     }
 
-    /// Removes the item at `position` with its report. Always returns true: the order changed.
-    pub(super) fn remove(
+    /// Removes the entry at `position` and reports its result. Always returns true, since the order
+    /// of the queue changed.
+    pub(super) fn remove_at(
         &mut self,
         position: usize,
         result: &'static str,
@@ -440,40 +471,40 @@ impl Work<'_> {
         occasion: Occasion,
     ) -> bool {
         let slot = self.head.slots.remove(position);
-        self.give_back(&slot.change.key);
-        // What has succeeded was told, counted and moved the window then; whatever ends its last
-        // jobs takes nothing of that back.
-        let is_told = slot.standing == Standing::Reporting;
-        let result = if is_told { "SUCCESS" } else { result };
-        if !is_told {
-            self.move_window(result);
+        self.end_residency(&slot.change.key);
+        // The result was reported, counted and applied to the window when it succeeded; the end of
+        // its reporter jobs does not change that.
+        let has_succeeded = slot.status == SlotStatus::Reporting;
+        let result = if has_succeeded { "SUCCESS" } else { result };
+        if !has_succeeded {
+            self.resize_window(result);
         }
         let Some(mut item) = self.items.remove(&slot.id) else {
             return true;
         };
-        self.touched.remove(&slot.id);
-        if let Some(why) = self.moved.remove(&slot.id) {
-            item.note(why);
+        self.changed_items.remove(&slot.id);
+        if let Some(why) = self.retest_reasons.remove(&slot.id) {
+            item.add_reason(why);
         }
-        self.skip_unstarted(&mut item);
-        item.note(format!("left {}: {result}: {why}", self.head.key.pipeline));
+        self.skip_unstarted_jobs(&mut item);
+        item.add_reason(format!("left {}: {result}: {why}", self.head.key.pipeline));
         self.plan
             .reasons
             .push(format!("{} leaves {}: {result}: {why}", slot.change, self.head.key));
-        // Of what was never told to have begun nobody is told that it was taken out, as in Zuul.
-        let is_quiet = is_told || (occasion == Occasion::Dequeue && !item.start_reported);
-        if let Some(report) = self.report_item(&item, occasion, why).filter(|_| !is_quiet) {
+        // Like Zuul, sends no dequeue report if no start report was sent.
+        let is_silent = has_succeeded || (occasion == Occasion::Dequeue && !item.start_reported);
+        if let Some(report) = self.report_item(&item, occasion, why).filter(|_| !is_silent) {
             self.plan.reports.push(report);
         }
-        if !is_told {
-            self.count(occasion);
+        if !has_succeeded {
+            self.count_outcome(occasion);
         }
-        self.plan.removed.push(Removed { item, result, why: cut(why, REASON_BYTES_MAX) });
+        self.plan.removed.push(RemovedItem { item, result, why: cut(why, REASON_BYTES_MAX) });
         true
     }
 
-    /// Counts how an item ended among those of its pipeline.
-    pub(super) fn count(&mut self, occasion: Occasion) {
+    /// Counts an item's result for the pipeline's consecutive failures.
+    pub(super) fn count_outcome(&mut self, occasion: Occasion) {
         let most =
             self.snapshot.pipeline.and_then(|pipeline| pipeline.disable_after_consecutive_failures);
         if let (Some(health), Some(most)) = (&mut self.health, most) {
@@ -481,10 +512,10 @@ impl Work<'_> {
         }
     }
 
-    /// Moves the window by how a change ended, as Zuul does: it grows when one landed, shrinks when
-    /// its jobs did not succeed, which no jobs do not either, and stays where they did and its
-    /// forge did not merge it, or where somebody took it out.
-    pub(super) fn move_window(&mut self, result: &str) {
+    /// Resizes the window by an item's result, as Zuul does: SUCCESS grows it; FAILURE,
+    /// MERGE_CONFLICT, CONFIG_ERROR and NO_JOBS shrink it; MERGE_FAILURE and DEQUEUED leave it
+    /// unchanged.
+    pub(super) fn resize_window(&mut self, result: &str) {
         let Some(pipeline) = self.snapshot.pipeline.filter(|pipeline| pipeline.window.is_limited())
         else {
             return;
@@ -498,28 +529,32 @@ impl Work<'_> {
         };
     }
 
-    fn skip_unstarted(&self, item: &mut Item) {
+    /// Ends the waiting jobs of an item as skipped.
+    fn skip_unstarted_jobs(&self, item: &mut Item) {
         for job in item.jobs.iter_mut().filter(|job| job.status == crate::item::JobStatus::Waiting)
         {
-            job.status = super::graph::ended(BuildResult::Skipped, None, self.now);
+            job.status = super::job_graph::ended(BuildResult::Skipped, None, self.now);
         }
     }
 
+    /// Wakes the reporter again for the landing of an item.
     pub(super) fn remind_landing(&mut self, id: &ItemId) {
-        self.plan.reminders.push(id.clone());
+        self.plan.landing_reminders.push(id.clone());
     }
 }
 
-/// Returns whether an arrival says that a change is merged into its branch.
-fn says_merged(arrival: &Arrival, change: &ChangeRef) -> bool {
-    let ArrivalKind::Seen { change: seen, merged, .. } = &arrival.kind else { return false };
+/// Returns whether a message says that `change` was merged into its branch.
+fn reports_merge(message: &InboxMessage, change: &ChangeRef) -> bool {
+    let InboxMessageKind::ChangeUpdated { change: seen, merged, .. } = &message.kind else {
+        return false;
+    };
     *merged && seen.key == change.key && seen.branch == change.branch
 }
 
-/// Returns why a queue is frozen when something landed that was not tested.
-pub(super) fn mismatch(landing: &Landing, landed: &Commit) -> String {
+/// Formats why a queue is halted after something was merged that was not tested.
+pub(super) fn mismatch_reason(landing: &Landing, landed: &Commit) -> String {
     format!(
-        "{} landed as {} with tree {}, but tree {} was tested; nothing moves in this queue until an operator has looked",
+        "{} was merged as {} with tree {}, but tree {} was tested; the queue is halted until an operator resumes it",
         landing.change,
         landed.id.short(),
         landed.tree.short(),
@@ -527,13 +562,13 @@ pub(super) fn mismatch(landing: &Landing, landed: &Commit) -> String {
     )
 }
 
-/// Returns why a queue is frozen when nobody can tell what landed.
-pub(super) fn unproven(landing: &Landing, why: &str) -> String {
+/// Formats why a queue is halted if the merged tree cannot be read.
+pub(super) fn unverified_reason(landing: &Landing, why: &str) -> String {
     format!(
-        "{} is merged, as its forge says, and nobody can tell what landed: {}; nothing moves in this queue until an operator has looked: \
-         have the connection {} read that, see that its tree is {}, and thaw the queue",
+        "{} is merged according to its forge, but the result cannot be read: {}; the queue is halted until an operator resumes it: \
+         restore access by the connection {}, check that the merged tree is {}, then run `sluice queue resume`",
         landing.change,
-        cut(why, UNREAD_BYTES_MAX),
+        cut(why, UNVERIFIED_BYTES_MAX),
         landing.change.key.connection,
         landing.tested.tree
     )

@@ -1,45 +1,46 @@
-//! What is sent to other queues of the tenant: that a change entered a pipeline which supersedes
-//! theirs (G19), and changes that belong there since the configuration changed (G18).
+//! Messages to other queues of the tenant: a change entered a pipeline that supersedes theirs
+//! (G19), or belongs to them since the configuration changed (G18).
 
-use super::admit::{ENTRY_RECORDS, LEAVING_RECORDS};
-use super::{Removed, Work, item_id, new_slot};
-use crate::arrival::{Arrival, ArrivalKind, Candidate};
+use super::admit::{DEQUEUE_RECORDS, ENQUEUE_RECORDS};
+use super::{Planner, RemovedItem, item_id, new_slot};
+use crate::inbox::{Candidate, InboxMessage, InboxMessageKind};
 use crate::item::{Item, REASON_BYTES_MAX, cut};
-use crate::queue::{Slot, Standing};
+use crate::queue::{Slot, SlotStatus};
 use crate::report::Occasion;
 use sluice_config::pipeline::{Manager, SUPERSEDES_MAX};
 use sluice_model::change::ChangeRef;
-use sluice_model::{ArrivalId, ItemId, PipelineName, QueueKey};
+use sluice_model::{InboxMessageId, ItemId, PipelineName, QueueKey};
 use std::collections::BTreeSet;
 
-/// Superseded pipelines that one plan tells of a change; the last of them tells the others, as many
-/// at a time.
-const TOLD_AT_ONCE: usize = 4;
+/// The superseded pipelines that one plan notifies about a change. The last of them notifies the
+/// next ones, as many at a time.
+const SUPERSESSIONS_AT_ONCE: usize = 4;
 
-/// Changes that enter together of which each tells so many at once; where more do, one transaction
-/// has no place for all of that.
-const FEW_TOGETHER: usize = 5;
+/// The largest bundle whose members each notify [`SUPERSESSIONS_AT_ONCE`] pipelines; more do not
+/// fit into one transaction.
+const SMALL_BUNDLE: usize = 5;
 
-/// More than there are changes in a queue, or arrivals that one look reads.
-const MANY: usize = 2_000;
+/// A span of milliseconds to order forwarded messages with: larger than the number of changes in a
+/// queue or of inbox messages read at once.
+const QUEUE_ORDER_MILLIS: usize = 2_000;
 
-impl Work<'_> {
-    /// Returns how many records the entry of one change writes.
-    pub(super) fn entry_records(&self) -> usize {
-        self.entry_records_of(1)
+impl Planner<'_> {
+    /// Returns how many records enqueueing one change writes.
+    pub(super) fn enqueue_records(&self) -> usize {
+        self.enqueue_records_of(1)
     }
 
-    /// Returns how many records the entry of each of so many changes writes that enter together.
-    pub(super) fn entry_records_of(&self, together: usize) -> usize {
-        let at_once = told_at_once(together);
-        ENTRY_RECORDS
+    /// Returns how many records enqueueing one change writes if `together` changes are enqueued
+    /// together.
+    pub(super) fn enqueue_records_of(&self, together: usize) -> usize {
+        let at_once = supersessions_at_once(together);
+        ENQUEUE_RECORDS
             + self.snapshot.pipeline.map_or(0, |pipeline| pipeline.supersedes.len().min(at_once))
     }
 
-    /// Has a change that entered here, as one of so many, leave the pipelines that this one
-    /// supersedes, as the same revision. Whether it stands there is known there alone, and by what
-    /// arrived before.
-    pub(super) fn supersede(
+    /// Sends the supersession of an enqueued change to the pipelines that this one supersedes: they
+    /// dequeue the same revision. `together` is the number of changes that were enqueued together.
+    pub(super) fn send_supersessions(
         &mut self,
         item: &ItemId,
         change: &ChangeRef,
@@ -50,8 +51,8 @@ impl Work<'_> {
         let named: Vec<PipelineName> =
             pipeline.supersedes.iter().take(SUPERSEDES_MAX).cloned().collect();
         let by = self.head.key.pipeline.clone();
-        self.tell_superseded(
-            (named.as_slice(), told_at_once(together)),
+        self.forward_supersession(
+            (named.as_slice(), supersessions_at_once(together)),
             change,
             &by,
             item.as_str(),
@@ -59,31 +60,31 @@ impl Work<'_> {
         );
     }
 
-    /// Tells the others of the pipelines that lose what this one has lost. Returns false when not
-    /// all of it could be done yet.
-    pub(super) fn is_passed_on(
+    /// Notifies the next superseded pipelines of a list that an earlier one has begun. Returns
+    /// false if the transaction has no room for it.
+    pub(super) fn pass_supersession_on(
         &mut self,
-        arrival: &Arrival,
+        message: &InboxMessage,
         change: &ChangeRef,
         by: &PipelineName,
         more: &[PipelineName],
     ) -> bool {
-        let has_room = more.is_empty() || self.has_room(TOLD_AT_ONCE);
+        let has_room = more.is_empty() || self.has_room(SUPERSESSIONS_AT_ONCE);
         if has_room {
-            self.tell_superseded(
-                (more, TOLD_AT_ONCE),
+            self.forward_supersession(
+                (more, SUPERSESSIONS_AT_ONCE),
                 change,
                 by,
-                arrival.id.as_str(),
-                &arrival.event_id,
+                message.id.as_str(),
+                &message.event_id,
             );
         }
         has_room
     }
 
-    /// Tells some pipelines that a change entered one which supersedes them; what is too much for
-    /// one plan is the last one's to tell.
-    fn tell_superseded(
+    /// Notifies at most `at_once` pipelines that a change entered a pipeline which supersedes them.
+    /// The last one gets the rest of the list.
+    fn forward_supersession(
         &mut self,
         (pipelines, at_once): (&[PipelineName], usize),
         change: &ChangeRef,
@@ -91,106 +92,116 @@ impl Work<'_> {
         from: &str,
         event_id: &str,
     ) {
-        // One that is named twice is told once, and the one that was entered keeps what it has.
-        let is_meant =
+        // Skip duplicates, and the pipeline that was entered itself.
+        let is_target =
             |at: usize| pipelines[at] != *by && !pipelines[..at].contains(&pipelines[at]);
         let queue_of = self.snapshot.queue_of;
-        let queues = (0..pipelines.len()).filter(|at| is_meant(*at)).filter_map(|at| {
+        let queues = (0..pipelines.len()).filter(|at| is_target(*at)).filter_map(|at| {
             let queue = queue_of(&pipelines[at], change).filter(|queue| *queue != self.head.key)?;
             Some((at, queue))
         });
-        let told: Vec<(usize, QueueKey)> = queues.take(at_once).collect();
-        for (place, (at, queue)) in told.into_iter().enumerate() {
-            let is_last = place + 1 == at_once;
-            let left = (at + 1..pipelines.len()).filter(|at| is_last && is_meant(*at));
+        let targets: Vec<(usize, QueueKey)> = queues.take(at_once).collect();
+        for (number, (at, queue)) in targets.into_iter().enumerate() {
+            let is_last = number + 1 == at_once;
+            let left = (at + 1..pipelines.len()).filter(|at| is_last && is_target(*at));
             let more = left.map(|at| pipelines[at].clone()).collect();
-            let kind = ArrivalKind::Superseded { change: change.clone(), by: by.clone(), more };
-            let id = ArrivalId::derive(&[from, &queue.to_string()]);
-            self.forward(queue, id, 0, event_id, kind);
+            let kind =
+                InboxMessageKind::Superseded { change: change.clone(), by: by.clone(), more };
+            let id = InboxMessageId::derive(&[from, &queue.to_string()]);
+            self.forward_new(queue, id, 0, event_id, kind);
         }
     }
 
-    /// Takes a change out that entered a pipeline which supersedes this one; what is being put into
-    /// its branch stays. Returns false when not all of it could be done yet.
-    pub(super) fn is_superseded(&mut self, change: &ChangeRef, by: &PipelineName) -> bool {
+    /// Dequeues a change that entered a pipeline which supersedes this one, unless it is being
+    /// merged. Returns false if the transaction has no room for it.
+    pub(super) fn dequeue_superseded(&mut self, change: &ChangeRef, by: &PipelineName) -> bool {
         let here = self
             .head
             .slots
             .iter()
-            .position(|slot| slot.change == *change && !slot.standing.is_decided());
+            .position(|slot| slot.change == *change && !slot.status.is_decided());
         let why = format!("it entered the pipeline {by}, which supersedes this one");
-        here.is_none_or(|position| self.leave_at(position, &why, Occasion::Dequeue))
+        here.is_none_or(|position| self.dequeue_at(position, &why, Occasion::Dequeue))
     }
 
-    /// Takes in what is offered here, each change in the queue that it belongs to by now: what is
-    /// another one's is sent there. Those that need each other may enter together alone, so that
-    /// where they belong to several queues none of them enters. Returns false when not all of it
-    /// could be done yet.
-    pub(super) fn take_in(&mut self, arrival: &Arrival, candidates: &[Candidate]) -> bool {
+    /// Enqueues candidates here, or forwards them to the queue that they belong to by the live
+    /// layout. A bundle whose members belong to several queues is not enqueued at all. Returns
+    /// false if the transaction has no room for all of it.
+    pub(super) fn enqueue_or_forward(
+        &mut self,
+        message: &InboxMessage,
+        candidates: &[Candidate],
+    ) -> bool {
         let queues: Vec<Option<QueueKey>> =
-            candidates.iter().map(|offered| self.queue_now_of(&offered.change)).collect();
+            candidates.iter().map(|offered| self.live_queue_of(&offered.change)).collect();
         if queues.iter().all(Option::is_none) {
-            return self.enqueue_all(arrival, candidates);
+            return self.enqueue_all(message, candidates);
         }
         let of = |queue: &Option<QueueKey>| -> Vec<Candidate> {
             let all = candidates.iter().zip(&queues).filter(|(_, known)| *known == queue);
             all.map(|(candidate, _)| candidate.clone()).collect()
         };
         let others: BTreeSet<&QueueKey> = queues.iter().flatten().collect();
-        // What has entered here is found here by the next plan; the others are sent in the plan
-        // that takes the arrival.
-        if !self.enqueue_all(arrival, &of(&None)) || !self.has_room(others.len()) {
+        // The next plan sees which candidates are enqueued here. The others are forwarded in the
+        // plan that consumes the message.
+        if !self.enqueue_all(message, &of(&None)) || !self.has_room(others.len()) {
             return false;
         }
-        let is_one = self.are_tested_as_one();
+        let is_one = self.forms_bundles();
         for queue in others {
             let theirs = of(&Some(queue.clone())).into_iter();
-            let candidates = theirs.map(|candidate| self.as_elsewhere(candidate, is_one)).collect();
-            self.send_on(arrival, queue.clone(), ArrivalKind::Enqueue { candidates });
+            let candidates =
+                theirs.map(|candidate| self.candidate_for_other_queue(candidate, is_one)).collect();
+            self.forward_part(message, queue.clone(), InboxMessageKind::Enqueue { candidates });
         }
         true
     }
 
-    /// Sends news of a change that is not here to the queue that it belongs to by now, where they
-    /// were told by an older layout: it may have moved there before they were heard. Returns
-    /// whether it did.
-    pub(super) fn is_sent_after(&mut self, arrival: &Arrival, change: &ChangeRef) -> bool {
+    /// Forwards a message about a change that is not here to the queue it belongs to by the live
+    /// layout, if the message was routed by an older one. Returns whether it was forwarded.
+    pub(super) fn forward_if_moved(&mut self, message: &InboxMessage, change: &ChangeRef) -> bool {
         let is_here = self.head.slots.iter().any(|slot| slot.change.key == change.key);
-        if is_here || arrival.layout >= self.snapshot.layout.live {
+        if is_here || message.layout >= self.snapshot.layout.live {
             return false;
         }
-        let Some(queue) = self.queue_now_of(change) else { return false };
-        let kind = match arrival.kind.clone() {
-            // The others are told by this queue.
-            ArrivalKind::Superseded { change, by, .. } => {
-                ArrivalKind::Superseded { change, by, more: Vec::new() }
+        let Some(queue) = self.live_queue_of(change) else { return false };
+        let kind = match message.kind.clone() {
+            // This queue notifies the others.
+            InboxMessageKind::Superseded { change, by, .. } => {
+                InboxMessageKind::Superseded { change, by, more: Vec::new() }
             }
             kind => kind,
         };
-        self.send_on(arrival, queue, kind);
+        self.forward_part(message, queue, kind);
         true
     }
 
-    /// Sends what arrived here, or a part of it, to another queue.
-    fn send_on(&mut self, arrival: &Arrival, queue: QueueKey, kind: ArrivalKind) {
-        self.plan.reasons.push(format!("what arrived at {} belongs to {queue} now", self.head.key));
-        let id = ArrivalId::derive(&[arrival.id.as_str(), &queue.to_string()]);
-        // Behind the changes that moved, and behind what was sent on before it.
-        let left = self.snapshot.arrivals.len() - self.plan.taken.len();
-        let at = self.now.plus_millis((MANY + MANY.saturating_sub(left)) as u64);
-        // Who asked for it counts there too.
-        let sent = Arrival { id, at, layout: self.snapshot.layout.live, kind, ..arrival.clone() };
+    /// Forwards a message, or a part of it, to another queue.
+    fn forward_part(&mut self, message: &InboxMessage, queue: QueueKey, kind: InboxMessageKind) {
+        self.plan.reasons.push(format!(
+            "message forwarded from {} to {queue}: its change belongs there now",
+            self.head.key
+        ));
+        let id = InboxMessageId::derive(&[message.id.as_str(), &queue.to_string()]);
+        // After the changes that moved there, and after the messages forwarded before.
+        let left = self.snapshot.inbox.len() - self.plan.consumed.len();
+        let at = self
+            .now
+            .plus_millis((QUEUE_ORDER_MILLIS + QUEUE_ORDER_MILLIS.saturating_sub(left)) as u64);
+        // The author of the message stays the same.
+        let sent =
+            InboxMessage { id, at, layout: self.snapshot.layout.live, kind, ..message.clone() };
         self.plan.forwards.push((queue, sent));
     }
 
-    /// Returns whether changes are here that belong to other queues by the live layout.
-    pub(super) fn has_to_move(&self) -> bool {
+    /// Returns whether changes are queued here that belong to other queues by the live layout.
+    pub(super) fn has_changes_to_move(&self) -> bool {
         (0..self.head.slots.len()).any(|position| self.queue_to_move_to(position).is_some())
     }
 
-    /// Returns the queue that what stands at `position` has to move to, if any. What is being put
-    /// into its branch stays until it is there, and with it whatever needs it, which could not
-    /// enter elsewhere before.
+    /// Returns the queue that the entry at `position` has to move to, if any. An entry stays while
+    /// it or one of its dependencies is being merged, since the dependency could not be enqueued
+    /// there.
     fn queue_to_move_to(&self, position: usize) -> Option<QueueKey> {
         let slot = &self.head.slots[position];
         let needs = self
@@ -199,23 +210,23 @@ impl Work<'_> {
             .map(|item| item.candidate.needs.as_slice())
             .unwrap_or_default();
         let stays = |other: &Slot| {
-            other.standing.is_landing()
+            other.status.is_landing()
                 && (other.id == slot.id
                     || needs.iter().any(|need| need.change.key == other.change.key))
         };
-        // What has succeeded stays for the rest of its jobs; what needs it need not.
-        if slot.standing == Standing::Reporting || self.head.slots.iter().any(stays) {
+        // An entry that succeeded stays for its reporter jobs; entries that depend on it need not.
+        if slot.status == SlotStatus::Reporting || self.head.slots.iter().any(stays) {
             None
         } else {
             self.other_queue_of(&slot.change)
         }
     }
 
-    /// Sends changes to the queues that they belong to by the live layout; those that need each
-    /// other go together where they are still tested and landed as one. Returns false when some are
-    /// left, since the transaction is full.
+    /// Moves changes to the queues that they belong to by the live layout. Members of a bundle move
+    /// together if the pipeline still forms bundles. Returns false if the transaction was full and
+    /// some are left.
     pub(super) fn move_to_other_queues(&mut self) -> bool {
-        let is_one = self.are_tested_as_one();
+        let is_one = self.forms_bundles();
         let mut position = 0;
         while position < self.head.slots.len() {
             let bundle = self.head.bundle(position);
@@ -227,19 +238,19 @@ impl Work<'_> {
             let why =
                 format!("the configuration changed: it belongs to the queue {} now", queue.queue);
             let is_stopped = slots.iter().all(|slot| self.stop_builds(&slot.id, &why));
-            if !is_stopped || !self.has_room((LEAVING_RECORDS + 1) * slots.len()) {
+            if !is_stopped || !self.has_room((DEQUEUE_RECORDS + 1) * slots.len()) {
                 return false;
             }
             let known: Vec<Item> =
                 slots.iter().filter_map(|slot| self.items.get(&slot.id)).cloned().collect();
             let window = self.head.window;
             for _ in &slots {
-                // It enters there as another item, and is told of again.
-                self.remove(bundle.start, "DEQUEUED", &why, Occasion::Superseded);
+                // It is enqueued there as a new item, with its own reports.
+                self.remove_at(bundle.start, "DEQUEUED", &why, Occasion::Superseded);
             }
             self.head.window = window;
-            // Elsewhere than in a dependent pipeline each goes where it hears what is told of it;
-            // those that are tested as one there, too, come to be so by the next event of one.
+            // Without bundles each change goes to its own queue. If they form a bundle there, the
+            // next event about one of them makes it.
             let parts: Vec<Vec<Item>> = if is_one {
                 vec![known]
             } else {
@@ -251,60 +262,67 @@ impl Work<'_> {
                 let own =
                     (self.snapshot.queue_of)(&self.head.key.pipeline, &first.candidate.change);
                 let queue = own.filter(|_| !is_one).unwrap_or_else(|| queue.clone());
-                let id = ArrivalId::derive(&[first.id.as_str(), &queue.to_string()]);
+                let id = InboxMessageId::derive(&[first.id.as_str(), &queue.to_string()]);
                 let event_id = first.event_id.clone();
-                let candidates =
-                    part.into_iter().map(|item| self.offered(item.candidate, is_one)).collect();
-                // It takes several plans, and fewer are left with each: so they enter there in the
-                // order that they had here.
-                let after = MANY.saturating_sub(behind - 1 - at);
-                self.forward(queue, id, after, &event_id, ArrivalKind::Enqueue { candidates });
+                let candidates = part
+                    .into_iter()
+                    .map(|item| self.moved_candidate(item.candidate, is_one))
+                    .collect();
+                // Several plans may move the entries; the time keeps their order there.
+                let after = QUEUE_ORDER_MILLIS.saturating_sub(behind - 1 - at);
+                self.forward_new(
+                    queue,
+                    id,
+                    after,
+                    &event_id,
+                    InboxMessageKind::Enqueue { candidates },
+                );
             }
         }
         true
     }
 
-    /// Returns whether changes that need each other are tested and landed as one by the live
-    /// layout.
-    fn are_tested_as_one(&self) -> bool {
+    /// Returns whether the live pipeline forms bundles in a shared queue.
+    fn forms_bundles(&self) -> bool {
         self.snapshot.pipeline.is_none_or(|live| live.manager == Manager::Dependent)
     }
 
-    /// Returns a change that stood here as it is offered to another queue.
-    fn offered(&self, candidate: Candidate, is_one: bool) -> Candidate {
+    /// Returns the candidate that moves a queued change to another queue.
+    fn moved_candidate(&self, candidate: Candidate, is_one: bool) -> Candidate {
         Candidate {
             moved_from: Some(self.head.key.queue.clone()),
-            ..self.as_elsewhere(candidate, is_one)
+            ..self.candidate_for_other_queue(candidate, is_one)
         }
     }
 
-    /// Returns a change as another queue is to know it, as one of those that need each other or for
-    /// itself. What landed here is merged, which nobody knows there.
-    fn as_elsewhere(&self, mut candidate: Candidate, is_one: bool) -> Candidate {
+    /// Returns a candidate for another queue, with or without its bundle. Removes dependencies
+    /// merged here, which the other queue cannot know.
+    fn candidate_for_other_queue(&self, mut candidate: Candidate, is_one: bool) -> Candidate {
         candidate.needs.retain(|need| !self.head.has_landed(&need.change));
         if is_one {
-            candidate.mates.clear();
+            candidate.cycle_needs.clear();
         } else {
-            let cycle = std::mem::take(&mut candidate.cycle);
-            candidate.mates.extend(cycle.into_iter().filter(|key| *key != candidate.change.key));
+            let cycle = std::mem::take(&mut candidate.bundle);
+            candidate
+                .cycle_needs
+                .extend(cycle.into_iter().filter(|key| *key != candidate.change.key));
         }
         candidate
     }
 
-    /// Tells of changes that the configuration took out of another queue, and that may not enter
-    /// this one: they stood there, so they leave as whatever is taken out does, with a report and a
-    /// buildset that says why. Of others the reason is in the log alone, and whoever offered them
-    /// has said what there is to say.
-    pub(super) fn refuse_moved(
+    /// Reports candidates that the configuration moved here and that are refused: they were queued,
+    /// so they get a dequeue report and a buildset with the reason. For other candidates the log is
+    /// enough; their sender has reported what there is to report.
+    pub(super) fn report_refused_moves(
         &mut self,
-        arrival: &Arrival,
+        message: &InboxMessage,
         candidates: &[&Candidate],
         reason: &str,
     ) {
         for candidate in candidates {
             let change = &candidate.change;
             let Some(from) = &candidate.moved_from else { continue };
-            // One that is merged has had its report, or has it from whoever merged it.
+            // A merged change has its final report, here or elsewhere.
             if self.head.has_landed(change)
                 || self.head.slots.iter().any(|slot| slot.change == *change)
             {
@@ -312,15 +330,15 @@ impl Work<'_> {
             }
             let queue = &self.head.key;
             let why = format!(
-                "the configuration changed: it belongs to the queue {} now, not to {from} where it stood, and may not enter it: {reason}",
+                "the configuration changed: it belongs to the queue {} instead of {from}, and may not be enqueued there: {reason}",
                 queue.queue
             );
-            let slot = new_slot(item_id(&self.head, change, arrival), change.clone());
+            let slot = new_slot(item_id(&self.head, change, message), change.clone());
             let mut item =
-                Item::admitted(&slot, (*candidate).clone(), &arrival.event_id, arrival.at);
-            item.note(format!("left {}: DEQUEUED: {why}", queue.pipeline));
+                Item::admitted(&slot, (*candidate).clone(), &message.event_id, message.at);
+            item.add_reason(format!("left {}: DEQUEUED: {why}", queue.pipeline));
             self.plan.reports.extend(self.report_item(&item, Occasion::Dequeue, &why));
-            self.plan.removed.push(Removed {
+            self.plan.removed.push(RemovedItem {
                 item,
                 result: "DEQUEUED",
                 why: cut(&why, REASON_BYTES_MAX),
@@ -328,44 +346,44 @@ impl Work<'_> {
         }
     }
 
-    /// Returns the queue that a change belongs to by the live layout, where it is another one than
-    /// this.
+    /// Returns the queue that a change belongs to by the live layout, if it is not this one.
     fn other_queue_of(&self, change: &ChangeRef) -> Option<QueueKey> {
         let is_shared = |manager: Manager| matches!(manager, Manager::Dependent | Manager::Serial);
         if !is_shared(self.head.manager)
             && !self.snapshot.pipeline.is_some_and(|live| is_shared(live.manager))
         {
-            return None; // The queues of others are their changes' and branches' own, whatever is configured.
+            return None; // Change queues and branch queues are fixed, whatever is configured.
         }
-        self.queue_now_of(change)
+        self.live_queue_of(change)
     }
 
-    /// Returns the same of a change that is not here, whose queue may be its own or a shared one by
-    /// now.
-    fn queue_now_of(&self, change: &ChangeRef) -> Option<QueueKey> {
+    /// Returns the queue that a change belongs to by the live layout, if it is not this one. Unlike
+    /// [`Self::other_queue_of`], also for changes that are not queued here.
+    fn live_queue_of(&self, change: &ChangeRef) -> Option<QueueKey> {
         (self.snapshot.queue_of)(&self.head.key.pipeline, change)
             .filter(|queue| *queue != self.head.key)
     }
 
-    /// Has something arrive at another queue, behind whatever is sent there with a lower `after`.
-    fn forward(
+    /// Writes a new message to another queue. A larger `after` puts it later in that queue's order.
+    fn forward_new(
         &mut self,
         queue: QueueKey,
-        id: ArrivalId,
+        id: InboxMessageId,
         after: usize,
         event_id: &str,
-        kind: ArrivalKind,
+        kind: InboxMessageKind,
     ) {
         let at = self.now.plus_millis(after as u64);
         let layout = self.snapshot.layout.live;
-        let (event_id, by_operator, taken_up) = (event_id.to_owned(), false, false);
-        self.plan
-            .forwards
-            .push((queue, Arrival { id, at, event_id, layout, by_operator, taken_up, kind }));
+        let (event_id, by_operator, in_progress) = (event_id.to_owned(), false, false);
+        self.plan.forwards.push((
+            queue,
+            InboxMessage { id, at, event_id, layout, by_operator, in_progress, kind },
+        ));
     }
 }
 
-/// Returns how many superseded pipelines each of so many changes tells that enter together.
-fn told_at_once(together: usize) -> usize {
-    if together > FEW_TOGETHER { 1 } else { TOLD_AT_ONCE }
+/// Returns how many superseded pipelines each of `together` changes notifies at once.
+fn supersessions_at_once(together: usize) -> usize {
+    if together > SMALL_BUNDLE { 1 } else { SUPERSESSIONS_AT_ONCE }
 }

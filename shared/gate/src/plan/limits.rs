@@ -1,48 +1,48 @@
-//! How many changes a pipeline may hold (`max-changes-per-pipeline`), and what is told where it
-//! holds them.
+//! The limit on the number of changes in a pipeline (`max-changes-per-pipeline`), and the reports
+//! of changes beyond it.
 
-use super::Work;
-use crate::arrival::{Arrival, Candidate};
+use super::Planner;
+use crate::inbox::{Candidate, InboxMessage};
 
-/// How many changes a pipeline may hold in all its queues (`max-changes-per-pipeline`).
+/// The limit on the number of changes in all queues of a pipeline (`max-changes-per-pipeline`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChangesLimit {
-    /// The most.
+    /// The largest number of changes allowed.
     pub max: u32,
-    /// Those in the pipeline's other queues, as they said last: what enters several queues at the
-    /// same moment may exceed it.
-    pub elsewhere: u32,
+    /// The number of changes in the pipeline's other queues, as last reported by them. Changes that
+    /// enter several queues at once may exceed the limit.
+    pub in_other_queues: u32,
 }
 
-impl Work<'_> {
-    /// Returns why candidates may not enter, where the pipeline would hold more changes than it
-    /// may: those that are only tested below another one count too. The texts are Zuul's.
+impl Planner<'_> {
+    /// Returns why candidates would exceed the pipeline's limit, or `None` if they do not.
+    /// Dependencies that are only tested below another change count too. The texts are Zuul's.
     pub(super) fn over_limit(&self, candidates: &[&Candidate]) -> Option<String> {
-        let limit = self.snapshot.changes?;
+        let limit = self.snapshot.changes_limit?;
         let more: u64 =
-            candidates.iter().map(|candidate| candidate.changes_in(self.head.manager)).sum();
+            candidates.iter().map(|candidate| candidate.change_count_in(self.head.manager)).sum();
         let max = u64::from(limit.max);
         if more > max {
             return Some(format!(
                 "Unable to enqueue change: {more} changes to enqueue greater than pipeline max of {max}"
             ));
         }
-        let all = more + self.changes() + u64::from(limit.elsewhere);
+        let all = more + self.change_count() + u64::from(limit.in_other_queues);
         (all > max).then(|| {
             format!("Unable to enqueue change: {more} additional changes would exceed pipeline max of {max} under current conditions")
         })
     }
 
-    /// Returns how many changes the queue holds, those among them that are only tested below
-    /// another one.
-    fn changes(&self) -> u64 {
-        self.items.values().map(|item| item.candidate.changes_in(self.head.manager)).sum()
+    /// Returns how many changes the queue holds, including dependencies that are only tested below
+    /// another change.
+    fn change_count(&self) -> u64 {
+        self.items.values().map(|item| item.candidate.change_count_in(self.head.manager)).sum()
     }
 
-    /// Tells that the pipeline is full. Always returns true: the arrival was dealt with.
-    pub(super) fn tell_full(
+    /// Reports that the pipeline is full. Always returns true: the message is done.
+    pub(super) fn report_full(
         &mut self,
-        arrival: &Arrival,
+        message: &InboxMessage,
         candidates: &[&Candidate],
         reason: &str,
     ) -> bool {
@@ -51,10 +51,10 @@ impl Work<'_> {
                 "{} is not enqueued in {}: {reason}",
                 candidate.change, self.head.key
             ));
-            let report = self.report_refusal(candidate, arrival, reason);
+            let report = self.report_refusal(candidate, message, reason);
             self.plan.reports.extend(report.filter(|_| candidate.moved_from.is_none()));
         }
-        self.refuse_moved(arrival, candidates, reason);
+        self.report_refused_moves(message, candidates, reason);
         true
     }
 }

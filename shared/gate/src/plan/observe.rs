@@ -1,119 +1,126 @@
-//! Sees what merger and executors answered, and carries out resets that the head already decided.
+//! Applies results of merger and executors to items, and carries out resets that the head already
+//! contains.
 
-use super::graph::{begin_again_behind, choose_children, ended};
-use super::{RECORDS_MAX, RunSeen, Stop, Work};
-use crate::item::{Ask, Item, Job, JobStatus, REASON_BYTES_MAX, WHY_BYTES_MAX, cut};
+use super::job_graph::{choose_children, ended, restart_dependents};
+use super::{BuildStop, ObservedBuild, Planner, RECORDS_MAX};
+use crate::item::{Item, Job, JobStatus, MergeStatus, REASON_BYTES_MAX, WHY_BYTES_MAX, cut};
+use crate::job_feedback::{self, JobFeedback};
 use crate::merge::{LINE_NOTE_BYTES_MAX, LINE_NOTES_MAX, LineNote, MergeResult, Merged};
-use crate::queue::{Slot, Standing};
-use crate::told::{self, Told};
+use crate::queue::{Slot, SlotStatus};
 use sluice_model::build::{BuildResult, Ended};
 use sluice_model::{ItemId, Timestamp};
 
-/// Characters of the reason why a job ended that an item remembers.
+/// Characters of a job's failure reason that an item's reasons hold.
 const WHY_MAX: usize = 300;
 
-/// Which plan decided the resets that are carried out.
+/// Which plan decided the resets to carry out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Decided {
-    /// One of before, which had no room for them.
-    Before,
-    /// This one.
-    Now,
+pub(super) enum DecidedBy {
+    /// An earlier plan, whose transaction had no room for them.
+    EarlierPlan,
+    /// The current plan.
+    ThisPlan,
 }
 
-impl Work<'_> {
-    /// Brings items up to the generation that the head gave them: their builds stop, their
-    /// questions are open again. Returns false where some are left for the next plan, since the
-    /// transaction is full.
-    pub(super) fn carry_out_resets(&mut self, decided: Decided) -> bool {
+impl Planner<'_> {
+    /// Resets items whose slot has a newer generation: stops their builds and clears their tested
+    /// state. Returns false if the transaction was full and some are left for the next plan.
+    pub(super) fn apply_resets(&mut self, decided: DecidedBy) -> bool {
         for at in 0..self.head.slots.len() {
             let Slot { id, generation, .. } = &self.head.slots[at];
             if self.items.get(id).is_none_or(|item| item.generation >= *generation) {
                 continue;
             }
             let (id, generation) = (id.clone(), *generation);
-            // All that it writes goes into one plan, so that the item is written once; one with
-            // very many builds takes several.
+            // Reset an item in one plan, so that it is written once. One with very many builds
+            // takes several.
             let builds = self
                 .items
                 .get(&id)
                 .map_or(0, |item| item.jobs.iter().filter(|job| job.is_under_way()).count());
             let records = if builds == 0 { 1 } else { (2 + 2 * builds).min(RECORDS_MAX / 2) };
-            if !self.has_room(records) || !self.stop_builds(&id, "what it is tested on changed") {
+            if !self.has_room(records) || !self.stop_builds(&id, "its tested state changed") {
                 return false;
             }
-            // What an earlier plan decided and had no room for is told by where the item stands.
+            // The reason for a reset decided by an earlier plan follows from the item's position.
             let why = self
-                .moved
+                .retest_reasons
                 .remove(&id)
-                .or_else(|| (decided == Decided::Before).then(|| self.why_again(at)));
-            if let Some(item) = self.item(&id) {
+                .or_else(|| (decided == DecidedBy::EarlierPlan).then(|| self.retest_reason(at)));
+            if let Some(item) = self.item_mut(&id) {
                 if let Some(why) = why {
-                    item.note(why);
+                    item.add_reason(why);
                 }
                 item.generation = generation;
                 item.layout = 0;
                 item.tested_tree = None;
-                item.ask = Ask::No;
+                item.merge_status = MergeStatus::NotRequested;
                 item.jobs.clear();
             }
         }
         true
     }
 
-    /// Takes in answers to open questions.
-    pub(super) fn observe(&mut self) {
+    /// Applies merge outcomes and build results to the items that they are about.
+    pub(super) fn apply_results(&mut self) {
         for at in 0..self.head.slots.len() {
             let Slot { id, generation, .. } = &self.head.slots[at];
             if self.items.get(id).is_none_or(|item| item.generation != *generation) {
                 continue;
             }
-            let has_news = self.has_news(id);
-            if !has_news && !self.is_to_cut_short(id) {
+            let has_results = self.has_new_results(id);
+            if !has_results && !self.should_fail_fast(id) {
                 continue;
             }
             let id = id.clone();
-            if has_news {
-                // An item with very many builds to stop is taken in alone; its transaction has the
-                // rest of the hundred.
-                if !self.has_room((1 + 2 * self.stops_of_news(&id)).min(RECORDS_MAX - 2)) {
+            if has_results {
+                // An item with very many builds to stop is processed alone, with the rest of the
+                // transaction's records.
+                if !self.has_room((1 + 2 * self.stops_needed(&id)).min(RECORDS_MAX - 2)) {
                     return;
                 }
-                self.observe_merge(&id);
-                self.observe_runs(&id);
+                self.apply_merge_outcome(&id);
+                self.apply_build_results(&id);
             }
-            self.cut_short(&id);
+            self.fail_fast(&id);
         }
     }
 
-    fn has_news(&self, id: &ItemId) -> bool {
+    /// Returns whether a merge outcome or an observed build of an item may be new.
+    fn has_new_results(&self, id: &ItemId) -> bool {
         let builds = self.items.get(id).map(|item| &item.jobs).into_iter().flatten();
         let mut builds =
             builds.filter(|job| job.is_under_way()).filter_map(|job| job.build.as_ref());
-        self.snapshot.outcomes.contains_key(id)
-            || builds.any(|build| self.snapshot.runs.contains_key(build))
+        self.snapshot.merge_outcomes.contains_key(id)
+            || builds.any(|build| self.snapshot.observed_builds.contains_key(build))
     }
 
-    /// Returns how many builds an item's news may stop at most.
-    fn stops_of_news(&self, id: &ItemId) -> usize {
+    /// Returns the largest number of builds that an item's new results may stop.
+    fn stops_needed(&self, id: &ItemId) -> usize {
         let jobs = self.items.get(id).map(|item| item.jobs.as_slice()).unwrap_or_default();
         let under_way = jobs.iter().filter(|job| job.is_under_way());
-        if self.snapshot.outcomes.contains_key(id) || jobs.iter().any(Job::is_paused) {
+        if self.snapshot.merge_outcomes.contains_key(id) || jobs.iter().any(Job::is_paused) {
             return under_way.count();
         }
-        let seen = under_way.filter_map(|job| self.snapshot.runs.get(job.build.as_ref()?));
-        seen.filter(|seen| matches!(seen, RunSeen::Lost { .. } | RunSeen::NoNodes(_))).count()
+        let seen =
+            under_way.filter_map(|job| self.snapshot.observed_builds.get(job.build.as_ref()?));
+        seen.filter(|seen| matches!(seen, ObservedBuild::Lost { .. } | ObservedBuild::NoNodes(_)))
+            .count()
     }
 
-    fn observe_merge(&mut self, id: &ItemId) {
+    /// Applies the merger's outcome to an item that waits for it.
+    fn apply_merge_outcome(&mut self, id: &ItemId) {
         let layout = self.head.layout;
-        let Some(item) = self.items.get(id).filter(|item| matches!(item.ask, Ask::Asked { .. }))
+        let Some(item) = self
+            .items
+            .get(id)
+            .filter(|item| matches!(item.merge_status, MergeStatus::Requested { .. }))
         else {
             return;
         };
         let Some(outcome) = self
             .snapshot
-            .outcomes
+            .merge_outcomes
             .get(id)
             .filter(|o| o.generation == item.generation && o.layout == layout)
         else {
@@ -121,9 +128,9 @@ impl Work<'_> {
         };
         let result = outcome.result.clone();
         match result {
-            MergeResult::Merged(merged) => self.take_merged(id, merged),
+            MergeResult::Merged(merged) => self.apply_merged(id, merged),
             MergeResult::Conflict { change, detail } => {
-                self.take_unmergeable(
+                self.apply_unmergeable(
                     id,
                     format!("{change} does not merge: {detail}"),
                     false,
@@ -135,29 +142,30 @@ impl Work<'_> {
                 for note in &mut notes {
                     note.text = cut(&note.text, LINE_NOTE_BYTES_MAX);
                 }
-                self.take_unmergeable(id, errors.join("\n\n"), true, notes);
+                self.apply_unmergeable(id, errors.join("\n\n"), true, notes);
             }
         }
     }
 
-    fn take_merged(&mut self, id: &ItemId, merged: Merged) {
+    /// Stores the tested state of an item and its jobs; stops builds of jobs that changed.
+    fn apply_merged(&mut self, id: &ItemId, merged: Merged) {
         let layout = self.head.layout;
         let now = self.now;
-        let note = format!("merged: tree {} is to be tested", merged.tested.tree.short());
-        let Some(item) = self.item(id) else { return };
+        let note = format!("merged: testing tree {}", merged.tested.tree.short());
+        let Some(item) = self.item_mut(id) else { return };
         let is_other_tree =
             (item.tested_tree.as_ref()).is_some_and(|tree| *tree != merged.tested.tree);
         if is_other_tree {
-            // Its branch moved while it was frozen again: what was tested, by its own builds or by
-            // those of whatever stands on it or beside it in a bundle, is not what would land.
-            self.note(id, "its branch moved: tested again".to_owned());
-            self.next_generation(id);
+            // Its branch moved while its jobs were being frozen again: what its own builds, its
+            // bundle's and those of its successors tested is not what would be merged.
+            self.note(id, "its branch moved: testing again".to_owned());
+            self.restart_bundle(id);
             return;
         }
         item.tested_tree = Some(merged.tested.tree.clone());
         item.layout = layout;
         let old = std::mem::take(&mut item.jobs);
-        let (jobs, gone) = reconcile(old, &merged);
+        let (jobs, gone) = carry_over_jobs(old, &merged);
         item.jobs = jobs;
         let mut stops = Vec::new();
         for job in gone.iter().filter(|job| job.is_paused()) {
@@ -165,28 +173,34 @@ impl Work<'_> {
             else {
                 continue;
             };
-            stops.extend(begin_again_behind(
+            stops.extend(restart_dependents(
                 item,
                 at,
-                "the configuration of the paused job it ran beside changed",
+                "the configuration of the paused job it depends on changed",
             ));
         }
-        item.ask = Ask::Merged(merged);
-        item.note(note.clone());
-        let stops: Vec<Stop> =
-            stops.into_iter().filter(|stop| !self.is_wanted_elsewhere(id, &stop.build)).collect();
+        item.merge_status = MergeStatus::Merged(merged);
+        item.add_reason(note.clone());
+        let stops: Vec<BuildStop> =
+            stops.into_iter().filter(|stop| !self.is_used_elsewhere(id, &stop.build)).collect();
         self.plan.stops.extend(stops);
         for job in gone.into_iter().filter(Job::is_under_way) {
-            if let Some(build) = job.build.filter(|build| !self.is_wanted_elsewhere(id, build)) {
+            if let Some(build) = job.build.filter(|build| !self.is_used_elsewhere(id, build)) {
                 let why = "the configuration of its job changed".to_owned();
-                self.plan.stops.push(Stop { build, request: job.request, why, lost: false });
+                self.plan.stops.push(BuildStop {
+                    build,
+                    request: job.request,
+                    why,
+                    executor_lost: false,
+                });
             }
         }
         self.plan.reasons.push(format!("{id} {note} at {}", now.to_iso()));
-        self.set_standing(id, Standing::Testing);
+        self.set_status(id, SlotStatus::Testing);
     }
 
-    fn take_unmergeable(
+    /// Stores that an item cannot be tested, and stops its builds.
+    fn apply_unmergeable(
         &mut self,
         id: &ItemId,
         why: String,
@@ -194,25 +208,28 @@ impl Work<'_> {
         notes: Vec<LineNote>,
     ) {
         let why = cut(&why, WHY_BYTES_MAX);
-        if !self.stop_builds(id, "it cannot be tested any more") {
-            return; // The answer is there for the next plan too.
+        if !self.stop_builds(id, "it cannot be tested") {
+            return; // The outcome is still there for the next plan.
         }
         let layout = self.head.layout;
-        if let Some(item) = self.item(id) {
+        if let Some(item) = self.item_mut(id) {
             item.layout = layout;
-            item.ask = Ask::Unmergeable { why: why.clone(), configuration, notes };
+            item.merge_status = MergeStatus::Unmergeable { why: why.clone(), configuration, notes };
             item.jobs.clear();
         }
         self.note(id, why);
-        self.set_standing(id, Standing::Failing);
+        self.set_status(id, SlotStatus::Failing);
     }
 
-    fn observe_runs(&mut self, id: &ItemId) {
+    /// Applies the observed states of builds to the jobs of an item.
+    fn apply_build_results(&mut self, id: &ItemId) {
         let has_changed = |item: &&Item| {
-            item.jobs.iter().any(|job| self.run_of(job).is_some_and(|seen| is_news(job, seen)))
+            item.jobs
+                .iter()
+                .any(|job| self.observed_build(job).is_some_and(|seen| would_change(job, seen)))
         };
         let Some(mut item) = self.items.get(id).filter(has_changed).cloned() else {
-            return; // Most builds run on as they did, and a copy of each item would be most of what a look costs.
+            return; // Most builds have not changed; avoid a copy of each item.
         };
         let mut changed = false;
         for at in 0..item.jobs.len() {
@@ -220,55 +237,57 @@ impl Work<'_> {
             else {
                 continue;
             };
-            let Some(seen) = self.snapshot.runs.get(&build) else { continue };
-            if let RunSeen::Lost { why } = seen {
-                // Nobody will end it any more: its nodes are free only if somebody says so.
+            let Some(seen) = self.snapshot.observed_builds.get(&build) else { continue };
+            if let ObservedBuild::Lost { why } = seen {
+                // No executor will report its end, so its nodes must be freed here.
                 let (request, why) = (item.jobs[at].request.clone(), why.clone());
-                self.plan.stops.push(Stop { build, request, why, lost: true });
+                self.plan.stops.push(BuildStop { build, request, why, executor_lost: true });
             }
-            changed |= take_run(&mut item, at, seen, self.now, &mut self.plan.stops);
+            changed |= apply_observed_build(&mut item, at, seen, self.now, &mut self.plan.stops);
         }
         if changed {
-            self.touched.insert(id.clone());
+            self.changed_items.insert(id.clone());
             self.items.insert(id.clone(), item);
         }
     }
 
-    /// Returns what is known of the build of a job that is under way.
-    fn run_of(&self, job: &Job) -> Option<&RunSeen> {
+    /// Returns what is known of the current build of a job, if the build is under way.
+    fn observed_build(&self, job: &Job) -> Option<&ObservedBuild> {
         job.build
             .as_ref()
             .filter(|_| job.is_under_way())
-            .and_then(|build| self.snapshot.runs.get(build))
+            .and_then(|build| self.snapshot.observed_builds.get(build))
     }
 
-    fn next_generation(&mut self, id: &ItemId) {
+    /// Starts a new generation for an item and the rest of its bundle.
+    fn restart_bundle(&mut self, id: &ItemId) {
         let Some(position) = self.head.position(id) else { return };
-        // What is tested together starts again together.
+        // The members of a bundle are tested together, so they restart together.
         for at in self.head.bundle(position) {
             self.head.slots[at].generation += 1;
-            self.head.slots[at].standing = Standing::Waiting;
+            self.head.slots[at].status = SlotStatus::Waiting;
         }
     }
 
-    pub(super) fn set_standing(&mut self, id: &ItemId, standing: Standing) {
+    /// Sets the status of an entry, unless its landing already decides about it.
+    pub(super) fn set_status(&mut self, id: &ItemId, status: SlotStatus) {
         if let Some(slot) =
-            self.head.slots.iter_mut().find(|slot| slot.id == *id && !slot.standing.is_decided())
+            self.head.slots.iter_mut().find(|slot| slot.id == *id && !slot.status.is_decided())
         {
-            slot.standing = standing;
+            slot.status = status;
         }
     }
 }
 
-/// Keeps the state of jobs that are frozen as they were; returns the others as gone (Z4.7; a
-/// reconfiguration spares their builds).
-fn reconcile(mut old: Vec<Job>, merged: &Merged) -> (Vec<Job>, Vec<Job>) {
+/// Splits jobs after a new freeze: returns the new job list, in which unchanged jobs keep their
+/// state, and the old jobs that are gone (Z4.7; a reconfiguration keeps builds of unchanged jobs).
+fn carry_over_jobs(mut old: Vec<Job>, merged: &Merged) -> (Vec<Job>, Vec<Job>) {
     let mut jobs = Vec::with_capacity(merged.jobs.len());
     for summary in &merged.jobs {
-        let kept = old
+        let unchanged = old
             .iter()
             .position(|job| job.summary.name == summary.name && job.summary.hash == summary.hash);
-        jobs.push(match kept {
+        jobs.push(match unchanged {
             Some(at) => old.swap_remove(at),
             None => Job::new(summary.clone()),
         });
@@ -276,38 +295,40 @@ fn reconcile(mut old: Vec<Job>, merged: &Merged) -> (Vec<Job>, Vec<Job>) {
     (jobs, old)
 }
 
-/// Returns whether [`take_run`] would change anything about a job by what is known of its build.
-fn is_news(job: &Job, seen: &RunSeen) -> bool {
+/// Returns whether [`apply_observed_build`] would change the job.
+fn would_change(job: &Job, seen: &ObservedBuild) -> bool {
     match seen {
-        RunSeen::Paused { .. } => !job.is_paused(),
-        RunSeen::Running { started_at, pre_fail } => {
+        ObservedBuild::Paused { .. } => !job.is_paused(),
+        ObservedBuild::Running { started_at, pre_fail } => {
             let status = JobStatus::Running { started_at: *started_at, pre_fail: *pre_fail };
             !job.is_paused() && job.status != status
         }
-        RunSeen::NeverBegun | RunSeen::NodesReady => false,
-        RunSeen::NoNodes(_) | RunSeen::Lost { .. } | RunSeen::Ended(_) => true,
+        ObservedBuild::NeverClaimed | ObservedBuild::NodesReady => false,
+        ObservedBuild::NoNodes(_) | ObservedBuild::Lost { .. } | ObservedBuild::Ended(_) => true,
     }
 }
 
-fn take_run(
+/// Applies the observed state of a build to its job. Returns whether the job changed; adds builds
+/// to stop to `stops`.
+fn apply_observed_build(
     item: &mut Item,
     at: usize,
-    seen: &RunSeen,
+    seen: &ObservedBuild,
     now: Timestamp,
-    stops: &mut Vec<Stop>,
+    stops: &mut Vec<BuildStop>,
 ) -> bool {
-    let (name, room) = (item.jobs[at].summary.name.clone(), told::room(item, at));
+    let (name, room) = (item.jobs[at].summary.name.clone(), job_feedback::free_bytes(item, at));
     let job = &mut item.jobs[at];
     let was_paused = job.is_paused();
     match seen {
-        RunSeen::Running { .. } | RunSeen::Paused { .. } if was_paused => return false,
-        RunSeen::Paused { started_at, data } => {
+        ObservedBuild::Running { .. } | ObservedBuild::Paused { .. } if was_paused => return false,
+        ObservedBuild::Paused { started_at, data } => {
             job.status = JobStatus::Paused { started_at: *started_at, resumed: false };
             choose_children(item, at, data, now);
-            item.note(format!("{name}: is paused until the jobs behind it are over"));
+            item.add_reason(format!("{name}: paused until its dependent jobs are over"));
             return true;
         }
-        RunSeen::Running { started_at, pre_fail } => {
+        ObservedBuild::Running { started_at, pre_fail } => {
             let status = JobStatus::Running { started_at: *started_at, pre_fail: *pre_fail };
             if job.status == status {
                 return false;
@@ -315,59 +336,63 @@ fn take_run(
             job.status = status;
             return true;
         }
-        RunSeen::NeverBegun | RunSeen::NodesReady => return false,
-        // The next nodeset is another order of the same attempt (N14).
-        RunSeen::NoNodes(reason) if (job.alternative as usize) + 1 < job.summary.labels.len() => {
-            let why = format!("{reason}; the next nodeset is asked for");
-            stops.extend(job.build.take().map(|build| Stop {
+        ObservedBuild::NeverClaimed | ObservedBuild::NodesReady => return false,
+        // The next nodeset belongs to the same attempt (N14).
+        ObservedBuild::NoNodes(reason)
+            if (job.alternative as usize) + 1 < job.summary.labels.len() =>
+        {
+            let why = format!("{reason}; requesting the next nodeset");
+            stops.extend(job.build.take().map(|build| BuildStop {
                 build,
                 request: job.request.take(),
                 why: why.clone(),
-                lost: false,
+                executor_lost: false,
             }));
             job.alternative += 1;
             job.attempt = job.attempt.saturating_sub(1);
             job.status = JobStatus::Waiting;
-            item.note(format!("{name}: {why}"));
+            item.add_reason(format!("{name}: {why}"));
             return true;
         }
-        RunSeen::NoNodes(reason) => {
-            // Its request stands until nobody wants it.
+        ObservedBuild::NoNodes(reason) => {
+            // The request stays in the provider's records until it is withdrawn.
             let (build, request) = (job.build.clone(), job.request.take());
-            stops.extend(build.map(|build| Stop {
+            stops.extend(build.map(|build| BuildStop {
                 build,
                 request,
                 why: reason.clone(),
-                lost: false,
+                executor_lost: false,
             }));
             job.status = ended(BuildResult::NodeFailure, Some(reason.clone()), now);
         }
-        RunSeen::Lost { why } => {
-            again_or(job, BuildResult::RetryLimit, Some(why.clone()), None, now)
+        ObservedBuild::Lost { why } => {
+            retry_or_end(job, BuildResult::RetryLimit, Some(why.clone()), None, now)
         }
-        RunSeen::Ended(end) if end.result == BuildResult::Retry => {
-            again_or(job, BuildResult::RetryLimit, end.detail.clone(), Some(end), now);
+        ObservedBuild::Ended(end) if end.result == BuildResult::Retry => {
+            retry_or_end(job, BuildResult::RetryLimit, end.detail.clone(), Some(end), now);
         }
-        RunSeen::Ended(end) => {
-            job.status = ended_as(end);
-            job.told = Told::of(&end.data, room);
-            job.chosen = None;
+        ObservedBuild::Ended(end) => {
+            job.status = ended_status(end);
+            job.feedback = JobFeedback::of(&end.data, room);
+            job.child_jobs = None;
             if end.result.passed() {
                 choose_children(item, at, &end.data, now);
             }
         }
     }
     if was_paused && item.jobs[at].status == JobStatus::Waiting {
-        // What ran beside it has lost what it was given: it runs again with the next attempt.
-        stops.extend(begin_again_behind(
+        // The dependent jobs have lost the data of the paused build: they run again after its next
+        // attempt.
+        stops.extend(restart_dependents(
             item,
             at,
-            &format!("the paused job {name} was lost and begins again"),
+            &format!("the paused job {name} was lost and is started again"),
         ));
     }
-    let word = item.jobs[at].result().map_or("is attempted again", BuildResult::as_str);
+    let outcome = item.jobs[at].result().map_or("RETRY", BuildResult::as_str);
     let why = match &item.jobs[at].status {
-        // A job that failed tells why in its log; the others were never let run to their end.
+        // A failed job explains itself in its log. The reason matters only for jobs that did not
+        // run to their end.
         JobStatus::Ended { result, detail: Some(why), .. }
             if !result.passed() && *result != BuildResult::Failure =>
         {
@@ -375,30 +400,31 @@ fn take_run(
         }
         _ => String::new(),
     };
-    item.note(format!("{name}: {word}{why}"));
+    item.add_reason(format!("{name}: {outcome}{why}"));
     true
 }
 
-/// Makes the job wait for a further attempt, or ends it when all are used up (J16).
-fn again_or(
+/// Lets the job wait for its next attempt, or ends it with `last` if all attempts are used (J16).
+fn retry_or_end(
     job: &mut Job,
     last: BuildResult,
     detail: Option<String>,
     end: Option<&Ended>,
     now: Timestamp,
 ) {
-    (job.request, job.chosen) = (None, None);
+    (job.request, job.child_jobs) = (None, None);
     if job.attempt < job.summary.attempts {
         job.status = JobStatus::Waiting;
     } else {
         job.status = match end {
-            Some(end) => ended_as(&Ended { result: last, ..end.clone() }),
+            Some(end) => ended_status(&Ended { result: last, ..end.clone() }),
             None => ended(last, detail, now),
         };
     }
 }
 
-fn ended_as(end: &Ended) -> JobStatus {
+/// Returns the status of a job whose build ended.
+fn ended_status(end: &Ended) -> JobStatus {
     JobStatus::Ended {
         result: end.result,
         detail: end.detail.as_deref().map(|detail| cut(detail, REASON_BYTES_MAX)),

@@ -1,67 +1,68 @@
-//! Semaphores: taken before a build is ordered, all that it needs or none, and given back when it
-//! is known to be over.
+//! Semaphores: a build acquires all that its job names or none, before it is ordered, and releases
+//! them once it is known to be over.
 //!
-//! Foreign to the queue's cell, a semaphore is reserved: its record is written with the plan, on
-//! condition that nobody wrote it since it was read. A build that was told to stop may still run
-//! for a while; it holds on until its run is over.
+//! A semaphore does not belong to the queue's cell. Its record is written with the plan, on
+//! condition that it is unchanged since it was read. A stopped build may still run for a while; it
+//! holds its semaphores until its run is over.
 //!
-//! Whoever waits stands in the line of everything that he waits for, and a place that is free is
-//! kept for those before him: a job that needs several semaphores is not passed by for ever by
-//! those that need one, nor a queue by one that has many jobs. All lines go by one order, and what
-//! runs ends, so whoever is first of all gets what he needs. Two are not kept waiting by those who
-//! have nothing, for others may wait for what they have: a job beside a paused build takes what is
-//! free, and one that has its nodes already (`resources-first`) waits only for those before it that
-//! have theirs. That nobody who has nothing is passed by for ever either, such a job does not ask
-//! for nodes while those who stand in line without any, and asked before it, need all that is left:
-//! whoever asked for his before them goes first.
+//! A job that waits stands in the line of every semaphore it names, and free places are reserved
+//! for the jobs before it. So a job with several semaphores is not overtaken forever by jobs with
+//! one, nor a queue by one with many jobs. All lines have the same order and every build ends, so
+//! the first in all lines gets what it needs.
 //!
-//! Who has his nodes may wait for one who holds the semaphore and waits for those very nodes.
-//! Neither would ever end, so he who can do without what he has gives it back: his job takes its
-//! semaphores before its nodes from then on, and keeps its place in line.
+//! Two kinds of jobs wait for fewer others, since others may wait for what they hold. A job of an
+//! item with a paused build takes any free place. A job that has its nodes already
+//! (`resources-first`) waits only for jobs before it that have theirs. In turn it may not request
+//! nodes while earlier jobs without nodes need all free places.
+//!
+//! A job with nodes may wait for a semaphore holder that waits for those very nodes. This would
+//! never end, so the job releases its nodes. From then on it acquires semaphores before nodes, and
+//! keeps its place in line.
 
-use super::{RunSeen, Stop, Work};
+use super::{BuildStop, ObservedBuild, Planner};
 use crate::item::{Item, Job};
-use crate::semaphore::{Asked, Hands, Holder, Semaphore, SemaphoreKey, WAITING_MAX, Waiter};
+use crate::semaphore::{
+    NodesHeld, Semaphore, SemaphoreHolder, SemaphoreKey, SemaphoreWaiter, WAITING_MAX, WaitingSince,
+};
 use sluice_model::{BuildId, Timestamp};
 use std::collections::BTreeSet;
 
-/// Queues that are told of free places at once; those behind them find out when they look by
-/// themselves.
+/// The most queues that are woken at once for free places. The others find out at their next
+/// periodic reconcile.
 const WOKEN_MAX: usize = 20;
 
-/// Seconds for which everybody who holds a semaphore does nothing with it before those give their
-/// nodes back that wait for it with nodes in hand. Machines take minutes to start, so that who
-/// waits for one is no sign of anything before.
-const GIVE_BACK_SECONDS: u64 = 300;
+/// Seconds that all holders of a semaphore must have been idle before a job with nodes that waits
+/// for it releases the nodes. Machines take minutes to start, so a shorter wait proves nothing.
+const IDLE_HOLDER_SECONDS: u64 = 300;
 
-/// What a job may do now as far as semaphores go.
+/// Whether a job may go on as far as semaphores are concerned.
 pub(super) enum Permit {
-    /// It holds all that it needs.
+    /// It holds all semaphores that it needs.
     Granted,
-    /// It waits for the one that is named.
-    Waits(SemaphoreKey),
+    /// It waits for this semaphore.
+    WaitsFor(SemaphoreKey),
 }
 
-/// A job of this queue that waits, as it was come to in this plan.
-pub(super) struct InLine {
+/// A job of this queue that was found waiting for a semaphore in this plan.
+pub(super) struct WaitingJob {
     key: SemaphoreKey,
     since: Timestamp,
-    hands: Hands,
+    hands: NodesHeld,
 }
 
-impl Work<'_> {
-    /// Takes every semaphore that a job names for one of its builds, or none of them (N16).
+impl Planner<'_> {
+    /// Acquires all semaphores that a job names for one of its builds, or none of them (N16).
     pub(super) fn acquire(&mut self, item: &Item, at: usize, build: &BuildId) -> Permit {
-        let wanted = self.named_by(item, at);
-        let since = item.jobs[at].asked_at.unwrap_or(self.now);
+        let wanted = self.semaphores_of(item, at);
+        let since = item.jobs[at].semaphores_requested_at.unwrap_or(self.now);
         let hands = hands_of(&item.jobs[at]);
-        if let Some(key) = self.blocking(item, at, build) {
+        if let Some(key) = self.blocking_semaphore(item, at, build) {
             for (wanted, _) in &wanted {
-                self.wait_for(wanted, since, hands);
+                self.add_waiting_job(wanted, since, hands);
             }
-            return Permit::Waits(key);
+            return Permit::WaitsFor(key);
         }
-        let holder = Holder {
+        let holder = SemaphoreHolder {
             build: build.clone(),
             queue: self.head.key.clone(),
             item: item.id.clone(),
@@ -79,125 +80,145 @@ impl Work<'_> {
         Permit::Granted
     }
 
-    /// Has a build that waits for a semaphore with its nodes in hand give them back, where those
-    /// who hold that one wait as well: for nodes it may be, and for these. Nothing of it was sent
-    /// to anybody, so the attempt begins again, without nodes and with its place in line. Returns
-    /// whether it does.
-    pub(super) fn gives_nodes_back(&mut self, item: &mut Item, at: usize, build: &BuildId) -> bool {
-        let Some(key) = self.blocking(item, at, build).filter(|key| self.is_held_idly(key)) else {
+    /// Releases the nodes of a job that waits for a semaphore, if all holders have been idle for
+    /// long and may be waiting for nodes. The build was not sent yet, so the attempt starts again:
+    /// semaphores first, with its place in line. Returns whether it did.
+    pub(super) fn release_nodes(&mut self, item: &mut Item, at: usize, build: &BuildId) -> bool {
+        let Some(key) =
+            self.blocking_semaphore(item, at, build).filter(|key| self.is_held_idly(key))
+        else {
             return false;
         };
         let job = &mut item.jobs[at];
         let why = format!(
-            "it gives its nodes back: whoever holds the semaphore {} has not gone on for {GIVE_BACK_SECONDS} s, and may wait for them; \
-             it asks for nodes again when it holds its semaphores",
+            "it releases its nodes: the holder of the semaphore {} has been idle for {IDLE_HOLDER_SECONDS} s and may be waiting for them; \
+             it requests nodes again once it holds its semaphores",
             key.name
         );
         let (build, request) = (build.clone(), job.request.take());
-        self.plan.stops.push(Stop { build, request, why: why.clone(), lost: false });
-        job.begin_with_semaphores();
+        self.plan.stops.push(BuildStop { build, request, why: why.clone(), executor_lost: false });
+        job.restart_with_semaphores_first();
         let reason = format!("{}: {why}", job.summary.name);
-        item.note(reason.clone());
+        item.add_reason(reason.clone());
         self.plan.reasons.push(format!("{}: {reason}", item.candidate.change));
         true
     }
 
-    /// Returns the first of the semaphores that a job names which has no place for its build.
-    fn blocking(&self, item: &Item, at: usize, build: &BuildId) -> Option<SemaphoreKey> {
-        let since = item.jobs[at].asked_at.unwrap_or(self.now);
-        let kept_for: &[Hands] = match hands_of(&item.jobs[at]) {
-            Hands::Nodes => &[Hands::Nodes],
-            Hands::Empty => &[Hands::Empty, Hands::Nodes],
+    /// Returns the first semaphore of a job that has no place for its build, or `None` if all have.
+    fn blocking_semaphore(&self, item: &Item, at: usize, build: &BuildId) -> Option<SemaphoreKey> {
+        let since = item.jobs[at].semaphores_requested_at.unwrap_or(self.now);
+        let kept_for: &[NodesHeld] = match hands_of(&item.jobs[at]) {
+            NodesHeld::With => &[NodesHeld::With],
+            NodesHeld::Without => &[NodesHeld::Without, NodesHeld::With],
         };
         let is_beside_paused = item.jobs.iter().any(Job::is_paused);
-        let mut wanted = self.named_by(item, at).into_iter();
+        let mut wanted = self.semaphores_of(item, at).into_iter();
         let blocking = wanted.find(|(key, max)| {
             let semaphore = self.semaphore(key);
-            let before =
-                if is_beside_paused { 0 } else { self.before(&semaphore, since, kept_for) };
+            let before = if is_beside_paused {
+                0
+            } else {
+                self.places_reserved(&semaphore, since, kept_for)
+            };
             !semaphore.is_held_by(build) && semaphore.holders.len() + before >= *max as usize
         });
         blocking.map(|(key, _)| key)
     }
 
-    /// Returns whether everybody who holds a semaphore has done nothing with it for long.
+    /// Returns whether all holders of a semaphore have been idle for [`IDLE_HOLDER_SECONDS`].
     fn is_held_idly(&self, key: &SemaphoreKey) -> bool {
         let semaphore = self.semaphore(key);
-        let is_idle = |holder: &Holder| {
-            let since = self.snapshot.idle.get(&holder.build);
-            since.is_some_and(|since| self.now.since(*since) >= GIVE_BACK_SECONDS * 1_000)
+        let is_idle = |holder: &SemaphoreHolder| {
+            let since = self.snapshot.idle_holders.get(&holder.build);
+            since.is_some_and(|since| self.now.since(*since) >= IDLE_HOLDER_SECONDS * 1_000)
         };
         !semaphore.holders.is_empty() && semaphore.holders.iter().all(is_idle)
     }
 
-    /// Returns whether a job that takes its semaphores with its nodes in hand may ask for nodes:
-    /// not while those who have none and asked before it wait for all that is left of a semaphore,
-    /// or those who come with theirs would be served before them for ever.
-    pub(super) fn may_ask_for_nodes(&mut self, item: &Item, at: usize) -> Permit {
+    /// Returns whether a job that acquires its semaphores after its nodes may request nodes. It may
+    /// not while earlier jobs without nodes need all free places, since jobs with nodes would
+    /// always overtake them.
+    pub(super) fn may_request_nodes(&mut self, item: &Item, at: usize) -> Permit {
         if item.jobs.iter().any(Job::is_paused) {
-            return Permit::Granted; // Whoever is before it may wait for what the paused build has.
+            return Permit::Granted; // An earlier job may be waiting for what the paused build holds.
         }
-        let wanted = self.named_by(item, at);
-        let since = item.jobs[at].asked_at.unwrap_or(self.now);
+        let wanted = self.semaphores_of(item, at);
+        let since = item.jobs[at].semaphores_requested_at.unwrap_or(self.now);
         let behind = wanted.iter().find(|(key, max)| {
             let semaphore = self.semaphore(key);
-            let before = self.before(&semaphore, since, &[Hands::Empty]);
+            let before = self.places_reserved(&semaphore, since, &[NodesHeld::Without]);
             before > 0 && semaphore.holders.len() + before >= *max as usize
         });
         let Some((key, _)) = behind else { return Permit::Granted };
         for (wanted, _) in &wanted {
-            self.wait_for(wanted, since, Hands::Empty);
+            self.add_waiting_job(wanted, since, NodesHeld::Without);
         }
-        Permit::Waits(key.clone())
+        Permit::WaitsFor(key.clone())
     }
 
-    /// Returns the semaphores that a job names, and how many may hold each.
-    fn named_by(&self, item: &Item, at: usize) -> Vec<(SemaphoreKey, u32)> {
+    /// Returns the semaphores that a job names, each with the number of holders allowed.
+    fn semaphores_of(&self, item: &Item, at: usize) -> Vec<(SemaphoreKey, u32)> {
         item.jobs[at]
             .summary
             .semaphores
             .iter()
-            .map(|used| (self.snapshot.semaphore)(&used.name))
+            .map(|used| (self.snapshot.resolve_semaphore)(&used.name))
             .collect()
     }
 
-    /// Returns how many places are kept for others than a job that asked at this time: one for each
-    /// queue before it in line that can come, and one for each job of this queue that was looked at
-    /// before it and asked no later, if they wait with such hands.
-    fn before(&self, semaphore: &Semaphore, since: Timestamp, hands: &[Hands]) -> usize {
-        let asked = |waiter: &Waiter| hands.iter().filter_map(|hands| waiter.asked(*hands)).min();
-        let others =
-            semaphore.waiting.iter().filter(|waiter| self.is_before(waiter, asked(waiter), since));
+    /// Returns how many places are reserved for others before a job that asked at `since`: one for
+    /// each queue before it in line, and one for each earlier job of this queue. Counts only those
+    /// that wait in a state listed in `hands`.
+    fn places_reserved(
+        &self,
+        semaphore: &Semaphore,
+        since: Timestamp,
+        hands: &[NodesHeld],
+    ) -> usize {
+        let asked = |waiter: &SemaphoreWaiter| {
+            hands.iter().filter_map(|hands| waiter.waiting_since(*hands)).min()
+        };
+        let others = semaphore
+            .waiting
+            .iter()
+            .filter(|waiter| self.is_ahead_in_line(waiter, asked(waiter), since));
         let of_queue =
-            self.line.iter().filter(|one| one.key == semaphore.key && one.since <= since);
+            self.waiting_jobs.iter().filter(|one| one.key == semaphore.key && one.since <= since);
         others.count() + of_queue.filter(|one| hands.contains(&one.hands)).count()
     }
 
-    /// Returns whether another queue that can come, a job of which asked then, is before a job of
-    /// this one that asked at `since`.
-    fn is_before(&self, waiter: &Waiter, asked: Option<Timestamp>, since: Timestamp) -> bool {
-        let own = Waiter::new(&self.head.key, self.priority(), since).place();
+    /// Returns whether another queue, a job of which asked at `asked`, comes before a job of this
+    /// queue that asked at `since`.
+    fn is_ahead_in_line(
+        &self,
+        waiter: &SemaphoreWaiter,
+        asked: Option<Timestamp>,
+        since: Timestamp,
+    ) -> bool {
+        let own = SemaphoreWaiter::new(&self.head.key, self.priority(), since).service_order();
         let other = waiter.key();
-        let is_first =
-            asked.is_some_and(|asked| Waiter::new(&other, waiter.priority, asked).place() < own);
-        is_first && other != self.head.key && !self.snapshot.gone.contains(&other)
+        let is_first = asked.is_some_and(|asked| {
+            SemaphoreWaiter::new(&other, waiter.priority, asked).service_order() < own
+        });
+        is_first && other != self.head.key && !self.snapshot.absent_queues.contains(&other)
     }
 
+    /// Returns the numeric precedence of the queue's pipeline.
     fn priority(&self) -> u32 {
         self.snapshot.pipeline.map_or(200, |pipeline| pipeline.precedence.priority())
     }
 
-    /// Gives back what builds of this queue hold that are over, and leaves the line where nothing
-    /// waits any more (N17).
-    pub(super) fn settle_semaphores(&mut self) {
+    /// Releases semaphores of builds that are over, and updates this queue's place in the lines
+    /// (N17). Wakes queues for which places become free.
+    pub(super) fn update_semaphores(&mut self) {
         let known: BTreeSet<SemaphoreKey> =
             self.snapshot.semaphores.keys().chain(self.semaphores.keys()).cloned().collect();
         if known.is_empty() {
-            // The builds of a long queue are not listed where nobody asks for them.
+            // Avoid listing the builds of a long queue if no semaphore is involved.
             self.head.semaphores = Vec::new();
             return;
         }
-        let live = self.live_builds();
+        let live = self.active_builds();
         let queue = self.head.key.clone();
         let mut used = Vec::new();
         for key in known {
@@ -215,34 +236,41 @@ impl Work<'_> {
                 holder.leaving = true;
                 true
             });
-            let waits = self.waits.get(&key).copied();
+            let waits = self.semaphore_waits.get(&key).copied();
             let is_given_back = semaphore.holders.len() < before.holders.len();
-            // Its own jobs had their turn before the place was free.
-            self.left_over |= is_given_back && waits.is_some();
-            // What was stopped before anybody began it is over as soon as the stop is written.
-            self.left_over |= begins_to_leave;
-            self.stand_in_line(&mut semaphore, waits);
+            // This queue's own jobs were processed before the place became free: reconcile again.
+            self.is_incomplete |= is_given_back && waits.is_some();
+            // A build stopped before an executor claimed it is over once the stop is written.
+            self.is_incomplete |= begins_to_leave;
+            self.update_waiter(&mut semaphore, waits);
             let place = |semaphore: &Semaphore| {
-                semaphore.waiting.iter().find(|waiter| waiter.key() == queue).map(Waiter::place)
+                semaphore
+                    .waiting
+                    .iter()
+                    .find(|waiter| waiter.key() == queue)
+                    .map(SemaphoreWaiter::service_order)
             };
             let (was, is) = (place(&before), place(&semaphore));
             let has_stepped_back = was.is_some() && (is.is_none() || is > was);
             let held = self.snapshot.semaphores.get(&key).map_or(0, |seen| seen.holders.len());
             let has_taken = before.holders.len() > held;
             if is_given_back || (has_stepped_back && !has_taken) {
-                // As many as there are places now: more may hold it than when they asked, and who
-                // cannot come takes none.
-                let places = self.places(&semaphore).min(WOKEN_MAX);
-                let others =
-                    semaphore.waiting.iter().map(Waiter::key).filter(|other| *other != queue);
-                let gone = &self.snapshot.gone;
+                // As many as there are places now; the limit may have risen. Queues that cannot
+                // come take none.
+                let places = self.free_places(&semaphore).min(WOKEN_MAX);
+                let others = semaphore
+                    .waiting
+                    .iter()
+                    .map(SemaphoreWaiter::key)
+                    .filter(|other| *other != queue);
+                let gone = &self.snapshot.absent_queues;
                 self.plan.wake.extend(others.filter(|other| !gone.contains(other)).take(places));
             }
             let waits = waits.is_some();
             if waits || semaphore.holders.iter().any(|holder| holder.queue == queue) {
                 used.push(key.clone());
             }
-            // What was taken in this plan has its room; what is given back may wait for the next.
+            // An acquired semaphore has its room reserved; a release may wait for the next plan.
             let has_changed = self.snapshot.semaphores.get(&key) != Some(&semaphore);
             if self.semaphores.contains_key(&key) || (has_changed && self.has_room(1)) {
                 self.semaphores.insert(key, semaphore);
@@ -251,70 +279,75 @@ impl Work<'_> {
         self.head.semaphores = used;
     }
 
-    /// Returns how many more may hold a semaphore.
-    fn places(&self, semaphore: &Semaphore) -> usize {
-        let (key, max) = (self.snapshot.semaphore)(&semaphore.key.name);
+    /// Returns how many more builds may hold a semaphore.
+    fn free_places(&self, semaphore: &Semaphore) -> usize {
+        let (key, max) = (self.snapshot.resolve_semaphore)(&semaphore.key.name);
         if key != semaphore.key {
-            return 1; // The live layout means another one by this name; who still waits for this one sees for himself.
+            return 1; // The live layout means another semaphore by this name; the queues still waiting for this one must look for themselves.
         }
         (max as usize).saturating_sub(semaphore.holders.len())
     }
 
-    /// Has this queue stand in line since then, or not at all; and nobody who cannot come.
-    fn stand_in_line(&self, semaphore: &mut Semaphore, asked: Option<Asked>) {
+    /// Updates this queue's entry in the line: asking since `asked`, or removed for `None`. Also
+    /// removes queues that cannot come.
+    fn update_waiter(&self, semaphore: &mut Semaphore, asked: Option<WaitingSince>) {
         let queue = &self.head.key;
-        let is_sure = !self.left_over;
+        let is_sure = !self.is_incomplete;
         match asked {
             Some(asked) => {
                 let place = semaphore.waiting.iter().position(|waiter| waiter.key() == *queue);
-                let waiter = Waiter::asking(queue, self.priority(), asked);
+                let waiter = SemaphoreWaiter::with_jobs(queue, self.priority(), asked);
                 match place {
                     Some(at) if is_sure => semaphore.waiting[at] = waiter,
                     None if semaphore.waiting.len() < WAITING_MAX => semaphore.waiting.push(waiter),
                     _ => {}
                 }
             }
-            // The transaction may have been full before its jobs were looked at.
+            // If the transaction was full, not all jobs were processed: keep the entry.
             None if is_sure => semaphore.waiting.retain(|waiter| waiter.key() != *queue),
             None => {}
         }
         if asked.is_some() {
-            semaphore.waiting.retain(|waiter| !self.snapshot.gone.contains(&waiter.key()));
+            semaphore.waiting.retain(|waiter| !self.snapshot.absent_queues.contains(&waiter.key()));
         }
-        semaphore.waiting.sort_by_cached_key(Waiter::place);
+        semaphore.waiting.sort_by_cached_key(SemaphoreWaiter::service_order);
     }
 
+    /// Returns a semaphore in this plan's state; a new one if it has no record.
     fn semaphore(&self, key: &SemaphoreKey) -> Semaphore {
         let known = self.semaphores.get(key).or_else(|| self.snapshot.semaphores.get(key));
         known.cloned().unwrap_or_else(|| Semaphore::new(key.clone()))
     }
 
-    fn wait_for(&mut self, key: &SemaphoreKey, since: Timestamp, hands: Hands) {
-        self.waits.entry(key.clone()).or_default().add(hands, since);
-        self.line.push(InLine { key: key.clone(), since, hands });
+    /// Records that a job of this queue waits for a semaphore since `since`.
+    fn add_waiting_job(&mut self, key: &SemaphoreKey, since: Timestamp, hands: NodesHeld) {
+        self.semaphore_waits.entry(key.clone()).or_default().add(hands, since);
+        self.waiting_jobs.push(WaitingJob { key: key.clone(), since, hands });
         let semaphore = self.semaphore(key);
         self.semaphores.entry(key.clone()).or_insert(semaphore);
     }
 
-    fn live_builds(&self) -> BTreeSet<BuildId> {
+    /// Returns the builds of this queue that are under way.
+    fn active_builds(&self) -> BTreeSet<BuildId> {
         let jobs = self.items.values().flat_map(|item| &item.jobs);
         jobs.filter(|job| Job::is_under_way(job)).filter_map(|job| job.build.clone()).collect()
     }
 
+    /// Returns whether a build is known to be over.
     fn is_over(&self, build: &BuildId) -> bool {
         matches!(
-            self.snapshot.runs.get(build),
+            self.snapshot.observed_builds.get(build),
             Some(
-                RunSeen::Ended(_)
-                    | RunSeen::Lost { .. }
-                    | RunSeen::NoNodes(_)
-                    | RunSeen::NeverBegun
+                ObservedBuild::Ended(_)
+                    | ObservedBuild::Lost { .. }
+                    | ObservedBuild::NoNodes(_)
+                    | ObservedBuild::NeverClaimed
             )
         )
     }
 }
 
-/// Returns what a job has in hand when it takes its semaphores.
-fn hands_of(job: &Job) -> Hands {
-    if job.takes_nodes_first() { Hands::Nodes } else { Hands::Empty }
+/// Returns whether a job has its nodes when it acquires its semaphores.
+fn hands_of(job: &Job) -> NodesHeld {
+    if job.takes_nodes_first() { NodesHeld::With } else { NodesHeld::Without }
 }

@@ -1,22 +1,22 @@
-//! Rules of the gate as tables: a bench plays merger, executors and forge, and each test tells what
-//! the plans decided.
+//! Tests of [`plan`](super::plan): a test bench plays merger, executors and forge, and each test
+//! compares what the plans decided.
 
 mod bench;
-mod bounds;
+mod plan_size;
+mod bundle_changes;
 mod bundles;
-mod cycles;
 mod entry;
 mod forward;
-mod graph;
-mod guests;
-mod hold;
+mod job_graph;
+mod hosting;
+mod tenant_hold;
 mod jobs;
 mod landing;
-mod lines;
-mod needs;
-mod operators;
-mod reporters;
+mod semaphore_lines;
+mod dependencies;
+mod commands;
+mod reporter_jobs;
 mod semaphores;
 mod speculation;
-mod story;
-mod turns;
+mod random_runs;
+mod branch_locks;

@@ -5,26 +5,26 @@
 
 mod ends;
 
-use crate::arrival::{Arrival, ArrivalKind, Candidate};
-use crate::item::{Ask, Item};
+use crate::inbox::{InboxMessage, InboxMessageKind, Candidate};
+use crate::item::{MergeStatus, Item};
 use crate::landing::{Landing, LandingEnd, LandingState};
 use crate::merge::{LineNote, MergeOutcome, MergeResult, Merged};
 use crate::plan::{
-    ChangesLimit, Door, Hold, LayoutNumbers, OrderDraft, Plan, RunSeen, Snapshot, plan,
+    ChangesLimit, Residency, TenantHold, LayoutNumbers, OrderDraft, QueuePlan, ObservedBuild, QueueSnapshot, plan,
 };
-use crate::provided::Provided;
+use crate::provided::ProvidedArtifacts;
 use crate::queue::Head;
-use crate::report::{Action, Report, ReportState};
+use crate::report::{ReportAction, Report, ReportState};
 use crate::semaphore::{Semaphore, SemaphoreKey};
-use crate::turn::TurnSeen;
+use crate::branch_lock::BranchLockView;
 use sluice_config::pipeline::{GitHubReporter, Manager, Pipeline, Reporter, ReporterKind};
 use sluice_model::build::{BuildResult, Ended};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::{BranchKey, Commit, MergeMode};
-use sluice_model::job::{Dependency, JobSummary, Shared};
+use sluice_model::job::{JobDependency, JobSummary, BuildSharing};
 use sluice_model::{
-    ArrivalId, BuildId, ItemId, LabelName, ProjectName, ProviderName, QueueKey, Timestamp,
+    InboxMessageId, BuildId, ItemId, LabelName, ProjectName, ProviderName, QueueKey, Timestamp,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,15 +35,15 @@ type Trees = BTreeMap<String, String>;
 pub struct Bench {
     pub head: Head,
     pub items: BTreeMap<ItemId, Item>,
-    pub arrivals: Vec<Arrival>,
+    pub arrivals: Vec<InboxMessage>,
     pub outcomes: BTreeMap<ItemId, MergeOutcome>,
-    pub runs: BTreeMap<BuildId, RunSeen>,
+    pub runs: BTreeMap<BuildId, ObservedBuild>,
     pub landings: BTreeMap<ItemId, Landing>,
     /// How far reports are that last jobs wait for.
     pub told: BTreeMap<ItemId, ReportState>,
     /// What changes of other queues provide.
-    pub provided: BTreeMap<ChangeRef, Provided>,
-    pub doors: BTreeMap<ChangeKey, Door>,
+    pub provided: BTreeMap<ChangeRef, ProvidedArtifacts>,
+    pub doors: BTreeMap<ChangeKey, Residency>,
     pub pipeline: Pipeline,
     /// Whether the live layout no longer has it.
     pub is_pipeline_gone: bool,
@@ -53,7 +53,7 @@ pub struct Bench {
     /// How many changes the pipeline may hold.
     pub changes: Option<ChangesLimit>,
     /// What operators hold back.
-    pub hold: Hold,
+    pub hold: TenantHold,
     pub now: Timestamp,
     /// Where the branches are.
     pub tips: Trees,
@@ -84,7 +84,7 @@ pub struct Bench {
     /// Builds that hold a semaphore and are not at work, each since when.
     pub idle: BTreeMap<BuildId, Timestamp>,
     /// Branches on which anything ever landed.
-    pub turns: BTreeMap<BranchKey, TurnSeen>,
+    pub turns: BTreeMap<BranchKey, BranchLockView>,
     /// Queues that plans wanted looked at.
     pub woken: Vec<QueueKey>,
     pub orders: Vec<OrderDraft>,
@@ -97,7 +97,7 @@ pub struct Bench {
     pub tells: Vec<ZuulEvent>,
     pub happened: Vec<String>,
     /// What other queues were told.
-    pub forwards: Vec<(QueueKey, Arrival)>,
+    pub forwards: Vec<(QueueKey, InboxMessage)>,
     /// Queues of changes that belong to another one.
     pub queues: BTreeMap<char, String>,
     /// Jobs of changes that have others.
@@ -124,7 +124,7 @@ pub fn job(name: &str) -> JobSummary {
         failure_message: None,
         success_url: None,
         failure_url: None,
-        shared: Shared::Never,
+        sharing: BuildSharing::Never,
         reporter: false,
     }
 }
@@ -132,7 +132,7 @@ pub fn job(name: &str) -> JobSummary {
 /// Returns a job that comes after others.
 pub fn after(name: &str, others: &[&str]) -> JobSummary {
     let dependencies =
-        others.iter().map(|other| Dependency { name: (*other).into(), soft: false }).collect();
+        others.iter().map(|other| JobDependency { name: (*other).into(), soft: false }).collect();
     JobSummary { dependencies, ..job(name) }
 }
 
@@ -171,7 +171,7 @@ impl Bench {
             kept: false,
             layout: LayoutNumbers { wanted: 1, live: 1 },
             changes: None,
-            hold: Hold::default(),
+            hold: TenantHold::default(),
             now: Timestamp(1_000_000),
             tips: Trees::new(),
             jobs: jobs.iter().map(|name| job(name)).collect(),
@@ -253,7 +253,7 @@ impl Bench {
         let of = |change: char| {
             let others: String =
                 needs.chars().chain(changes.chars().filter(|other| *other != change)).collect();
-            Candidate { cycle: cycle.clone(), ..self.candidate(change, &others) }
+            Candidate { bundle: cycle.clone(), ..self.candidate(change, &others) }
         };
         changes.chars().map(of).collect()
     }
@@ -261,20 +261,20 @@ impl Bench {
     /// Approves changes that need each other: one event brings all of them.
     pub fn approve_cycle(&mut self, changes: &str, needs: &str) {
         let candidates = self.cycle(changes, needs);
-        self.arrive(ArrivalKind::Enqueue { candidates });
+        self.arrive(InboxMessageKind::Enqueue { candidates });
     }
 
-    pub fn arrive(&mut self, kind: ArrivalKind) {
+    pub fn arrive(&mut self, kind: InboxMessageKind) {
         self.now = self.now.plus_millis(1);
-        let id = ArrivalId(format!("arrival-{:06}", self.now.0));
+        let id = InboxMessageId(format!("arrival-{:06}", self.now.0));
         let (event_id, by_operator, taken_up) = ("event".to_owned(), false, false);
-        self.arrivals.push(Arrival {
+        self.arrivals.push(InboxMessage {
             id,
             at: self.now,
             event_id,
             layout: 0,
             by_operator,
-            taken_up,
+            in_progress: taken_up,
             kind,
         });
     }
@@ -282,7 +282,7 @@ impl Bench {
     /// An operator takes a change out, whatever revision of it is there.
     pub fn dequeue(&mut self, change: char) {
         let key = self.change(change).key;
-        self.arrive(ArrivalKind::Dequeue {
+        self.arrive(InboxMessageKind::Dequeue {
             key,
             head: None,
             by: "jo".to_owned(),
@@ -292,7 +292,7 @@ impl Bench {
 
     /// An operator lets a frozen queue go on.
     pub fn thaw(&mut self) {
-        self.arrive(ArrivalKind::Thaw { by: "jo".to_owned(), reason: "looked".to_owned() });
+        self.arrive(InboxMessageKind::Resume { by: "jo".to_owned(), reason: "looked".to_owned() });
     }
 
     /// Approves changes, one after the other.
@@ -304,12 +304,12 @@ impl Bench {
 
     pub fn approve_needing(&mut self, change: char, needs: &str) {
         let candidates = vec![self.candidate(change, needs)];
-        self.arrive(ArrivalKind::Enqueue { candidates });
+        self.arrive(InboxMessageKind::Enqueue { candidates });
     }
 
     /// Tells of a change as it is now.
     pub fn seen(&mut self, change: char, gone: Option<&str>) {
-        let kind = ArrivalKind::Seen {
+        let kind = InboxMessageKind::ChangeUpdated {
             change: self.change(change),
             gone: gone.map(str::to_owned),
             merged: false,
@@ -323,7 +323,7 @@ impl Bench {
     pub fn seen_needing(&mut self, change: char, needs: &str) {
         let needs = Some(needs.chars().map(|need| self.change(need)).collect());
         let change = self.change(change);
-        self.arrive(ArrivalKind::Seen {
+        self.arrive(InboxMessageKind::ChangeUpdated {
             change,
             gone: None,
             merged: false,
@@ -340,21 +340,21 @@ impl Bench {
                 self.has_provider && !labels.iter().any(|label| self.unoffered.contains(label));
             is_offered.then(|| ProviderName::from("p"))
         };
-        let snapshot = Snapshot {
+        let snapshot = QueueSnapshot {
             head: self.head.clone(),
             items: self.items.values().cloned().map(Arc::new).collect(),
-            arrivals: self.arrivals.clone(),
-            outcomes: self.outcomes.clone(),
-            runs: self.runs.clone(),
+            inbox: self.arrivals.clone(),
+            merge_outcomes: self.outcomes.clone(),
+            observed_builds: self.runs.clone(),
             landings: self.landings.clone(),
             reports: self.told.clone(),
             provided: self.provided.clone(),
-            doors: self.doors.clone(),
+            residencies: self.doors.clone(),
             semaphores: self.semaphores.clone(),
-            turns: self.turns.clone(),
-            gone: self.gone.clone(),
-            idle: self.idle.clone(),
-            semaphore: &|name| {
+            branch_locks: self.turns.clone(),
+            absent_queues: self.gone.clone(),
+            idle_holders: self.idle.clone(),
+            resolve_semaphore: &|name| {
                 let key = SemaphoreKey { tenant: Some("t".into()), name: name.to_owned() };
                 (key, self.semaphore_max)
             },
@@ -367,13 +367,13 @@ impl Bench {
                 Some(QueueKey { tenant: "t".into(), pipeline: pipeline.clone(), queue })
             },
             merge_mode: &|_| MergeMode::Merge,
-            provider: &provider,
-            changes: self.changes,
+            provider_for: &provider,
+            changes_limit: self.changes,
             health: None,
             hold: self.hold,
-            tells: self.tells.clone(),
+            triggering_events: self.tells.clone(),
             layout: self.layout,
-            web_root: "https://sluice.test/".to_owned(),
+            item_url_prefix: "https://sluice.test/".to_owned(),
         };
         let plan = plan(snapshot, self.now);
         let more = plan.due == Some(self.now) && !plan.is_empty();
@@ -403,33 +403,33 @@ impl Bench {
         panic!("the queue does not come to rest: {told:?}");
     }
 
-    fn carry_out(&mut self, plan: Plan) -> Vec<String> {
+    fn carry_out(&mut self, plan: QueuePlan) -> Vec<String> {
         let mut told = Vec::new();
         let of_stop = if self.head.manager == Manager::Dependent { 1 } else { 2 };
         let records = plan.items.len()
             + 4 * plan.removed.len()
-            + plan.reported.len()
-            + plan.taken.len()
-            + plan.taken_up.len()
+            + plan.succeeded.len()
+            + plan.consumed.len()
+            + plan.in_progress.len()
             + 2 * plan.orders.len()
             + of_stop * plan.stops.len()
             + plan.resumes.len()
             + plan.landings.len()
-            + plan.withdrawn.len()
+            + plan.withdrawn_landings.len()
             + plan.reports.len()
-            + plan.happened.len()
+            + plan.events.len()
             + plan.forwards.len()
             + plan.semaphores.len()
-            + 2 * plan.doors.len()
-            + plan.turns.len()
+            + 2 * plan.residencies.len()
+            + plan.branch_locks.len()
             + self.passed_by(&plan)
-            + usize::from(plan.wants_layout);
+            + usize::from(plan.requests_layout);
         self.most_records = self.most_records.max(records);
         // A stop is one write, and so is what leaves, its buildset, and what it provided; the head
         // and the listing come to it.
         let writes = records - plan.removed.len() - (of_stop - 1) * plan.stops.len() + 2;
         assert!(writes <= 100, "{writes} writes in one plan");
-        for (what, item, _) in &plan.happened {
+        for (what, item, _) in &plan.events {
             let title = plan.removed.iter().find(|removed| removed.item.id == *item);
             let title = title
                 .map_or_else(|| "?".to_owned(), |removed| removed.item.candidate.title.clone());
@@ -440,19 +440,19 @@ impl Bench {
         }
         for stop in &plan.stops {
             // Nobody had begun it, unless the test says so.
-            self.runs.entry(stop.build.clone()).or_insert(RunSeen::NeverBegun);
+            self.runs.entry(stop.build.clone()).or_insert(ObservedBuild::NeverClaimed);
             told.push(format!("stop {}", self.named(&stop.build)));
         }
         for (build, _) in &plan.sends {
             told.push(format!("send {}", self.named(build)));
         }
-        for build in &plan.again {
+        for build in &plan.resends {
             told.push(format!("send {} again", self.named(build)));
         }
         for build in &plan.resumes {
             told.push(format!("resume {}", self.named(build)));
         }
-        for reported in &plan.reported {
+        for reported in &plan.succeeded {
             told.push(format!("{} stays: {}", reported.item.candidate.title, reported.result));
         }
         for removed in &plan.removed {
@@ -468,9 +468,9 @@ impl Bench {
         if let Some(head) = plan.head {
             self.head = head;
         }
-        self.arrivals.retain(|arrival| !plan.taken.contains(&arrival.id));
-        self.take_up(&plan.taken_up);
-        for landing in plan.withdrawn {
+        self.arrivals.retain(|arrival| !plan.consumed.contains(&arrival.id));
+        self.take_up(&plan.in_progress);
+        for landing in plan.withdrawn_landings {
             self.landings.insert(landing.item.clone(), landing);
         }
         for landing in plan.landings {
@@ -483,16 +483,16 @@ impl Bench {
                 self.items[&order.item].merged().map(|merged| merged.tested.tree.clone()).unwrap();
             told.push(format!("run {} on {tree}", self.named(&order.build)));
         }
-        if plan.wants_layout {
+        if plan.requests_layout {
             self.layout.wanted += 1;
             told.push("want a layout".to_owned());
         }
         self.reports.extend(plan.reports);
         self.forwards.extend(plan.forwards);
         self.woken.extend(plan.wake);
-        self.stand(plan.doors);
-        for turn in plan.turns {
-            self.turns.insert(turn.branch.clone(), TurnSeen { turn, is_over: false });
+        self.stand(plan.residencies);
+        for turn in plan.branch_locks {
+            self.turns.insert(turn.branch.clone(), BranchLockView { lock: turn, is_abandoned: false });
         }
         for semaphore in plan.semaphores {
             let holders = semaphore.holders.iter().filter(|holder| holder.queue == self.head.key);
@@ -523,7 +523,7 @@ impl Bench {
     pub fn answer(&mut self) -> bool {
         let mut any = false;
         for item in self.items.values() {
-            let Ask::Asked { onto, .. } = &item.ask else { continue };
+            let MergeStatus::Requested { onto, .. } = &item.merge_status else { continue };
             let is_answered = self.outcomes.get(&item.id).is_some_and(|known| {
                 known.generation == item.generation && known.layout == self.layout.live
             });
@@ -558,16 +558,16 @@ impl Bench {
             onto.map(|text| serde_json::from_str(text).unwrap()).unwrap_or_default();
         let own = self.project(name);
         let landed =
-            if let Ask::Asked { landed, .. } = &item.ask { landed.as_slice() } else { &[] };
+            if let MergeStatus::Requested { landed, .. } = &item.merge_status { landed.as_slice() } else { &[] };
         let below = item
             .candidate
             .needs
             .iter()
-            .filter(|need| !item.candidate.cycle.contains(&need.change.key));
+            .filter(|need| !item.candidate.bundle.contains(&need.change.key));
         let below = below.filter(|need| !landed.contains(&need.change.key));
         let below = below.filter_map(|need| need.title.chars().next());
         let letter = |key: &ChangeKey| char::from_u32(key.number()? as u32);
-        let cycle: Vec<char> = item.candidate.cycle.iter().filter_map(letter).collect();
+        let cycle: Vec<char> = item.candidate.bundle.iter().filter_map(letter).collect();
         let mates = if cycle.is_empty() { vec![name] } else { cycle };
         for change in below.chain(mates) {
             let project = self.project(change);
@@ -597,7 +597,7 @@ impl Bench {
             jobs: self.jobs_of(name),
             base: commit(base),
             tested: commit(&tested),
-            kept: self.kept,
+            can_fast_forward: self.kept,
             touches_configuration: self.configuring.contains(&name),
             fail_fast: self.fail_fast,
             debug: Vec::new(),
@@ -639,13 +639,13 @@ impl Bench {
         data: serde_json::Map<String, serde_json::Value>,
     ) {
         let ended = self.ended(result, data);
-        self.show(change, job, RunSeen::Ended(ended));
+        self.show(change, job, ObservedBuild::Ended(ended));
     }
 
     /// Ends the run of a build, whoever still knows it.
     pub fn run_ended(&mut self, build: &BuildId, result: BuildResult) {
         let ended = self.ended(result, serde_json::Map::new());
-        self.runs.insert(build.clone(), RunSeen::Ended(ended));
+        self.runs.insert(build.clone(), ObservedBuild::Ended(ended));
     }
 
     fn ended(
@@ -665,7 +665,7 @@ impl Bench {
     }
 
     /// Shows a build's run.
-    pub fn show(&mut self, change: char, job: &str, seen: RunSeen) {
+    pub fn show(&mut self, change: char, job: &str, seen: ObservedBuild) {
         let builds = self.under_way();
         let (_, _, build) = builds
             .iter()

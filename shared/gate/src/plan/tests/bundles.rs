@@ -1,14 +1,13 @@
-//! Changes that need each other, in the rarer turns of a bundle's life: builds that only one of
-//! them sees the end of, needs that change, branches that move while jobs are frozen again (Z6.5).
+//! Changes that need each other: one bundle, from its entry to its landing (Z6.5).
 
 use super::bench::{Bench, after, job};
-use crate::plan::{LayoutNumbers, RunSeen};
-use crate::report::Action;
+use crate::landing::LandingEnd;
+use crate::plan::LayoutNumbers;
+use crate::queue::SlotStatus;
 use insta::assert_snapshot;
-use sluice_model::LabelName;
 use sluice_model::build::BuildResult::{Failure, Retry, Success};
-use sluice_model::event::ZuulEvent;
-use sluice_model::job::{JobSummary, Shared};
+use sluice_model::git::Commit;
+use sluice_model::job::{JobSummary, BuildSharing};
 
 fn gate() -> Bench {
     let mut bench = Bench::gate(&["unit"]);
@@ -16,417 +15,527 @@ fn gate() -> Bench {
     bench
 }
 
-fn order(bench: &Bench) -> String {
-    let slots = bench.head.slots.iter();
-    slots.filter_map(|slot| char::from_u32(slot.change.key.number()? as u32)).collect()
-}
-
-/// Gives A and B this many jobs that both run alike, with these nodesets.
-fn sharing(jobs: usize, labels: &[&str]) -> Bench {
-    let labels: Vec<Vec<LabelName>> =
-        labels.iter().map(|label| vec![LabelName::from(*label)]).collect();
-    let shared = |at| JobSummary {
-        shared: Shared::InCycle,
-        labels: labels.clone(),
-        ..job(&format!("job-{at:02}"))
-    };
+fn passed() -> Bench {
     let mut bench = gate();
-    bench.jobs = (0..jobs).map(shared).collect();
     bench.approve_cycle("AB", "");
+    bench.approve("C");
+    bench.run();
+    bench.pass("ABC");
     bench.run();
     bench
 }
 
-/// Has no provider give nodes to any build, and lets so much happen in one plan that B does not see
-/// it; who reads a request that nobody wants any more finds none.
-fn without_nodes(bench: &mut Bench) {
-    for (_, _, build) in bench.under_way() {
-        bench.runs.insert(build, RunSeen::NoNodes("the cloud is full".to_owned()));
-    }
-    bench.look();
-    bench.runs.retain(|_, seen| !matches!(seen, RunSeen::NoNodes(_)));
+fn refused(why: &str) -> LandingEnd {
+    LandingEnd::Refused { why: why.to_owned() }
 }
 
-/// D15, N02: B's jobs end with those of A that they share, though only A read what became of their
-/// nodes.
+/// D10, Z6.5: both are tested on one state, land one after the other, and leave together.
 #[test]
-fn a_shared_build_without_nodes_ends_for_all_that_share_it() {
-    let mut bench = sharing(88, &["small"]);
-    without_nodes(&mut bench);
-    assert!(!bench.under_way().is_empty(), "not all of it was seen in one plan");
-    bench.run();
-    assert_eq!(bench.left, ["A FAILURE", "B FAILURE"]);
-    assert!(
-        bench.comments().iter().filter(|text| text.contains("job-87 : NODE_FAILURE")).count() == 2
-    );
-}
-
-/// D15, N14: so do they follow it to the next nodeset.
-#[test]
-fn a_shared_build_that_asks_for_its_next_nodeset_is_followed() {
-    let mut bench = sharing(44, &["small", "large"]);
-    without_nodes(&mut bench);
+fn changes_that_need_each_other_are_tested_on_one_state_and_land_in_order() {
+    let mut bench = gate();
+    bench.approve("X");
+    bench.approve_cycle("AB", "");
+    bench.approve("C");
+    assert_snapshot!(bench.run(), @r"
+    run X unit on 0X
+    run A unit on 0XA
+    run B unit on 0B
+    run C unit on 0XAC
+    ");
+    let started = bench.orders.iter().map(|order| order.speculation.clone()).collect::<Vec<_>>();
+    assert_eq!(started[1], started[2], "A and B are tested on one state");
     bench.finish();
+    assert_eq!(bench.landed, ["0X", "0XA", "0B", "0XAC"]);
+    assert_eq!(bench.left, ["X SUCCESS", "A SUCCESS", "B SUCCESS", "C SUCCESS"]);
+    assert_eq!(bench.orders.len(), 4, "what is behind was tested on what landed");
+}
+
+/// D10: nothing is told of the first while the second has not landed.
+#[test]
+fn nothing_is_reported_before_all_of_a_bundle_have_landed() {
+    let mut bench = passed();
+    let said = bench.comments().len();
+    bench.land();
+    assert_snapshot!(bench.run(), @"land B as 0B");
     assert_eq!(
-        (bench.left.as_slice(), bench.orders.len()),
-        (&["A SUCCESS".to_owned(), "B SUCCESS".to_owned()][..], 88)
+        bench.head.slots.iter().map(|slot| slot.status).collect::<Vec<_>>()[..2],
+        [SlotStatus::Landed, SlotStatus::Landing]
     );
-}
-
-/// D15: who takes over a build that the other one no longer wants sees to it from there.
-#[test]
-fn a_shared_build_is_seen_to_by_the_one_that_is_left() {
-    let mut bench = sharing(1, &["small"]);
-    let mut other = bench.jobs.clone();
-    other[0].hash = "another".to_owned();
-    bench.own_jobs.insert('A', other);
-    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
-    assert_snapshot!(bench.run(), @"run A job-00 on 0A");
-    bench.show('B', "job-00", RunSeen::NoNodes("the cloud is full".to_owned()));
-    bench.end('A', "job-00", Success);
+    assert_eq!((bench.comments().len(), bench.left.len()), (said, 0));
+    bench.land();
     bench.run();
-    assert_eq!(bench.left, ["A FAILURE", "B FAILURE"]);
+    assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS"]);
+    assert_eq!(bench.comments().len(), said + 2);
 }
 
-/// Returns which jobs of which changes are under way.
-fn at_work(bench: &Bench) -> Vec<(char, String)> {
-    bench.under_way().into_iter().map(|(change, job, _)| (change, job)).collect()
-}
-
-/// D15, J12: what A's own jobs came to says nothing of B's, whenever B takes A's build over.
+/// Z6.5: on one branch each lands on top of the one before it.
 #[test]
-fn a_job_that_is_skipped_for_a_job_of_its_own_change_runs_for_the_other() {
+fn changes_of_one_branch_that_need_each_other_land_one_on_the_other() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve_cycle("ABC", "");
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0AB", "0ABC"]);
+}
+
+/// D13: one that fails fails all; what is behind goes on without them.
+#[test]
+fn a_failure_in_a_bundle_is_reported_for_all_of_it_and_none_lands() {
     let mut bench = gate();
-    bench.jobs = vec![
-        JobSummary { shared: Shared::InCycle, ..job("build") },
-        JobSummary { voting: false, ..job("lint") },
-        after("deploy", &["build", "lint"]),
-    ];
     bench.approve_cycle("AB", "");
+    bench.approve("C");
     bench.run();
-    bench.end('A', "lint", Failure);
-    bench.end('B', "lint", Success);
-    bench.run();
-    bench.end('A', "build", Retry);
-    assert_snapshot!(bench.run(), @"run A build (attempt 2) on 0A");
-    bench.end('A', "build", Success);
-    bench.run();
-    assert_eq!(at_work(&bench), [('B', "deploy".to_owned())]);
-    bench.end('B', "deploy", Failure);
-    bench.run();
-    assert_eq!(bench.left, ["A FAILURE", "B FAILURE"]);
-}
-
-/// D15, Z4.3: what A's build left out is left out for B as well, which did not see its end.
-#[test]
-fn a_job_that_a_shared_build_left_out_is_left_out_for_all_that_share_it() {
-    let jobs = |hash: &str| {
-        let build = JobSummary { shared: Shared::InCycle, hash: hash.to_owned(), ..job("build") };
-        vec![
-            build,
-            after("deploy", &["build"]),
-            after("notes", &["build"]),
-            after("mail", &["deploy", "build"]),
-        ]
-    };
-    let mut bench = gate();
-    bench.own_jobs.insert('A', jobs("one"));
-    bench.own_jobs.insert('B', jobs("two"));
-    bench.approve_cycle("AB", "");
-    bench.run();
-    let chosen = serde_json::json!({ "zuul": { "child_jobs": ["notes", "mail"] } });
-    bench.end_returning('A', "build", Success, chosen.as_object().cloned().unwrap());
-    bench.run();
-    // By now B's job is A's, and nothing of `mail` needs what was left out.
-    let mut others = jobs("one");
-    others[3] = after("mail", &["build"]);
-    others[3].hash = "mail-2".to_owned();
-    bench.own_jobs.insert('B', others);
-    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
-    bench.run();
-    let expected = [('A', "notes"), ('B', "notes"), ('B', "mail")]
-        .map(|(change, job)| (change, job.to_owned()));
-    assert_eq!(at_work(&bench), expected);
-}
-
-/// D15, Z4.3: so is a job that only the change has behind it which takes the build over after its
-/// end.
-#[test]
-fn a_shared_build_that_ended_leaves_out_what_the_other_change_alone_has_behind_it() {
-    let build =
-        |hash: &str| JobSummary { shared: Shared::InCycle, hash: hash.to_owned(), ..job("build") };
-    for chosen in [serde_json::json!(["mail", 7]), serde_json::json!([]), serde_json::Value::Null] {
-        let mut bench = gate();
-        bench.own_jobs.insert('A', vec![build("one"), after("deploy", &["build"])]);
-        bench.own_jobs.insert('B', vec![build("two")]);
-        bench.approve_cycle("AB", "");
-        bench.run();
-        let returned = serde_json::json!({ "zuul": { "child_jobs": chosen } });
-        bench.end_returning('A', "build", Success, returned.as_object().cloned().unwrap());
-        bench.run();
-        bench
-            .own_jobs
-            .insert('B', vec![build("one"), after("notes", &["build"]), after("mail", &["build"])]);
-        bench.layout = LayoutNumbers { wanted: 2, live: 2 };
-        bench.run();
-        let expected: &[(char, &str)] = match chosen.as_array().map(Vec::len) {
-            None => &[('A', "deploy"), ('B', "notes"), ('B', "mail")],
-            Some(0) => &[],
-            Some(_) => &[('B', "mail")],
-        };
-        let expected: Vec<_> =
-            expected.iter().map(|(change, job)| (*change, (*job).to_owned())).collect();
-        assert_eq!(at_work(&bench), expected, "{chosen}");
-        bench.finish();
-        assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS"], "{chosen}");
-    }
-}
-
-/// Returns what a build says of a file and to people.
-fn saying() -> serde_json::Map<String, serde_json::Value> {
-    let told = serde_json::json!({ "zuul": {
-        "warnings": ["the mirror was slow"],
-        "file_comments": { "a.py": [{ "line": 3, "message": "unused" }] },
-    } });
-    told.as_object().cloned().unwrap()
-}
-
-/// Returns what is told beside lines: of which change, how much its own builds say, and how much
-/// those that it took over.
-fn lines(bench: &Bench) -> Vec<(char, usize, usize)> {
-    let actions = bench
-        .reports
+    bench.end('A', "unit", Failure);
+    assert_snapshot!(bench.run(), @r"
+    stop C unit
+    run C unit on 0C
+    ");
+    bench.finish();
+    assert_eq!(bench.left, ["A FAILURE", "B FAILURE", "C SUCCESS"]);
+    assert_eq!(bench.landed, ["0C"]);
+    let told = bench
+        .comments()
         .iter()
-        .flat_map(|report| report.actions.iter().map(move |action| (report, action)));
-    let told = actions.filter_map(|(report, action)| match action {
-        Action::Lines { notes, of_mates, .. } => {
-            Some((char::from_u32(report.change.key.number()? as u32)?, notes.len(), of_mates.len()))
-        }
-        _ => None,
-    });
-    let mut told: Vec<_> = told.collect();
-    told.sort_unstable();
-    told
+        .filter(|text| text.contains("dependency cycle that failed"))
+        .count();
+    assert_eq!(told, 2);
 }
 
-/// D15, Z7.4: each change is told what a build says that runs for both, whenever it took the build
-/// over.
+/// D13: one that does not merge is told why, the others that they cannot without it.
 #[test]
-fn what_a_shared_build_says_is_told_to_all_that_share_it() {
-    let build =
-        |hash: &str| JobSummary { shared: Shared::InCycle, hash: hash.to_owned(), ..job("build") };
-    for is_over in [false, true] {
-        let mut bench = gate();
-        bench.own_jobs.insert('A', vec![build("one")]);
-        bench.own_jobs.insert('B', vec![build(if is_over { "two" } else { "one" })]);
-        bench.approve_cycle("AB", "");
-        bench.run();
-        bench.end_returning('A', "build", Success, saying());
-        bench.run();
-        if is_over {
-            bench.own_jobs.insert('B', vec![build("one")]);
-            bench.layout = LayoutNumbers { wanted: 2, live: 2 };
-            bench.run();
-            assert!(at_work(&bench).is_empty(), "B's is A's, which has ended");
-        }
-        bench.finish();
-        assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS"]);
-        let warned = bench
-            .comments()
-            .iter()
-            .filter(|text| text.contains("- build : the mirror was slow"))
-            .count();
-        assert_eq!(
-            (warned, lines(&bench)),
-            (2, vec![('A', 1, 0), ('B', 0, 1)]),
-            "over before: {is_over}"
-        );
-    }
-}
-
-/// D15, Z7.4: what a build says that a change ordered itself, after one that it shared, is its own.
-#[test]
-fn what_a_further_attempt_says_is_told_of_the_change_that_ordered_it() {
-    let mut bench = sharing(1, &["small"]);
-    let mut other = bench.jobs.clone();
-    other[0].hash = "another".to_owned();
-    bench.own_jobs.insert('A', other);
-    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
-    bench.run();
-    bench.end('B', "job-00", Retry);
-    assert!(bench.run().contains("run B job-00 (attempt 2)"), "nobody shares it any more");
-    bench.end_returning('B', "job-00", Success, saying());
-    bench.finish();
-    assert_eq!((lines(&bench), bench.left.len()), (vec![('B', 1, 0)], 2));
-}
-
-/// Z6.5: what one of them needs by now stands ahead of both, so that nothing has to begin again.
-#[test]
-fn a_bundle_stays_where_what_it_needs_by_now_stands_ahead() {
-    let mut bench = gate();
-    bench.approve("N");
+fn a_conflict_in_a_bundle_takes_all_of_it_out() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.conflicts = vec![('A', 'B')];
     bench.approve_cycle("AB", "");
-    bench.run();
-    bench.seen_needing('A', "BN");
-    assert_snapshot!(bench.run(), @"");
-    // B's own news says the same of it, for the two need the same.
-    bench.seen_needing('B', "AN");
-    assert_snapshot!(bench.run(), @"");
-    bench.end('N', "unit", Failure);
     bench.finish();
-    assert_eq!(bench.left, ["N FAILURE", "A FAILURE", "B FAILURE"]);
+    assert_eq!(bench.left, ["A MERGE_CONFLICT", "B FAILURE"]);
+    assert_eq!(bench.landed, Vec::<String>::new());
 }
 
-/// Z6.5: what stands behind them comes first by then.
+/// D11: a cycle enters as a whole or not at all.
 #[test]
-fn a_bundle_moves_behind_what_it_needs_by_now() {
+fn a_cycle_of_which_one_may_not_enter_stays_out() {
     let mut bench = gate();
-    bench.approve_cycle("AB", "");
+    let mut some = bench.cycle("AB", "");
+    some.pop();
+    bench.arrive(crate::inbox::InboxMessageKind::Enqueue { candidates: some });
+    assert_snapshot!(bench.run(), @"");
+    bench.approve_cycle("AB", "N");
+    assert_snapshot!(bench.run(), @"");
+    assert!(
+        bench.head.slots.is_empty() && bench.comments().is_empty(),
+        "what they need besides is not there"
+    );
     bench.approve("N");
-    bench.run();
-    bench.seen_needing('B', "AN");
-    bench.run();
-    assert_eq!(order(&bench), "NAB");
+    bench.approve_cycle("AB", "N");
+    bench.approve_cycle("AB", "N");
     bench.finish();
     assert_eq!(bench.landed, ["0N", "0NA", "0B"]);
 }
 
-/// Z6.5, D01: and what is nowhere is not waited for.
+/// Z6.1: a window never cuts a bundle, which counts as one.
 #[test]
-fn a_bundle_leaves_when_it_needs_what_is_not_in_the_queue() {
+fn a_bundle_is_tested_as_a_whole_in_a_window_of_one() {
     let mut bench = gate();
+    (bench.head.window, bench.pipeline.window.floor) = (1, 1);
+    bench.approve_cycle("AB", "");
+    bench.approve_cycle("CD", "");
+    assert_snapshot!(bench.run(), @r"
+    run A unit on 0A
+    run B unit on 0B
+    ");
+    bench.finish();
+    assert_eq!(bench.landed.len(), 4);
+    assert_eq!(bench.head.window, 3, "each bundle opened it by one");
+}
+
+/// D15: a job that both run alike runs once, and both wait for it.
+#[test]
+fn a_job_of_both_runs_once_for_the_bundle() {
+    let shared = |name: &str| JobSummary { sharing: BuildSharing::InBundle, ..job(name) };
+    let mut bench = gate();
+    bench.own_jobs.insert('A', vec![shared("common"), job("one")]);
+    bench.own_jobs.insert('B', vec![shared("common"), job("two")]);
+    bench.approve_cycle("AB", "");
+    assert_snapshot!(bench.run(), @r"
+    run A common on 0A
+    run A one on 0A
+    run B two on 0B
+    ");
+    bench.end('A', "common", Retry);
+    assert_snapshot!(bench.run(), @"run A common (attempt 2) on 0A");
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0B"]);
+    assert_eq!(bench.orders.len(), 4);
+}
+
+/// D15: what fails for one fails for both; nothing of it is stopped twice.
+#[test]
+fn a_shared_job_that_fails_fails_both() {
+    let shared = || vec![JobSummary { sharing: BuildSharing::InBundle, ..job("common") }];
+    let mut bench = gate();
+    bench.own_jobs.insert('A', shared());
+    bench.own_jobs.insert('B', shared());
     bench.approve_cycle("AB", "");
     bench.run();
-    bench.seen_needing('A', "BN");
+    bench.end('A', "common", Failure);
     bench.run();
     assert_eq!(
-        (bench.left.as_slice(), bench.landed.len()),
-        (&["A DEQUEUED".to_owned(), "B DEQUEUED".to_owned()][..], 0)
+        (bench.left.as_slice(), bench.orders.len()),
+        (&["A FAILURE".to_owned(), "B FAILURE".to_owned()][..], 1)
     );
 }
 
-/// Z6.4: B has no build of its own, and A's ran beside what B's branch was.
+/// D15: of other projects only what says so, and only what came after the same.
 #[test]
-fn a_bundle_is_tested_again_when_the_branch_of_one_without_jobs_moved() {
+fn a_job_is_not_shared_across_projects_or_behind_other_builds() {
+    let of_project = |name: &str| JobSummary { sharing: BuildSharing::InProject, ..job(name) };
     let mut bench = gate();
-    bench.own_jobs.insert('B', Vec::new());
-    bench.approve_cycle("AB", "");
-    assert_snapshot!(bench.run(), @"run A unit on 0A");
-    bench.tips.insert("two".to_owned(), "0x".to_owned());
-    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+    for change in ['A', 'B', 'C'] {
+        let behind = JobSummary { sharing: BuildSharing::InBundle, ..after("deploy", &["build"]) };
+        bench.own_jobs.insert(change, vec![of_project("build"), behind]);
+    }
+    bench.approve_cycle("ABC", "");
     assert_snapshot!(bench.run(), @r"
-    stop A unit
-    run A unit on 0A
+    run A build on 0A
+    run B build on 0B
+    ");
+    bench.end('A', "build", Success);
+    bench.end('B', "build", Success);
+    assert_snapshot!(bench.run(), @r"
+    run A deploy on 0A
+    run B deploy on 0B
     ");
     bench.finish();
-    assert_eq!(bench.landed, ["0A", "0xB"]);
+    assert_eq!(bench.landed, ["0A", "0B", "0AC"]);
 }
 
-/// Z6.4: so is what stands on a change that has no build of its own.
+/// D15, Z6.4: a build for one branch of a project says nothing of another branch.
 #[test]
-fn what_is_tested_on_a_change_without_jobs_is_tested_again_when_the_branch_moved() {
-    let mut bench = Bench::gate(&["unit"]);
-    bench.own_jobs.insert('A', vec![job("slow")]);
-    bench.own_jobs.insert('B', vec![job("noop")]);
-    bench.in_project('A', "other");
-    bench.approve("ABC");
+fn a_job_is_shared_within_a_project_only_where_the_branch_is_the_same() {
+    for (branch, builds) in [("main", 1), ("stable", 2)] {
+        let mut bench = gate();
+        for change in ['A', 'C'] {
+            bench
+                .own_jobs
+                .insert(change, vec![JobSummary { sharing: BuildSharing::InProject, ..job("build") }]);
+        }
+        bench.retarget('C', branch);
+        bench.approve_cycle("AC", "");
+        bench.run();
+        assert_eq!(bench.orders.len(), builds, "{branch}");
+    }
+}
+
+/// Z6.5: nothing landed yet, so nothing is lost: the forge refuses the first.
+#[test]
+fn a_bundle_whose_first_is_refused_leaves_without_anything_in_its_branches() {
+    let mut bench = passed();
+    bench.end_landing(refused("a review is missing"));
     assert_snapshot!(bench.run(), @r"
-    run A slow on 0A
-    run C unit on 0BC
+    A leaves: MERGE_FAILURE
+    B leaves: MERGE_FAILURE
+    run C unit on 0C
     ");
+    assert!(
+        bench.comments().iter().filter(|text| text.contains("a review is missing")).count() == 2
+    );
+}
+
+/// Z6.5: a branch that moved before anything landed has all of them tested again.
+#[test]
+fn a_bundle_is_tested_again_when_a_branch_moved_before_the_first_landed() {
+    let mut bench = passed();
     bench.tips.insert("one".to_owned(), "0x".to_owned());
-    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+    bench.land();
     assert_snapshot!(bench.run(), @r"
-    stop C unit
-    run C unit on 0xBC
+    run A unit on 0xA
+    run B unit on 0B
+    run C unit on 0xAC
     ");
     bench.finish();
-    assert_eq!(bench.landed, ["0A", "0xB", "0xBC"]);
+    assert_eq!(bench.landed, ["0xA", "0B", "0xAC"]);
 }
 
-/// Z6.5: what the last of a cycle needs besides is offered between its changes, and stands before
-/// all of them.
+/// Z6.4, Z6.5: a bundle of which somebody else merged the first leaves before anything of it lands;
+/// what needed that one needs it no more.
 #[test]
-fn a_cycle_enters_where_the_last_of_its_changes_is_offered() {
-    let mut bench = gate();
-    let mut candidates = bench.cycle("AB", "N");
-    candidates.insert(1, bench.candidate('N', ""));
-    bench.arrive(crate::arrival::ArrivalKind::Enqueue { candidates });
-    bench.run();
-    assert_eq!(order(&bench), "NAB");
-}
-
-/// Z6.5, Z6.4: so it is when one of them is promoted.
-#[test]
-fn a_promoted_bundle_brings_what_any_of_it_needs() {
-    let mut bench = gate();
-    bench.approve("XN");
-    bench.approve_cycle("AB", "N");
-    bench.approve("C");
-    bench.run();
-    let b = bench.change('B').key;
-    // B's list has A before N.
-    let id = bench.head.slots.iter().find(|slot| slot.change.key == b).unwrap().id.clone();
-    bench.items.get_mut(&id).unwrap().candidate.needs.reverse();
-    bench.arrive(crate::arrival::ArrivalKind::Promote { keys: vec![b], by: "jo".to_owned() });
-    bench.run();
-    assert_eq!(order(&bench), "NABXC");
-}
-
-/// G20, Z6.5: of a bundle every job is run to its end, for a build may be that of the other one as
-/// well.
-#[test]
-fn a_bundle_is_not_cut_short_where_its_project_asks_to_fail_fast() {
-    let mut bench = gate();
-    bench.jobs.push(job("long"));
-    bench.fail_fast = true;
-    bench.approve_cycle("AB", "");
-    bench.run();
-    bench.end('A', "unit", Failure);
-    assert_snapshot!(bench.run(), @"");
-    assert_eq!(bench.under_way().len(), 3);
+fn a_bundle_of_which_somebody_else_merged_the_first_leaves() {
+    let mut bench = passed();
+    bench.tips.insert("one".to_owned(), "0A".to_owned());
+    bench.end_landing(LandingEnd::MergedElsewhere {
+        tip: Commit { id: "abc".into(), tree: "0A".into() },
+    });
+    assert_snapshot!(bench.run(), @r"
+    A leaves: DEQUEUED
+    B leaves: DEQUEUED
+    run C unit on 0AC
+    ");
     bench.finish();
-    assert_eq!(bench.left, ["A FAILURE", "B FAILURE"]);
+    assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED", "C SUCCESS"]);
+    assert_eq!(bench.landed, ["0AC"], "nothing of it lands without the other");
 }
 
-/// Returns a gate in which the first of two changes that need each other has landed, and what was
-/// told of it.
-fn half_landed() -> Bench {
+/// Z6.5: half a bundle in its branch is not what anybody tested: nothing moves until a person has
+/// looked.
+#[test]
+fn a_bundle_of_which_only_the_first_landed_freezes_the_queue_until_an_operator_has_looked() {
+    let strange =
+        LandingEnd::Mismatch { landed: Commit { id: "abc".into(), tree: "strange".into() } };
+    let moved = LandingEnd::BaseMoved { tip: Commit { id: "abc".into(), tree: "0x".into() } };
+    for (end, result) in
+        [(refused("no"), "MERGE_FAILURE"), (moved, "MERGE_FAILURE"), (strange, "MERGE_FAILURE")]
+    {
+        let mut bench = passed();
+        bench.land();
+        bench.run();
+        bench.end_landing(end);
+        assert_eq!(bench.run(), "");
+        assert!(
+            bench
+                .head
+                .halted
+                .as_ref()
+                .is_some_and(|why| why.contains("until an operator resumes it")),
+            "{result}"
+        );
+        bench.dequeue('B');
+        bench.seen('A', Some("the change was merged"));
+        bench.run();
+        assert_eq!(bench.left, Vec::<String>::new(), "nothing leaves meanwhile");
+        bench.thaw();
+        bench.run();
+        assert_eq!(bench.left[..2], ["A SUCCESS".to_owned(), format!("B {result}")]);
+        assert_eq!(bench.head.halted, None);
+        assert_eq!(bench.head.slots.len(), 1, "C goes on");
+    }
+}
+
+/// C01, Z6.5: a bundle that brings configuration is landed whole although a layout is waited for by
+/// then.
+#[test]
+fn a_bundle_that_edits_configuration_lands_whole_before_the_layout_is_live() {
     let mut bench = gate();
-    bench.tells = vec![ZuulEvent::ProjectChangeMerged];
+    bench.configuring.insert('A');
     bench.approve_cycle("AB", "");
     bench.run();
     bench.pass("AB");
+    assert_snapshot!(bench.run(), @r"
+    land A as 0A
+    want a layout
+    ");
+    bench.land();
+    assert_snapshot!(bench.run(), @"land B as 0B");
+    bench.land();
+    bench.run();
+    assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS"]);
+}
+
+/// R01: a layout that becomes live between two landings of a bundle changes nothing about it.
+#[test]
+fn a_new_layout_in_the_middle_of_a_landing_bundle_is_not_followed_by_it() {
+    let mut bench = passed();
+    bench.land();
+    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+    bench.jobs[0].hash = "unit-2".to_owned();
     bench.run();
     bench.land();
     bench.run();
+    assert_eq!(
+        (bench.landed.as_slice(), bench.left.len()),
+        (&["0A".to_owned(), "0B".to_owned()][..], 2)
+    );
+}
+
+/// G14, Z6.5: who leaves takes those along that need it.
+#[test]
+fn a_new_revision_of_one_takes_the_bundle_out_until_it_comes_again() {
+    let mut bench = gate();
+    bench.approve_cycle("AB", "");
+    bench.run();
+    bench.revise('B');
+    bench.seen('B', None);
+    assert_snapshot!(bench.run(), @r"
+    stop A unit
+    stop B unit
+    A leaves: DEQUEUED
+    B leaves: DEQUEUED
+    ");
+    bench.approve_cycle("AB", "");
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0B"]);
+}
+
+/// Z6.5: a change that another one no longer needs is no cycle any more.
+#[test]
+fn a_cycle_that_somebody_cut_leaves_and_what_is_left_of_it_may_come_again() {
+    let mut bench = gate();
+    bench.approve_cycle("AB", "");
+    bench.run();
+    bench.seen_needing('A', "B");
+    assert_snapshot!(bench.run(), @"");
+    bench.seen_needing('A', "");
+    bench.run();
+    assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED"]);
+    bench.approve_needing('B', "A");
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0B"]);
+}
+
+/// Z6.7: the largest cycle fits into one transaction, with many jobs each.
+#[test]
+fn ten_changes_that_need_each_other_leave_in_plans_that_fit() {
+    let names: Vec<String> = (0..20).map(|number| format!("job-{number:02}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut bench = Bench::gate(&names);
+    bench.approve_cycle("ABCDEFGHIJ", "");
+    bench.run();
+    assert_eq!(bench.under_way().len(), 200);
+    bench.dequeue('E');
+    bench.run();
+    assert_eq!((bench.left.len(), bench.head.slots.len()), (10, 0));
+    bench.approve_cycle("ABCDEFGHIJ", "");
+    bench.finish();
+    assert_eq!(bench.landed.last().map(String::as_str), Some("0ABCDEFGHIJ"));
+    bench.approve_cycle("abcdefghijk", "");
+    bench.run();
+    assert!(bench.head.slots.is_empty(), "eleven are too many");
+}
+
+/// Returns a gate with reporters of `dequeue`, which the others leave alone.
+fn telling() -> Bench {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.pipeline.reporters.dequeue = std::mem::take(&mut bench.pipeline.reporters.failure);
     bench
 }
 
-/// Z5: each change of a bundle that landed starts what waits for it to be merged, and none does
-/// before all have.
+/// Z6.5, D11: nothing of them failed, and so they are told by the reporters of `dequeue`, once
+/// each. In Zuul an item leaves, as dequeued, whose cycle is another one than it entered in.
 #[test]
-fn a_bundle_that_landed_is_told_to_those_that_wait_for_merged_changes() {
-    let mut bench = half_landed();
-    assert_eq!(bench.happened, Vec::<String>::new());
-    bench.land();
+fn changes_that_come_to_need_each_other_in_the_queue_are_taken_out_and_have_not_failed() {
+    let mut bench = telling();
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.approve("C");
     bench.run();
-    assert_eq!(bench.happened, ["A project-change-merged", "B project-change-merged"]);
+    bench.seen_needing('A', "B");
+    assert_snapshot!(bench.run(), @r"
+    stop A unit
+    stop B unit
+    stop C unit
+    A leaves: DEQUEUED
+    B leaves: DEQUEUED
+    run C unit on 0C
+    ");
+    let told = bench.comments();
+    let said = |text: &&String| {
+        text.contains("org/one#65, org/one#66 form a dependency cycle now and were enqueued separately")
+    };
+    assert_eq!((told.len(), told.iter().filter(said).count()), (2, 2), "{told:?}");
+    // The news of the other one come later, or again.
+    bench.seen_needing('B', "A");
+    bench.seen_needing('A', "B");
+    assert_snapshot!(bench.run(), @"");
+    bench.finish();
+    assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED", "C SUCCESS"]);
 }
 
-/// Z5: half a bundle that an operator lets go is in its branch all the same.
+/// D04, D11: where the queue forbids cycles the news say so of one of them; the other one did not
+/// fail either.
 #[test]
-fn half_a_bundle_is_told_as_merged_when_an_operator_has_looked() {
-    let mut bench = half_landed();
-    bench.end_landing(crate::landing::LandingEnd::Refused { why: "no".to_owned() });
+fn a_cycle_that_is_forbidden_takes_out_both_as_dequeued() {
+    let mut bench = telling();
+    bench.approve("A");
+    bench.approve_needing('B', "A");
     bench.run();
-    bench.thaw();
+    let why = "Dependency cycle detected and project org/one doesn't allow circular dependencies";
+    bench.arrive(crate::inbox::InboxMessageKind::ChangeUpdated {
+        change: bench.change('A'),
+        gone: Some(why.to_owned()),
+        merged: false,
+        needs: Some(vec![bench.change('B')]),
+        as_of: sluice_model::Timestamp(0),
+    });
+    bench.run();
+    assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED"]);
+    assert!(bench.comments().len() == 2 && bench.comments().iter().all(|text| text.contains(why)));
+}
+
+/// Z6.5: who needs a bundle and is needed by it now cannot stand behind it, nor it behind him;
+/// whoever needs one of them loses it.
+#[test]
+fn a_bundle_that_comes_to_need_what_needs_it_leaves_with_that_and_comes_again_as_one() {
+    let mut bench = gate();
+    bench.approve_cycle("AB", "");
+    bench.approve_needing('C', "AB");
+    bench.approve_needing('D', "C");
+    bench.run();
+    bench.seen_needing('A', "BC");
+    bench.run();
+    assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED", "C DEQUEUED", "D FAILURE"]);
+    bench.approve_cycle("ABC", "");
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0B", "0AC"]);
+}
+
+/// Z6.5: what enters as one at once needs no leaving first: nobody is told of any.
+#[test]
+fn changes_that_come_to_need_each_other_and_enter_as_one_by_then_are_a_bundle() {
+    let mut bench = telling();
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.run();
+    bench.seen_needing('A', "B");
+    bench.approve_cycle("AB", "");
     bench.run();
     assert_eq!(
-        (bench.left.as_slice(), bench.happened.as_slice()),
-        (
-            &["A SUCCESS".to_owned(), "B MERGE_FAILURE".to_owned()][..],
-            &["A project-change-merged".to_owned()][..],
-        )
+        (bench.left.as_slice(), bench.comments().len()),
+        (&["A DEQUEUED".into(), "B DEQUEUED".into()][..], 0)
     );
+    bench.finish();
+    assert_eq!(bench.landed, ["0A", "0AB"]);
+}
+
+/// Z6.5: so it is where one of them alone comes again, its needs being others once more.
+#[test]
+fn a_change_that_was_let_go_and_is_approved_in_the_same_moment_enters_anew() {
+    let mut bench = telling();
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.run();
+    bench.seen_needing('A', "B");
+    bench.approve("A");
+    bench.finish();
+    assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED", "A SUCCESS"]);
+}
+
+/// Z6.5, Z6.7: a ring with more builds than one transaction stops leaves in plans that fit, none of
+/// it as failed.
+#[test]
+fn a_long_ring_of_changes_leaves_in_plans_that_fit_and_none_of_it_failed() {
+    let names: Vec<String> = (0..6).map(|number| format!("job-{number}")).collect();
+    let mut bench = Bench::gate(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let ring: Vec<char> = ('A'..='R').collect();
+    bench.approve("A");
+    for pair in ring.windows(2) {
+        bench.approve_needing(pair[1], &pair[0].to_string());
+    }
+    bench.run();
+    assert_eq!(bench.under_way().len(), 6 * ring.len());
+    bench.seen_needing('A', "R");
+    bench.run();
+    let all: Vec<String> = ring.iter().map(|change| format!("{change} DEQUEUED")).collect();
+    assert_eq!(bench.left, all);
+    assert!(bench.head.slots.is_empty() && bench.plans > 4, "it took {} plans", bench.plans);
+}
+
+/// Z6.5, D09: what depends on a change that left is no ring, and is told what it lacks.
+#[test]
+fn a_change_that_needs_one_which_was_dequeued_is_told_so_as_before() {
+    let mut bench = gate();
+    bench.approve("A");
+    bench.approve_needing('B', "A");
+    bench.run();
+    bench.dequeue('A');
+    bench.run();
+    assert_eq!(bench.left, ["A DEQUEUED", "B FAILURE"]);
 }

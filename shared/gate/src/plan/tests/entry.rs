@@ -1,8 +1,8 @@
 //! Who enters a queue, and who leaves it before its end.
 
 use super::bench::{Bench, job};
-use crate::arrival::{ArrivalKind, Candidate};
-use crate::report::Action;
+use crate::inbox::{InboxMessageKind, Candidate};
+use crate::report::ReportAction;
 use insta::assert_snapshot;
 use sluice_config::pipeline::Manager;
 use sluice_model::Timestamp;
@@ -89,14 +89,14 @@ fn a_change_stays_whose_need_is_being_put_into_its_branch() {
 #[test]
 fn news_of_a_change_are_taken_in_by_the_clock_of_its_forge() {
     let mut bench = Bench::gate(&["unit"]);
-    let gone = |bench: &Bench, at: u64| ArrivalKind::Seen {
+    let gone = |bench: &Bench, at: u64| InboxMessageKind::ChangeUpdated {
         change: bench.change('A'),
         gone: Some("it is not approved".to_owned()),
         merged: false,
         needs: None,
         as_of: Timestamp(at),
     };
-    let enqueue = |bench: &Bench, at: u64| ArrivalKind::Enqueue {
+    let enqueue = |bench: &Bench, at: u64| InboxMessageKind::Enqueue {
         candidates: vec![Candidate { as_of: Timestamp(at), ..bench.candidate('A', "") }],
     };
     for (first, second) in [
@@ -329,7 +329,7 @@ fn a_change_stays_that_comes_again_on_an_older_revision_of_what_it_needs() {
     let on = |bench: &Bench, own: u64, needed: u64| {
         let needs = vec![Candidate { as_of: Timestamp(needed), ..bench.candidate('B', "") }];
         let one = Candidate { needs, as_of: Timestamp(own), ..bench.candidate('A', "") };
-        ArrivalKind::Enqueue { candidates: vec![one] }
+        InboxMessageKind::Enqueue { candidates: vec![one] }
     };
     let older = on(&bench, 5_000, 1_000);
     bench.revise('B');
@@ -474,7 +474,7 @@ fn a_candidate_that_was_refused_is_reported_and_not_enqueued() {
     let mut bench = Bench::gate(&["unit"]);
     let mut candidate = bench.candidate('A', "");
     candidate.refused = Some("it depends on org/one#66, which depends on it again".to_owned());
-    bench.arrive(ArrivalKind::Enqueue { candidates: vec![candidate] });
+    bench.arrive(InboxMessageKind::Enqueue { candidates: vec![candidate] });
     bench.run();
     assert!(bench.head.slots.is_empty());
     assert_snapshot!(bench.comments().join("\n"), @r"
@@ -505,11 +505,11 @@ fn what_is_wrong_with_a_line_is_said_beside_it() {
     bench.misconfigured.insert('A');
     bench.approve("A");
     bench.run();
-    let actions: Vec<&Action> = bench.reports.iter().flat_map(|report| &report.actions).collect();
+    let actions: Vec<&ReportAction> = bench.reports.iter().flat_map(|report| &report.actions).collect();
     let lines: Vec<_> = actions
         .iter()
         .filter_map(|action| match action {
-            Action::Lines { marker, notes, .. } => Some((marker, notes)),
+            ReportAction::Lines { marker, notes, .. } => Some((marker, notes)),
             _ => None,
         })
         .collect();

@@ -2,7 +2,7 @@
 //! changes that belong there now.
 
 use super::bench::Bench;
-use crate::arrival::ArrivalKind;
+use crate::inbox::InboxMessageKind;
 use crate::landing::LandingEnd;
 use crate::plan::{LayoutNumbers, RECORDS_MAX};
 use insta::assert_snapshot;
@@ -11,11 +11,11 @@ use sluice_model::change::ChangeRef;
 use sluice_model::git::Commit;
 
 fn told(bench: &Bench) -> Vec<String> {
-    let changes = |kind: &ArrivalKind| match kind {
-        ArrivalKind::Enqueue { candidates } => {
+    let changes = |kind: &InboxMessageKind| match kind {
+        InboxMessageKind::Enqueue { candidates } => {
             candidates.iter().map(|one| one.title.clone()).collect::<String>()
         }
-        ArrivalKind::Superseded { by, .. } => format!("superseded by {by}"),
+        InboxMessageKind::Superseded { by, .. } => format!("superseded by {by}"),
         other => format!("{other:?}"),
     };
     bench
@@ -25,8 +25,8 @@ fn told(bench: &Bench) -> Vec<String> {
         .collect()
 }
 
-fn superseded_by(pipeline: &str, change: ChangeRef) -> ArrivalKind {
-    ArrivalKind::Superseded { change, by: pipeline.into(), more: Vec::new() }
+fn superseded_by(pipeline: &str, change: ChangeRef) -> InboxMessageKind {
+    InboxMessageKind::Superseded { change, by: pipeline.into(), more: Vec::new() }
 }
 
 /// G19, Z6.1: whoever enters is told to the pipelines that this one supersedes; who may not enter
@@ -168,10 +168,10 @@ fn changes_that_need_each_other_move_to_queues_of_their_own_where_each_is_tested
         bench.forwards.is_sorted_by_key(|(_, arrival)| arrival.at) && bench.head.slots.is_empty()
     );
     for (at, mate) in [(1, 'C'), (2, 'B')] {
-        let ArrivalKind::Enqueue { candidates } = &bench.forwards[at].1.kind else { panic!() };
+        let InboxMessageKind::Enqueue { candidates } = &bench.forwards[at].1.kind else { panic!() };
         let needs: Vec<_> =
             candidates[0].needs.iter().map(|need| need.change.key.clone()).collect();
-        assert_eq!((candidates[0].cycle.len(), &candidates[0].mates), (0, &needs));
+        assert_eq!((candidates[0].bundle.len(), &candidates[0].cycle_needs), (0, &needs));
         assert_eq!(needs, [bench.change(mate).key]);
         let mut own = Bench::new(Manager::Independent, &["unit"]);
         (own.layout, own.head.layout) = (bench.layout, 2);
@@ -195,12 +195,12 @@ fn what_arrives_for_several_queues_is_parted() {
         .into();
     let needs = [('B', "W"), ('C', ""), ('D', ""), ('E', "B"), ('F', "C")];
     let candidates = needs.map(|(change, needs)| bench.candidate(change, needs)).into();
-    bench.arrive(ArrivalKind::Enqueue { candidates });
+    bench.arrive(InboxMessageKind::Enqueue { candidates });
     assert_snapshot!(bench.run(), @"run D unit on 0WAD");
     assert_eq!(told(&bench), ["other BE", "third C"]);
     assert_eq!((bench.head.slots.len(), bench.arrivals.len(), bench.left.len()), (2, 0, 1));
     assert_ne!(bench.forwards[0].1.id, bench.forwards[1].1.id);
-    let ArrivalKind::Enqueue { candidates } = &bench.forwards[0].1.kind else { panic!() };
+    let InboxMessageKind::Enqueue { candidates } = &bench.forwards[0].1.kind else { panic!() };
     let needs: Vec<_> =
         candidates.iter().flat_map(|one| &one.needs).map(|need| need.title.as_str()).collect();
     assert_eq!(needs, ["B"], "what landed here is merged, which nobody knows there");
@@ -241,9 +241,9 @@ fn what_arrives_as_one_is_parted_where_each_is_tested_for_itself() {
     assert_eq!(told(&bench), ["own A A", "own B B", "own C C"]);
     assert!(bench.head.slots.is_empty() && bench.arrivals.is_empty());
     for (at, mate) in [(1, 'C'), (2, 'B')] {
-        let ArrivalKind::Enqueue { candidates } = &bench.forwards[at].1.kind else { panic!() };
-        assert!(candidates[0].cycle.is_empty());
-        assert_eq!(candidates[0].mates, [bench.change(mate).key]);
+        let InboxMessageKind::Enqueue { candidates } = &bench.forwards[at].1.kind else { panic!() };
+        assert!(candidates[0].bundle.is_empty());
+        assert_eq!(candidates[0].cycle_needs, [bench.change(mate).key]);
         assert_eq!(candidates[0].moved_from, None, "it stood nowhere");
     }
 }
@@ -305,7 +305,7 @@ fn what_needs_a_change_that_is_landing_stays_with_it() {
     bench.layout = LayoutNumbers { wanted: 2, live: 2 };
     bench.finish();
     assert_eq!(told(&bench), ["other B"]);
-    let ArrivalKind::Enqueue { candidates } = &bench.forwards[0].1.kind else { panic!() };
+    let InboxMessageKind::Enqueue { candidates } = &bench.forwards[0].1.kind else { panic!() };
     assert!(candidates[0].needs.is_empty());
     assert_eq!(bench.landed, ["0W", "0WX", "0WXA"]);
 }
@@ -344,7 +344,7 @@ fn a_change_that_moved_and_is_refused_there_is_told_of() {
     A leaves: DEQUEUED
     run B unit on 0B
     ");
-    let why = "it belongs to the queue integrated now, not to older where it stood, and may not enter it: it depends on org/one#88, which is neither merged nor ahead of it in this queue";
+    let why = "it belongs to the queue integrated instead of older, and may not be enqueued there: it depends on org/one#88, which is neither merged nor ahead of it in this queue";
     assert!(other.comments().iter().any(|text| text.contains(why)), "{:?}", other.comments());
     assert!(
         other.removed_reasons.iter().any(|reason| reason.contains(why)),
@@ -362,7 +362,7 @@ fn a_change_that_moved_and_is_refused_there_is_told_of() {
 #[test]
 fn whatever_keeps_a_moved_change_out_is_told_once() {
     let mut other = moved(&[('X', ""), ('A', ""), ('B', "")]);
-    other.changes = Some(crate::plan::ChangesLimit { max: 1, elsewhere: 0 });
+    other.changes = Some(crate::plan::ChangesLimit { max: 1, in_other_queues: 0 });
     other.run();
     assert_eq!(other.left, ["B DEQUEUED"]);
     assert_eq!(
@@ -377,7 +377,7 @@ fn whatever_keeps_a_moved_change_out_is_told_once() {
         .into_iter()
         .map(|one| crate::Candidate { moved_from: from.clone(), ..one });
     let candidates = pair.collect();
-    other.arrive(ArrivalKind::Enqueue { candidates });
+    other.arrive(InboxMessageKind::Enqueue { candidates });
     other.run();
     let mut left = other.left.clone();
     left.sort();
@@ -389,7 +389,7 @@ fn whatever_keeps_a_moved_change_out_is_told_once() {
 #[test]
 fn a_moved_change_is_not_dropped_with_what_would_enter() {
     let mut other = moved(&[('X', ""), ('A', "")]);
-    other.hold = crate::plan::Hold { discards: true, ..crate::plan::Hold::default() };
+    other.hold = crate::plan::TenantHold { discard_triggers: true, ..crate::plan::TenantHold::default() };
     other.approve("B");
     assert_snapshot!(other.run(), @"run A unit on 0A");
 }
@@ -433,7 +433,7 @@ fn very_many_changes_move_in_plans_that_fit() {
         .forwards
         .iter()
         .map(|(_, arrival)| match &arrival.kind {
-            ArrivalKind::Enqueue { candidates } => candidates[0].title.clone(),
+            InboxMessageKind::Enqueue { candidates } => candidates[0].title.clone(),
             other => panic!("{other:?}"),
         })
         .collect();

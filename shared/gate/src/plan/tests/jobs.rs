@@ -1,12 +1,12 @@
 //! Jobs of one item: their graph, attempts, nodes, votes.
 
 use super::bench::{Bench, after, job};
-use crate::plan::RunSeen;
+use crate::plan::ObservedBuild;
 use insta::assert_snapshot;
 use sluice_model::build::BuildResult::{
     self, Failure, NodeFailure, Retry, RetryLimit, Skipped, Success,
 };
-use sluice_model::job::{Dependency, JobSummary};
+use sluice_model::job::{JobDependency, JobSummary};
 
 fn results(bench: &Bench) -> Vec<(String, Option<BuildResult>)> {
     let jobs = bench.items.values().flat_map(|item| &item.jobs);
@@ -50,7 +50,7 @@ fn jobs_behind_a_failed_one_are_never_run() {
 #[test]
 fn a_soft_dependency_is_waited_for_only_where_it_runs() {
     let mut bench = Bench::gate(&[]);
-    let soft = |name: &str| vec![Dependency { name: name.into(), soft: true }];
+    let soft = |name: &str| vec![JobDependency { name: name.into(), soft: true }];
     bench.jobs = vec![
         job("build"),
         JobSummary { dependencies: soft("build"), ..job("deploy") },
@@ -108,7 +108,7 @@ fn a_build_whose_executor_is_gone_is_stopped_and_attempted_again() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("AB");
     bench.run();
-    bench.show('A', "unit", RunSeen::Lost { why: "the executor is silent".to_owned() });
+    bench.show('A', "unit", ObservedBuild::Lost { why: "the executor is silent".to_owned() });
     assert_snapshot!(bench.run(), @r"
     stop A unit
     run A unit (attempt 2) on 0A
@@ -131,7 +131,7 @@ fn a_request_that_failed_ends_the_job_without_another_attempt() {
     let mut bench = Bench::gate(&["unit", "other"]);
     bench.approve("A");
     bench.run();
-    bench.show('A', "unit", RunSeen::NoNodes("no machine of it ever answered".to_owned()));
+    bench.show('A', "unit", ObservedBuild::NoNodes("no machine of it ever answered".to_owned()));
     assert_snapshot!(bench.run(), @"stop A unit");
     assert_eq!(results(&bench)[0].1, Some(NodeFailure));
 }
@@ -168,7 +168,7 @@ fn a_build_without_nodes_that_nobody_claims_is_sent_again_each_quarter_of_an_hou
     bench.now = bench.now.plus_seconds(900);
     assert_snapshot!(bench.run(), @"send A unit again");
     assert_eq!(bench.head.unclaimed, [bench.orders[0].build.clone()]);
-    bench.show('A', "unit", RunSeen::Running { started_at: None, pre_fail: false });
+    bench.show('A', "unit", ObservedBuild::Running { started_at: None, pre_fail: false });
     bench.run();
     assert!(bench.head.unclaimed.is_empty());
     bench.now = bench.now.plus_seconds(9_000);
@@ -197,7 +197,7 @@ fn a_build_known_to_fail_resets_what_is_behind_before_it_ends() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("AB");
     bench.run();
-    bench.show('A', "unit", RunSeen::Running { started_at: None, pre_fail: true });
+    bench.show('A', "unit", ObservedBuild::Running { started_at: None, pre_fail: true });
     assert_snapshot!(bench.run(), @r"
     stop B unit
     run B unit on 0B

@@ -2,14 +2,14 @@
 //! meanwhile.
 
 use super::bench::Bench;
-use crate::landing::{Landing, LandingEnd, LandingState, Trouble};
+use crate::landing::{Landing, LandingEnd, LandingState, LandingTrouble};
 use crate::plan::LayoutNumbers;
-use crate::queue::Standing;
+use crate::queue::SlotStatus;
 use insta::assert_snapshot;
 use sluice_config::pipeline::Manager;
 use sluice_model::Timestamp;
 use sluice_model::build::BuildResult::Failure;
-use sluice_model::git::{Commit, LandingWay};
+use sluice_model::git::{Commit, LandingMethod};
 
 fn passed(changes: &str) -> Bench {
     let mut bench = Bench::gate(&["unit"]);
@@ -42,7 +42,7 @@ fn a_landed_tree_that_was_not_tested_freezes_the_queue() {
         landed: Commit { id: "abc".into(), tree: "strange".into() },
     });
     assert_snapshot!(bench.run(), @"");
-    assert!(bench.head.frozen.as_ref().is_some_and(|why| why.contains("strange")));
+    assert!(bench.head.halted.as_ref().is_some_and(|why| why.contains("strange")));
     bench.approve("C");
     bench.run();
     assert!(bench.landings.len() == 1 && bench.landed.is_empty());
@@ -87,7 +87,7 @@ fn a_landed_tree_that_nobody_can_read_freezes_the_queue_until_an_operator_has_lo
         why: format!("could not read commit abc{}", "!".repeat(1_000)),
     });
     assert_snapshot!(bench.run(), @"");
-    let why = bench.head.frozen.clone().unwrap_or_default();
+    let why = bench.head.halted.clone().unwrap_or_default();
     assert!(
         why.contains("could not read commit abc")
             && why.contains("thaw the queue")
@@ -147,14 +147,14 @@ fn nothing_takes_a_change_out_while_it_lands() {
     bench.approve("A");
     bench.dequeue('A');
     assert_snapshot!(bench.run(), @"");
-    assert_eq!(bench.head.slots[0].standing, Standing::Landing);
+    assert_eq!(bench.head.slots[0].status, SlotStatus::Landing);
     bench.land();
     bench.run();
     assert_eq!((bench.left[0].as_str(), bench.arrivals.len()), ("A SUCCESS", 0));
 }
 
-fn trouble() -> Option<Trouble> {
-    Some(Trouble { since: Timestamp(1), why: "the forge is silent".to_owned(), is_gone: false })
+fn trouble() -> Option<LandingTrouble> {
+    Some(LandingTrouble { since: Timestamp(1), why: "the forge is silent".to_owned(), is_connection_removed: false })
 }
 
 /// R06: what nobody can put into its branch an operator takes out, while nobody has begun to: its
@@ -166,8 +166,8 @@ fn an_operator_takes_back_a_landing_that_nobody_can_carry_out() {
     bench.dequeue('A');
     assert_snapshot!(bench.run(), @"");
     assert_eq!(
-        (bench.head.slots[0].standing, bench.arrivals.len()),
-        (Standing::Landing, 1),
+        (bench.head.slots[0].status, bench.arrivals.len()),
+        (SlotStatus::Landing, 1),
         "it may land any moment"
     );
     bench.landings.get_mut(&id).unwrap().trouble = trouble();
@@ -178,7 +178,7 @@ fn an_operator_takes_back_a_landing_that_nobody_can_carry_out() {
         panic!("{:?}", bench.landings[&id].state)
     };
     assert_eq!(why, "an operator took it out: it hangs");
-    assert!(bench.turns.values().all(|seen| seen.turn.holder.is_none()), "its branch is free");
+    assert!(bench.turns.values().all(|seen| seen.lock.holder.is_none()), "its branch is free");
     bench.finish();
     assert_eq!(bench.landed, ["0B"]);
 }
@@ -190,7 +190,7 @@ fn what_may_be_in_its_branch_is_not_taken_back() {
     let begun = |landing: &mut Landing| {
         landing.state = LandingState::Attempting { tip: landing.base.clone() }
     };
-    let pushed = |landing: &mut Landing| landing.pushed = true;
+    let pushed = |landing: &mut Landing| landing.has_unanswered_push = true;
     for may_land in [&begun as &dyn Fn(&mut Landing), &pushed] {
         let mut bench = passed("AB");
         let landing = bench.landings.values_mut().next().unwrap();
@@ -198,7 +198,7 @@ fn what_may_be_in_its_branch_is_not_taken_back() {
         may_land(landing);
         bench.dequeue('A');
         assert_eq!(bench.run(), "");
-        assert_eq!((bench.head.slots[0].standing, bench.arrivals.len()), (Standing::Landing, 1));
+        assert_eq!((bench.head.slots[0].status, bench.arrivals.len()), (SlotStatus::Landing, 1));
     }
 }
 
@@ -209,12 +209,12 @@ fn what_may_be_in_its_branch_is_taken_back_where_its_connection_is_gone() {
     let begun = |landing: &mut Landing| {
         landing.state = LandingState::Attempting { tip: landing.base.clone() }
     };
-    let pushed = |landing: &mut Landing| landing.pushed = true;
+    let pushed = |landing: &mut Landing| landing.has_unanswered_push = true;
     for may_land in [&begun as &dyn Fn(&mut Landing), &pushed] {
         let mut bench = passed("AB");
         let id = bench.head.slots[0].id.clone();
         let landing = bench.landings.get_mut(&id).unwrap();
-        landing.trouble = trouble().map(|trouble| Trouble { is_gone: true, ..trouble });
+        landing.trouble = trouble().map(|trouble| LandingTrouble { is_connection_removed: true, ..trouble });
         may_land(landing);
         bench.dequeue('A');
         bench.run();
@@ -226,7 +226,7 @@ fn what_may_be_in_its_branch_is_taken_back_where_its_connection_is_gone() {
         };
         assert!(
             why.starts_with(
-                "an operator took it out: it hangs; whether it is in its branch nobody can tell"
+                "an operator took it out: it hangs; it is unknown whether it was merged"
             ),
             "{why}"
         );
@@ -248,7 +248,7 @@ fn a_bundle_is_taken_back_as_a_whole_or_not_at_all() {
     };
     let troubled = |bench: &mut Bench| {
         let wanted =
-            bench.landings.values_mut().filter(|landing| landing.state == LandingState::Wanted);
+            bench.landings.values_mut().filter(|landing| landing.state == LandingState::Ordered);
         wanted.for_each(|landing| landing.trouble = trouble());
     };
     let mut bench = cycle();
@@ -569,10 +569,10 @@ fn what_passed_behind_a_landing_is_ordered_with_it_where_its_branch_can_be_moved
     land C as 0ABC
     ");
     let behind: Vec<usize> =
-        bench.head.slots.iter().map(|slot| bench.landings[&slot.id].behind.len()).collect();
+        bench.head.slots.iter().map(|slot| bench.landings[&slot.id].followers.len()).collect();
     assert_eq!(behind, [2, 0, 0], "the first names the others");
-    assert!(bench.landings.values().all(|landing| landing.way == LandingWay::FastForward));
-    assert!(bench.head.slots.iter().all(|slot| slot.standing == Standing::Landing));
+    assert!(bench.landings.values().all(|landing| landing.method == LandingMethod::FastForward));
+    assert!(bench.head.slots.iter().all(|slot| slot.status == SlotStatus::Landing));
     bench.finish();
     assert_eq!(bench.landed, ["0A", "0AB", "0ABC"]);
     assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS", "C SUCCESS"]);
@@ -639,7 +639,7 @@ fn a_run_goes_on_without_what_is_taken_back() {
         bench.finish();
         assert_eq!(bench.landed, landed);
         assert_eq!(bench.left[1..], left.map(|change| format!("{change} SUCCESS")));
-        assert!(bench.turns.values().all(|seen| seen.turn.holder.is_none()), "the branch is free");
+        assert!(bench.turns.values().all(|seen| seen.lock.holder.is_none()), "the branch is free");
     }
 }
 

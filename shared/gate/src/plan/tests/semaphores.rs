@@ -2,8 +2,8 @@
 //! over.
 
 use super::bench::{Bench, after, job};
-use crate::plan::RunSeen;
-use crate::semaphore::{Semaphore, SemaphoreKey, Waiter};
+use crate::plan::ObservedBuild;
+use crate::semaphore::{Semaphore, SemaphoreKey, SemaphoreWaiter};
 use insta::assert_snapshot;
 use sluice_model::build::BuildResult::{Aborted, Success};
 use sluice_model::job::{JobSummary, SemaphoreUse};
@@ -220,7 +220,7 @@ fn a_more_urgent_queue_is_served_before_one_that_asked_earlier() {
     usual.approve("B");
     look_after(&mut usual, &holder);
     let mut urgent = of_queue("urgent", &["lock"]);
-    urgent.pipeline.precedence = sluice_model::poke::Precedence::High;
+    urgent.pipeline.precedence = sluice_model::wakeup::Precedence::High;
     urgent.now = usual.now;
     urgent.approve("C");
     look_after(&mut urgent, &usual);
@@ -239,7 +239,7 @@ fn a_queue_that_cannot_come_keeps_nobody_waiting() {
     let mut bench = of_queue("one", &["lock"]);
     let frozen = sluice_model::QueueKey { queue: "frozen".into(), ..bench.head.key.clone() };
     let key = SemaphoreKey { tenant: Some("t".into()), name: "lock".to_owned() };
-    let waiting = vec![Waiter::new(&frozen, 200, sluice_model::Timestamp(1))];
+    let waiting = vec![SemaphoreWaiter::new(&frozen, 200, sluice_model::Timestamp(1))];
     bench.semaphores.insert(key.clone(), Semaphore { waiting, ..Semaphore::new(key) });
     bench.approve("A");
     bench.run();
@@ -251,7 +251,7 @@ fn a_queue_that_cannot_come_keeps_nobody_waiting() {
     ");
 }
 
-/// Z4.3, J19: what a paused build waits for takes what is free: those in line may wait for what
+/// Z4.3: what a paused build waits for takes what is free: those in line may wait for what
 /// that build holds.
 #[test]
 fn a_job_beside_a_paused_build_is_not_kept_waiting_by_the_line() {
@@ -264,7 +264,7 @@ fn a_job_beside_a_paused_build_is_not_kept_waiting_by_the_line() {
     bench.jobs = vec![registry, holding("both", &["left", "right"]), beside];
     bench.approve("A");
     bench.run();
-    bench.show('A', "registry", RunSeen::Paused { started_at: None, data: serde_json::Map::new() });
+    bench.show('A', "registry", ObservedBuild::Paused { started_at: None, data: serde_json::Map::new() });
     assert!(bench.run().contains("run A beside"));
     bench.end('A', "beside", Success);
     bench.run();
@@ -288,7 +288,7 @@ fn a_build_that_still_runs_holds_on_after_it_was_told_to_stop() {
     let mut bench = bench(&["lock"]);
     bench.approve("A");
     bench.run();
-    bench.show('A', "deploy", RunSeen::Running { started_at: None, pre_fail: false });
+    bench.show('A', "deploy", ObservedBuild::Running { started_at: None, pre_fail: false });
     bench.run();
     let (_, _, older) = bench.under_way().remove(0);
     bench.revise('A');
@@ -332,7 +332,7 @@ fn queues_that_wait_for_it_are_looked_at_when_it_is_given_back() {
     bench.run();
     let other = sluice_model::QueueKey { pipeline: "post".into(), ..bench.head.key.clone() };
     for semaphore in bench.semaphores.values_mut() {
-        semaphore.waiting.push(Waiter::new(&other, 200, bench.now));
+        semaphore.waiting.push(SemaphoreWaiter::new(&other, 200, bench.now));
     }
     bench.end('A', "deploy", Success);
     bench.run();
@@ -351,13 +351,13 @@ fn a_semaphore_with_resources_first_is_taken_after_the_nodes() {
     run B deploy on 0AB
     ");
     assert!(bench.orders.iter().all(|order| order.nodes_first));
-    bench.show('B', "deploy", RunSeen::NodesReady);
+    bench.show('B', "deploy", ObservedBuild::NodesReady);
     assert_snapshot!(bench.run(), @r"
     send B deploy
     lock held by [B deploy]
     other held by [B deploy]
     ");
-    bench.show('A', "deploy", RunSeen::NodesReady);
+    bench.show('A', "deploy", ObservedBuild::NodesReady);
     assert_snapshot!(bench.run(), @r"
     lock held by [B deploy]
     other held by [B deploy]
@@ -366,7 +366,7 @@ fn a_semaphore_with_resources_first_is_taken_after_the_nodes() {
     // Nobody claims what was sent: it is sent again, and holds what it held.
     bench.now = bench.now.plus_seconds(1_000);
     assert_snapshot!(bench.run(), @"send B deploy");
-    bench.show('B', "deploy", RunSeen::Running { started_at: None, pre_fail: false });
+    bench.show('B', "deploy", ObservedBuild::Running { started_at: None, pre_fail: false });
     bench.run();
     bench.end('B', "deploy", Success);
     assert_snapshot!(bench.run(), @r"
@@ -394,7 +394,7 @@ fn a_build_gives_its_nodes_back_where_whoever_holds_its_semaphore_waits_too() {
     first.now = plain.now;
     first.approve("B");
     look_after(&mut first, &plain);
-    first.show('B', "deploy", RunSeen::NodesReady);
+    first.show('B', "deploy", ObservedBuild::NodesReady);
     first.run();
     assert_eq!(waits(&first), ["B waits for semaphores: lock"]);
     // Who holds it may work for as long as it takes, and may wait for machines as long as they take
@@ -411,7 +411,7 @@ fn a_build_gives_its_nodes_back_where_whoever_holds_its_semaphore_waits_too() {
     ");
     let reasons = first.items.values().next().unwrap().reasons.join("\n");
     assert!(
-        reasons.contains("deploy: it gives its nodes back: whoever holds the semaphore lock"),
+        reasons.contains("deploy: it releases its nodes: the holder of the semaphore lock"),
         "{reasons}"
     );
     assert_eq!(waits(&first), ["B waits for semaphores: lock"]);
@@ -439,7 +439,7 @@ fn a_build_keeps_its_nodes_while_anybody_who_holds_its_semaphore_is_at_work() {
     first.jobs[0].semaphores[0].resources_first = true;
     first.approve("B");
     look_after(&mut first, &plain);
-    first.show('B', "deploy", RunSeen::NodesReady);
+    first.show('B', "deploy", ObservedBuild::NodesReady);
     first.run();
     first.idle.insert(plain.orders[0].build.clone(), first.now);
     first.now = first.now.plus_seconds(3_600);
@@ -458,12 +458,12 @@ fn a_build_that_has_its_nodes_is_sent_though_the_window_closed_before_it() {
     bench.approve("AB");
     bench.run();
     bench.head.window = 1;
-    bench.show('B', "deploy", RunSeen::NodesReady);
+    bench.show('B', "deploy", ObservedBuild::NodesReady);
     assert_snapshot!(bench.run(), @r"
     send B deploy
     lock held by [B deploy]
     ");
-    bench.show('A', "deploy", RunSeen::NodesReady);
+    bench.show('A', "deploy", ObservedBuild::NodesReady);
     assert_snapshot!(bench.run(), @"lock held by [B deploy]");
     bench.end('B', "deploy", Success);
     assert_snapshot!(bench.run(), @r"

@@ -1,7 +1,7 @@
 //! Which state each item is tested on (Z6.4).
 
 use super::bench::{Bench, after};
-use crate::arrival::ArrivalKind;
+use crate::inbox::InboxMessageKind;
 use crate::landing::LandingEnd;
 use insta::assert_snapshot;
 use sluice_config::pipeline::{Growth, GrowthKind};
@@ -205,7 +205,7 @@ fn a_window_grows_and_shrinks_as_its_pipeline_says() {
     assert_eq!(seen, [4, 6, 6]);
     bench.end('D', "unit", Failure);
     bench.run();
-    assert_eq!((bench.head.window, bench.head.active()), (5, 5));
+    assert_eq!((bench.head.window, bench.head.active_count()), (5, 5));
     bench.seen('E', Some("the change was closed"));
     bench.run();
     assert_eq!(bench.head.window, 5);
@@ -353,7 +353,7 @@ fn what_needs_the_revision_that_a_push_landed_goes_on_behind_a_newer_one_that_fa
     bench.approve_needing('B', "A");
     bench.run();
     lands_before_its_next_revision(&mut bench);
-    bench.arrive(ArrivalKind::Promote { keys: vec![bench.change('A').key], by: "jo".to_owned() });
+    bench.arrive(InboxMessageKind::Promote { keys: vec![bench.change('A').key], by: "jo".to_owned() });
     bench.run();
     let stand: Vec<_> = bench.head.slots.iter().map(|slot| slot.change.clone()).collect();
     assert_eq!(stand, [bench.change('A'), bench.change('B')]);

@@ -2,19 +2,19 @@
 //! them.
 
 use super::*;
-use crate::turn::Turn;
+use crate::branch_lock::BranchLock;
 
 impl Bench {
     /// Returns how many branches a plan takes from holders of other queues, each on condition that
     /// its landing is as it was read.
-    pub(super) fn passed_by(&self, plan: &Plan) -> usize {
-        let is_taken = |turn: &&Turn| {
-            let before = self.turns.get(&turn.branch).and_then(|seen| seen.turn.holder.as_ref());
+    pub(super) fn passed_by(&self, plan: &QueuePlan) -> usize {
+        let is_taken = |turn: &&BranchLock| {
+            let before = self.turns.get(&turn.branch).and_then(|seen| seen.lock.holder.as_ref());
             before.is_some_and(|holder| {
                 holder.queue != self.head.key && turn.holder.as_ref() != Some(holder)
             })
         };
-        plan.turns.iter().filter(is_taken).count()
+        plan.branch_locks.iter().filter(is_taken).count()
     }
 
     /// Has the own queues of guests say where those stand.
@@ -22,17 +22,17 @@ impl Bench {
         for (change, stands_in) in doors {
             let door = self.doors.get_mut(&change).expect("what is written was read");
             assert!(
-                door.slots.is_empty() || stands_in.is_none(),
+                door.revisions.is_empty() || stands_in.is_none(),
                 "{change} stands in its own queue"
             );
-            door.stands_in = stands_in;
+            door.hosted_in = stands_in;
         }
     }
 
     /// Has offers say that they are taken up.
-    pub(super) fn take_up(&mut self, offers: &BTreeSet<ArrivalId>) {
+    pub(super) fn take_up(&mut self, offers: &BTreeSet<InboxMessageId>) {
         for offer in self.arrivals.iter_mut().filter(|arrival| offers.contains(&arrival.id)) {
-            offer.taken_up = true;
+            offer.in_progress = true;
         }
     }
 
@@ -69,7 +69,7 @@ impl Bench {
     pub fn merged_outside(&mut self, change: char) {
         let (change, gone) =
             (self.change(change), Some("the change was merged by somebody else".to_owned()));
-        self.arrive(ArrivalKind::Seen {
+        self.arrive(InboxMessageKind::ChangeUpdated {
             change,
             gone,
             merged: true,
@@ -89,7 +89,7 @@ impl Bench {
     /// message group.
     fn next_landing(&self) -> Option<ItemId> {
         let is_wanted = |id: &&ItemId| {
-            self.landings.get(*id).is_some_and(|landing| landing.state == LandingState::Wanted)
+            self.landings.get(*id).is_some_and(|landing| landing.state == LandingState::Ordered)
         };
         let in_line = self.head.slots.iter().map(|slot| &slot.id);
         in_line.chain(self.landings.keys()).find(is_wanted).cloned()
@@ -133,7 +133,7 @@ impl Bench {
         let actions = self.reports.iter().flat_map(|report| &report.actions);
         actions
             .filter_map(|action| match action {
-                Action::Comment { body, .. } => Some(body.clone()),
+                ReportAction::Comment { body, .. } => Some(body.clone()),
                 _ => None,
             })
             .collect()

@@ -2,13 +2,13 @@
 //! first, and the others' own queues say so (Z6.5, D10, D15).
 
 use super::bench::{Bench, job};
-use crate::arrival::ArrivalKind;
-use crate::plan::{Door, LayoutNumbers};
-use crate::queue::Standing;
+use crate::inbox::InboxMessageKind;
+use crate::plan::{Residency, LayoutNumbers};
+use crate::queue::SlotStatus;
 use insta::assert_snapshot;
 use sluice_config::pipeline::Manager;
 use sluice_model::build::BuildResult::Failure;
-use sluice_model::job::{JobSummary, Shared};
+use sluice_model::job::{JobSummary, BuildSharing};
 use sluice_model::{QueueName, Timestamp};
 
 /// A's own queue, of which B's and C's are known.
@@ -25,35 +25,35 @@ fn own_queue_of(own: char, others: &str) -> Bench {
     bench.head.key.queue = QueueName(own.to_string());
     for other in others.chars() {
         let key = bench.change(other).key;
-        bench.doors.insert(key, Door::default());
+        bench.doors.insert(key, Residency::default());
     }
     bench
 }
 
 /// Returns where the own queues of others say that their changes stand.
 fn said(bench: &Bench) -> String {
-    let named = |(key, door): (&sluice_model::change::ChangeKey, &Door)| {
+    let named = |(key, door): (&sluice_model::change::ChangeKey, &Residency)| {
         let name = char::from_u32(key.number()? as u32)?;
-        door.stands_in.as_ref().map(|queue| format!("{name} in {queue}"))
+        door.hosted_in.as_ref().map(|queue| format!("{name} in {queue}"))
     };
     bench.doors.iter().filter_map(named).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns what was sent to other queues.
 fn sent(bench: &Bench) -> Vec<String> {
-    let kind = |kind: &ArrivalKind| match kind {
-        ArrivalKind::Enqueue { candidates } => {
+    let kind = |kind: &InboxMessageKind| match kind {
+        InboxMessageKind::Enqueue { candidates } => {
             format!(
                 "enqueue {}",
                 candidates.iter().map(|one| one.title.clone()).collect::<String>()
             )
         }
-        ArrivalKind::Seen { .. } => "seen".to_owned(),
-        ArrivalKind::Superseded { .. } => "superseded".to_owned(),
-        ArrivalKind::MakeWay { to, .. } => format!("make way for {to}"),
-        ArrivalKind::Dequeue { .. } => "dequeue".to_owned(),
-        ArrivalKind::Promote { .. } => "promote".to_owned(),
-        ArrivalKind::Thaw { .. } => "thaw".to_owned(),
+        InboxMessageKind::ChangeUpdated { .. } => "seen".to_owned(),
+        InboxMessageKind::Superseded { .. } => "superseded".to_owned(),
+        InboxMessageKind::MoveToHost { to, .. } => format!("make way for {to}"),
+        InboxMessageKind::Dequeue { .. } => "dequeue".to_owned(),
+        InboxMessageKind::Promote { .. } => "promote".to_owned(),
+        InboxMessageKind::Resume { .. } => "thaw".to_owned(),
     };
     bench
         .forwards
@@ -64,7 +64,7 @@ fn sent(bench: &Bench) -> Vec<String> {
 
 fn makes_way(bench: &mut Bench, change: char, as_of: u64) {
     let (change, to) = (bench.change(change), QueueName("A".to_owned()));
-    bench.arrive(ArrivalKind::MakeWay { change, as_of: Timestamp(as_of), to });
+    bench.arrive(InboxMessageKind::MoveToHost { change, as_of: Timestamp(as_of), to });
 }
 
 /// D10, D15: in check, too, they are tested on one state, a job that both run alike runs once, and
@@ -72,7 +72,7 @@ fn makes_way(bench: &mut Bench, change: char, as_of: u64) {
 #[test]
 fn changes_that_need_each_other_are_tested_as_one_in_check() {
     let mut bench = home();
-    bench.jobs = vec![JobSummary { shared: Shared::InCycle, ..job("common") }, job("unit")];
+    bench.jobs = vec![JobSummary { sharing: BuildSharing::InBundle, ..job("common") }, job("unit")];
     bench.approve_cycle("AB", "");
     assert_snapshot!(bench.run(), @r"
     run A common on 0A
@@ -97,7 +97,7 @@ fn one_whose_job_fails_in_check_fails_those_that_need_it_and_are_needed_by_it() 
     bench.finish();
     assert_eq!(bench.left, ["A FAILURE", "B FAILURE"]);
     let told = bench.comments();
-    let said = "part of a dependency cycle that failed. What failed: org/one#66.";
+    let said = "part of a dependency cycle that failed. Failed changes: org/one#66.";
     assert!(told.iter().all(|text| text.contains(said)), "{told:?}");
 }
 
@@ -106,22 +106,22 @@ fn one_whose_job_fails_in_check_fails_those_that_need_it_and_are_needed_by_it() 
 fn those_that_need_each_other_wait_until_none_stands_elsewhere() {
     let mut bench = home();
     let (b, standing) = (bench.change('B').key, (bench.change('B'), Timestamp(5)));
-    bench.doors.get_mut(&b).unwrap().slots.push(standing);
+    bench.doors.get_mut(&b).unwrap().revisions.push(standing);
     bench.approve_cycle("AB", "");
     bench.look();
     assert_eq!((sent(&bench), bench.head.slots.len()), (vec!["B: make way for A".to_owned()], 0));
     let asked = bench.forwards[0].1.id.clone();
-    bench.doors.get_mut(&b).unwrap().asked.insert(asked);
+    bench.doors.get_mut(&b).unwrap().release_requests.insert(asked);
     bench.look();
     assert_eq!(sent(&bench).len(), 1, "it is asked once");
-    bench.doors.insert(b.clone(), Door { stands_in: Some("C".into()), ..Door::default() });
+    bench.doors.insert(b.clone(), Residency { hosted_in: Some("C".into()), ..Residency::default() });
     bench.look();
     assert_eq!(
         sent(&bench),
         ["B: make way for A", "B: make way for A"],
         "nor does it stand with others"
     );
-    bench.doors.insert(b, Door::default());
+    bench.doors.insert(b, Residency::default());
     bench.run();
     assert_eq!((bench.head.slots.len(), said(&bench)), (2, "B in A".to_owned()));
 }
@@ -136,8 +136,8 @@ fn those_of_which_one_is_known_as_something_newer_do_not_enter() {
     bench.revise('B');
     bench
         .doors
-        .insert(b, Door { slots: vec![(bench.change('B'), Timestamp(5))], ..Door::default() });
-    bench.arrive(ArrivalKind::Enqueue { candidates });
+        .insert(b, Residency { revisions: vec![(bench.change('B'), Timestamp(5))], ..Residency::default() });
+    bench.arrive(InboxMessageKind::Enqueue { candidates });
     bench.run();
     assert_eq!((bench.arrivals.len(), bench.head.slots.len(), sent(&bench).len()), (0, 0, 0));
 }
@@ -165,9 +165,9 @@ fn a_newer_revision_makes_no_way_for_an_older_one() {
     let old = bench.change('B');
     bench.revise('B');
     let candidates = vec![crate::Candidate { as_of: Timestamp(7), ..bench.candidate('B', "") }];
-    bench.arrive(ArrivalKind::Enqueue { candidates });
+    bench.arrive(InboxMessageKind::Enqueue { candidates });
     bench.run();
-    bench.arrive(ArrivalKind::MakeWay { change: old, as_of: Timestamp(6), to: "A".into() });
+    bench.arrive(InboxMessageKind::MoveToHost { change: old, as_of: Timestamp(6), to: "A".into() });
     bench.run();
     assert_eq!((bench.head.slots.len(), bench.woken.len(), bench.arrivals.len()), (1, 1, 0));
 }
@@ -176,7 +176,7 @@ fn a_newer_revision_makes_no_way_for_an_older_one() {
 #[test]
 fn the_own_queue_of_a_guest_sends_everything_on() {
     let mut bench = own_queue_of('B', "");
-    bench.head.stands_in = Some("A".into());
+    bench.head.hosted_in = Some("A".into());
     bench.approve("B");
     bench.seen('B', None);
     bench.dequeue('B');
@@ -261,7 +261,7 @@ fn what_belongs_to_another_queue_since_more_need_each_other_leaves_for_that() {
 fn what_is_said_wrongly_of_where_a_change_stands_is_mended() {
     let mut bench = home();
     let b = bench.change('B').key;
-    bench.doors.insert(b, Door { stands_in: Some("A".into()), ..Door::default() });
+    bench.doors.insert(b, Residency { hosted_in: Some("A".into()), ..Residency::default() });
     bench.seen('B', None);
     bench.run();
     assert_eq!((sent(&bench), said(&bench)), (vec!["B: seen".to_owned()], String::new()));
@@ -313,8 +313,8 @@ fn as_many_as_may_need_each_other_have_room_to_supersede_other_pipelines() {
     bench.pipeline.supersedes = vec!["p1".into(), "p2".into(), "p3".into(), "p4".into()];
     bench.approve_cycle(all, "");
     bench.run();
-    let left = |kind: &ArrivalKind| match kind {
-        ArrivalKind::Superseded { more, .. } => Some(more.len()),
+    let left = |kind: &InboxMessageKind| match kind {
+        InboxMessageKind::Superseded { more, .. } => Some(more.len()),
         _ => None,
     };
     let left: Vec<usize> =
@@ -331,11 +331,11 @@ fn nobody_makes_way_for_what_is_older_than_what_stands_there() {
     older[0].as_of = Timestamp(3);
     bench.revise('A');
     let newest = crate::Candidate { as_of: Timestamp(5), ..bench.candidate('A', "") };
-    bench.arrive(ArrivalKind::Enqueue { candidates: vec![newest] });
+    bench.arrive(InboxMessageKind::Enqueue { candidates: vec![newest] });
     bench.run();
     let b = bench.change('B');
-    bench.doors.insert(b.key.clone(), Door { slots: vec![(b, Timestamp(1))], ..Door::default() });
-    bench.arrive(ArrivalKind::Enqueue { candidates: older });
+    bench.doors.insert(b.key.clone(), Residency { revisions: vec![(b, Timestamp(1))], ..Residency::default() });
+    bench.arrive(InboxMessageKind::Enqueue { candidates: older });
     bench.run();
     let here = (bench.arrivals.len(), bench.head.slots.len(), bench.left.len());
     assert_eq!((sent(&bench), here), (Vec::new(), (0, 1, 0)));
@@ -356,8 +356,8 @@ fn what_is_being_put_into_its_branch_makes_way_when_it_is_there() {
     bench.layout = LayoutNumbers { wanted: 2, live: 2 };
     makes_way(&mut bench, 'B', 0);
     bench.run();
-    let standing: Vec<Standing> = bench.head.slots.iter().map(|slot| slot.standing).collect();
-    assert_eq!((standing, bench.arrivals.len()), (vec![Standing::Landing], 1));
+    let standing: Vec<SlotStatus> = bench.head.slots.iter().map(|slot| slot.status).collect();
+    assert_eq!((standing, bench.arrivals.len()), (vec![SlotStatus::Landing], 1));
     assert!(bench.land());
     bench.run();
     assert_eq!((bench.left.join(", "), bench.arrivals.len()), ("B SUCCESS".to_owned(), 0));
@@ -371,7 +371,7 @@ fn what_is_said_of_another_queue_is_left_to_that_one() {
     bench.approve_cycle("AB", "");
     bench.run();
     let b = bench.change('B').key;
-    bench.doors.insert(b, Door { stands_in: Some("C".into()), ..Door::default() });
+    bench.doors.insert(b, Residency { hosted_in: Some("C".into()), ..Residency::default() });
     bench.dequeue('A');
     bench.run();
     assert_eq!((bench.left.len(), said(&bench)), (2, "B in C".to_owned()));
@@ -396,16 +396,16 @@ fn what_others_make_way_for_is_not_discarded_any_more() {
     let mut bench = home();
     let b = bench.change('B').key;
     let standing = (bench.change('B'), Timestamp(5));
-    bench.doors.get_mut(&b).unwrap().slots.push(standing);
+    bench.doors.get_mut(&b).unwrap().revisions.push(standing);
     bench.approve_cycle("AB", "");
     bench.look();
     assert_eq!(sent(&bench), ["B: make way for A"]);
-    bench.hold.discards = true;
+    bench.hold.discard_triggers = true;
     bench.approve_cycle("AB", "");
     bench.look();
-    let taken_up: Vec<bool> = bench.arrivals.iter().map(|arrival| arrival.taken_up).collect();
+    let taken_up: Vec<bool> = bench.arrivals.iter().map(|arrival| arrival.in_progress).collect();
     assert_eq!(taken_up, [true], "the other one is dropped");
-    bench.doors.insert(b, Door::default());
+    bench.doors.insert(b, Residency::default());
     bench.run();
     assert_eq!(
         (bench.arrivals.len(), bench.head.slots.len(), said(&bench)),
@@ -424,7 +424,7 @@ fn an_offer_that_something_left_for_says_so_where_it_is_sent() {
     bench.run();
     bench.approve("B");
     bench.run();
-    let taken_up: Vec<bool> = bench.forwards.iter().map(|(_, arrival)| arrival.taken_up).collect();
+    let taken_up: Vec<bool> = bench.forwards.iter().map(|(_, arrival)| arrival.in_progress).collect();
     assert_eq!((sent(&bench), taken_up), (vec!["B: enqueue B".to_owned(); 2], vec![false, true]));
 }
 
@@ -438,10 +438,10 @@ fn those_that_need_each_other_wait_until_the_own_queue_of_each_can_be_read() {
     bench.run();
     let (b, c) = (bench.change('B'), bench.change('C'));
     let unreadable = Some("its record says nothing".to_owned());
-    bench.doors.insert(b.key.clone(), Door { unreadable, ..Door::default() });
+    bench.doors.insert(b.key.clone(), Residency { read_error: unreadable, ..Residency::default() });
     bench
         .doors
-        .insert(c.key.clone(), Door { slots: vec![(c.clone(), Timestamp(1))], ..Door::default() });
+        .insert(c.key.clone(), Residency { revisions: vec![(c.clone(), Timestamp(1))], ..Residency::default() });
     bench.approve_cycle("ABC", "");
     bench.run();
     assert_eq!((sent(&bench), bench.arrivals.len(), bench.head.slots.len()), (Vec::new(), 1, 1));
@@ -455,7 +455,7 @@ fn those_that_need_each_other_wait_until_the_own_queue_of_each_can_be_read() {
     bench.run();
     assert_eq!(sent(&bench), ["C: dequeue"], "an operator is heard");
     for change in [b, c] {
-        bench.doors.insert(change.key, Door::default());
+        bench.doors.insert(change.key, Residency::default());
     }
     bench.run();
     assert_eq!((bench.arrivals.len(), said(&bench)), (0, "B in A, C in A".to_owned()));
@@ -471,10 +471,10 @@ fn those_that_stand_as_one_leave_though_the_own_queue_of_one_cannot_be_read() {
     bench.run();
     let b = bench.change('B').key;
     let unreadable = Some("its record says nothing".to_owned());
-    bench.doors.insert(b.clone(), Door { unreadable, ..Door::default() });
+    bench.doors.insert(b.clone(), Residency { read_error: unreadable, ..Residency::default() });
     bench.finish();
     assert_eq!(bench.left, ["A SUCCESS", "B SUCCESS"]);
-    bench.doors.insert(b, Door { stands_in: Some("A".into()), ..Door::default() });
+    bench.doors.insert(b, Residency { hosted_in: Some("A".into()), ..Residency::default() });
     bench.seen('B', None);
     bench.run();
     assert_eq!((sent(&bench), said(&bench)), (vec!["B: seen".to_owned()], String::new()));

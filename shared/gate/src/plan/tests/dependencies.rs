@@ -93,7 +93,7 @@ fn what_needs_the_second_of_two_that_somebody_merged_stays_when_an_operator_has_
         bench.run();
         bench.end_landing(end);
         bench.run();
-        let frozen = bench.head.frozen.clone().unwrap_or_default();
+        let frozen = bench.head.halted.clone().unwrap_or_default();
         assert!(frozen.contains("until an operator has looked"), "{frozen}");
         assert_eq!(frozen.contains("merged by somebody else"), is_told, "{frozen}");
         bench.thaw();

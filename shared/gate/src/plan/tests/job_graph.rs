@@ -2,23 +2,23 @@
 //! other, changes that wait for what is ahead of them, and what is given on from there.
 
 use super::bench::{Bench, after, job};
-use crate::arrival::{ArrivalKind, Candidate};
+use crate::inbox::{InboxMessageKind, Candidate};
 use crate::item::JobStatus;
-use crate::plan::{OrderDraft, RunSeen};
-use crate::provided::{Offer, OfferState, Provided};
+use crate::plan::{OrderDraft, ObservedBuild};
+use crate::provided::{ProvidingJob, ProvidingJobState, ProvidedArtifacts};
 use insta::assert_snapshot;
 use serde_json::{Map, Value, json};
 use sluice_config::pipeline::Manager;
 use sluice_model::LabelName;
 use sluice_model::build::BuildResult::{self, Failure, Retry, RetryLimit, Skipped, Success};
-use sluice_model::job::{Dependency, JobSummary, Shared};
+use sluice_model::job::{JobDependency, JobSummary, BuildSharing};
 
 fn map(value: Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap()
 }
 
 fn pause(bench: &mut Bench, change: char, name: &str, data: Value) {
-    bench.show(change, name, RunSeen::Paused { started_at: None, data: map(data) });
+    bench.show(change, name, ObservedBuild::Paused { started_at: None, data: map(data) });
 }
 
 fn result(bench: &Bench, name: &str) -> (Option<BuildResult>, String) {
@@ -121,7 +121,7 @@ fn children_of_a_paused_build_that_is_lost_run_again_with_its_next_attempt() {
     bench.run();
     bench.end('A', "test", Success);
     bench.run();
-    bench.show('A', "registry", RunSeen::Lost { why: "the executor is silent".to_owned() });
+    bench.show('A', "registry", ObservedBuild::Lost { why: "the executor is silent".to_owned() });
     assert_snapshot!(bench.run(), @r"
     stop A registry
     stop A build
@@ -161,7 +161,7 @@ fn what_another_job_left_out_stays_left_out_when_a_paused_build_is_lost() {
     bench.run();
     pause(&mut bench, 'A', "registry", json!({"zuul": {"child_jobs": []}}));
     assert_snapshot!(bench.run(), @"resume A registry");
-    bench.show('A', "registry", RunSeen::Lost { why: "the executor is silent".to_owned() });
+    bench.show('A', "registry", ObservedBuild::Lost { why: "the executor is silent".to_owned() });
     assert_snapshot!(bench.run(), @r"
     stop A registry
     run A registry (attempt 2) on 0A
@@ -237,7 +237,7 @@ fn nodesets_are_tried_in_order_and_the_last_one_fails_the_job() {
     bench.jobs = vec![on("unit", &["one", "two", "three", "four"]), job("other")];
     bench.approve("AB");
     bench.run();
-    bench.show('A', "unit", RunSeen::NoNodes("no machine of it ever answered".to_owned()));
+    bench.show('A', "unit", ObservedBuild::NoNodes("no machine of it ever answered".to_owned()));
     assert_snapshot!(bench.run(), @r"
     stop A unit
     run A unit on 0A
@@ -250,11 +250,11 @@ fn nodesets_are_tried_in_order_and_the_last_one_fails_the_job() {
     assert_snapshot!(bench.run(), @"land A as 0A");
     // B finds none of them.
     for label in ["two", "three", "four"] {
-        bench.show('B', "unit", RunSeen::NoNodes("no machine of it ever answered".to_owned()));
+        bench.show('B', "unit", ObservedBuild::NoNodes("no machine of it ever answered".to_owned()));
         bench.run();
         assert_eq!(order(&bench, 'B', "unit").labels, [LabelName::from(label)]);
     }
-    bench.show('B', "unit", RunSeen::NoNodes("no machine of it ever answered".to_owned()));
+    bench.show('B', "unit", ObservedBuild::NoNodes("no machine of it ever answered".to_owned()));
     bench.run();
     let unit =
         bench.items.values().flat_map(|item| &item.jobs).find(|job| job.fails_item()).unwrap();
@@ -275,7 +275,7 @@ fn a_nodeset_that_nobody_offers_is_passed_over() {
     bench.run();
     assert_eq!((order(&bench, 'A', "unit").nodeset, order(&bench, 'A', "unit").attempt), (1, 2));
     bench.unoffered = ["one".into(), "two".into(), "three".into()].into();
-    bench.show('A', "unit", RunSeen::NoNodes("the provider is full of broken machines".to_owned()));
+    bench.show('A', "unit", ObservedBuild::NoNodes("the provider is full of broken machines".to_owned()));
     assert_snapshot!(bench.run(), @r"
     stop A unit (attempt 2)
     A leaves: FAILURE
@@ -351,7 +351,7 @@ fn image_jobs(bench: &mut Bench) {
         JobSummary { provides, ..job("build") },
         JobSummary {
             requires,
-            dependencies: vec![Dependency { name: "build".into(), soft: true }],
+            dependencies: vec![JobDependency { name: "build".into(), soft: true }],
             ..job("user")
         },
     ];
@@ -380,9 +380,9 @@ fn a_job_waits_for_what_a_change_ahead_provides_and_is_given_it() {
     run C user on 0ABC
     ");
     let build = |change| order(&bench, change, "build").build.clone();
-    assert_eq!(order(&bench, 'A', "user").providers, []);
-    assert_eq!(order(&bench, 'B', "user").providers, [build('A')]);
-    assert_eq!(order(&bench, 'C', "user").providers, [build('B'), build('A')]);
+    assert_eq!(order(&bench, 'A', "user").artifact_builds, []);
+    assert_eq!(order(&bench, 'B', "user").artifact_builds, [build('A')]);
+    assert_eq!(order(&bench, 'C', "user").artifact_builds, [build('B'), build('A')]);
 }
 
 /// Z4.3, D15: what a build provides that two changes ahead share is given once.
@@ -390,7 +390,7 @@ fn a_job_waits_for_what_a_change_ahead_provides_and_is_given_it() {
 fn what_a_shared_build_provides_is_given_once() {
     let mut bench = Bench::gate(&[]);
     image_jobs(&mut bench);
-    bench.jobs[0].shared = Shared::InCycle;
+    bench.jobs[0].sharing = BuildSharing::InBundle;
     bench.in_project('B', "two");
     bench.approve_cycle("AB", "");
     bench.approve("C");
@@ -398,7 +398,7 @@ fn what_a_shared_build_provides_is_given_once() {
     bench.end('A', "build", Success);
     bench.end('C', "build", Success);
     bench.run();
-    assert_eq!(order(&bench, 'C', "user").providers, [order(&bench, 'A', "build").build.clone()]);
+    assert_eq!(order(&bench, 'C', "user").artifact_builds, [order(&bench, 'A', "build").build.clone()]);
 }
 
 /// S07: of a change that is merged nothing is given.
@@ -412,7 +412,7 @@ fn a_provider_that_is_merged_gives_nothing() {
     bench.approve_needing('B', "");
     bench.finish();
     assert_eq!(bench.landed, ["0A", "0AB"]);
-    assert_eq!(order(&bench, 'B', "user").providers, []);
+    assert_eq!(order(&bench, 'B', "user").artifact_builds, []);
 }
 
 /// Z4.3: where a provider that keeps nobody out failed, what requires it fails and says so.
@@ -454,8 +454,8 @@ fn in_an_independent_pipeline_a_dependency_provides() {
     run A user on 0A
     run B user on 0AB
     ");
-    assert_eq!(order(&bench, 'B', "user").providers, [order(&bench, 'A', "build").build.clone()]);
-    assert_eq!(order(&bench, 'C', "user").providers, []);
+    assert_eq!(order(&bench, 'B', "user").artifact_builds, [order(&bench, 'A', "build").build.clone()]);
+    assert_eq!(order(&bench, 'C', "user").artifact_builds, []);
 }
 
 /// Z4.3: a dependency that is checked in a queue of its own provides too, as far as it is; one that
@@ -467,20 +467,20 @@ fn a_dependency_in_another_queue_provides() {
     bench.jobs.remove(0);
     bench.jobs[0].dependencies.clear();
     let provided = |bench: &Bench, state| {
-        let offer = Offer { job: "build".into(), provides: vec!["image".to_owned()], state };
-        Provided { change: bench.change('A'), jobs: vec![offer] }
+        let offer = ProvidingJob { job: "build".into(), provides: vec!["image".to_owned()], state };
+        ProvidedArtifacts { change: bench.change('A'), jobs: vec![offer] }
     };
-    let awaited = provided(&bench, OfferState::Awaited);
+    let awaited = provided(&bench, ProvidingJobState::Pending);
     bench.provided.insert(bench.change('A'), awaited);
     bench.approve_needing('B', "A");
     bench.approve_needing('C', "X");
     assert_snapshot!(bench.run(), @"run C user on 0XC");
     assert_eq!(waits(&bench, "user"), "requirements: image");
-    let there = provided(&bench, OfferState::There(Some("image-of-a".into())));
+    let there = provided(&bench, ProvidingJobState::Available(Some("image-of-a".into())));
     bench.provided.insert(bench.change('A'), there);
     assert_snapshot!(bench.run(), @"run B user on 0AB");
-    assert_eq!(order(&bench, 'B', "user").providers, ["image-of-a".into()]);
-    let failed = provided(&bench, OfferState::Failed(BuildResult::Failure));
+    assert_eq!(order(&bench, 'B', "user").artifact_builds, ["image-of-a".into()]);
+    let failed = provided(&bench, ProvidingJobState::Failed(BuildResult::Failure));
     bench.provided.insert(bench.change('A'), failed);
     bench.approve_needing('D', "A");
     assert_snapshot!(bench.run(), @"D leaves: FAILURE");
@@ -500,16 +500,16 @@ fn nobody_waits_for_what_a_change_provides_that_needs_him_in_turn() {
         image_jobs(&mut bench);
         bench.jobs.remove(0);
         bench.jobs[0].dependencies.clear();
-        let offer = Offer {
+        let offer = ProvidingJob {
             job: "build".into(),
             provides: vec!["image".to_owned()],
-            state: OfferState::Awaited,
+            state: ProvidingJobState::Pending,
         };
         let a = bench.change('A');
-        bench.provided.insert(a.clone(), Provided { change: a.clone(), jobs: vec![offer] });
-        let mates = if is_tied { vec![a.key] } else { Vec::new() };
-        let candidates = vec![Candidate { mates, ..bench.candidate('B', "A") }];
-        bench.arrive(ArrivalKind::Enqueue { candidates });
+        bench.provided.insert(a.clone(), ProvidedArtifacts { change: a.clone(), jobs: vec![offer] });
+        let cycle_needs = if is_tied { vec![a.key] } else { Vec::new() };
+        let candidates = vec![Candidate { cycle_needs, ..bench.candidate('B', "A") }];
+        bench.arrive(InboxMessageKind::Enqueue { candidates });
         let done = bench.run();
         assert_eq!(done.trim(), if is_tied { "run B user on 0AB" } else { "" });
         assert_eq!(waits(&bench, "user"), if is_tied { "" } else { "requirements: image" });

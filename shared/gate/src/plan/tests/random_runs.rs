@@ -3,12 +3,12 @@
 use super::bench::Bench;
 use super::semaphores::holding;
 use crate::landing::{LandingEnd, LandingState};
-use crate::plan::RunSeen;
-use crate::queue::{Ahead, Slot, Standing};
+use crate::plan::ObservedBuild;
+use crate::queue::{Predecessor, Slot, SlotStatus};
 use proptest::prelude::*;
 use sluice_model::ItemId;
 use sluice_model::build::BuildResult::{Failure, Retry, Success};
-use sluice_model::job::Shared;
+use sluice_model::job::BuildSharing;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone)]
@@ -99,12 +99,12 @@ fn happen(bench: &mut Bench, event: &Event) {
         }
         Event::Lose(at) => {
             if let Some((change, job, _)) = build(*at) {
-                bench.show(change, &job, RunSeen::Lost { why: "silent".to_owned() });
+                bench.show(change, &job, ObservedBuild::Lost { why: "silent".to_owned() });
             }
         }
         Event::NoNodes(at) => {
             if let Some((change, job, _)) = build(*at) {
-                bench.show(change, &job, RunSeen::NoNodes("full".to_owned()));
+                bench.show(change, &job, ObservedBuild::NoNodes("full".to_owned()));
             }
         }
         // Besides those that it needs as it stands.
@@ -124,7 +124,7 @@ fn happen(bench: &mut Bench, event: &Event) {
             bench.land();
         }
         Event::Refuse
-            if bench.landings.values().any(|landing| landing.state == LandingState::Wanted) =>
+            if bench.landings.values().any(|landing| landing.state == LandingState::Ordered) =>
         {
             bench.end_landing(LandingEnd::Refused { why: "no".to_owned() });
         }
@@ -157,10 +157,10 @@ fn settle(bench: &mut Bench) {
 /// Where a bundle that lands has to have it: first what landed, then what lands, then what is to
 /// land; anything else stands alike.
 fn rank(slot: &Slot) -> u8 {
-    match slot.standing {
-        Standing::Landed => 0,
-        Standing::Landing => 1,
-        Standing::Pledged => 2,
+    match slot.status {
+        SlotStatus::Landed => 0,
+        SlotStatus::Landing => 1,
+        SlotStatus::AwaitingLanding => 2,
         _ => 3,
     }
 }
@@ -179,24 +179,24 @@ fn check(
         let ids = bench.head.slots[bench.head.bundle(position)].iter().map(|slot| slot.id.clone());
         bundles.insert(ids.collect());
     }
-    let landing = bench.head.slots.iter().filter(|slot| slot.standing == Standing::Landing).count();
+    let landing = bench.head.slots.iter().filter(|slot| slot.status == SlotStatus::Landing).count();
     assert!(landing <= 1, "{landing} landings at once");
-    let mut nearest: Option<Ahead> = None;
+    let mut nearest: Option<Predecessor> = None;
     for (position, slot) in bench.head.slots.iter().enumerate() {
         assert!(
-            slot.ahead == nearest || slot.standing.is_landing(),
+            slot.ahead == nearest || slot.status.is_landing(),
             "an item is behind the nearest one that may pass"
         );
         let bundle = &bench.head.slots[bench.head.bundle(position)];
-        let fails = |slot: &Slot| slot.standing == Standing::Failing;
+        let fails = |slot: &Slot| slot.status == SlotStatus::Failing;
         assert!(
             bundle.iter().all(fails) || !bundle.iter().any(fails),
             "one that fails fails its bundle"
         );
         assert!(bundle.iter().map(rank).is_sorted(), "a bundle lands in its order: {bundle:?}");
         let is_last = bundle.last().is_some_and(|last| last.id == slot.id);
-        if slot.standing != Standing::Failing && is_last {
-            nearest = Some(Ahead { item: slot.id.clone(), generation: slot.generation });
+        if slot.status != SlotStatus::Failing && is_last {
+            nearest = Some(Predecessor { item: slot.id.clone(), generation: slot.generation });
         }
         let before = generations.insert(slot.id.clone(), slot.generation).unwrap_or(0);
         assert!(slot.generation >= before, "a generation falls");
@@ -219,7 +219,7 @@ fn check(
         .iter()
         .map(|bundle| (bundle.iter().filter(|id| has_landed(bench, id)).count(), bundle.len()))
     {
-        let is_landing = bench.head.slots.iter().any(|slot| slot.standing.is_landing());
+        let is_landing = bench.head.slots.iter().any(|slot| slot.status.is_landing());
         assert!(
             landed == 0 || landed == all || is_landing,
             "{landed} of {all} landed, and it is over"
@@ -247,7 +247,7 @@ proptest! {
         let mut bench = Bench::gate(&["one"]);
         bench.jobs.push(holding("two", &["lock"]));
         bench.semaphore_max = 2;
-        bench.jobs[0].shared = Shared::InProject;
+        bench.jobs[0].sharing = BuildSharing::InProject;
         let (mut generations, mut bundles) = (BTreeMap::new(), BTreeSet::new());
         for event in &events {
             let tip = bench.tip("one");
@@ -262,7 +262,7 @@ proptest! {
             check(&bench, &mut generations, &mut bundles);
         }
         bench.finish();
-        if bench.head.frozen.is_some() {
+        if bench.head.halted.is_some() {
             // Half of a bundle landed: a person has looked.
             bench.thaw();
             bench.finish();

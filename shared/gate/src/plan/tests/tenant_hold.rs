@@ -1,8 +1,8 @@
 //! What operators hold back.
 
 use super::bench::{Bench, job};
-use crate::plan::Hold;
-use crate::queue::Standing;
+use crate::plan::TenantHold;
+use crate::queue::SlotStatus;
 use insta::assert_snapshot;
 use sluice_config::pipeline::Manager;
 use sluice_model::build::BuildResult::Success;
@@ -14,30 +14,30 @@ fn while_trigger_events_are_paused_nothing_enters_and_nothing_leaves_but_by_an_o
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
     bench.run();
-    bench.hold = Hold { pauses: true, ..Hold::default() };
+    bench.hold = TenantHold { pause_triggers: true, ..TenantHold::default() };
     bench.approve("B");
     bench.seen('A', Some("the change was closed"));
     assert_snapshot!(bench.run(), @"");
     bench.end('A', "unit", Success);
     bench.run();
     assert_eq!(
-        bench.head.slots[0].standing,
-        Standing::Passed,
+        bench.head.slots[0].status,
+        SlotStatus::Passed,
         "what is there goes on, and what was closed does not land"
     );
-    bench.hold = Hold::default();
+    bench.hold = TenantHold::default();
     bench.run();
     assert_eq!(bench.left, ["A DEQUEUED"]);
     assert!(bench.landings.is_empty());
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
     bench.run();
-    bench.hold = Hold { pauses: true, ..Hold::default() };
+    bench.hold = TenantHold { pause_triggers: true, ..TenantHold::default() };
     bench.approve("B");
     bench.dequeue('A');
     bench.run();
     assert_eq!(bench.left, ["A DEQUEUED"]);
-    bench.hold = Hold::default();
+    bench.hold = TenantHold::default();
     assert_snapshot!(bench.run(), @"run B unit on 0B");
 }
 
@@ -49,7 +49,7 @@ fn while_trigger_events_are_paused_a_change_with_a_newer_revision_does_not_land(
         let mut bench = Bench::gate(&["unit"]);
         bench.approve("A");
         bench.run();
-        bench.hold = Hold { pauses: true, ..Hold::default() };
+        bench.hold = TenantHold { pause_triggers: true, ..TenantHold::default() };
         if is_revised {
             bench.revise('A');
         }
@@ -57,7 +57,7 @@ fn while_trigger_events_are_paused_a_change_with_a_newer_revision_does_not_land(
         bench.pass("A");
         bench.run();
         assert_eq!(bench.landings.is_empty(), is_revised);
-        bench.hold = Hold::default();
+        bench.hold = TenantHold::default();
         bench.finish();
         assert_eq!(
             (bench.left.len(), bench.landed.len()),
@@ -74,12 +74,12 @@ fn while_trigger_events_are_discarded_nothing_enters_and_what_is_taken_back_leav
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
     bench.run();
-    bench.hold = Hold { discards: true, ..Hold::default() };
+    bench.hold = TenantHold { discard_triggers: true, ..TenantHold::default() };
     bench.approve("B");
     bench.seen('A', Some("the change was closed"));
     bench.run();
     assert_eq!(bench.left, ["A DEQUEUED"]);
-    bench.hold = Hold::default();
+    bench.hold = TenantHold::default();
     assert_snapshot!(bench.run(), @"");
     assert!(bench.head.slots.is_empty() && bench.arrivals.is_empty());
 }
@@ -99,7 +99,7 @@ fn an_offer_that_needs_several_plans_is_not_discarded_between_them() {
         (1, 0),
         "one plan does not stop all that is under way"
     );
-    bench.hold = Hold { discards: true, ..Hold::default() };
+    bench.hold = TenantHold { discard_triggers: true, ..TenantHold::default() };
     bench.run();
     assert_eq!((bench.left.join(", "), bench.head.slots.len()), ("A DEQUEUED".to_owned(), 1));
 }
@@ -108,7 +108,7 @@ fn an_offer_that_needs_several_plans_is_not_discarded_between_them() {
 #[test]
 fn what_an_operator_has_enqueued_enters_while_events_are_paused_or_discarded() {
     for hold in
-        [Hold { pauses: true, ..Hold::default() }, Hold { discards: true, ..Hold::default() }]
+        [TenantHold { pause_triggers: true, ..TenantHold::default() }, TenantHold { discard_triggers: true, ..TenantHold::default() }]
     {
         let mut bench = Bench::gate(&["unit"]);
         bench.hold = hold;
@@ -117,14 +117,14 @@ fn what_an_operator_has_enqueued_enters_while_events_are_paused_or_discarded() {
         assert!(bench.run().contains("run B unit on 0B"), "{hold:?}");
         assert_eq!(
             (bench.head.slots.len(), bench.arrivals.len()),
-            (1, usize::from(hold.pauses)),
+            (1, usize::from(hold.pause_triggers)),
             "{hold:?}"
         );
-        bench.hold = Hold::default();
+        bench.hold = TenantHold::default();
         bench.run();
         assert_eq!(
             bench.head.slots.len(),
-            1 + usize::from(hold.pauses),
+            1 + usize::from(hold.pause_triggers),
             "what was paused enters now"
         );
     }
@@ -136,9 +136,9 @@ fn while_results_are_paused_a_build_that_ended_is_not_heard_of() {
     let mut bench = Bench::gate(&["unit"]);
     bench.approve("A");
     bench.run();
-    bench.hold = Hold { results: true, ..Hold::default() };
+    bench.hold = TenantHold { pause_results: true, ..TenantHold::default() };
     bench.end('A', "unit", Success);
     assert_snapshot!(bench.run(), @"");
-    bench.hold = Hold::default();
+    bench.hold = TenantHold::default();
     assert!(bench.run().contains("land A"));
 }

@@ -1,42 +1,44 @@
-//! The job graph of one item: what may start, what never will, and what a finished job decides
-//! about those behind it.
+//! The job graph of one item: which jobs may start, which never run, and how the end of a job
+//! affects its dependents.
 
-use super::{Stop, Work};
+use super::{BuildStop, Planner};
 use crate::item::{Item, Job, JobStatus};
-use crate::told::Told;
+use crate::job_feedback::JobFeedback;
 use serde_json::{Map, Value};
 use sluice_model::build::BuildResult;
-use sluice_model::job::Shared;
+use sluice_model::job::BuildSharing;
 use sluice_model::{BuildId, ItemId, JobName, Timestamp};
 use std::collections::BTreeSet;
 
-/// Bytes of what builds of an item chose that its record holds; without it, who takes a build over
-/// leaves out what the other one does.
+/// Bytes of `zuul.child_jobs` lists that an item's record holds. A list that does not fit is not
+/// passed on to changes that share the build.
 const CHOSEN_BYTES_MAX: usize = 2 << 10;
 
-/// Bytes that a name takes in a record besides its text.
+/// Bytes of a name in a record besides its text.
 const NAME_BYTES: usize = 3;
 
-/// Returns whether every job it depends on is over in a way that lets it run, or paused for it.
+/// Returns whether all dependencies of a job allow it to run: they ended accordingly, or are paused
+/// for it.
 pub(super) fn is_unblocked(item: &Item, job: &Job) -> bool {
     job.summary.dependencies.iter().all(|dependency| {
         let other = item.jobs.iter().find(|other| other.summary.name == dependency.name);
         match other {
             Some(other) if dependency.soft => other.result().is_some() || other.is_paused(),
-            Some(other) => other.is_served(),
+            Some(other) => other.satisfies_dependents(),
             None => dependency.soft,
         }
     })
 }
 
-/// Skips jobs whose hard dependencies did not pass (J12). Returns whether any was.
-pub(super) fn settle_dependents(item: &mut Item, now: Timestamp) -> bool {
+/// Skips jobs whose hard dependencies did not pass (J12). Returns whether any was skipped.
+pub(super) fn skip_unreachable_jobs(item: &mut Item, now: Timestamp) -> bool {
     let mut any = false;
-    // Each round settles at least one job, or it is the last.
+    // Each round skips at least one job, or is the last.
     for _ in 0..item.jobs.len() {
         let waiting =
             item.jobs.iter().enumerate().filter(|(_, job)| job.status == JobStatus::Waiting);
-        let Some((at, why)) = waiting.filter_map(|(at, job)| Some((at, barred(item, job)?))).next()
+        let Some((at, why)) =
+            waiting.filter_map(|(at, job)| Some((at, unreachable_reason(item, job)?))).next()
         else {
             break;
         };
@@ -47,19 +49,21 @@ pub(super) fn settle_dependents(item: &mut Item, now: Timestamp) -> bool {
     any
 }
 
-/// Returns whether a job will never run.
-pub(super) fn is_barred(item: &Item, job: &Job) -> bool {
-    barred(item, job).is_some()
+/// Returns whether a job will never run, because a hard dependency did not pass.
+pub(super) fn is_unreachable(item: &Item, job: &Job) -> bool {
+    unreachable_reason(item, job).is_some()
 }
 
-/// Returns why a job will never run, if so: the first of the jobs it depends on that did not
-/// succeed. Where that one was skipped itself, what it was skipped for counts for this one too.
-fn barred(item: &Item, job: &Job) -> Option<String> {
+/// Returns why a job will never run, or `None` if it still may: its first hard dependency that did
+/// not pass. If that one was skipped, its own reason is passed on.
+fn unreachable_reason(item: &Item, job: &Job) -> Option<String> {
     let hard = job.summary.dependencies.iter().filter(|dependency| !dependency.soft);
     hard.filter_map(|dependency| {
         let name = &dependency.name;
         let Some(other) = item.jobs.iter().find(|other| other.summary.name == *name) else {
-            return Some(format!("Skipped since it depends on the job {name}, which is not run"));
+            return Some(format!(
+                "Skipped because it depends on the job {name}, which does not run"
+            ));
         };
         match &other.status {
             JobStatus::Ended { result: BuildResult::Skipped, detail: Some(why), .. } => {
@@ -74,11 +78,11 @@ fn barred(item: &Item, job: &Job) -> Option<String> {
     .next()
 }
 
-/// Returns the positions of all jobs behind one, directly or not.
-pub(super) fn behind(item: &Item, at: usize) -> BTreeSet<usize> {
+/// Returns the positions of all direct and indirect dependents of a job.
+pub(super) fn dependents(item: &Item, at: usize) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
     let mut level = BTreeSet::from([at]);
-    // A graph is not deeper than it has jobs.
+    // A graph is not deeper than its number of jobs.
     for _ in 0..item.jobs.len() {
         let is_next = |job: &Job| {
             let names = job.summary.dependencies.iter().map(|dependency| &dependency.name);
@@ -96,23 +100,23 @@ pub(super) fn behind(item: &Item, at: usize) -> BTreeSet<usize> {
     found
 }
 
-/// Returns whether all is over that runs beside a job while that is paused: what runs after the
-/// reports waits for it itself.
-fn is_over_behind(item: &Item, at: usize) -> bool {
+/// Returns whether all jobs that need a paused job to stay are over. Reporter jobs do not count for
+/// other jobs.
+fn are_dependents_over(item: &Item, at: usize) -> bool {
     let is_beside =
         |other: &&usize| item.jobs[at].summary.reporter || !item.jobs[**other].summary.reporter;
-    behind(item, at).iter().filter(is_beside).all(|other| item.jobs[*other].result().is_some())
+    dependents(item, at).iter().filter(is_beside).all(|other| item.jobs[*other].result().is_some())
 }
 
-/// Has everything behind a job wait again, since the build that it ran beside is gone; returns what
-/// has to stop for it. What was attempted that way is no attempt. What a job that is not asked
-/// again left out stays left out.
-pub(super) fn begin_again_behind(item: &mut Item, at: usize, why: &str) -> Vec<Stop> {
+/// Lets all dependents of a job wait again, since its paused build is gone; returns the builds to
+/// stop. Their lost attempts do not count. Jobs that a job outside of this set did not choose stay
+/// skipped.
+pub(super) fn restart_dependents(item: &mut Item, at: usize, why: &str) -> Vec<BuildStop> {
     let mut stops = Vec::new();
-    let again = behind(item, at);
+    let again = dependents(item, at);
     let others =
         item.jobs.iter().enumerate().filter(|(other, _)| *other != at && !again.contains(other));
-    let chosen: Vec<String> = others.map(|(_, job)| left_out_by(&job.summary.name)).collect();
+    let chosen: Vec<String> = others.map(|(_, job)| left_out_reason(&job.summary.name)).collect();
     for other in again {
         let job = &mut item.jobs[other];
         if let JobStatus::Ended { result: BuildResult::Skipped, detail: Some(why), .. } =
@@ -125,96 +129,97 @@ pub(super) fn begin_again_behind(item: &mut Item, at: usize, why: &str) -> Vec<S
         if job.is_under_way()
             && let Some(build) = job.build.clone()
         {
-            stops.push(Stop { build, request, why: why.to_owned(), lost: false });
+            stops.push(BuildStop { build, request, why: why.to_owned(), executor_lost: false });
         }
         if job.build.take().is_some() {
             job.attempt = job.attempt.saturating_sub(1);
         }
         job.waits_for = None;
-        job.told = Told::default();
-        job.chosen = None;
+        job.feedback = JobFeedback::default();
+        job.child_jobs = None;
         job.status = JobStatus::Waiting;
     }
     stops
 }
 
-/// Skips the jobs directly behind a finished one that its `zuul.child_jobs` leaves out; without
-/// that list all go on.
+/// Skips the direct dependents that a finished job's `zuul.child_jobs` does not list; without the
+/// list all go on.
 ///
-/// What is behind those by a hard dependency follows in [`settle_dependents`].
+/// Their hard dependents follow in [`skip_unreachable_jobs`].
 pub(super) fn choose_children(
     item: &mut Item,
     at: usize,
     returned: &Map<String, Value>,
     now: Timestamp,
 ) {
-    item.jobs[at].chosen = None;
+    item.jobs[at].child_jobs = None;
     let Some(chosen) =
         returned.get("zuul").and_then(|zuul| zuul.get("child_jobs")).and_then(Value::as_array)
     else {
         return;
     };
     let chosen: Vec<JobName> = chosen.iter().filter_map(Value::as_str).map(JobName::from).collect();
-    leave_out(item, at, &chosen, now);
-    if has_room_for(item, at, &chosen) {
-        item.jobs[at].chosen = Some(chosen);
+    skip_unchosen(item, at, &chosen, now);
+    if can_store_choice(item, at, &chosen) {
+        item.jobs[at].child_jobs = Some(chosen);
     }
 }
 
-/// Skips the jobs directly behind one that waited for it and that its build did not choose.
-pub(super) fn leave_out(item: &mut Item, at: usize, chosen: &[JobName], now: Timestamp) {
+/// Skips the waiting direct dependents of a job that its build did not choose.
+pub(super) fn skip_unchosen(item: &mut Item, at: usize, chosen: &[JobName], now: Timestamp) {
     let parent = item.jobs[at].summary.name.clone();
     for job in item.jobs.iter_mut().filter(|job| job.status == JobStatus::Waiting) {
         let is_child = job.summary.dependencies.iter().any(|dependency| dependency.name == parent);
         if is_child && !chosen.contains(&job.summary.name) {
-            job.status = ended(BuildResult::Skipped, Some(left_out_by(&parent)), now);
+            job.status = ended(BuildResult::Skipped, Some(left_out_reason(&parent)), now);
         }
     }
 }
 
-/// Returns whether an item keeps what a build of it chose: another change may take the build over,
-/// and its record has room.
-pub(super) fn has_room_for(item: &Item, at: usize, chosen: &[JobName]) -> bool {
+/// Returns whether an item stores which dependents a build chose: another change may share the
+/// build, and the record has room.
+pub(super) fn can_store_choice(item: &Item, at: usize, chosen: &[JobName]) -> bool {
     let bytes = |names: &[JobName]| {
         names.iter().map(|name| name.as_str().len() + NAME_BYTES).sum::<usize>()
     };
     let others = item.jobs.iter().enumerate().filter(|(other, _)| *other != at);
-    let kept: usize = others.filter_map(|(_, job)| job.chosen.as_deref()).map(bytes).sum();
+    let stored: usize = others.filter_map(|(_, job)| job.child_jobs.as_deref()).map(bytes).sum();
     let is_shared =
-        item.jobs[at].summary.shared != Shared::Never && !item.candidate.cycle.is_empty();
-    is_shared && kept + bytes(chosen) <= CHOSEN_BYTES_MAX
+        item.jobs[at].summary.sharing != BuildSharing::Never && !item.candidate.bundle.is_empty();
+    is_shared && stored + bytes(chosen) <= CHOSEN_BYTES_MAX
 }
 
-/// Returns what is told of a job that a finished one left out of what is behind it.
-pub(super) fn left_out_by(parent: &JobName) -> String {
+/// Formats the reason of a job that a finished job did not choose.
+pub(super) fn left_out_reason(parent: &JobName) -> String {
     format!("Skipped due to child_jobs return value in job {parent}")
 }
 
-/// Returns the builds whose returned data a job is given: of all jobs before it, the farthest
-/// first, so that what a nearer one says wins.
-pub(super) fn parents(item: &Item, job: &Job) -> Vec<BuildId> {
+/// Returns the builds of all dependencies of a job, whose returned data it receives: the farthest
+/// first, so that nearer ones override them.
+pub(super) fn parent_builds(item: &Item, job: &Job) -> Vec<BuildId> {
     let mut near_first: Vec<usize> = Vec::new();
-    let mut level: BTreeSet<usize> = positions(item, job).collect();
-    // A graph is not deeper than it has jobs; what is met again farther away counts as farther
-    // away.
+    let mut level: BTreeSet<usize> = dependency_positions(item, job).collect();
+    // A graph is not deeper than its number of jobs. A job that is reached twice counts as far as
+    // its longest path.
     for _ in 0..item.jobs.len() {
         if level.is_empty() {
             break;
         }
         near_first.retain(|at| !level.contains(at));
         near_first.extend(level.iter().rev());
-        level = level.iter().flat_map(|at| positions(item, &item.jobs[*at])).collect();
+        level = level.iter().flat_map(|at| dependency_positions(item, &item.jobs[*at])).collect();
     }
     near_first.iter().rev().filter_map(|at| item.jobs[*at].build.clone()).collect()
 }
 
-fn positions<'a>(item: &'a Item, job: &'a Job) -> impl Iterator<Item = usize> + 'a {
+/// Returns the positions of the direct dependencies of a job.
+fn dependency_positions<'a>(item: &'a Item, job: &'a Job) -> impl Iterator<Item = usize> + 'a {
     let named = |name: &JobName| item.jobs.iter().position(|other| other.summary.name == *name);
     job.summary.dependencies.iter().filter_map(move |dependency| named(&dependency.name))
 }
 
-impl Work<'_> {
-    /// Lets paused builds go on whose followers are all over, wherever in the queue they stand.
+impl Planner<'_> {
+    /// Resumes paused builds whose dependents are all over, at any position of the queue.
     pub(super) fn resume_paused(&mut self) {
         let pauses = |item: &&Item| item.jobs.iter().any(Job::is_paused);
         let ids: Vec<ItemId> =
@@ -223,58 +228,58 @@ impl Work<'_> {
             let Some(item) = self.items.get(&id) else { continue };
             let is_ready = |at: &usize| {
                 matches!(item.jobs[*at].status, JobStatus::Paused { resumed: false, .. })
-                    && is_over_behind(item, *at)
-                    && self.is_over_elsewhere(item, item.jobs[*at].build.as_ref())
+                    && are_dependents_over(item, *at)
+                    && self.are_dependents_over_elsewhere(item, item.jobs[*at].build.as_ref())
             };
             let ready: Vec<usize> = (0..item.jobs.len()).filter(is_ready).collect();
             for at in ready {
                 if !self.has_room(2) {
                     return;
                 }
-                let Some(job) = self.item(&id).and_then(|item| item.jobs.get_mut(at)) else {
+                let Some(job) = self.item_mut(&id).and_then(|item| item.jobs.get_mut(at)) else {
                     continue;
                 };
                 let JobStatus::Paused { resumed, .. } = &mut job.status else { continue };
                 *resumed = true;
                 let (build, name) = (job.build.clone(), job.summary.name.clone());
                 self.plan.resumes.extend(build);
-                self.note(&id, format!("{name}: the jobs behind it are over, so it goes on"));
+                self.note(&id, format!("{name}: resumed, since its dependent jobs are over"));
             }
         }
     }
 
-    /// Returns whether what is behind a build is over for the other changes that share it, too.
-    fn is_over_elsewhere(&self, item: &Item, build: Option<&BuildId>) -> bool {
+    /// Returns whether the dependents of a shared build are over for the other changes that share
+    /// it.
+    fn are_dependents_over_elsewhere(&self, item: &Item, build: Option<&BuildId>) -> bool {
         let others = self.items.values().filter(|other| other.id != item.id);
         others
             .flat_map(|other| other.jobs.iter().enumerate().map(move |(at, job)| (other, at, job)))
-            .all(|(other, at, job)| job.build.as_ref() != build || is_over_behind(other, at))
+            .all(|(other, at, job)| job.build.as_ref() != build || are_dependents_over(other, at))
     }
 
-    /// Returns whether an item is known to fail whose project asks to end the rest then
-    /// (`fail-fast`). Builds of a change in a cycle may be those of the changes beside it as well:
-    /// of a bundle that fails every job is run to its end.
-    pub(super) fn is_to_cut_short(&self, id: &ItemId) -> bool {
+    /// Returns whether a failing item's remaining jobs must be ended (`fail-fast`). Never for
+    /// members of a bundle: their builds may be shared, so all jobs run to their end.
+    pub(super) fn should_fail_fast(&self, id: &ItemId) -> bool {
         let is_cut = |item: &Item| {
             item.merged().is_some_and(|merged| merged.fail_fast)
                 && item.is_failing()
                 && !item.is_complete()
-                && item.candidate.cycle.is_empty()
+                && item.candidate.bundle.is_empty()
         };
         self.items.get(id).is_some_and(is_cut)
     }
 
-    /// Ends the rest of an item that is known to fail where its project asks for that (G20).
-    pub(super) fn cut_short(&mut self, id: &ItemId) {
-        if !self.is_to_cut_short(id) {
+    /// Ends the remaining jobs of a failing item if its project has `fail-fast` (G20).
+    pub(super) fn fail_fast(&mut self, id: &ItemId) {
+        if !self.should_fail_fast(id) {
             return;
         }
-        let why = "another job of the change failed, and its project asks to fail fast";
+        let why = "another job of the change failed (fail-fast)";
         if !self.has_room(1) || !self.stop_builds(id, why) {
             return;
         }
         let now = self.now;
-        if let Some(item) = self.item(id) {
+        if let Some(item) = self.item_mut(id) {
             for job in item.jobs.iter_mut().filter(|job| job.status == JobStatus::Waiting) {
                 job.status = ended(BuildResult::Skipped, Some(why.to_owned()), now);
             }
@@ -282,7 +287,7 @@ impl Work<'_> {
     }
 }
 
-/// Returns the status of a job that ended without a build of its own to tell.
+/// Returns the status of a job that ended without a result of a build.
 pub(super) fn ended(result: BuildResult, detail: Option<String>, now: Timestamp) -> JobStatus {
     JobStatus::Ended { result, detail, started_at: None, ended_at: now, log_url: None }
 }

@@ -1,8 +1,8 @@
 //! What operators ask: a change leaves, a frozen queue goes on.
 
 use super::bench::Bench;
-use crate::arrival::ArrivalKind;
-use crate::landing::{LandingEnd, LandingState, Trouble};
+use crate::inbox::InboxMessageKind;
+use crate::landing::{LandingEnd, LandingState, LandingTrouble};
 use crate::plan::LayoutNumbers;
 use insta::assert_snapshot;
 use sluice_config::pipeline::Manager;
@@ -18,8 +18,8 @@ fn passed(changes: &str) -> Bench {
     bench
 }
 
-fn thaw(reason: &str) -> ArrivalKind {
-    ArrivalKind::Thaw { by: "jo".to_owned(), reason: reason.to_owned() }
+fn thaw(reason: &str) -> InboxMessageKind {
+    InboxMessageKind::Resume { by: "jo".to_owned(), reason: reason.to_owned() }
 }
 
 /// Makes what lands for A another tree than the tested one.
@@ -95,7 +95,7 @@ fn an_operator_who_named_a_revision_takes_out_no_other() {
     bench.run();
     let left = bench.left.len();
     let (by, reason) = (String::new(), String::new());
-    let word = |head| ArrivalKind::Dequeue {
+    let word = |head| InboxMessageKind::Dequeue {
         key: seen.key.clone(),
         head,
         by: by.clone(),
@@ -125,7 +125,7 @@ fn a_thawed_queue_tests_again_on_what_the_branch_became() {
     bench.arrive(thaw("the merge driver was switched off"));
     bench.run();
     assert_eq!(
-        (bench.head.frozen.as_deref(), bench.left.as_slice()),
+        (bench.head.halted.as_deref(), bench.left.as_slice()),
         (None, &["A MERGE_FAILURE".to_owned()][..])
     );
     let told = bench.comments().join("");
@@ -159,7 +159,7 @@ fn a_frozen_queue_whose_pipeline_is_gone_can_be_thawed() {
     assert_eq!(bench.left, ["B DEQUEUED"]);
     bench.arrive(thaw("the tenant is gone"));
     bench.run();
-    assert_eq!((bench.head.slots.len(), bench.head.frozen.as_deref()), (0, None));
+    assert_eq!((bench.head.slots.len(), bench.head.halted.as_deref()), (0, None));
 }
 
 /// R06, Z6.5: where the connection of a bundle is gone of which a part has landed, an operator's
@@ -185,7 +185,7 @@ fn an_operator_ends_a_bundle_of_which_a_part_has_landed_where_its_connection_is_
         assert_eq!((bench.left.len(), bench.arrivals.len()), (0, 1), "its end may still be known");
         let landing = bench.landings.get_mut(&id).unwrap();
         landing.trouble =
-            Some(Trouble { since: Timestamp(1), why: "nobody to ask".to_owned(), is_gone: true });
+            Some(LandingTrouble { since: Timestamp(1), why: "nobody to ask".to_owned(), is_connection_removed: true });
         bench.run();
         assert_eq!(bench.left, ["A SUCCESS", "B DEQUEUED", "C DEQUEUED"]);
         let why = match &bench.landings[&id].state {
@@ -215,7 +215,7 @@ fn an_operator_ends_a_bundle_of_which_a_part_has_landed_where_its_connection_is_
 
 fn promote(bench: &mut Bench, changes: &str) {
     let keys = changes.chars().map(|change| bench.change(change).key).collect();
-    bench.arrive(ArrivalKind::Promote { keys, by: "jo".to_owned() });
+    bench.arrive(InboxMessageKind::Promote { keys, by: "jo".to_owned() });
 }
 
 fn order(bench: &Bench) -> String {

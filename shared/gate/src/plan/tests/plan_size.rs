@@ -1,11 +1,11 @@
 //! A plan is one transaction, however long the queue.
 
 use super::bench::{Bench, job};
-use crate::arrival::ArrivalKind;
+use crate::inbox::InboxMessageKind;
 use crate::landing::LandingEnd;
-use crate::plan::{CYCLE_MAX, ChangesLimit, RECORDS_MAX, RunSeen};
-use crate::queue::Standing;
-use crate::turn::{Turn, TurnHolder, TurnSeen, branch_of};
+use crate::plan::{BUNDLE_MAX, ChangesLimit, RECORDS_MAX, ObservedBuild};
+use crate::queue::SlotStatus;
+use crate::branch_lock::{BranchLock, BranchLockHolder, BranchLockView, branch_of};
 use sluice_config::pipeline::Manager;
 use sluice_model::QueueKey;
 use sluice_model::build::BuildResult::{Failure, Success};
@@ -69,7 +69,7 @@ fn what_lost_its_place_behind_what_it_needs_fails_until_a_plan_has_room_for_its_
     (0..90).for_each(|_| bench.seen('Z', None));
     assert!(bench.look().1, "not all of it fits into one plan");
     let first = &bench.head.slots[0];
-    assert_eq!((&first.change, first.standing), (&bench.change('B'), Standing::Failing));
+    assert_eq!((&first.change, first.status), (&bench.change('B'), SlotStatus::Failing));
     assert_eq!(bench.left, ["A DEQUEUED"]);
     bench.run();
     assert_eq!(bench.left, ["A DEQUEUED", "B FAILURE"]);
@@ -83,33 +83,33 @@ fn what_lost_its_place_behind_what_it_needs_fails_until_a_plan_has_room_for_its_
 fn a_bundle_that_passes_others_by_on_all_its_branches_takes_them_in_a_plan_that_fits() {
     let mut bench = Bench::gate(&["unit"]);
     let changes = "ABCDEFGHIJ";
-    assert_eq!(changes.len(), CYCLE_MAX);
+    assert_eq!(changes.len(), BUNDLE_MAX);
     for change in changes.chars() {
         bench.in_project(change, &change.to_string());
-        let mut turn = Turn::new(branch_of(&bench.change(change)));
+        let mut turn = BranchLock::new(branch_of(&bench.change(change)));
         turn.fence = 1;
-        turn.holder = Some(TurnHolder {
+        turn.holder = Some(BranchLockHolder {
             queue: QueueKey { tenant: "t".into(), pipeline: "gate".into(), queue: "other".into() },
             item: "gone".into(),
             generation: 1,
             change: bench.change('Z').key,
-            more: false,
-            begun: false,
+            has_later_members: false,
+            has_landed_members: false,
             since: bench.now,
         });
-        bench.turns.insert(turn.branch.clone(), TurnSeen { turn, is_over: false });
+        bench.turns.insert(turn.branch.clone(), BranchLockView { lock: turn, is_abandoned: false });
     }
     bench.approve_cycle(changes, "");
     bench.run();
     bench.pass(changes);
     bench.run();
     assert!(bench.landings.is_empty(), "its branches are others'");
-    bench.turns.values_mut().for_each(|seen| seen.is_over = true);
+    bench.turns.values_mut().for_each(|seen| seen.is_abandoned = true);
     (0..66).for_each(|_| bench.seen('Z', None));
     bench.run();
     assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
     let order = bench.landings.values().next().expect("it is to land");
-    assert_eq!((order.together.len(), bench.arrivals.len()), (CYCLE_MAX - 1, 0));
+    assert_eq!((order.later_members.len(), bench.arrivals.len()), (BUNDLE_MAX - 1, 0));
 }
 
 /// Z6.7: so does an item with more jobs than a transaction could stop.
@@ -209,7 +209,7 @@ fn a_failure_ahead_of_very_many_that_are_tested_writes_each_of_them_once() {
         let item = &bench.items[&slot.id];
         assert_eq!((item.generation, item.jobs.len()), (slot.generation, 0));
         let why = item.reasons.last().unwrap();
-        assert!(why.starts_with("tested again, now on "), "{why}");
+        assert!(why.starts_with("testing again on top of "), "{why}");
     }
 }
 
@@ -227,11 +227,11 @@ fn a_frozen_queue_that_has_very_many_builds_to_stop_hears_an_operator() {
     });
     bench.end(named[1], "unit", Failure);
     assert!(!bench.look().1, "nothing moves in a frozen queue");
-    assert!(bench.head.frozen.is_some());
+    assert!(bench.head.halted.is_some());
     bench.thaw();
     bench.run();
     assert_eq!(
-        (bench.head.frozen.as_ref(), bench.left.as_slice()),
+        (bench.head.halted.as_ref(), bench.left.as_slice()),
         (None, &["a MERGE_FAILURE".to_owned()][..])
     );
     assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
@@ -272,7 +272,7 @@ fn a_job_whose_configuration_comes_back_is_given_another_build() {
 #[test]
 fn a_pipeline_with_a_limit_tells_what_it_has_no_place_for() {
     let mut bench = Bench::gate(&["unit"]);
-    bench.changes = Some(ChangesLimit { max: 4, elsewhere: 1 });
+    bench.changes = Some(ChangesLimit { max: 4, in_other_queues: 1 });
     bench.approve("ABC");
     bench.approve_cycle("DE", "");
     bench.approve("F");
@@ -297,7 +297,7 @@ fn a_pipeline_with_a_limit_tells_what_it_has_no_place_for() {
 #[test]
 fn a_limit_counts_the_changes_that_others_are_tested_on() {
     let mut bench = Bench::new(Manager::Independent, &["unit"]);
-    bench.changes = Some(ChangesLimit { max: 3, elsewhere: 0 });
+    bench.changes = Some(ChangesLimit { max: 3, in_other_queues: 0 });
     bench.approve_needing('A', "B");
     bench.approve_needing('C', "D");
     bench.approve("E");
@@ -345,7 +345,7 @@ fn very_many_changes_of_one_arrival_enter_in_plans_that_fit() {
     bench.tells = vec![ZuulEvent::ParentChangeEnqueued];
     let changes: Vec<char> = ('\u{4e00}'..='\u{4e1e}').collect();
     let candidates = changes.iter().map(|change| bench.candidate(*change, "")).collect();
-    bench.arrive(ArrivalKind::Enqueue { candidates });
+    bench.arrive(InboxMessageKind::Enqueue { candidates });
     bench.run();
     assert_eq!((bench.head.slots.len(), bench.arrivals.len(), bench.happened.len()), (31, 0, 31));
     assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
@@ -360,7 +360,7 @@ fn an_executor_that_dies_with_very_many_builds_is_observed_in_plans_that_fit() {
     let (mut bench, _) = long(3, 20, &names);
     bench.run();
     for (_, _, build) in bench.under_way() {
-        bench.runs.insert(build, RunSeen::Lost { why: "silent".to_owned() });
+        bench.runs.insert(build, ObservedBuild::Lost { why: "silent".to_owned() });
     }
     bench.run();
     assert_eq!((bench.orders.len(), bench.under_way().len()), (360, 180));

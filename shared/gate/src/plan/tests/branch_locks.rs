@@ -3,8 +3,8 @@
 
 use super::bench::Bench;
 use crate::landing::{LandingEnd, LandingState};
-use crate::queue::Standing;
-use crate::turn::{COURTESY_SECONDS, KEPT_SECONDS, OVERTAKEN_MAX, TROUBLE_SECONDS, TurnSeen};
+use crate::queue::SlotStatus;
+use crate::branch_lock::{COURTESY_SECONDS, RESERVATION_SECONDS, BASE_MOVED_MAX, TROUBLE_SECONDS, BranchLockView, HolderItem};
 use insta::assert_snapshot;
 use sluice_config::pipeline::Manager;
 use sluice_model::QueueKey;
@@ -29,11 +29,11 @@ fn look_after(bench: &mut Bench, other: &Bench) -> String {
 }
 
 fn main_of(bench: &Bench, change: char) -> BranchKey {
-    crate::turn::branch_of(&bench.change(change))
+    crate::branch_lock::branch_of(&bench.change(change))
 }
 
 fn holder(bench: &Bench) -> Option<(String, String)> {
-    let turn = &bench.turns.values().next()?.turn;
+    let turn = &bench.turns.values().next()?.lock;
     turn.holder.as_ref().map(|holder| (holder.queue.queue.to_string(), holder.change.to_string()))
 }
 
@@ -41,7 +41,7 @@ fn line(bench: &Bench) -> Vec<String> {
     bench
         .turns
         .values()
-        .flat_map(|seen| &seen.turn.waiting)
+        .flat_map(|seen| &seen.lock.waiting)
         .map(|queue| queue.queue.to_string())
         .collect()
 }
@@ -59,10 +59,10 @@ fn two_queues_over_one_branch_never_land_on_it_at_once() {
     let mut second = passed("second", "B");
     assert_snapshot!(look_after(&mut second, &first), @"");
     assert_eq!((second.landings.len(), line(&second)), (0, vec!["second".to_owned()]));
-    assert_eq!(second.head.slots[0].standing, Standing::Passed);
+    assert_eq!(second.head.slots[0].status, SlotStatus::Passed);
     let told = reasons(&second);
     let why =
-        "its turn to land on org/one@main comes when the queue first of gate has landed org/one#65";
+        "waits for the lock on org/one@main: the queue first of gate holds it for org/one#65";
     assert!(told.contains(why), "{told}");
 
     first.land();
@@ -77,7 +77,7 @@ fn two_queues_over_one_branch_never_land_on_it_at_once() {
     assert_eq!(holder(&second), None, "what is tested again holds no branch");
     second.finish();
     assert_eq!(second.landed, ["0AB"]);
-    let turn = &second.turns.values().next().unwrap().turn;
+    let turn = &second.turns.values().next().unwrap().lock;
     assert_eq!((turn.fence, turn.is_unused()), (3, true));
 }
 
@@ -118,7 +118,7 @@ fn a_queue_lets_one_that_waits_land_before_its_own_next_and_not_for_ever() {
         (holder(&first), line(&first)),
         (None, vec!["second".to_owned(), "first".to_owned()])
     );
-    assert!(reasons(&first).contains("comes when the queue second of gate has had its own"));
+    assert!(reasons(&first).contains("the queue second of gate is first in line"));
     // It is the other one's turn.
     assert_snapshot!(first.run(), @"");
 
@@ -161,7 +161,7 @@ fn a_holder_that_is_over_is_passed_by_and_finds_another_fence() {
     let mut second = passed("second", "B");
     look_after(&mut second, &first);
     for seen in second.turns.values_mut() {
-        *seen = TurnSeen { is_over: true, ..seen.clone() };
+        *seen = BranchLockView { is_abandoned: true, ..seen.clone() };
     }
     assert_snapshot!(second.run(), @"land B as 0B");
     let landing = second.landings.values().next().unwrap();
@@ -179,8 +179,8 @@ fn a_holder_is_over_when_its_landing_is_and_none_of_its_bundle_follows() {
     let mut bench = passed("first", "A");
     bench.run();
     let landing = bench.landings.values().next().unwrap().clone();
-    let holder = bench.turns.values().next().unwrap().turn.holder.clone().unwrap();
-    let of_bundle = crate::TurnHolder { more: true, ..holder.clone() };
+    let holder = bench.turns.values().next().unwrap().lock.holder.clone().unwrap();
+    let of_bundle = crate::BranchLockHolder { has_later_members: true, ..holder.clone() };
     let commit = Commit { id: "c".into(), tree: "t".into() };
     let in_state = |state: LandingState| crate::Landing { state, ..landing.clone() };
     let ended = |end: LandingEnd| in_state(LandingState::Ended { end, at: bench.now });
@@ -188,30 +188,30 @@ fn a_holder_is_over_when_its_landing_is_and_none_of_its_bundle_follows() {
     let moved = ended(LandingEnd::BaseMoved { tip: commit.clone() });
     let attempting = in_state(LandingState::Attempting { tip: commit });
     let now = bench.now;
-    for stands in [true, false] {
-        assert!(holder.is_over(None, stands, now) && holder.is_over(Some(&landed), stands, now));
-        assert!(!holder.is_over(Some(&attempting), stands, now), "it may be merging");
+    for item in [HolderItem::Queued, HolderItem::Gone] {
+        assert!(holder.is_abandoned(None, item, now) && holder.is_abandoned(Some(&landed), item, now));
+        assert!(!holder.is_abandoned(Some(&attempting), item, now), "it may be merging");
         assert_eq!(
-            holder.is_over(Some(&landing), stands, now),
-            !stands,
+            holder.is_abandoned(Some(&landing), item, now),
+            item == HolderItem::Gone,
             "its fence keeps it from merging"
         );
-        assert_eq!(of_bundle.is_over(Some(&landed), stands, now), !stands);
-        assert!(of_bundle.is_over(Some(&moved), stands, now));
+        assert_eq!(of_bundle.is_abandoned(Some(&landed), item, now), item == HolderItem::Gone);
+        assert!(of_bundle.is_abandoned(Some(&moved), item, now));
     }
     let trouble =
-        Some(crate::Trouble { since: now, why: "the forge is silent".to_owned(), is_gone: false });
+        Some(crate::LandingTrouble { since: now, why: "the forge is silent".to_owned(), is_connection_removed: false });
     let troubled = crate::Landing { trouble: trouble.clone(), ..landing };
     let later = now.plus_seconds(TROUBLE_SECONDS);
     assert!(
-        !holder.is_over(Some(&troubled), true, now) && holder.is_over(Some(&troubled), true, later)
+        !holder.is_abandoned(Some(&troubled), HolderItem::Queued, now) && holder.is_abandoned(Some(&troubled), HolderItem::Queued, later)
     );
     assert!(
-        !of_bundle.is_over(Some(&troubled), true, later),
+        !of_bundle.is_abandoned(Some(&troubled), HolderItem::Queued, later),
         "one that names none of its bundle is not its first"
     );
     let attempting = crate::Landing { trouble, ..attempting };
-    assert!(!holder.is_over(Some(&attempting), true, later), "it may be merging");
+    assert!(!holder.is_abandoned(Some(&attempting), HolderItem::Queued, later), "it may be merging");
 }
 
 /// Z6.5: changes that need each other take all their branches at once, keep them until the last one
@@ -229,16 +229,16 @@ fn a_bundle_takes_all_its_branches_or_none() {
     second.pass("BC");
     assert_snapshot!(look_after(&mut second, &first), @"");
     let (one, two) = (main_of(&second, 'C'), main_of(&second, 'B'));
-    let is_held = second.turns.get(&two).is_some_and(|seen| seen.turn.holder.is_some());
+    let is_held = second.turns.get(&two).is_some_and(|seen| seen.lock.holder.is_some());
     assert!(!is_held, "it takes no branch while it waits for the other");
-    second.turns.get_mut(&one).unwrap().turn.holder = None;
-    second.turns.get_mut(&one).unwrap().turn.waiting.clear();
+    second.turns.get_mut(&one).unwrap().lock.holder = None;
+    second.turns.get_mut(&one).unwrap().lock.waiting.clear();
     assert_snapshot!(second.run(), @"land B as 0B");
     let holders = |bench: &Bench| {
-        let holder = |branch| bench.turns.get(branch).and_then(|seen| seen.turn.holder.clone());
+        let holder = |branch| bench.turns.get(branch).and_then(|seen| seen.lock.holder.clone());
         (
             holder(&one).map(|holder| holder.change),
-            holder(&two).map(|holder| (holder.change, holder.more)),
+            holder(&two).map(|holder| (holder.change, holder.has_later_members)),
         )
     };
     let (b, c) = (second.change('B').key, second.change('C').key);
@@ -247,7 +247,7 @@ fn a_bundle_takes_all_its_branches_or_none() {
     assert_snapshot!(second.run(), @"land C as 0C");
     assert_eq!(holders(&second), (Some(c), None), "what has landed is let go");
     second.finish();
-    assert!(second.turns.values().all(|seen| seen.turn.is_unused()));
+    assert!(second.turns.values().all(|seen| seen.lock.is_unused()));
 }
 
 /// Z6.4: a queue that an operator has to look at keeps no other one from its branch.
@@ -259,7 +259,7 @@ fn a_frozen_queue_lets_its_branch_go() {
         landed: Commit { id: "abc".into(), tree: "strange".into() },
     });
     bench.run();
-    assert!(bench.head.frozen.is_some() && holder(&bench).is_none());
+    assert!(bench.head.halted.is_some() && holder(&bench).is_none());
 }
 
 /// C2: where a queue's changes do not stand behind each other they land one after the other all the
@@ -276,7 +276,7 @@ fn one_queue_never_lands_two_at_once_on_a_branch() {
     land A as 0A
     land C as 0C
     ");
-    assert!(reasons(&bench).contains("comes when org/one#65 has landed"), "{}", reasons(&bench));
+    assert!(reasons(&bench).contains("waits for the lock on org/one@main: held for org/one#65"), "{}", reasons(&bench));
     bench.finish();
     assert_eq!(bench.landed.iter().filter(|tree| tree.contains('B')).count(), 1);
 }
@@ -290,7 +290,7 @@ fn a_queue_of_another_tenant_is_not_named() {
     let mut second = passed("second", "B");
     look_after(&mut second, &first);
     let told = reasons(&second);
-    assert!(told.contains("comes when a queue of another tenant has landed"), "{told}");
+    assert!(told.contains("a queue of another tenant holds it for"), "{told}");
     assert!(!told.contains("secret") && !told.contains("first"), "{told}");
 }
 
@@ -309,8 +309,8 @@ fn pair() -> (Bench, BranchKey, BranchKey) {
     (bench, first, second)
 }
 
-fn holder_of(bench: &Bench, branch: &BranchKey) -> crate::TurnHolder {
-    bench.turns[branch].turn.holder.clone().expect("somebody holds it")
+fn holder_of(bench: &Bench, branch: &BranchKey) -> crate::BranchLockHolder {
+    bench.turns[branch].lock.holder.clone().expect("somebody holds it")
 }
 
 fn landing_that(bench: &Bench, state: &LandingState) -> crate::Landing {
@@ -324,38 +324,38 @@ fn a_bundle_is_passed_by_as_long_as_nothing_of_it_has_begun() {
     let (mut bench, first, second) = pair();
     let (since, later) = (bench.now, bench.now.plus_seconds(TROUBLE_SECONDS));
     let trouble =
-        || Some(crate::Trouble { since, why: "the forge is silent".to_owned(), is_gone: false });
-    let order = landing_that(&bench, &LandingState::Wanted);
+        || Some(crate::LandingTrouble { since, why: "the forge is silent".to_owned(), is_connection_removed: false });
+    let order = landing_that(&bench, &LandingState::Ordered);
     assert_eq!(
-        (order.fence, order.together.iter().map(|other| other.fence).collect()),
+        (order.fence, order.later_members.iter().map(|other| other.fence).collect()),
         (Some(1), vec![Some(1)])
     );
     let troubled = crate::Landing { trouble: trouble(), ..order };
     for branch in [&first, &second] {
         let holder = holder_of(&bench, branch);
-        assert!(holder.is_over(Some(&troubled), true, later));
-        assert!(!holder.is_over(Some(&troubled), true, since), "it is waited for");
+        assert!(holder.is_abandoned(Some(&troubled), HolderItem::Queued, later));
+        assert!(!holder.is_abandoned(Some(&troubled), HolderItem::Queued, since), "it is waited for");
         let tip = troubled.base.clone();
         let attempting =
             crate::Landing { state: LandingState::Attempting { tip }, ..troubled.clone() };
-        assert!(!holder.is_over(Some(&attempting), true, later), "it may be merging");
+        assert!(!holder.is_abandoned(Some(&attempting), HolderItem::Queued, later), "it may be merging");
         let mut old = troubled.clone();
-        old.together[0].fence = None;
+        old.later_members[0].fence = None;
         assert!(
-            !holder.is_over(Some(&old), true, later),
+            !holder.is_abandoned(Some(&old), HolderItem::Queued, later),
             "an intent of an earlier version shows its own fence alone"
         );
     }
     bench.land();
     assert_snapshot!(bench.run(), @"land C as 0C");
     let troubled =
-        crate::Landing { trouble: trouble(), ..landing_that(&bench, &LandingState::Wanted) };
+        crate::Landing { trouble: trouble(), ..landing_that(&bench, &LandingState::Ordered) };
     let holder = holder_of(&bench, &second);
     assert!(
-        holder.begun && !holder.is_over(Some(&troubled), true, later),
+        holder.has_landed_members && !holder.is_abandoned(Some(&troubled), HolderItem::Queued, later),
         "the first is in its branch"
     );
-    assert!(holder.is_over(Some(&troubled), false, later), "its queue has forgotten it");
+    assert!(holder.is_abandoned(Some(&troubled), false, later), "its queue has forgotten it");
 }
 
 /// Z6.5, C2: the branch of the second alone was taken meanwhile. The first one's landing found that
@@ -365,7 +365,7 @@ fn a_bundle_that_was_passed_by_on_one_branch_is_tested_again_as_a_whole() {
     let (mut bench, first, second) = pair();
     let mut other = passed("other", "A");
     other.turns.clone_from(&bench.turns);
-    other.turns.get_mut(&second).unwrap().is_over = true;
+    other.turns.get_mut(&second).unwrap().is_abandoned = true;
     assert_snapshot!(other.run(), @"land A as 0A");
     let moved = Commit { id: "tip".into(), tree: "0".into() };
     bench.end_landing(LandingEnd::BaseMoved { tip: moved });
@@ -373,15 +373,15 @@ fn a_bundle_that_was_passed_by_on_one_branch_is_tested_again_as_a_whole() {
     run B unit on 0B
     run C unit on 0C
     ");
-    assert_eq!(bench.turns[&first].turn.holder, None);
+    assert_eq!(bench.turns[&first].lock.holder, None);
     assert_eq!(
-        (holder_of(&bench, &second).queue, bench.turns[&second].turn.fence),
+        (holder_of(&bench, &second).queue, bench.turns[&second].lock.fence),
         (other.head.key.clone(), 2)
     );
     bench.pass("BC");
     assert_snapshot!(bench.run(), @"");
     assert!(
-        reasons(&bench).contains("comes when the queue other of gate has landed"),
+        reasons(&bench).contains("the queue other of gate holds it for"),
         "{}",
         reasons(&bench)
     );
@@ -393,20 +393,20 @@ fn a_bundle_that_was_passed_by_on_one_branch_is_tested_again_as_a_whole() {
 fn the_next_of_a_bundle_lands_only_on_a_branch_that_is_its_queues() {
     let (mut bench, _, second) = pair();
     bench.land();
-    let taken = &mut bench.turns.get_mut(&second).unwrap().turn;
+    let taken = &mut bench.turns.get_mut(&second).unwrap().lock;
     taken.fence += 1;
     taken.holder.as_mut().unwrap().queue.queue = "other".into();
     assert_snapshot!(bench.run(), @"");
-    let standings: Vec<_> = bench.head.slots.iter().map(|slot| slot.standing).collect();
-    assert_eq!(standings, [Standing::Landed, Standing::Pledged]);
-    assert_eq!(bench.turns[&second].turn.waiting, [bench.head.key.clone()]);
-    bench.turns.get_mut(&second).unwrap().turn.holder = None;
+    let standings: Vec<_> = bench.head.slots.iter().map(|slot| slot.status).collect();
+    assert_eq!(standings, [SlotStatus::Landed, SlotStatus::AwaitingLanding]);
+    assert_eq!(bench.turns[&second].lock.waiting, [bench.head.key.clone()]);
+    bench.turns.get_mut(&second).unwrap().lock.holder = None;
     assert_snapshot!(bench.run(), @"land C as 0C");
-    assert_eq!(landing_that(&bench, &LandingState::Wanted).fence, Some(3));
+    assert_eq!(landing_that(&bench, &LandingState::Ordered).fence, Some(3));
     bench.land();
     bench.run();
     assert_eq!(bench.left, ["B SUCCESS", "C SUCCESS"]);
-    assert!(bench.turns.values().all(|seen| seen.turn.is_unused()));
+    assert!(bench.turns.values().all(|seen| seen.lock.is_unused()));
 }
 
 /// C2: records of an earlier version do not say whether anything has landed: what lands behind
@@ -417,8 +417,8 @@ fn a_holder_of_an_earlier_version_is_read() {
     let text = serde_json::to_string(&holder_of(&bench, &first)).unwrap();
     assert!(!text.contains("begun"), "{text}");
     let text =
-        serde_json::to_string(&landing_that(&bench, &LandingState::Wanted).together[0]).unwrap();
-    let old: crate::landing::Together =
+        serde_json::to_string(&landing_that(&bench, &LandingState::Ordered).later_members[0]).unwrap();
+    let old: crate::landing::LaterMember =
         serde_json::from_str(&text.replace("\"fence\"", "\"other\"")).unwrap();
     assert_eq!(old.fence, None);
 }
@@ -427,9 +427,9 @@ fn a_holder_of_an_earlier_version_is_read() {
 /// often as may be.
 fn overtaken() -> Bench {
     let mut slow = passed("slow", "B");
-    for times in 1..=OVERTAKEN_MAX {
+    for times in 1..=BASE_MOVED_MAX {
         assert!(
-            slow.turns.values().all(|seen| seen.turn.kept_for.is_none()),
+            slow.turns.values().all(|seen| seen.lock.reserved_for.is_none()),
             "overtaken {} times",
             times - 1
         );
@@ -448,7 +448,7 @@ fn overtaken() -> Bench {
 #[test]
 fn a_branch_is_kept_for_what_was_overtaken_too_often() {
     let mut slow = overtaken();
-    let kept = slow.turns.values().next().unwrap().turn.kept_for.clone().expect("it is kept");
+    let kept = slow.turns.values().next().unwrap().lock.reserved_for.clone().expect("it is kept");
     assert!(
         kept.queue == slow.head.key && kept.item == slow.head.slots[0].id && slow.now < kept.until
     );
@@ -458,14 +458,14 @@ fn a_branch_is_kept_for_what_was_overtaken_too_often() {
     assert_snapshot!(look_after(&mut fast, &slow), @"");
     assert_eq!((fast.landings.len(), line(&fast)), (0, vec!["fast".to_owned()]));
     assert!(
-        reasons(&fast).contains("comes when the queue slow of gate has had its own"),
+        reasons(&fast).contains("the queue slow of gate is first in line"),
         "{}",
         reasons(&fast)
     );
 
     assert!(look_after(&mut slow, &fast).starts_with("land B"));
-    let turn = &slow.turns.values().next().unwrap().turn;
-    assert_eq!((turn.kept_for.as_ref(), line(&slow)), (None, vec!["fast".to_owned()]));
+    let turn = &slow.turns.values().next().unwrap().lock;
+    assert_eq!((turn.reserved_for.as_ref(), line(&slow)), (None, vec!["fast".to_owned()]));
     slow.land();
     slow.run();
     assert_eq!(
@@ -480,15 +480,15 @@ fn a_branch_is_kept_for_what_was_overtaken_too_often() {
 #[test]
 fn what_nobody_overtook_is_not_taken_for_overtaken() {
     let mut bench = passed("first", "A");
-    for _ in 0..=OVERTAKEN_MAX {
+    for _ in 0..=BASE_MOVED_MAX {
         assert!(bench.run().starts_with("land A"));
-        let tip = landing_that(&bench, &LandingState::Wanted).base.clone();
+        let tip = landing_that(&bench, &LandingState::Ordered).base.clone();
         bench.end_landing(LandingEnd::BaseMoved { tip });
         bench.run();
         bench.pass("A");
     }
-    assert!(bench.turns.values().all(|seen| seen.turn.kept_for.is_none()));
-    assert_eq!(bench.items.values().map(|item| item.overtaken).collect::<Vec<_>>(), [0]);
+    assert!(bench.turns.values().all(|seen| seen.lock.reserved_for.is_none()));
+    assert_eq!(bench.items.values().map(|item| item.base_moved_count).collect::<Vec<_>>(), [0]);
 
     let mut bench = Bench::gate(&["unit"]);
     bench.kept = true;
@@ -501,8 +501,8 @@ fn what_nobody_overtook_is_not_taken_for_overtaken() {
     bench.run();
     assert!(bench.land());
     bench.run();
-    assert_eq!(bench.head.slots[0].standing, Standing::Testing, "B is tested again without A");
-    assert_eq!(bench.items.values().map(|item| item.overtaken).collect::<Vec<_>>(), [0]);
+    assert_eq!(bench.head.slots[0].status, SlotStatus::Testing, "B is tested again without A");
+    assert_eq!(bench.items.values().map(|item| item.base_moved_count).collect::<Vec<_>>(), [0]);
 }
 
 /// C2: nobody waits for one whose tests never end, nor for what has left.
@@ -518,11 +518,11 @@ fn a_branch_is_kept_for_nobody_for_ever() {
         (slow.left.as_slice(), slow.woken.as_slice()),
         (&["B DEQUEUED".to_owned()][..], &[fast.head.key.clone()][..])
     );
-    assert!(slow.turns.values().all(|seen| seen.turn.kept_for.is_none()));
+    assert!(slow.turns.values().all(|seen| seen.lock.reserved_for.is_none()));
     assert_eq!(fast.landings.len(), 0, "it waits until it is told, or until the time is over");
-    fast.now = fast.now.plus_seconds(KEPT_SECONDS);
+    fast.now = fast.now.plus_seconds(RESERVATION_SECONDS);
     assert!(fast.run().starts_with("land A"));
-    assert!(fast.turns.values().all(|seen| seen.turn.kept_for.is_none()));
+    assert!(fast.turns.values().all(|seen| seen.lock.reserved_for.is_none()));
 }
 
 /// Z6.4: whoever asked a forge for a merge that came to nothing may see it come late; the next
@@ -533,13 +533,13 @@ fn a_landing_says_whether_a_forge_was_asked_before() {
         let mut bench = passed("first", "A");
         bench.run();
         let first = bench.landings.values_mut().next().expect("it is to land");
-        assert!(!first.tried);
-        first.tried = tried;
+        assert!(!first.merge_attempted);
+        first.merge_attempted = tried;
         bench.tips.insert("one".to_owned(), "0X".to_owned());
         bench.land();
         bench.run();
         bench.pass("A");
         bench.run();
-        assert_eq!(landing_that(&bench, &LandingState::Wanted).tried, tried);
+        assert_eq!(landing_that(&bench, &LandingState::Ordered).merge_attempted, tried);
     }
 }

@@ -2,8 +2,8 @@
 
 use super::bench::{Bench, after, job};
 use super::semaphores::holding;
-use crate::plan::{LayoutNumbers, RunSeen};
-use crate::queue::Standing;
+use crate::plan::{LayoutNumbers, ObservedBuild};
+use crate::queue::SlotStatus;
 use crate::report::ReportState;
 use insta::assert_snapshot;
 use serde_json::Map;
@@ -110,7 +110,7 @@ fn nothing_is_ordered_behind_a_reporter() {
 #[test]
 fn what_a_paused_build_behind_a_reporter_waits_for_is_run() {
     let mut bench = landed_before(vec![job("registry"), after("test", &["registry"])]);
-    bench.show('B', "registry", RunSeen::Paused { started_at: None, data: Map::new() });
+    bench.show('B', "registry", ObservedBuild::Paused { started_at: None, data: Map::new() });
     assert_snapshot!(bench.run(), @"run B test on 0AB");
     bench.end('B', "test", Success);
     assert_snapshot!(bench.run(), @"resume B registry");
@@ -123,7 +123,7 @@ fn a_new_layout_keeps_nothing_from_what_a_paused_build_behind_a_reporter_waits_f
     let mut bench = landed_before(vec![job("registry"), after("test", &["registry"])]);
     bench.layout = LayoutNumbers { wanted: 2, live: 2 };
     bench.run();
-    bench.show('B', "registry", RunSeen::Paused { started_at: None, data: Map::new() });
+    bench.show('B', "registry", ObservedBuild::Paused { started_at: None, data: Map::new() });
     assert_snapshot!(bench.run(), @"run B test on 0AB");
 }
 
@@ -148,7 +148,7 @@ fn a_paused_job_goes_on_before_the_reporter_behind_it_has_run() {
     bench.jobs.push(JobSummary { reporter: true, ..behind });
     bench.approve("A");
     bench.run();
-    bench.show('A', "registry", RunSeen::Paused { started_at: None, data: Map::new() });
+    bench.show('A', "registry", ObservedBuild::Paused { started_at: None, data: Map::new() });
     assert_snapshot!(bench.run(), @"resume A registry");
     bench.end('A', "registry", Success);
     bench.finish();
@@ -225,7 +225,7 @@ fn a_reporter_is_not_run_where_the_report_could_not_be_made() {
             };
             bench.told.insert(item, refused);
         } else {
-            bench.told.insert(item, ReportState::Wanted);
+            bench.told.insert(item, ReportState::Pending);
             bench.now = bench.now.plus_seconds(599);
             assert_eq!(bench.run(), "");
             bench.now = bench.now.plus_seconds(1);
@@ -249,7 +249,7 @@ fn a_reporter_is_not_run_where_the_report_could_not_be_made() {
 #[test]
 fn a_reporter_whose_executor_dies_is_attempted_again() {
     let mut bench = publishing("A");
-    bench.show('A', "publish", RunSeen::Lost { why: "its executor is gone".to_owned() });
+    bench.show('A', "publish", ObservedBuild::Lost { why: "its executor is gone".to_owned() });
     assert_snapshot!(bench.run(), @r"
     stop A publish
     run A publish (attempt 2) on 0A
@@ -282,7 +282,7 @@ fn news_of_what_has_landed_do_not_end_its_last_jobs() {
     bench.seen('A', None);
     bench.approve("A");
     assert_snapshot!(bench.run(), @"");
-    assert_eq!((bench.head.slots[0].standing, bench.arrivals.len()), (Standing::Reporting, 0));
+    assert_eq!((bench.head.slots[0].status, bench.arrivals.len()), (SlotStatus::Reporting, 0));
     bench.finish();
     assert_eq!((bench.left.as_slice(), bench.landed.len()), (&["A SUCCESS".to_owned()][..], 1));
 }
@@ -356,8 +356,8 @@ fn the_last_jobs_of_an_older_revision_keep_the_newer_one_from_nothing() {
         assert_eq!(bench.run(), "A stays: SUCCESS");
         bench.make_reports();
         assert_eq!((bench.run().as_str(), published(&bench)), ("run A publish on 0A", 2));
-        let standing: Vec<Standing> = bench.head.slots.iter().map(|slot| slot.standing).collect();
-        assert_eq!(standing, [Standing::Reporting; 2]);
+        let standing: Vec<SlotStatus> = bench.head.slots.iter().map(|slot| slot.status).collect();
+        assert_eq!(standing, [SlotStatus::Reporting; 2]);
         // The first of the two that run, which is the older revision's.
         bench.end('A', "publish", result);
         assert_eq!(bench.run(), "A leaves: SUCCESS");

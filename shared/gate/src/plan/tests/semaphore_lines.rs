@@ -3,8 +3,8 @@
 
 use super::bench::{Bench, after};
 use super::semaphores::{holding, look_after, of_queue, waits};
-use crate::plan::RunSeen;
-use crate::semaphore::{Semaphore, SemaphoreKey, Waiter};
+use crate::plan::ObservedBuild;
+use crate::semaphore::{Semaphore, SemaphoreKey, SemaphoreWaiter};
 use sluice_model::build::BuildResult::Success;
 use sluice_model::job::JobSummary;
 use sluice_model::{QueueKey, Timestamp};
@@ -128,7 +128,7 @@ fn a_job_without_nodes_is_not_passed_for_ever_by_those_that_come_with_theirs() {
         "somebody without nodes asked before it"
     );
     assert_eq!(waits(&late), ["D waits for semaphores: lock"]);
-    early.show('C', "deploy", RunSeen::NodesReady);
+    early.show('C', "deploy", ObservedBuild::NodesReady);
     look_after(&mut early, &late);
     assert_eq!(waits(&early), ["C waits for semaphores: lock"]);
 
@@ -154,7 +154,7 @@ fn a_job_without_nodes_is_not_passed_for_ever_by_those_that_come_with_theirs() {
     assert!(look_after(&mut plain, &late).contains("run B deploy"));
     // Now nobody without nodes is before the last one.
     assert!(look_after(&mut late, &plain).contains("run D deploy"));
-    late.show('D', "deploy", RunSeen::NodesReady);
+    late.show('D', "deploy", ObservedBuild::NodesReady);
     look_after(&mut late, &plain);
     assert_eq!(waits(&late), ["D waits for semaphores: lock"]);
     plain.semaphores.clone_from(&late.semaphores);
@@ -181,7 +181,7 @@ fn a_build_that_has_its_nodes_is_not_kept_waiting_by_who_has_none() {
         look_after(&mut racing, &holder).contains("run C deploy"),
         "it read the line before the other stood in it"
     );
-    racing.show('C', "deploy", RunSeen::NodesReady);
+    racing.show('C', "deploy", ObservedBuild::NodesReady);
     holder.semaphores.clone_from(&plain.semaphores);
     holder.now = racing.now;
     holder.end('A', "deploy", Success);
@@ -200,14 +200,14 @@ fn a_build_with_nodes_that_needs_several_semaphores_is_not_passed_by_those_that_
     both.now = right.now;
     both.approve("B");
     look_after(&mut both, &right);
-    both.show('B', "deploy", RunSeen::NodesReady);
+    both.show('B', "deploy", ObservedBuild::NodesReady);
     look_after(&mut both, &right);
     assert_eq!(waits(&both), ["B waits for semaphores: right"]);
     let mut left = laden("left", &["left"]);
     left.now = both.now;
     left.approve("C");
     look_after(&mut left, &both);
-    left.show('C', "deploy", RunSeen::NodesReady);
+    left.show('C', "deploy", ObservedBuild::NodesReady);
     look_after(&mut left, &both);
     assert_eq!(
         waits(&left),
@@ -232,7 +232,7 @@ fn a_build_with_nodes_that_needs_several_semaphores_is_not_passed_by_those_that_
 /// wrote it.
 fn old_line(name: &str, other: &QueueKey) -> (SemaphoreKey, Semaphore) {
     let key = SemaphoreKey { tenant: Some("t".into()), name: name.to_owned() };
-    let waiting = vec![Waiter::new(other, 200, Timestamp(1))];
+    let waiting = vec![SemaphoreWaiter::new(other, 200, Timestamp(1))];
     (key.clone(), Semaphore { waiting, ..Semaphore::new(key) })
 }
 
@@ -273,7 +273,7 @@ fn a_job_beside_a_paused_build_asks_for_its_nodes_whoever_waits() {
     bench.run();
     let other = QueueKey { queue: "other".into(), ..bench.head.key.clone() };
     bench.semaphores.extend([old_line("right", &other)]);
-    bench.show('A', "registry", RunSeen::Paused { started_at: None, data: serde_json::Map::new() });
+    bench.show('A', "registry", ObservedBuild::Paused { started_at: None, data: serde_json::Map::new() });
     assert!(bench.run().contains("run A beside"));
 }
 
@@ -282,10 +282,10 @@ fn a_job_beside_a_paused_build_asks_for_its_nodes_whoever_waits() {
 fn a_place_in_line_says_who_has_nodes() {
     let (mut holder, all) = waiting(&["first"]);
     let waiter = holder.semaphores.values().next().unwrap().waiting[0].clone();
-    assert_eq!((waiter.asked.without_nodes, waiter.asked.with_nodes), (Some(waiter.since), None));
+    assert_eq!((waiter.waiting_since.without_nodes, waiter.waiting_since.with_nodes), (Some(waiter.since), None));
     let text = serde_json::to_string(&waiter).unwrap();
     assert!(text.contains("\"since\"") && !text.contains("with_nodes\":null"), "{text}");
-    assert_eq!(serde_json::from_str::<Waiter>(&text).unwrap(), waiter);
+    assert_eq!(serde_json::from_str::<SemaphoreWaiter>(&text).unwrap(), waiter);
     holder.end('A', "deploy", Success);
     holder.run();
     assert_eq!(holder.woken, keys(&all));

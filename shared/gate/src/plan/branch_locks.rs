@@ -1,0 +1,272 @@
+//! Branch locks: acquired with the order of a landing, released at its end
+//! ([`crate::branch_lock`]).
+//!
+//! A branch lock does not belong to the queue's cell. Its record is written with the plan, on
+//! condition that it is unchanged since it was read. A bundle acquires all its locks or none, so
+//! that two bundles never wait for each other.
+
+use super::Planner;
+use crate::branch_lock::{
+    BASE_MOVED_MAX, BranchLock, BranchLockHolder, BranchReservation, COURTESY_SECONDS,
+    RESERVATION_SECONDS, WAITING_MAX, branch_of,
+};
+use crate::queue::{Slot, SlotStatus};
+use sluice_model::git::BranchKey;
+use sluice_model::{ItemId, QueueKey};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// Why a branch lock cannot be acquired now.
+struct LockObstacle {
+    branch: BranchKey,
+    /// What it waits for, shown to users.
+    until: String,
+    /// Whether it waits for another queue, so that this one has to stand in line.
+    in_line: bool,
+}
+
+impl Planner<'_> {
+    /// Acquires the branch locks of all slots of a bundle, or none. Returns whether they were
+    /// acquired. If not, notes the obstacle in the first item's reasons.
+    pub(super) fn acquire_branch_locks(&mut self, bundle: Range<usize>) -> bool {
+        let Slot { id, change, .. } = self.head.slots[bundle.start].clone();
+        let branches: BTreeSet<BranchKey> =
+            self.head.slots[bundle].iter().map(|slot| branch_of(&slot.change)).collect();
+        let blocked: Vec<LockObstacle> =
+            branches.iter().filter_map(|branch| self.lock_obstacle(branch)).collect();
+        if let Some(LockObstacle { branch, until, .. }) = blocked.first() {
+            let why = format!("every voting job passed; waits for the lock on {branch}: {until}");
+            self.note(&id, why);
+            if blocked.iter().any(|one| one.in_line) {
+                // Wait for the free ones too; otherwise a queue that needs only one of them would
+                // always be first.
+                self.awaited_branches.extend(branches);
+            }
+            return false;
+        }
+        for branch in branches {
+            let mut lock = self.branch_lock(&branch);
+            // A queue that holds the lock or has a reservation acquires it again without affecting
+            // those in line.
+            let is_before_others = lock.holder.is_some() || lock.reservation_at(self.now).is_some();
+            lock.reserved_for = None;
+            match lock.waiting.iter().position(|queue| *queue == self.head.key) {
+                Some(at) => {
+                    drop(lock.waiting.drain(if is_before_others { at..=at } else { 0..=at }))
+                }
+                // The queues in line did not come in time; they line up again if they still need
+                // the lock.
+                None if !is_before_others => lock.waiting.clear(),
+                None => {}
+            }
+            lock.fence += 1;
+            // [`Self::update_branch_locks`] fills in the item once its landing is ordered.
+            lock.holder = Some(BranchLockHolder {
+                queue: self.head.key.clone(),
+                item: id.clone(),
+                generation: 0,
+                change: change.key.clone(),
+                has_later_members: false,
+                has_landed_members: false,
+                since: self.now,
+            });
+            self.branch_locks.insert(branch, lock);
+        }
+        true
+    }
+
+    /// Returns the fence under which this queue holds the lock of a branch; `None` if it does not
+    /// hold it. Nothing is merged without a fence.
+    pub(super) fn fence_of(&self, branch: &BranchKey) -> Option<u64> {
+        let lock = self.branch_lock(branch);
+        lock.holder.filter(|holder| holder.queue == self.head.key).map(|_| lock.fence)
+    }
+
+    /// Returns why this queue cannot acquire a branch lock now, or `None` if it can.
+    fn lock_obstacle(&self, branch: &BranchKey) -> Option<LockObstacle> {
+        let lock = self.branch_lock(branch);
+        let me = &self.head.key;
+        let blocked = |until: String, in_line: bool| {
+            Some(LockObstacle { branch: branch.clone(), until, in_line })
+        };
+        let others_are_first = lock.waiting.first().filter(|first| *first != me);
+        let after_them = |first: &QueueKey| {
+            blocked(format!("{} is first in line", self.queue_label(first)), true)
+        };
+        let reservation = lock.reservation_at(self.now);
+        match &lock.holder {
+            Some(holder) if holder.queue == *me => {
+                let is_landing = |slot: &Slot| slot.id == holder.item && slot.status.is_landing();
+                if self.head.slots.iter().any(is_landing) {
+                    return blocked(format!("held for {}", holder.change), false);
+                }
+                others_are_first.and_then(after_them)
+            }
+            Some(holder) if !self.may_take_over(branch, holder) => blocked(
+                format!("{} holds it for {}", self.queue_label(&holder.queue), holder.change),
+                true,
+            ),
+            _ if reservation.is_some() => reservation
+                .filter(|reservation| reservation.queue != *me)
+                .and_then(|reservation| after_them(&reservation.queue)),
+            Some(_) => None,
+            None => {
+                let is_courtesy_period = self.now < lock.free_since.plus_seconds(COURTESY_SECONDS);
+                others_are_first.filter(|_| is_courtesy_period).and_then(after_them)
+            }
+        }
+    }
+
+    /// Returns whether this queue may take a lock over, since its holder will not use it any
+    /// longer.
+    fn may_take_over(&self, branch: &BranchKey, holder: &BranchLockHolder) -> bool {
+        let seen = self.snapshot.branch_locks.get(branch);
+        seen.is_some_and(|seen| seen.is_abandoned && seen.lock.holder.as_ref() == Some(holder))
+    }
+
+    /// Returns how many branch locks this plan takes over from other queues. Each adds a condition
+    /// to the transaction: the landing of the previous holder is unchanged.
+    pub(super) fn lock_takeovers(&self) -> usize {
+        let is_taken = |lock: &&BranchLock| {
+            let before = self
+                .snapshot
+                .branch_locks
+                .get(&lock.branch)
+                .and_then(|seen| seen.lock.holder.as_ref());
+            before.is_some_and(|holder| {
+                holder.queue != self.head.key && lock.holder.as_ref() != Some(holder)
+            })
+        };
+        self.branch_locks.values().filter(is_taken).count()
+    }
+
+    /// Records whether a landing that did not succeed has asked the forge to merge: the merge may
+    /// still show later.
+    pub(super) fn note_tried(&mut self, id: &ItemId, tried: bool) {
+        if let Some(item) = self.item_mut(id) {
+            item.merge_attempted |= tried;
+        }
+    }
+
+    /// Counts for a bundle's first item that its landing found a branch moved by others. Another
+    /// queue may merge again and again while this one tests; so after some such landings the
+    /// branches are reserved for the item.
+    pub(super) fn note_overtaken(&mut self, bundle: Range<usize>) {
+        let id = self.head.slots[bundle.start].id.clone();
+        let Some(item) = self.item_mut(&id) else { return };
+        item.base_moved_count += 1;
+        if item.base_moved_count < BASE_MOVED_MAX {
+            return;
+        }
+        item.base_moved_count = 0;
+        let branches: BTreeSet<BranchKey> =
+            self.head.slots[bundle].iter().map(|slot| branch_of(&slot.change)).collect();
+        for branch in branches {
+            let mut lock = self.branch_lock(&branch);
+            if lock.holder.as_ref().is_none_or(|holder| holder.queue != self.head.key) {
+                continue; // Another queue has taken the lock over.
+            }
+            let (queue, until) =
+                (self.head.key.clone(), self.now.plus_seconds(RESERVATION_SECONDS));
+            lock.reserved_for = Some(BranchReservation { queue, item: id.clone(), until });
+            self.note(&id, format!("{branch} moved {BASE_MOVED_MAX} times before it could be merged: the branch is now reserved for it"));
+            self.branch_locks.insert(branch, lock);
+        }
+    }
+
+    /// Releases the branch locks whose landings have ended, and updates this queue's place in the
+    /// lines. Wakes the next queue where a lock becomes free.
+    pub(super) fn update_branch_locks(&mut self) {
+        let me = self.head.key.clone();
+        let known = self
+            .snapshot
+            .branch_locks
+            .keys()
+            .chain(self.branch_locks.keys())
+            .chain(&self.awaited_branches);
+        for branch in known.cloned().collect::<BTreeSet<BranchKey>>() {
+            let before = self.branch_lock(&branch);
+            let mut lock = before.clone();
+            if lock.holder.as_ref().is_some_and(|holder| holder.queue == me) {
+                lock.holder = self.lock_holder(&branch, &lock);
+                if lock.holder.is_none() {
+                    lock.free_since = self.now;
+                }
+            }
+            let is_gone = |reservation: &BranchReservation| {
+                let is_queued = self.head.slots.iter().any(|slot| slot.id == reservation.item);
+                reservation.queue == me && (self.head.halted.is_some() || !is_queued)
+            };
+            let is_reservation_stale = lock.reserved_for.as_ref().is_some_and(is_gone);
+            if is_reservation_stale {
+                lock.reserved_for = None;
+            }
+            let awaits = self.awaited_branches.contains(&branch);
+            let is_in_line = lock.waiting.contains(&me);
+            if awaits && !is_in_line && lock.waiting.len() < WAITING_MAX {
+                lock.waiting.push(me.clone());
+            } else if !awaits && is_in_line && !self.is_incomplete {
+                lock.waiting.retain(|queue| *queue != me);
+            }
+            let has_changed = self.branch_locks.contains_key(&branch) || lock != before;
+            if !has_changed || (!self.branch_locks.contains_key(&branch) && !self.has_room(1)) {
+                continue;
+            }
+            let has_lost_one =
+                before.holder.is_some() || (is_in_line && !awaits) || is_reservation_stale;
+            if lock.holder.is_none() && has_lost_one {
+                // Only the first: a queue that leaves the line wakes the next, and a queue that
+                // does not come is skipped.
+                self.plan.wake.extend(lock.waiting.iter().find(|queue| **queue != me).cloned());
+            }
+            self.branch_locks.insert(branch, lock);
+        }
+    }
+
+    /// Returns the new holder of a branch lock of this queue: the entry that is being merged into
+    /// the branch, or a later member of its bundle. `None` releases the lock.
+    fn lock_holder(&self, branch: &BranchKey, lock: &BranchLock) -> Option<BranchLockHolder> {
+        if self.head.halted.is_some() {
+            return None; // Its landing has ended, and an operator has to decide.
+        }
+        let is_to_land =
+            |slot: &Slot| matches!(slot.status, SlotStatus::Landing | SlotStatus::AwaitingLanding);
+        let at = self
+            .head
+            .slots
+            .iter()
+            .position(|slot| is_to_land(slot) && branch_of(&slot.change) == *branch)?;
+        let bundle = &self.head.slots[self.head.bundle(at)];
+        let is_landing = |slot: &&Slot| slot.status == SlotStatus::Landing;
+        let Some(now) = bundle.iter().find(is_landing) else {
+            return lock.holder.clone(); // The landing of the bundle's next member is not ordered yet.
+        };
+        Some(BranchLockHolder {
+            queue: self.head.key.clone(),
+            item: now.id.clone(),
+            generation: now.generation,
+            change: now.change.key.clone(),
+            has_later_members: bundle.iter().any(|slot| slot.status == SlotStatus::AwaitingLanding),
+            has_landed_members: bundle.iter().any(|slot| slot.status == SlotStatus::Landed),
+            since: lock.holder.as_ref().map_or(self.now, |holder| holder.since),
+        })
+    }
+
+    /// Returns a branch lock in this plan's state; a new one if it has no record.
+    fn branch_lock(&self, branch: &BranchKey) -> BranchLock {
+        let known = self
+            .branch_locks
+            .get(branch)
+            .or_else(|| self.snapshot.branch_locks.get(branch).map(|seen| &seen.lock));
+        known.cloned().unwrap_or_else(|| BranchLock::new(branch.clone()))
+    }
+
+    /// Returns how reasons name a queue. The names of another tenant's queues are not disclosed.
+    fn queue_label(&self, queue: &QueueKey) -> String {
+        if queue.tenant == self.head.key.tenant {
+            format!("the queue {} of {}", queue.queue, queue.pipeline)
+        } else {
+            "a queue of another tenant".to_owned()
+        }
+    }
+}

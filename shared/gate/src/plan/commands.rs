@@ -1,0 +1,365 @@
+//! Operators' commands to a queue: dequeue a change, promote changes, resume a halted queue.
+
+use super::Planner;
+use super::admit::DEQUEUE_RECORDS;
+use crate::inbox::{DEQUEUED_BY_OPERATOR, InboxMessage, InboxMessageKind};
+use crate::item::MergeStatus;
+use crate::landing::{Landing, LandingEnd, LandingState};
+use crate::queue::{Slot, SlotStatus};
+use crate::report::Occasion;
+use sluice_config::pipeline::Manager;
+use sluice_model::ItemId;
+use sluice_model::change::{ChangeKey, ChangeRef};
+use sluice_model::event::ZuulEvent;
+use sluice_model::git::Oid;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Records that one command writes: the message, and a dequeued change with its report.
+const COMMAND_RECORDS: usize = 8;
+
+/// The name in reasons if a command names no operator.
+const UNNAMED_OPERATOR: &str = "an operator";
+
+impl Planner<'_> {
+    /// Applies operators' commands before all other messages: those may wait for a layout, or for
+    /// the landing that halted the queue.
+    pub(super) fn apply_commands(&mut self) {
+        let commands: Vec<InboxMessage> =
+            self.snapshot.inbox.iter().filter(|message| is_command(message)).cloned().collect();
+        for message in commands {
+            if self.waits_for_landing(&message) {
+                continue;
+            }
+            if !self.has_room(COMMAND_RECORDS) {
+                return;
+            }
+            let is_done = match &message.kind {
+                InboxMessageKind::Dequeue { .. } if self.forward_command(&message) => true,
+                InboxMessageKind::Resume { by, reason } => self.resume(operator_name(by), reason),
+                InboxMessageKind::Dequeue { key, head, by, reason } => {
+                    self.dequeue_by_operator(key, head.as_ref(), operator_name(by), reason)
+                }
+                InboxMessageKind::Promote { keys, by } => self.promote(keys, operator_name(by)),
+                InboxMessageKind::Enqueue { .. }
+                | InboxMessageKind::ChangeUpdated { .. }
+                | InboxMessageKind::Superseded { .. }
+                | InboxMessageKind::MoveToHost { .. } => false,
+            };
+            if !is_done {
+                return; // The transaction is full; the next plan sees what is done of it.
+            }
+            self.plan.consumed.push(message.id);
+        }
+    }
+
+    /// Returns whether a command is left that waits for no landing, since this plan had no room for
+    /// it. The next plan applies it, even if the queue is halted.
+    pub(super) fn has_pending_command(&self) -> bool {
+        self.unconsumed().any(|message| is_command(message) && !self.waits_for_landing(message))
+    }
+
+    /// Resumes a halted queue. What was merged is removed, although its tree differs or its bundle
+    /// is incomplete; changes that depend on it may stay. The rest of such a bundle is removed
+    /// unmerged. Entries behind are tested again. Returns false if the transaction has no room for
+    /// it.
+    fn resume(&mut self, by: &str, reason: &str) -> bool {
+        let Some(why) = self.head.halted.clone() else {
+            self.plan
+                .reasons
+                .push(format!("{} is not halted; {by} resumed it: {reason}", self.head.key));
+            return true;
+        };
+        let halted_at = self.halting_landing();
+        if !self
+            .has_room(halted_at.as_ref().map_or(1, |(bundle, _)| bundle.len() * DEQUEUE_RECORDS))
+        {
+            return false;
+        }
+        self.head.halted = None;
+        self.plan.reasons.push(format!("{by} resumed {}: {reason}", self.head.key));
+        let Some((bundle, end)) = halted_at else { return true };
+        let has_landed = matches!(end, LandingEnd::Mismatch { .. } | LandingEnd::Unproven { .. });
+        let why_unmerged = format!("{why}. An operator resumed the queue: {reason}");
+        let window = self.head.window;
+        for _ in bundle.clone() {
+            let slot = self.head.slots[bundle.start].clone();
+            self.note(&slot.id, format!("{by} resumed the queue: {reason}"));
+            let is_in_branch = slot.status == SlotStatus::Landed
+                || (slot.status == SlotStatus::Landing && has_landed);
+            if is_in_branch {
+                self.record_merged(&slot);
+            } else if slot.status == SlotStatus::Landing
+                && matches!(end, LandingEnd::MergedElsewhere { .. })
+            {
+                // It was merged too, but not by this queue.
+                self.remember_landed(&slot.change, false);
+            }
+            if slot.status == SlotStatus::Landed {
+                self.remove_at(bundle.start, "SUCCESS", "merged", Occasion::Success);
+            } else {
+                self.remove_at(
+                    bundle.start,
+                    "MERGE_FAILURE",
+                    &why_unmerged,
+                    Occasion::MergeFailure,
+                );
+            }
+        }
+        // The window stays: all jobs passed, but a landing that needs an operator is no success.
+        self.head.window = window;
+        true
+    }
+
+    /// Remembers that a change was merged, and records the event for pipelines that trigger on it.
+    fn record_merged(&mut self, slot: &Slot) {
+        let is_pushed = self.is_pushed(&slot.id);
+        self.remember_landed(&slot.change, is_pushed);
+        self.emit_event(ZuulEvent::ProjectChangeMerged, &slot.id, &slot.change);
+    }
+
+    /// Dequeues a change on behalf of an operator (R06), unless another revision has replaced it.
+    /// The item's reasons name the operator; the forge sees only the reason given. Returns false if
+    /// some builds could not be stopped yet.
+    fn dequeue_by_operator(
+        &mut self,
+        key: &ChangeKey,
+        head: Option<&Oid>,
+        by: &str,
+        reason: &str,
+    ) -> bool {
+        let is_meant = |change: &sluice_model::change::ChangeRef| {
+            change.key == *key
+                && head.is_none_or(|head| change.head.as_str().starts_with(head.as_str()))
+        };
+        let meant = self.head.slots.iter().filter(|slot| is_meant(&slot.change));
+        let meant: Vec<ItemId> = meant.map(|slot| slot.id.clone()).collect();
+        if meant.is_empty() {
+            self.plan.reasons.push(format!(
+                "{by} dequeued {key} from {}, but it is not queued there",
+                self.head.key
+            ));
+        }
+        let colon = if reason.is_empty() { "" } else { ": " };
+        // There may be several revisions of the change.
+        meant.iter().all(|id| {
+            let Some(position) = self.head.slots.iter().position(|slot| slot.id == *id) else { return true };
+            self.note(id, format!("{by} dequeued it{colon}{reason}"));
+            let mut why = format!("{DEQUEUED_BY_OPERATOR}{colon}{reason}");
+            if let Some(landing) = self.partial_bundle_landing(position).cloned() {
+                return self.end_partial_bundle(position, landing, &why);
+            }
+            let cancelled = self.revocable_landing(position).cloned();
+            let is_unknown = cancelled.as_ref().is_some_and(may_be_in_branch);
+            if let Some(landing) = cancelled.as_ref().filter(|_| is_unknown) {
+                let connection = &landing.change.key.connection;
+                why.push_str(&format!(
+                    "; it is unknown_why whether it was merged: the connection {connection} was removed during the merge"
+                ));
+            }
+            let has_left = self.dequeue_at(position, &why, Occasion::Dequeue);
+            if let Some(landing) = cancelled.filter(|_| has_left) {
+                self.plan.wake_tenant |= landing.changes_configuration || landing.later_members.iter().any(|other| other.configures);
+                let end = if is_unknown { LandingEnd::Unproven { why } } else { LandingEnd::Refused { why } };
+                self.plan.withdrawn_landings.push(Landing { state: LandingState::Ended { end, at: self.now }, ..landing });
+            }
+            has_left
+        })
+    }
+
+    /// Returns the landing of the entry at `position`, if an operator may cancel it: it could not
+    /// be carried out for a while, and either it was never started, or its forge can never be asked
+    /// about its outcome. The plan fails if the landing is started meanwhile, since it is written
+    /// only if unchanged. For a bundle it is the landing of the first member.
+    pub(super) fn revocable_landing(&self, position: usize) -> Option<&Landing> {
+        let mut slots = self.head.slots[self.head.bundle(position)].iter();
+        let first = slots.next().filter(|first| first.status == SlotStatus::Landing)?;
+        let landing = self
+            .snapshot
+            .landings
+            .get(&first.id)
+            .filter(|found| found.generation == first.generation)?;
+        let trouble = landing
+            .trouble
+            .as_ref()
+            .filter(|_| !matches!(landing.state, LandingState::Ended { .. }))?;
+        let is_whole = slots.all(|slot| slot.status == SlotStatus::AwaitingLanding);
+        (is_whole && (trouble.is_connection_removed || !may_be_in_branch(landing)))
+            .then_some(landing)
+    }
+
+    /// Returns the landing at which a partly merged bundle stopped, if an operator may end the
+    /// bundle: the connection of that change was removed, so its outcome will never be known.
+    pub(super) fn partial_bundle_landing(&self, position: usize) -> Option<&Landing> {
+        let slots = &self.head.slots[self.head.bundle(position)];
+        let has_landed = slots.iter().any(|slot| slot.status == SlotStatus::Landed);
+        let now =
+            slots.iter().find(|slot| slot.status == SlotStatus::Landing).filter(|_| has_landed)?;
+        let landing = self
+            .snapshot
+            .landings
+            .get(&now.id)
+            .filter(|found| found.generation == now.generation)?;
+        let is_gone = landing.trouble.as_ref().is_some_and(|trouble| trouble.is_connection_removed);
+        (is_gone && !matches!(landing.state, LandingState::Ended { .. })).then_some(landing)
+    }
+
+    /// Ends a partly merged bundle. Merged members are reported as merged; the one whose landing
+    /// was interrupted may be merged; the rest was never started. Returns false if the transaction
+    /// has no room for it.
+    fn end_partial_bundle(&mut self, position: usize, landing: Landing, why: &str) -> bool {
+        let bundle = self.head.bundle(position);
+        if !self.has_room(DEQUEUE_RECORDS * bundle.len() + 1) {
+            return false;
+        }
+        let slots = self.head.slots[bundle.clone()].to_vec();
+        let landed = slots.iter().filter(|slot| slot.status == SlotStatus::Landed);
+        let landed: Vec<String> = landed.map(|slot| slot.change.to_string()).collect();
+        let partly_why = format!(
+            "{why}; {} of the same dependency cycle was merged, but the connection {} was removed before the rest was",
+            landed.join(", "),
+            landing.change.key.connection
+        );
+        let is_unknown = may_be_in_branch(&landing);
+        let unknown_why =
+            format!("{partly_why}; it is unknown_why whether {} was merged", landing.change);
+        let window = self.head.window;
+        for slot in &slots {
+            if slot.status == SlotStatus::Landed {
+                self.record_merged(slot);
+                self.remove_at(bundle.start, "SUCCESS", "merged", Occasion::Success);
+            } else {
+                let is_interrupted = is_unknown && slot.id == landing.item;
+                self.remove_at(
+                    bundle.start,
+                    "DEQUEUED",
+                    if is_interrupted { &unknown_why } else { &partly_why },
+                    Occasion::Dequeue,
+                );
+            }
+        }
+        // The window stays, as when a halted queue is resumed.
+        self.head.window = window;
+        self.plan.wake_tenant = true;
+        let end = if is_unknown {
+            LandingEnd::Unproven { why: unknown_why }
+        } else {
+            LandingEnd::Refused { why: partly_why }
+        };
+        self.plan
+            .withdrawn_landings
+            .push(Landing { state: LandingState::Ended { end, at: self.now }, ..landing });
+        true
+    }
+
+    /// Moves changes to the front, after their dependencies. The order of the others stays. Changes
+    /// that are being merged keep their place, and in serial queues everything that has started.
+    /// Always returns true.
+    fn promote(&mut self, keys: &[ChangeKey], by: &str) -> bool {
+        let is_first = |slot: &Slot| match self.head.manager {
+            // A requested merge counts as started: its result would let the item start at any
+            // position.
+            Manager::Serial | Manager::Supercedent => {
+                slot.status != SlotStatus::Waiting
+                    || self
+                        .items
+                        .get(&slot.id)
+                        .is_some_and(|item| item.merge_status != MergeStatus::NotRequested)
+            }
+            Manager::Dependent | Manager::Independent => {
+                matches!(
+                    slot.status,
+                    SlotStatus::Landing | SlotStatus::Landed | SlotStatus::Reporting
+                )
+            }
+        };
+        // The members of a bundle stay together.
+        let with_bundle = |order: &mut BTreeMap<ItemId, usize>, position: usize| {
+            let bundle = &self.head.slots[self.head.bundle(position)];
+            let is_new = bundle.iter().all(|slot| !order.contains_key(&slot.id));
+            for slot in bundle.iter().filter(|_| is_new) {
+                order.insert(slot.id.clone(), order.len());
+            }
+        };
+        // The new position of each item that moves to the front or stays there.
+        let mut order: BTreeMap<ItemId, usize> = BTreeMap::new();
+        for position in (0..self.head.slots.len()).filter(|at| is_first(&self.head.slots[*at])) {
+            with_bundle(&mut order, position);
+        }
+        for key in keys {
+            let Some(slot) = self.head.slots.iter().find(|slot| slot.change.key == *key) else {
+                self.plan.reasons.push(format!(
+                    "{by} promoted {key} in {}, but it is not queued there",
+                    self.head.key
+                ));
+                continue;
+            };
+            let needs = self
+                .items
+                .get(&slot.id)
+                .map(|item| item.candidate.needs.as_slice())
+                .unwrap_or_default();
+            let own = needs.iter().map(|need| &need.change).chain([&slot.change]);
+            let place =
+                |change: &ChangeRef| self.head.slots.iter().position(|slot| slot.change == *change);
+            let own: Vec<usize> = own.filter_map(place).collect();
+            for (at, position) in own.iter().enumerate() {
+                // Place a bundle at its last member: its other dependencies come before that one.
+                let bundle = self.head.bundle(*position);
+                if !own[at + 1..].iter().any(|behind| bundle.contains(behind)) {
+                    with_bundle(&mut order, *position);
+                }
+            }
+        }
+        let before: Vec<ItemId> = self.head.slots.iter().map(|slot| slot.id.clone()).collect();
+        // The sort is stable, so the other entries keep their order.
+        self.head
+            .slots
+            .sort_by_cached_key(|slot| order.get(&slot.id).copied().unwrap_or(order.len()));
+        let moved: Vec<ItemId> = (self.head.slots.iter().zip(&before))
+            .filter(|(slot, before)| slot.id != **before && order.contains_key(&slot.id))
+            .map(|(slot, _)| slot.id.clone())
+            .collect();
+        for id in moved {
+            self.note(&id, format!("{by} moved it to the front"));
+        }
+        self.plan.reasons.push(format!("{by} promoted changes of {}", self.head.key));
+        true
+    }
+
+    /// Returns the bundle whose landing halted the queue, and the end of the landing at which it
+    /// stopped.
+    fn halting_landing(&self) -> Option<(Range<usize>, LandingEnd)> {
+        self.head.slots.iter().enumerate().find_map(|(position, slot)| {
+            let landing = self
+                .snapshot
+                .landings
+                .get(&slot.id)
+                .filter(|landing| landing.generation == slot.generation)?;
+            let LandingState::Ended { end, .. } = &landing.state else { return None };
+            (slot.status == SlotStatus::Landing).then(|| (self.head.bundle(position), end.clone()))
+        })
+    }
+}
+
+/// Returns whether a message is an operator's command. A command waits only for a landing of its
+/// own change.
+pub(super) fn is_command(message: &InboxMessage) -> bool {
+    matches!(
+        message.kind,
+        InboxMessageKind::Resume { .. }
+            | InboxMessageKind::Dequeue { .. }
+            | InboxMessageKind::Promote { .. }
+    )
+}
+
+/// Returns whether a landing may have merged its change: it was started, or an earlier push may
+/// still take effect.
+fn may_be_in_branch(landing: &Landing) -> bool {
+    landing.state != LandingState::Ordered || landing.has_unanswered_push
+}
+
+/// Returns how reasons name the operator who sent a command.
+fn operator_name(by: &str) -> &str {
+    if by.is_empty() { UNNAMED_OPERATOR } else { by }
+}

@@ -1,0 +1,138 @@
+//! Inbox messages that have to wait, and what they hold up: later messages about the same changes,
+//! later enqueue messages, and landings.
+
+use super::Planner;
+use crate::inbox::{Candidate, InboxMessage, InboxMessageKind};
+use crate::queue::{Slot, SlotStatus};
+use sluice_model::Timestamp;
+use sluice_model::change::{ChangeKey, ChangeRef};
+use std::collections::BTreeSet;
+
+/// The messages of this plan that have to wait. They block later messages about the same changes. A
+/// waiting enqueue message also blocks later ones. Updates of other changes are still processed.
+#[derive(Default)]
+pub(super) struct BlockedMessages {
+    changes: BTreeSet<ChangeKey>,
+    has_entry: bool,
+}
+
+impl BlockedMessages {
+    /// Returns whether a message has to wait behind the messages added so far.
+    pub(super) fn blocks(&self, message: &InboxMessage) -> bool {
+        let is_entry = matches!(message.kind, InboxMessageKind::Enqueue { .. });
+        (is_entry && self.has_entry)
+            || blocked_changes(message).iter().any(|key| self.changes.contains(*key))
+    }
+
+    /// Adds a message that has to wait.
+    pub(super) fn add(&mut self, message: &InboxMessage) {
+        self.has_entry |= matches!(message.kind, InboxMessageKind::Enqueue { .. });
+        self.changes.extend(blocked_changes(message).into_iter().cloned());
+    }
+}
+
+/// Returns the changes whose later messages wait behind this one.
+fn blocked_changes(message: &InboxMessage) -> Vec<&ChangeKey> {
+    match &message.kind {
+        InboxMessageKind::Enqueue { candidates } => {
+            candidates.iter().map(|candidate| &candidate.change.key).collect()
+        }
+        InboxMessageKind::ChangeUpdated { change, .. }
+        | InboxMessageKind::Superseded { change, .. } => {
+            vec![&change.key]
+        }
+        // A release never waits or blocks, since two queues could wait for each other.
+        InboxMessageKind::MoveToHost { .. }
+        | InboxMessageKind::Dequeue { .. }
+        | InboxMessageKind::Promote { .. }
+        | InboxMessageKind::Resume { .. } => Vec::new(),
+    }
+}
+
+impl Planner<'_> {
+    /// Returns whether a pending message dequeues or replaces an entry, so that it must not be
+    /// merged now. A message counts even if it waits for room or is paused by an operator.
+    pub(super) fn is_landing_withheld(&self, slot: &Slot) -> bool {
+        // A message that waits for room may be waiting for this very change to leave. The forge
+        // will not merge another revision than the tested one.
+        let is_full = || self.unconsumed().any(|message| !self.fits_in_head(message));
+        self.unconsumed().any(|message| match &message.kind {
+            InboxMessageKind::Enqueue { candidates } => {
+                let replaces =
+                    |c: &Candidate| c.change.key == slot.change.key && c.change != slot.change;
+                candidates.iter().any(replaces) && !is_full()
+            }
+            _ => self.dequeues(message, slot),
+        })
+    }
+
+    /// Returns whether a message is an update that dequeues the entry in `slot`.
+    pub(super) fn dequeues(&self, message: &InboxMessage, slot: &Slot) -> bool {
+        let InboxMessageKind::ChangeUpdated { change, gone, as_of, .. } = &message.kind else {
+            return false;
+        };
+        if change.key != slot.change.key {
+            return false;
+        }
+        let known = self.items.get(&slot.id).map_or(*as_of, |item| item.candidate.as_of);
+        let is_older = *as_of != Timestamp::default() && *as_of < known;
+        let is_another = slot.change.branch != change.branch
+            || (slot.change.head != change.head && self.dequeues_old_revisions());
+        !is_older && (gone.is_some() || is_another)
+    }
+
+    /// Returns whether a message would replace or dequeue a change that is being merged, so that it
+    /// waits for the end of the landing. Otherwise a change that lost its approval and was not
+    /// merged could be tested again and merged (G12). Two cases do not wait: an operator may
+    /// dequeue a change whose landing cannot be carried out and has not begun, or whose forge
+    /// cannot be asked any longer. And a new revision does not end the reporter jobs of a revision
+    /// that was merged by a push; it waits until they are over.
+    pub(super) fn waits_for_landing(&self, message: &InboxMessage) -> bool {
+        let is_landing = |key: &ChangeKey, now: Option<&ChangeRef>| {
+            (self.head.slots.iter()).any(|slot| {
+                slot.status.is_landing()
+                    && slot.change.key == *key
+                    && now.is_none_or(|change| slot.change != *change)
+            })
+        };
+        match &message.kind {
+            InboxMessageKind::Enqueue { candidates } => {
+                // A bundle is enqueued as a whole, so it waits for any member that is being merged.
+                let is_awaited = |c: &Candidate| {
+                    let same = c.bundle.is_empty().then_some(&c.change);
+                    is_landing(&c.change.key, same) || self.waits_for_reporter_jobs(&c.change)
+                };
+                candidates.iter().any(is_awaited)
+            }
+            InboxMessageKind::ChangeUpdated { change, gone, .. } => {
+                is_landing(&change.key, Some(change).filter(|_| gone.is_none()))
+            }
+            InboxMessageKind::Dequeue { key, .. } => (0..self.head.slots.len()).any(|at| {
+                let slot = &self.head.slots[at];
+                let may_end = || {
+                    self.revocable_landing(at).is_some()
+                        || self.partial_bundle_landing(at).is_some()
+                };
+                slot.status.is_landing() && slot.change.key == *key && !may_end()
+            }),
+            // The pipeline merges nothing under this layout, but may have done so under the
+            // previous one.
+            InboxMessageKind::MoveToHost { change, .. } => is_landing(&change.key, None),
+            InboxMessageKind::Superseded { .. }
+            | InboxMessageKind::Promote { .. }
+            | InboxMessageKind::Resume { .. } => false,
+        }
+    }
+
+    /// Returns whether `change` is still open while another revision of it, merged by a push, runs
+    /// its reporter jobs.
+    fn waits_for_reporter_jobs(&self, change: &ChangeRef) -> bool {
+        let is_another = |slot: &Slot| {
+            slot.status == SlotStatus::Reporting
+                && slot.change.key == change.key
+                && slot.change.head != change.head
+                && self.has_landed(&slot.id)
+        };
+        self.head.slots.iter().any(is_another) && !self.head.has_landed(change)
+    }
+}

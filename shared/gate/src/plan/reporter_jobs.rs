@@ -1,0 +1,224 @@
+//! Reporter jobs (`type: reporter`), which run after an item's reports. The item has succeeded,
+//! stays first in its queue until they are over, and holds up the rest of the queue. Their results
+//! do not change the item's result.
+
+use super::admit::DEQUEUE_RECORDS;
+use super::{Planner, RemovedItem};
+use crate::item::{Item, Job, REASON_BYTES_MAX, Reporting, cut};
+use crate::queue::{Slot, SlotStatus};
+use crate::report::{Occasion, Report, ReportAction, ReportState};
+use sluice_config::pipeline::Manager;
+use sluice_model::ItemId;
+use sluice_model::build::BuildResult;
+use std::ops::Range;
+
+/// Seconds after which an undelivered report counts as failed, so that a forge that does not answer
+/// does not hold up a queue forever.
+const REPORT_SECONDS: u64 = 600;
+
+/// Records that are written when an item stays for its reporter jobs. Dequeueing writes more, and
+/// the caller has reserved room for that.
+const SUCCESS_RECORDS: usize = 4;
+
+/// The progress of the report that an item's reporter jobs wait for.
+enum ReportProgress {
+    /// It is delivered; the jobs may run.
+    Done,
+    /// It is not delivered yet; the jobs wait.
+    Pending,
+    /// It failed for this reason; the jobs are skipped.
+    Failed(String),
+}
+
+impl Planner<'_> {
+    /// Returns whether an entry holds up the queue while its reporter jobs run. Then nothing else
+    /// is requested, ordered or merged.
+    pub(super) fn is_held(&self) -> bool {
+        self.holding_position().is_some()
+    }
+
+    /// Returns the position of the first entry that holds up the queue while its reporter jobs run.
+    /// Always `None` in independent pipelines, where the revisions of a change do not depend on
+    /// each other.
+    pub(super) fn holding_position(&self) -> Option<usize> {
+        let is_reporting = |slot: &Slot| slot.status == SlotStatus::Reporting;
+        let position = self.head.slots.iter().position(is_reporting);
+        position.filter(|_| self.head.manager != Manager::Independent)
+    }
+
+    /// Returns whether an item is known to be merged.
+    pub(super) fn has_landed(&self, id: &ItemId) -> bool {
+        self.items.get(id).is_some_and(|item| item.landed.is_some())
+    }
+
+    /// Returns whether an item was merged by pushing exactly the tested commit. The forge then
+    /// shows only that revision as merged; a merge by the forge creates another commit.
+    pub(super) fn is_pushed(&self, id: &ItemId) -> bool {
+        let Some(item) = self.items.get(id) else { return false };
+        let tested =
+            item.merged().filter(|merged| merged.can_fast_forward).map(|merged| &merged.tested.id);
+        item.landed.is_some() && item.landed.as_ref() == tested
+    }
+
+    /// Reports the success of a bundle or single entry and removes it, or keeps it while its
+    /// reporter jobs run. Returns whether the order of the queue changed.
+    pub(super) fn succeed(&mut self, bundle: Range<usize>, why: &str) -> bool {
+        let slots = self.head.slots[bundle.clone()].to_vec();
+        let stays = |slot: &Slot| self.items.get(&slot.id).is_some_and(Item::has_reporters_left);
+        if !slots.iter().any(stays) {
+            return match slots.len() {
+                1 => self.remove_at(bundle.start, "SUCCESS", why, Occasion::Success),
+                _ => self.dequeue_bundle(bundle, "SUCCESS", why, Occasion::Success),
+            };
+        }
+        if !self.has_room(SUCCESS_RECORDS * slots.len()) {
+            return false;
+        }
+        for Slot { id, change, .. } in &slots {
+            let Some(item) = self.items.get(id).cloned() else { continue };
+            let report = self.report_item(&item, Occasion::Success, why);
+            // Reporter jobs wait only for reports to a forge, not for mail or MQTT.
+            let is_for_forge =
+                |report: &&Report| !report.actions.iter().all(ReportAction::is_message);
+            let awaits = report.as_ref().filter(is_for_forge).map(|report| report.id.clone());
+            let awaited = awaits.is_some();
+            self.plan.reports.extend(report.map(|report| Report { awaited, ..report }));
+            let since = self.now;
+            if let Some(item) = self.item_mut(id) {
+                item.reporting = Some(Reporting { since, awaits });
+            }
+            self.note(id, format!("it succeeded: {why}; its reporter jobs follow"));
+            self.plan.reasons.push(format!(
+                "{change} succeeded in {}, and stays for its reporter jobs",
+                self.head.key
+            ));
+            self.count_outcome(Occasion::Success);
+            if let Some(item) = self.items.get(id).cloned() {
+                // Its buildset shows the reported result at once. The results of its reporter jobs
+                // are added when it leaves.
+                self.plan.succeeded.push(RemovedItem {
+                    item,
+                    result: "SUCCESS",
+                    why: cut(why, REASON_BYTES_MAX),
+                });
+            }
+        }
+        for slot in &mut self.head.slots[bundle] {
+            slot.status = SlotStatus::Reporting;
+            slot.ahead = None;
+        }
+        self.resize_window("SUCCESS");
+        true
+    }
+
+    /// Applies the state of its reports to a bundle that succeeded, and removes it once its
+    /// reporter jobs are over. Returns whether the order of the queue changed.
+    pub(super) fn finish_reporting(&mut self, bundle: Range<usize>) -> bool {
+        let slots = self.head.slots[bundle.clone()].to_vec();
+        for slot in &slots {
+            if !self.has_room(1) {
+                return false;
+            }
+            self.apply_report_state(&slot.id);
+        }
+        let is_left =
+            slots.iter().any(|slot| self.items.get(&slot.id).is_some_and(Item::has_reporters_left));
+        if is_left || !self.has_room(DEQUEUE_RECORDS * slots.len() + self.enqueue_records()) {
+            return false;
+        }
+        let failed =
+            slots.iter().filter_map(|slot| self.items.get(&slot.id)).find_map(reporter_failure);
+        for _ in &slots {
+            self.remove_at(
+                bundle.start,
+                "SUCCESS",
+                "its reporter jobs are over",
+                Occasion::Success,
+            );
+        }
+        if let Some(why) = failed.filter(|_| self.head.manager != Manager::Independent) {
+            self.retest_from(bundle.start, &why);
+        }
+        true
+    }
+
+    /// Lets the reporter jobs of an item run, or skips them, once its report is delivered or
+    /// failed.
+    fn apply_report_state(&mut self, id: &ItemId) {
+        let progress = match self.items.get(id).and_then(|item| item.reporting.as_ref()) {
+            Some(reporting) if reporting.awaits.is_some() => self.report_progress(id, reporting),
+            _ => return,
+        };
+        let now = self.now;
+        let (why, is_skipped) = match progress {
+            ReportProgress::Pending => return,
+            ReportProgress::Done => {
+                ("its report was delivered: its reporter jobs may run".to_owned(), false)
+            }
+            ReportProgress::Failed(why) => (why, true),
+        };
+        let Some(item) = self.item_mut(id) else { return };
+        if let Some(reporting) = &mut item.reporting {
+            reporting.awaits = None;
+        }
+        let is_left_out = |job: &&mut Job| job.summary.reporter && job.result().is_none();
+        for job in item.jobs.iter_mut().filter(is_left_out).filter(|_| is_skipped) {
+            job.status = super::job_graph::ended(BuildResult::Skipped, Some(why.clone()), now);
+        }
+        self.note(id, why);
+    }
+
+    /// Returns the progress of the report that the reporter jobs of an item wait for.
+    fn report_progress(&self, id: &ItemId, reporting: &Reporting) -> ReportProgress {
+        match self.snapshot.reports.get(id) {
+            Some(ReportState::Made { .. } | ReportState::Dropped { .. }) => ReportProgress::Done,
+            Some(ReportState::Refused { why, .. }) => ReportProgress::Failed(format!(
+                "Skipped because the report was rejected: {}",
+                cut(why, REASON_BYTES_MAX / 2)
+            )),
+            None | Some(ReportState::Pending)
+                if self.now.since(reporting.since) >= REPORT_SECONDS * 1_000 =>
+            {
+                ReportProgress::Failed(format!(
+                    "Skipped because the report could not be delivered for {REPORT_SECONDS} seconds"
+                ))
+            }
+            None | Some(ReportState::Pending) => ReportProgress::Pending,
+        }
+    }
+
+    /// Retests all entries from `position` on against the current state of the repositories, except
+    /// those that have no results yet.
+    fn retest_from(&mut self, position: usize, why: &str) {
+        for at in position..self.head.slots.len() {
+            let slot = &self.head.slots[at];
+            let is_asked = |item: &Item| item.generation == slot.generation && item.has_started();
+            if !self.items.get(&slot.id).is_some_and(is_asked) {
+                continue;
+            }
+            let id = slot.id.clone();
+            self.head.slots[at].generation += 1;
+            self.head.slots[at].status = SlotStatus::Waiting;
+            self.note(&id, format!("testing again: {why}"));
+        }
+    }
+}
+
+/// Returns the reason to retest the entries behind an item, if a voting reporter job of it failed.
+fn reporter_failure(item: &Item) -> Option<String> {
+    let job = item
+        .jobs
+        .iter()
+        .find(|job| job.summary.reporter && job.summary.voting && job.has_failed())?;
+    Some(format!("the reporter job {} of {} failed", job.summary.name, item.candidate.change))
+}
+
+/// Returns whether a job belongs to the item's current phase: reporter jobs run after the report of
+/// its success, all others before.
+pub(super) fn is_in_phase(item: &Item, at: usize) -> bool {
+    let may_report = item.reporting.as_ref().is_some_and(|reporting| reporting.awaits.is_none());
+    match item.jobs[at].summary.reporter {
+        true => may_report,
+        false => item.reporting.is_none(),
+    }
+}
