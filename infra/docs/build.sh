@@ -12,4 +12,4 @@ if ! cmp -s "$here/requirements.txt" "$environment/installed.txt"; then
     "$environment/bin/pip" --quiet --disable-pip-version-check install -r "$here/requirements.txt"
     cp "$here/requirements.txt" "$environment/installed.txt"
 fi
-"$environment/bin/mkdocs" build --quiet --strict --config-file "$here/mkdocs.yml" --site-dir "$directory/site"
+"$environment/bin/mkdocs" build --strict --config-file "$here/mkdocs.yml" --site-dir "$directory/site"

@@ -1,7 +1,7 @@
-//! What the tests of the house's order stand on: the [`plan`] as tables, and the [`Workspace`] as
-//! it is, read from cargo and git.
+//! Reads the workspace from cargo and git, for tests that check the rules in [`plan`].
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
+pub mod cycles;
 pub mod plan;
 
 use serde::Deserialize;
@@ -9,24 +9,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Why the workspace could not be read.
+/// A failure to read the workspace: the command that failed, and why.
 #[derive(Debug)]
-pub struct Unreadable {
-    what: String,
+pub struct ReadError {
+    command: String,
     why: String,
 }
 
-impl std::fmt::Display for Unreadable {
+impl std::fmt::Display for ReadError {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(to, "could not read the workspace with `{}`: {}", self.what, self.why)
+        write!(to, "could not read the workspace with `{}`: {}", self.command, self.why)
     }
 }
 
-impl std::error::Error for Unreadable {}
+impl std::error::Error for ReadError {}
 
-/// What a dependency is for.
+/// When a dependency is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum DependencyKind {
     /// Linked into the crate.
     Normal,
     /// Linked into its tests only.
@@ -38,10 +38,10 @@ pub enum Kind {
 /// A dependency that a manifest names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Dependency {
-    /// The package, not the name it may be given.
+    /// The package's own name, not an alias.
     pub package: String,
-    /// What it is for.
-    pub kind: Kind,
+    /// When it is used.
+    pub kind: DependencyKind,
 }
 
 /// A crate of the workspace.
@@ -49,18 +49,17 @@ pub struct Dependency {
 pub struct Crate {
     /// The package's name.
     pub name: String,
-    /// Its directory under the root, such as `shared/model`: its room.
-    pub room: String,
-    /// What its manifest names.
+    /// The crate's directory relative to the root, such as `shared/model`.
+    pub directory: String,
+    /// The dependencies that its manifest names.
     pub dependencies: BTreeSet<Dependency>,
-    /// Every package that gets linked into it, however far down. Without what builds and tests
-    /// need.
+    /// All packages that are linked into it, directly or not, without those for builds and tests.
     pub linked: BTreeSet<String>,
 }
 
 impl Crate {
-    /// Returns the packages that its manifest names for this purpose.
-    pub fn named(&self, kind: Kind) -> impl Iterator<Item = &str> {
+    /// Returns the packages that its manifest names as dependencies of this kind.
+    pub fn dependencies_of(&self, kind: DependencyKind) -> impl Iterator<Item = &str> {
         self.dependencies.iter().filter(move |one| one.kind == kind).map(|one| one.package.as_str())
     }
 }
@@ -76,8 +75,8 @@ impl Workspace {
     /// Reads the workspace that this crate is a member of, without the network.
     ///
     /// # Errors
-    /// [`Unreadable`] when cargo fails or says something else than it does today.
-    pub fn read() -> Result<Self, Unreadable> {
+    /// [`ReadError`] when cargo fails or prints another format.
+    pub fn read() -> Result<Self, ReadError> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
@@ -91,33 +90,33 @@ impl Workspace {
             "--filter-platform",
             &host,
         ]);
-        let said = output(command.current_dir(here))?;
-        let metadata: Metadata = serde_json::from_str(&said).map_err(|error| Unreadable {
-            what: "cargo metadata".into(),
+        let printed = output(command.current_dir(here))?;
+        let metadata: Metadata = serde_json::from_str(&printed).map_err(|error| ReadError {
+            command: "cargo metadata".into(),
             why: error.to_string(),
         })?;
         Ok(metadata.into_workspace())
     }
 }
 
-/// Returns the text files that git tracks, as paths under the root with their text. Links and other
-/// bytes are left out.
+/// Returns the text files that git tracks: their paths relative to the root, and their text.
+/// Files that are not UTF-8 are left out.
 ///
 /// # Errors
-/// [`Unreadable`] when git fails.
-pub fn files() -> Result<Vec<(String, String)>, Unreadable> {
+/// [`ReadError`] when git fails.
+pub fn files() -> Result<Vec<(String, String)>, ReadError> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let said = output(Command::new("git").args(["ls-files", "-z"]).current_dir(&root))?;
-    let tracked = said.split('\0').filter(|path| !path.is_empty());
+    let printed = output(Command::new("git").args(["ls-files", "-z"]).current_dir(&root))?;
+    let tracked = printed.split('\0').filter(|path| !path.is_empty());
     // A file that was just deleted is still tracked.
     Ok(tracked
         .filter_map(|path| Some((path.to_owned(), std::fs::read_to_string(root.join(path)).ok()?)))
         .collect())
 }
 
-fn output(command: &mut Command) -> Result<String, Unreadable> {
-    let what = format!("{command:?}");
-    let failed = |why: String| Unreadable { what: what.clone(), why };
+fn output(command: &mut Command) -> Result<String, ReadError> {
+    let command_line = format!("{command:?}");
+    let failed = |why: String| ReadError { command: command_line.clone(), why };
     let ended = command.output().map_err(|error| failed(error.to_string()))?;
     if !ended.status.success() {
         return Err(failed(String::from_utf8_lossy(&ended.stderr).into_owned()));
@@ -163,11 +162,11 @@ struct Node {
 #[derive(Deserialize)]
 struct Link {
     pkg: String,
-    dep_kinds: Vec<LinkKind>,
+    dep_kinds: Vec<LinkDependencyKind>,
 }
 
 #[derive(Deserialize)]
-struct LinkKind {
+struct LinkDependencyKind {
     kind: Option<String>,
 }
 
@@ -182,18 +181,18 @@ impl Metadata {
         let crates = members
             .map(|package| {
                 let directory = package.manifest_path.parent().unwrap_or(&package.manifest_path);
-                let room = directory.strip_prefix(&self.workspace_root).unwrap_or(directory);
-                let known = Crate {
+                let relative = directory.strip_prefix(&self.workspace_root).unwrap_or(directory);
+                let member = Crate {
                     name: package.name.clone(),
-                    room: room.to_string_lossy().into_owned(),
+                    directory: relative.to_string_lossy().into_owned(),
                     dependencies: package.dependencies.iter().map(Named::dependency).collect(),
-                    linked: reached(&package.id, &links)
+                    linked: linked_closure(&package.id, &links)
                         .into_iter()
                         .filter_map(|id| names.get(id))
                         .map(|&name| name.to_owned())
                         .collect(),
                 };
-                (package.name.clone(), known)
+                (package.name.clone(), member)
             })
             .collect();
         Workspace { crates }
@@ -203,9 +202,9 @@ impl Metadata {
 impl Named {
     fn dependency(&self) -> Dependency {
         let kind = match self.kind.as_deref() {
-            None => Kind::Normal,
-            Some("dev") => Kind::Dev,
-            Some(_) => Kind::Build,
+            None => DependencyKind::Normal,
+            Some("dev") => DependencyKind::Dev,
+            Some(_) => DependencyKind::Build,
         };
         Dependency { package: self.name.clone(), kind }
     }
@@ -214,20 +213,20 @@ impl Named {
 impl Node {
     fn linked(&self) -> Vec<&str> {
         let normal =
-            self.deps.iter().filter(|link| link.dep_kinds.iter().any(|how| how.kind.is_none()));
+            self.deps.iter().filter(|link| link.dep_kinds.iter().any(|usage| usage.kind.is_none()));
         normal.map(|link| link.pkg.as_str()).collect()
     }
 }
 
-/// Returns everything that can be reached from a package, without itself.
-fn reached<'a>(from: &str, links: &BTreeMap<&'a str, Vec<&'a str>>) -> BTreeSet<&'a str> {
-    let mut seen = BTreeSet::new();
+/// Returns the ids of all packages that a package links, directly or not, without itself.
+fn linked_closure<'a>(from: &str, links: &BTreeMap<&'a str, Vec<&'a str>>) -> BTreeSet<&'a str> {
+    let mut closure = BTreeSet::new();
     let mut next: Vec<&'a str> = links.get(from).cloned().unwrap_or_default();
-    // Ends: each package is followed once.
+    // Terminates: each package is followed once.
     while let Some(id) = next.pop() {
-        if seen.insert(id) {
+        if closure.insert(id) {
             next.extend(links.get(id).into_iter().flatten().copied());
         }
     }
-    seen
+    closure
 }

@@ -1,40 +1,40 @@
-//! The plan of the house as tables: which rooms there are, where their arrows may point, who alone
-//! may name what.
+//! The rules of the workspace as tables: which crates exist, what each may depend on, and which
+//! external crates only some may use.
 //!
-//! A new room gets its row here and in `ARCHITECTURE.md`. An arrow that turns upward is no row to
-//! add: move what is needed down into a room that both stand on.
+//! A new crate gets a row here and in `ARCHITECTURE.md`. For a dependency that points upward there
+//! is no row to add: move the shared code down into a crate that both may use.
 
-/// A room with the rooms it may build on.
+/// A crate of ours and the crates it may depend on.
 #[derive(Debug)]
-pub struct Room {
-    /// Its directory under the root.
+pub struct Layer {
+    /// The crate's directory, relative to the root of the repository.
     pub path: &'static str,
-    /// Directories it may name as dependencies.
+    /// Directories of the crates that it may depend on.
     pub may_use: &'static [&'static str],
 }
 
-/// The rooms that decide: no async, clock, randomness, environment, files or sockets, and no SDK.
+/// Directories of the pure crates: no async, clock, randomness, environment, files, sockets or SDK.
 pub const PURE: [&str; 4] = ["shared/model", "shared/config", "shared/gate", "shared/pool"];
 
-/// Everything below the functions, from the ground up.
-pub const SHARED: &[Room] = &[
-    Room { path: "shared/model", may_use: &[] },
-    Room { path: "shared/config", may_use: &["shared/model"] },
-    Room { path: "shared/gate", may_use: &["shared/config", "shared/model"] },
-    Room { path: "shared/pool", may_use: &["shared/config", "shared/model"] },
-    Room { path: "shared/runtime", may_use: &["shared/model"] },
-    Room {
+/// All crates below the functions, lowest first.
+pub const SHARED: &[Layer] = &[
+    Layer { path: "shared/model", may_use: &[] },
+    Layer { path: "shared/config", may_use: &["shared/model"] },
+    Layer { path: "shared/gate", may_use: &["shared/config", "shared/model"] },
+    Layer { path: "shared/pool", may_use: &["shared/config", "shared/model"] },
+    Layer { path: "shared/runtime", may_use: &["shared/model"] },
+    Layer {
         path: "shared/records",
         may_use: &["shared/runtime", "shared/gate", "shared/pool", "shared/config", "shared/model"],
     },
-    Room { path: "shared/aws", may_use: &["shared/runtime", "shared/model"] },
-    Room { path: "shared/memory", may_use: &["shared/runtime", "shared/model"] },
-    Room { path: "shared/forge", may_use: &["shared/model"] },
-    Room { path: "shared/git", may_use: &["shared/model"] },
-    Room { path: "shared/cloud", may_use: &["shared/pool", "shared/model"] },
-    Room { path: "shared/keys", may_use: &["shared/model"] },
-    Room { path: "shared/notify", may_use: &["shared/keys"] },
-    Room {
+    Layer { path: "shared/aws", may_use: &["shared/runtime", "shared/model"] },
+    Layer { path: "shared/memory", may_use: &["shared/runtime", "shared/model"] },
+    Layer { path: "shared/forge", may_use: &["shared/model"] },
+    Layer { path: "shared/git", may_use: &["shared/model"] },
+    Layer { path: "shared/cloud", may_use: &["shared/pool", "shared/model"] },
+    Layer { path: "shared/keys", may_use: &["shared/model"] },
+    Layer { path: "shared/notify", may_use: &["shared/keys"] },
+    Layer {
         path: "shared/repos",
         may_use: &[
             "shared/git",
@@ -44,12 +44,11 @@ pub const SHARED: &[Room] = &[
             "shared/model",
         ],
     },
-    Room { path: "local-emulator", may_use: &["shared/memory", "shared/runtime", "shared/model"] },
-    Room { path: "local-emulator/forge", may_use: &[] },
+    Layer { path: "local-emulator", may_use: &["shared/memory", "shared/runtime", "shared/model"] },
+    Layer { path: "local-emulator/forge", may_use: &[] },
 ];
 
-/// What a function may build on; with it, never another function. `functions/cli` puts all of them
-/// together and is free.
+/// What a function's library may depend on; never on another function. The programs are exempt.
 pub const FUNCTIONS_MAY_USE: &[&str] = &[
     "shared/model",
     "shared/config",
@@ -65,13 +64,13 @@ pub const FUNCTIONS_MAY_USE: &[&str] = &[
     "shared/repos",
 ];
 
-/// Where everything is put together.
+/// The crate that assembles functions into programs; it may depend on everything.
 pub const COMPOSITION: &str = "functions/cli";
 
-/// The rooms that only tests build on.
+/// Below this directory are crates that only tests may depend on.
 pub const TESTS: &str = "tests/";
 
-/// Outer crates that a pure room may name, in its tests too. Each computes and does nothing else.
+/// External crates that a pure crate may use, also in its tests. They only compute.
 pub const PURE_MAY_NAME: &[&str] = &[
     "serde",
     "serde_json",
@@ -85,8 +84,7 @@ pub const PURE_MAY_NAME: &[&str] = &[
     "insta",
 ];
 
-/// What must not be linked into a pure room, however far down. A `*` at the end stands for any
-/// rest.
+/// Crates that must not be linked into a pure crate, directly or not. A trailing `*` matches any rest.
 pub const PURE_NEVER_LINKS: &[&str] = &[
     "tokio*",
     "mio",
@@ -112,37 +110,37 @@ pub const PURE_NEVER_LINKS: &[&str] = &[
     "tracing*",
 ];
 
-/// Something that only some rooms may name outside of their tests.
+/// A crate that only some of ours may use outside of tests.
 #[derive(Debug)]
-pub struct Only {
-    /// The package; a `*` at the end stands for any rest.
+pub struct Restriction {
+    /// The package; a trailing `*` matches any rest.
     pub package: &'static str,
-    /// The rooms.
-    pub rooms: &'static [&'static str],
-    /// Why these and no others.
+    /// Directories of the crates that may use it.
+    pub users: &'static [&'static str],
+    /// Why only these.
     pub why: &'static str,
 }
 
-/// Who alone may name what. Rooms under `tests/` are free.
-pub const ONLY: &[Only] = &[
-    Only {
+/// Crates that only some of ours may use. Crates under `tests/` are exempt.
+pub const RESTRICTED: &[Restriction] = &[
+    Restriction {
         package: "aws-sdk-*",
-        rooms: &["shared/aws"],
-        why: "the ports are what everybody else calls",
+        users: &["shared/aws"],
+        why: "all other crates call the ports",
     },
-    Only {
+    Restriction {
         package: "aws-config",
-        rooms: &["shared/aws", "functions/cli"],
-        why: "the composition says which account, region and client the ports get",
+        users: &["shared/aws", "functions/cli"],
+        why: "the programs choose account, region and client",
     },
-    Only {
+    Restriction {
         package: "lambda_runtime",
-        rooms: &["functions/cli"],
+        users: &["functions/cli"],
         why: "functions are libraries; only `bootstrap` answers Lambda",
     },
-    Only {
+    Restriction {
         package: "reqwest",
-        rooms: &[
+        users: &[
             "shared/forge",
             "shared/git",
             "shared/cloud",
@@ -150,47 +148,59 @@ pub const ONLY: &[Only] = &[
             "functions/cli",
             "local-emulator/forge",
         ],
-        why: "HTTP leaves through forge (GitHub), git (fetches), cloud (EC2), api (an executor's live log), cli (our own API), and the local forge's webhooks",
+        why: "HTTP requests are made for GitHub, git fetches, EC2, live logs and our own API",
     },
-    Only { package: "gix*", rooms: &["shared/git"], why: "git's objects have one room" },
-    Only {
+    Restriction { package: "gix*", users: &["shared/git"], why: "one crate handles git objects" },
+    Restriction {
         package: "russh*",
-        rooms: &["shared/cloud"],
+        users: &["shared/cloud"],
         why: "host keys are scanned where nodes are made",
     },
-    Only {
+    Restriction {
         package: "libyaml-safer",
-        rooms: &["shared/config"],
+        users: &["shared/config"],
         why: "one composer reads Zuul's YAML",
     },
-    Only {
+    Restriction {
         package: "serde_yaml_ng",
-        rooms: &["functions/executor", "local-emulator"],
+        users: &["functions/executor", "local-emulator"],
         why: "plain YAML of our own only",
     },
-    Only { package: "dynoxide-rs", rooms: &["local-emulator"], why: "local DynamoDB" },
-    Only { package: "s3s", rooms: &["local-emulator"], why: "local S3" },
-    Only {
+    Restriction { package: "dynoxide-rs", users: &["local-emulator"], why: "local DynamoDB" },
+    Restriction { package: "s3s", users: &["local-emulator"], why: "local S3" },
+    Restriction {
         package: "rusqlite",
-        rooms: &["local-emulator", "local-emulator/forge"],
+        users: &["local-emulator", "local-emulator/forge"],
         why: "local stores",
     },
-    Only { package: "anyhow", rooms: &["functions/cli"], why: "callers act on typed errors" },
-    Only { package: "sluice-aws", rooms: &["functions/cli"], why: "functions are given ports" },
-    Only {
-        package: "sluice-memory",
-        rooms: &["local-emulator"],
-        why: "functions are given ports; the emulator shares its rules of queues",
+    Restriction {
+        package: "anyhow",
+        users: &["functions/cli"],
+        why: "callers act on typed errors",
     },
-    Only {
+    Restriction {
+        package: "sluice-aws",
+        users: &["functions/cli"],
+        why: "functions receive ports",
+    },
+    Restriction {
+        package: "sluice-memory",
+        users: &["local-emulator"],
+        why: "functions receive ports; the emulator shares the queue rules",
+    },
+    Restriction {
         package: "sluice-emulator",
-        rooms: &["functions/cli"],
+        users: &["functions/cli"],
         why: "`sluice up` runs it; nothing on AWS may need it",
     },
-    Only { package: "sluice-local-forge", rooms: &["functions/cli"], why: "`sluice up` runs it" },
-    Only {
+    Restriction {
+        package: "sluice-local-forge",
+        users: &["functions/cli"],
+        why: "`sluice up` runs it",
+    },
+    Restriction {
         package: "sluice-forge",
-        rooms: &[
+        users: &[
             "functions/webhook",
             "functions/intake",
             "functions/tenant",
@@ -199,33 +209,53 @@ pub const ONLY: &[Only] = &[
         ],
         why: "a queue's group never waits for a forge",
     },
-    Only {
+    Restriction {
         package: "sluice-notify",
-        rooms: &["functions/reporter", "functions/cli"],
-        why: "who is told, and of what, is decided before anybody speaks",
+        users: &["functions/reporter", "functions/cli"],
+        why: "the pure crates decide who is notified",
     },
-    Only { package: "lettre", rooms: &["shared/notify"], why: "mail leaves through one room" },
-    Only { package: "rumqttc", rooms: &["shared/notify"], why: "so does MQTT" },
-    Only {
+    Restriction { package: "lettre", users: &["shared/notify"], why: "one crate sends mail" },
+    Restriction {
+        package: "rumqttc",
+        users: &["shared/notify"],
+        why: "one crate sends MQTT messages",
+    },
+    Restriction {
         package: "sluice-cloud",
-        rooms: &["functions/launcher", "functions/cli"],
+        users: &["functions/launcher", "functions/cli"],
         why: "one function spends money",
     },
-    Only {
+    Restriction {
         package: "sluice-git",
-        rooms: &["shared/repos", "functions/executor", "functions/cli"],
+        users: &["shared/repos", "functions/executor", "functions/cli"],
         why: "functions read repositories through repos",
     },
 ];
 
-/// Files longer than [`LINES_MAX`], each with why it is one room.
+/// Files longer than [`LINES_MAX`], each with the reason.
 pub const LONG_FILES: &[(&str, &str)] = &[];
 
 /// Lines a Rust file may have.
 pub const LINES_MAX: usize = 750;
 
-/// Returns whether a package's name fits a pattern of these tables.
+/// Names of public types that two crates may define, each with the reason.
+pub const TYPE_NAMES_ALLOWED: &[(&str, &str)] = &[];
+
+/// Public functions that may take a tuple or a `bool`: file, function, reason.
+pub const PARAMETERS_ALLOWED: &[(&str, &str, &str)] = &[];
+
+/// Modules that may form one import cycle.
+pub const CYCLE_FILES_MAX: usize = 3;
+
+/// Directories of crates whose larger module cycles are known, each with the reason.
+pub const CYCLES_ALLOWED: &[(&str, &str)] = &[
+    ("functions/intake", "routing and deferral are not separated yet"),
+    ("functions/reporter", "landing is not a pure state machine yet"),
+    ("shared/config", "jobs and layouts know each other"),
+];
+
+/// Returns whether a package's name matches a pattern of these tables.
 #[must_use]
-pub fn fits(pattern: &str, package: &str) -> bool {
+pub fn matches_pattern(pattern: &str, package: &str) -> bool {
     pattern.strip_suffix('*').map_or(pattern == package, |start| package.starts_with(start))
 }

@@ -1,5 +1,5 @@
-//! What every file keeps: a header that says what lives in it, a length that one can read, nothing
-//! unfinished, no machine's paths.
+//! Checks every file: a header that says what it contains, a bounded length, nothing unfinished, no
+//! path of one machine.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use sluice_architecture_tests::plan::{LINES_MAX, LONG_FILES, PURE};
@@ -14,13 +14,13 @@ fn rust_files() -> impl Iterator<Item = (String, String)> {
     files().into_iter().filter(|(path, _)| path.ends_with(".rs"))
 }
 
-/// Panics with everything that was found, a line each.
+/// Panics if there are findings, with one line for each.
 fn none(found: Vec<String>) {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
 #[test]
-fn every_rust_file_says_first_what_lives_in_it() {
+fn every_rust_file_begins_with_a_module_comment() {
     none(
         rust_files()
             .filter(|(_, text)| !text.starts_with("//! "))
@@ -30,17 +30,15 @@ fn every_rust_file_says_first_what_lives_in_it() {
 }
 
 #[test]
-fn no_file_is_longer_than_one_can_read() {
+fn no_rust_file_exceeds_the_length_limit() {
     let mut found = Vec::new();
     for (path, text) in rust_files() {
         let lines = text.lines().count();
         let listed = LONG_FILES.iter().any(|(long, _)| *long == path);
         match (lines > LINES_MAX, listed) {
-            (true, false) => {
-                found.push(format!("{path} has {lines} lines: does it hold two rooms?"))
-            }
+            (true, false) => found.push(format!("{path} has {lines} lines: split it by topic")),
             (false, true) => {
-                found.push(format!("{path} has {lines} lines: strike it off LONG_FILES"))
+                found.push(format!("{path} has {lines} lines: remove it from LONG_FILES"))
             }
             _ => {}
         }
@@ -49,7 +47,7 @@ fn no_file_is_longer_than_one_can_read() {
 }
 
 #[test]
-fn nothing_is_left_for_later() {
+fn nothing_is_marked_as_unfinished() {
     // In two parts, so that this file passes.
     let words = [concat!("to", "do!("), concat!("un", "implemented!("), concat!("FIX", "ME")];
     let mut found = Vec::new();
@@ -65,7 +63,7 @@ fn nothing_is_left_for_later() {
 
 #[test]
 fn no_file_names_a_path_of_one_machine() {
-    // Below each of these lies somebody's own.
+    // Below each of these are files of one machine or user.
     let homes = ["root", "home", "Users", "work", "mnt"].map(|top| format!("/{top}/"));
     let mut found = Vec::new();
     for (path, text) in files() {
@@ -78,9 +76,8 @@ fn no_file_names_a_path_of_one_machine() {
     none(found);
 }
 
-/// Returns whether `home` stands in the line as the beginning of a path, not within one.
-/// `/home/zuul` is the home of every node that Zuul's users know, and a name put in by the program
-/// is no machine's.
+/// Returns whether `home` begins a path in the line. Paths of the `zuul` user and names that the
+/// program inserts are not paths of one machine.
 fn starts_a_path(line: &str, home: &str) -> bool {
     line.match_indices(home).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -92,16 +89,16 @@ fn starts_a_path(line: &str, home: &str) -> bool {
 }
 
 #[test]
-fn a_path_within_another_is_no_machines() {
-    assert!(starts_a_path("see /place/somebody", "/place/"));
-    assert!(starts_a_path("\"/place/somebody\"", "/place/"));
+fn a_path_within_another_one_is_not_refused() {
+    assert!(starts_a_path("see /place/user", "/place/"));
+    assert!(starts_a_path("\"/place/user\"", "/place/"));
     assert!(!starts_a_path("{job}/place/x", "/place/"));
     assert!(!starts_a_path("job/place/x", "/place/"));
     assert!(!starts_a_path("/place/zuul/src", "/place/"));
 }
 
 #[test]
-fn pure_rooms_touch_nothing() {
+fn pure_crates_use_no_system_interface() {
     let words = [
         "std::fs",
         "std::net",
@@ -117,7 +114,7 @@ fn pure_rooms_touch_nothing() {
     ];
     let mut found = Vec::new();
     for (path, text) in rust_files() {
-        let source = PURE.iter().any(|room| path.starts_with(&format!("{room}/src/")));
+        let source = PURE.iter().any(|directory| path.starts_with(&format!("{directory}/src/")));
         if !source || path.ends_with("tests.rs") || path.contains("/tests/") {
             continue;
         }
@@ -142,7 +139,7 @@ fn every_crate_inherits_the_lints_and_the_versions() {
     let mut found = Vec::new();
     for (path, text) in files().into_iter().filter(|(path, _)| path.ends_with("/Cargo.toml")) {
         if text.contains("\n[workspace]\n") {
-            continue; // One of its own, which inherits from nobody.
+            continue; // A workspace of its own inherits nothing.
         }
         if !text.contains("[lints]\nworkspace = true") {
             found.push(format!("{path} does not inherit the workspace's lints"));
@@ -155,7 +152,7 @@ fn every_crate_inherits_the_lints_and_the_versions() {
                 && !line.contains("{ path = ")
                 && (line.contains("version") || line.contains(" = \""))
             {
-                found.push(format!("{path}: versions stand in the root's manifest only: {line}"));
+                found.push(format!("{path}: only the root manifest names versions: {line}"));
             }
         }
     }
