@@ -1,74 +1,75 @@
-//! The gate: one queue cell is loaded, decided on, committed and delivered, until nothing more can
-//! be decided.
+//! The gate: loads one queue cell, decides, commits and sends wakeups, until nothing more can be
+//! decided.
 //!
-//! It waits on nothing but the store: what must be asked of forges, clouds or git is somebody
-//! else's work, asked for by a poke.
+//! It waits only for the store. Work on forges, clouds or git repositories is requested from other
+//! functions by wakeups.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
-mod aside;
-mod carry_out;
-mod doors;
+mod branch_locks;
+mod host_queues;
 mod load;
+mod prepare_commit;
 mod provided;
+mod queue_context;
 mod semaphores;
 mod sessions;
-mod turns;
+mod unreadable_records;
 
-use crate::load::{Kept, Loaded, Reader};
+use crate::load::Reader;
+use crate::queue_context::{CachedCell, QueueContext};
 use async_trait::async_trait;
 use sluice_config::layout::{Layout, ProviderConfig};
 use sluice_config::pipeline::Manager;
-use sluice_gate::plan::{Hold, Plan, Snapshot, plan};
-use sluice_gate::{Arrival, ArrivalKind, ChangesLimit, Head, Health, Item, filter};
+use sluice_gate::plan::{QueuePlan, QueueSnapshot, TenantHold, plan};
+use sluice_gate::{ChangesLimit, Head, Health, InboxMessage, InboxMessageKind, Item, filter};
 use sluice_model::change::ChangeRef;
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::BranchKey;
-use sluice_model::hold::EventsHold;
-use sluice_model::poke::Poke;
+use sluice_model::hold::EventProcessing;
+use sluice_model::wakeup::Wakeup;
 use sluice_model::{LabelName, PipelineName, ProviderName, QueueKey};
 use sluice_records::codec::{decode, get};
-use sluice_records::layout::{Layouts, Live};
-use sluice_records::{health, queue, tenant};
-use sluice_runtime::batch::{Heard, Look, LookError};
+use sluice_records::layout::{Layouts, LiveLayout};
+use sluice_records::{pipeline_health, queue, tenant};
+use sluice_runtime::batch::{Reception, ReconcileError, Reconciler};
 use sluice_runtime::record::Record;
-use sluice_runtime::{Commit, Ports, Saved, cell};
+use sluice_runtime::{CellCommit, CommitOutcome, Ports, cell};
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-/// Moves that one look may make; more are left to the next one.
+/// The most plans that one reconcile executes; the next one continues.
 const MOVES_MAX: u32 = 40;
 
-/// Cells that are kept in memory, and the items that all but the newest of them may have together.
-const KEPT_MAX: usize = 64;
-const KEPT_ITEMS_MAX: usize = 4_000;
+/// The most cached cells, and the most items of all but the newest of them.
+const CACHED_CELLS_MAX: usize = 64;
+const CACHED_ITEMS_MAX: usize = 4_000;
 
-/// What of a queue a look is asked to see.
+/// The part of a queue that a reconcile reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    /// All of it.
+pub enum DrainScope {
+    /// The whole queue.
     Whole,
-    /// Answers that it waits for: merge outcomes, runs, landings.
+    /// Only the answers that it waits for: merge outcomes, runs, landings.
     Answers,
 }
 
-/// The target of lines that people want to see as they happen: which change entered, is to land,
-/// left.
-pub const NEWS: &str = "sluice::news";
+/// The log target of lines that people follow: which change entered, is about to merge, or left.
+pub const PROGRESS_TARGET: &str = "sluice::news";
 
-/// Looks at queues.
+/// Reconciles queues.
 pub struct Gate {
     ports: Ports,
     layouts: Layouts,
     web_root: String,
-    /// What this instance is called where it measures by its own clock.
+    /// The name of this instance in measurements by its own clock.
     name: String,
-    /// Cells as they were left. One is used only where the store's head is still the one that is
-    /// kept.
-    kept: Mutex<VecDeque<(QueueKey, Kept)>>,
+    /// The cached cells. One is used only while the stored head is the cached one.
+    cached: Mutex<VecDeque<(QueueKey, CachedCell)>>,
 }
 
 impl Gate {
-    /// Makes a gate; `web_root` is the address of the pages, ending in `/`, that reports point to.
+    /// Creates a gate. `web_root` is the address of the pages that reports link to, with a final
+    /// `/`.
     pub fn new(ports: Ports, web_root: impl Into<String>) -> Self {
         let name = ports.entropy.token();
         Self {
@@ -76,24 +77,29 @@ impl Gate {
             layouts: Layouts::default(),
             web_root: web_root.into(),
             name,
-            kept: Mutex::default(),
+            cached: Mutex::default(),
         }
     }
 
-    /// Moves one queue as far as it can go. Safe to run twice: the second run plans from what the
-    /// first committed.
-    pub async fn drain(&self, queue: &QueueKey, part: Part, heard: Heard) -> Result<(), LookError> {
+    /// Plans and commits for one queue until nothing is left to do. May be repeated: a second run
+    /// plans from the first one's result.
+    pub async fn drain(
+        &self,
+        queue: &QueueKey,
+        part: DrainScope,
+        reception: Reception,
+    ) -> Result<(), ReconcileError> {
         let reader =
             Reader { ports: &self.ports, layouts: &self.layouts, key: queue, name: &self.name };
-        let mut loaded = match (self.take(queue), part) {
-            (Some(kept), Part::Answers) => reader.answers(kept).await?,
-            (kept, _) => reader.whole(kept).await?,
+        let mut loaded = match (self.take_cached(queue), part) {
+            (Some(cached), DrainScope::Answers) => reader.answers(cached).await?,
+            (cached, _) => reader.whole(cached).await?,
         };
-        self.hear(&mut loaded, heard).await?;
-        let mut has_taken = false;
+        self.resend_wakeups(&mut loaded, reception).await?;
+        let mut has_consumed = false;
         for _ in 0..MOVES_MAX {
-            if loaded.queue.is_frozen {
-                tracing::error!(%queue, "the queue is frozen; look at it, then let it go on with `sluice queue thaw`");
+            if loaded.queue.is_halted {
+                tracing::error!(%queue, "the queue is halted; check it, then run `sluice queue resume`");
                 return Ok(());
             }
             let changes = self.changes(queue, &loaded).await?;
@@ -104,125 +110,127 @@ impl Gate {
                 tracing::info!(%queue, "{reason}");
             }
             if plan.is_empty() {
-                self.settle(&mut loaded, plan, queue).await?;
-                return self.rest(queue, loaded, has_taken).await;
+                self.finish_empty_plan(&mut loaded, plan, queue).await?;
+                return self.finish(queue, loaded, has_consumed).await;
             }
-            has_taken |= !plan.taken.is_empty();
-            // Whom it asks to make way may have heard of it by the next move.
+            has_consumed |= !plan.consumed.is_empty();
+            // The queue that is asked to release a change may have done so by the next plan.
             let asks = plan
                 .forwards
                 .iter()
-                .any(|(_, asked)| matches!(asked.kind, ArrivalKind::MakeWay { .. }));
-            let moves_others = plan.wants_layout
-                || plan.poke_tenant
+                .any(|(_, asked)| matches!(asked.kind, InboxMessageKind::MoveToHost { .. }));
+            let moves_others = plan.requests_layout
+                || plan.wake_tenant
                 || !plan.semaphores.is_empty()
-                || !plan.doors.is_empty()
+                || !plan.residencies.is_empty()
                 || asks;
-            let news = news(queue, &loaded, &plan);
+            let progress = progress_lines(queue, &loaded, &plan);
             let (counted, now) = (plan.health.take(), self.ports.clock.now());
-            let mut carried = carry_out::carry_out(queue, &loaded, plan, now)?;
+            let mut carried = prepare_commit::prepare_commit(queue, &loaded, plan, now)?;
             if let (Some(counted), Some((seen, _))) = (counted, &failures) {
-                carried.commit.others.push(health::put(seen.as_ref(), &counted, now)?);
+                carried.commit.others.push(pipeline_health::put(seen.as_ref(), &counted, now)?);
             }
             match cell::commit_and_send(&self.ports, carried.commit).await? {
-                Saved::Stale => {
-                    // Somebody else wrote the cell, and may not have sent what he wrote.
-                    loaded = reader.whole(Some(loaded.kept())).await?;
-                    self.hear(&mut loaded, Heard::Again).await?;
+                CommitOutcome::Stale => {
+                    // A concurrent writer committed, and may have failed to send its wakeups.
+                    loaded = reader.whole(Some(loaded.into_cached())).await?;
+                    self.resend_wakeups(&mut loaded, Reception::Redelivery).await?;
                 }
-                Saved::Yes(head) => {
-                    if let Some(why) = frozen_by(&loaded.queue, &carried.after) {
+                CommitOutcome::Written(head) => {
+                    if let Some(why) = halt_reason(&loaded.queue, &carried.after) {
                         tracing::error!(
                             %queue,
                             why,
-                            "a queue is frozen; look at it, then let it go on with `sluice queue thaw`"
+                            "the queue was halted; check it, then run `sluice queue resume`"
                         );
                     }
-                    for line in &news {
-                        tracing::info!(target: NEWS, tenant = %queue.tenant, "{line}");
+                    for line in &progress {
+                        tracing::info!(target: PROGRESS_TARGET, tenant = %queue.tenant, "{line}");
                     }
-                    // The next move goes on from what is written; what was read besides is as true
-                    // as it was.
-                    loaded.queue = queue::Loaded { head_record: Some(head), ..carried.after };
-                    loaded.turns.extend(carried.turns);
+                    // The next plan starts from the committed cell; the other records are still
+                    // valid.
+                    loaded.queue = queue::LoadedQueue { head_record: Some(head), ..carried.after };
+                    loaded.branch_locks.extend(carried.turns);
                     if !carried.more {
-                        return self.rest(queue, loaded, has_taken).await;
+                        return self.finish(queue, loaded, has_consumed).await;
                     }
                     if moves_others {
-                        loaded = reader.whole(Some(loaded.kept())).await?;
-                        self.hear(&mut loaded, Heard::First).await?;
+                        loaded = reader.whole(Some(loaded.into_cached())).await?;
+                        self.resend_wakeups(&mut loaded, Reception::First).await?;
                     }
                 }
             }
         }
-        // Bounded: whoever is left is looked at by a further message.
-        Ok(cell::send(&self.ports, &[Poke::Queue { queue: queue.clone() }]).await?)
+        // The rest is left to another message.
+        Ok(cell::send(&self.ports, &[Wakeup::Queue { queue: queue.clone() }]).await?)
     }
 
-    /// Leaves a queue that goes no further, and has it looked at again where more arrived than was
-    /// looked at.
-    async fn rest(
+    /// Caches a queue without further plans, and wakes it where more messages arrived than were
+    /// read.
+    async fn finish(
         &self,
         queue: &QueueKey,
-        loaded: Loaded,
-        has_taken: bool,
-    ) -> Result<(), LookError> {
-        let goes_on = has_taken && loaded.queue.is_cut;
-        self.keep(queue, loaded);
+        loaded: QueueContext,
+        has_consumed: bool,
+    ) -> Result<(), ReconcileError> {
+        let goes_on = has_consumed && loaded.queue.is_cut;
+        self.cache(queue, loaded);
         match goes_on {
-            true => Ok(cell::send(&self.ports, &[Poke::Queue { queue: queue.clone() }]).await?),
+            true => Ok(cell::send(&self.ports, &[Wakeup::Queue { queue: queue.clone() }]).await?),
             false => Ok(()),
         }
     }
 
-    /// Returns how many changes the pipeline may hold, and how many are in its other queues where
-    /// something wants to enter.
+    /// Returns the limit on the pipeline's changes, with the number in its other queues where a
+    /// change is about to enter. `None` without a limit.
     async fn changes(
         &self,
         queue: &QueueKey,
-        loaded: &Loaded,
-    ) -> Result<Option<ChangesLimit>, LookError> {
+        loaded: &QueueContext,
+    ) -> Result<Option<ChangesLimit>, ReconcileError> {
         let Some(max) = loaded.live.layout.tenant().max_changes_per_pipeline else {
             return Ok(None);
         };
-        let enters = |arrival: &Arrival| matches!(arrival.kind, ArrivalKind::Enqueue { .. });
-        let elsewhere = match loaded.queue.arrivals.iter().any(enters) {
-            true => tenant::changes_elsewhere(&self.ports, queue).await?,
+        let enters =
+            |message: &InboxMessage| matches!(message.kind, InboxMessageKind::Enqueue { .. });
+        let elsewhere = match loaded.queue.inbox.iter().any(enters) {
+            true => tenant::count_changes_in_other_queues(&self.ports, queue).await?,
             false => 0,
         };
-        Ok(Some(ChangesLimit { max, elsewhere }))
+        Ok(Some(ChangesLimit { max, in_other_queues: elsewhere }))
     }
 
-    /// Reads how often items of the pipeline failed, where it is to be disabled after too many.
-    /// Other queues count too, so it is read before each plan. A count that cannot be read keeps no
-    /// queue of the pipeline from going on.
+    /// Reads the failure count of a pipeline with `disable-after-consecutive-failures`; `None` for
+    /// others. Other queues change it, so it is read before each plan. An unreadable count is
+    /// replaced and never stops a queue.
     async fn failures(
         &self,
         queue: &QueueKey,
-        live: &Live,
-    ) -> Result<Option<(Option<Record>, Health)>, LookError> {
+        live: &LiveLayout,
+    ) -> Result<Option<(Option<Record>, Health)>, ReconcileError> {
         let pipeline = live.layout.pipeline(queue.pipeline.as_str());
         if pipeline.is_none_or(|pipeline| pipeline.disable_after_consecutive_failures.is_none()) {
             return Ok(None);
         }
-        let record = get(&self.ports, &health::key(&queue.tenant, &queue.pipeline)).await?;
-        let known = record.as_ref().and_then(|record| {
-            let told = "a pipeline's failures are counted anew, and one that was disabled reports as usual again; nothing is to be done: the next count takes the record's place";
-            decode::<Health>(record).inspect_err(|bad| tracing::error!(%queue, %bad, "{told}")).ok()
+        let record =
+            get(&self.ports, &pipeline_health::key(&queue.tenant, &queue.pipeline)).await?;
+        let health = record.as_ref().and_then(|record| {
+            let effect = "the pipeline's failure count is reset and its reporters are enabled; no action is needed, since the next count replaces the record";
+            decode::<Health>(record).inspect_err(|bad| tracing::error!(%queue, %bad, "{effect}")).ok()
         });
-        let known = known.unwrap_or_else(|| {
+        let health = health.unwrap_or_else(|| {
             Health::new(queue.tenant.clone(), queue.pipeline.clone(), live.number())
         });
-        Ok(Some((record, known.under(live.number()))))
+        Ok(Some((record, health.for_layout(live.number()))))
     }
 
     fn plan(
         &self,
         queue: &QueueKey,
-        loaded: &Loaded,
+        loaded: &QueueContext,
         changes: Option<ChangesLimit>,
         health: Option<Health>,
-    ) -> Option<Plan> {
+    ) -> Option<QueuePlan> {
         let live = &loaded.live;
         let merge_mode = |branch: &BranchKey| live.layout.merge_mode(&branch.project);
         let provider = |labels: &[LabelName]| provider_for(&live.layout, labels);
@@ -231,130 +239,139 @@ impl Gate {
             let pipeline = live.layout.pipeline(name.as_str())?;
             Some(sluice_gate::queue::queue_of(&live.layout, &queue.tenant, pipeline, change))
         };
-        let snapshot = Snapshot {
+        let snapshot = QueueSnapshot {
             head: head(queue, live, &loaded.queue)?,
             items: loaded.queue.items.values().map(|(_, item)| item.clone()).collect(),
-            arrivals: loaded.queue.arrivals.clone(),
-            outcomes: loaded.outcomes.clone(),
-            runs: loaded.runs.clone(),
+            inbox: loaded.queue.inbox.clone(),
+            merge_outcomes: loaded.outcomes.clone(),
+            observed_builds: loaded.runs.clone(),
             landings: loaded.landings.clone(),
             reports: loaded.reports.clone(),
             provided: loaded.provided.clone(),
-            doors: loaded
-                .doors
+            residencies: loaded
+                .own_queues
                 .iter()
-                .map(|(change, known)| (change.clone(), known.door.clone()))
+                .map(|(change, known)| (change.clone(), known.residency.clone()))
                 .collect(),
             semaphores: loaded
                 .semaphores
                 .iter()
                 .map(|(key, (_, known))| (key.clone(), known.clone()))
                 .collect(),
-            gone: loaded.gone.clone(),
-            idle: loaded.idle.clone(),
-            turns: loaded
-                .turns
+            absent_queues: loaded.blocked_queues.clone(),
+            idle_holders: loaded.idle_holders.clone(),
+            branch_locks: loaded
+                .branch_locks
                 .iter()
                 .map(|(branch, known)| (branch.clone(), known.seen.clone()))
                 .collect(),
-            semaphore: &semaphore,
+            resolve_semaphore: &semaphore,
             pipeline: live.layout.pipeline(queue.pipeline.as_str()),
             queue_of: &queue_of,
             merge_mode: &merge_mode,
-            provider: &provider,
-            changes,
+            provider_for: &provider,
+            changes_limit: changes,
             health,
             hold: hold(&live.tenant.events),
-            tells: tells(&live.layout, &queue.pipeline),
+            triggering_events: triggering_events(&live.layout, &queue.pipeline),
             layout: live.tenant.layout,
-            web_root: self.web_root.clone(),
+            item_url_prefix: self.web_root.clone(),
         };
         let mut plan = plan(snapshot, self.ports.clock.now());
-        plan.due = plan.due.map(|due| loaded.look_at.map_or(due, |at| due.min(at)));
+        plan.due = plan.due.map(|due| loaded.recheck_at.map_or(due, |at| due.min(at)));
         Some(plan)
     }
 
-    /// Sends what an earlier look may have died over; what is sent is not written again.
-    async fn hear(&self, loaded: &mut Loaded, heard: Heard) -> Result<(), LookError> {
+    /// Sends the wakeups that an earlier run may have failed to send, for a redelivery, and removes
+    /// them from the head.
+    async fn resend_wakeups(
+        &self,
+        loaded: &mut QueueContext,
+        reception: Reception,
+    ) -> Result<(), ReconcileError> {
         let Some(head) = &mut loaded.queue.head_record else { return Ok(()) };
-        if heard == Heard::Again {
+        if reception == Reception::Redelivery {
             cell::send(&self.ports, &head.outbox).await?;
         }
         head.outbox.clear();
         Ok(())
     }
 
-    /// Nothing to decide.
-    async fn settle(
+    /// Handles an empty plan: sends reminders and updates the head's due time.
+    async fn finish_empty_plan(
         &self,
-        loaded: &mut Loaded,
-        plan: Plan,
+        loaded: &mut QueueContext,
+        plan: QueuePlan,
         queue: &QueueKey,
-    ) -> Result<(), LookError> {
-        let landings = plan.reminders.iter().filter_map(|item| loaded.landings.get(item));
-        let reminders: Vec<Poke> = landings.map(sluice_records::landing::poke).collect();
+    ) -> Result<(), ReconcileError> {
+        let landings = plan.landing_reminders.iter().filter_map(|item| loaded.landings.get(item));
+        let reminders: Vec<Wakeup> = landings.map(sluice_records::landing::wakeup).collect();
         cell::send(&self.ports, &reminders).await?;
-        let due = carry_out::due(queue, plan.due);
+        let due = prepare_commit::due(queue, plan.due);
         let head = match &loaded.queue.head_record {
             Some(head) => head.clone(),
-            // What arrived at a queue that was never used, and may not enter yet, is found again by
-            // a head that is due alone: nobody pokes a queue that nothing stands in.
+            // A new queue whose first message cannot be processed yet needs a head with a due time,
+            // since nothing else wakes it.
             None => match head(queue, &loaded.live, &loaded.queue).filter(|_| due.is_some()) {
-                Some(new) => carry_out::head_record(&loaded.queue, &new, self.ports.clock.now())?,
+                Some(new) => {
+                    prepare_commit::head_record(&loaded.queue, &new, self.ports.clock.now())?
+                }
                 None => return Ok(()),
             },
         };
         let late = head.due.as_ref().is_some_and(|due| due.at <= self.ports.clock.now());
         let sooner =
             due.as_ref().zip(head.due.as_ref()).is_some_and(|(due, before)| due.at < before.at);
-        // What arrived and may not enter yet is known to whoever read the whole cell. Another
-        // instance that keeps the cell learns of it by the head's new revision alone, or it would
-        // let the queue fall asleep on it.
-        let is_kept_waiting = !loaded.queue.arrivals.is_empty();
-        if late || sooner || is_kept_waiting || head.due.is_some() != due.is_some() {
-            // A look that found nothing to do moves the next one on; otherwise each sweep would
-            // find this queue again.
-            let plan = Commit { head, others: Vec::new(), pokes: Vec::new(), due };
-            if let Saved::Yes(head) = cell::commit_and_send(&self.ports, plan).await? {
+        // Waiting messages are known only to the instance that read the whole cell. Another
+        // instance with a cached cell notices them by the head's new revision; otherwise it would
+        // let the queue sleep.
+        let has_waiting_messages = !loaded.queue.inbox.is_empty();
+        if late || sooner || has_waiting_messages || head.due.is_some() != due.is_some() {
+            // Without a decision the due time is moved on; otherwise each sweep would find this
+            // queue again.
+            let plan = CellCommit { head, others: Vec::new(), wakeups: Vec::new(), due };
+            if let CommitOutcome::Written(head) = cell::commit_and_send(&self.ports, plan).await? {
                 loaded.queue.head_record = Some(head);
             }
         }
         Ok(())
     }
 
-    fn take(&self, queue: &QueueKey) -> Option<Kept> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = kept.iter().position(|(key, _)| key == queue)?;
-        kept.remove(at).map(|(_, cell)| cell)
+    fn take_cached(&self, queue: &QueueKey) -> Option<CachedCell> {
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = cached.iter().position(|(key, _)| key == queue)?;
+        cached.remove(at).map(|(_, cell)| cell)
     }
 
-    /// Keeps a cell for the next look, unless nothing stands in it.
-    fn keep(&self, queue: &QueueKey, loaded: Loaded) {
+    /// Caches a cell for the next reconcile, unless it is empty.
+    fn cache(&self, queue: &QueueKey, loaded: QueueContext) {
         if loaded.queue.items.is_empty() {
             return;
         }
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.retain(|(key, _)| key != queue);
-        kept.push_back((queue.clone(), loaded.kept()));
-        while kept.len() > 1 && (kept.len() > KEPT_MAX || items_of(&kept) > KEPT_ITEMS_MAX) {
-            kept.pop_front();
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        cached.retain(|(key, _)| key != queue);
+        cached.push_back((queue.clone(), loaded.into_cached()));
+        while cached.len() > 1
+            && (cached.len() > CACHED_CELLS_MAX || items_of(&cached) > CACHED_ITEMS_MAX)
+        {
+            cached.pop_front();
         }
     }
 }
 
-fn items_of(kept: &VecDeque<(QueueKey, Kept)>) -> usize {
-    kept.iter().map(|(_, cell)| cell.queue.items.len()).sum()
+fn items_of(cached: &VecDeque<(QueueKey, CachedCell)>) -> usize {
+    cached.iter().map(|(_, cell)| cell.queue.items.len()).sum()
 }
 
-/// Returns why a queue is frozen since a decision that found it otherwise.
-fn frozen_by<'a>(before: &queue::Loaded, after: &'a queue::Loaded) -> Option<&'a str> {
-    let was_frozen = before.head.as_ref().is_some_and(|head| head.frozen.is_some());
-    let why = after.head.as_ref()?.frozen.as_deref();
-    why.filter(|_| !was_frozen)
+/// Returns the reason where this plan halted the queue; `None` otherwise.
+fn halt_reason<'a>(before: &queue::LoadedQueue, after: &'a queue::LoadedQueue) -> Option<&'a str> {
+    let was_halted = before.head.as_ref().is_some_and(|head| head.halted.is_some());
+    let why = after.head.as_ref()?.halted.as_deref();
+    why.filter(|_| !was_halted)
 }
 
-/// Returns what of a plan people want to hear of at once.
-fn news(queue: &QueueKey, loaded: &Loaded, plan: &Plan) -> Vec<String> {
+/// Returns the log lines about changes that a plan enters, merges or removes.
+fn progress_lines(queue: &QueueKey, loaded: &QueueContext, plan: &QueuePlan) -> Vec<String> {
     let name = |change: &ChangeRef| change.key.to_string();
     let is_new = |item: &&Item| !loaded.queue.items.contains_key(&item.id);
     let entered = plan.items.values().filter(is_new);
@@ -363,7 +380,7 @@ fn news(queue: &QueueKey, loaded: &Loaded, plan: &Plan) -> Vec<String> {
     let landing = plan
         .landings
         .iter()
-        .map(|landing| format!("{} passed and is to land", name(&landing.change)));
+        .map(|landing| format!("{} passed and is about to be merged", name(&landing.change)));
     let left = plan.removed.iter().map(|removed| {
         let change = name(&removed.item.candidate.change);
         format!(
@@ -376,8 +393,8 @@ fn news(queue: &QueueKey, loaded: &Loaded, plan: &Plan) -> Vec<String> {
     entered.chain(landing).chain(left).collect()
 }
 
-/// Returns what of that which happens in a pipeline starts changes in some pipeline of the tenant.
-fn tells(layout: &Layout, pipeline: &PipelineName) -> Vec<ZuulEvent> {
+/// Returns the Zuul events of a pipeline that start other pipelines of the tenant.
+fn triggering_events(layout: &Layout, pipeline: &PipelineName) -> Vec<ZuulEvent> {
     let all = [ZuulEvent::ParentChangeEnqueued, ZuulEvent::ProjectChangeMerged];
     let starts = |what: &ZuulEvent| {
         layout.pipelines().iter().any(|other| filter::is_triggered_by_zuul(other, *what, pipeline))
@@ -385,22 +402,22 @@ fn tells(layout: &Layout, pipeline: &PipelineName) -> Vec<ZuulEvent> {
     all.into_iter().filter(starts).collect()
 }
 
-/// Returns what of that which operators hold back a queue has to do with.
-fn hold(events: &EventsHold) -> Hold {
-    Hold {
-        discards: events.trigger_queue_discarding,
-        pauses: events.trigger_queue_paused,
-        results: events.result_queue_paused,
+/// Returns the parts of an operator's pause that affect a queue.
+fn hold(events: &EventProcessing) -> TenantHold {
+    TenantHold {
+        discard_triggers: events.trigger_queue_discarding,
+        pause_triggers: events.trigger_queue_paused,
+        pause_results: events.result_queue_paused,
     }
 }
 
-/// Returns the head as it was read, or a new one when something arrived at a queue that was never
-/// used.
-fn head(queue: &QueueKey, live: &Live, loaded: &queue::Loaded) -> Option<Head> {
+/// Returns the head as it was read, or a new one for the first message of a queue. `None` where
+/// there is neither.
+fn head(queue: &QueueKey, live: &LiveLayout, loaded: &queue::LoadedQueue) -> Option<Head> {
     if let Some(head) = &loaded.head {
         return Some(head.clone());
     }
-    if loaded.arrivals.is_empty() {
+    if loaded.inbox.is_empty() {
         return None;
     }
     let pipeline = live.layout.pipeline(queue.pipeline.as_str());
@@ -409,8 +426,8 @@ fn head(queue: &QueueKey, live: &Live, loaded: &queue::Loaded) -> Option<Head> {
     Some(Head::new(queue.clone(), manager, window, live.number()))
 }
 
-/// Returns the most preferred provider that offers all labels, by its canonical name, which names
-/// its cell (L2.2, L3.4).
+/// Returns the canonical name of the first provider in the layout's order that offers all labels
+/// (L2.2, L3.4); `None` without one. The name identifies its cell.
 fn provider_for(layout: &Layout, labels: &[LabelName]) -> Option<ProviderName> {
     let offers = |provider: &&ProviderConfig| {
         labels.iter().all(|label| {
@@ -429,12 +446,14 @@ fn provider_for(layout: &Layout, labels: &[LabelName]) -> Option<ProviderName> {
 }
 
 #[async_trait]
-impl Look for Gate {
-    async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError> {
-        match poke {
-            Poke::Queue { queue } => self.drain(queue, Part::Whole, heard).await,
-            Poke::Answer { queue } => self.drain(queue, Part::Answers, heard).await,
-            other => Err(LookError::Again(format!("the gate was poked with {other:?}"))),
+impl Reconciler for Gate {
+    async fn reconcile(&self, wakeup: &Wakeup, reception: Reception) -> Result<(), ReconcileError> {
+        match wakeup {
+            Wakeup::Queue { queue } => self.drain(queue, DrainScope::Whole, reception).await,
+            Wakeup::Answer { queue } => self.drain(queue, DrainScope::Answers, reception).await,
+            other => {
+                Err(ReconcileError::Retry(format!("the gate cannot handle the wakeup {other:?}")))
+            }
         }
     }
 

@@ -1,28 +1,28 @@
-//! What changes provide to each other across queues of an independent pipeline: read before a
-//! decision, written with it.
+//! Artifacts that changes provide to changes in other queues of an independent pipeline: read
+//! before a decision and written with it.
 
-use crate::aside::broken;
-use crate::load::{Loaded, get_all};
+use crate::queue_context::QueueContext;
+use crate::unreadable_records::unreadable_cell;
 use sluice_config::pipeline::Manager;
-use sluice_gate::plan::Plan;
-use sluice_gate::{Item, MergeResult, Provided};
+use sluice_gate::plan::QueuePlan;
+use sluice_gate::{Item, MergeResult, ProvidedArtifacts};
 use sluice_model::change::ChangeRef;
 use sluice_model::job::JobSummary;
 use sluice_model::{QueueKey, Timestamp};
-use sluice_records::codec::decode;
-use sluice_records::{provided, queue};
-use sluice_runtime::batch::LookError;
+use sluice_records::codec::{decode, get_all};
+use sluice_records::{provided_artifacts, queue};
+use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::{Key, Write};
 use sluice_runtime::{PortError, Ports};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Reads what the changes provide that items of a queue need, where a job of theirs requires
-/// something.
+/// Reads the artifacts of the changes that a queue's items need, where a job requires any. Empty in
+/// other than independent pipelines.
 pub(crate) async fn load(
     ports: &Ports,
     key: &QueueKey,
-    loaded: &Loaded,
-) -> Result<BTreeMap<ChangeRef, Provided>, LookError> {
+    loaded: &QueueContext,
+) -> Result<BTreeMap<ChangeRef, ProvidedArtifacts>, ReconcileError> {
     let mut needs: BTreeSet<&ChangeRef> = BTreeSet::new();
     for (_, item) in loaded.queue.items.values() {
         let just_frozen: &[JobSummary] =
@@ -30,31 +30,33 @@ pub(crate) async fn load(
                 Some(MergeResult::Merged(merged)) => &merged.jobs,
                 _ => &[],
             };
-        // A build that ends may have to be attempted again, and a further attempt is given the same
-        // as the first.
+        // An ended build may be retried, and the retry is given the same artifacts as the first
+        // attempt.
         let open = item.jobs.iter().filter(|job| job.result().is_none());
         if open.map(|job| &job.summary).chain(just_frozen).any(|job| !job.requires.is_empty()) {
-            // Nobody is given what those make that need him in turn.
-            needs.extend(item.candidate.needs_one_way().map(|need| &need.change));
+            // Changes of a dependency cycle give each other no artifacts.
+            needs.extend(item.candidate.acyclic_needs().map(|need| &need.change));
         }
     }
     if !is_independent(&loaded.queue) || needs.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let keys: Vec<Key> = needs.into_iter().map(|change| provided::key(key, change)).collect();
+    let keys: Vec<Key> =
+        needs.into_iter().map(|change| provided_artifacts::key(key, change)).collect();
     let mut found = BTreeMap::new();
     for record in get_all(ports, &keys).await?.values() {
-        let provided: Provided = decode(record).map_err(|bad| broken(key, &bad))?;
+        let provided: ProvidedArtifacts =
+            decode(record).map_err(|bad| unreadable_cell(key, &bad))?;
         found.insert(provided.change.clone(), provided);
     }
     Ok(found)
 }
 
-/// Returns the writes of what the items of a plan provide once it is carried out.
+/// Returns the writes that update the artifacts of a plan's changed and removed items.
 pub(crate) fn writes(
     key: &QueueKey,
-    loaded: &Loaded,
-    plan: &Plan,
+    loaded: &QueueContext,
+    plan: &QueuePlan,
     now: Timestamp,
 ) -> Result<Vec<Write>, PortError> {
     if !is_independent(&loaded.queue) {
@@ -62,17 +64,22 @@ pub(crate) fn writes(
     }
     let removed = plan.removed.iter().map(|removed| &removed.item);
     let changed = plan.items.values().chain(removed).filter_map(|item| {
-        let before = loaded.queue.items.get(&item.id).and_then(|(_, before)| Provided::of(before));
-        let after = Provided::of(item).or_else(|| before.as_ref().map(|_| nothing(item)));
+        let before = loaded
+            .queue
+            .items
+            .get(&item.id)
+            .and_then(|(_, before)| ProvidedArtifacts::from_item(before));
+        let after =
+            ProvidedArtifacts::from_item(item).or_else(|| before.as_ref().map(|_| nothing(item)));
         after.filter(|after| before.as_ref() != Some(after))
     });
-    changed.map(|provided| provided::put(key, &provided, now)).collect()
+    changed.map(|provided| provided_artifacts::put(key, &provided, now)).collect()
 }
 
-fn nothing(item: &Item) -> Provided {
-    Provided::nothing(item.candidate.change.clone())
+fn nothing(item: &Item) -> ProvidedArtifacts {
+    ProvidedArtifacts::nothing(item.candidate.change.clone())
 }
 
-fn is_independent(queue: &queue::Loaded) -> bool {
+fn is_independent(queue: &queue::LoadedQueue) -> bool {
     queue.head.as_ref().is_some_and(|head| head.manager == Manager::Independent)
 }

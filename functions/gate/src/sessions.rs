@@ -1,59 +1,62 @@
-//! Executors' sessions: whether those that run builds still live. It is asked every now and then,
-//! not at each look.
+//! Executors' sessions: whether the executors that run builds are alive. They are read from time to
+//! time, not at each reconcile.
 
 use serde::de::DeserializeOwned;
-use sluice_gate::plan::RunSeen;
+use sluice_gate::plan::ObservedBuild;
 use sluice_model::build::{Phase, Run};
 use sluice_model::{BuildId, SessionId, Timestamp};
 use sluice_records::codec::{BadRecord, decode};
-use sluice_records::session::{self, Doubt, LIFE_SECONDS, SEEN_MAX, Seen, Session};
+use sluice_records::session::{
+    self, ExpirySighting, LIFE_SECONDS, SIGHTINGS_MAX, Session, SuspectedExpiry,
+};
 use sluice_runtime::record::{Key, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// When executors were known to live, between looks at one queue.
+/// When executors were last known to be alive, between reconciles of one queue.
 ///
-/// Whoever claims a build lives at that time, and a session that was read says the same. So a
-/// session is read when neither is younger than a session's life: it could not have run out before.
-/// A gate that remembers nothing reads it sooner.
+/// An executor is alive when it claims a build and when its session was valid at a read. A session
+/// is therefore read again only after the length of a session's life: it cannot have expired
+/// before. A gate without a cache reads it sooner.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Watch {
+pub(crate) struct ExecutorWatch {
+    /// The time at which each executor was last known to be alive.
     alive_at: BTreeMap<SessionId, Timestamp>,
-    /// Builds that their executors did not list when they were looked at last.
+    /// Builds that their executors' sessions did not list at the last reconcile.
     unlisted: BTreeSet<BuildId>,
 }
 
-/// What runs were judged to be.
+/// The observed state of builds.
 #[derive(Debug, Default)]
-pub(crate) struct Judged {
-    /// What is known of each build.
-    pub(crate) runs: BTreeMap<BuildId, RunSeen>,
-    /// Sessions that this gate doubts for the first time, to be written down: the next look may be
-    /// another process's.
-    pub(crate) doubts: BTreeMap<SessionId, Doubt>,
-    /// When a doubt is to be settled.
+pub(crate) struct RunAssessment {
+    /// The state of each build.
+    pub(crate) runs: BTreeMap<BuildId, ObservedBuild>,
+    /// New suspicions that sessions have expired. They are stored, since another process may do the
+    /// next reconcile.
+    pub(crate) doubts: BTreeMap<SessionId, SuspectedExpiry>,
+    /// When a suspicion has to be checked again.
     pub(crate) look_at: Option<Timestamp>,
-    /// Records about sessions that cannot be read.
+    /// Session records that cannot be read.
     pub(crate) unreadable: Vec<BadRecord>,
 }
 
-/// How far two clocks may be apart, each being up to ten minutes off. A session that ran out longer
-/// ago is gone by any of them.
+/// The largest difference between two clocks, each being up to ten minutes off. A session that
+/// expired longer ago has expired by every clock.
 const SKEW_SECONDS: u64 = 1_200;
 
-/// Seconds after its claim within which an executor that knows of a build lists it.
+/// Seconds within which an executor lists a build after claiming it.
 const LISTED_SECONDS: u64 = 60;
 
-impl Watch {
-    /// Returns the keys of sessions that are to be read again by now.
+impl ExecutorWatch {
+    /// Returns the keys of the session records that are due to be read.
     pub(crate) fn keys_due(&self, now: Timestamp) -> BTreeSet<Key> {
         self.due(now).iter().flat_map(keys).collect()
     }
 
-    /// Meets the runs of a look, forgets who has none of them, and returns the sessions by which
-    /// they are to be judged.
-    pub(crate) fn meet(&mut self, running: &[Run], now: Timestamp) -> BTreeSet<SessionId> {
+    /// Updates the watch with the current runs, drops executors without runs, and returns the
+    /// sessions that are due to be read.
+    pub(crate) fn track(&mut self, running: &[Run], now: Timestamp) -> BTreeSet<SessionId> {
         let mut alive_at = BTreeMap::new();
-        for run in running.iter().filter(|run| !matches!(run.phase, Phase::Ended(_))) {
+        for run in running.iter().filter(|run| !matches!(run.phase, Phase::RunEnd(_))) {
             let read_at = self.alive_at.get(&run.session).copied().unwrap_or(run.claimed_at);
             let at: &mut Timestamp = alive_at.entry(run.session.clone()).or_insert(read_at);
             *at = (*at).max(run.claimed_at);
@@ -62,30 +65,30 @@ impl Watch {
         self.due(now)
     }
 
-    /// Says what runs show: a build whose executor has not renewed its session is lost, whatever
-    /// its run says (Z7.3).
+    /// Returns the state of each run. A build is lost once its executor has not renewed its
+    /// session, whatever its run says (Z7.3).
     ///
-    /// When a session runs out stands in it by its executor's clock. Where that has passed by ours,
-    /// it is lost only when it was not renewed for its whole life by *our* clock, between two
-    /// looks: an executor whose clock is behind loses no build. Nor does it where two gates' clocks
-    /// are apart: `gate` names the instance whose clock `now` is, and only it measures by it.
-    pub(crate) fn judge(
+    /// The executor writes the expiry by its own clock. Where it has passed by the gate's clock,
+    /// the session counts as expired only if it was not renewed for its whole life by the gate's
+    /// clock: an executor whose clock is slow loses no build. `gate` names the instance whose clock
+    /// `now` is. Only this instance measures by it, since the clocks of two gates may differ.
+    pub(crate) fn assess(
         &mut self,
         gate: &str,
         running: Vec<Run>,
         asked: &BTreeSet<SessionId>,
         found: &BTreeMap<Key, Record>,
         now: Timestamp,
-    ) -> Judged {
-        let mut judged = Judged::default();
+    ) -> RunAssessment {
+        let mut judged = RunAssessment::default();
         let mut unlisted = BTreeSet::new();
         let mut sessions: BTreeMap<SessionId, Read> = BTreeMap::new();
         for run in running {
             let known = sessions.entry(run.session.clone());
             let known =
                 known.or_insert_with(|| Read::of(&run.session, found, &mut judged.unreadable));
-            // One that cannot be read tells nothing but whether it is renewed: if it is not, its
-            // executor is taken for dead.
+            // An unreadable session shows only whether it is renewed. If it is not, its executor
+            // counts as dead.
             let unknown = || Session {
                 id: run.session.clone(),
                 hostname: run.session.to_string(),
@@ -98,13 +101,13 @@ impl Watch {
             let session = known.session.as_ref().or(unreadable.as_ref());
             let is_over = match (known.revision, session) {
                 (Some(revision), Some(session)) => {
-                    match verdict(gate, session, revision, known.doubt.clone(), now) {
-                        Verdict::Lives => false,
-                        Verdict::Dead => true,
-                        Verdict::Doubted { since, news } => {
+                    match liveness(gate, session, revision, known.doubt.clone(), now) {
+                        Liveness::Lives => false,
+                        Liveness::Dead => true,
+                        Liveness::Doubted { since, doubt } => {
                             let until = since.plus_seconds(LIFE_SECONDS);
                             judged.look_at = Some(judged.look_at.map_or(until, |at| at.min(until)));
-                            judged.doubts.extend(news.map(|doubt| (session.id.clone(), doubt)));
+                            judged.doubts.extend(doubt.map(|doubt| (session.id.clone(), doubt)));
                             false
                         }
                     }
@@ -112,15 +115,18 @@ impl Watch {
                 _ => false,
             };
             let mut seen = seen(&run, asked.contains(&run.session).then_some(session), is_over);
-            let is_at_work = matches!(seen, RunSeen::Running { .. } | RunSeen::Paused { .. });
+            let is_at_work =
+                matches!(seen, ObservedBuild::Running { .. } | ObservedBuild::Paused { .. });
             let lives = session.is_some_and(|session| session.alive_until > now);
             if let Some(session) = session.filter(|session| is_at_work && !knows(session, &run)) {
-                // Its end may have been written since its run was read: the next look, which reads
-                // both again, decides.
+                // Its end may have been written after its run was read. The next reconcile, which
+                // reads both again, decides.
                 if self.unlisted.contains(&run.build) {
-                    let why =
-                        format!("the executor {} lives and knows nothing of it", session.hostname);
-                    seen = RunSeen::Lost { why };
+                    let why = format!(
+                        "the executor {} is alive but does not list the build",
+                        session.hostname
+                    );
+                    seen = ObservedBuild::Lost { why };
                 }
                 unlisted.insert(run.build.clone());
             } else if lives && is_at_work {
@@ -142,14 +148,15 @@ impl Watch {
     }
 }
 
-/// What was read of one executor's session. It lists the executor's builds, so that it is read once
-/// and not for each of them.
+/// The records of one executor's session. A session lists all builds of its executor, so it is read
+/// once for them.
 struct Read {
-    /// The revision of its record, where there is one.
+    /// The revision of the session's record; `None` where there is none.
     revision: Option<u64>,
-    /// `None` also where the record cannot be read.
+    /// The session; `None` where there is none or it cannot be read.
     session: Option<Session>,
-    doubt: Option<Doubt>,
+    /// The stored suspicion that the session has expired.
+    doubt: Option<SuspectedExpiry>,
 }
 
 impl Read {
@@ -158,7 +165,9 @@ impl Read {
         Self {
             revision: record.map(|record| record.revision),
             session: record.and_then(|record| read(record, unreadable)),
-            doubt: found.get(&session::doubt_key(id)).and_then(|record| read(record, unreadable)),
+            doubt: found
+                .get(&session::suspected_expiry_key(id))
+                .and_then(|record| read(record, unreadable)),
         }
     }
 }
@@ -167,75 +176,75 @@ fn read<T: DeserializeOwned>(record: &Record, unreadable: &mut Vec<BadRecord>) -
     decode(record).map_err(|bad| unreadable.push(bad)).ok()
 }
 
-/// Returns whether an executor lists a build, or had no time yet to do so. Its claim may be written
-/// and its answer lost, so that the message goes to another one, who finds it claimed: then nobody
-/// runs it.
+/// Returns whether an executor lists a build or had no time to do so yet. An executor may write its
+/// claim and not get the answer. The message then goes to another executor, which finds the build
+/// claimed, and no executor runs it.
 fn knows(session: &Session, run: &Run) -> bool {
     // Both by the executor's own clock.
     let renewed_at = Timestamp(session.alive_until.0.saturating_sub(LIFE_SECONDS * 1_000));
     session.builds.contains(&run.build) || renewed_at <= run.claimed_at.plus_seconds(LISTED_SECONDS)
 }
 
-/// Returns the keys of all that is read about a session.
+/// Returns the keys of the records of a session.
 pub(crate) fn keys(id: &SessionId) -> [Key; 2] {
-    [session::key(id), session::doubt_key(id)]
+    [session::key(id), session::suspected_expiry_key(id)]
 }
 
-enum Verdict {
+enum Liveness {
+    /// The session is valid.
     Lives,
-    /// Since when, by this gate's clock, and the doubt to write down where this gate is not named
-    /// in it.
-    Doubted {
-        since: Timestamp,
-        news: Option<Doubt>,
-    },
+    /// The session may have expired: since when by this gate's clock, and the suspicion to store
+    /// where it does not name this gate yet.
+    Doubted { since: Timestamp, doubt: Option<SuspectedExpiry> },
+    /// The session has expired.
     Dead,
 }
 
-/// Returns what a session and an earlier doubt about it say.
-fn verdict(
+/// Returns whether an executor is alive, by its session and a stored suspicion.
+fn liveness(
     gate: &str,
     session: &Session,
     revision: u64,
-    doubt: Option<Doubt>,
+    doubt: Option<SuspectedExpiry>,
     now: Timestamp,
-) -> Verdict {
+) -> Liveness {
     if session.alive_until > now {
-        return Verdict::Lives;
+        return Liveness::Lives;
     }
     if now.since(session.alive_until) > SKEW_SECONDS * 1_000 {
-        return Verdict::Dead;
+        return Liveness::Dead;
     }
     let mut doubt = doubt
         .filter(|doubt| doubt.revision == revision)
-        .unwrap_or(Doubt { revision, seen: Vec::new() });
-    let mine = doubt.seen.iter().find(|seen| seen.by == gate).map(|seen| seen.at);
+        .unwrap_or(SuspectedExpiry { revision, sightings: Vec::new() });
+    let mine = doubt.sightings.iter().find(|seen| seen.by == gate).map(|seen| seen.at);
     match mine {
-        Some(since) if now.since(since) >= LIFE_SECONDS * 1_000 => Verdict::Dead,
-        Some(since) => Verdict::Doubted { since, news: None },
+        Some(since) if now.since(since) >= LIFE_SECONDS * 1_000 => Liveness::Dead,
+        Some(since) => Liveness::Doubted { since, doubt: None },
         None => {
-            doubt.seen.push(Seen { by: gate.to_owned(), at: now });
-            let beyond = doubt.seen.len().saturating_sub(SEEN_MAX);
-            doubt.seen.drain(..beyond);
-            Verdict::Doubted { since: now, news: Some(doubt) }
+            doubt.sightings.push(ExpirySighting { by: gate.to_owned(), at: now });
+            let beyond = doubt.sightings.len().saturating_sub(SIGHTINGS_MAX);
+            doubt.sightings.drain(..beyond);
+            Liveness::Doubted { since: now, doubt: Some(doubt) }
         }
     }
 }
 
-/// `session` is `None` where it was not asked for, and `Some(None)` where there is none.
-fn seen(run: &Run, session: Option<Option<&Session>>, is_over: bool) -> RunSeen {
-    if let Phase::Ended(end) = &run.phase {
-        return RunSeen::Ended(end.clone());
+/// Returns the state of a build. `session` is `None` where it was not read and `Some(None)` where
+/// there is none.
+fn seen(run: &Run, session: Option<Option<&Session>>, is_over: bool) -> ObservedBuild {
+    if let Phase::RunEnd(end) = &run.phase {
+        return ObservedBuild::Ended(end.clone());
     }
     let started_at = Some(run.claimed_at);
     let running = match &run.phase {
-        Phase::Paused(pause) => RunSeen::Paused { started_at, data: pause.data.clone() },
-        phase => RunSeen::Running { started_at, pre_fail: matches!(phase, Phase::Failing) },
+        Phase::Paused(pause) => ObservedBuild::Paused { started_at, data: pause.data.clone() },
+        phase => ObservedBuild::Running { started_at, pre_fail: matches!(phase, Phase::Failing) },
     };
     match session {
         None => running,
         Some(Some(_)) if !is_over => running,
-        Some(Some(session)) => RunSeen::Lost {
+        Some(Some(session)) => ObservedBuild::Lost {
             why: format!(
                 "the executor {} has been silent since {}",
                 session.hostname,
@@ -243,7 +252,7 @@ fn seen(run: &Run, session: Option<Option<&Session>>, is_over: bool) -> RunSeen 
             ),
         },
         Some(None) => {
-            RunSeen::Lost { why: format!("the executor's session {} is gone", run.session) }
+            ObservedBuild::Lost { why: format!("the executor's session {} is gone", run.session) }
         }
     }
 }
@@ -265,19 +274,19 @@ mod tests {
         }
     }
 
-    /// What stands in the store about the executor, between looks.
+    /// The stored records about the executor, between reconciles.
     #[derive(Default)]
-    struct Kept(BTreeMap<Key, Record>);
+    struct StoredSession(BTreeMap<Key, Record>);
 
-    impl Kept {
-        /// Judges the run, by a gate that remembers nothing but its name, after the executor
-        /// renewed its session `revision` times, until `alive_until` by its clock.
+    impl StoredSession {
+        /// Assesses the run by a gate without a cache, after the executor renewed its session
+        /// `revision` times, until `alive_until` by its clock.
         fn judge(
             &mut self,
             revision: u64,
             alive_until: u64,
             now: u64,
-        ) -> (RunSeen, Option<Timestamp>) {
+        ) -> (ObservedBuild, Option<Timestamp>) {
             self.judge_by("gate", revision, alive_until, now)
         }
 
@@ -287,7 +296,7 @@ mod tests {
             revision: u64,
             alive_until: u64,
             now: u64,
-        ) -> (RunSeen, Option<Timestamp>) {
+        ) -> (ObservedBuild, Option<Timestamp>) {
             let now = Timestamp(now);
             let id = SessionId("life".to_owned());
             let session = Session {
@@ -301,11 +310,12 @@ mod tests {
             let mut record = encode_first(session::key(&id), &session).unwrap();
             record.revision = revision;
             self.0.insert(session::key(&id), record);
-            let mut watch = Watch::default();
-            let asked = watch.meet(&[run()], now);
-            let mut judged = watch.judge(gate, vec![run()], &asked, &self.0, now);
+            let mut watch = ExecutorWatch::default();
+            let asked = watch.track(&[run()], now);
+            let mut judged = watch.assess(gate, vec![run()], &asked, &self.0, now);
             for (id, doubt) in &judged.doubts {
-                let Write::Put { record, .. } = session::put_doubt(id, doubt).unwrap() else {
+                let Write::Put { record, .. } = session::put_suspected_expiry(id, doubt).unwrap()
+                else {
                     unreachable!()
                 };
                 self.0.insert(record.key.clone(), record);
@@ -314,54 +324,60 @@ mod tests {
         }
     }
 
-    /// Z7.3: ten minutes between two clocks may delay, and never corrupt.
+    /// Z7.3: clocks that differ by ten minutes may delay, but never corrupt.
     #[test]
     fn an_executor_whose_clock_is_behind_loses_no_build_while_it_renews_its_session() {
-        let mut kept = Kept::default();
+        let mut stored = StoredSession::default();
         for (revision, now) in [(30, 100_000), (60, 130_000), (90, 160_000)] {
-            let (seen, _) = kept.judge(revision, now - 60_000, now);
-            assert!(matches!(seen, RunSeen::Running { .. }), "{seen:?}");
+            let (seen, _) = stored.judge(revision, now - 60_000, now);
+            assert!(matches!(seen, ObservedBuild::Running { .. }), "{seen:?}");
         }
     }
 
-    /// Z7.3: nobody can tell which builds an executor lists whose session cannot be read, and so
-    /// none of them is lost for that.
+    /// Z7.3: an unreadable session does not show which builds the executor lists, so none of them
+    /// is lost.
     #[test]
     fn a_session_that_cannot_be_read_loses_none_of_its_builds() {
         let runs = [run(), Run { build: BuildId::derive(&["two"]), ..run() }];
         let record = encode_first(session::key(&run().session), &"no session").unwrap();
         let found = BTreeMap::from([(record.key.clone(), record)]);
-        let mut watch = Watch::default();
+        let mut watch = ExecutorWatch::default();
         for at in [100_000, 120_000] {
-            let asked = watch.meet(&runs, Timestamp(at));
-            let judged = watch.judge("gate", runs.to_vec(), &asked, &found, Timestamp(at));
-            let run_on =
-                judged.runs.values().filter(|seen| matches!(seen, RunSeen::Running { .. })).count();
+            let asked = watch.track(&runs, Timestamp(at));
+            let judged = watch.assess("gate", runs.to_vec(), &asked, &found, Timestamp(at));
+            let run_on = judged
+                .runs
+                .values()
+                .filter(|seen| matches!(seen, ObservedBuild::Running { .. }))
+                .count();
             assert_eq!((run_on, judged.runs.len()), (2, 2), "{:?}", judged.runs);
-            assert_eq!(judged.unreadable.len(), 1, "it is set aside once");
+            assert_eq!(judged.unreadable.len(), 1, "it is reported once");
         }
     }
 
-    /// Z7.3: no two of these looks share a memory.
+    /// Z7.3: no two of these reconciles share a cache.
     #[test]
-    fn a_session_that_stands_still_for_its_life_is_lost() {
-        let mut kept = Kept::default();
-        let (seen, look_at) = kept.judge(30, 100_000, 101_000);
-        assert!(matches!(seen, RunSeen::Running { .. }));
-        assert_eq!(look_at, Some(Timestamp(116_000)), "it is settled as soon as it can be");
-        let (seen, look_at) = kept.judge(30, 100_000, 110_000);
-        assert!(matches!(seen, RunSeen::Running { .. }));
+    fn a_session_that_is_not_renewed_for_its_life_is_lost() {
+        let mut stored = StoredSession::default();
+        let (seen, look_at) = stored.judge(30, 100_000, 101_000);
+        assert!(matches!(seen, ObservedBuild::Running { .. }));
+        assert_eq!(look_at, Some(Timestamp(116_000)), "it is checked as soon as it can be decided");
+        let (seen, look_at) = stored.judge(30, 100_000, 110_000);
+        assert!(matches!(seen, ObservedBuild::Running { .. }));
         assert_eq!(look_at, Some(Timestamp(116_000)));
-        let (seen, _) = kept.judge(30, 100_000, 116_000);
-        assert!(matches!(seen, RunSeen::Lost { .. }));
+        let (seen, _) = stored.judge(30, 100_000, 116_000);
+        assert!(matches!(seen, ObservedBuild::Lost { .. }));
         // Beyond what two clocks may be apart, no second look is needed.
-        assert!(matches!(Kept::default().judge(30, 100_000, 1_301_000).0, RunSeen::Lost { .. }));
+        assert!(matches!(
+            StoredSession::default().judge(30, 100_000, 1_301_000).0,
+            ObservedBuild::Lost { .. }
+        ));
     }
 
-    /// Z7.6: its claim was written and the answer lost, and its message went to an executor that
-    /// found it claimed.
+    /// Z7.6: the claim was written and its answer was lost, so the message went to an executor that
+    /// found the build claimed.
     #[test]
-    fn a_build_that_its_living_executor_does_not_know_of_is_lost_when_it_was_looked_at_twice() {
+    fn a_build_that_its_living_executor_does_not_list_twice_is_lost() {
         let session = |builds: Vec<BuildId>, renewed_at: u64| {
             let session = Session {
                 id: SessionId("life".to_owned()),
@@ -374,10 +390,10 @@ mod tests {
             let record = encode_first(session::key(&session.id), &session).unwrap();
             BTreeMap::from([(record.key.clone(), record)])
         };
-        let mut watch = Watch::default();
+        let mut watch = ExecutorWatch::default();
         let mut look = |builds: &[BuildId], at: u64| {
-            let asked = watch.meet(&[run()], Timestamp(at));
-            let mut judged = watch.judge(
+            let asked = watch.track(&[run()], Timestamp(at));
+            let mut judged = watch.assess(
                 "gate",
                 vec![run()],
                 &asked,
@@ -386,34 +402,35 @@ mod tests {
             );
             (asked.len(), judged.runs.remove(&run().build).unwrap())
         };
-        let lives =
-            |seen: &(usize, RunSeen)| seen.0 == 1 && matches!(seen.1, RunSeen::Running { .. });
+        let lives = |seen: &(usize, ObservedBuild)| {
+            seen.0 == 1 && matches!(seen.1, ObservedBuild::Running { .. })
+        };
         assert!(lives(&look(&[], 59_000)), "it may be about to run it");
         assert!(lives(&look(&[run().build], 80_000)));
-        assert!(lives(&look(&[], 100_000)), "its end may be written by now");
-        assert!(lives(&look(&[run().build], 101_000)), "it was given it once more");
+        assert!(lives(&look(&[], 100_000)), "its end may have been written");
+        assert!(lives(&look(&[run().build], 101_000)), "the executor got the build again");
         assert!(lives(&look(&[], 120_000)));
         let (_, seen) = look(&[], 121_000);
         assert!(
-            matches!(&seen, RunSeen::Lost { why } if why.contains("knows nothing of it")),
+            matches!(&seen, ObservedBuild::Lost { why } if why.contains("does not list the build")),
             "{seen:?}"
         );
     }
 
-    /// Z7.3: two gates whose clocks are five minutes apart look a second after each other, twice;
-    /// the executor was silent for two.
+    /// Z7.3: two gates whose clocks differ by five minutes reconcile a second apart, twice; the
+    /// executor was silent for two seconds.
     #[test]
     fn no_gate_measures_an_executors_silence_by_the_clock_of_another() {
-        let mut kept = Kept::default();
+        let mut stored = StoredSession::default();
         for (gate, now) in
             [("behind", 101_000), ("ahead", 402_000), ("behind", 103_000), ("ahead", 404_000)]
         {
-            let (seen, _) = kept.judge_by(gate, 30, 100_000, now);
-            assert!(matches!(seen, RunSeen::Running { .. }), "{gate} at {now}: {seen:?}");
+            let (seen, _) = stored.judge_by(gate, 30, 100_000, now);
+            assert!(matches!(seen, ObservedBuild::Running { .. }), "{gate} at {now}: {seen:?}");
         }
-        let (seen, _) = kept.judge_by("behind", 30, 100_000, 116_000);
+        let (seen, _) = stored.judge_by("behind", 30, 100_000, 116_000);
         assert!(
-            matches!(seen, RunSeen::Lost { .. }),
+            matches!(seen, ObservedBuild::Lost { .. }),
             "by its own clock it was silent for its whole life"
         );
     }

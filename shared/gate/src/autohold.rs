@@ -1,24 +1,24 @@
-//! Autoholds: what an operator wants of the nodes of builds that fail, and which request a failed
-//! build meets (Zuul's `autohold`).
+//! Autoholds: operators' requests to keep the nodes of failing builds, and the choice of the
+//! request that a failed build meets (Zuul's `autohold`).
 
 use serde::{Deserialize, Serialize};
 use sluice_config::pattern::Pattern;
 use sluice_model::build::BuildResult;
 use sluice_model::{BuildId, JobName, NodeId, ProjectName, ProviderName, TenantName, Timestamp};
 
-/// The most builds that one request may ask for; a record holds their nodes.
+/// The most builds that one request may hold; its record lists their nodes.
 pub const COUNT_MAX: u32 = 40;
 
-/// Characters of a reason that are kept, as in Zuul.
+/// The most characters of a stored reason, as in Zuul.
 pub const REASON_CHARS_MAX: usize = 1_024;
 
-/// The filter that any change and any ref meets.
+/// The `ref_filter` that matches every change and ref.
 pub const ANY: &str = ".*";
 
-/// A request to keep nodes of failed builds.
+/// An operator's request to keep the nodes of failed builds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Autohold {
-    /// Its id in its tenant: ten digits, counted from 1.
+    /// The request's id in its tenant: ten digits, counted from 1.
     pub id: String,
     /// The tenant.
     pub tenant: TenantName,
@@ -28,24 +28,25 @@ pub struct Autohold {
     pub job: JobName,
     /// A regular expression that the change's ref has to match as a whole.
     pub ref_filter: String,
-    /// Why, for people.
+    /// The operator's reason.
     pub reason: String,
-    /// Who asked.
+    /// The operator who made the request.
     pub by: String,
-    /// Builds whose nodes are to be kept.
+    /// The number of builds whose nodes are kept.
     pub max_count: u32,
-    /// Seconds for which nodes are kept; `None` until somebody deletes the request.
+    /// Seconds for which the nodes of a build are kept; `None` until an operator deletes the
+    /// request.
     pub node_expiration_seconds: Option<u64>,
-    /// When it was made.
+    /// When the request was made.
     pub created_at: Timestamp,
-    /// Whose nodes are kept, or were.
+    /// The builds whose nodes are or were kept.
     #[serde(default)]
-    pub held: Vec<Held>,
+    pub held: Vec<HeldNodes>,
 }
 
 /// Nodes that are kept of one build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct HeldNodes {
     /// The build.
     pub build: BuildId,
     /// Where the nodes are.
@@ -56,16 +57,16 @@ pub struct Held {
     pub until: Timestamp,
 }
 
-/// Milliseconds for which nodes without an end are kept: longer than anybody asks.
+/// How long nodes without an expiry are kept: ten years.
 const FOR_EVER_MILLIS: u64 = 3_650 * 86_400_000;
 
 impl Autohold {
-    /// Returns how many builds' nodes it has had kept.
+    /// Returns the number of builds whose nodes the request has kept.
     pub fn current_count(&self) -> u32 {
         u32::try_from(self.held.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns until when nodes are kept that it takes now.
+    /// Returns until when nodes that the request holds from `now` on are kept.
     pub fn until(&self, now: Timestamp) -> Timestamp {
         match self.node_expiration_seconds.filter(|seconds| *seconds > 0) {
             Some(seconds) => now.plus_seconds(seconds),
@@ -73,16 +74,16 @@ impl Autohold {
         }
     }
 
-    /// Returns since when it has nothing more to do: its count is reached, and the time of all its
-    /// nodes is over.
+    /// Returns when the request expired: its count is reached and the hold of all its nodes has
+    /// ended. `None` where it has not.
     pub fn expired_at(&self, now: Timestamp) -> Option<Timestamp> {
         let last = self.held.iter().map(|held| held.until).max()?;
         (self.current_count() >= self.max_count && last <= now).then_some(last)
     }
 }
 
-/// Returns whether nodes of a build that ended so may be of interest: it failed by itself, and is
-/// not tried again.
+/// Returns whether an autohold applies to a build with this result: it failed by itself and is not
+/// retried.
 pub fn is_held_for(result: BuildResult) -> bool {
     matches!(
         result,
@@ -93,9 +94,10 @@ pub fn is_held_for(result: BuildResult) -> bool {
     )
 }
 
-/// Returns the request that a failed build of a job meets: of several the one that says most
-/// exactly which change it means, then the oldest. Such as have their count are left alone.
-pub fn choose<'a>(
+/// Returns the request that a failed build meets; `None` where none matches. Of several, the one
+/// with the most exact `ref_filter` is returned, then the oldest. Requests whose count is reached
+/// are ignored.
+pub fn choose_request<'a>(
     requests: impl Iterator<Item = &'a Autohold>,
     project: &ProjectName,
     job: &JobName,
@@ -109,7 +111,7 @@ pub fn choose<'a>(
     let exactness = |request: &&Autohold| match request.ref_filter.as_str() {
         filter if filter == git_ref => Some(0),
         ANY => Some(2),
-        // What cannot be read as a pattern means what it says, and that is another ref.
+        // An invalid pattern matches only the identical ref, which was compared above.
         filter => {
             Pattern::new(filter).ok().filter(|pattern| pattern.matches_whole(git_ref)).map(|_| 1)
         }
@@ -139,13 +141,18 @@ mod tests {
         }
     }
 
-    fn held(until: u64) -> Held {
-        Held { build: "b".into(), provider: "p".into(), nodes: Vec::new(), until: Timestamp(until) }
+    fn held(until: u64) -> HeldNodes {
+        HeldNodes {
+            build: "b".into(),
+            provider: "p".into(),
+            nodes: Vec::new(),
+            until: Timestamp(until),
+        }
     }
 
     fn chosen(requests: &[Autohold], job: &str, git_ref: &str) -> Option<String> {
         let project = ProjectName::new("forge.test", "org/one");
-        choose(requests.iter(), &project, &job.into(), git_ref)
+        choose_request(requests.iter(), &project, &job.into(), git_ref)
             .map(|request| request.id.trim_start_matches('0').into())
     }
 
@@ -185,7 +192,7 @@ mod tests {
         request.node_expiration_seconds = Some(0);
         assert!(
             request.until(Timestamp(0)) > Timestamp(86_400_000 * 365),
-            "as in Zuul: nobody set an end"
+            "as in Zuul, 0 means no expiry"
         );
     }
 }

@@ -1,9 +1,9 @@
-//! Why a change is not in a pipeline: which event came last, and what of each trigger did not fit
-//! it.
+//! Explains why a change is not in a pipeline: its latest events, and the trigger condition that
+//! each event did not meet.
 
-mod standing;
+mod wait_reasons;
 
-pub use standing::{Around, arrived, standing};
+pub use wait_reasons::{WaitContext, admission_wait_reason, wait_reasons};
 
 use crate::filter::{self, is_action, is_triggered, refusal};
 use serde::{Deserialize, Serialize};
@@ -13,191 +13,209 @@ use sluice_model::change::{ChangeFacts, ChangeStatus, Permission};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::{PipelineName, TenantName, Timestamp};
 
-/// Pipelines of one change of which something is remembered.
+/// The most pipelines per change for which routing results are stored.
 pub const PIPELINES_MAX: usize = 30;
 
-/// Bytes of one reason that are kept.
+/// The most bytes of one stored reason.
 const WHY_BYTES_MAX: usize = 400;
 
-/// What became of a change's events in the pipelines that did not take it in; intake writes it with
-/// the change's facts.
+/// The latest routing results of a change's events, per pipeline. Intake writes them with the
+/// change's facts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Verdicts {
-    /// The newest of each pipeline.
-    pub pipelines: Vec<Verdict>,
-    /// Why no pipeline at all was asked, where that is so.
+pub struct RoutingRecord {
+    /// The latest results of each pipeline, at most [`PIPELINES_MAX`].
+    pub pipelines: Vec<PipelineRouting>,
+    /// Why the event was not routed to any pipeline; `None` where it was routed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nowhere: Option<String>,
+    pub unrouted: Option<String>,
 }
 
-/// What became of the newest event of a change in one pipeline.
+/// The latest routing results of one change in one pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Verdict {
+pub struct PipelineRouting {
     /// The tenant.
     pub tenant: TenantName,
     /// The pipeline.
     pub pipeline: PipelineName,
-    /// The newest event that no trigger took, and why.
+    /// The latest event that matched no trigger, with the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub passed_by: Option<Seen>,
-    /// The newest event that a trigger took, and what came of it.
+    pub ignored: Option<RoutedEvent>,
+    /// The latest event that matched a trigger, with the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taken: Option<Seen>,
+    pub triggered: Option<RoutedEvent>,
 }
 
-/// An event and what came of it.
+/// An event with the result of routing it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seen {
-    /// The event, in words.
+pub struct RoutedEvent {
+    /// A description of the event ([`describe_event`]).
     pub event: String,
-    /// When it was handled.
+    /// When the event was routed.
     pub at: Timestamp,
-    /// What came of it.
+    /// The result, for people.
     pub why: String,
 }
 
-impl Verdicts {
-    /// Notes what became of an event in a pipeline; what is beyond the bound is left out.
-    pub fn note(
+impl RoutingRecord {
+    /// Stores the result of routing an event to a pipeline. Does nothing for a further pipeline
+    /// once [`PIPELINES_MAX`] pipelines are stored.
+    pub fn record(
         &mut self,
         tenant: &TenantName,
         pipeline: &PipelineName,
-        outcome: &Outcome,
+        outcome: &RoutingOutcome,
         event: &str,
         at: Timestamp,
     ) {
-        let is_it = |known: &Verdict| known.tenant == *tenant && known.pipeline == *pipeline;
+        let is_it =
+            |known: &PipelineRouting| known.tenant == *tenant && known.pipeline == *pipeline;
         let place = match self.pipelines.iter().position(is_it) {
             Some(place) => place,
             None if self.pipelines.len() < PIPELINES_MAX => {
                 let (tenant, pipeline) = (tenant.clone(), pipeline.clone());
-                self.pipelines.push(Verdict { tenant, pipeline, passed_by: None, taken: None });
+                self.pipelines.push(PipelineRouting {
+                    tenant,
+                    pipeline,
+                    ignored: None,
+                    triggered: None,
+                });
                 self.pipelines.len() - 1
             }
             None => return,
         };
         let seen = |why: &str| {
-            Some(Seen { event: event.to_owned(), at, why: crate::item::cut(why, WHY_BYTES_MAX) })
+            Some(RoutedEvent {
+                event: event.to_owned(),
+                at,
+                why: crate::item::cut(why, WHY_BYTES_MAX),
+            })
         };
         match outcome {
-            Outcome::PassedBy(why) => self.pipelines[place].passed_by = seen(why),
-            Outcome::Refused(why) => {
-                self.pipelines[place].taken = seen(&format!("not enqueued: {why}"))
+            RoutingOutcome::Ignored(why) => self.pipelines[place].ignored = seen(why),
+            RoutingOutcome::Refused(why) => {
+                self.pipelines[place].triggered = seen(&format!("not enqueued: {why}"))
             }
-            Outcome::Offered => self.pipelines[place].taken = seen("offered to its queue"),
+            RoutingOutcome::Offered => self.pipelines[place].triggered = seen("sent to its queue"),
         }
     }
 }
 
-/// What became of an event in a pipeline.
+/// The result of routing one event to one pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// No trigger took it.
-    PassedBy(String),
-    /// A trigger took it, and the pipeline does not take the change.
+pub enum RoutingOutcome {
+    /// No trigger matched the event, for this reason.
+    Ignored(String),
+    /// A trigger matched, but the pipeline does not accept the change, for this reason.
     Refused(String),
-    /// The change was offered to its queue, whose own reasons tell the rest.
+    /// An enqueue request was sent to the change's queue. The reasons of the queue's items say what
+    /// followed.
     Offered,
 }
 
-/// Says what became of an event about a change in a pipeline whose queue was told of it, or was
-/// not.
-pub fn outcome(
+/// Returns the result of routing an event about a change to a pipeline. `told` says whether an
+/// enqueue request was sent to the queue.
+pub fn routing_outcome(
     pipeline: &Pipeline,
     event: &ForgeEvent,
     facts: &ChangeFacts,
-    told: Told<'_>,
+    request: EnqueueRequest<'_>,
     now: Timestamp,
-) -> Outcome {
+) -> RoutingOutcome {
     let takes_from = |may| is_triggered(pipeline, event, Some(facts), may);
     if !takes_from(Some(Permission::Admin)) {
-        return Outcome::PassedBy(untaken(pipeline, event, facts));
+        return RoutingOutcome::Ignored(trigger_mismatches(pipeline, event, facts));
     }
-    let is_told = match told {
-        Told::Yes => true,
-        Told::No => false,
-        Told::HeldBack(why) => return Outcome::PassedBy(why.to_owned()),
-        Told::Never(why) => return Outcome::Refused(why.to_owned()),
+    let was_sent = match request {
+        EnqueueRequest::Sent => true,
+        EnqueueRequest::NotSent => false,
+        EnqueueRequest::Withheld(why) => return RoutingOutcome::Ignored(why.to_owned()),
+        EnqueueRequest::Forbidden(why) => return RoutingOutcome::Refused(why.to_owned()),
     };
     if pipeline.manager == Manager::Dependent && facts.status != ChangeStatus::Open {
-        return Outcome::Refused("the change is no longer open".to_owned());
+        return RoutingOutcome::Refused("the change is no longer open".to_owned());
     }
-    if let Some(why) = untakeable(pipeline, facts, now) {
-        return Outcome::Refused(why);
+    if let Some(why) = eligibility_refusal(pipeline, facts, now) {
+        return RoutingOutcome::Refused(why);
     }
-    if is_told {
-        Outcome::Offered
+    if was_sent {
+        RoutingOutcome::Offered
     } else if !takes_from(None) {
-        Outcome::PassedBy(
-            "whoever sent it may not do what its triggers ask for (`permission`)".to_owned(),
+        RoutingOutcome::Ignored(
+            "its sender lacks the permission that the triggers require (`permission`)".to_owned(),
         )
     } else {
-        Outcome::Refused(
-            "it needs more changes than the tenant allows (`max-dependencies`)".to_owned(),
+        RoutingOutcome::Refused(
+            "it has more dependencies than the tenant allows (`max-dependencies`)".to_owned(),
         )
     }
 }
 
-/// Returns why a pipeline does not take an open change as it is: what it asks for itself, or what
-/// the forge asks of what lands.
-pub fn untakeable(pipeline: &Pipeline, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
+/// Returns why a pipeline does not accept an open change in its current state, or `None` where it
+/// accepts it. The reason is a requirement of the pipeline or, where the pipeline merges, of the
+/// forge.
+pub fn eligibility_refusal(
+    pipeline: &Pipeline,
+    facts: &ChangeFacts,
+    now: Timestamp,
+) -> Option<String> {
     let is_barred = pipeline.manager == Manager::Dependent && facts.submittable == Some(false);
     if is_barred { Some(filter::NOT_SUBMITTABLE.to_owned()) } else { refusal(pipeline, facts, now) }
 }
 
-/// Whether a queue was told of an event.
+/// Whether an event led to an enqueue request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told<'a> {
-    /// It was.
-    Yes,
-    /// It was not.
-    No,
-    /// It was not, for the event starts the pipeline in no case, and this is why
-    /// ([`filter::held_back`]).
-    HeldBack(&'a str),
-    /// It was not, for the tenant takes the change nowhere, and this is why.
-    Never(&'a str),
+pub enum EnqueueRequest<'a> {
+    /// The request was sent to the queue.
+    Sent,
+    /// No request was sent, for a reason that the triggers and requirements show.
+    NotSent,
+    /// No request was sent because the event never starts this pipeline, for this reason
+    /// ([`filter::start_denial`]).
+    Withheld(&'a str),
+    /// No request was sent because the tenant does not accept the change in any pipeline, for this
+    /// reason.
+    Forbidden(&'a str),
 }
 
-/// Returns why a change is not in a pipeline, a line each: what became of its events, and what the
-/// pipeline asks for that the change does not show as it was seen last.
-pub fn chain(
+/// Returns the reasons why a change is not in a pipeline, one per line: the results of its latest
+/// events, and the requirement that the change did not meet when it was last read.
+pub fn absence_reasons(
     pipeline: &Pipeline,
-    verdict: Option<&Verdict>,
+    verdict: Option<&PipelineRouting>,
     facts: Option<&ChangeFacts>,
     now: Timestamp,
 ) -> Vec<String> {
     let mut lines = Vec::new();
-    let seen = |what: &str, seen: &Seen| {
+    let seen = |what: &str, seen: &RoutedEvent| {
         format!("{what}: {} at {}: {}", seen.event, seen.at.to_iso(), seen.why)
     };
     if let Some(verdict) = verdict {
         lines.extend(
             verdict
-                .taken
+                .triggered
                 .as_ref()
-                .map(|taken| seen("the last event that a trigger of it took", taken)),
+                .map(|taken| seen("latest event that matched a trigger", taken)),
         );
         lines.extend(
             verdict
-                .passed_by
+                .ignored
                 .as_ref()
-                .map(|passed| seen("the last event that no trigger of it took", passed)),
+                .map(|passed| seen("latest event that matched no trigger", passed)),
         );
     }
     if lines.is_empty() {
-        lines.push("no event of the change was looked at for it".to_owned());
+        lines.push("no event of the change was checked against its triggers".to_owned());
     }
     lines.extend(
         facts
-            .and_then(|facts| untakeable(pipeline, facts, now))
-            .map(|why| format!("as the change was seen last: {why}")),
+            .and_then(|facts| eligibility_refusal(pipeline, facts, now))
+            .map(|why| format!("when the change was last read: {why}")),
     );
     lines
 }
 
-/// Returns an event in the words of the configuration.
-pub fn words(event: &ForgeEvent) -> String {
+/// Describes an event with the names that triggers use in the configuration.
+pub fn describe_event(event: &ForgeEvent) -> String {
     match &event.kind {
         EventKind::Change { event: name, action, label, state, status, comment, .. } => {
             let more = [label.as_deref(), state.as_deref(), status.as_deref(), comment.as_deref()];
@@ -215,35 +233,35 @@ pub fn words(event: &ForgeEvent) -> String {
         EventKind::Commit { event: name, action, status, .. } => {
             format!("{name} {action} ({status})")
         }
-        EventKind::Gerrit(told) => {
-            let votes = told.votes.iter().map(|vote| format!("{} {:+}", vote.label, vote.value));
-            let tags = told.added.iter().chain(&told.removed).cloned();
-            let comment = told.comment.iter().map(|text| crate::item::cut(text, 80));
+        EventKind::Gerrit(gerrit) => {
+            let votes = gerrit.votes.iter().map(|vote| format!("{} {:+}", vote.label, vote.value));
+            let tags = gerrit.added.iter().chain(&gerrit.removed).cloned();
+            let comment = gerrit.comment.iter().map(|text| crate::item::cut(text, 80));
             let more: Vec<String> = votes.chain(tags).chain(comment).collect();
             let more =
                 if more.is_empty() { String::new() } else { format!(" ({})", more.join(", ")) };
-            let by = if told.username.is_empty() {
+            let by = if gerrit.username.is_empty() {
                 String::new()
             } else {
-                format!(" by {}", told.username)
+                format!(" by {}", gerrit.username)
             };
-            crate::item::cut(&format!("{}{more}{by}", told.r#type), 200)
+            crate::item::cut(&format!("{}{more}{by}", gerrit.r#type), 200)
         }
         other => crate::item::cut(&format!("{other:?}"), 80),
     }
 }
 
-/// Returns what of each trigger of a pipeline did not fit an event.
-fn untaken(pipeline: &Pipeline, event: &ForgeEvent, facts: &ChangeFacts) -> String {
+/// Describes, for each trigger of a pipeline, the first condition that an event does not meet.
+fn trigger_mismatches(pipeline: &Pipeline, event: &ForgeEvent, facts: &ChangeFacts) -> String {
     let own: Vec<&Trigger> =
         pipeline.triggers.iter().filter(|trigger| trigger.connection == event.connection).collect();
     if own.is_empty() {
         let others: Vec<&str> =
             pipeline.triggers.iter().map(|trigger| trigger.connection.as_str()).collect();
         return match others.as_slice() {
-            [] => "it has no trigger".to_owned(),
+            [] => "the pipeline has no trigger".to_owned(),
             others => format!(
-                "it has no trigger of the connection {}, but of {}",
+                "the pipeline has no trigger for the connection {}, only for {}",
                 event.connection,
                 others.join(", ")
             ),
@@ -254,9 +272,9 @@ fn untaken(pipeline: &Pipeline, event: &ForgeEvent, facts: &ChangeFacts) -> Stri
         .enumerate()
         .map(|(number, trigger)| {
             let why = match &trigger.kind {
-                TriggerKind::GitHub(github) => misfit(github, event, facts),
+                TriggerKind::GitHub(github) => trigger_mismatch(github, event, facts),
                 TriggerKind::Gerrit(gerrit) => filter::misfit_of_gerrit(gerrit, event, facts),
-                _ => "it is for other events".to_owned(),
+                _ => "it matches other events".to_owned(),
             };
             if own.len() == 1 { why } else { format!("trigger {}: {why}", number + 1) }
         })
@@ -264,38 +282,38 @@ fn untaken(pipeline: &Pipeline, event: &ForgeEvent, facts: &ChangeFacts) -> Stri
     reasons.join("; ")
 }
 
-/// Returns the first thing of a trigger that does not fit an event, in the order a reader of the
-/// configuration would look.
-fn misfit(trigger: &GitHubTrigger, event: &ForgeEvent, facts: &ChangeFacts) -> String {
+/// Describes the first condition of a GitHub trigger that an event does not meet, in the order of
+/// the configuration's documentation.
+fn trigger_mismatch(trigger: &GitHubTrigger, event: &ForgeEvent, facts: &ChangeFacts) -> String {
     let EventKind::Change { event: name, action, comment, label, state, status, .. } = &event.kind
     else {
-        return "it is for other events".to_owned();
+        return "it matches other events".to_owned();
     };
     let texts = |patterns: &[Pattern]| {
         patterns.iter().map(Pattern::as_str).collect::<Vec<_>>().join(" or ")
     };
-    if !trigger.event.iter().any(|wanted| wanted == name) {
-        return format!("it wants the event {}, not {name}", trigger.event.join(" or "));
+    if !trigger.event.iter().any(|expected| expected == name) {
+        return format!("it requires the event {}, not {name}", trigger.event.join(" or "));
     }
     if !trigger.action.is_empty() && !trigger.action.iter().any(|wanted| is_action(wanted, action))
     {
-        return format!("it wants the action {}, not {action}", trigger.action.join(" or "));
+        return format!("it requires the action {}, not {action}", trigger.action.join(" or "));
     }
     let branch = facts.change.branch.as_str();
     if !trigger.branch.is_empty() && !trigger.branch.iter().any(|pattern| pattern.matches(branch)) {
-        return format!("it wants the branch {}, not {branch}", texts(&trigger.branch));
+        return format!("it requires the branch {}, not {branch}", texts(&trigger.branch));
     }
     if !trigger.comment.is_empty()
         && !comment.as_deref().is_some_and(|text| trigger.comment.iter().any(|p| p.finds(text)))
     {
-        return format!("it wants a comment with {}", texts(&trigger.comment));
+        return format!("it requires a comment matching {}", texts(&trigger.comment));
     }
-    for (wanted, word) in [(&trigger.label, "label"), (&trigger.unlabel, "label taken off")] {
+    for (wanted, word) in [(&trigger.label, "label"), (&trigger.unlabel, "removed label")] {
         if !wanted.is_empty() && !label.as_ref().is_some_and(|label| wanted.contains(label)) {
-            return format!("it wants the {word} {}", wanted.join(" or "));
+            return format!("it requires the {word} {}", wanted.join(" or "));
         }
     }
-    // GitHub writes `request_changes` when it is asked for and `changes_requested` when it tells.
+    // GitHub's API takes `request_changes` in a request and returns `changes_requested`.
     let is_state = |wanted: &String, state: &str| {
         wanted == state || (wanted == "request_changes" && state == "changes_requested")
     };
@@ -303,22 +321,26 @@ fn misfit(trigger: &GitHubTrigger, event: &ForgeEvent, facts: &ChangeFacts) -> S
         && !state.as_deref().is_some_and(|state| trigger.state.iter().any(|w| is_state(w, state)))
     {
         let came = state.as_deref().unwrap_or("none");
-        return format!("it wants the state {}, not {came}", trigger.state.join(" or "));
+        return format!("it requires the state {}, not {came}", trigger.state.join(" or "));
     }
     for (wanted, word) in [(&trigger.status, "status"), (&trigger.check, "check")] {
         if !wanted.is_empty()
             && !status.as_deref().is_some_and(|text| wanted.iter().any(|p| p.matches_whole(text)))
         {
             let came = status.as_deref().unwrap_or("none");
-            return format!("it wants the {word} {}, not {came}", texts(wanted));
+            return format!("it requires the {word} {}, not {came}", texts(wanted));
         }
     }
-    // What a trigger requires or rejects itself.
-    format!("the change is not what it requires, or is what it rejects ({})", shown(facts))
+    // Only the trigger's own `require` and `reject` are left.
+    format!(
+        "the change does not meet its `require`, or meets its `reject` ({})",
+        describe_facts(facts)
+    )
 }
 
-fn shown(facts: &ChangeFacts) -> String {
-    let mut words = vec![
+/// Describes the state of a change that triggers can require: its status, draft state and labels.
+fn describe_facts(facts: &ChangeFacts) -> String {
+    let mut parts = vec![
         match facts.status {
             ChangeStatus::Open => "open",
             ChangeStatus::Merged => "merged",
@@ -327,12 +349,12 @@ fn shown(facts: &ChangeFacts) -> String {
         .to_owned(),
     ];
     if facts.draft {
-        words.push("a draft".to_owned());
+        parts.push("a draft".to_owned());
     }
     if !facts.labels.is_empty() {
-        words.push(format!("labels {}", crate::item::cut(&facts.labels.join(" "), 120)));
+        parts.push(format!("labels {}", crate::item::cut(&facts.labels.join(" "), 120)));
     }
-    words.join(", ")
+    parts.join(", ")
 }
 
 #[cfg(test)]
@@ -369,46 +391,45 @@ mod tests {
     }
 
     fn why(trigger: &GitHubTrigger, event: &ForgeEvent) -> String {
-        misfit(trigger, event, &facts())
+        trigger_mismatch(trigger, event, &facts())
     }
 
-    /// Z6.1: each filter of a trigger is named with what came instead.
+    /// Z6.1: the reason names the condition and the value that the event has.
     #[test]
-    fn what_of_a_trigger_did_not_fit_is_named_with_what_came() {
+    fn a_mismatch_names_the_condition_and_the_value_of_the_event() {
         let pattern = |text: &str| Pattern::new(text).unwrap();
         let of = |event: &str| GitHubTrigger {
             event: vec![event.to_owned()],
             ..GitHubTrigger::default()
         };
         let opened = event("pull_request", "opened", None);
-        assert_eq!(why(&of("push"), &opened), "it wants the event push, not pull_request");
+        assert_eq!(why(&of("push"), &opened), "it requires the event push, not pull_request");
         let trigger = GitHubTrigger {
             action: vec!["labeled".into(), "comment".into()],
             ..of("pull_request")
         };
-        assert_eq!(why(&trigger, &opened), "it wants the action labeled or comment, not opened");
+        assert_eq!(why(&trigger, &opened), "it requires the action labeled or comment, not opened");
         let trigger = GitHubTrigger { branch: vec![pattern("stable/.*")], ..of("pull_request") };
-        assert_eq!(why(&trigger, &opened), "it wants the branch stable/.*, not main");
+        assert_eq!(why(&trigger, &opened), "it requires the branch stable/.*, not main");
         let trigger = GitHubTrigger { comment: vec![pattern("^recheck$")], ..of("pull_request") };
         assert_eq!(
             why(&trigger, &event("pull_request", "comment", Some("nice"))),
-            "it wants a comment with ^recheck$"
+            "it requires a comment matching ^recheck$"
         );
         let trigger = GitHubTrigger { label: vec!["gate".into()], ..of("pull_request") };
-        assert_eq!(why(&trigger, &opened), "it wants the label gate");
+        assert_eq!(why(&trigger, &opened), "it requires the label gate");
         let trigger = GitHubTrigger { state: vec!["approved".into()], ..of("pull_request_review") };
         let review = event("pull_request_review", "submitted", None);
-        assert_eq!(why(&trigger, &review), "it wants the state approved, not none");
+        assert_eq!(why(&trigger, &review), "it requires the state approved, not none");
         assert_eq!(
-            words(&event("pull_request", "comment", Some("nice"))),
+            describe_event(&event("pull_request", "comment", Some("nice"))),
             "pull_request comment (nice) by ada"
         );
     }
 
-    /// Z6.1: what no queue was told of for a reason of its own is told by that reason, where a
-    /// trigger takes the event at all.
+    /// Z6.1: where a trigger matches but no request was sent, the reason that was given is shown.
     #[test]
-    fn why_a_queue_is_told_in_no_case_is_said_where_a_trigger_takes_the_event() {
+    fn a_withheld_request_is_explained_where_a_trigger_matches() {
         let mut pipeline = Pipeline::new("check", Manager::Independent);
         let on =
             |word: &str| GitHubTrigger { event: vec![word.to_owned()], ..GitHubTrigger::default() };
@@ -418,51 +439,55 @@ mod tests {
             debug: false,
         };
         let opened = event("pull_request", "opened", None);
-        let of =
-            |pipeline: &Pipeline, told| outcome(pipeline, &opened, &facts(), told, Timestamp(9));
+        let of = |pipeline: &Pipeline, request| {
+            routing_outcome(pipeline, &opened, &facts(), request, Timestamp(9))
+        };
         pipeline.triggers = vec![trigger("pull_request")];
-        assert_eq!(of(&pipeline, Told::Yes), Outcome::Offered);
-        assert_eq!(of(&pipeline, Told::HeldBack("ours")), Outcome::PassedBy("ours".to_owned()));
+        assert_eq!(of(&pipeline, EnqueueRequest::Sent), RoutingOutcome::Offered);
         assert_eq!(
-            of(&pipeline, Told::Never("a stranger's")),
-            Outcome::Refused("a stranger's".to_owned())
+            of(&pipeline, EnqueueRequest::Withheld("ours")),
+            RoutingOutcome::Ignored("ours".to_owned())
+        );
+        assert_eq!(
+            of(&pipeline, EnqueueRequest::Forbidden("a stranger's")),
+            RoutingOutcome::Refused("a stranger's".to_owned())
         );
         pipeline.triggers = vec![trigger("push")];
-        let passed_by = of(&pipeline, Told::Never("a stranger's"));
+        let passed_by = of(&pipeline, EnqueueRequest::Forbidden("a stranger's"));
         assert!(
-            matches!(&passed_by, Outcome::PassedBy(why) if why.contains("wants the event push")),
+            matches!(&passed_by, RoutingOutcome::Ignored(why) if why.contains("requires the event push")),
             "{passed_by:?}"
         );
     }
 
-    /// The newest of each kind stays, and no more than a record holds.
+    /// Only the latest event of each kind is stored, and the whole fits into a record.
     #[test]
-    fn of_each_pipeline_the_newest_event_that_was_taken_and_the_newest_that_was_not_are_kept() {
-        let mut verdicts = Verdicts::default();
+    fn each_pipeline_stores_the_latest_matching_and_the_latest_ignored_event() {
+        let mut verdicts = RoutingRecord::default();
         let long = "x".repeat(5_000);
         for number in 0..60 {
             let pipeline = PipelineName::from(format!("p{number}").as_str());
             for at in 0..3 {
-                verdicts.note(
+                verdicts.record(
                     &"t".into(),
                     &pipeline,
-                    &Outcome::PassedBy(long.clone()),
+                    &RoutingOutcome::Ignored(long.clone()),
                     "came",
                     Timestamp(at),
                 );
             }
-            verdicts.note(
+            verdicts.record(
                 &"t".into(),
                 &pipeline,
-                &Outcome::Refused(long.clone()),
+                &RoutingOutcome::Refused(long.clone()),
                 "came",
                 Timestamp(9),
             );
         }
         assert_eq!(verdicts.pipelines.len(), PIPELINES_MAX);
         let first = &verdicts.pipelines[0];
-        assert_eq!(first.passed_by.as_ref().map(|seen| seen.at), Some(Timestamp(2)));
-        assert_eq!(first.taken.as_ref().map(|seen| seen.at), Some(Timestamp(9)));
+        assert_eq!(first.ignored.as_ref().map(|seen| seen.at), Some(Timestamp(2)));
+        assert_eq!(first.triggered.as_ref().map(|seen| seen.at), Some(Timestamp(9)));
         assert!(serde_json::to_string(&verdicts).unwrap().len() < 48 << 10);
     }
 }

@@ -1,7 +1,7 @@
-//! Which events and changes a pipeline takes: triggers, requirements and rejects, each answer with
-//! its reason.
+//! Which events and changes a pipeline accepts: triggers, requirements and rejects, each answer
+//! with its reason.
 //!
-//! GitHub's are here, those of Gerrit and of plain git in [`gerrit`].
+//! This file covers GitHub, [`gerrit`] covers Gerrit and plain git.
 
 mod gerrit;
 
@@ -17,54 +17,58 @@ use sluice_model::change::{ChangeFacts, ChangeStatus, Permission, Review, Review
 use sluice_model::event::{EventKind, ForgeEvent, ImageEvent, ZuulEvent};
 use sluice_model::{ConnectionName, PipelineName, TenantName, Timestamp};
 
-/// Returns whether some trigger of the pipeline takes the event. `facts` are those of the change
-/// that it is about; an event about a ref has none. `may` is what its sender may do in the
-/// repository, where somebody asked: see [`asks_who`].
+/// Returns whether a trigger of the pipeline matches the event. `facts` are those of the event's
+/// change; an event about a ref has none. `may` is the sender's permission in the repository, where
+/// it was read ([`depends_on_sender`]).
 pub fn is_triggered(
     pipeline: &Pipeline,
     event: &ForgeEvent,
     facts: Option<&ChangeFacts>,
     may: Option<Permission>,
 ) -> bool {
-    detail_of(pipeline, event, facts, may).is_some()
+    report_detail(pipeline, event, facts, may).is_some()
 }
 
-/// How much the reports on what a trigger lets in tell.
+/// How detailed the reports on changes are that a trigger enqueues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Detail {
-    /// What became of it.
+pub enum ReportDetail {
+    /// The result alone.
     Outcome,
-    /// How its jobs were decided, too (`debug`).
+    /// Also how the jobs were selected (`debug`).
     Debug,
 }
 
-impl Detail {
-    /// Returns what a trigger asks for that says `debug` so.
+impl ReportDetail {
+    /// Returns the detail for a trigger's `debug` setting.
     pub fn of(debug: bool) -> Self {
         if debug { Self::Debug } else { Self::Outcome }
     }
 
-    /// Returns the most that some of these triggers ask for; `None` of none.
+    /// Returns the highest detail that these triggers ask for; `None` without triggers.
     fn of_all<'a>(triggers: impl Iterator<Item = &'a Trigger>) -> Option<Self> {
         triggers.map(|trigger| Self::of(trigger.debug)).max()
     }
 }
 
-/// Returns how much is told of what the event lets in, by all triggers of the pipeline that take
-/// it; `None` where none does. The arguments are those of [`is_triggered`].
-pub fn detail_of(
+/// Returns the report detail for a change that the event enqueues: the highest of all matching
+/// triggers. `None` where no trigger matches. The arguments are those of [`is_triggered`].
+pub fn report_detail(
     pipeline: &Pipeline,
     event: &ForgeEvent,
     facts: Option<&ChangeFacts>,
     may: Option<Permission>,
-) -> Option<Detail> {
-    Detail::of_all(triggers_of(pipeline, event).filter(|trigger| match &trigger.kind {
+) -> Option<ReportDetail> {
+    ReportDetail::of_all(triggers_of(pipeline, event).filter(|trigger| match &trigger.kind {
         TriggerKind::GitHub(github) => takes(github, event, facts) && is_permitted(github, may),
-        other => takes_otherwise(other, event, facts),
+        other => other_trigger_matches(other, event, facts),
     }))
 }
 
-fn takes_otherwise(trigger: &TriggerKind, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
+fn other_trigger_matches(
+    trigger: &TriggerKind,
+    event: &ForgeEvent,
+    facts: Option<&ChangeFacts>,
+) -> bool {
     match trigger {
         TriggerKind::Gerrit(gerrit) => gerrit::takes(gerrit, event, facts),
         TriggerKind::Git(git) => gerrit::takes_ref(git, event),
@@ -72,84 +76,88 @@ fn takes_otherwise(trigger: &TriggerKind, event: &ForgeEvent, facts: Option<&Cha
     }
 }
 
-/// Returns whether what the event's sender may do decides whether the pipeline takes it, or how
-/// much is told of it.
-pub fn asks_who(pipeline: &Pipeline, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
-    let (mut asking, mut open): (Option<Detail>, Option<Detail>) = (None, None);
+/// Returns whether the sender's permission decides whether the pipeline is triggered, or with which
+/// report detail.
+pub fn depends_on_sender(
+    pipeline: &Pipeline,
+    event: &ForgeEvent,
+    facts: Option<&ChangeFacts>,
+) -> bool {
+    let (mut asking, mut open): (Option<ReportDetail>, Option<ReportDetail>) = (None, None);
     for trigger in triggers_of(pipeline, event) {
-        let detail = Some(Detail::of(trigger.debug));
+        let detail = Some(ReportDetail::of(trigger.debug));
         match &trigger.kind {
             TriggerKind::GitHub(github) if !takes(github, event, facts) => {}
             TriggerKind::GitHub(github) if github.permission.is_some() => {
                 asking = asking.max(detail)
             }
             TriggerKind::GitHub(_) => open = open.max(detail),
-            other if takes_otherwise(other, event, facts) => open = open.max(detail),
+            other if other_trigger_matches(other, event, facts) => open = open.max(detail),
             _ => {}
         }
     }
-    // Nothing, which no trigger asks for, is less than anything.
+    // `None`, for no matching trigger, is less than any detail.
     asking > open
 }
 
-/// Returns whether a status or check run on a change's head may be anything to the pipeline: a
-/// trigger is for it, or the pipeline asks for statuses of changes, those in its queue as well.
-/// What it is on need not be known.
-pub fn heeds_status(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
+/// Returns whether the pipeline uses a commit status or check run: a trigger matches it, or
+/// `require` or `reject` name statuses. The change need not be known.
+pub fn uses_status(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
     let asks = |filter: &Filter| {
         filter.connection == event.connection
             && matches!(&filter.kind, FilterKind::GitHub(github) if !github.status.is_empty())
     };
     let is_for = |trigger: &Trigger| match &trigger.kind {
         TriggerKind::GitHub(github) => fits(github, event, None),
-        other => takes_otherwise(other, event, None),
+        other => other_trigger_matches(other, event, None),
     };
     pipeline.require.iter().chain(&pipeline.reject).any(asks)
         || triggers_of(pipeline, event).any(is_for)
 }
 
-/// Who says what an event tells.
+/// Who caused an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Speaker {
-    /// This service: a status, a check run or votes of its own.
-    Ourselves,
-    /// Anybody else.
+pub enum EventAuthor {
+    /// Sluice itself: its own status, check run or votes.
+    Sluice,
+    /// Anyone else.
     #[default]
-    Others,
+    ThirdParty,
 }
 
-/// Returns whether an event may start a pipeline of a tenant at all; see [`held_back`].
+/// Returns whether an event may start a pipeline of a tenant ([`start_denial`]).
 pub fn may_start(
     tenant: &TenantName,
     pipeline: &Pipeline,
     event: &ForgeEvent,
-    by: Speaker,
+    by: EventAuthor,
 ) -> bool {
-    held_back(tenant, pipeline, event, by).is_none()
+    start_denial(tenant, pipeline, event, by).is_none()
 }
 
-/// Returns why an event starts a pipeline of a tenant in no case, whatever else its triggers take,
-/// if so.
+/// Returns why an event never starts a pipeline of a tenant; `None` where its triggers decide.
 ///
-/// By what a pipeline says it is started no more, or it would run for ever; one that somebody asks
-/// for again starts it. What else we said ourselves starts those that name it: of those that take
-/// whatever comes two would start each other for ever.
-pub fn held_back(
+/// A pipeline's own report does not start it again, or it would run forever; a re-request by a user
+/// does. Other self-authored events start only pipelines whose triggers name them. Otherwise two
+/// pipelines with unspecific triggers would start each other forever.
+pub fn start_denial(
     tenant: &TenantName,
     pipeline: &Pipeline,
     event: &ForgeEvent,
-    by: Speaker,
+    by: EventAuthor,
 ) -> Option<&'static str> {
-    if is_own_word(tenant, &pipeline.name, event) {
-        return Some("it is what the pipeline says itself, which does not start it again");
+    if is_own_report(tenant, &pipeline.name, event) {
+        return Some("it is the pipeline's own report, which does not start the pipeline again");
     }
-    let is_unasked = by == Speaker::Ourselves && !waits_for_own(pipeline, event);
-    is_unasked.then_some("this service said it, and no trigger of the pipeline names what it said")
+    let is_unnamed = by == EventAuthor::Sluice && !names_self_authored(pipeline, event);
+    is_unnamed.then_some(
+        "Sluice caused it, and no trigger of the pipeline names this status, check run or vote",
+    )
 }
 
-/// Whether an event tells of the status, or the end of the check run, by which the pipeline itself
+/// Returns whether an event is the status, or the completed check run, by which the pipeline itself
 /// reports.
-fn is_own_word(tenant: &TenantName, pipeline: &PipelineName, event: &ForgeEvent) -> bool {
+fn is_own_report(tenant: &TenantName, pipeline: &PipelineName, event: &ForgeEvent) -> bool {
     let EventKind::Change { action, status: Some(status), .. } = &event.kind else { return false };
     let context = status
         .split_once(':')
@@ -159,10 +167,10 @@ fn is_own_word(tenant: &TenantName, pipeline: &PipelineName, event: &ForgeEvent)
         && context == Some(format!("{tenant}/{pipeline}").as_str())
 }
 
-/// Returns whether a trigger of the pipeline is for something that we said ourselves: a status, a
-/// check run or votes, which it names. What it asks of the change besides is left out for GitHub
-/// alone. Who has no pipelines at hand asks [`status_triggers`], which are for the same.
-fn waits_for_own(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
+/// Returns whether a trigger of the pipeline names a self-authored status, check run or vote. For
+/// GitHub, the trigger's requirements on the change are ignored. Callers without pipelines use
+/// [`status_triggers`], which gives the same answer.
+fn names_self_authored(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
     triggers_of(pipeline, event).any(|trigger| match &trigger.kind {
         TriggerKind::GitHub(github) => names_statuses(github) && fits(github, event, None),
         TriggerKind::Gerrit(gerrit) => {
@@ -173,9 +181,9 @@ fn waits_for_own(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
     })
 }
 
-/// Returns whether statuses or check runs of changes may be anything to the pipeline, whichever
-/// they are: what nobody heeds is not looked for.
-pub fn heeds_statuses(pipeline: &Pipeline, connection: &ConnectionName) -> bool {
+/// Returns whether the pipeline uses any statuses or check runs of a connection. Statuses that no
+/// pipeline uses need not be read.
+pub fn uses_any_status(pipeline: &Pipeline, connection: &ConnectionName) -> bool {
     let asks = |filter: &Filter| {
         filter.connection == *connection
             && matches!(&filter.kind, FilterKind::GitHub(github) if !github.status.is_empty())
@@ -191,25 +199,26 @@ fn is_for_statuses(github: &GitHubTrigger) -> bool {
     listed(&github.event, "check_run") || (listed(&github.event, "pull_request") && is_status)
 }
 
-/// A trigger that a status or check run may fire, with what it asks of these alone.
+/// A trigger for statuses or check runs, reduced to its conditions on these.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusTrigger {
-    /// The connection whose events it looks at.
+    /// The connection whose events it matches.
     pub connection: ConnectionName,
-    /// What it looks for.
+    /// Its conditions on the status or check run.
     pub on: GitHubTrigger,
 }
 
 impl StatusTrigger {
-    /// Returns whether it is for this status or check run, whatever it asks of the change besides.
+    /// Returns whether it matches a status or check run. Its requirements on the change are
+    /// ignored.
     pub fn is_for(&self, event: &ForgeEvent) -> bool {
         self.connection == event.connection && fits(&self.on, event, None)
     }
 }
 
-/// Returns the triggers of a pipeline that name statuses or check runs, as the word of another
-/// pipeline is waited for. One that names no action takes what others set, and nothing of ours by
-/// itself: two such pipelines would start each other for ever.
+/// Returns the triggers of a pipeline that name statuses or check runs, such as the report of
+/// another pipeline. A trigger without an action matches statuses of third parties only: two such
+/// pipelines would start each other forever.
 pub fn status_triggers(pipeline: &Pipeline) -> Vec<StatusTrigger> {
     let of = |trigger: &Trigger| match &trigger.kind {
         TriggerKind::GitHub(github) if names_statuses(github) => {
@@ -222,8 +231,8 @@ pub fn status_triggers(pipeline: &Pipeline) -> Vec<StatusTrigger> {
     pipeline.triggers.iter().filter_map(of).collect()
 }
 
-/// Whether a trigger is for statuses or check runs by name, and looks at nothing that these do not
-/// have.
+/// Returns whether a trigger names statuses or check runs and has no condition that these cannot
+/// meet.
 fn names_statuses(github: &GitHubTrigger) -> bool {
     let GitHubTrigger { comment, label, unlabel, state, .. } = github;
     let is_status =
@@ -236,21 +245,20 @@ fn names_statuses(github: &GitHubTrigger) -> bool {
         && state.is_empty()
 }
 
-/// Returns whether a pipeline is started by what happened in `parent`, a pipeline of the same
-/// tenant.
+/// Returns whether an event of `parent`, a pipeline of the same tenant, starts a pipeline.
 pub fn is_triggered_by_zuul(pipeline: &Pipeline, what: ZuulEvent, parent: &PipelineName) -> bool {
     detail_by_zuul(pipeline, what, parent).is_some()
 }
 
-/// Returns how much is told of what enters by that, by all triggers that are for it; `None` where
-/// none is.
+/// Returns the report detail for a change that such an event enqueues: the highest of all matching
+/// triggers. `None` where no trigger matches.
 pub fn detail_by_zuul(
     pipeline: &Pipeline,
     what: ZuulEvent,
     parent: &PipelineName,
-) -> Option<Detail> {
-    Detail::of_all(pipeline.triggers.iter().filter(|trigger| match &trigger.kind {
-        // Only of what entered is asked where it did.
+) -> Option<ReportDetail> {
+    ReportDetail::of_all(pipeline.triggers.iter().filter(|trigger| match &trigger.kind {
+        // Only `parent-change-enqueued` is limited to pipelines.
         TriggerKind::Zuul(zuul) => {
             listed(&zuul.event, what.as_str())
                 && (what != ZuulEvent::ParentChangeEnqueued
@@ -260,11 +268,11 @@ pub fn detail_by_zuul(
     }))
 }
 
-/// Returns how much is told of what enters by what is asked of images, by all triggers that are for
-/// it; `None` where none is.
-pub fn detail_by_images(pipeline: &Pipeline, what: ImageEvent) -> Option<Detail> {
+/// Returns the report detail for a build that an image event enqueues: the highest of all matching
+/// triggers. `None` where no trigger matches.
+pub fn detail_by_images(pipeline: &Pipeline, what: ImageEvent) -> Option<ReportDetail> {
     let takes = |kind: &TriggerKind| matches!(kind, TriggerKind::Zuul(zuul) if listed(&zuul.event, what.as_str()));
-    Detail::of_all(pipeline.triggers.iter().filter(|trigger| takes(&trigger.kind)))
+    ReportDetail::of_all(pipeline.triggers.iter().filter(|trigger| takes(&trigger.kind)))
 }
 
 fn triggers_of<'a>(
@@ -274,8 +282,8 @@ fn triggers_of<'a>(
     pipeline.triggers.iter().filter(|trigger| trigger.connection == event.connection)
 }
 
-/// Whether the sender may do what the trigger asks for. Nobody knows it of whom nobody asked, so
-/// such a trigger does not fire.
+/// Returns whether the sender has the permission that the trigger requires. A trigger with
+/// `permission` does not match while the permission is unknown.
 fn is_permitted(trigger: &GitHubTrigger, may: Option<Permission>) -> bool {
     trigger.permission.is_none_or(|needed| may.and_then(as_needed) >= Some(needed))
 }
@@ -290,14 +298,14 @@ fn as_needed(permission: Permission) -> Option<Needed> {
 }
 
 fn takes(trigger: &GitHubTrigger, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
-    fits(trigger, event, facts) && own_terms_fit(trigger, facts)
+    fits(trigger, event, facts) && meets_trigger_filters(trigger, facts)
 }
 
-/// Whether an event is one that a trigger is for, whatever it asks of the change besides.
+/// Returns whether an event meets a trigger's conditions on the event. `require` and `reject` of
+/// the trigger are ignored.
 fn fits(trigger: &GitHubTrigger, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
     match &event.kind {
-        // As in Zuul, whose triggers for Gerrit and plain git alone have a word for deletions
-        // (`ignore-deletes`).
+        // As in Zuul, only triggers of Gerrit and plain git can match deletions (`ignore-deletes`).
         EventKind::Push { newrev, .. } if newrev.is_zero() => false,
         EventKind::Push { git_ref, .. } => {
             let branch = event.kind.pushed_branch();
@@ -333,22 +341,22 @@ fn fits(trigger: &GitHubTrigger, event: &ForgeEvent, facts: Option<&ChangeFacts>
                     Pattern::matches_whole,
                 )
         }
-        // Intake turns the others into events of changes or refs.
+        // Intake converts all other events into events about changes or refs.
         _ => false,
     }
 }
 
-/// Whether an action is the one that a trigger names. A check run that is asked for again is
-/// `rerequested`, by its older name `requested`; deliveries that were stored before bear that one.
+/// Returns whether a trigger's action names the action of an event. A check run is `rerequested`;
+/// `requested` is an older name for it that configurations still use.
 pub(crate) fn is_action(wanted: &str, action: &str) -> bool {
     let newest =
         |word: &str| if word == "requested" { "rerequested".to_owned() } else { word.to_owned() };
     newest(wanted) == newest(action)
 }
 
-/// Whether the change meets what the trigger asks for besides the event. A ref has nothing of what
-/// can be asked for.
-fn own_terms_fit(trigger: &GitHubTrigger, facts: Option<&ChangeFacts>) -> bool {
+/// Returns whether the change meets the trigger's own `require` and `reject`. A ref can meet no
+/// requirement.
+fn meets_trigger_filters(trigger: &GitHubTrigger, facts: Option<&ChangeFacts>) -> bool {
     let asks = |filter: &Option<FilterKind>| match filter {
         Some(FilterKind::GitHub(github)) => Some(github.clone()),
         _ => None,
@@ -359,21 +367,22 @@ fn own_terms_fit(trigger: &GitHubTrigger, facts: Option<&ChangeFacts>) -> bool {
         && reject.is_none_or(|filter| met(&filter, facts, facts.seen_at).is_none())
 }
 
-/// Returns why the pipeline takes nothing of a connection, not even what another change depends on,
-/// or `None` when it does.
-pub fn refusal_of_connection(pipeline: &Pipeline, connection: &ConnectionName) -> Option<String> {
+/// Returns why the pipeline accepts no change of a connection, not even as a dependency; `None`
+/// where it does.
+pub fn connection_refusal(pipeline: &Pipeline, connection: &ConnectionName) -> Option<String> {
     (!pipeline.takes_from(connection)).then(|| {
         let name = &pipeline.name;
         format!(
-            "pipeline {name} does not name the connection {connection} and takes no others (allow-other-connections)"
+            "pipeline {name} has no trigger, filter or reporter for the connection {connection} and accepts no other connections (allow-other-connections)"
         )
     })
 }
 
-/// Returns why the pipeline takes no refs of a connection, or `None` when it does: it takes nothing
-/// of it, or requires or rejects of changes what no ref can show.
-pub fn refusal_of_refs(pipeline: &Pipeline, connection: &ConnectionName) -> Option<String> {
-    if let Some(why) = refusal_of_connection(pipeline, connection) {
+/// Returns why the pipeline accepts no refs of a connection; `None` where it does. It accepts none
+/// where it accepts nothing of the connection, or where it has requirements that only a change can
+/// meet.
+pub fn refs_refusal(pipeline: &Pipeline, connection: &ConnectionName) -> Option<String> {
+    if let Some(why) = connection_refusal(pipeline, connection) {
         return Some(why);
     }
     let asks = |filters: &[Filter]| {
@@ -389,7 +398,7 @@ pub fn refusal_of_refs(pipeline: &Pipeline, connection: &ConnectionName) -> Opti
         (false, true) => "rejects",
         (false, false) => return None,
     };
-    Some(format!("pipeline {} {word} what only a change has", pipeline.name))
+    Some(format!("pipeline {} {word} attributes that only a change has, not a ref", pipeline.name))
 }
 
 fn listed(names: &[String], name: &str) -> bool {
@@ -406,7 +415,7 @@ fn text_fits(patterns: &[Pattern], text: Option<&str>, fits: fn(&Pattern, &str) 
 }
 
 fn named(names: &[String], name: Option<&str>) -> bool {
-    // GitHub writes `request_changes` when it is asked for and `changes_requested` when it tells.
+    // GitHub's API takes `request_changes` and returns `changes_requested`.
     names.is_empty()
         || name.is_some_and(|name| {
             names
@@ -415,30 +424,30 @@ fn named(names: &[String], name: Option<&str>) -> bool {
         })
 }
 
-/// Says why a forge itself would not let a change land ([`ChangeFacts::submittable`]).
-pub const NOT_SUBMITTABLE: &str = "its forge would not let it land, by its own requirements";
+/// The reason for a change that the forge would not merge ([`ChangeFacts::submittable`]).
+pub const NOT_SUBMITTABLE: &str = "the forge's own merge requirements are not met";
 
-/// Returns why the pipeline does not take the change as it is now, or `None` when it does.
+/// Returns why the pipeline does not accept the change in its current state, or `None` where it
+/// does.
 pub fn refusal(pipeline: &Pipeline, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
-    refusal_of_connection(pipeline, &facts.change.key.connection)
+    connection_refusal(pipeline, &facts.change.key.connection)
         .or_else(|| refusal_by(&pipeline.name, &pipeline.require, &pipeline.reject, facts, now))
 }
 
-/// Returns what is told of a change that may not merge for that reason. The text is Zuul's.
-pub fn unable_to_merge(why: &str) -> String {
+/// Returns the report for a change that misses a merge requirement. The text is Zuul's.
+pub fn merge_requirement_message(why: &str) -> String {
     format!("{UNABLE}: {why}.")
 }
 
-/// How [`unable_to_merge`] begins.
+/// The start of [`merge_requirement_message`].
 const UNABLE: &str = "This change is unable to merge due to a missing merge requirement";
 
-/// Returns whether a reason is one of [`unable_to_merge`].
+/// Returns whether a reason was made by [`merge_requirement_message`].
 pub(crate) fn is_unable_to_merge(why: &str) -> bool {
     why.starts_with(UNABLE)
 }
 
-/// Returns what [`refusal`] does, for a pipeline of which only what it requires and rejects is
-/// known.
+/// Does the same as [`refusal`] for a pipeline of which only `require` and `reject` are known.
 pub(crate) fn refusal_by(
     pipeline: &PipelineName,
     require: &[Filter],
@@ -470,7 +479,7 @@ pub(crate) fn refusal_by(
     None
 }
 
-/// Returns the first requirement that the change does not meet.
+/// Returns the first requirement that the change does not meet, or `None`.
 fn unmet(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
     if let Some(open) = filter.open
         && open != (facts.status == ChangeStatus::Open)
@@ -484,14 +493,14 @@ fn unmet(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<S
             if merged { "a merged change" } else { "a change that is not merged" }.to_owned(),
         );
     }
-    // A change is read as it is, so its commit is always the newest one.
+    // Facts are always those of the current revision.
     if filter.current_patchset == Some(false) {
         return Some("a revision that is not the newest".to_owned());
     }
     if let Some(draft) = filter.draft
         && draft != facts.draft
     {
-        return Some(if draft { "a draft" } else { "a change that is no draft" }.to_owned());
+        return Some(if draft { "a draft" } else { "a change that is not a draft" }.to_owned());
     }
     if let Some(label) = filter.label.iter().find(|label| !facts.labels.contains(label)) {
         return Some(format!("the label {label}"));
@@ -509,20 +518,20 @@ fn unmet(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<S
     if !filter.status.is_empty() && !filter.status.iter().any(|pattern| status_fits(pattern, facts))
     {
         let wanted: Vec<&str> = filter.status.iter().map(Pattern::as_str).collect();
-        let hidden = if facts.cut.check_runs { CHECK_RUNS_HIDDEN } else { "" };
+        let hidden = if facts.truncated.check_runs { CHECK_RUNS_HIDDEN } else { "" };
         return Some(format!("a commit status {}{hidden}", wanted.join(" or ")));
     }
     None
 }
 
-/// Said of a review that is missed where it may be there, by somebody whose address is not shown.
-const ADDRESS_HIDDEN: &str = " (the forge shows no address of some who reviewed, so that it is not seen; `username` is known of all)";
+/// Appended where a required review may exist but its author's address is hidden.
+const ADDRESS_HIDDEN: &str = " (the forge hides the email address of some reviewers, so their reviews cannot match `email`; use `username`)";
 
-/// Said of a status that is missed where it may be there, as a check run.
+/// Appended where a required status may exist as a check run that cannot be read.
 const CHECK_RUNS_HIDDEN: &str =
-    " (the forge shows the connection's token no check runs, so that one of that name is not seen)";
+    " (the connection's token may not read check runs, so a check run of that name cannot match)";
 
-/// Returns the first part of a reject filter that the change meets.
+/// Returns the first condition of a reject filter that the change meets, or `None`.
 fn met(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
     if filter.open.is_some_and(|open| open == (facts.status == ChangeStatus::Open)) {
         return Some("this open state".to_owned());
@@ -534,7 +543,7 @@ fn met(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<Str
         return Some("the newest revision".to_owned());
     }
     if filter.draft.is_some_and(|draft| draft == facts.draft) {
-        return Some(if facts.draft { "a draft's state" } else { "no draft's state" }.to_owned());
+        return Some(if facts.draft { "draft state" } else { "ready state" }.to_owned());
     }
     if let Some(label) = filter.label.iter().find(|label| facts.labels.contains(label)) {
         return Some(format!("the label {label}"));
@@ -549,12 +558,16 @@ fn met(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<Str
     if let Some(status) = filter.status.iter().find(|pattern| status_fits(pattern, facts)) {
         return Some(format!("a commit status {}", status.as_str()));
     }
-    // What is refused may be among those that were not read.
-    if facts.cut.reviews && !filter.review.is_empty() {
-        return Some("more reviews than are read, of which it rejects some".to_owned());
+    // A rejected review or status may be among those that were not read.
+    if facts.truncated.reviews && !filter.review.is_empty() {
+        return Some(
+            "more reviews than Sluice reads, so one that it rejects may be among the rest"
+                .to_owned(),
+        );
     }
-    (facts.cut.statuses && !filter.status.is_empty())
-        .then(|| "more statuses than are read, of which it rejects some".to_owned())
+    (facts.truncated.statuses && !filter.status.is_empty()).then(|| {
+        "more statuses than Sluice reads, so one that it rejects may be among the rest".to_owned()
+    })
 }
 
 fn review_fits(requirement: &ReviewRequirement, review: &Review, now: Timestamp) -> bool {
@@ -565,8 +578,8 @@ fn review_fits(requirement: &ReviewRequirement, review: &Review, now: Timestamp)
         ReviewState::Commented => "comment",
         ReviewState::Dismissed => return false,
     };
-    // Zuul's documentation has `request_changes` and `comment`, GitHub calls them as its reviews
-    // are.
+    // Zuul's documentation uses `request_changes` and `comment`; some configurations use GitHub's
+    // own names.
     let in_our_words = |wanted: &str| match wanted {
         "request_changes" => "changes_requested",
         "commented" => "comment",
@@ -574,7 +587,7 @@ fn review_fits(requirement: &ReviewRequirement, review: &Review, now: Timestamp)
     } == kind;
     requirement.r#type.as_deref().is_none_or(in_our_words)
         && requirement.username.as_ref().is_none_or(|pattern| pattern.finds(&review.by))
-        // Who shows no address is taken for nobody's.
+        // A review without an address matches no `email`.
         && requirement.email.as_ref().is_none_or(|p| review.email.as_ref().is_some_and(|email| p.finds(email)))
         && requirement.older_than_seconds.is_none_or(|seconds| age_seconds >= seconds)
         && requirement.newer_than_seconds.is_none_or(|seconds| age_seconds < seconds)
@@ -591,7 +604,7 @@ fn described(requirement: &ReviewRequirement) -> String {
     }
     if let Some(permission) = requirement.permission {
         words.push(format!(
-            "by somebody with {} permission",
+            "by a user with {} permission",
             format!("{permission:?}").to_lowercase()
         ));
     }

@@ -1,44 +1,44 @@
-//! How many items of a pipeline failed one after the other: after so many, reports go to the
-//! `disabled` reporters alone.
+//! Counts consecutive failures of a pipeline. Above the configured limit, results go only to the
+//! `disabled` reporters.
 //!
-//! It counts over all queues of a pipeline, so it is a record of its own, written in one
-//! transaction with what leaves. Only pipelines that ask for it
-//! (`disable-after-consecutive-failures`) have one.
+//! The count spans all queues of a pipeline, so it is a record of its own. It is written in the
+//! transaction that removes the item. Only pipelines with `disable-after-consecutive-failures` have
+//! one.
 
 use crate::report::Occasion;
 use serde::{Deserialize, Serialize};
 use sluice_model::{PipelineName, TenantName};
 
-/// The failures of one pipeline.
+/// The failure count of one pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
     /// The tenant.
     pub tenant: TenantName,
     /// The pipeline.
     pub pipeline: PipelineName,
-    /// The layout under which it was counted; under another one counting begins anew.
+    /// The number of the layout that it was counted under. A newer layout resets it.
     pub layout: u64,
     /// Failures since the last success.
     pub failures: u32,
-    /// Whether there were too many.
+    /// Whether the limit was reached, so that only the `disabled` reporters are used.
     pub disabled: bool,
 }
 
 impl Health {
-    /// Returns a pipeline in which nothing has failed yet.
+    /// Creates the record of a pipeline without failures.
     pub fn new(tenant: TenantName, pipeline: PipelineName, layout: u64) -> Self {
         Self { tenant, pipeline, layout, failures: 0, disabled: false }
     }
 
-    /// Returns what is known under a layout: a reconfiguration enables a pipeline again. Whoever
-    /// still decides by an older layout than it was counted under takes nothing back.
+    /// Returns the count as it applies under `layout`. A newer layout resets it, which enables the
+    /// pipeline again. An older `layout` than the counted one changes nothing.
     #[must_use]
-    pub fn under(self, layout: u64) -> Self {
+    pub fn for_layout(self, layout: u64) -> Self {
         if self.layout >= layout { self } else { Self::new(self.tenant, self.pipeline, layout) }
     }
 
-    /// Counts an item that leaves. The last failure that is one too many is still reported as
-    /// usual.
+    /// Counts the result of a removed item: a success resets the count, a failure beyond `most`
+    /// disables the pipeline. The failure that reaches the limit is still reported as usual.
     pub(crate) fn count(&mut self, occasion: Occasion, most: u32) {
         match occasion {
             Occasion::Success => self.failures = 0,
@@ -63,7 +63,7 @@ mod tests {
         health
     }
 
-    /// R04: what neither passed nor failed its jobs tells nothing about the pipeline.
+    /// R04: a dequeue or a merge conflict neither counts nor resets the count.
     #[test]
     fn failures_count_while_no_success_is_between_them() {
         use Occasion::{Dequeue, Failure, MergeConflict, Success};
@@ -72,11 +72,12 @@ mod tests {
         assert!(after(&[Failure, Failure, Success]).disabled, "a success enables nothing");
     }
 
-    /// R04: re-enabled by reconfiguration, and not by somebody who has not heard of it yet.
+    /// R04: a reconfiguration enables the pipeline again; a gate that still uses an older layout
+    /// does not.
     #[test]
-    fn a_newer_layout_counts_anew_and_an_older_one_takes_nothing_back() {
+    fn a_newer_layout_resets_the_count_and_an_older_one_keeps_it() {
         let disabled = after(&[Occasion::Failure, Occasion::Failure]);
-        assert!(disabled.clone().under(3).disabled && disabled.clone().under(2).disabled);
-        assert_eq!(disabled.under(4), Health::new("t".into(), "check".into(), 4));
+        assert!(disabled.clone().for_layout(3).disabled && disabled.clone().for_layout(2).disabled);
+        assert_eq!(disabled.for_layout(4), Health::new("t".into(), "check".into(), 4));
     }
 }

@@ -1,9 +1,9 @@
 //! An item: one change in one pipeline with its jobs, from admission to report.
 
-use crate::arrival::Candidate;
+use crate::inbox::Candidate;
+use crate::job_feedback::JobFeedback;
 use crate::merge::{LineNote, Merged};
 use crate::queue::Slot;
-use crate::told::Told;
 use serde::{Deserialize, Serialize};
 use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeKey;
@@ -12,16 +12,17 @@ use sluice_model::job::JobSummary;
 use sluice_model::{BuildId, ItemId, JobName, Timestamp};
 use std::fmt;
 
-/// The most reasons an item remembers; older ones are dropped.
+/// The most reasons in an item's record; older ones are dropped.
 pub const REASONS_MAX: usize = 24;
 
-/// Bytes of one reason that are kept.
+/// The most bytes of one stored reason.
 pub const REASON_BYTES_MAX: usize = 500;
 
-/// Bytes that are kept of why a change cannot be tested; the report tells them.
+/// The most bytes of the stored reason why a change cannot be tested. Its report shows it.
 pub const WHY_BYTES_MAX: usize = 8 << 10;
 
-/// Returns a text of at most `bytes_max` bytes, its end left out with a sign where it is longer.
+/// Returns a text of at most `bytes_max` bytes. A longer text is cut at a character and ends with
+/// `…`.
 pub fn cut(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return text.to_owned();
@@ -33,180 +34,183 @@ pub fn cut(text: &str, bytes_max: usize) -> String {
     format!("{}…", &text[..end])
 }
 
-/// An item's own record.
+/// The record of an item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
     /// Its id.
     pub id: ItemId,
-    /// The speculative state this record is about; older than the slot's means that a reset has
-    /// still to be carried out.
+    /// The generation of the speculative state that the record describes. While it is older than
+    /// the slot's, a reset has yet to be executed.
     pub generation: u64,
-    /// Counts the times it was written; the head names the version that it goes with.
+    /// The number of times the record was written. The head names the version that belongs to it.
     #[serde(default)]
     pub version: u64,
-    /// The layout its question was asked under and its jobs are frozen under, 0 before.
+    /// The number of the layout that its tested state was requested and its jobs were frozen under;
+    /// 0 before.
     pub layout: u64,
-    /// The tree of its branch that its builds are given; a re-frozen item keeps builds only while
-    /// this stays the same.
+    /// The tree of its branch that its builds test. When the item is frozen again, its builds are
+    /// kept only while this stays the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tested_tree: Option<Oid>,
-    /// The change with what people want to read of it.
+    /// The change with its title, author and needs.
     pub candidate: Candidate,
-    /// The event that led here.
+    /// The id of the event that enqueued it.
     pub event_id: String,
     /// When it was admitted.
     pub admitted_at: Timestamp,
-    /// Where the question for its tested state stands.
-    pub ask: Ask,
-    /// Its jobs in configuration order.
+    /// The state of the request for its tested state.
+    pub merge_status: MergeStatus,
+    /// Its jobs in the order of the configuration.
     pub jobs: Vec<Job>,
-    /// Whether "jobs start" was reported: it is when the jobs are known and there is one.
+    /// Whether the start report was sent: it is once the jobs are known, if there are any.
     pub start_reported: bool,
-    /// When its first job was ordered.
+    /// When its first job was ordered; `None` before.
     pub first_job_at: Option<Timestamp>,
-    /// What was decided about it and why, newest last.
+    /// The reasons for decisions about it, newest last.
     pub reasons: Vec<String>,
-    /// Every build it ever had, for the record of the buildset.
+    /// All its builds, for the record of the buildset.
     pub builds: Vec<BuildId>,
-    /// The commit by which it is in its branch, once it is.
+    /// The commit that it was merged as; `None` before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub landed: Option<Oid>,
-    /// How far it is with what follows its success, where its jobs that run after the reports keep
-    /// it in its queue.
+    /// The progress after its success, where jobs that run after the reports keep it in the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reporting: Option<Reporting>,
-    /// How often a landing of it found its branch moved by others, since the branch was kept for it
-    /// last ([`crate::turn::KeptFor`]).
+    /// The number of its landings that failed because others moved the branch, since the branch was
+    /// last reserved for it ([`crate::branch_lock::BranchReservation`]).
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub overtaken: u32,
-    /// Whether a forge was asked to merge it by a landing that ended without that
-    /// ([`crate::Landing::tried`]).
+    pub base_moved_count: u32,
+    /// Whether a landing that has ended asked the forge to merge it
+    /// ([`crate::Landing::merge_attempted`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub tried: bool,
+    pub merge_attempted: bool,
 }
 
-/// What follows an item's success while it stays in its queue.
+/// The progress of an item that stays in its queue after its success.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reporting {
-    /// Since when it has succeeded.
+    /// When it succeeded.
     pub since: Timestamp,
-    /// The report that its jobs wait for; `None` once it is made, or where no forge is told.
+    /// The id of the report that its last jobs wait for; `None` once that is sent, or where no
+    /// forge gets a report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub awaits: Option<String>,
 }
 
-/// Where the question for an item's tested state stands.
+/// The state of the request for an item's tested state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ask {
-    /// Not asked: outside the window, or the item ahead has no state yet.
-    No,
-    /// Asked; the merger starts from the state of the item ahead, if any.
-    Asked {
-        /// When, the last time.
+pub enum MergeStatus {
+    /// Not requested: the item is outside the window, or the item ahead has no tested state yet.
+    NotRequested,
+    /// Requested from the merger, which starts from the state of the item ahead, if any.
+    Requested {
+        /// When it was last requested.
         at: Timestamp,
-        /// When it was asked first; `None` where that was the last time.
+        /// When it was first requested; `None` where `at` is the first time.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         since: Option<Timestamp>,
-        /// Whose state it starts from, by the key of that outcome.
+        /// The tested state that the merger starts from; `None` for the branch.
         onto: Option<Onto>,
-        /// Of what its change needs, what is in its branch by now, whatever became of that there
-        /// since: it is not put on the state.
+        /// The needs of the change that were merged in the meantime. They are not merged into the
+        /// state again, whatever happened to them in the branch since.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         landed: Vec<ChangeKey>,
     },
-    /// Answered.
+    /// The merger made a tested state and froze the jobs.
     Merged(Merged),
-    /// There is none.
+    /// The change cannot be tested.
     Unmergeable {
-        /// Why, for the report.
+        /// The reason, for the report.
         why: String,
-        /// Whether the configuration is wrong; otherwise it does not merge.
+        /// Whether its configuration is invalid; otherwise it has a merge conflict.
         configuration: bool,
-        /// What is said beside lines of the change's own files.
+        /// Comments on lines of the change's own files.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         notes: Vec<LineNote>,
     },
 }
 
-/// The tested state that another one starts from.
+/// The tested state that another tested state starts from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Onto {
     /// The item ahead.
     pub item: ItemId,
-    /// Its speculative state.
+    /// The generation of its speculative state.
     pub generation: u64,
-    /// The object that holds its [`sluice_model::build::Speculation`].
+    /// The key of the object with its [`sluice_model::build::Speculation`].
     pub speculation: String,
 }
 
-/// One job of an item.
+/// One job of an item, with its builds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// What is known of the job.
+    /// The part of the frozen job that the gate needs.
     pub summary: JobSummary,
-    /// Attempts begun.
+    /// The number of attempts that were ordered.
     pub attempt: u32,
-    /// The build of the newest attempt.
+    /// The build of the latest attempt; `None` before the first.
     pub build: Option<BuildId>,
-    /// The row of its node request and the provider, while it may still be withdrawn.
+    /// The build's node request, while it may still be cancelled.
     pub request: Option<sluice_model::build::RequestRef>,
-    /// Where it stands.
+    /// The status of the job.
     pub status: JobStatus,
-    /// What it waits for besides the jobs before it and its nodes, while it does.
+    /// The obstacle that keeps it from being ordered, apart from its dependencies and nodes; `None`
+    /// without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<WaitsFor>,
-    /// When it asked first for the semaphores that it waits for: its place in line. One that takes
-    /// them with its nodes in hand asked when it asked for the nodes.
+    /// When it first asked for the semaphores that it waits for. This is its position in the
+    /// waiting list. A job that takes its semaphores after its nodes asked when it requested the
+    /// nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked_at: Option<Timestamp>,
-    /// When its build was sent to the executors by its queue, which waited for its nodes and took
-    /// its semaphores then.
+    pub semaphores_requested_at: Option<Timestamp>,
+    /// When the queue sent its build to the executors, for a job that takes its semaphores after
+    /// its nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_at: Option<Timestamp>,
-    /// How often its build was sent once more by its queue, since nobody had claimed it.
+    /// The number of times the queue sent its build to the executors again because none had claimed
+    /// it.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub sent_again: u32,
-    /// Which of its nodesets is asked for, from 0: those before it cannot be had.
+    pub resend_count: u32,
+    /// The index of the nodeset alternative that is requested. Earlier ones are unavailable.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub alternative: u32,
-    /// Whether it gave nodes back that it had before its semaphores: from then on it takes those
-    /// first, whatever it says itself.
+    /// Whether it had to release its nodes while it waited for semaphores. From then on it takes
+    /// semaphores first, in spite of `resources-first`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub semaphores_first: bool,
-    /// What the build that ended told about the change.
-    #[serde(default, skip_serializing_if = "Told::is_empty")]
-    pub told: Told,
-    /// Whether its build is one that another change of the cycle ordered: the files that it speaks
-    /// of may be that one's alone.
+    /// The feedback of the ended build.
+    #[serde(default, skip_serializing_if = "JobFeedback::is_empty")]
+    pub feedback: JobFeedback,
+    /// Whether its build was ordered by another member of the bundle. Its comments may be about
+    /// files of that member only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub taken_over: bool,
-    /// Which of the jobs right behind it its build had run (`zuul.child_jobs`), where another
-    /// change that takes the build over may have others there. `None` where it said nothing of
-    /// that, or there was no room for it.
+    pub is_shared_build: bool,
+    /// The child jobs that its build selected (`zuul.child_jobs`), where other changes that share
+    /// the build may have other jobs. `None` where the build selected none or the record had no
+    /// space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub chosen: Option<Vec<JobName>>,
+    pub child_jobs: Option<Vec<JobName>>,
 }
 
 fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// What keeps a job from being ordered whose dependencies are met.
+/// The obstacle that keeps a job from being ordered although its dependencies are met.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WaitsFor {
-    /// A place at the semaphore of this name.
+    /// A free unit of the semaphore of this name.
     Semaphore(String),
-    /// A job of a change ahead that provides what it requires.
+    /// A job of a change ahead that provides these required artifacts.
     Requirements(Vec<String>),
-    /// A job of a change ahead that holds those behind it back until it has succeeded
-    /// (`hold-following-changes`).
+    /// A job of a change ahead that must succeed first (`hold-following-changes`).
     Ahead(JobName),
 }
 
 impl fmt::Display for WaitsFor {
-    /// Writes it as Zuul's `waiting_status`.
+    /// Writes it in the format of Zuul's `waiting_status`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Semaphore(name) => write!(f, "semaphores: {name}"),
@@ -216,51 +220,51 @@ impl fmt::Display for WaitsFor {
     }
 }
 
-/// Where a job stands.
+/// The status of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobStatus {
-    /// It waits for other jobs, or to be ordered.
+    /// It waits for other jobs or has yet to be ordered.
     Waiting,
-    /// It was ordered; nodes or an executor are awaited.
+    /// It was ordered and waits for nodes or an executor.
     Ordered {
         /// When.
         at: Timestamp,
     },
-    /// An executor has it.
+    /// An executor runs it.
     Running {
-        /// When it claimed it.
+        /// When the executor claimed it.
         started_at: Option<Timestamp>,
-        /// Whether it is known by now that it will fail: what is behind the change need not wait
-        /// for the end.
+        /// Whether it is certain to fail (`pre-fail`), so that changes behind it need not wait for
+        /// its end.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         pre_fail: bool,
     },
-    /// Its executor keeps it and its nodes until the jobs behind it are over.
+    /// It is paused: the executor keeps the build and its nodes until the child jobs have ended.
     Paused {
-        /// When it was claimed.
+        /// When the executor claimed it.
         started_at: Option<Timestamp>,
-        /// Whether it was told to go on.
+        /// Whether it was asked to resume.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         resumed: bool,
     },
-    /// Over.
+    /// It has ended.
     Ended {
-        /// How.
+        /// The result.
         result: BuildResult,
-        /// Why, where the word is not enough.
+        /// An explanation of the result, where there is one.
         detail: Option<String>,
-        /// When its first playbook started.
+        /// When its first playbook started; `None` if none did.
         started_at: Option<Timestamp>,
         /// When it ended.
         ended_at: Timestamp,
-        /// Where its logs are.
+        /// The address of its logs.
         log_url: Option<String>,
     },
 }
 
 impl Job {
-    /// Returns a job nobody has ordered.
+    /// Creates a job that has not been ordered.
     pub fn new(summary: JobSummary) -> Self {
         let status = JobStatus::Waiting;
         Self {
@@ -270,18 +274,18 @@ impl Job {
             request: None,
             status,
             waits_for: None,
-            asked_at: None,
+            semaphores_requested_at: None,
             sent_at: None,
-            sent_again: 0,
+            resend_count: 0,
             alternative: 0,
             semaphores_first: false,
-            told: Told::default(),
-            taken_over: false,
-            chosen: None,
+            feedback: JobFeedback::default(),
+            is_shared_build: false,
+            child_jobs: None,
         }
     }
 
-    /// Returns its result, once it has one.
+    /// Returns its result, or `None` before it has ended.
     pub fn result(&self) -> Option<BuildResult> {
         match &self.status {
             JobStatus::Ended { result, .. } => Some(*result),
@@ -289,7 +293,7 @@ impl Job {
         }
     }
 
-    /// Returns whether a build of it is under way.
+    /// Returns whether it has a build that has not ended.
     pub fn is_under_way(&self) -> bool {
         matches!(
             self.status,
@@ -297,9 +301,9 @@ impl Job {
         )
     }
 
-    /// Returns whether it takes its semaphores when it has its nodes, and not before it asks for
-    /// them. One that says so of one semaphore takes all of them then: nobody waits for one while
-    /// he holds another. One that had to give its nodes back does so no more.
+    /// Returns whether it takes its semaphores after its nodes. If one semaphore has
+    /// `resources-first`, all are taken then, so that it never holds one semaphore while it waits
+    /// for another. A job that had to release its nodes takes semaphores first.
     pub fn takes_nodes_first(&self) -> bool {
         let needs_nodes = self
             .summary
@@ -311,27 +315,27 @@ impl Job {
             && self.summary.semaphores.iter().any(|used| used.resources_first)
     }
 
-    /// Has the attempt that was ordered and that nobody began wait anew, to take its semaphores
-    /// before it asks for nodes.
-    pub fn begin_with_semaphores(&mut self) {
+    /// Cancels the attempt that was ordered and not started, and makes the job wait for its
+    /// semaphores before it requests nodes.
+    pub fn restart_with_semaphores_first(&mut self) {
         (self.build, self.request, self.waits_for) = (None, None, None);
         self.attempt = self.attempt.saturating_sub(1);
         self.status = JobStatus::Waiting;
         self.semaphores_first = true;
     }
 
-    /// Returns whether its build is paused, so that the jobs behind it may run.
+    /// Returns whether its build is paused, so that its child jobs may run.
     pub fn is_paused(&self) -> bool {
         matches!(self.status, JobStatus::Paused { .. })
     }
 
-    /// Returns whether jobs that need it to succeed may run, as far as it goes.
-    pub fn is_served(&self) -> bool {
+    /// Returns whether jobs that depend on its success may run.
+    pub fn satisfies_dependents(&self) -> bool {
         self.is_paused() || self.result().is_some_and(BuildResult::passed)
     }
 
-    /// Returns whether it keeps the change out: it ended that way, or is known to. What runs after
-    /// the reports never does.
+    /// Returns whether it makes the item fail: it has failed or is certain to. Jobs that run after
+    /// the reports never do.
     pub fn fails_item(&self) -> bool {
         let fails = match &self.status {
             JobStatus::Ended { .. } => self.has_failed(),
@@ -341,14 +345,14 @@ impl Job {
         self.summary.voting && !self.summary.reporter && fails
     }
 
-    /// Returns whether it was run and did not pass.
+    /// Returns whether it ran and did not succeed.
     pub fn has_failed(&self) -> bool {
         self.result().is_some_and(|result| !result.passed() && result != BuildResult::Skipped)
     }
 }
 
 impl Item {
-    /// Returns the item for a candidate that was just admitted.
+    /// Creates the item of a newly admitted candidate.
     pub fn admitted(slot: &Slot, candidate: Candidate, event_id: &str, now: Timestamp) -> Self {
         Self {
             id: slot.id.clone(),
@@ -359,7 +363,7 @@ impl Item {
             candidate,
             event_id: event_id.to_owned(),
             admitted_at: now,
-            ask: Ask::No,
+            merge_status: MergeStatus::NotRequested,
             jobs: Vec::new(),
             start_reported: false,
             first_job_at: None,
@@ -367,13 +371,14 @@ impl Item {
             builds: Vec::new(),
             landed: None,
             reporting: None,
-            overtaken: 0,
-            tried: false,
+            base_moved_count: 0,
+            merge_attempted: false,
         }
     }
 
-    /// Remembers why something was decided, in at most [`REASON_BYTES_MAX`].
-    pub fn note(&mut self, reason: impl Into<String>) {
+    /// Appends the reason of a decision, cut to [`REASON_BYTES_MAX`]. Does nothing where it equals
+    /// the last reason. Drops the oldest reason beyond [`REASONS_MAX`].
+    pub fn add_reason(&mut self, reason: impl Into<String>) {
         let reason = cut(&reason.into(), REASON_BYTES_MAX);
         if self.reasons.last() == Some(&reason) {
             return;
@@ -384,26 +389,26 @@ impl Item {
         }
     }
 
-    /// Returns whether anything was asked about it, or ordered for it, in the speculative state
-    /// that its record is about.
-    pub fn was_asked(&self) -> bool {
-        self.ask != Ask::No || self.layout != 0 || !self.jobs.is_empty()
+    /// Returns whether anything was requested or ordered in the present speculative state.
+    pub fn has_started(&self) -> bool {
+        self.merge_status != MergeStatus::NotRequested || self.layout != 0 || !self.jobs.is_empty()
     }
 
-    /// Returns its tested state, once known.
+    /// Returns its tested state, or `None` before it is known.
     pub fn merged(&self) -> Option<&Merged> {
-        match &self.ask {
-            Ask::Merged(merged) => Some(merged),
+        match &self.merge_status {
+            MergeStatus::Merged(merged) => Some(merged),
             _ => None,
         }
     }
 
-    /// Returns whether it is known that it will not pass as it is tested now.
+    /// Returns whether it is certain to fail in its present speculative state.
     pub fn is_failing(&self) -> bool {
-        matches!(self.ask, Ask::Unmergeable { .. }) || self.jobs.iter().any(Job::fails_item)
+        matches!(self.merge_status, MergeStatus::Unmergeable { .. })
+            || self.jobs.iter().any(Job::fails_item)
     }
 
-    /// Returns the job that keeps changes behind this one from starting theirs, if one does.
+    /// Returns the job that keeps the jobs of changes behind this one from starting, or `None`.
     pub fn holds_following(&self) -> Option<&Job> {
         let holds = |job: &&Job| {
             job.summary.hold_following_changes && !job.result().is_some_and(BuildResult::passed)
@@ -411,12 +416,12 @@ impl Item {
         self.jobs.iter().find(holds)
     }
 
-    /// Returns whether nothing more is to be awaited of the jobs that decide about it.
+    /// Returns whether all jobs that decide its result have ended, or it cannot be tested.
     pub fn is_complete(&self) -> bool {
-        match &self.ask {
-            Ask::Unmergeable { .. } => true,
-            Ask::Merged(_) => self.reported_jobs().all(|job| job.result().is_some()),
-            Ask::No | Ask::Asked { .. } => false,
+        match &self.merge_status {
+            MergeStatus::Unmergeable { .. } => true,
+            MergeStatus::Merged(_) => self.reported_jobs().all(|job| job.result().is_some()),
+            MergeStatus::NotRequested | MergeStatus::Requested { .. } => false,
         }
     }
 
@@ -425,7 +430,7 @@ impl Item {
         self.jobs.iter().filter(|job| !job.summary.reporter)
     }
 
-    /// Returns whether a job is still to run, or runs, that comes after its reports.
+    /// Returns whether a job that runs after its reports has not ended.
     pub fn has_reporters_left(&self) -> bool {
         self.jobs.iter().any(|job| job.summary.reporter && job.result().is_none())
     }

@@ -1,145 +1,140 @@
-//! A landing: the intent, what was seen on the way, and the proof that what landed is what was
-//! tested.
+//! A landing: the record of merging a change into its branch and of verifying that the merged tree
+//! is the tested one.
 
+use crate::branch_lock::branch_of;
 use crate::filter::{NOT_SUBMITTABLE, refusal_by};
-use crate::turn::branch_of;
 use serde::{Deserialize, Serialize};
 use sluice_config::pipeline::{Filter, Pipeline, ReporterKind};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef};
-use sluice_model::git::{Commit, LandingWay, MergeMode};
+use sluice_model::git::{Commit, LandingMethod, MergeMode};
 use sluice_model::{ItemId, PipelineName, QueueKey, Timestamp};
 
-/// Bytes of what a landing carries of its pipeline's requirements; a record holds 64 KB.
-pub const ASKS_BYTES_MAX: usize = 16 << 10;
+/// The most bytes of a pipeline's requirements in a landing; a record holds 64 KB.
+pub const REQUIREMENTS_BYTES_MAX: usize = 16 << 10;
 
-/// The order to put one item into its branch. The gate writes it once; whoever lands it finishes
-/// it.
+/// The order to merge one item into its branch. The gate writes it once; the reporter executes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Landing {
-    /// The item.
+    /// The item to merge.
     pub item: ItemId,
-    /// The speculative state it passed in.
+    /// The generation of the speculative state that it passed in.
     pub generation: u64,
-    /// The queue to tell.
+    /// The queue that gets the result.
     pub queue: QueueKey,
-    /// The change and the head that was tested.
+    /// The change with the tested head.
     pub change: ChangeRef,
-    /// Changes that it depends on and that landed before it, as its queue knows; whatever else it
-    /// depends on by now must be merged too.
+    /// Dependencies that the queue knows to be merged. The reporter checks that any other
+    /// dependency of the change is merged, too.
     #[serde(default)]
     pub needs: Vec<ChangeKey>,
-    /// How the forge merges it.
+    /// The forge's merge mode.
     pub mode: MergeMode,
-    /// How it gets into its branch: as its queue orders it, as far as its repository allows that;
-    /// from the intent on, as is attempted.
+    /// How it is merged: before the intent as the queue ordered it, then as it is attempted.
     #[serde(default, skip_serializing_if = "LandingWay::is_merge")]
-    pub way: LandingWay,
-    /// Landings that were ordered with it, each tested on what the one before makes of the branch:
-    /// one move may land all of them. Each of them ends by itself, by what is in the branch.
+    pub method: LandingMethod,
+    /// Landings ordered together with it, each tested on the result of the one before. One push may
+    /// merge all of them. Each of them ends by itself, by the content of the branch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub behind: Vec<Behind>,
-    /// What the branch must be: its tree decides.
+    pub followers: Vec<FollowingLanding>,
+    /// The commit that was tested on. The branch must have its tree before the merge.
     pub base: Commit,
-    /// What the branch must become: its tree decides.
+    /// The tested commit. The branch must have its tree after the merge.
     pub tested: Commit,
-    /// Whether that changes what the tenant reads as configuration.
-    #[serde(default = "unknown_is_yes")]
-    pub configures: bool,
-    /// Changes of its bundle that land after it, in that order. Nothing of a bundle lands where one
-    /// of them cannot.
+    /// Whether it changes the tenant's configuration.
+    pub changes_configuration: bool,
+    /// The bundle members that are merged after it, in order. Nothing of a bundle is merged if one
+    /// of them cannot be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub together: Vec<Together>,
-    /// What its pipeline asks of it and of those that land after it, which is looked at once more
-    /// before anything is merged; `None` where nobody says, and for what lands after another one of
-    /// its bundle: of that, the first one's landing asked.
+    pub later_members: Vec<LaterMember>,
+    /// The pipeline's requirements on it and on the later members, checked again before the merge.
+    /// `None` without a pipeline, and for all but the first member of a bundle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asks: Option<Asks>,
-    /// The fence under which its branch is its queue's ([`crate::turn`]): nothing is merged once
-    /// somebody else has taken the branch. `None` for one that was ordered before branches were
-    /// taken; whose branch it is by now nobody can tell, so that it is not merged.
+    pub requirements: Option<MergeRequirements>,
+    /// The fence of the branch lock ([`crate::branch_lock`]): nothing is merged once another queue
+    /// has acquired the lock. `None` where the queue does not hold the lock; then the change is not
+    /// merged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<u64>,
-    /// Whether a forge was asked to merge it, by this landing or by an earlier one of the same
-    /// item: only then may what its forge shows as merged be our own doing.
+    /// Whether this landing or an earlier one of the same item asked the forge to merge the change.
+    /// Only then can a merge shown by the forge be Sluice's own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub tried: bool,
-    /// Whether a push to move its branch was sent for it and had no clear answer, whatever was
-    /// begun since: of that the branch alone tells.
+    pub merge_attempted: bool,
+    /// Whether a push to its branch was sent without a clear answer. Only the content of the branch
+    /// shows whether it was made.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub pushed: bool,
-    /// Until when what a forge was asked for last may be under way, by that forge's own clock:
-    /// those of whoever looks may be minutes apart. `None` where the forge does not tell the time;
-    /// then the record's due time says so.
+    pub has_unanswered_push: bool,
+    /// Until when the last request to the forge may still take effect, by the forge's clock. `None`
+    /// where the forge does not send its time; then the record's due time applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked_until: Option<Timestamp>,
-    /// What keeps it from being carried out, once it has been kept for a while.
+    pub in_flight_until: Option<Timestamp>,
+    /// The problem that has prevented it for a while; `None` without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<Trouble>,
-    /// Since when it is made, as its forge says, and the forge does not show what it made of the
-    /// branch, and will not.
+    pub trouble: Option<LandingTrouble>,
+    /// Since when the forge shows the change as merged but refuses to show the merged commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unread_since: Option<Timestamp>,
-    /// When it was wanted.
-    pub wanted_at: Timestamp,
-    /// How far it is.
+    pub unverifiable_since: Option<Timestamp>,
+    /// When it was ordered.
+    pub ordered_at: Timestamp,
+    /// The progress of the landing.
     pub state: LandingState,
 }
 
-/// A landing that was ordered right behind another one of its branch.
+/// A landing that was ordered directly behind another one of the same branch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Behind {
-    /// The item.
+pub struct FollowingLanding {
+    /// The item to merge.
     pub item: ItemId,
-    /// The speculative state it passed in.
+    /// The generation of the speculative state that it passed in.
     pub generation: u64,
 }
 
-/// Landings that are ordered at once for one branch.
-pub const RUN_MAX: usize = 10;
+/// The most landings that are ordered together for one branch.
+pub const LANDING_RUN_MAX: usize = 10;
 
-/// What keeps a landing from being carried out: whoever tries writes so, once, and it stays until
-/// the landing's end.
+/// A problem that prevents a landing. The reporter writes it once, and it stays until the landing
+/// ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trouble {
-    /// Since when that is so.
+pub struct LandingTrouble {
+    /// When the problem began.
     pub since: Timestamp,
-    /// What happened, for people; at most [`TROUBLE_BYTES_MAX`].
+    /// The error, for people; at most [`TROUBLE_BYTES_MAX`].
     pub why: String,
-    /// Whether the change's connection was removed, so that nobody can ask its forge any more.
+    /// Whether the change's connection was removed, so that its forge cannot be asked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_gone: bool,
+    pub is_connection_removed: bool,
 }
 
-/// Bytes that are kept of what keeps a landing from being carried out.
+/// The most bytes of [`LandingTrouble::why`].
 pub const TROUBLE_BYTES_MAX: usize = 500;
 
-/// A change that is to land after another one of its bundle.
+/// A bundle member that is merged after the first one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Together {
-    /// The item.
+pub struct LaterMember {
+    /// The item to merge.
     pub item: ItemId,
-    /// The speculative state it passed in.
+    /// The generation of the speculative state that it passed in.
     pub generation: u64,
-    /// The change and the head that was tested.
+    /// The change with the tested head.
     pub change: ChangeRef,
-    /// What its branch must be by then.
+    /// The commit whose tree its branch must have by then.
     pub base: Commit,
-    /// Whether it changes what the tenant reads as configuration.
+    /// Whether it changes the tenant's configuration.
     pub configures: bool,
-    /// The fence under which its branch is its queue's: nothing of the bundle is merged once
-    /// somebody else has taken that. `None` for one that was ordered by an earlier version.
+    /// The fence of its branch lock: nothing of the bundle is merged once another queue has
+    /// acquired that lock. `None` where the queue does not hold the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<u64>,
 }
 
 impl Landing {
-    /// Returns whether one move of a branch may land `next` with this one: it was tested on exactly
-    /// what this one makes of the branch. Configuration lands by itself, for what is behind it is
-    /// tested anew under what it brings.
+    /// Returns whether one push may merge `next` together with this landing: it was tested on
+    /// exactly the result of this one. A change of the configuration is pushed alone, because the
+    /// changes behind it are tested again with the new layout.
     pub fn may_move_with(&self, next: &Landing) -> bool {
-        let is_moved =
-            |landing: &Landing| landing.way == LandingWay::FastForward && !landing.configures;
-        let is_alone = |landing: &Landing| landing.together.is_empty();
+        let is_moved = |landing: &Landing| {
+            landing.method == LandingMethod::FastForward && !landing.changes_configuration
+        };
+        let is_alone = |landing: &Landing| landing.later_members.is_empty();
         is_moved(self)
             && is_moved(next)
             && is_alone(self)
@@ -149,29 +144,29 @@ impl Landing {
             && self.tested.id == next.base.id
     }
 
-    /// Returns whether what was begun of it is a move of its branch, which may be made however late
-    /// the answer comes.
+    /// Returns whether a fast-forward push was started, which may take effect late.
     pub fn is_moving(&self) -> bool {
-        self.way == LandingWay::FastForward && matches!(self.state, LandingState::Attempting { .. })
+        self.method == LandingMethod::FastForward
+            && matches!(self.state, LandingState::Attempting { .. })
     }
 
-    /// Returns whether it is the first of a bundle, with an intent that shows the fences of all of
-    /// its branches.
+    /// Returns whether it is the first of a bundle and knows the fences of all the bundle's
+    /// branches.
     pub fn fences_bundle(&self) -> bool {
         self.fence.is_some()
-            && !self.together.is_empty()
-            && self.together.iter().all(|other| other.fence.is_some())
+            && !self.later_members.is_empty()
+            && self.later_members.iter().all(|other| other.fence.is_some())
     }
 }
 
-/// What a pipeline asks of a change that is to land: what it asked of it when it entered, whoever
-/// enqueued it (G12).
+/// The pipeline's requirements on a change that is to be merged: the same as when it entered,
+/// whoever enqueued it (G12).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Asks {
-    /// What it requires.
+pub struct MergeRequirements {
+    /// The pipeline's `require`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub require: Vec<Filter>,
-    /// What it rejects.
+    /// The pipeline's `reject`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reject: Vec<Filter>,
     /// When the change entered.
@@ -179,12 +174,12 @@ pub struct Asks {
     pub entered_at: Timestamp,
 }
 
-impl Asks {
-    /// Returns what a pipeline asks of changes that entered then, as far as [`ASKS_BYTES_MAX`]
-    /// reaches: what is beyond was asked when they entered and is asked of all news of them, and of
-    /// these alone.
+impl MergeRequirements {
+    /// Returns a pipeline's requirements on changes that entered at `entered_at`, up to
+    /// [`REQUIREMENTS_BYTES_MAX`]. Filters beyond the limit were checked at entry and are checked
+    /// with each update of the change, but not before the merge.
     pub fn of(pipeline: &Pipeline, entered_at: Timestamp) -> Self {
-        let mut left = ASKS_BYTES_MAX;
+        let mut left = REQUIREMENTS_BYTES_MAX;
         let mut fits = |filter: &&Filter| {
             let bytes = serde_json::to_string(filter).map_or(usize::MAX, |text| text.len());
             let fits = bytes <= left;
@@ -196,9 +191,8 @@ impl Asks {
         Self { require, reject, entered_at }
     }
 
-    /// Returns why a change may no longer land, by what its forge knows of it now. A review that
-    /// was young enough when the change entered does not stop it for having grown old meanwhile:
-    /// time alone takes nothing back.
+    /// Returns why a change may no longer be merged, by its current facts, or `None`. A requirement
+    /// that fails only because time has passed since the change entered (`newer-than`) is ignored.
     pub fn refusal(
         &self,
         pipeline: &PipelineName,
@@ -213,7 +207,7 @@ impl Asks {
     }
 }
 
-/// Returns whether a success in a pipeline puts the change into its branch.
+/// Returns whether the pipeline merges changes that succeed.
 pub fn lands_in(pipeline: &Pipeline) -> bool {
     pipeline.reporters.success.iter().any(|reporter| match &reporter.kind {
         ReporterKind::GitHub(github) => github.merge,
@@ -222,81 +216,74 @@ pub fn lands_in(pipeline: &Pipeline) -> bool {
     })
 }
 
-fn unknown_is_yes() -> bool {
-    true
-}
-
-/// How far a landing is.
+/// The progress of a landing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LandingState {
-    /// Nothing was done.
-    Wanted,
-    /// The forge is being asked, the branch having been at this tip. After a crash the forge is
-    /// read before it is asked again.
+    /// Ordered; nothing was done yet.
+    Ordered,
+    /// The forge is being asked. After a crash the forge is read before it is asked again.
     Attempting {
-        /// The tip seen before.
+        /// The tip of the branch before the request.
         tip: Commit,
     },
-    /// Over.
+    /// The landing has ended.
     Ended {
-        /// How.
+        /// The result.
         end: LandingEnd,
         /// When.
         at: Timestamp,
     },
 }
 
-/// How a landing ended.
+/// The result of a landing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LandingEnd {
-    /// The branch is what was tested.
+    /// Merged: the branch has the tested tree.
     Landed {
-        /// The commit that landed.
+        /// The merged commit.
         commit: Commit,
     },
-    /// The branch is not what the test was based on; nothing was done.
+    /// Not merged: the branch is not the commit that was tested on.
     BaseMoved {
-        /// Where it is.
+        /// The tip of the branch.
         tip: Commit,
     },
-    /// Somebody else merged the change, as something else than what was tested, or before it was
-    /// seen that the rest of its bundle may land; nothing was done here.
+    /// Merged by a third party, with another tree than the tested one or before the rest of its
+    /// bundle was checked. Sluice did nothing.
     MergedElsewhere {
-        /// Where the branch is.
+        /// The tip of the branch.
         tip: Commit,
     },
-    /// The forge refuses.
+    /// Not merged: the forge or a requirement refused it.
     Refused {
-        /// Its words.
+        /// The reason.
         why: String,
     },
-    /// The branch became something that was not tested.
+    /// Merged, but the branch has a tree that was not tested.
     Mismatch {
-        /// What landed.
+        /// The merged commit.
         landed: Commit,
     },
-    /// It is in its branch, as its forge says, and nobody can read what the branch became by that;
-    /// or it may be there, and was taken out by an operator, since nobody can ask its forge any
-    /// more.
+    /// Merged according to the forge, but the merged commit cannot be read. Or possibly merged: an
+    /// operator dequeued it after its connection was removed.
     Unproven {
-        /// What could not be read.
+        /// The error.
         why: String,
     },
 }
 
 impl LandingEnd {
-    /// Returns whether nothing landed by it, and nobody has to look: its change is tested again, or
-    /// leaves.
-    pub fn is_clean(&self) -> bool {
+    /// Returns whether the landing merged nothing and needs no operator: the change is tested again
+    /// or leaves.
+    pub fn left_branch_unchanged(&self) -> bool {
         matches!(self, Self::BaseMoved { .. } | Self::MergedElsewhere { .. } | Self::Refused { .. })
     }
 }
 
-/// What is told of a change of which its queue hears that it is in its branch, and not by this
-/// queue.
-pub const MERGED_ELSEWHERE: &str = "the change was merged by somebody else";
+/// The reason for a change that is already merged, but not by this queue.
+pub const MERGED_ELSEWHERE: &str = "the change was merged outside this queue";
 
 #[cfg(test)]
 mod tests {
@@ -304,9 +291,9 @@ mod tests {
     use sluice_config::Pattern;
     use sluice_config::pipeline::{FilterKind, GitHubFilter, Manager};
 
-    /// G12, Z6.4: a record has a limit, whatever somebody writes into a pipeline.
+    /// G12, Z6.4: a landing's record is bounded, however large a pipeline's filters are.
     #[test]
-    fn what_a_landing_asks_fits_into_its_record() {
+    fn the_requirements_of_a_landing_fit_into_its_record() {
         let mut pipeline = Pipeline::new("gate", Manager::Dependent);
         let of = |length: usize| Filter {
             connection: "github".into(),
@@ -315,11 +302,11 @@ mod tests {
                 ..GitHubFilter::default()
             }),
         };
-        pipeline.require = vec![of(20), of(ASKS_BYTES_MAX), of(30)];
+        pipeline.require = vec![of(20), of(REQUIREMENTS_BYTES_MAX), of(30)];
         pipeline.reject = (0..200).map(|_| of(200)).collect();
-        let asks = Asks::of(&pipeline, Timestamp(1));
+        let asks = MergeRequirements::of(&pipeline, Timestamp(1));
         assert_eq!(asks.require, [of(20), of(30)]);
         assert!(!asks.reject.is_empty());
-        assert!(serde_json::to_string(&asks).unwrap().len() < ASKS_BYTES_MAX + 1_000);
+        assert!(serde_json::to_string(&asks).unwrap().len() < REQUIREMENTS_BYTES_MAX + 1_000);
     }
 }

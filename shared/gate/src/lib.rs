@@ -1,20 +1,21 @@
-//! The gate's decisions: which change enters, what it is tested on, when it lands, and what is told
-//! to whom.
+//! The gate's decisions: which changes enter a queue, which state they are tested on, when they
+//! land, and what is reported.
 //!
-//! [`plan`](plan::plan) decides for one queue cell ([`queue::Head`] with its [`item::Item`]s);
-//! [`filter`] says which events and changes a pipeline takes; [`report`] writes what is told.
+//! [`plan`](plan::plan) decides for one queue cell ([`queue::Head`] with its [`item::Item`]s).
+//! [`filter`] decides which events and changes a pipeline accepts. [`report`] writes reports.
 //! Everything is pure: a snapshot goes in, a plan with its reasons comes out.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
-pub mod account;
-pub mod arrival;
 pub mod autohold;
-pub mod chain;
+pub mod branch_lock;
+pub mod bundle_order;
 pub mod explain;
 pub mod filter;
 pub mod health;
+pub mod inbox;
 pub mod item;
 pub mod items;
+pub mod job_feedback;
 pub mod landing;
 pub mod merge;
 pub mod plan;
@@ -23,20 +24,22 @@ pub mod queue;
 pub mod report;
 pub mod schedule;
 pub mod semaphore;
-pub mod told;
-pub mod turn;
+pub mod unattended;
 
-pub use arrival::{Arrival, ArrivalKind, Candidate, InBranch, TAKEN_OUT};
+pub use branch_lock::{BranchLock, BranchLockHolder, BranchLockView};
 pub use health::Health;
-pub use item::{Ask, Item, Job, JobStatus, Reporting, WaitsFor};
+pub use inbox::{Candidate, DEQUEUED_BY_OPERATOR, InboxMessage, InboxMessageKind, MergedChange};
+pub use item::{Item, Job, JobStatus, MergeStatus, Reporting, WaitsFor};
 pub use items::Items;
-pub use landing::{Asks, Behind, Landing, LandingEnd, LandingState, MERGED_ELSEWHERE, Trouble};
+pub use job_feedback::JobFeedback;
+pub use landing::{
+    FollowingLanding, Landing, LandingEnd, LandingState, LandingTrouble, MERGED_ELSEWHERE,
+    MergeRequirements,
+};
 pub use merge::{MergeOutcome, MergeResult};
-pub use plan::{ChangesLimit, Plan, RunSeen, Snapshot, plan};
-pub use provided::{Offer, OfferState, Provided};
-pub use queue::{Head, NotWhole, Slot, Standing, StoredHead};
-pub use report::{Action, Report, ReportState};
-pub use schedule::{Fired, Schedule};
-pub use semaphore::{Semaphore, SemaphoreKey, Waiter};
-pub use told::Told;
-pub use turn::{Turn, TurnHolder, TurnSeen};
+pub use plan::{ChangesLimit, ObservedBuild, QueuePlan, QueueSnapshot, plan};
+pub use provided::{ProvidedArtifacts, ProvidingJob, ProvidingJobState};
+pub use queue::{Head, HeadError, Slot, SlotStatus, StoredHead};
+pub use report::{Report, ReportAction, ReportState};
+pub use schedule::{Schedule, TimerTick};
+pub use semaphore::{Semaphore, SemaphoreKey, SemaphoreWaiter};

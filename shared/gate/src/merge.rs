@@ -1,4 +1,4 @@
-//! What the merger answers: the tested state of an item with its frozen jobs, or why there is none.
+//! The merger's answer: the tested state of an item with its frozen jobs, or why there is none.
 
 use serde::{Deserialize, Serialize};
 use sluice_model::ItemId;
@@ -6,89 +6,90 @@ use sluice_model::change::ChangeRef;
 use sluice_model::git::Commit;
 use sluice_model::job::JobSummary;
 
-/// The answer for one item in one speculative state; final once written.
+/// The merger's answer for one item in one speculative state; never changed once written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MergeOutcome {
     /// The item.
     pub item: ItemId,
-    /// Its speculative state.
+    /// The generation of the item's speculative state.
     pub generation: u64,
-    /// The layout its jobs were frozen under.
+    /// The number of the layout that its jobs were frozen under.
     pub layout: u64,
-    /// The answer.
+    /// The result of the merge.
     pub result: MergeResult,
 }
 
-/// The answer itself.
+/// The result of a merge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MergeResult {
-    /// It merges.
+    /// The change merges, and its jobs are frozen.
     Merged(Merged),
     /// A change does not merge with what is below it.
     Conflict {
         /// The change that does not merge: the item's own, or one below it.
         change: ChangeRef,
-        /// Which paths, for people.
+        /// The conflicting paths, for people.
         detail: String,
     },
-    /// The configuration it would run under is wrong.
+    /// The configuration that the item would run under is invalid.
     Misconfigured {
-        /// The errors, rendered for people.
+        /// The errors, as text for people.
         errors: Vec<String>,
-        /// The same beside the lines of the change's own files that they are about; the first
+        /// The errors in files of the change itself, as comments on lines; at most
         /// [`LINE_NOTES_MAX`].
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         notes: Vec<LineNote>,
     },
 }
 
-/// Notes on lines that are kept of one answer.
+/// The most comments on lines in one answer.
 pub const LINE_NOTES_MAX: usize = 10;
-/// Bytes that are kept of a note's text.
+/// The most bytes of a comment's text.
 pub const LINE_NOTE_BYTES_MAX: usize = 500;
 
-/// What is said beside a line of a file that a change edits.
+/// A comment on lines of a file that a change edits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineNote {
     /// The file's path.
     pub path: String,
-    /// The line, from 1; the last one where there are several.
+    /// The line, counted from 1; of several lines the last one.
     pub line: u32,
-    /// The first line, where there are several.
+    /// The first line of several; `None` for a single line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_line: Option<u32>,
-    /// What is said.
+    /// The text of the comment.
     pub text: String,
 }
 
-/// A tested state and its jobs.
+/// A tested state with the jobs of its item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Merged {
-    /// The object that holds the [`sluice_model::build::Speculation`].
+    /// The key of the object with the [`sluice_model::build::Speculation`].
     pub speculation: String,
-    /// The object that holds the [`sluice_model::job::JobGraph`].
+    /// The key of the object with the [`sluice_model::job::JobGraph`].
     pub graph: String,
-    /// What the gate has to know of each job.
+    /// The part of each job that the gate needs.
     pub jobs: Vec<JobSummary>,
-    /// The item's own branch below the change.
+    /// The commit of the item's branch without the change.
     pub base: Commit,
-    /// The item's own branch with the change: what is tested and what must land.
+    /// The commit of the item's branch with the change: it is tested, and its tree must be merged.
     pub tested: Commit,
-    /// Whether `tested` is kept, so that the branch can be moved from `base` to it.
+    /// Whether the commit `tested` is stored, so that the branch can be fast-forwarded from `base`
+    /// to it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub kept: bool,
-    /// Whether the change edits configuration, so that its landing makes a new layout.
+    pub can_fast_forward: bool,
+    /// Whether the change edits configuration, so that merging it makes a new layout.
     pub touches_configuration: bool,
-    /// Whether the first job that fails ends the others (`fail-fast` of the project in this
+    /// Whether the first failing job cancels the others (`fail-fast` of the project in this
     /// pipeline).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fail_fast: bool,
-    /// How its jobs were decided, a line each, where the project or the trigger says `debug`; at
+    /// The trace of how its jobs were selected, where the project or the trigger sets `debug`; at
     /// most [`DEBUG_BYTES_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub debug: Vec<String>,
 }
 
-/// Bytes of [`Merged::debug`] in all.
+/// The most bytes of all lines of [`Merged::debug`].
 pub const DEBUG_BYTES_MAX: usize = 8 * 1024;

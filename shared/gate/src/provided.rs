@@ -1,9 +1,8 @@
-//! What a change provides to those that are tested on top of it (`provides`, `requires`), as far as
-//! it is.
+//! The artifacts that a change provides to changes tested on top of it (`provides`, `requires`).
 //!
-//! In an independent pipeline each change is a queue of its own, so what it provides is a record
-//! that its queue writes with each of its steps, and that queues of changes which need it read by
-//! key.
+//! In an independent pipeline each change has its own queue. Its queue therefore writes a record of
+//! what the change provides with each of its commits, and the queues of dependent changes read that
+//! record by key.
 
 use crate::item::Item;
 use serde::{Deserialize, Serialize};
@@ -13,54 +12,54 @@ use sluice_model::{BuildId, JobName};
 
 /// What one revision of a change provides in one pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Provided {
-    /// The revision.
+pub struct ProvidedArtifacts {
+    /// The change and its revision.
     pub change: ChangeRef,
-    /// Its jobs that provide something.
-    pub jobs: Vec<Offer>,
+    /// Its jobs with `provides`.
+    pub jobs: Vec<ProvidingJob>,
 }
 
-/// A job that provides something.
+/// A job that provides artifacts, with its progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Offer {
-    /// The job.
+pub struct ProvidingJob {
+    /// The job's name.
     pub job: JobName,
-    /// Kinds of artifacts.
+    /// The names in the job's `provides`.
     pub provides: Vec<String>,
-    /// How far it is.
-    pub state: OfferState,
+    /// Whether its artifacts are available.
+    pub state: ProvidingJobState,
 }
 
-/// How far a job is that provides something.
+/// Whether a job's artifacts are available.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum OfferState {
-    /// It is not over.
-    Awaited,
-    /// It is there, from this build; from none where the job needs no build.
-    There(Option<BuildId>),
-    /// It will not be there.
+pub enum ProvidingJobState {
+    /// The job has not ended.
+    Pending,
+    /// The artifacts of this build are available; `None` where the job needed no build.
+    Available(Option<BuildId>),
+    /// The job ended with this result and provides nothing.
     Failed(BuildResult),
 }
 
-impl Provided {
-    /// Returns what an item provides by now; `None` where none of its jobs provides anything.
-    pub fn of(item: &Item) -> Option<Self> {
+impl ProvidedArtifacts {
+    /// Returns what an item currently provides, or `None` where none of its jobs has `provides`.
+    pub fn from_item(item: &Item) -> Option<Self> {
         let providing = item.jobs.iter().filter(|job| !job.summary.provides.is_empty());
-        let offer = providing.map(|job| Offer {
+        let offer = providing.map(|job| ProvidingJob {
             job: job.summary.name.clone(),
             provides: job.summary.provides.clone(),
             state: match job.result() {
-                _ if job.is_served() => OfferState::There(job.build.clone()),
-                None => OfferState::Awaited,
-                Some(result) => OfferState::Failed(result),
+                _ if job.satisfies_dependents() => ProvidingJobState::Available(job.build.clone()),
+                None => ProvidingJobState::Pending,
+                Some(result) => ProvidingJobState::Failed(result),
             },
         });
-        let jobs: Vec<Offer> = offer.collect();
+        let jobs: Vec<ProvidingJob> = offer.collect();
         (!jobs.is_empty()).then(|| Self { change: item.candidate.change.clone(), jobs })
     }
 
-    /// Returns that a revision provides nothing.
+    /// Creates a record that says that a revision provides nothing.
     pub fn nothing(change: ChangeRef) -> Self {
         Self { change, jobs: Vec::new() }
     }

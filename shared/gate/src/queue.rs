@@ -1,8 +1,8 @@
-//! The head of a queue cell: the order of its items and the speculative state of each, short enough
-//! to be written in one step.
+//! The head of a queue cell: the order of its items and the speculative state of each, small enough
+//! to be written in one transaction.
 //!
-//! What its record holds is in [`stored`]: of an item little more than its id, for the rest stands
-//! in the item's own record.
+//! [`stored`] defines its record. That holds little more than the ids of the items; the rest is in
+//! the items' own records.
 
 pub mod stored;
 
@@ -15,89 +15,88 @@ use sluice_model::git::Oid;
 use sluice_model::{BranchName, BuildId, ItemId, QueueKey, QueueName, TenantName};
 use std::ops::Range;
 
-pub use stored::{NotWhole, StoredHead};
+pub use stored::{HeadError, StoredHead};
 
-/// A change queue: what all decisions about it agree on.
+/// A change queue: the state that all decisions about its items share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// Which queue.
+    /// The queue's key.
     pub key: QueueKey,
-    /// How its items stand to each other.
+    /// The pipeline manager, which defines how items depend on each other.
     pub manager: Manager,
-    /// How many items are worked on at once; 0 for all.
+    /// How many entries are processed at once (the window); 0 for all.
     pub window: u32,
-    /// The tenant's layout number that items are frozen under.
+    /// The number of the tenant's layout that items are frozen under.
     pub layout: u64,
-    /// Why nothing moves here until an operator has looked (a landed tree that was not the tested
-    /// one).
-    pub frozen: Option<String>,
-    /// Items in order, the next to land first.
+    /// Why the queue is halted until an operator resumes it, for example because the merged tree
+    /// was not the tested one. `None` while it runs.
+    pub halted: Option<String>,
+    /// The items in order; the first is merged next.
     pub slots: Vec<Slot>,
-    /// Changes that landed here of late, newest last, so that one that needs them is not refused by
-    /// older news.
+    /// Changes that were merged here recently, newest last. A change that needs one of them is not
+    /// refused because of older facts.
     pub landed: Vec<ChangeKey>,
-    /// Of each in [`Self::landed`], as far as this reaches, the first digits of the head that a
-    /// push landed: its forge takes no other revision for merged. Empty for what its forge was
-    /// asked to merge, of which all are.
+    /// For each change of [`Self::landed`] that a push merged: the first digits of its head. Only
+    /// this revision counts as merged. Empty where the forge merged the change: then every revision
+    /// does. May be shorter than `landed`.
     pub landed_heads: Vec<String>,
-    /// Semaphores that a build of this queue holds or that a job of it waits for.
+    /// Semaphores that a build of this queue holds or that one of its jobs waits for.
     pub semaphores: Vec<SemaphoreKey>,
-    /// Builds that were sent to the executors again and again and that none has claimed, at most
+    /// Builds that were sent to the executors repeatedly without being claimed, at most
     /// [`UNCLAIMED_MAX`].
     pub unclaimed: Vec<BuildId>,
-    /// The queue in which the change stands that this queue is the own one of, as one with others
-    /// that need it as much as it needs them ([`crate::plan::Door`]). Nothing stands here
-    /// meanwhile, and what arrives is sent on there.
-    pub stands_in: Option<QueueName>,
+    /// The host queue: the queue in which this queue's own change is hosted as a member of a bundle
+    /// ([`crate::plan::Door`]). Meanwhile this queue is empty and forwards its inbox there.
+    pub hosted_in: Option<QueueName>,
 }
 
-/// Builds that a head names since nobody claims them: one is enough to call somebody.
+/// The most unclaimed builds in a head; one is enough to alert an operator.
 pub const UNCLAIMED_MAX: usize = 5;
 
-/// Bytes of a head's record beyond which nothing more is admitted; what arrives waits until
-/// something leaves. A record holds 64 KB, and what is decided about the items that are here must
-/// always fit: each counts with [`stored::SLOT_BYTES_MAX`].
+/// The most bytes of a head's record before nothing more is admitted; further inbox messages wait
+/// until an item is removed. A record holds 64 KB, and decisions about the present items must
+/// always fit. Each item counts as [`stored::SLOT_BYTES_MAX`].
 pub const HEAD_BYTES_MAX: usize = 63 << 10;
 
-/// How many landed changes a head remembers.
+/// The most merged changes that a head lists.
 pub const LANDED_MAX: usize = 32;
 
-/// Digits of a head that tell revisions of one change apart.
+/// The number of digits that distinguish revisions of one change.
 const LANDED_HEAD_DIGITS: usize = 12;
 
 impl Head {
-    /// Returns an empty queue.
+    /// Creates an empty queue.
     pub fn new(key: QueueKey, manager: Manager, window: u32, layout: u64) -> Self {
         Self {
             key,
             manager,
             window,
             layout,
-            frozen: None,
+            halted: None,
             slots: Vec::new(),
             landed: Vec::new(),
             landed_heads: Vec::new(),
             semaphores: Vec::new(),
             unclaimed: Vec::new(),
-            stands_in: None,
+            hosted_in: None,
         }
     }
 
-    /// Returns the position of an item.
+    /// Returns the position of an item, or `None` where it is not queued here.
     pub fn position(&self, id: &ItemId) -> Option<usize> {
         self.slots.iter().position(|slot| slot.id == *id)
     }
 
-    /// Returns whether a revision of a change landed here of late: the very one that a push
-    /// brought, or any of what its forge merged.
+    /// Returns whether a revision of a change was merged here recently. Where a push merged it,
+    /// only that revision counts; where the forge merged it, any does.
     pub fn has_landed(&self, change: &ChangeRef) -> bool {
         let heads = self.landed_heads.iter().map(String::as_str).chain(std::iter::repeat(""));
         let mut landed = self.landed.iter().zip(heads);
         landed.any(|(key, head)| *key == change.key && change.head.as_str().starts_with(head))
     }
 
-    /// Remembers that a change landed, and the head that a push brought if one did.
-    pub(crate) fn remember(&mut self, key: &ChangeKey, pushed: Option<&Oid>) {
+    /// Records that a change was merged. `pushed` is its head where a push merged it.
+    pub(crate) fn record_landed(&mut self, key: &ChangeKey, pushed: Option<&Oid>) {
         if let Some(head) = pushed {
             self.landed_heads.resize(self.landed.len(), String::new());
             self.landed_heads.push(head.as_str().chars().take(LANDED_HEAD_DIGITS).collect());
@@ -105,16 +104,16 @@ impl Head {
         self.landed.push(key.clone());
     }
 
-    /// Forgets what landed at this place of [`Self::landed`].
-    pub(crate) fn forget(&mut self, at: usize) {
+    /// Removes the change at index `at` of [`Self::landed`].
+    pub(crate) fn forget_landed(&mut self, at: usize) {
         self.landed.remove(at);
         if at < self.landed_heads.len() {
             self.landed_heads.remove(at);
         }
     }
 
-    /// Returns the positions of the bundle that the slot at `position` belongs to: changes that
-    /// need each other stand together, and a change that is in no such cycle stands alone.
+    /// Returns the positions of the bundle that contains `position`. The members of a bundle are
+    /// adjacent; a change without a bundle is a range of one.
     pub fn bundle(&self, position: usize) -> Range<usize> {
         let is_start = |at: &usize| *at == 0 || !self.slots[*at].joined;
         let start = (0..=position).rev().find(is_start).unwrap_or(0);
@@ -122,9 +121,9 @@ impl Head {
         start..position + 1 + behind
     }
 
-    /// Returns how many slots are within the window, from the first one on; a bundle counts as one
-    /// and is never cut.
-    pub fn active(&self) -> usize {
+    /// Returns how many slots are within the window. A bundle counts as one entry and is never
+    /// split.
+    pub fn active_count(&self) -> usize {
         if self.window == 0 {
             return self.slots.len();
         }
@@ -134,26 +133,26 @@ impl Head {
 
     /// Returns whether the slot at `position` is within the window.
     pub fn is_active(&self, position: usize) -> bool {
-        position < self.active()
+        position < self.active_count()
     }
 }
 
-/// What stands between project and change in the name of a change's own queue.
+/// The separator of project and change in the name of a change's own queue.
 const OF_CHANGE: char = '#';
 
 /// Returns the name of a change's own queue in an independent pipeline.
 pub fn own_queue(change: &ChangeKey) -> QueueName {
-    QueueName(format!("{}{OF_CHANGE}{}", change.project, change.local()))
+    QueueName(format!("{}{OF_CHANGE}{}", change.project, change.local_id()))
 }
 
-/// Returns whether a queue is named as the own queue of a change is. Nothing forbids a shared one
-/// such a name: whose own queue it is, [`own_queue`] of a change tells alone.
-pub fn is_named_as_own(queue: &QueueName) -> bool {
+/// Returns whether a name has the form of a change's own queue. A shared queue may have such a
+/// name, too: compare with [`own_queue`] to know whose queue it is.
+pub fn is_own_queue_name(queue: &QueueName) -> bool {
     queue.0.contains(OF_CHANGE)
 }
 
-/// Returns the queue that a change of a project belongs to in a pipeline: its own in an independent
-/// one, its branch's in a supercedent one, a shared one in others.
+/// Returns the queue that a change belongs to: its own in an independent pipeline, its branch's in
+/// a supercedent one, a shared one in others.
 pub fn queue_of(
     layout: &Layout,
     tenant: &TenantName,
@@ -177,67 +176,66 @@ pub fn queue_of(
     QueueKey { tenant: tenant.clone(), pipeline: pipeline.name.clone(), queue }
 }
 
-/// One item's place in the queue.
+/// One item of a queue with its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot {
     /// The item.
     pub id: ItemId,
-    /// Its change.
+    /// The item's change.
     pub change: ChangeRef,
-    /// Counts the speculative states it was given; whatever bears an older one is ignored.
+    /// The number of the item's speculative state. Results of an older generation are ignored.
     pub generation: u64,
-    /// The state it is tested on top of; `None` for the branch as it is.
-    pub ahead: Option<Ahead>,
-    /// Where it stands.
-    pub standing: Standing,
-    /// Whether it needs the change in the slot before it as much as that one needs it: they are
-    /// tested, reported and landed as one bundle (Z6.5).
+    /// The state that it is tested on; `None` for the branch itself.
+    pub ahead: Option<Predecessor>,
+    /// How far the item is.
+    pub status: SlotStatus,
+    /// Whether it is in the same bundle as the item in the slot before: they depend on each other
+    /// and are tested, reported and merged together (Z6.5).
     pub joined: bool,
-    /// Which version of the item's record this head goes with.
+    /// The version of the item's record that belongs to this head.
     pub version: u64,
 }
 
-/// The speculative state of an item ahead.
+/// The speculative state of an item ahead, as the base of another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ahead {
-    /// The item.
+pub struct Predecessor {
+    /// The item ahead.
     pub item: ItemId,
-    /// Which of its states.
+    /// The generation of its speculative state.
     pub generation: u64,
 }
 
-/// Where an item stands.
+/// How far an item is in its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Standing {
-    /// Not merged or frozen yet, or outside the window.
+pub enum SlotStatus {
+    /// It has no tested state or no frozen jobs yet, or it is outside the window.
     Waiting,
-    /// Its jobs run.
+    /// Its jobs are running.
     Testing,
-    /// It is known that it will not pass as it is tested now.
+    /// It is certain to fail in its current speculative state.
     Failing,
-    /// Every voting job passed.
+    /// All voting jobs passed.
     Passed,
-    /// It is being put into its branch.
+    /// It is being merged into its branch.
     Landing,
-    /// Its bundle is being landed, and its turn comes: nothing takes it out any more.
-    Pledged,
-    /// It is in its branch; the rest of its bundle follows.
+    /// Its bundle is being merged and it is one of the next members. It is no longer dequeued.
+    AwaitingLanding,
+    /// It is merged; the rest of its bundle follows.
     Landed,
-    /// It has succeeded, and is in its branch where its pipeline lands; its jobs that run after the
-    /// reports keep it here, and the rest of the queue waiting.
+    /// It has succeeded, and is merged where its pipeline merges. It stays in the queue for jobs
+    /// that run after its reports, and the queue waits.
     Reporting,
 }
 
-impl Standing {
-    /// Returns whether the item is on its way into its branch, so that only the end of its landing
-    /// tells what becomes of it.
+impl SlotStatus {
+    /// Returns whether the item is being merged, alone or with its bundle, so that only the result
+    /// of its landing can end it.
     pub fn is_landing(self) -> bool {
-        matches!(self, Self::Landing | Self::Pledged | Self::Landed)
+        matches!(self, Self::Landing | Self::AwaitingLanding | Self::Landed)
     }
 
-    /// Returns whether it is decided, or about to be, by its landing alone what becomes of the
-    /// item: it is tested no more.
+    /// Returns whether the item is tested no further: only its landing or its last jobs are left.
     pub fn is_decided(self) -> bool {
         self.is_landing() || self == Self::Reporting
     }

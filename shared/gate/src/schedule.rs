@@ -1,102 +1,102 @@
-//! When the timers of a tenant fire: each tick once, and what was missed while nobody looked once
-//! for all.
+//! When the timers of a tenant fire. Each tick fires once; several missed ticks of a timer fire
+//! once together.
 
-use crate::filter::Detail;
+use crate::filter::ReportDetail;
 use serde::{Deserialize, Serialize};
 use sluice_config::pipeline::{Cron, Pipeline, TriggerKind};
 use sluice_model::id::digest;
 use sluice_model::{BranchName, PipelineName, ProjectName, TenantName, Timestamp};
 
-/// Timers of one tenant that are kept; a record holds them all.
+/// The most timers of one tenant; one record holds them all.
 pub const TIMERS_MAX: usize = 200;
 
-/// The timers of a tenant, each with when it fires next.
+/// The timers of a tenant with the time of each one's next tick.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// The tenant.
+    /// The tenant's name.
     pub tenant: TenantName,
-    /// Its timers, in the order of its pipelines.
-    pub timers: Vec<Planned>,
+    /// The timers in the order of the pipelines.
+    pub timers: Vec<PlannedTimer>,
 }
 
-/// A timer and when it fires next.
+/// A timer with the time of its next tick.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Planned {
+pub struct PlannedTimer {
     /// The pipeline.
     pub pipeline: PipelineName,
     /// The times, as the configuration has them.
     pub time: String,
-    /// When it fires next.
+    /// When the timer fires next.
     pub next_at: Timestamp,
 }
 
-/// A tick of a timer.
+/// A tick of a timer that is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fired {
+pub struct TimerTick {
     /// The pipeline.
     pub pipeline: PipelineName,
     /// The times, as the configuration has them.
     pub time: String,
-    /// Which of them it is.
+    /// The time that the tick was planned for.
     pub at: Timestamp,
-    /// Whether branches are resolved to commits now.
+    /// Whether branches are resolved to commits at the tick (`dereference`).
     pub dereference: bool,
-    /// Seconds by which a branch may be late.
+    /// The most seconds by which a branch is delayed (`jitter`).
     pub jitter_seconds: u64,
-    /// How much is told of what it lets in.
-    pub detail: Detail,
+    /// How detailed the reports on the enqueued changes are.
+    pub detail: ReportDetail,
 }
 
 impl Schedule {
-    /// Returns a tenant without timers.
+    /// Creates the schedule of a tenant without timers.
     pub fn new(tenant: TenantName) -> Self {
         Self { tenant, timers: Vec::new() }
     }
 
-    /// Returns when something has to be looked at, if ever.
+    /// Returns when the next timer fires; `None` without timers.
     pub fn due(&self) -> Option<Timestamp> {
         self.timers.iter().map(|timer| timer.next_at).min()
     }
 
-    /// Returns the schedule after a look and what fired. A timer that is new, or has other times
-    /// than it had, begins now; of ticks that nobody looked at only the first is told.
-    pub fn advance(&self, pipelines: &[Pipeline], now: Timestamp) -> (Self, Vec<Fired>) {
+    /// Returns the schedule after `now` and the ticks that were due. A new timer, or one with a
+    /// changed time, starts at `now`. Of several missed ticks only the first is returned.
+    pub fn advance(&self, pipelines: &[Pipeline], now: Timestamp) -> (Self, Vec<TimerTick>) {
         let (mut timers, mut fired) = (Vec::new(), Vec::new());
         let triggers = pipelines
             .iter()
             .flat_map(|pipeline| pipeline.triggers.iter().map(move |one| (pipeline, one)));
         for (pipeline, trigger) in triggers {
             let TriggerKind::Timer(timer) = &trigger.kind else { continue };
-            let is_known = |planned: &&Planned| {
+            let is_known = |planned: &&PlannedTimer| {
                 planned.pipeline == pipeline.name && planned.time == timer.time
             };
             if timers.len() >= TIMERS_MAX || timers.iter().any(|planned| is_known(&planned)) {
                 continue;
             }
-            // The configuration was refused otherwise, so it can be read.
+            // An invalid time is refused when the configuration is loaded.
             let Ok(cron) = Cron::parse(&timer.time) else { continue };
             let before = self.timers.iter().find(is_known).map(|planned| planned.next_at);
             if let Some(at) = before.filter(|at| *at <= now) {
-                fired.push(Fired {
+                fired.push(TimerTick {
                     pipeline: pipeline.name.clone(),
                     time: timer.time.clone(),
                     at,
                     dereference: timer.dereference,
                     jitter_seconds: cron.jitter_seconds,
-                    detail: Detail::of(trigger.debug),
+                    detail: ReportDetail::of(trigger.debug),
                 });
             }
             let next_at = before.filter(|at| *at > now).or_else(|| cron.next_after(now));
             let (pipeline, time) = (pipeline.name.clone(), timer.time.clone());
-            timers.extend(next_at.map(|next_at| Planned { pipeline, time, next_at }));
+            timers.extend(next_at.map(|next_at| PlannedTimer { pipeline, time, next_at }));
         }
         (Self { tenant: self.tenant.clone(), timers }, fired)
     }
 }
 
-impl Fired {
-    /// Returns by how many seconds a branch is late: drawn from what it is about, so that a second
-    /// look draws the same.
+impl TimerTick {
+    /// Returns the seconds by which a branch is delayed. They are derived from a hash of the tick
+    /// and the branch, so that a retry computes the same.
     pub fn delay_seconds(&self, project: &ProjectName, branch: &BranchName) -> u64 {
         let parts = [
             self.pipeline.as_str(),
@@ -129,13 +129,13 @@ mod tests {
         pipeline
     }
 
-    fn times(fired: &[Fired]) -> Vec<(String, Timestamp)> {
+    fn times(fired: &[TimerTick]) -> Vec<(String, Timestamp)> {
         fired.iter().map(|fired| (fired.pipeline.to_string(), fired.at)).collect()
     }
 
     /// R09
     #[test]
-    fn a_tick_is_told_once_and_the_next_one_is_waited_for() {
+    fn a_tick_fires_once_and_the_next_one_is_planned() {
         let pipelines = [periodic("nightly", "0 2 * * *"), periodic("hourly", "0 * * * *")];
         let new = Schedule::new("demo".into());
         let (schedule, fired) = new.advance(&pipelines, at(1));
@@ -146,9 +146,9 @@ mod tests {
         assert_eq!((again, times(&fired)), (schedule, vec![]));
     }
 
-    /// R09: after a stop, however long.
+    /// R09: however long the service was stopped.
     #[test]
-    fn ticks_that_were_missed_are_told_once() {
+    fn missed_ticks_of_a_timer_fire_once() {
         let pipelines = [periodic("hourly", "0 * * * *")];
         let (schedule, _) = Schedule::new("demo".into()).advance(&pipelines, at(0));
         let (schedule, fired) = schedule.advance(&pipelines, at(50));
@@ -158,10 +158,10 @@ mod tests {
         );
     }
 
-    /// R09, Z6.1: what a timer says of reports is told with its tick.
+    /// R09, Z6.1: a timer's `debug` is part of its ticks.
     #[test]
-    fn a_tick_says_whether_its_timer_wants_jobs_explained() {
-        for (debug, detail) in [(false, Detail::Outcome), (true, Detail::Debug)] {
+    fn a_tick_carries_the_report_detail_of_its_timer() {
+        for (debug, detail) in [(false, ReportDetail::Outcome), (true, ReportDetail::Debug)] {
             let mut nightly = periodic("nightly", "0 2 * * *");
             nightly.triggers[0].debug = debug;
             let (schedule, _) =
@@ -171,9 +171,9 @@ mod tests {
         }
     }
 
-    /// R09: configuration that changes starts nothing by itself.
+    /// R09: a configuration change does not fire a timer by itself.
     #[test]
-    fn a_timer_with_new_times_begins_anew_and_one_that_is_gone_fires_no_more() {
+    fn a_timer_with_new_times_restarts_and_a_removed_one_does_not_fire() {
         let (schedule, _) =
             Schedule::new("demo".into()).advance(&[periodic("nightly", "0 2 * * *")], at(0));
         let (later, fired) = schedule.advance(&[periodic("nightly", "0 4 * * *")], at(3));
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!((times(&fired), none.due()), (vec![], None));
     }
 
-    /// R09: so that not all of them come at once.
+    /// R09: so that the branches are not all enqueued at once.
     #[test]
     fn jitter_is_drawn_for_each_branch_and_is_the_same_each_time() {
         let (schedule, _) =

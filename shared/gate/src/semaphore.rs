@@ -1,4 +1,4 @@
-//! A semaphore: how many builds hold it, and which queues stand in line for it.
+//! A semaphore: the builds that hold it and the queues that wait for it.
 
 use serde::{Deserialize, Serialize};
 use sluice_model::name::escape;
@@ -7,175 +7,162 @@ use sluice_model::{
 };
 use std::fmt;
 
-/// Queues that stand in line; one that finds no place here looks again by itself.
+/// The most queues in the waiting list. A queue that does not fit retries by itself.
 pub const WAITING_MAX: usize = 100;
 
-/// How urgent a queue is of which nobody says.
-const PRIORITY: u32 = 200;
-
-/// Which semaphore: a tenant's own, or one that tenants share.
+/// Identifies a semaphore: of one tenant or global.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SemaphoreKey {
-    /// The tenant whose own it is; `None` for a global one.
+    /// The tenant that defines it; `None` for a global semaphore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<TenantName>,
-    /// Its name.
+    /// The name that jobs use.
     pub name: String,
 }
 
 impl fmt::Display for SemaphoreKey {
-    /// Writes `<tenant>/<name>`, `/` in either escaped; a global one has no tenant.
+    /// Writes `<tenant>/<name>` with `/` escaped in both. A global semaphore has an empty tenant.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tenant = self.tenant.as_ref().map_or("", TenantName::as_str);
         write!(f, "{}/{}", escape(tenant), escape(&self.name))
     }
 }
 
-/// A semaphore's record. It is written in the same transaction as the order that takes it, on
-/// condition that it is as it was read: two queues never take the last place both.
+/// A semaphore's record. It is written in the transaction of the build order that acquires it, on
+/// condition of its revision, so that two queues never acquire the last unit together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Semaphore {
-    /// Which one.
+    /// The semaphore's key.
     pub key: SemaphoreKey,
-    /// Who holds it; there are as many as its `max`, seldom more (when it was lowered).
-    #[serde(default)]
-    pub holders: Vec<Holder>,
-    /// Queues with a job that waits for it, in the order in which they are served, at most
+    /// The builds that hold it: at most its `max`, or more where `max` was lowered since.
+    pub holders: Vec<SemaphoreHolder>,
+    /// The queues with a job that waits for it, in the order in which they are served; at most
     /// [`WAITING_MAX`].
-    #[serde(default)]
-    pub waiting: Vec<Waiter>,
+    pub waiting: Vec<SemaphoreWaiter>,
 }
 
-/// A queue that stands in line. Each place that is free is kept for whoever is before the others:
-/// first asked, first served, the more urgent pipeline before that. All lines have this one order,
-/// so that of those who need several semaphores one is always first.
+/// A queue in the waiting list. A free unit is reserved for the first queue of the list: the most
+/// urgent pipeline, then the oldest request. All semaphores use this one order, so that of several
+/// queues that need several semaphores one is always first everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiter {
-    /// The queue's tenant.
+pub struct SemaphoreWaiter {
+    /// The tenant of the queue.
     pub tenant: TenantName,
-    /// Its pipeline.
+    /// The pipeline of the queue.
     pub pipeline: PipelineName,
-    /// Its name there.
+    /// The name of the queue in its pipeline.
     pub queue: QueueName,
-    /// How urgent its pipeline is; the lowest number is served first.
-    #[serde(default = "usual")]
+    /// The pipeline's priority. The lowest number is served first.
     pub priority: u32,
-    /// When the job asked that waits longest there.
-    #[serde(default)]
+    /// When the longest-waiting job of the queue first asked.
     pub since: Timestamp,
-    /// The same by whether it has its nodes; a line of an earlier version does not say.
-    #[serde(default, skip_serializing_if = "Asked::is_unknown")]
-    pub asked: Asked,
+    /// The same, separately for jobs with and without nodes.
+    pub waiting_since: WaitingSince,
 }
 
-/// When the jobs of a queue asked that wait longest for a semaphore.
+/// When the longest-waiting jobs of a queue first asked for a semaphore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Asked {
-    /// The one that has no nodes, and asks for them when it has its semaphores.
+pub struct WaitingSince {
+    /// The longest-waiting job that asks for nodes only once it has its semaphores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_nodes: Option<Timestamp>,
-    /// The one that has its nodes in hand (`resources-first`).
+    /// The longest-waiting job that already has its nodes (`resources-first`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with_nodes: Option<Timestamp>,
 }
 
-/// What a job has that waits for a semaphore.
+/// Whether a job that waits for a semaphore has its nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hands {
-    /// Nothing: who waits so keeps nobody from anything.
-    Empty,
-    /// Nodes, which others may wait for.
-    Nodes,
+pub enum NodesHeld {
+    /// It has no nodes, so it blocks no other job while it waits.
+    Without,
+    /// It holds nodes, which other jobs may wait for.
+    With,
 }
 
-impl Asked {
-    /// Returns when the job asked that waits longest; `None` where nobody says.
-    pub fn first(&self) -> Option<Timestamp> {
+impl WaitingSince {
+    /// Returns when the longest-waiting job asked; `None` where no job waits.
+    pub fn earliest(&self) -> Option<Timestamp> {
         self.without_nodes.into_iter().chain(self.with_nodes).min()
     }
 
-    /// Takes in that a job asked then.
-    pub fn add(&mut self, hands: Hands, at: Timestamp) {
-        let longest = match hands {
-            Hands::Empty => &mut self.without_nodes,
-            Hands::Nodes => &mut self.with_nodes,
+    /// Records that a job asked at `at`, where that is earlier than the recorded time.
+    pub fn add(&mut self, nodes: NodesHeld, at: Timestamp) {
+        let longest = match nodes {
+            NodesHeld::Without => &mut self.without_nodes,
+            NodesHeld::With => &mut self.with_nodes,
         };
         *longest = Some(longest.map_or(at, |before| before.min(at)));
     }
-
-    fn is_unknown(&self) -> bool {
-        self.first().is_none()
-    }
 }
 
-fn usual() -> u32 {
-    PRIORITY
-}
-
-impl Waiter {
-    /// Returns a queue's place in line.
+impl SemaphoreWaiter {
+    /// Creates the waiting-list entry of a queue.
     pub fn new(queue: &QueueKey, priority: u32, since: Timestamp) -> Self {
         let QueueKey { tenant, pipeline, queue } = queue.clone();
-        Self { tenant, pipeline, queue, priority, since, asked: Asked::default() }
+        let waiting_since = WaitingSince { without_nodes: Some(since), with_nodes: None };
+        Self { tenant, pipeline, queue, priority, since, waiting_since }
     }
 
-    /// Returns the place of a queue whose jobs asked then.
-    pub fn asking(queue: &QueueKey, priority: u32, asked: Asked) -> Self {
-        Self { asked, ..Self::new(queue, priority, asked.first().unwrap_or_default()) }
-    }
-
-    /// Returns when the job asked that waits longest there with such hands. Where nobody says who
-    /// has nodes, nobody has.
-    pub fn asked(&self, hands: Hands) -> Option<Timestamp> {
-        match hands {
-            Hands::Empty if self.asked.is_unknown() => Some(self.since),
-            Hands::Empty => self.asked.without_nodes,
-            Hands::Nodes => self.asked.with_nodes,
+    /// Creates the waiting-list entry of a queue from the times at which its jobs asked.
+    pub fn with_jobs(queue: &QueueKey, priority: u32, asked: WaitingSince) -> Self {
+        Self {
+            waiting_since: asked,
+            ..Self::new(queue, priority, asked.earliest().unwrap_or_default())
         }
     }
 
-    /// Returns the queue.
+    /// Returns when the longest-waiting job with or without nodes asked; `None` where no such job
+    /// waits.
+    pub fn waiting_since(&self, nodes: NodesHeld) -> Option<Timestamp> {
+        match nodes {
+            NodesHeld::Without => self.waiting_since.without_nodes,
+            NodesHeld::With => self.waiting_since.with_nodes,
+        }
+    }
+
+    /// Returns the key of the queue.
     pub fn key(&self) -> QueueKey {
         let Self { tenant, pipeline, queue, .. } = self.clone();
         QueueKey { tenant, pipeline, queue }
     }
 
-    /// Returns what it is ordered by.
-    pub fn place(&self) -> (u32, Timestamp, QueueKey) {
+    /// Returns the sort key of the waiting list.
+    pub fn service_order(&self) -> (u32, Timestamp, QueueKey) {
         (self.priority, self.since, self.key())
     }
 }
 
-/// A build that holds a semaphore.
+/// A build that holds one unit of a semaphore.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
-    /// The build.
+pub struct SemaphoreHolder {
+    /// The build's id.
     pub build: BuildId,
-    /// The queue that ordered it, and that alone takes it off the list.
+    /// The queue that ordered the build. Only this queue removes it from the list.
     pub queue: QueueKey,
-    /// The item it is for.
+    /// The item that the build tests.
     pub item: ItemId,
-    /// The job.
+    /// The job of the build.
     pub job: JobName,
-    /// Since when.
+    /// When it acquired the semaphore.
     pub since: Timestamp,
-    /// Whether the build is not wanted any more: it holds on until it is known to have stopped.
+    /// Whether the build was cancelled. It holds the semaphore until it is known to have stopped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaving: bool,
 }
 
 impl Semaphore {
-    /// Returns one that nobody holds.
+    /// Creates a semaphore without holders.
     pub fn new(key: SemaphoreKey) -> Self {
         Self { key, holders: Vec::new(), waiting: Vec::new() }
     }
 
-    /// Returns whether nobody holds it or waits for it.
+    /// Returns whether it has neither holders nor waiting queues.
     pub fn is_unused(&self) -> bool {
         self.holders.is_empty() && self.waiting.is_empty()
     }
 
-    /// Returns whether a build holds it.
+    /// Returns whether `build` holds it.
     pub fn is_held_by(&self, build: &BuildId) -> bool {
         self.holders.iter().any(|holder| holder.build == *build)
     }

@@ -8,10 +8,10 @@ use sluice_config::pipeline::{
     Filter, FilterKind, GitHubFilter, GitHubTrigger, Manager, Permission as Needed, Pipeline,
     ReviewRequirement,
 };
-use sluice_gate::Asks;
-use sluice_gate::filter::{refusal, refusal_of_refs};
+use sluice_gate::MergeRequirements;
+use sluice_gate::filter::{refusal, refs_refusal};
 use sluice_model::Timestamp;
-use sluice_model::change::{ChangeFacts, Cut, Permission, Review, ReviewState};
+use sluice_model::change::{ChangeFacts, Truncation, Permission, Review, ReviewState};
 
 fn review(state: ReviewState, permission: Permission, days_ago: u64) -> Review {
     Review {
@@ -229,7 +229,7 @@ fn what_was_not_read_of_a_change_never_lets_it_through() {
     let cut = |reviews, statuses| ChangeFacts {
         reviews: Vec::new(),
         statuses: Vec::new(),
-        cut: Cut { reviews, statuses, ..Cut::default() },
+        truncated: Truncation { reviews, statuses, ..Truncation::default() },
         ..facts()
     };
     for (filter, cut_short) in [
@@ -262,7 +262,7 @@ fn a_status_that_may_be_a_hidden_check_run_is_missed_with_its_reason() {
         || GitHubFilter { status: vec![pattern("ci:unit:success")], ..GitHubFilter::default() };
     let with = |check_runs| ChangeFacts {
         statuses: Vec::new(),
-        cut: Cut { check_runs, ..Cut::default() },
+        truncated: Truncation { check_runs, ..Truncation::default() },
         ..facts()
     };
     let told = |check_runs| asked(Some(filter()), None, &with(check_runs)).unwrap();
@@ -280,13 +280,13 @@ fn what_is_required_of_changes_keeps_refs_out() {
     let github =
         |filter| vec![Filter { connection: "github".into(), kind: FilterKind::GitHub(filter) }];
     let mut pipeline = Pipeline::new("post", Manager::Independent);
-    assert_eq!(refusal_of_refs(&pipeline, &"github".into()), None);
+    assert_eq!(refs_refusal(&pipeline, &"github".into()), None);
     pipeline.require = github(GitHubFilter { open: Some(true), ..GitHubFilter::default() });
-    assert!(refusal_of_refs(&pipeline, &"github".into()).unwrap().contains("requires"));
-    assert_eq!(refusal_of_refs(&pipeline, &"elsewhere".into()), None);
+    assert!(refs_refusal(&pipeline, &"github".into()).unwrap().contains("requires"));
+    assert_eq!(refs_refusal(&pipeline, &"elsewhere".into()), None);
     pipeline.require.clear();
     pipeline.reject = github(GitHubFilter { draft: Some(true), ..GitHubFilter::default() });
-    assert!(refusal_of_refs(&pipeline, &"github".into()).unwrap().contains("rejects"));
+    assert!(refs_refusal(&pipeline, &"github".into()).unwrap().contains("rejects"));
 }
 
 /// G12, Z6.4: before a change lands it is asked what it was asked when it entered. That a review
@@ -303,7 +303,7 @@ fn a_landing_is_refused_for_what_was_taken_back_and_not_for_time_alone() {
     let github = GitHubFilter { review: vec![young], ..GitHubFilter::default() };
     pipeline.require =
         vec![Filter { connection: "github".into(), kind: FilterKind::GitHub(github) }];
-    let asks = Asks::of(&pipeline, Timestamp(NOW.0 - 2 * DAY_SECONDS * 1_000));
+    let asks = MergeRequirements::of(&pipeline, Timestamp(NOW.0 - 2 * DAY_SECONDS * 1_000));
     let of = |state, days_ago| ChangeFacts {
         reviews: vec![review(state, Permission::Write, days_ago)],
         ..facts()

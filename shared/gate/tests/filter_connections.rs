@@ -5,7 +5,7 @@ use sluice_config::pipeline::{
     Filter, FilterKind, GitHubFilter, GitHubReporter, GitHubTrigger, Manager, Pipeline, Reporter,
     ReporterKind, Trigger, TriggerKind,
 };
-use sluice_gate::filter::{refusal, refusal_of_connection, refusal_of_refs};
+use sluice_gate::filter::{refusal, connection_refusal, refs_refusal};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef};
 use sluice_model::{ProjectName, Timestamp};
 
@@ -21,7 +21,7 @@ fn facts() -> ChangeFacts {
 fn a_pipeline_that_allows_no_other_connections_takes_nothing_of_one_that_it_does_not_name() {
     let mut bare = Pipeline::new("check", Manager::Independent);
     assert_eq!(
-        refusal_of_connection(&bare, &"github".into()),
+        connection_refusal(&bare, &"github".into()),
         None,
         "all are allowed where nothing is said"
     );
@@ -38,11 +38,11 @@ fn a_pipeline_that_allows_no_other_connections_takes_nothing_of_one_that_it_does
     reports.reporters.no_jobs = vec![Reporter { connection: "github".into(), kind }];
     assert_eq!(refusal(&triggered, &facts(), Timestamp(0)), None);
     for pipeline in [triggered, requires, rejects, reports] {
-        assert_eq!(refusal_of_connection(&pipeline, &"github".into()), None);
-        assert!(refusal_of_refs(&pipeline, &"gerrit".into()).unwrap().contains("takes no others"));
+        assert_eq!(connection_refusal(&pipeline, &"github".into()), None);
+        assert!(refs_refusal(&pipeline, &"gerrit".into()).unwrap().contains("takes no others"));
     }
     assert!(
-        refusal_of_refs(&bare, &"github".into())
+        refs_refusal(&bare, &"github".into())
             .unwrap()
             .contains("does not name the connection github")
     );

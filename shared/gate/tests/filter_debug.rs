@@ -6,7 +6,7 @@ use sluice_config::pipeline::{
     GitHubTrigger, Manager, Permission as Needed, Pipeline, Trigger, TriggerKind, ZuulTrigger,
 };
 use sluice_gate::Candidate;
-use sluice_gate::filter::{Detail, asks_who, detail_by_images, detail_by_zuul, detail_of};
+use sluice_gate::filter::{ReportDetail, depends_on_sender, detail_by_images, detail_by_zuul, report_detail};
 use sluice_model::ProjectName;
 use sluice_model::change::{ChangeKey, ChangeRef, Permission};
 use sluice_model::event::{EventKind, ForgeEvent, ImageEvent, ZuulEvent};
@@ -49,13 +49,13 @@ fn jobs_are_explained_where_a_trigger_that_takes_the_event_says_so() {
     let plain = on_comment("recheck", None, false);
     let debug = on_comment("recheck debug", None, true);
     for triggers in [[plain.clone(), debug.clone()], [debug.clone(), plain.clone()]] {
-        let of = |text: &str| detail_of(&pipeline(&triggers), &comment(text), None, None);
-        assert_eq!(of("recheck"), Some(Detail::Outcome));
-        assert_eq!(of("recheck debug"), Some(Detail::Debug), "in whichever order they stand");
+        let of = |text: &str| report_detail(&pipeline(&triggers), &comment(text), None, None);
+        assert_eq!(of("recheck"), Some(ReportDetail::Outcome));
+        assert_eq!(of("recheck debug"), Some(ReportDetail::Debug), "in whichever order they stand");
         assert_eq!(of("nice"), None);
     }
     let elsewhere = Trigger { connection: "elsewhere".into(), ..debug };
-    assert_eq!(detail_of(&pipeline(&[elsewhere]), &comment("recheck debug"), None, None), None);
+    assert_eq!(report_detail(&pipeline(&[elsewhere]), &comment("recheck debug"), None, None), None);
 }
 
 /// The forge is asked only where that decides: here whether jobs are explained.
@@ -64,22 +64,22 @@ fn who_may_not_have_jobs_explained_is_told_the_outcome() {
     let plain = on_comment("recheck", None, false);
     let debug = on_comment("recheck debug", Some(Needed::Write), true);
     let both = pipeline(&[plain.clone(), debug.clone()]);
-    assert!(asks_who(&both, &comment("recheck debug"), None));
-    assert!(!asks_who(&both, &comment("recheck"), None));
+    assert!(depends_on_sender(&both, &comment("recheck debug"), None));
+    assert!(!depends_on_sender(&both, &comment("recheck"), None));
     for (may, detail) in [
-        (None, Detail::Outcome),
-        (Some(Permission::Read), Detail::Outcome),
-        (Some(Permission::Write), Detail::Debug),
-        (Some(Permission::Admin), Detail::Debug),
+        (None, ReportDetail::Outcome),
+        (Some(Permission::Read), ReportDetail::Outcome),
+        (Some(Permission::Write), ReportDetail::Debug),
+        (Some(Permission::Admin), ReportDetail::Debug),
     ] {
-        assert_eq!(detail_of(&both, &comment("recheck debug"), None, may), Some(detail), "{may:?}");
+        assert_eq!(report_detail(&both, &comment("recheck debug"), None, may), Some(detail), "{may:?}");
     }
-    assert!(asks_who(&pipeline(std::slice::from_ref(&debug)), &comment("recheck debug"), None));
+    assert!(depends_on_sender(&pipeline(std::slice::from_ref(&debug)), &comment("recheck debug"), None));
     let anyway = pipeline(&[on_comment("recheck", None, true), debug]);
-    assert!(!asks_who(&anyway, &comment("recheck debug"), None), "jobs are explained anyway");
+    assert!(!depends_on_sender(&anyway, &comment("recheck debug"), None), "jobs are explained anyway");
     let outcome = on_comment("recheck debug", Some(Needed::Write), false);
     assert!(
-        !asks_who(&pipeline(&[plain, outcome]), &comment("recheck debug"), None),
+        !depends_on_sender(&pipeline(&[plain, outcome]), &comment("recheck debug"), None),
         "it enters anyway"
     );
 }
@@ -97,11 +97,11 @@ fn what_happened_elsewhere_and_what_is_asked_of_images_has_jobs_explained_by_its
         on("image-validate", false),
     ]);
     let happened = |what| detail_by_zuul(&pipeline, what, &"gate".into());
-    assert_eq!(happened(ZuulEvent::ProjectChangeMerged), Some(Detail::Debug));
-    assert_eq!(happened(ZuulEvent::ParentChangeEnqueued), Some(Detail::Outcome));
+    assert_eq!(happened(ZuulEvent::ProjectChangeMerged), Some(ReportDetail::Debug));
+    assert_eq!(happened(ZuulEvent::ParentChangeEnqueued), Some(ReportDetail::Outcome));
     let asked = |what| detail_by_images(&pipeline, what);
-    assert_eq!(asked(ImageEvent::ImageBuild), Some(Detail::Debug));
-    assert_eq!(asked(ImageEvent::ImageValidate), Some(Detail::Outcome));
+    assert_eq!(asked(ImageEvent::ImageBuild), Some(ReportDetail::Debug));
+    assert_eq!(asked(ImageEvent::ImageValidate), Some(ReportDetail::Outcome));
     assert_eq!(asked(ImageEvent::ImageDelete), None);
 }
 

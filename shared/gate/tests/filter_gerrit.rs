@@ -7,7 +7,7 @@ use sluice_config::pipeline::{
     Approval, Filter, FilterKind, GerritFilter, GerritTrigger, GitTrigger, Manager, Pipeline,
     Trigger, TriggerKind,
 };
-use sluice_gate::filter::{is_triggered, refusal, refusal_of_refs};
+use sluice_gate::filter::{is_triggered, refusal, refs_refusal};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::gerrit::{CastVote, GerritEvent, Vote};
@@ -359,13 +359,13 @@ fn a_change_meets_its_requirements_once_both_votes_are_there_and_it_is_no_work_i
 #[test]
 fn a_pipeline_that_requires_votes_takes_no_refs() {
     let mut pipeline = Pipeline::new("p", Manager::Independent);
-    assert_eq!(refusal_of_refs(&pipeline, &"gerrit".into()), None);
+    assert_eq!(refs_refusal(&pipeline, &"gerrit".into()), None);
     let voted =
         GerritFilter { approval: vec![approval("Verified", &[1])], ..GerritFilter::default() };
     pipeline.require =
         vec![Filter { connection: "gerrit".into(), kind: FilterKind::Gerrit(voted) }];
-    assert!(refusal_of_refs(&pipeline, &"gerrit".into()).is_some());
-    assert_eq!(refusal_of_refs(&pipeline, &"github".into()), None);
+    assert!(refs_refusal(&pipeline, &"gerrit".into()).is_some());
+    assert_eq!(refs_refusal(&pipeline, &"github".into()), None);
 }
 
 /// Z6.1: a change that is merged or abandoned is what Gerrit calls it.

@@ -5,7 +5,7 @@ mod common;
 
 use common::{event_of, on, pattern, told, with};
 use sluice_config::pipeline::{Filter, FilterKind, GitHubFilter, GitHubTrigger};
-use sluice_gate::filter::{Speaker, may_start, status_triggers};
+use sluice_gate::filter::{EventAuthor, may_start, status_triggers};
 use sluice_model::event::ForgeEvent;
 
 /// Returns the event of a status or check run.
@@ -39,8 +39,8 @@ fn a_status_of_ours_is_waited_for_where_a_trigger_names_it() {
         pipeline.require = vec![Filter { connection: "github".into(), kind }];
         let kept = status_triggers(&pipeline);
         let may = |by| may_start(&"demo".into(), &pipeline, &about, by);
-        assert_eq!((!kept.is_empty(), may(Speaker::Ourselves)), (is_named, waits), "{trigger:?}");
-        assert!(may(Speaker::Others), "what others say is a matter of the triggers: {trigger:?}");
+        assert_eq!((!kept.is_empty(), may(EventAuthor::Sluice)), (is_named, waits), "{trigger:?}");
+        assert!(may(EventAuthor::ThirdParty), "what others say is a matter of the triggers: {trigger:?}");
         assert_eq!(kept.iter().any(|trigger| trigger.is_for(&about)), waits, "{trigger:?}");
         let elsewhere = ForgeEvent { connection: "another".into(), ..about.clone() };
         assert!(!kept.iter().any(|trigger| trigger.is_for(&elsewhere)));
@@ -62,7 +62,7 @@ fn a_pipeline_is_started_by_its_own_word_in_no_case() {
         ("pull_request", "status", "other/p", true),
     ] {
         let about = said(name, action, &format!("bot:{context}:success"));
-        for by in [Speaker::Ourselves, Speaker::Others] {
+        for by in [EventAuthor::Sluice, EventAuthor::ThirdParty] {
             assert_eq!(
                 may_start(&"demo".into(), &pipeline, &about, by),
                 may,

@@ -8,7 +8,7 @@ use sluice_config::pipeline::{
     Filter, FilterKind, GitHubFilter, GitHubTrigger, Manager, Permission as Needed, Pipeline,
     Trigger, TriggerKind, ZuulTrigger,
 };
-use sluice_gate::filter::{asks_who, detail_by_images, heeds_status, is_triggered};
+use sluice_gate::filter::{depends_on_sender, detail_by_images, uses_status, is_triggered};
 use sluice_model::change::Permission;
 use sluice_model::event::{EventKind, ImageEvent};
 
@@ -237,7 +237,7 @@ fn a_pipeline_heeds_statuses_only_if_it_says_a_word_of_them() {
         (on("pull_request", &["opened", "changed"]), false),
         (on("check_run", &[]), false),
     ] {
-        assert_eq!(heeds_status(&with(trigger.clone()), &about), heeded, "{trigger:?}");
+        assert_eq!(uses_status(&with(trigger.clone()), &about), heeded, "{trigger:?}");
     }
     let mut gate = with(on("pull_request", &["opened"]));
     for (connection, heeded) in [("another", false), ("github", true)] {
@@ -246,7 +246,7 @@ fn a_pipeline_heeds_statuses_only_if_it_says_a_word_of_them() {
             ..GitHubFilter::default()
         });
         gate.reject = vec![Filter { connection: connection.into(), kind }];
-        assert_eq!(heeds_status(&gate, &about), heeded, "{connection}");
+        assert_eq!(uses_status(&gate, &about), heeded, "{connection}");
     }
 }
 
@@ -286,11 +286,11 @@ fn a_trigger_that_asks_who_it_is_fires_for_those_alone_who_may_do_so_much() {
         );
     }
     // The forge is asked only where that decides.
-    assert!(asks_who(&pipeline, &event("comment"), Some(&facts())));
-    assert!(!asks_who(&pipeline, &event("opened"), Some(&facts())));
+    assert!(depends_on_sender(&pipeline, &event("comment"), Some(&facts())));
+    assert!(!depends_on_sender(&pipeline, &event("opened"), Some(&facts())));
     let mut either = pipeline;
     either.triggers.extend(with(on("pull_request", &["comment"])).triggers);
-    assert!(!asks_who(&either, &event("comment"), Some(&facts())));
+    assert!(!depends_on_sender(&either, &event("comment"), Some(&facts())));
 }
 
 /// L1.2, L1.5, L1.6: each of the three is asked for by its own word, and nothing else starts by it.

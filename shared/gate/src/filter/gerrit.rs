@@ -1,5 +1,4 @@
-//! Gerrit's triggers, requirements and rejects; and refs that moved, as Gerrit and plain git tell
-//! of them.
+//! Gerrit's triggers, requirements and rejects, and ref updates of Gerrit and plain git.
 
 use super::{listed, matches_any, text_fits};
 use sluice_config::Pattern;
@@ -9,10 +8,10 @@ use sluice_model::change::{ChangeFacts, ChangeStatus};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::gerrit::{CastVote, GerritEvent, Vote};
 
-/// Gerrit's and git's word for a ref that moved.
+/// The event name of Gerrit and git triggers for a moved ref.
 const REF_UPDATED: &str = "ref-updated";
 
-/// Returns whether a trigger takes an event; `facts` are those of the change that it is about.
+/// Returns whether a trigger matches an event. `facts` are those of the event's change.
 pub(super) fn takes(
     trigger: &GerritTrigger,
     event: &ForgeEvent,
@@ -21,31 +20,31 @@ pub(super) fn takes(
     if matches!(event.kind, EventKind::Push { .. }) {
         return takes_push(trigger, &event.kind) && fits_no_change(trigger);
     }
-    let Some(told) = told_by(event) else { return false };
+    let Some(event) = gerrit_event(event) else { return false };
     let branch_fits =
         facts.is_none_or(|facts| matches_any(&trigger.branch, facts.change.branch.as_str()));
-    listed(&trigger.event, &told.r#type)
+    listed(&trigger.event, &event.r#type)
         && branch_fits
         && trigger.r#ref.is_empty()
-        && text_fits(&trigger.comment, told.comment.as_deref(), Pattern::finds)
-        && text_fits(&trigger.email, told.email.as_deref(), Pattern::finds)
-        && text_fits(&trigger.username, Some(told.username.as_str()), Pattern::finds)
-        && cast(&trigger.approval, &told.votes, |_| true)
-        && cast(&trigger.approval_change, &told.votes, |vote| {
+        && text_fits(&trigger.comment, event.comment.as_deref(), Pattern::finds)
+        && text_fits(&trigger.email, event.email.as_deref(), Pattern::finds)
+        && text_fits(&trigger.username, Some(event.username.as_str()), Pattern::finds)
+        && cast(&trigger.approval, &event.votes, |_| true)
+        && cast(&trigger.approval_change, &event.votes, |vote| {
             vote.before.is_some_and(|before| before != vote.value)
         })
-        && any_fits(&trigger.added, &told.added)
-        && any_fits(&trigger.removed, &told.removed)
-        && checker_fits(trigger, &told)
-        && own_terms_fit(trigger, facts)
+        && any_fits(&trigger.added, &event.added)
+        && any_fits(&trigger.removed, &event.removed)
+        && checker_fits(trigger, &event)
+        && meets_trigger_filters(trigger, facts)
 }
 
-/// Returns an event about a change in Gerrit's words.
-fn told_by(event: &ForgeEvent) -> Option<GerritEvent> {
+/// Returns an event about a change as a Gerrit event; `None` for other events.
+fn gerrit_event(event: &ForgeEvent) -> Option<GerritEvent> {
     match &event.kind {
-        EventKind::Gerrit(told) => Some(told.clone()),
-        // A revision that nobody told of: whoever found it says so in the words that all forges
-        // share.
+        EventKind::Gerrit(gerrit) => Some(gerrit.clone()),
+        // A synthesized event for a revision that no Gerrit event reported has the form that all
+        // forges share.
         EventKind::Change { number, event: name, action, .. }
             if name == "pull_request" && matches!(action.as_str(), "opened" | "changed") =>
         {
@@ -61,55 +60,59 @@ fn told_by(event: &ForgeEvent) -> Option<GerritEvent> {
     }
 }
 
-/// Returns the first thing of a trigger that does not fit an event, in the order a reader of the
-/// configuration would look.
+/// Describes the first condition of a Gerrit trigger that an event does not meet, in the order of
+/// the configuration's documentation.
 pub(crate) fn misfit(trigger: &GerritTrigger, event: &ForgeEvent, facts: &ChangeFacts) -> String {
-    let Some(told) = told_by(event) else { return "it is for other events".to_owned() };
+    let Some(event) = gerrit_event(event) else { return "it matches other events".to_owned() };
     let texts = |patterns: &[Pattern]| {
         patterns.iter().map(Pattern::as_str).collect::<Vec<_>>().join(" or ")
     };
-    if !listed(&trigger.event, &told.r#type) {
-        return format!("it wants the event {}, not {}", trigger.event.join(" or "), told.r#type);
+    if !listed(&trigger.event, &event.r#type) {
+        return format!(
+            "it requires the event {}, not {}",
+            trigger.event.join(" or "),
+            event.r#type
+        );
     }
     let branch = facts.change.branch.as_str();
     if !matches_any(&trigger.branch, branch) {
-        return format!("it wants the branch {}, not {branch}", texts(&trigger.branch));
+        return format!("it requires the branch {}, not {branch}", texts(&trigger.branch));
     }
-    if !text_fits(&trigger.comment, told.comment.as_deref(), Pattern::finds) {
-        return format!("it wants a comment with {}", texts(&trigger.comment));
+    if !text_fits(&trigger.comment, event.comment.as_deref(), Pattern::finds) {
+        return format!("it requires a comment matching {}", texts(&trigger.comment));
     }
-    if !text_fits(&trigger.username, Some(told.username.as_str()), Pattern::finds) {
+    if !text_fits(&trigger.username, Some(event.username.as_str()), Pattern::finds) {
         return format!(
-            "it wants it done by {}, not by {}",
+            "it requires the user {}, not {}",
             texts(&trigger.username),
-            told.username
+            event.username
         );
     }
-    if !text_fits(&trigger.email, told.email.as_deref(), Pattern::finds) {
-        return format!("it wants the address {}", texts(&trigger.email));
+    if !text_fits(&trigger.email, event.email.as_deref(), Pattern::finds) {
+        return format!("it requires the email address {}", texts(&trigger.email));
     }
     for (wanted, word) in [(&trigger.approval, "vote"), (&trigger.approval_change, "new vote")] {
         let counts = |vote: &CastVote| {
             word == "vote" || vote.before.is_some_and(|before| before != vote.value)
         };
         if let Some(missing) =
-            wanted.iter().find(|one| !cast(std::slice::from_ref(*one), &told.votes, counts))
+            wanted.iter().find(|one| !cast(std::slice::from_ref(*one), &event.votes, counts))
         {
-            return format!("it wants the {word} {}", described(missing));
+            return format!("it requires the {word} {}", described(missing));
         }
     }
     for (wanted, tags, word) in
-        [(&trigger.added, &told.added, "put on"), (&trigger.removed, &told.removed, "taken off")]
+        [(&trigger.added, &event.added, "added"), (&trigger.removed, &event.removed, "removed")]
     {
         if !any_fits(wanted, tags) {
-            return format!("it wants a hashtag {word}: {}", texts(wanted));
+            return format!("it requires a hashtag to be {word}: {}", texts(wanted));
         }
     }
-    "the change is not what it requires, or is what it rejects, or it wants another checker"
+    "the change does not meet its `require`, or meets its `reject`, or the checker is another one"
         .to_owned()
 }
 
-/// Returns whether a trigger of plain git takes an event.
+/// Returns whether a plain git trigger matches an event.
 pub(super) fn takes_ref(trigger: &GitTrigger, event: &ForgeEvent) -> bool {
     ref_fits(&trigger.event, &trigger.r#ref, trigger.ignore_deletes, &event.kind)
 }
@@ -121,7 +124,8 @@ fn takes_push(trigger: &GerritTrigger, kind: &EventKind) -> bool {
     branch_fits && ref_fits(&trigger.event, &trigger.r#ref, trigger.ignore_deletes, kind)
 }
 
-/// A ref that was deleted is no event unless somebody says that it is.
+/// Returns whether a push meets a trigger's conditions. The deletion of a ref matches only with
+/// `ignore-deletes: false`.
 fn ref_fits(
     events: &[String],
     refs: &[Pattern],
@@ -134,7 +138,7 @@ fn ref_fits(
         && !(newrev.is_zero() && ignore_deletes.unwrap_or(true))
 }
 
-/// Whether a trigger asks for nothing that only an event about a change tells.
+/// Returns whether a trigger has no condition that only an event about a change can meet.
 fn fits_no_change(trigger: &GerritTrigger) -> bool {
     trigger.comment.is_empty()
         && trigger.approval.is_empty()
@@ -144,10 +148,10 @@ fn fits_no_change(trigger: &GerritTrigger) -> bool {
         && trigger.removed.is_empty()
         && trigger.scheme.is_none()
         && trigger.uuid.is_none()
-        && own_terms_fit(trigger, None)
+        && meets_trigger_filters(trigger, None)
 }
 
-/// Whether every vote that a trigger names came with the event.
+/// Returns whether the event has every vote that a trigger names and that `counts` accepts.
 fn cast(wanted: &[Approval], votes: &[CastVote], counts: impl Fn(&CastVote) -> bool) -> bool {
     let mut labels = wanted.iter().flat_map(|approval| &approval.labels);
     labels.all(|(label, values)| {
@@ -161,17 +165,18 @@ fn any_fits(patterns: &[Pattern], tags: &[String]) -> bool {
     patterns.is_empty() || tags.iter().any(|tag| patterns.iter().any(|pattern| pattern.finds(tag)))
 }
 
-/// A checker is named by its whole id, or by the part before the colon.
-fn checker_fits(trigger: &GerritTrigger, told: &GerritEvent) -> bool {
-    let scheme = told
+/// Returns whether the event's checker meets a trigger: `uuid` is its whole id, `scheme` the part
+/// before the colon.
+fn checker_fits(trigger: &GerritTrigger, event: &GerritEvent) -> bool {
+    let scheme = event
         .checker
         .as_deref()
         .map(|checker| checker.split_once(':').map_or(checker, |(scheme, _)| scheme));
-    trigger.uuid.as_deref().is_none_or(|uuid| told.checker.as_deref() == Some(uuid))
+    trigger.uuid.as_deref().is_none_or(|uuid| event.checker.as_deref() == Some(uuid))
         && trigger.scheme.as_deref().is_none_or(|wanted| scheme == Some(wanted))
 }
 
-fn own_terms_fit(trigger: &GerritTrigger, facts: Option<&ChangeFacts>) -> bool {
+fn meets_trigger_filters(trigger: &GerritTrigger, facts: Option<&ChangeFacts>) -> bool {
     let asks = |filter: &Option<FilterKind>| match filter {
         Some(FilterKind::Gerrit(gerrit)) => Some(gerrit.clone()),
         _ => None,
@@ -182,14 +187,14 @@ fn own_terms_fit(trigger: &GerritTrigger, facts: Option<&ChangeFacts>) -> bool {
         && reject.is_none_or(|filter| met(&filter, facts, facts.seen_at).is_none())
 }
 
-/// Returns the first requirement that the change does not meet.
+/// Returns the first requirement that the change does not meet, or `None`.
 pub(super) fn unmet(filter: &GerritFilter, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
     if let Some(open) = filter.open
         && open != (facts.status == ChangeStatus::Open)
     {
         return Some(if open { "an open change" } else { "a change that is not open" }.to_owned());
     }
-    // A change is read as it is, so its patchset is always the newest one.
+    // Facts are always those of the current patchset.
     if filter.current_patchset == Some(false) {
         return Some("a patchset that is not the newest".to_owned());
     }
@@ -197,7 +202,7 @@ pub(super) fn unmet(filter: &GerritFilter, facts: &ChangeFacts, now: Timestamp) 
         && wip != facts.draft
     {
         return Some(
-            if wip { "work in progress" } else { "a change that is no work in progress" }
+            if wip { "work in progress" } else { "a change that is not work in progress" }
                 .to_owned(),
         );
     }
@@ -212,7 +217,7 @@ pub(super) fn unmet(filter: &GerritFilter, facts: &ChangeFacts, now: Timestamp) 
     Some(described(missing))
 }
 
-/// Returns the first part of a reject filter that the change meets.
+/// Returns the first condition of a reject filter that the change meets, or `None`.
 pub(super) fn met(filter: &GerritFilter, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
     if filter.open.is_some_and(|open| open == (facts.status == ChangeStatus::Open)) {
         return Some("this open state".to_owned());
@@ -221,9 +226,7 @@ pub(super) fn met(filter: &GerritFilter, facts: &ChangeFacts, now: Timestamp) ->
         return Some("the newest patchset".to_owned());
     }
     if filter.wip.is_some_and(|wip| wip == facts.draft) {
-        return Some(
-            if facts.draft { "work in progress" } else { "no work in progress" }.to_owned(),
-        );
+        return Some(if facts.draft { "work in progress" } else { "ready state" }.to_owned());
     }
     if let Some(word) = filter.status.iter().find(|word| is_status(word, facts.status)) {
         return Some(format!("the status {word}"));
@@ -238,8 +241,8 @@ fn has_hashtag(pattern: &Pattern, facts: &ChangeFacts) -> bool {
     facts.labels.iter().any(|tag| pattern.finds(tag))
 }
 
-/// Whether the votes of an entry are there, each by somebody and of an age that it asks for. One
-/// without a label asks for any vote of such a person.
+/// Returns whether the change has the votes of an entry, each by a matching user and of a matching
+/// age. An entry without labels is met by any vote of such a user.
 fn is_given(approval: &Approval, facts: &ChangeFacts, now: Timestamp) -> bool {
     let fits = |vote: &Vote| {
         let age_seconds = now.since(vote.cast_at) / 1_000;
@@ -262,13 +265,13 @@ fn is_given(approval: &Approval, facts: &ChangeFacts, now: Timestamp) -> bool {
     })
 }
 
-/// People write labels in small letters and with spaces as well.
+/// Returns whether two spellings mean the same label: case and spaces for dashes are ignored.
 fn is_label(one: &str, other: &str) -> bool {
     let plain = |label: &str| label.to_lowercase().replace(' ', "-");
     plain(one) == plain(other)
 }
 
-/// Gerrit's words for a change's status.
+/// Returns whether Gerrit's name of a status means this status.
 fn is_status(word: &str, status: ChangeStatus) -> bool {
     let own = match status {
         ChangeStatus::Open => "NEW",

@@ -1,15 +1,21 @@
-//! A head as its record holds it: per item its id and what is not as usual about it, so that a
-//! thousand fit.
+//! The record format of a head: per item its id and only what differs from the default, so that a
+//! thousand items fit.
 //!
-//! A slot is a text of words. The first is the item's id, sixteen bytes in 22 letters (any other id
-//! stands as it is behind `~`); the others are left out where they say the usual: where the item
-//! stands (a letter, waiting), `j` for one that is joined to the slot before, `g` with the
-//! generation (1), `v` with the version of the item's record (1), and what it is tested on: `-` for
-//! the branch, `^2` for the second slot ahead as it is now, `^2.7` for its seventh generation,
-//! `@id.7` for an item that left. Usual is the slot right ahead in a dependent queue, and else the
-//! branch. Change and needs stand in the item's record alone.
+//! A slot is a text of words separated by spaces. The first word is the item's id: sixteen bytes in
+//! 22 letters, or `~` and the id as it is. The other words are omitted where they have their
+//! default:
+//!
+//! - the status, as a letter (default: waiting),
+//! - `j` for an item in the same bundle as the slot before,
+//! - `g` with the generation (default: 1),
+//! - `v` with the version of the item's record (default: 1),
+//! - the state that it is tested on: `-` for the branch, `^2` for the current state of the second
+//!   slot ahead, `^2.7` for its generation 7, `@id.7` for an item that was removed. The default is
+//!   the slot directly ahead in a dependent queue and the branch in others.
+//!
+//! The change and its needs are only in the item's record.
 
-use super::{Ahead, Head, LANDED_HEAD_DIGITS, LANDED_MAX, Slot, Standing};
+use super::{Head, LANDED_HEAD_DIGITS, LANDED_MAX, Predecessor, Slot, SlotStatus};
 use crate::item::Item;
 use crate::semaphore::SemaphoreKey;
 use serde::{Deserialize, Serialize};
@@ -18,16 +24,17 @@ use sluice_model::change::ChangeKey;
 use sluice_model::{BuildId, ItemId, QueueKey, QueueName};
 use std::collections::BTreeMap;
 
-/// Bytes that a slot may come to need; the generation and version of one that stays for years have
+/// The most bytes that a slot may grow to. After years in a queue, its generation and version have
 /// six digits.
 pub const SLOT_BYTES_MAX: usize = 56;
 
-/// Bytes that a landed change is expected to need.
+/// The expected bytes of one merged change.
 const LANDED_BYTES: usize = 100;
 
-/// Bytes that its head's first digits need, with what is around them.
+/// The bytes of the first digits of its head with their quotes.
 const LANDED_HEAD_BYTES: usize = LANDED_HEAD_DIGITS + 4;
 
+/// The digits of the base-64 form of an item's id.
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+_";
 
 /// The body of a head's record.
@@ -41,16 +48,15 @@ pub struct StoredHead {
     pub window: u32,
     /// As [`Head::layout`].
     pub layout: u64,
-    /// As [`Head::frozen`].
+    /// As [`Head::halted`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub frozen: Option<String>,
+    pub halted: Option<String>,
     /// [`Head::slots`], a text each.
     pub slots: Vec<String>,
     /// As [`Head::landed`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub landed: Vec<ChangeKey>,
-    /// As [`Head::landed_heads`]; none in records of earlier versions, so that no other revision
-    /// enters of what they name.
+    /// As [`Head::landed_heads`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub landed_heads: Vec<String>,
     /// As [`Head::semaphores`].
@@ -59,45 +65,47 @@ pub struct StoredHead {
     /// As [`Head::unclaimed`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unclaimed: Vec<BuildId>,
-    /// As [`Head::stands_in`].
+    /// As [`Head::hosted_in`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stands_in: Option<QueueName>,
+    pub hosted_in: Option<QueueName>,
 }
 
-/// Why a head's record and the items' do not make a head.
+/// Why a head's record and its items' records cannot be combined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotWhole {
-    /// They were read while somebody wrote them, so that they are to be read again.
-    #[error("the head says that {item} has version {version}, and its record is another one")]
-    Torn {
-        /// The item whose record is missing or another one.
+pub enum HeadError {
+    /// A concurrent commit changed the item between the two reads. Both have to be read again.
+    #[error(
+        "the head expects version {version} of {item}, and the item's record has another version"
+    )]
+    StaleItem {
+        /// The item whose record is missing or has another version.
         item: ItemId,
-        /// The version that the head goes with.
+        /// The version that the head expects.
         version: u64,
     },
-    /// A slot's text makes no sense.
-    #[error("the slot {slot:?} cannot be read")]
-    Bad {
-        /// The text.
+    /// The text of a slot is invalid.
+    #[error("the slot {slot:?} is invalid")]
+    InvalidSlot {
+        /// The text of the slot.
         slot: String,
     },
 }
 
 impl Head {
-    /// Returns what the head's record holds.
+    /// Returns the body of the head's record.
     pub fn stored(&self) -> StoredHead {
         let mut places = None;
         let slots = (0..self.slots.len()).map(|at| self.slot_text(at, &mut places)).collect();
         StoredHead { slots, ..self.stored_frame() }
     }
 
-    /// Returns how many bytes the record may come to need with so many items more.
+    /// Returns the most bytes that the record may grow to with `more` further items.
     pub(crate) fn bytes_with(&self, more: usize) -> usize {
         let bytes =
             |text: serde_json::Result<String>| text.map_or(usize::MAX / 4, |text| text.len());
         let frame =
             StoredHead { landed: Vec::new(), landed_heads: Vec::new(), ..self.stored_frame() };
-        // Room that landed changes take up sooner or later is not given to others first.
+        // Space for merged changes is reserved, since they will need it sooner or later.
         let landed = bytes(serde_json::to_string(&self.landed)).max(LANDED_MAX * LANDED_BYTES);
         let heads =
             bytes(serde_json::to_string(&self.landed_heads)).max(LANDED_MAX * LANDED_HEAD_BYTES);
@@ -113,23 +121,23 @@ impl Head {
             manager: self.manager,
             window: self.window,
             layout: self.layout,
-            frozen: self.frozen.clone(),
+            halted: self.halted.clone(),
             slots: Vec::new(),
             landed: self.landed.clone(),
             landed_heads: self.landed_heads.clone(),
             semaphores: self.semaphores.clone(),
             unclaimed: self.unclaimed.clone(),
-            stands_in: self.stands_in.clone(),
+            hosted_in: self.hosted_in.clone(),
         }
     }
 
-    /// Returns what is usual to be tested on for the slot at `at`.
-    fn usual(manager: Manager, before: &[Slot]) -> Option<Ahead> {
+    /// Returns the default state that the slot after `before` is tested on; `None` for the branch.
+    fn usual(manager: Manager, before: &[Slot]) -> Option<Predecessor> {
         let last = before.last().filter(|_| manager == Manager::Dependent)?;
-        Some(Ahead { item: last.id.clone(), generation: last.generation })
+        Some(Predecessor { item: last.id.clone(), generation: last.generation })
     }
 
-    /// Returns whether the slot at `at` is tested on what is usual for it.
+    /// Returns whether the slot at `at` is tested on its default state.
     fn is_usual(&self, at: usize) -> bool {
         let last = self.slots[..at].last().filter(|_| self.manager == Manager::Dependent);
         match (&self.slots[at].ahead, last) {
@@ -140,8 +148,8 @@ impl Head {
         }
     }
 
-    /// Returns a slot's text. The places of all slots are noted in `places` by the first that is
-    /// tested on anything unusual.
+    /// Returns the text of the slot at `at`. Fills `places` with the index of each item when it
+    /// first needs one.
     fn slot_text<'h>(
         &'h self,
         at: usize,
@@ -149,7 +157,7 @@ impl Head {
     ) -> String {
         let slot = &self.slots[at];
         let mut text = short(&slot.id);
-        if let Some(letter) = letter(slot.standing) {
+        if let Some(letter) = letter(slot.status) {
             text.push(' ');
             text.push(letter);
         }
@@ -192,27 +200,26 @@ impl Head {
 }
 
 impl StoredHead {
-    /// Returns the items with the versions of their records that this head goes with, in order.
+    /// Returns the items in order, each with the version of its record that this head expects.
     ///
-    /// # Errors
-    /// [`NotWhole::Bad`] for a slot that makes no sense.
-    pub fn versions(&self) -> Result<Vec<(ItemId, u64)>, NotWhole> {
-        let read = |text: &String| Words::read(text).map(|words| (words.id, words.version));
+    /// # Errors [`HeadError::InvalidSlot`] for an invalid slot.
+    pub fn versions(&self) -> Result<Vec<(ItemId, u64)>, HeadError> {
+        let read = |text: &String| SlotText::read(text).map(|words| (words.id, words.version));
         self.slots
             .iter()
-            .map(|text| read(text).ok_or_else(|| NotWhole::Bad { slot: text.clone() }))
+            .map(|text| read(text).ok_or_else(|| HeadError::InvalidSlot { slot: text.clone() }))
             .collect()
     }
 
-    /// Returns how many stand before each item; a bundle counts as one, and its items stand in one
-    /// place.
+    /// Returns for each item the number of entries ahead of it. A bundle is one entry, and its
+    /// members have the same number.
     ///
-    /// # Errors
-    /// [`NotWhole::Bad`] for a slot that makes no sense.
-    pub fn places(&self) -> Result<BTreeMap<ItemId, usize>, NotWhole> {
+    /// # Errors [`HeadError::InvalidSlot`] for an invalid slot.
+    pub fn positions(&self) -> Result<BTreeMap<ItemId, usize>, HeadError> {
         let (mut places, mut before): (_, Option<usize>) = (BTreeMap::new(), None);
         for text in &self.slots {
-            let words = Words::read(text).ok_or_else(|| NotWhole::Bad { slot: text.clone() })?;
+            let words = SlotText::read(text)
+                .ok_or_else(|| HeadError::InvalidSlot { slot: text.clone() })?;
             let place = match before {
                 None => 0,
                 Some(before) if words.joined => before,
@@ -224,45 +231,49 @@ impl StoredHead {
         Ok(places)
     }
 
-    /// Returns whether an item stands in the queue; what makes no sense may be about any.
-    pub fn names(&self, item: &ItemId) -> bool {
+    /// Returns whether an item is queued. Where a slot is invalid, it may be any item, so the
+    /// answer is `true`.
+    pub fn contains_item(&self, item: &ItemId) -> bool {
         self.versions().map_or(true, |items| items.iter().any(|(id, _)| id == item))
     }
 
-    /// Puts head and items together.
+    /// Combines the record with the items' records into a head.
     ///
-    /// # Errors
-    /// [`NotWhole`] where an item is missing or was written since, and for what makes no sense.
-    pub fn whole<'a>(self, item: impl Fn(&ItemId) -> Option<&'a Item>) -> Result<Head, NotWhole> {
+    /// # Errors [`HeadError`] where an item's record is missing or has another version, and for an
+    /// invalid slot.
+    pub fn into_head<'a>(
+        self,
+        item: impl Fn(&ItemId) -> Option<&'a Item>,
+    ) -> Result<Head, HeadError> {
         let mut slots: Vec<Slot> = Vec::with_capacity(self.slots.len());
         for text in &self.slots {
-            let bad = || NotWhole::Bad { slot: text.clone() };
-            let words = Words::read(text).ok_or_else(bad)?;
-            let torn = || NotWhole::Torn { item: words.id.clone(), version: words.version };
+            let bad = || HeadError::InvalidSlot { slot: text.clone() };
+            let words = SlotText::read(text).ok_or_else(bad)?;
+            let torn = || HeadError::StaleItem { item: words.id.clone(), version: words.version };
             let found =
                 item(&words.id).filter(|item| item.version == words.version).ok_or_else(torn)?;
             let ahead = match words.on {
-                On::Usual => Head::usual(self.manager, &slots),
-                On::Branch => None,
-                On::Before(back, generation) => {
+                BaseText::Usual => Head::usual(self.manager, &slots),
+                BaseText::Branch => None,
+                BaseText::Ahead(back, generation) => {
                     let slot = slots
                         .len()
                         .checked_sub(back)
                         .and_then(|at| slots.get(at))
                         .ok_or_else(bad)?;
-                    Some(Ahead {
+                    Some(Predecessor {
                         item: slot.id.clone(),
                         generation: generation.unwrap_or(slot.generation),
                     })
                 }
-                On::Left(item, generation) => Some(Ahead { item, generation }),
+                BaseText::Removed(item, generation) => Some(Predecessor { item, generation }),
             };
             slots.push(Slot {
                 change: found.candidate.change.clone(),
                 id: words.id,
                 generation: words.generation,
                 ahead,
-                standing: words.standing,
+                status: words.standing,
                 joined: words.joined,
                 version: words.version,
             });
@@ -272,12 +283,12 @@ impl StoredHead {
             manager,
             window,
             layout,
-            frozen,
+            halted: frozen,
             landed,
             landed_heads,
             semaphores,
             unclaimed,
-            stands_in,
+            hosted_in: stands_in,
             ..
         } = self;
         Ok(Head {
@@ -285,45 +296,45 @@ impl StoredHead {
             manager,
             window,
             layout,
-            frozen,
+            halted: frozen,
             slots,
             landed,
             landed_heads,
             semaphores,
             unclaimed,
-            stands_in,
+            hosted_in: stands_in,
         })
     }
 }
 
-/// What a slot's text says.
-struct Words {
+/// The parsed text of a slot.
+struct SlotText {
     id: ItemId,
-    standing: Standing,
+    standing: SlotStatus,
     joined: bool,
     generation: u64,
     version: u64,
-    on: On,
+    on: BaseText,
 }
 
-enum On {
+enum BaseText {
     Usual,
     Branch,
-    Before(usize, Option<u64>),
-    Left(ItemId, u64),
+    Ahead(usize, Option<u64>),
+    Removed(ItemId, u64),
 }
 
-impl Words {
+impl SlotText {
     fn read(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let id = long(words.next()?)?;
         let mut read = Self {
             id,
-            standing: Standing::Waiting,
+            standing: SlotStatus::Waiting,
             joined: false,
             generation: 1,
             version: 1,
-            on: On::Usual,
+            on: BaseText::Usual,
         };
         for word in words {
             let kind = word.chars().next()?;
@@ -332,17 +343,18 @@ impl Words {
                 'j' if rest.is_empty() => read.joined = true,
                 'g' => read.generation = rest.parse().ok()?,
                 'v' => read.version = rest.parse().ok()?,
-                '-' if rest.is_empty() => read.on = On::Branch,
+                '-' if rest.is_empty() => read.on = BaseText::Branch,
                 '^' => {
                     let (back, generation) = match rest.split_once('.') {
                         Some((back, generation)) => (back, Some(generation.parse().ok()?)),
                         None => (rest, None),
                     };
-                    read.on = On::Before(back.parse().ok().filter(|back| *back > 0)?, generation);
+                    read.on =
+                        BaseText::Ahead(back.parse().ok().filter(|back| *back > 0)?, generation);
                 }
                 '@' => {
                     let (id, generation) = rest.rsplit_once('.')?;
-                    read.on = On::Left(long(id)?, generation.parse().ok()?);
+                    read.on = BaseText::Removed(long(id)?, generation.parse().ok()?);
                 }
                 letter if rest.is_empty() => read.standing = standing(letter)?,
                 _ => return None,
@@ -352,26 +364,26 @@ impl Words {
     }
 }
 
-fn letter(standing: Standing) -> Option<char> {
+fn letter(standing: SlotStatus) -> Option<char> {
     match standing {
-        Standing::Waiting => None,
-        Standing::Testing => Some('t'),
-        Standing::Failing => Some('f'),
-        Standing::Passed => Some('p'),
-        Standing::Landing => Some('l'),
-        Standing::Pledged => Some('n'),
-        Standing::Landed => Some('d'),
-        Standing::Reporting => Some('r'),
+        SlotStatus::Waiting => None,
+        SlotStatus::Testing => Some('t'),
+        SlotStatus::Failing => Some('f'),
+        SlotStatus::Passed => Some('p'),
+        SlotStatus::Landing => Some('l'),
+        SlotStatus::AwaitingLanding => Some('n'),
+        SlotStatus::Landed => Some('d'),
+        SlotStatus::Reporting => Some('r'),
     }
 }
 
-fn standing(letter: char) -> Option<Standing> {
-    use Standing::{Failing, Landed, Landing, Passed, Pledged, Reporting, Testing};
-    let known = [Testing, Failing, Passed, Landing, Pledged, Landed, Reporting];
+fn standing(letter: char) -> Option<SlotStatus> {
+    use SlotStatus::{AwaitingLanding, Failing, Landed, Landing, Passed, Reporting, Testing};
+    let known = [Testing, Failing, Passed, Landing, AwaitingLanding, Landed, Reporting];
     known.into_iter().find(|standing| self::letter(*standing) == Some(letter))
 }
 
-/// Returns an id in as few letters as it takes.
+/// Returns an id in its short form: 22 letters, or `~` and the id.
 fn short(id: &ItemId) -> String {
     let digits = id.as_str();
     let is_usual = digits.len() == 32
@@ -386,7 +398,7 @@ fn short(id: &ItemId) -> String {
     letters.iter().map(|letter| char::from(*letter)).collect()
 }
 
-/// Returns the place of a letter in [`LETTERS`].
+/// Returns the index of a letter in [`LETTERS`], or `None` for another byte.
 fn value(letter: u8) -> Option<u8> {
     match letter {
         b'A'..=b'Z' => Some(letter - b'A'),
@@ -398,7 +410,7 @@ fn value(letter: u8) -> Option<u8> {
     }
 }
 
-/// Returns the id that [`short`] made such a text of; one with a space would be two words.
+/// Returns the id of a short form made by [`short`], or `None` where the text is invalid.
 fn long(text: &str) -> Option<ItemId> {
     if let Some(id) = text.strip_prefix('~') {
         return Some(ItemId::from(id));

@@ -1,16 +1,16 @@
-//! What is done to a pull request of GitHub.
+//! Reports on GitHub pull requests.
 
-use super::{Action, Occasion, cut};
+use super::{Occasion, ReportAction, cut};
 use sluice_config::pipeline::{CheckConclusion, CommitStatus, GitHubReporter, ReviewVerdict};
 use sluice_model::ConnectionName;
 
-/// Adds what a reporter does to a pull request.
+/// Appends the actions of a GitHub reporter to `actions`.
 #[expect(
     clippy::too_many_arguments,
-    reason = "one call, and each argument is a word of the report"
+    reason = "there is one caller, and each argument is a part of the report"
 )]
 pub(super) fn github_actions(
-    actions: &mut Vec<Action>,
+    actions: &mut Vec<ReportAction>,
     github: &GitHubReporter,
     connection: &ConnectionName,
     context: &str,
@@ -29,7 +29,7 @@ pub(super) fn github_actions(
         };
         let (connection, context, description, url) =
             (connection.clone(), context.to_owned(), line.clone(), url.clone());
-        actions.push(Action::Status {
+        actions.push(ReportAction::Status {
             connection,
             context,
             state: state.to_owned(),
@@ -48,7 +48,7 @@ pub(super) fn github_actions(
             CheckConclusion::Neutral => "neutral",
         };
         let (connection, name) = (connection.clone(), context.to_owned());
-        actions.push(Action::Check {
+        actions.push(ReportAction::Check {
             connection,
             name,
             state: state.to_owned(),
@@ -61,7 +61,7 @@ pub(super) fn github_actions(
         github.status.is_none() && github.check.is_none() && github.review.is_none();
     let has_words = !text.is_empty();
     if has_words && github.comment.unwrap_or(!occasion.is_beginning() || says_nothing_else) {
-        actions.push(Action::Comment {
+        actions.push(ReportAction::Comment {
             connection: connection.clone(),
             marker: id.to_owned(),
             body: cut(text),
@@ -75,11 +75,16 @@ pub(super) fn github_actions(
         };
         let body = cut(github.review_body.as_deref().unwrap_or(text));
         let (connection, marker) = (connection.clone(), format!("{id}/review"));
-        actions.push(Action::Review { connection, marker, verdict: verdict.to_owned(), body });
+        actions.push(ReportAction::Review {
+            connection,
+            marker,
+            verdict: verdict.to_owned(),
+            body,
+        });
     }
     if !github.label.is_empty() || !github.unlabel.is_empty() {
         let (connection, add, remove) =
             (connection.clone(), github.label.clone(), github.unlabel.clone());
-        actions.push(Action::Labels { connection, add, remove });
+        actions.push(ReportAction::Labels { connection, add, remove });
     }
 }

@@ -1,11 +1,11 @@
-//! What a report tells of jobs: a line of each, their warnings, and what they say beside lines of
+//! The part of a report about jobs: a line for each, their warnings, and their comments on lines of
 //! the change.
 
 use crate::item::{Job, JobStatus};
 use crate::merge::LineNote;
 use sluice_model::Timestamp;
 
-/// Returns the line that tells how a job ended.
+/// Returns a job's line: its name, result and duration.
 pub(super) fn job_line(job: &Job, now: Timestamp) -> String {
     let JobStatus::Ended { result, detail, started_at, ended_at, log_url } = &job.status else {
         return format!("- {} : in progress\n", job.summary.name);
@@ -33,11 +33,11 @@ pub(super) fn job_line(job: &Job, now: Timestamp) -> String {
     format!("- {name} : {message}{took}{voting}{detail}\n")
 }
 
-/// Returns what jobs say beside lines, each with the job that says it.
+/// Returns the line comments of jobs, each prefixed with its job's name.
 pub(super) fn notes_of<'j>(jobs: impl Iterator<Item = &'j Job>) -> Vec<LineNote> {
     let of = |job: &Job| {
         let name = job.summary.name.clone();
-        job.told
+        job.feedback
             .notes
             .clone()
             .into_iter()
@@ -46,16 +46,16 @@ pub(super) fn notes_of<'j>(jobs: impl Iterator<Item = &'j Job>) -> Vec<LineNote>
     jobs.flat_map(of).collect()
 }
 
-/// Returns the warnings of jobs as a paragraph, or nothing.
+/// Returns the warnings of jobs as a paragraph; empty without warnings.
 pub(super) fn warnings(jobs: &[Job]) -> String {
     let of = |job: &Job| {
         let name = &job.summary.name;
         let mut lines: Vec<String> =
-            job.told.warnings.iter().map(|text| format!("- {name} : {text}\n")).collect();
-        if job.told.left_out > 0 {
+            job.feedback.warnings.iter().map(|text| format!("- {name} : {text}\n")).collect();
+        if job.feedback.left_out > 0 {
             lines.push(format!(
-                "- {name} : {} more, which it returned and nobody has room for\n",
-                job.told.left_out
+                "- {name} : {} more were dropped for lack of space\n",
+                job.feedback.left_out
             ));
         }
         lines
@@ -64,8 +64,8 @@ pub(super) fn warnings(jobs: &[Job]) -> String {
     if lines.is_empty() { lines } else { format!("\nWarnings:\n\n{lines}") }
 }
 
-/// Returns where a job's line points to: what the job says, within its logs where that is relative,
-/// else its logs.
+/// Returns the address that a job's line links to: the job's own address, within its logs where
+/// that is relative, otherwise its logs.
 fn link(own: Option<&str>, log_url: Option<&str>) -> Option<String> {
     match (own, log_url) {
         (Some(own), _) if own.contains("://") => Some(own.to_owned()),
@@ -105,18 +105,18 @@ mod tests {
         job_line(&Job { status, ..Job::new(summary) }, Timestamp(66_000))
     }
 
-    /// R05: a job's own words stand in the place of its result, each for its case.
+    /// R05: a job's own message replaces its result, separately for success and failure.
     #[test]
-    fn a_jobs_messages_are_told_in_the_place_of_its_result() {
+    fn a_jobs_message_replaces_its_result() {
         let words = r#"{"success_message": "all is well", "failure_message": "see the wiki"}"#;
         assert_eq!(line(BuildResult::Success, None, words), "- unit : all is well in 1m 05s\n");
         assert_eq!(line(BuildResult::TimedOut, None, words), "- unit : see the wiki in 1m 05s\n");
         assert_eq!(line(BuildResult::Failure, None, "{}"), "- unit : FAILURE in 1m 05s\n");
     }
 
-    /// R05: a job's own address is told for its case; a relative one lies within the logs.
+    /// R05: a job's own address is used for its case; a relative one is within the logs.
     #[test]
-    fn a_jobs_addresses_are_told_in_the_place_of_its_logs() {
+    fn a_jobs_address_replaces_its_log_address() {
         let own = r#"{"success_url": "docs/index.html", "failure_url": "https://wiki/broken"}"#;
         let logs = Some("https://logs/1/");
         assert!(

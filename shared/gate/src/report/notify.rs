@@ -1,32 +1,33 @@
-//! Reports that no forge shows: mail and MQTT. They are records of their own, so that neither a
-//! mail server nor a broker that does not answer keeps a forge from being told, or the other way
-//! round.
+//! Reports by mail and MQTT. They are records of their own, so that a mail server or broker that
+//! does not answer never delays a report to a forge, and the other way round.
 
-use super::words::Words;
-use super::{Action, COMMENT_CHARS_MAX, Report};
+use super::message_template::MessageContext;
+use super::{COMMENT_CHARS_MAX, Report, ReportAction};
 use sluice_config::pipeline::{Reporter, ReporterKind};
 use sluice_model::id::digest;
 
-/// Characters of a topic or a subject.
+/// The most characters of a topic or a subject.
 const LINE_CHARS_MAX: usize = 500;
 
-/// What a report is, as its mails and messages tell it.
-pub(super) struct Told<'a> {
-    /// The reporters' word.
+/// The part of a report that its mails and messages use.
+pub(super) struct ReportMessage<'a> {
+    /// The name of the occasion.
     pub(super) occasion: &'a str,
-    pub(super) words: &'a Words<'a>,
+    /// The names that templates may use.
+    pub(super) words: &'a MessageContext<'a>,
     /// The report's id.
     pub(super) id: &'a str,
-    /// The address of the pages.
+    /// The address of Sluice's pages.
     pub(super) web_root: &'a str,
+    /// The text of the report.
     pub(super) text: &'a str,
 }
 
-impl Told<'_> {
-    /// Returns what a reporter of mail or MQTT does, `None` for one of a forge. `at` is its place
-    /// among the reporters.
-    pub(super) fn action(&self, reporter: &Reporter, at: usize) -> Option<Action> {
-        // The same decision makes the same message: whoever receives it twice can tell.
+impl ReportMessage<'_> {
+    /// Returns the action of a mail or MQTT reporter, or `None` for another reporter. `at` is its
+    /// index among the reporters.
+    pub(super) fn action(&self, reporter: &Reporter, at: usize) -> Option<ReportAction> {
+        // The id is derived from the report, so that a receiver recognizes a repeated message.
         let id = digest(&["message", self.id, reporter.connection.as_str(), &at.to_string()]);
         let connection = reporter.connection.clone();
         match &reporter.kind {
@@ -39,7 +40,7 @@ impl Told<'_> {
                 };
                 let subject = subject.chars().take(LINE_CHARS_MAX).collect();
                 let text = super::cut(&format!("{}\n\n{}", self.text, self.words.page));
-                Some(Action::Mail {
+                Some(ReportAction::Mail {
                     connection,
                     id,
                     from: from.clone(),
@@ -48,22 +49,24 @@ impl Told<'_> {
                     text,
                 })
             }
-            ReporterKind::Mqtt { topic, qos, include_returned_data } => Some(Action::Publish {
-                connection,
-                id,
-                topic: self.topic(topic),
-                qos: *qos,
-                returned: *include_returned_data,
-                occasion: self.occasion.to_owned(),
-                web_root: self.web_root.to_owned(),
-                text: super::cut(self.text),
-            }),
+            ReporterKind::Mqtt { topic, qos, include_returned_data } => {
+                Some(ReportAction::Publish {
+                    connection,
+                    id,
+                    topic: self.topic(topic),
+                    qos: *qos,
+                    returned: *include_returned_data,
+                    occasion: self.occasion.to_owned(),
+                    web_root: self.web_root.to_owned(),
+                    text: super::cut(self.text),
+                })
+            }
             _ => None,
         }
     }
 
-    /// Fills a topic in. What a level of it stands for may hold slashes, as a project's name does;
-    /// it may not hold what stands for any level where somebody subscribes.
+    /// Returns a topic with its names replaced. A value may contain slashes, as a project's name
+    /// does. Characters that a subscription would read as wildcards are replaced by `_`.
     fn topic(&self, topic: &str) -> String {
         let (mut filled, mut rest) = (String::new(), topic);
         while let Some((before, after)) = rest.split_once('{') {
@@ -78,45 +81,44 @@ impl Told<'_> {
             rest = further;
         }
         filled.push_str(rest);
-        let is_meant_otherwise = |c: char| matches!(c, '+' | '#') || c.is_control();
-        filled
-            .chars()
-            .map(|c| if is_meant_otherwise(c) { '_' } else { c })
-            .take(LINE_CHARS_MAX)
-            .collect()
+        let is_wildcard = |c: char| matches!(c, '+' | '#') || c.is_control();
+        filled.chars().map(|c| if is_wildcard(c) { '_' } else { c }).take(LINE_CHARS_MAX).collect()
     }
 }
 
-impl Action {
-    /// Returns whether it is done by mail or MQTT, and not on a forge.
+impl ReportAction {
+    /// Returns whether it is a mail or MQTT message rather than an action on a forge.
     pub fn is_message(&self) -> bool {
         matches!(self, Self::Mail { .. } | Self::Publish { .. })
     }
 }
 
 impl Report {
-    /// Returns the records that it is: what a forge is told, and what is sent by mail and MQTT.
+    /// Splits a report into its records: one for the forges, one for mail and MQTT. Empty ones are
+    /// left out.
     pub fn records(&self) -> Vec<Self> {
-        let (messages, acts): (Vec<Action>, Vec<Action>) =
-            self.actions.iter().cloned().partition(Action::is_message);
-        let told = Self { actions: acts, ..self.clone() };
-        let id =
-            if told.actions.is_empty() { self.id.clone() } else { digest(&[&self.id, "messages"]) };
+        let (messages, acts): (Vec<ReportAction>, Vec<ReportAction>) =
+            self.actions.iter().cloned().partition(ReportAction::is_message);
+        let to_forges = Self { actions: acts, ..self.clone() };
+        let id = if to_forges.actions.is_empty() {
+            self.id.clone()
+        } else {
+            digest(&[&self.id, "messages"])
+        };
         let sent = Self { id, actions: messages, awaited: false, ..self.clone() };
-        [told, sent].into_iter().filter(|report| !report.actions.is_empty()).collect()
+        [to_forges, sent].into_iter().filter(|report| !report.actions.is_empty()).collect()
     }
 
-    /// Returns how many records it is, without making them: every plan asks again and again whether
-    /// it has room for more.
+    /// Returns how many records [`Self::records`] would return. A plan checks this often, so it
+    /// does not build them.
     pub(crate) fn records_count(&self) -> usize {
         let messages = self.actions.iter().filter(|action| action.is_message()).count();
         usize::from(messages > 0) + usize::from(messages < self.actions.len())
     }
 }
 
-/// Characters that a text of a report may have beside so many others: all of them fit into one
-/// record.
-pub(super) fn fit(actions: &mut [Action]) {
+/// Cuts the texts of a report's actions so that all of them fit into one record.
+pub(super) fn fit(actions: &mut [ReportAction]) {
     let mut texts: Vec<&mut String> = actions.iter_mut().filter_map(text).collect();
     let each = (COMMENT_CHARS_MAX * 3 / 2) / texts.len().max(1);
     for text in &mut texts {
@@ -124,29 +126,29 @@ pub(super) fn fit(actions: &mut [Action]) {
             continue;
         }
         let mut bytes = 0;
-        let kept: String = text
+        let start: String = text
             .chars()
             .take_while(|c| {
                 bytes += stored_char(*c);
                 bytes <= each
             })
             .collect();
-        **text = format!("{kept}\n\n… cut; the whole report is on the page of the buildset.");
+        **text = format!("{start}\n\n… cut; see the page of the buildset for the whole report.");
     }
 }
 
-fn text(action: &mut Action) -> Option<&mut String> {
+fn text(action: &mut ReportAction) -> Option<&mut String> {
     match action {
-        Action::Check { summary: text, .. }
-        | Action::Comment { body: text, .. }
-        | Action::Review { body: text, .. }
-        | Action::Vote { body: Some(text), .. }
-        | Action::Mail { text, .. }
-        | Action::Publish { text, .. } => Some(text),
-        Action::Status { .. }
-        | Action::Lines { .. }
-        | Action::Labels { .. }
-        | Action::Vote { body: None, .. } => None,
+        ReportAction::Check { summary: text, .. }
+        | ReportAction::Comment { body: text, .. }
+        | ReportAction::Review { body: text, .. }
+        | ReportAction::Vote { body: Some(text), .. }
+        | ReportAction::Mail { text, .. }
+        | ReportAction::Publish { text, .. } => Some(text),
+        ReportAction::Status { .. }
+        | ReportAction::Lines { .. }
+        | ReportAction::Labels { .. }
+        | ReportAction::Vote { body: None, .. } => None,
     }
 }
 
@@ -154,7 +156,7 @@ fn stored_bytes(text: &str) -> usize {
     text.chars().map(stored_char).sum()
 }
 
-/// Returns the bytes of a character in a record's JSON.
+/// Returns the bytes that a character takes in a record's JSON.
 fn stored_char(c: char) -> usize {
     match c {
         '"' | '\\' | '\n' | '\r' | '\t' => 2,
@@ -167,12 +169,12 @@ fn stored_char(c: char) -> usize {
 mod tests {
     use super::*;
 
-    /// C2: whatever a job's detail holds, the record that tells of it can be written.
+    /// C2: the record of a report can be written, whatever its texts contain.
     #[test]
     fn texts_of_a_report_fit_into_one_record() {
         for filling in ["x", "\u{1b}", "ä", "\n", "\u{10348}"] {
             let text = filling.repeat(COMMENT_CHARS_MAX);
-            let comment = |marker: &str| Action::Comment {
+            let comment = |marker: &str| ReportAction::Comment {
                 connection: "g".into(),
                 marker: marker.to_owned(),
                 body: text.clone(),
@@ -181,9 +183,9 @@ mod tests {
             fit(&mut actions);
             let stored = serde_json::to_string(&actions).unwrap();
             assert!(stored.len() < 48 << 10, "{filling:?}: {}", stored.len());
-            assert!(stored.contains("cut; the whole report"));
+            assert!(stored.contains("for the whole report"));
         }
-        let mut short = vec![Action::Comment {
+        let mut short = vec![ReportAction::Comment {
             connection: "g".into(),
             marker: "1".to_owned(),
             body: "fine".to_owned(),

@@ -1,48 +1,59 @@
-//! What a report is about: by which reporters that is told, and with which words it begins.
+//! The occasion of a report, which selects its reporters and its first lines.
 
-use super::words::Words;
+use super::message_template::MessageContext;
 use crate::filter;
 use sluice_config::pipeline::{Messages, Pipeline, Reporter};
 
-/// What a report is about.
+/// The occasion of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Occasion {
+    /// The item entered its queue.
     Enqueue,
+    /// The item's jobs start.
     Start,
+    /// All voting jobs succeeded.
     Success,
+    /// A voting job failed.
     Failure,
+    /// The change has a merge conflict.
     MergeConflict,
+    /// The forge did not merge the change.
     MergeFailure,
+    /// The item's configuration is invalid.
     ConfigError,
-    NeedFailed,
-    /// One of the changes that need each other failed.
-    CycleFailed,
+    /// A change that it depends on failed.
+    DependencyFailed,
+    /// A member of its bundle failed.
+    BundleFailed,
+    /// The pipeline has no jobs for the change.
     NoJobs,
+    /// The item was dequeued.
     Dequeue,
-    /// It no longer meets what the pipeline asks for, or what its forge does.
+    /// It no longer meets the requirements of the pipeline or the forge.
     Unmergeable,
-    /// The same revision goes on as another item, which is told of: nothing is said about this one.
+    /// The same revision continues as another item with reports of its own, so no report is sent.
     Superseded,
+    /// The change was refused at entry.
     Refused,
 }
 
 impl Occasion {
-    /// Those that tell that an item which stood in a queue has left it.
+    /// The occasions of an item's end.
     pub(super) const ENDS: [Self; 10] = [
         Self::Success,
         Self::Failure,
         Self::MergeConflict,
         Self::MergeFailure,
         Self::ConfigError,
-        Self::NeedFailed,
-        Self::CycleFailed,
+        Self::DependencyFailed,
+        Self::BundleFailed,
         Self::NoJobs,
         Self::Dequeue,
         Self::Unmergeable,
     ];
 
-    /// Returns its own word.
-    pub(super) fn word(self) -> &'static str {
+    /// Returns the name of the occasion, which is part of the report's id.
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Enqueue => "enqueue",
             Self::Start => "start",
@@ -51,8 +62,8 @@ impl Occasion {
             Self::MergeConflict => "merge-conflict",
             Self::MergeFailure => "merge-failure",
             Self::ConfigError => "config-error",
-            Self::NeedFailed => "need-failed",
-            Self::CycleFailed => "cycle-failed",
+            Self::DependencyFailed => "dependency-failed",
+            Self::BundleFailed => "bundle-failed",
             Self::NoJobs => "no-jobs",
             Self::Dequeue => "dequeue",
             Self::Unmergeable => "unmergeable",
@@ -61,30 +72,30 @@ impl Occasion {
         }
     }
 
-    /// Returns the word of the reporters that it is told by, as the configuration has them.
-    pub(super) fn reporter(self) -> &'static str {
+    /// Returns the name of the reporters in the configuration that are used.
+    pub(super) fn reporter_name(self) -> &'static str {
         match self {
             Self::MergeFailure
-            | Self::NeedFailed
-            | Self::CycleFailed
+            | Self::DependencyFailed
+            | Self::BundleFailed
             | Self::Unmergeable
             | Self::Refused => "failure",
             Self::Superseded => "dequeue",
-            other => other.word(),
+            other => other.name(),
         }
     }
 
-    /// Whether it tells of something that goes on.
+    /// Returns whether the item goes on: it entered or started.
     pub(super) fn is_beginning(self) -> bool {
         matches!(self, Self::Enqueue | Self::Start)
     }
 
-    /// Whether it tells how it ended, rather than that it begins or was taken out.
+    /// Returns whether the item ended with a result, rather than by a dequeue.
     pub(super) fn is_result(self) -> bool {
         !self.is_beginning() && !matches!(self, Self::Dequeue | Self::Superseded)
     }
 
-    /// Returns the reporters that it is told by.
+    /// Returns the pipeline's reporters for the occasion.
     pub(super) fn reporters(self, pipeline: &Pipeline) -> &[Reporter] {
         let reporters = &pipeline.reporters;
         let or_failure = |own: &'_ [Reporter]| own.is_empty();
@@ -100,8 +111,8 @@ impl Occasion {
             | Self::MergeConflict
             | Self::MergeFailure
             | Self::ConfigError
-            | Self::NeedFailed
-            | Self::CycleFailed
+            | Self::DependencyFailed
+            | Self::BundleFailed
             | Self::Unmergeable
             | Self::Refused => &reporters.failure,
             Self::NoJobs => &reporters.no_jobs,
@@ -110,8 +121,13 @@ impl Occasion {
         }
     }
 
-    /// Returns what a report begins with.
-    pub(super) fn headline(self, messages: &Messages, words: &Words<'_>, why: &str) -> String {
+    /// Returns the first lines of the report.
+    pub(super) fn headline(
+        self,
+        messages: &Messages,
+        words: &MessageContext<'_>,
+        why: &str,
+    ) -> String {
         match self {
             Self::Enqueue => words.fill(&messages.enqueue),
             Self::Start => words.fill(&messages.start),
@@ -122,7 +138,7 @@ impl Occasion {
                 format!("{}\n\nThe forge did not merge it: {why}", messages.failure)
             }
             Self::ConfigError => format!("{}\n\n{why}", messages.failure),
-            Self::NeedFailed | Self::CycleFailed | Self::Refused => {
+            Self::DependencyFailed | Self::BundleFailed | Self::Refused => {
                 format!("{}\n\n{why}", messages.failure)
             }
             Self::NoJobs => words.fill(&messages.no_jobs),
@@ -132,8 +148,8 @@ impl Occasion {
         }
     }
 
-    /// Returns how a change leaves that is taken out for this reason.
-    pub(crate) fn of_leaving(why: &str) -> Self {
+    /// Returns the occasion for an item that is removed for this reason.
+    pub(crate) fn for_dequeue_reason(why: &str) -> Self {
         if filter::is_unable_to_merge(why) { Self::Unmergeable } else { Self::Dequeue }
     }
 }

@@ -5,7 +5,7 @@
 use sluice_config::Pattern;
 use sluice_config::pipeline::{GitHubTrigger, Manager, Pipeline, Trigger, TriggerKind};
 use sluice_gate::filter::is_triggered;
-use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, Cut};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, CommitStatus, Truncation};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::{ProjectName, Timestamp};
 
@@ -44,7 +44,7 @@ pub fn facts() -> ChangeFacts {
             is_check: false,
             number: None,
         }],
-        cut: Cut::default(),
+        truncated: Truncation::default(),
         files: None,
         depends_on: Vec::new(),
         parents: Vec::new(),

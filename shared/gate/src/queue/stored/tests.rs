@@ -1,8 +1,7 @@
-//! Heads come back from their records as they were, a thousand items fit, and what was torn is
-//! found out.
+//! Heads survive storing and reading, a thousand items fit, and inconsistent reads are detected.
 
 use super::*;
-use crate::arrival::Candidate;
+use crate::inbox::Candidate;
 use proptest::prelude::*;
 use sluice_model::Timestamp;
 use sluice_model::change::ChangeRef;
@@ -13,8 +12,16 @@ fn change(number: u64) -> ChangeRef {
     ChangeRef { key, branch: "main".into(), head: head.as_str().into(), patchset: head }
 }
 
-fn slot(number: u64, id: ItemId, generation: u64, standing: Standing, version: u64) -> Slot {
-    Slot { id, change: change(number), generation, ahead: None, standing, joined: false, version }
+fn slot(number: u64, id: ItemId, generation: u64, standing: SlotStatus, version: u64) -> Slot {
+    Slot {
+        id,
+        change: change(number),
+        generation,
+        ahead: None,
+        status: standing,
+        joined: false,
+        version,
+    }
 }
 
 fn head(manager: Manager, slots: Vec<Slot>) -> Head {
@@ -30,27 +37,27 @@ fn items(head: &Head) -> BTreeMap<ItemId, Item> {
     head.slots.iter().map(item).collect()
 }
 
-fn read_again(head: &Head) -> Result<Head, NotWhole> {
+fn read_again(head: &Head) -> Result<Head, HeadError> {
     let (text, items) = (serde_json::to_string(&head.stored()).unwrap(), items(head));
     let stored: StoredHead = serde_json::from_str(&text).unwrap();
-    stored.whole(|id| items.get(id))
+    stored.into_head(|id| items.get(id))
 }
 
 fn id(number: u64) -> ItemId {
     ItemId::derive(&[&number.to_string()])
 }
 
-/// Z6.7: a thousand changes wait in one queue, and the record that is written most is small and
-/// never too large.
+/// Z6.7: with a thousand changes in a queue, the most frequently written record stays small.
 #[test]
 fn a_head_of_a_thousand_items_fits_into_its_record() {
     let mut slots: Vec<Slot> = Vec::new();
     for number in 0..1_000 {
-        let ahead =
-            slots.last().map(|slot| Ahead { item: slot.id.clone(), generation: slot.generation });
-        let mut next = slot(number, id(number), 1, Standing::Waiting, 1);
+        let ahead = slots
+            .last()
+            .map(|slot| Predecessor { item: slot.id.clone(), generation: slot.generation });
+        let mut next = slot(number, id(number), 1, SlotStatus::Waiting, 1);
         if number < 20 {
-            next = slot(number, id(number), 12, Standing::Testing, 77);
+            next = slot(number, id(number), 12, SlotStatus::Testing, 77);
         }
         slots.push(Slot { ahead, ..next });
     }
@@ -59,91 +66,102 @@ fn a_head_of_a_thousand_items_fits_into_its_record() {
     assert!(bytes < 26_000, "{bytes}");
     assert!(queue.bytes_with(0) <= super::super::HEAD_BYTES_MAX, "{}", queue.bytes_with(0));
     assert_eq!(read_again(&queue).as_ref(), Ok(&queue));
-    // As large as it may come to be: everything has been tested a hundred thousand times on
-    // something far ahead.
+    // At its largest: every item has been tested a hundred thousand times on an item far ahead.
     for at in (1..1_000).rev() {
         let before = &queue.slots[at / 2];
         queue.slots[at].ahead =
-            Some(Ahead { item: before.id.clone(), generation: before.generation });
+            Some(Predecessor { item: before.id.clone(), generation: before.generation });
     }
     for slot in &mut queue.slots {
-        (slot.generation, slot.version, slot.standing, slot.joined) =
-            (123_456, 654_321, Standing::Failing, true);
+        (slot.generation, slot.version, slot.status, slot.joined) =
+            (123_456, 654_321, SlotStatus::Failing, true);
     }
     for at in 1..1_000 {
         queue.slots[at].ahead =
-            Some(Ahead { item: queue.slots[at / 2].id.clone(), generation: 123_456 });
+            Some(Predecessor { item: queue.slots[at / 2].id.clone(), generation: 123_456 });
     }
     let bytes = serde_json::to_string(&queue.stored()).unwrap().len();
     assert!(bytes <= queue.bytes_with(0) && bytes < 64 << 10, "{bytes}");
     assert_eq!(read_again(&queue).as_ref(), Ok(&queue));
 }
 
-/// Z6.4: of what a push landed another revision has not landed; of what a forge merged, and in
-/// older records, any has.
+/// Z6.4: where a push merged a revision, another revision has not been merged; where the forge
+/// merged the change, every revision has.
 #[test]
-fn which_revision_a_push_landed_comes_back_from_the_record() {
+fn the_revision_that_a_push_merged_is_stored() {
     let other = |number| ChangeRef { head: "f".repeat(40).as_str().into(), ..change(number) };
     let mut queue = head(Manager::Dependent, Vec::new());
     let merged = change(1);
-    queue.remember(&merged.key, None);
+    queue.record_landed(&merged.key, None);
     for number in 2..40 {
         let pushed = change(number);
-        queue.remember(&pushed.key, Some(&pushed.head));
+        queue.record_landed(&pushed.key, Some(&pushed.head));
         if queue.landed.len() > LANDED_MAX {
-            queue.forget(1);
+            queue.forget_landed(1);
         }
     }
     let read = read_again(&queue).unwrap();
     assert_eq!(read, queue);
     assert!(read.has_landed(&merged) && read.has_landed(&other(1)));
     assert!(read.has_landed(&change(39)) && !read.has_landed(&other(39)));
-    assert!(!read.has_landed(&change(2)), "it was forgotten");
+    assert!(!read.has_landed(&change(2)), "it was removed from the list");
     let bytes = serde_json::to_string(&queue.stored()).unwrap().len();
     assert!(bytes <= queue.bytes_with(0), "{bytes}");
 
     let older = StoredHead { landed_heads: Vec::new(), ..queue.stored() };
     let text = serde_json::to_string(&older).unwrap();
     assert!(!text.contains("landed_heads"), "{text}");
-    let read = serde_json::from_str::<StoredHead>(&text).unwrap().whole(|_| None).unwrap();
+    let read = serde_json::from_str::<StoredHead>(&text).unwrap().into_head(|_| None).unwrap();
     assert!(read.has_landed(&other(39)));
 }
 
-/// Z6.7: a head that was read before or after its items is read again, not believed.
+/// Z6.7: a head that does not match its items' records is read again.
 #[test]
-fn an_item_that_was_written_since_the_head_was_read_is_found_out() {
-    let queue = head(Manager::Dependent, vec![slot(1, id(1), 1, Standing::Testing, 3)]);
+fn an_item_written_since_the_head_was_read_is_detected() {
+    let queue = head(Manager::Dependent, vec![slot(1, id(1), 1, SlotStatus::Testing, 3)]);
     let mut known = items(&queue);
-    let torn = Err(NotWhole::Torn { item: id(1), version: 3 });
+    let torn = Err(HeadError::StaleItem { item: id(1), version: 3 });
     known.get_mut(&id(1)).unwrap().version = 4;
-    assert_eq!(queue.stored().whole(|id| known.get(id)), torn);
-    assert_eq!(queue.stored().whole(|_| None), torn);
+    assert_eq!(queue.stored().into_head(|id| known.get(id)), torn);
+    assert_eq!(queue.stored().into_head(|_| None), torn);
     assert_eq!(queue.stored().versions(), Ok(vec![(id(1), 3)]));
     for wrong in ["", "short", "~a x", "~a g", "~a ^0", "~a ^1", "~a @b", "~a jj"] {
         let stored = StoredHead { slots: vec![wrong.to_owned()], ..queue.stored() };
         let item = Item { version: 1, ..items(&queue)[&id(1)].clone() };
-        assert!(matches!(stored.whole(|_| Some(&item)), Err(NotWhole::Bad { .. })), "{wrong}");
+        assert!(
+            matches!(stored.into_head(|_| Some(&item)), Err(HeadError::InvalidSlot { .. })),
+            "{wrong}"
+        );
     }
 }
 
-/// Z6.1, Z6.5: how many stand before a change is read off the head alone; a bundle is one place.
+/// Z6.1, Z6.5: the number of entries ahead is read from the head alone; a bundle is one entry.
 #[test]
-fn a_head_tells_how_many_stand_before_each_item() {
+fn a_head_returns_the_number_of_entries_ahead_of_each_item() {
     let joined =
-        |number| Slot { joined: true, ..slot(number, id(number), 1, Standing::Waiting, 1) };
-    let alone = |number| slot(number, id(number), 1, Standing::Testing, 2);
+        |number| Slot { joined: true, ..slot(number, id(number), 1, SlotStatus::Waiting, 1) };
+    let alone = |number| slot(number, id(number), 1, SlotStatus::Testing, 2);
     let queue = head(Manager::Dependent, vec![joined(1), alone(2), joined(3), joined(4), alone(5)]);
     let places =
         [(1, 0), (2, 1), (3, 1), (4, 1), (5, 2)].map(|(number, place)| (id(number), place));
-    assert_eq!(queue.stored().places(), Ok(BTreeMap::from(places)));
+    assert_eq!(queue.stored().positions(), Ok(BTreeMap::from(places)));
     let wrong = StoredHead { slots: vec!["short".to_owned()], ..queue.stored() };
-    assert_eq!(wrong.places(), Err(NotWhole::Bad { slot: "short".to_owned() }));
+    assert_eq!(wrong.positions(), Err(HeadError::InvalidSlot { slot: "short".to_owned() }));
 }
 
-fn any_standing() -> impl Strategy<Value = Standing> {
-    use Standing::{Failing, Landed, Landing, Passed, Pledged, Reporting, Testing, Waiting};
+fn any_standing() -> impl Strategy<Value = SlotStatus> {
+    use SlotStatus::{
+        AwaitingLanding, Failing, Landed, Landing, Passed, Reporting, Testing, Waiting,
+    };
     prop::sample::select(vec![
-        Waiting, Testing, Failing, Passed, Landing, Pledged, Landed, Reporting,
+        Waiting,
+        Testing,
+        Failing,
+        Passed,
+        Landing,
+        AwaitingLanding,
+        Landed,
+        Reporting,
     ])
 }
 
@@ -162,7 +180,7 @@ fn any_head() -> impl Strategy<Value = Head> {
                 4 => Some(ItemId::from("gone")),
                 back => at.checked_sub(back).map(|at| slots[at].id.clone()),
             };
-            let ahead = ahead.map(|item| Ahead { item, generation: of });
+            let ahead = ahead.map(|item| Predecessor { item, generation: of });
             slots.push(Slot {
                 ahead,
                 joined,
@@ -174,9 +192,9 @@ fn any_head() -> impl Strategy<Value = Head> {
 }
 
 proptest! {
-    /// Z6.4: whatever a head says, its record says the same.
+    /// Z6.4: storing and reading a head loses nothing.
     #[test]
-    fn a_head_comes_back_from_its_record_as_it_was(head in any_head()) {
+    fn storing_and_reading_a_head_returns_the_same_head(head in any_head()) {
         prop_assert_eq!(read_again(&head), Ok(head));
     }
 }

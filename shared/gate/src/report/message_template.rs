@@ -1,25 +1,28 @@
-//! Messages of pipelines with names in braces, and what those names stand for.
+//! Messages of pipelines with names in braces, and the values of the names.
 
 use sluice_config::Pipeline;
 use sluice_model::QueueKey;
 use sluice_model::change::ChangeRef;
 
-/// What a message may name.
+/// The values that a message may use.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Words<'a> {
+pub(crate) struct MessageContext<'a> {
+    /// The queue of the item.
     pub(crate) queue: &'a QueueKey,
+    /// The pipeline of the queue.
     pub(crate) pipeline: &'a Pipeline,
+    /// The item's change.
     pub(crate) change: &'a ChangeRef,
-    /// Where people look at the change.
+    /// The address of the change's page.
     pub(crate) url: &'a str,
-    /// The item's page.
+    /// The address of the item's page.
     pub(crate) page: &'a str,
 }
 
-impl Words<'_> {
+impl MessageContext<'_> {
     /// Returns a message with its names replaced: `{pipeline.name}`, `{change.number}`,
-    /// `{status_url}` … A name that nobody knows stays as it is written, and so does whatever is no
-    /// name: a report is never lost over a message. `{{` is a brace.
+    /// `{status_url}` … An unknown name and any other text in braces stay as they are, so that a
+    /// message never prevents a report. `{{` is a brace.
     pub(crate) fn fill(&self, message: &str) -> String {
         let (mut filled, mut rest) = (String::with_capacity(message.len()), message);
         while let Some(at) = rest.find(['{', '}']) {
@@ -49,7 +52,8 @@ impl Words<'_> {
         filled
     }
 
-    /// Returns what a name stands for; empty where the change has nothing of the kind.
+    /// Returns the value of a name, or `None` for an unknown one. Empty where the change has no
+    /// such value.
     pub(crate) fn value(&self, name: &str) -> Option<String> {
         let (change, key) = (self.change, &self.change.key);
         Some(match name {
@@ -89,12 +93,13 @@ mod tests {
             patchset: "abc".to_owned(),
         };
         let (url, page) = ("https://forge.test/7", "https://sluice.test/t/acme/buildset/1");
-        Words { queue: &queue, pipeline: &pipeline, change: &change, url, page }.fill(message)
+        MessageContext { queue: &queue, pipeline: &pipeline, change: &change, url, page }
+            .fill(message)
     }
 
     /// Z6.1: the names that Zuul's messages use.
     #[test]
-    fn names_in_braces_stand_for_what_the_report_is_about() {
+    fn names_in_braces_are_replaced() {
         assert_eq!(
             fill("Starting {pipeline.name} jobs: {status_url}"),
             "Starting gate jobs: https://sluice.test/t/acme/buildset/1"
@@ -107,10 +112,9 @@ mod tests {
         );
     }
 
-    /// Z6.1: whoever writes braces into a message means something by them, and the report is made
-    /// all the same.
+    /// Z6.1: other text in braces is kept, and the report is made all the same.
     #[test]
-    fn what_is_no_name_stays_as_it_is_written() {
+    fn other_text_in_braces_is_kept() {
         for text in [
             "{}",
             "{",

@@ -1,62 +1,61 @@
-//! What a message of MQTT holds: the fields of Zuul's own, by their names.
+//! The payload of an MQTT message, with the field names of Zuul's.
 
 use super::Report;
 use crate::item::{Item, Job, JobStatus};
 use serde_json::{Map, Value, json};
 use sluice_model::build::{Phase, Run};
-use sluice_model::change::{ChangeRef, What};
+use sluice_model::change::{ChangeId, ChangeRef};
 use sluice_model::{BuildId, Timestamp};
 use std::collections::BTreeMap;
 
-/// What is known of an item besides its report.
+/// The facts about an item that its report's record does not contain.
 #[derive(Debug, Clone, Default)]
-pub struct Known {
-    /// The item, in its queue or as it left; `None` for a change that never became one.
+pub struct PublishedItem {
+    /// The item, queued or removed; `None` for a change that was refused at entry.
     pub item: Option<Item>,
-    /// How it ended, once it has.
+    /// The result; `None` while it is queued.
     pub result: Option<String>,
-    /// What executors did with its builds.
+    /// The runs of its builds.
     pub runs: BTreeMap<BuildId, Run>,
-    /// What builds returned whose record does not hold all of it.
+    /// Data that builds returned and that is too large for the runs' records.
     pub returned: BTreeMap<BuildId, Map<String, Value>>,
 }
 
-/// What a message says besides what is known of its item.
+/// The message, apart from the item's facts.
 #[derive(Debug, Clone, Copy)]
-pub struct Saying<'a> {
-    /// The message's id, the same for every attempt.
+pub struct PublishedMessage<'a> {
+    /// The message's id, the same in every attempt.
     pub id: &'a str,
-    /// The reporter's word: `start`, `success`, `failure` …
+    /// The name of the occasion: `start`, `success`, `failure` …
     pub occasion: &'a str,
-    /// The report's text.
+    /// The text of the report.
     pub text: &'a str,
-    /// The address of the pages.
+    /// The address of Sluice's pages.
     pub web_root: &'a str,
-    /// Whether what jobs returned goes along.
+    /// Whether the data that jobs returned is included.
     pub returned: bool,
 }
 
 /// Returns the payload of a message about a report.
-pub fn payload(report: &Report, saying: Saying<'_>, known: &Known) -> Value {
-    let candidate = known.item.as_ref().map(|item| &item.candidate);
+pub fn payload(report: &Report, message: PublishedMessage<'_>, facts: &PublishedItem) -> Value {
+    let candidate = facts.item.as_ref().map(|item| &item.candidate);
     let change = change(&report.change, candidate.map(|candidate| candidate.url.as_str()));
     let mut payload = json!({
-        "message_id": saying.id,
+        "message_id": message.id,
         "uuid": report.item,
-        "action": saying.occasion,
+        "action": message.occasion,
         "tenant": report.queue.tenant,
         "pipeline": report.queue.pipeline,
         "zuul_ref": "",
-        "message": saying.text,
+        "message": message.text,
         "owner": candidate.map(|candidate| &candidate.author).filter(|author| !author.is_empty()),
-        // Who reads this by Zuul's names takes seconds, as texts.
-        "trigger_time": known.item.as_ref().map(|item| seconds(item.admitted_at)),
-        "enqueue_time": known.item.as_ref().map(|item| seconds(item.admitted_at)),
+        // Like Zuul, times are seconds, as texts.
+        "trigger_time": facts.item.as_ref().map(|item| seconds(item.admitted_at)),
+        "enqueue_time": facts.item.as_ref().map(|item| seconds(item.admitted_at)),
         "changes": [change],
-        "buildset": known.item.as_ref().map(|item| buildset(report, item, saying, known)),
+        "buildset": facts.item.as_ref().map(|item| buildset(report, item, message, facts)),
     });
-    // A message about one change names it at the top as well, as those of Zuul did before there
-    // were several.
+    // Like older messages of Zuul, the change's fields are also at the top level.
     if let (Some(all), Value::Object(change)) = (payload.as_object_mut(), change) {
         all.extend(change);
     }
@@ -65,9 +64,9 @@ pub fn payload(report: &Report, saying: Saying<'_>, known: &Known) -> Value {
 
 fn change(change: &ChangeRef, url: Option<&str>) -> Value {
     let key = &change.key;
-    let (oldrev, newrev) = match &key.what {
-        What::Ref(moved) => (moved.oldrev.as_ref(), moved.newrev.as_ref()),
-        What::Number(_) => (None, None),
+    let (oldrev, newrev) = match &key.id {
+        ChangeId::Ref(moved) => (moved.oldrev.as_ref(), moved.newrev.as_ref()),
+        ChangeId::Number(_) => (None, None),
     };
     json!({
         "project": key.project.name(),
@@ -82,22 +81,33 @@ fn change(change: &ChangeRef, url: Option<&str>) -> Value {
     })
 }
 
-fn buildset(report: &Report, item: &Item, saying: Saying<'_>, known: &Known) -> Value {
+fn buildset(
+    report: &Report,
+    item: &Item,
+    message: PublishedMessage<'_>,
+    facts: &PublishedItem,
+) -> Value {
     json!({
         "uuid": report.item,
-        "result": known.result,
-        "builds": item.jobs.iter().map(|job| build(report, item, job, saying, known)).collect::<Vec<_>>(),
+        "result": facts.result,
+        "builds": item.jobs.iter().map(|job| build(report, item, job, message, facts)).collect::<Vec<_>>(),
     })
 }
 
-fn build(report: &Report, item: &Item, job: &Job, saying: Saying<'_>, known: &Known) -> Value {
-    let mut told = json!({
+fn build(
+    report: &Report,
+    item: &Item,
+    job: &Job,
+    message: PublishedMessage<'_>,
+    facts: &PublishedItem,
+) -> Value {
+    let mut build = json!({
         "job_name": job.summary.name,
         "voting": job.summary.voting,
         "result": job.result().map(|result| result.as_str()),
         "dependencies": job.summary.dependencies.iter().map(|dependency| &dependency.name).collect::<Vec<_>>(),
     });
-    let Some((all, uuid)) = told.as_object_mut().zip(job.build.as_ref()) else { return told };
+    let Some((all, uuid)) = build.as_object_mut().zip(job.build.as_ref()) else { return build };
     let (started_at, ended_at, log_url) = match &job.status {
         JobStatus::Ended { started_at, ended_at, log_url, .. } => {
             (*started_at, Some(*ended_at), log_url.clone())
@@ -107,9 +117,9 @@ fn build(report: &Report, item: &Item, job: &Job, saying: Saying<'_>, known: &Kn
         }
         JobStatus::Waiting | JobStatus::Ordered { .. } => (None, None, None),
     };
-    let web_url = format!("{}t/{}/build/{uuid}", saying.web_root, report.queue.tenant);
-    let run = known.runs.get(uuid);
-    let data = known.returned.get(uuid).or_else(|| run.and_then(returned));
+    let web_url = format!("{}t/{}/build/{uuid}", message.web_root, report.queue.tenant);
+    let run = facts.runs.get(uuid);
+    let data = facts.returned.get(uuid).or_else(|| run.and_then(returned));
     let artifacts = data.and_then(|data| data.get("zuul")).and_then(|zuul| zuul.get("artifacts"));
     for (name, value) in [
         ("uuid", json!(uuid)),
@@ -125,19 +135,19 @@ fn build(report: &Report, item: &Item, job: &Job, saying: Saying<'_>, known: &Kn
     ] {
         all.insert(name.to_owned(), value);
     }
-    if saying.returned {
+    if message.returned {
         let own = data.into_iter().flatten().filter(|(name, _)| *name != "zuul");
         let own: Map<String, Value> =
             own.map(|(name, value)| (name.clone(), value.clone())).collect();
         all.insert("returned_data".to_owned(), Value::Object(own));
     }
-    told
+    build
 }
 
-/// Returns what the record of a run holds of what its job returned.
+/// Returns the returned data in the record of a run, or `None` while it is running.
 fn returned(run: &Run) -> Option<&Map<String, Value>> {
     match &run.phase {
-        Phase::Ended(end) => Some(&end.data),
+        Phase::RunEnd(end) => Some(&end.data),
         Phase::Paused(pause) => Some(&pause.data),
         Phase::Running | Phase::Failing => None,
     }

@@ -1,31 +1,30 @@
-//! What a job tells about the change with `zuul_return`: warnings (`zuul.warnings`) and comments
-//! beside lines of its files (`zuul.file_comments`), as much of it as an item's record has room
-//! for.
+//! What a job returns about the change with `zuul_return`: warnings (`zuul.warnings`) and comments
+//! on lines of its files (`zuul.file_comments`). The size is bounded by the item's record.
 
 use crate::item::{Item, cut};
 use crate::merge::{LINE_NOTE_BYTES_MAX, LineNote};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Bytes of what all jobs of an item told that its record holds.
-pub const TOLD_BYTES_MAX: usize = 8 << 10;
+/// The most bytes of feedback of all jobs that an item's record holds.
+pub const FEEDBACK_BYTES_MAX: usize = 8 << 10;
 
-/// Bytes of a path; a longer one is no file of a change.
+/// The most bytes of a path. A longer one is ignored.
 const PATH_BYTES_MAX: usize = 500;
 
-/// Bytes that one entry takes in a record besides its texts.
+/// Bytes that one warning or note takes in a record in addition to its texts.
 const ENTRY_BYTES: usize = 40;
 
-/// What one build of a job told.
+/// The feedback of one build.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Told {
-    /// Warnings, in their order.
+pub struct JobFeedback {
+    /// The warnings in the order in which the job returned them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// What is said beside lines, by path.
+    /// Comments on lines of files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<LineNote>,
-    /// How many more there were, for which there was no room.
+    /// The number of warnings and notes that were dropped for lack of space.
     #[serde(default, skip_serializing_if = "is_none")]
     pub left_out: u32,
 }
@@ -34,12 +33,12 @@ fn is_none(count: &u32) -> bool {
     *count == 0
 }
 
-impl Told {
-    /// Reads what a build returned; what is not in Zuul's form is left out without a word, for a
-    /// job's result stands whatever it returned besides.
+impl JobFeedback {
+    /// Parses what a build returned, up to `room_bytes`. Entries that are not in Zuul's format are
+    /// ignored, since they must not change the job's result.
     pub fn of(data: &Map<String, Value>, room_bytes: usize) -> Self {
-        let (mut told, mut room) = (Self::default(), room_bytes);
-        let Some(zuul) = data.get("zuul") else { return told };
+        let (mut feedback, mut room) = (Self::default(), room_bytes);
+        let Some(zuul) = data.get("zuul") else { return feedback };
         for warning in zuul
             .get("warnings")
             .and_then(Value::as_array)
@@ -51,50 +50,53 @@ impl Told {
             if warning.is_empty() {
                 continue;
             }
-            match told.takes(&mut room, warning.len()) {
-                true => told.warnings.push(warning),
-                false => told.left_out += 1,
+            match feedback.reserve_bytes(&mut room, warning.len()) {
+                true => feedback.warnings.push(warning),
+                false => feedback.left_out += 1,
             }
         }
         let files = zuul.get("file_comments").and_then(Value::as_object).into_iter().flatten();
         for (path, comments) in files.filter(|(path, _)| is_path(path)) {
-            for note in
-                comments.as_array().into_iter().flatten().filter_map(|comment| note(path, comment))
+            for note in comments
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|comment| parse_comment(path, comment))
             {
-                match told.takes(&mut room, path.len() + note.text.len()) {
-                    true => told.notes.push(note),
-                    false => told.left_out += 1,
+                match feedback.reserve_bytes(&mut room, path.len() + note.text.len()) {
+                    true => feedback.notes.push(note),
+                    false => feedback.left_out += 1,
                 }
             }
         }
-        told
+        feedback
     }
 
-    /// Returns what of it fits into another record; the rest is counted.
-    pub(crate) fn within(self, room_bytes: usize) -> Self {
-        let (mut told, mut room) =
+    /// Returns as much of it as fits into `room_bytes`. Dropped entries are counted in `left_out`.
+    pub(crate) fn truncated_to(self, room_bytes: usize) -> Self {
+        let (mut feedback, mut room) =
             (Self { left_out: self.left_out, ..Self::default() }, room_bytes);
         for warning in self.warnings {
-            match told.takes(&mut room, warning.len()) {
-                true => told.warnings.push(warning),
-                false => told.left_out += 1,
+            match feedback.reserve_bytes(&mut room, warning.len()) {
+                true => feedback.warnings.push(warning),
+                false => feedback.left_out += 1,
             }
         }
         for note in self.notes {
-            match told.takes(&mut room, note.path.len() + note.text.len()) {
-                true => told.notes.push(note),
-                false => told.left_out += 1,
+            match feedback.reserve_bytes(&mut room, note.path.len() + note.text.len()) {
+                true => feedback.notes.push(note),
+                false => feedback.left_out += 1,
             }
         }
-        told
+        feedback
     }
 
-    /// Returns whether nothing was told.
+    /// Returns whether it has no entries and dropped none.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    fn takes(&self, room: &mut usize, bytes: usize) -> bool {
+    fn reserve_bytes(&self, room: &mut usize, bytes: usize) -> bool {
         let left = room.checked_sub(bytes + ENTRY_BYTES);
         if let Some(left) = left {
             *room = left;
@@ -108,14 +110,14 @@ impl Told {
     }
 }
 
-/// Returns the bytes that are left in an item's record for what its jobs tell, besides what the job
-/// at `at` told before.
-pub(crate) fn room(item: &Item, at: usize) -> usize {
+/// Returns the bytes that are free in an item's record for the feedback of the job at `at`. That
+/// job's present feedback is not counted.
+pub(crate) fn free_bytes(item: &Item, at: usize) -> usize {
     let others = item.jobs.iter().enumerate().filter(|(other, _)| *other != at);
-    TOLD_BYTES_MAX.saturating_sub(others.map(|(_, job)| job.told.bytes()).sum())
+    FEEDBACK_BYTES_MAX.saturating_sub(others.map(|(_, job)| job.feedback.bytes()).sum())
 }
 
-/// A file of the change is named as git names it, and so nothing else is sent to a forge as one.
+/// Returns whether a path has git's form. Other paths are not sent to a forge.
 fn is_path(path: &str) -> bool {
     let is_part = |part: &str| !part.is_empty() && part != "." && part != "..";
     path.len() <= PATH_BYTES_MAX
@@ -123,9 +125,10 @@ fn is_path(path: &str) -> bool {
         && !path.chars().any(char::is_control)
 }
 
-/// Reads one comment: `line`, or the last line of its `range`; `message`, after its `level` where
-/// that is not the least.
-fn note(path: &str, comment: &Value) -> Option<LineNote> {
+/// Parses one file comment. The line is `line` or the last line of its `range`. The text is
+/// `message`, prefixed with `level` for a warning or an error. Returns `None` where either is
+/// missing.
+fn parse_comment(path: &str, comment: &Value) -> Option<LineNote> {
     let number = |value: &Value| {
         value.as_u64().and_then(|line| u32::try_from(line).ok()).filter(|line| *line > 0)
     };
@@ -153,15 +156,15 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn told(zuul: Value, room: usize) -> Told {
+    fn parse(zuul: Value, room: usize) -> JobFeedback {
         let Value::Object(data) = json!({"zuul": zuul}) else { unreachable!("an object was made") };
-        Told::of(&data, room)
+        JobFeedback::of(&data, room)
     }
 
-    /// Z7.4: Zuul's form of both; a comment's line is its own or where its range ends.
+    /// Z7.4: both formats of Zuul; a comment's line is its own or the end of its range.
     #[test]
     fn warnings_and_comments_are_read_as_zuul_writes_them() {
-        let told = told(
+        let feedback = parse(
             json!({
                 "warnings": ["the mirror was slow", ""],
                 "file_comments": {"src/a.py": [
@@ -171,19 +174,19 @@ mod tests {
             }),
             1_000,
         );
-        assert_eq!(told.warnings, ["the mirror was slow"]);
-        let notes: Vec<_> = told
+        assert_eq!(feedback.warnings, ["the mirror was slow"]);
+        let notes: Vec<_> = feedback
             .notes
             .iter()
             .map(|note| (note.path.as_str(), note.line, note.text.as_str()))
             .collect();
         assert_eq!(notes, [("src/a.py", 42, "warning: unused"), ("src/a.py", 5, "long")]);
-        assert_eq!(told.left_out, 0);
+        assert_eq!(feedback.left_out, 0);
     }
 
-    /// Z7.4: a job may return anything.
+    /// Z7.4: a job may return any data.
     #[test]
-    fn what_is_not_in_that_form_is_left_out() {
+    fn entries_in_another_format_are_ignored() {
         for zuul in [
             json!(7),
             json!({"warnings": "one"}),
@@ -193,38 +196,38 @@ mod tests {
             json!({"file_comments": {"a": [{"line": 0, "message": "x"}, {"line": 1}, {"line": -1, "message": "x"}, 7]}}),
             json!({"file_comments": {"../a": [{"line": 1, "message": "x"}], "/a": [{"line": 1, "message": "x"}]}}),
         ] {
-            assert!(told(zuul.clone(), 1_000).is_empty(), "{zuul}");
+            assert!(parse(zuul.clone(), 1_000).is_empty(), "{zuul}");
         }
     }
 
-    /// C2: nothing unbounded in a record; how much is missing is counted.
+    /// C2: a record is bounded, and dropped entries are counted.
     #[test]
-    fn what_has_no_room_is_counted() {
+    fn dropped_entries_are_counted() {
         let warnings: Vec<String> =
             (0..50).map(|number| format!("{number} {}", "x".repeat(900))).collect();
-        let told = told(
+        let feedback = parse(
             json!({"warnings": warnings, "file_comments": {"a": [{"line": 1, "message": "y"}]}}),
             1_200,
         );
         assert_eq!(
-            (told.warnings.len(), told.notes.len(), told.left_out),
+            (feedback.warnings.len(), feedback.notes.len(), feedback.left_out),
             (2, 1, 48),
-            "what is small still fits"
+            "a small entry still fits"
         );
-        assert!(told.warnings.iter().all(|warning| warning.len() <= LINE_NOTE_BYTES_MAX));
-        assert!(told.bytes() <= 1_200);
+        assert!(feedback.warnings.iter().all(|warning| warning.len() <= LINE_NOTE_BYTES_MAX));
+        assert!(feedback.bytes() <= 1_200);
     }
 
-    /// D15, C2: another record may have less room for what a shared build told.
+    /// D15, C2: another item's record may have less space for the feedback of a shared build.
     #[test]
-    fn what_is_taken_over_is_cut_to_the_room_that_is_there() {
+    fn feedback_of_a_shared_build_is_truncated_to_the_free_space() {
         let warnings = ["x".repeat(300), "y".repeat(300)];
-        let all = told(
+        let all = parse(
             json!({"warnings": warnings, "file_comments": {"a": [{"line": 1, "message": "z"}]}}),
             1_000,
         );
-        assert_eq!(all.clone().within(1_000), all);
-        let less = all.within(400);
+        assert_eq!(all.clone().truncated_to(1_000), all);
+        let less = all.truncated_to(400);
         assert_eq!((less.warnings.len(), less.notes.len(), less.left_out), (1, 1, 1));
     }
 }

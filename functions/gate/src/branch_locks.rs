@@ -1,0 +1,129 @@
+//! The locks of the branches that a queue's next landings need, and the state of their holders.
+
+use crate::unreadable_records::unreadable_cell;
+use sluice_gate::branch_lock::branch_of;
+use sluice_gate::{
+    BranchLock, BranchLockHolder, BranchLockView, Landing, LandingState, StoredHead,
+};
+use sluice_model::QueueKey;
+use sluice_model::git::BranchKey;
+use sluice_records::codec::{decode, decode_or_log, get_all};
+use sluice_records::{landing, queue};
+use sluice_runtime::batch::ReconcileError;
+use sluice_runtime::record::{Expect, Key, Record, Write};
+use sluice_runtime::{PortError, Ports};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Branch locks by branch.
+pub(crate) type BranchLocks = BTreeMap<BranchKey, LoadedLock>;
+
+/// A branch lock with its record.
+pub(crate) struct LoadedLock {
+    /// The record, whose revision guards the write.
+    pub(crate) record: Record,
+    /// The lock and whether it may be taken over.
+    pub(crate) seen: BranchLockView,
+    /// The key and revision of an abandoned holder's landing that has not ended. It must not have
+    /// started by the time of the takeover.
+    pub(crate) unstarted_landing: Option<(Key, u64)>,
+}
+
+impl LoadedLock {
+    pub(crate) fn new(record: Record, lock: BranchLock) -> Self {
+        Self {
+            record,
+            seen: BranchLockView { lock: lock, is_abandoned: false },
+            unstarted_landing: None,
+        }
+    }
+
+    /// Returns the check that the previous holder's landing has not changed; `None` where `wanted`
+    /// keeps the holder or there is no such landing.
+    pub(crate) fn takeover_condition(&self, wanted: &BranchLock) -> Option<Write> {
+        let (key, revision) =
+            self.unstarted_landing.clone().filter(|_| wanted.holder != self.seen.lock.holder)?;
+        Some(Write::Check { key, expect: Expect::Revision(revision) })
+    }
+}
+
+/// The most branches of one queue that are read. The first items merge first, and a window is
+/// seldom longer.
+const BRANCHES_MAX: usize = 50;
+
+/// Returns the branches of the changes in the window of a queue that merges. Their locks are read
+/// together with the other answers, so that a landing needs no extra read.
+pub(crate) fn needed(queue: &queue::LoadedQueue) -> BTreeSet<BranchKey> {
+    let mut needed = BTreeSet::new();
+    let Some(head) = &queue.head else { return needed };
+    for slot in head
+        .slots
+        .iter()
+        .take(head.active_count())
+        .filter(|slot| slot.change.key.number().is_some())
+    {
+        needed.insert(branch_of(&slot.change));
+        if needed.len() == BRANCHES_MAX {
+            break;
+        }
+    }
+    needed
+}
+
+/// Decodes a branch's record and inserts its lock.
+pub(crate) fn insert(
+    locks: &mut BranchLocks,
+    queue: &QueueKey,
+    branch: BranchKey,
+    record: &Record,
+) -> Result<(), ReconcileError> {
+    let lock: BranchLock = decode(record).map_err(|bad| unreadable_cell(queue, &bad))?;
+    locks.insert(branch, LoadedLock::new(record.clone(), lock));
+    Ok(())
+}
+
+/// Determines which locks held by other queues are abandoned. The landings are read after the
+/// locks, so a missing landing has ended.
+pub(crate) async fn find_abandoned(
+    ports: &Ports,
+    queue: &QueueKey,
+    locks: &mut BranchLocks,
+) -> Result<(), PortError> {
+    let others = |holder: &&BranchLockHolder| holder.queue != *queue;
+    let held = locks.values().filter_map(|known| known.seen.lock.holder.as_ref().filter(others));
+    let keys_of = |holder: &BranchLockHolder| [landing_key(holder), queue::head_key(&holder.queue)];
+    let keys: BTreeSet<Key> = held.flat_map(keys_of).collect();
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let found = get_all(ports, &keys.into_iter().collect::<Vec<_>>()).await?;
+    let now = ports.clock.now();
+    for LoadedLock { seen, unstarted_landing: not_begun, .. } in locks.values_mut() {
+        let Some(holder) = seen.lock.holder.as_ref().filter(others) else { continue };
+        let item = match found.get(&queue::head_key(&holder.queue)).map(decode_or_log::<StoredHead>)
+        {
+            None => false,
+            // If the head cannot be read, assume that the item is still queued.
+            Some(head) => head.is_none_or(|head| head.contains_item(&holder.item)),
+        };
+        let record = found.get(&landing_key(holder));
+        seen.is_abandoned = match record.map(decode_or_log::<Landing>) {
+            None => holder.is_abandoned(None, item, now),
+            Some(None) => false,
+            Some(Some(landing)) => {
+                let is_open = !matches!(landing.state, LandingState::Ended { .. });
+                *not_begun =
+                    record.filter(|_| is_open).map(|record| (record.key.clone(), record.revision));
+                holder.is_abandoned(Some(&landing), item, now)
+            }
+        };
+        if seen.is_abandoned {
+            // Normal for a moment: the landing has ended and its queue has yet to process that.
+            tracing::debug!(%queue, branch = %seen.lock.branch, holder = %holder.queue, "a branch lock was not released although its landing has ended");
+        }
+    }
+    Ok(())
+}
+
+fn landing_key(holder: &BranchLockHolder) -> Key {
+    landing::key(&holder.item, holder.generation)
+}

@@ -1,0 +1,39 @@
+//! Records that a queue waits for and that cannot be read. They are listed in the quarantine and
+//! treated as a failed answer, so that one broken record of another function affects only its own
+//! item.
+
+use serde::de::DeserializeOwned;
+use sluice_model::QueueKey;
+use sluice_records::codec::{BadRecord, decode};
+use sluice_records::queue;
+use sluice_runtime::batch::ReconcileError;
+use sluice_runtime::record::Record;
+use sluice_runtime::{PortError, Ports, quarantine};
+
+/// The quarantine's category for records; other entries are messages, named by their queue.
+const RECORD: &str = "record";
+
+/// Decodes a record of another function. Where it is invalid, adds it to the quarantine and returns
+/// the reason in the inner error. Its body stays in place, since it may be data that a job
+/// returned.
+pub(crate) async fn decode_or_quarantine<T: DeserializeOwned>(
+    ports: &Ports,
+    record: &Record,
+) -> Result<Result<T, String>, PortError> {
+    match decode(record) {
+        Ok(found) => Ok(Ok(found)),
+        Err(bad) => Ok(Err(quarantine_record(ports, &bad).await?)),
+    }
+}
+
+/// Adds a record that cannot be read to the quarantine. Returns the reason for people.
+pub(crate) async fn quarantine_record(ports: &Ports, bad: &BadRecord) -> Result<String, PortError> {
+    quarantine::quarantine_message(ports, RECORD, &bad.key.to_string(), "", &bad.why).await?;
+    Ok(format!("{bad}; see `sluice quarantine`"))
+}
+
+/// Returns the error for an unreadable record whose content must not be guessed. After a few
+/// deliveries, the queue is halted with this reason until an operator repairs the record.
+pub(crate) fn unreadable_cell(queue: &QueueKey, bad: &BadRecord) -> ReconcileError {
+    ReconcileError::Undecidable { partition: queue::partition(queue), reason: bad.to_string() }
+}
