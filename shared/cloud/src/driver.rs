@@ -1,80 +1,80 @@
-//! What every driver can do, in terms that the provider cell understands (L2.6).
+//! The interface of all cloud drivers, in terms of the provider cell (L2.6).
 
 use async_trait::async_trait;
 use sluice_model::{NodeId, ProviderName, Timestamp};
 use sluice_pool::{
-    InstanceFact, InstanceId, InstanceState, LaunchFact, Listing, Machine, Node, Origin,
+    InstanceFact, InstanceId, InstanceState, LaunchFact, Machine, MachineListing, Node, NodeOrigin,
 };
 use std::collections::BTreeMap;
 
-/// A source of machines.
+/// A cloud that launches, lists and terminates machines.
 #[async_trait]
-pub trait Driver: Send + Sync {
-    /// Launches one machine, or returns the one that the same token launched before.
+pub trait CloudDriver: Send + Sync {
+    /// Launches one machine, or returns the machine that the same token launched earlier.
     async fn launch(&self, spec: &LaunchSpec) -> Result<Instance, CloudError>;
 
-    /// Lists every machine that bears the tag, also those that are gone and still shown.
+    /// Lists all machines with the tag, including terminated ones that the cloud still shows.
     async fn describe(&self, filter: &TagFilter) -> Result<Vec<Instance>, CloudError>;
 
-    /// Terminates machines; one that does not exist any more is no error.
+    /// Terminates machines. A machine that no longer exists is not an error.
     async fn terminate(&self, instances: &[InstanceId]) -> Result<(), CloudError>;
 
     /// Lists images, newest first.
-    async fn images(&self, filter: &ImageFilter) -> Result<Vec<ImageFact>, CloudError>;
+    async fn images(&self, filter: &CloudImageFilter) -> Result<Vec<ImageFact>, CloudError>;
 }
 
-/// Tags that we put on machines.
+/// Tags that Sluice sets on machines.
 pub mod tags {
-    /// The node a machine was launched for.
+    /// The node that a machine was launched for.
     pub const NODE: &str = "sluice:node";
-    /// The provider whose cell rules it: what is listed for leaks.
+    /// The provider that a machine belongs to. Searches for leaked machines filter by it.
     pub const PROVIDER: &str = "sluice:provider";
-    /// The port of its SSH server, where a machine names its own.
+    /// The SSH port, if a machine specifies its own.
     pub const SSH_PORT: &str = "sluice:ssh-port";
 }
 
-/// Everything that a launch says. The same token must always come with the same rest.
+/// All parameters of a launch call. Calls with the same token must have the same parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaunchSpec {
-    /// Makes a repeated launch the same launch; at most 64 ASCII characters.
+    /// The idempotency token; at most 64 ASCII characters.
     pub client_token: String,
     /// The image.
     pub image_id: String,
-    /// The kind of machine.
+    /// The cloud's machine type.
     pub instance_type: String,
-    /// The zone, unless the subnet decides.
+    /// The zone; `None` if the subnet decides.
     pub az: Option<String>,
     /// The subnet.
     pub subnet: Option<String>,
     /// Security groups, by id.
     pub security_groups: Vec<String>,
-    /// What the machine reads at its first boot ([`crate::user_data`]).
+    /// The user data that the machine reads at its first boot ([`crate::user_data`]).
     pub user_data: String,
-    /// Tags from the first moment on.
+    /// Tags that the machine has from its launch on.
     pub tags: BTreeMap<String, String>,
 }
 
-/// What is the same for all machines of a provider.
+/// Launch parameters common to all machines of a provider.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Site {
-    /// A subnet per zone.
+pub struct LaunchSettings {
+    /// Subnets by zone.
     pub subnets: BTreeMap<String, String>,
     /// Security groups, by id.
     pub security_groups: Vec<String>,
     /// Public keys that may log in, one line each.
     pub authorized_keys: Vec<String>,
-    /// Further tags.
+    /// Additional tags.
     pub tags: BTreeMap<String, String>,
 }
 
 impl LaunchSpec {
-    /// Returns the launch of a node; `None` for a static host.
-    pub fn for_node(node: &Node, site: &Site) -> Option<Self> {
-        let Origin::Cloud { client_token, image_id, flavor, .. } = &node.origin else {
+    /// Returns the launch parameters of a node; `None` for a static host.
+    pub fn for_node(node: &Node, settings: &LaunchSettings) -> Option<Self> {
+        let NodeOrigin::Cloud { client_token, image_id, flavor, .. } = &node.origin else {
             return None;
         };
-        let subnet = node.az.as_ref().and_then(|az| site.subnets.get(az)).cloned();
-        let mut tags = site.tags.clone();
+        let subnet = node.az.as_ref().and_then(|az| settings.subnets.get(az)).cloned();
+        let mut tags = settings.tags.clone();
         tags.insert(tags::NODE.to_owned(), node.id.0.clone());
         tags.insert(tags::PROVIDER.to_owned(), node.provider.0.clone());
         tags.insert("Name".to_owned(), format!("sluice {} {}", node.provider, node.label));
@@ -84,14 +84,14 @@ impl LaunchSpec {
             instance_type: flavor.clone(),
             az: node.az.clone().filter(|_| subnet.is_none()),
             subnet,
-            security_groups: site.security_groups.clone(),
-            user_data: crate::user_data::cloud_config(&node.username, &site.authorized_keys),
+            security_groups: settings.security_groups.clone(),
+            user_data: crate::user_data::cloud_config(&node.username, &settings.authorized_keys),
             tags,
         })
     }
 }
 
-/// Which machines are meant: those that bear this tag with this value.
+/// Selects the machines that have a tag with this value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TagFilter {
     /// The tag's key.
@@ -107,12 +107,12 @@ impl TagFilter {
     }
 }
 
-/// A machine as its provider describes it.
+/// A machine as described by its cloud.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instance {
-    /// The provider's id.
+    /// The cloud's id of the machine.
     pub id: InstanceId,
-    /// What it does.
+    /// Its state.
     pub state: InstanceState,
     /// Private IPv4 address.
     pub private_ip: Option<String>,
@@ -129,7 +129,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Returns it as the provider cell keeps it.
+    /// Returns the machine in the form that node records store.
     pub fn machine(&self) -> Machine {
         Machine {
             instance: self.id.clone(),
@@ -141,7 +141,7 @@ impl Instance {
         }
     }
 
-    /// Returns it as a fact for a plan.
+    /// Returns the machine as a fact for a plan.
     pub fn fact(&self) -> InstanceFact {
         let node = self.tags.get(tags::NODE).map(|id| NodeId(id.clone()));
         InstanceFact { machine: self.machine(), node, state: self.state }
@@ -149,93 +149,93 @@ impl Instance {
 }
 
 /// Returns a listing for a plan; `taken_at` is when the call began.
-pub fn listing(instances: &[Instance], taken_at: Timestamp) -> Listing {
-    Listing { taken_at, instances: instances.iter().map(Instance::fact).collect() }
+pub fn listing(instances: &[Instance], taken_at: Timestamp) -> MachineListing {
+    MachineListing { taken_at, instances: instances.iter().map(Instance::fact).collect() }
 }
 
-/// Which images are meant; an empty list does not restrict.
+/// Selects images. An empty list does not restrict the selection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ImageFilter {
-    /// By id.
+pub struct CloudImageFilter {
+    /// Ids of images.
     pub ids: Vec<String>,
-    /// By name; `*` and `?` match as in a shell.
+    /// Names of images; `*` and `?` are wildcards.
     pub names: Vec<String>,
-    /// By owner: an account id, `self` or `amazon`.
+    /// Owners: account ids, `self` or `amazon`.
     pub owners: Vec<String>,
 }
 
-/// An image.
+/// An image as described by its cloud.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageFact {
     /// Its id.
     pub id: String,
     /// Its name.
     pub name: String,
-    /// Whether it can be launched.
+    /// The cloud's state of the image; `available` can be launched.
     pub state: String,
-    /// When it was made, as ISO text; later ones sort higher.
+    /// When it was created, as ISO text, so that later ones sort higher.
     pub created: String,
     /// Its tags.
     pub tags: BTreeMap<String, String>,
 }
 
-/// Why a call did not work. Every variant is handled differently by the provider cell.
+/// Why a call failed. The provider cell handles each variant differently.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CloudError {
-    /// It will never work as it is asked: fail the request.
+    /// The call can never succeed: the request fails.
     #[error(
-        "could not {attempt}: the provider refuses it for good: {why}; correct the provider's configuration"
+        "could not {attempt}: the provider rejected the call: {why}; correct the provider's configuration"
     )]
     Permanent {
-        /// What was attempted, on what.
+        /// The attempted operation and its object.
         attempt: String,
-        /// The provider's words.
+        /// The cloud's error message.
         why: String,
     },
-    /// The account's quota is used up: rest.
+    /// The account's quota is used up: launches pause.
     #[error(
-        "could not {attempt}: the account's quota is used up: {why}; raise it, or lower the configured one"
+        "could not {attempt}: the account's quota is used up: {why}; raise it, or lower the configured quota"
     )]
     Quota {
-        /// What was attempted, on what.
+        /// The attempted operation and its object.
         attempt: String,
-        /// The provider's words.
+        /// The cloud's error message.
         why: String,
     },
-    /// The zone has none left: try another.
-    #[error("could not {attempt}: the zone has no room: {why}; another zone is tried")]
+    /// The zone has no capacity: another zone is tried.
+    #[error("could not {attempt}: the zone has no capacity: {why}; trying another zone")]
     NoCapacity {
-        /// What was attempted, on what.
+        /// The attempted operation and its object.
         attempt: String,
-        /// The provider's words.
+        /// The cloud's error message.
         why: String,
     },
-    /// The token was used for another launch: take a new one.
-    #[error("could not {attempt}: its token belongs to another launch: {why}; a new node is made")]
+    /// The token was used for a different launch: a new node is needed.
+    #[error("could not {attempt}: the token belongs to another launch: {why}; creating a new node")]
     TokenTaken {
-        /// What was attempted, on what.
+        /// The attempted operation and its object.
         attempt: String,
-        /// The provider's words.
+        /// The cloud's error message.
         why: String,
     },
-    /// It may work later.
-    #[error("could not {attempt}: {why}; it is tried again in {retry_after_seconds} s")]
+    /// A later call may succeed.
+    #[error("could not {attempt}: {why}; retrying in {retry_after_seconds} s")]
     Transient {
-        /// What was attempted, on what.
+        /// The attempted operation and its object.
         attempt: String,
-        /// The provider's words.
+        /// The cloud's error message.
         why: String,
-        /// Seconds to wait at least.
+        /// The minimum number of seconds to wait.
         retry_after_seconds: u64,
     },
-    /// It is not known what happened: look, then try again.
+    /// The outcome is unknown: it is observed before another attempt.
     #[error(
-        "could not {attempt}: {why}; it is not known whether it was done, so it is looked at and tried again"
+        "could not {attempt}: {why}; the outcome is unknown and will be checked before a retry"
     )]
     Unknown {
-        /// What was attempted, on what.
+        /// The attempted operation and its object.
         attempt: String,
-        /// What is known.
+        /// What is known of the failure.
         why: String,
     },
 }

@@ -1,5 +1,4 @@
-//! Looking at a booted node over SSH: which host keys it shows, and whether our login works (Z1.8's
-//! testing).
+//! The SSH check of a booted node: reads its host keys and tries the login (state testing of Z1.8).
 
 use russh::client::{self, AuthResult, Handle, Handler};
 use russh::keys::{
@@ -14,65 +13,65 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-/// How long one check waits for a server that refuses connections, or does not answer them.
+/// How long one check waits for a server that refuses connections or does not answer.
 const LISTEN_PATIENCE: Duration = Duration::from_millis(1_000);
-/// Between two attempts to connect.
+/// The pause between two attempts to connect.
 const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 
-/// Where an SSH server is.
+/// The address of an SSH server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct SshEndpoint {
     /// IP address or host name.
     pub address: String,
     /// The port.
     pub port: u16,
 }
 
-/// A private key for logins. It has no `Debug`.
+/// A private key for logins. It has no `Debug`, so that it cannot be logged.
 #[derive(Clone)]
 pub struct LoginKey(Arc<PrivateKey>);
 
 impl LoginKey {
-    /// Reads an unencrypted key in OpenSSH's format.
-    pub fn from_openssh(text: &str) -> Result<Self, SshError> {
-        PrivateKey::from_openssh(text).map(|key| Self(Arc::new(key))).map_err(|_| SshError::Key)
+    /// Parses an unencrypted key in OpenSSH's format.
+    pub fn from_openssh(text: &str) -> Result<Self, SshCheckError> {
+        PrivateKey::from_openssh(text)
+            .map(|key| Self(Arc::new(key)))
+            .map_err(|_| SshCheckError::Key)
     }
 }
 
-/// Why a server could not be looked at.
+/// Why the check of a server failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SshError {
-    /// The key is not one.
+pub enum SshCheckError {
+    /// The login key is not a usable private key.
     #[error(
         "could not read the login key: it is not an unencrypted private key in OpenSSH's format"
     )]
     Key,
-    /// Nobody answers as an SSH server should, yet.
-    #[error(
-        "could not reach SSH at {address}:{port}: {why}; it is tried again until the boot time-out"
-    )]
+    /// No SSH server answers yet.
+    #[error("could not reach SSH at {address}:{port}: {why}; retrying until the boot timeout")]
     Unreachable {
         /// The address.
         address: String,
         /// The port.
         port: u16,
-        /// What happened.
+        /// What failed.
         why: String,
     },
-    /// It answers with another host key than it should.
-    #[error("{address}:{port} shows another host key than expected: something else answers there")]
+    /// The server shows a host key other than the expected ones.
+    #[error("{address}:{port} shows an unexpected host key: it may be another machine")]
     HostKey {
         /// The address.
         address: String,
         /// The port.
         port: u16,
     },
-    /// It does not take our key, yet.
+    /// The server does not accept the login key yet.
     #[error(
-        "{user}@{address}:{port} does not take the login key; it is tried again until the boot time-out"
+        "{user}@{address}:{port} does not accept the login key; retrying until the boot timeout"
     )]
     Login {
-        /// The login.
+        /// The login name.
         user: String,
         /// The address.
         address: String,
@@ -81,39 +80,41 @@ pub enum SshError {
     },
 }
 
-/// Scans the host keys and logs in: the whole check of a booted node. Configured keys must be shown
-/// exactly; else those seen are taken.
+/// Checks a booted node: reads its host keys and logs in. Configured host keys must match; if none
+/// are configured, the shown ones are accepted.
 pub async fn check(
-    target: &Target,
+    target: &SshEndpoint,
     user: &str,
     key: &LoginKey,
     configured: &[String],
     within: Duration,
 ) -> CheckFact {
-    let seen = match look(target, within).await {
-        Ok(seen) => seen,
+    let shown = match observe_host_keys(target, within).await {
+        Ok(shown) => shown,
         Err(error) => return CheckFact::NotYet(error.to_string()),
     };
-    let host_keys = if configured.is_empty() { seen } else { configured.to_vec() };
-    match ready(target, user, key, &host_keys, within).await {
+    let host_keys = if configured.is_empty() { shown } else { configured.to_vec() };
+    match log_in_and_run_true(target, user, key, &host_keys, within).await {
         Ok(()) => CheckFact::Passed { host_keys },
-        Err(error @ SshError::HostKey { .. }) if !configured.is_empty() => {
+        Err(error @ SshCheckError::HostKey { .. }) if !configured.is_empty() => {
             CheckFact::Failed(error.to_string())
         }
         Err(error) => CheckFact::NotYet(error.to_string()),
     }
 }
 
-async fn look(target: &Target, within: Duration) -> Result<Vec<String>, SshError> {
-    listens(target).await?;
-    scan(target, within).await
+async fn observe_host_keys(
+    target: &SshEndpoint,
+    within: Duration,
+) -> Result<Vec<String>, SshCheckError> {
+    wait_until_listening(target).await?;
+    scan_host_keys(target, within).await
 }
 
-/// Waits a moment for somebody to listen: a machine that has just booted starts its server soon,
-/// and the next look at it is a message away. Where nobody answers at all, no more time is lost
-/// with it.
-pub async fn listens(target: &Target) -> Result<(), SshError> {
-    let asked = async {
+/// Waits until the server accepts connections, or [`LISTEN_PATIENCE`] has passed. A machine that
+/// has just booted starts its server soon, and waiting is faster than another check.
+pub async fn wait_until_listening(target: &SshEndpoint) -> Result<(), SshCheckError> {
+    let connect = async {
         loop {
             match TcpStream::connect((target.address.as_str(), target.port)).await {
                 Ok(_) => return Ok(()),
@@ -124,19 +125,22 @@ pub async fn listens(target: &Target) -> Result<(), SshError> {
             }
         }
     };
-    match timeout(LISTEN_PATIENCE, asked).await {
+    match timeout(LISTEN_PATIENCE, connect).await {
         Ok(answer) => answer,
-        Err(_) => Err(unreachable(target, "nobody listens there yet".to_owned())),
+        Err(_) => Err(unreachable(target, "no server accepts connections yet".to_owned())),
     }
 }
 
 /// Returns the host keys that a server shows, one per algorithm, in known_hosts form without the
 /// host (`ssh-ed25519 AAAA…`).
 ///
-/// Each algorithm takes a connection of its own; all must end within the time. The keys are not
-/// trusted before the cloud's own word is: the address came from the cloud's listing, and the login
-/// with our key proves that it is the machine we launched.
-pub async fn scan(target: &Target, within: Duration) -> Result<Vec<String>, SshError> {
+/// Each algorithm takes a connection of its own, and all must finish within the time. The keys are
+/// trusted because the address came from the cloud's listing. The login with our key then proves
+/// that it is the machine we launched.
+pub async fn scan_host_keys(
+    target: &SshEndpoint,
+    within: Duration,
+) -> Result<Vec<String>, SshCheckError> {
     let algorithms: [&[Algorithm]; 3] = [
         &[Algorithm::Ed25519],
         &[
@@ -153,39 +157,39 @@ pub async fn scan(target: &Target, within: Duration) -> Result<Vec<String>, SshE
         let target = target.clone();
         tokio::spawn(async move { scan_one(&target, algorithms.to_vec(), within).await })
     });
-    let (mut keys, mut problem) =
+    let (mut keys, mut failure) =
         (Vec::new(), String::from("it has no host key of a known algorithm"));
     for scan in scans {
         match scan.await {
             Ok(Ok(key)) => keys.extend(key),
-            Ok(Err(why)) => problem = why,
-            Err(error) => problem = error.to_string(),
+            Ok(Err(why)) => failure = why,
+            Err(error) => failure = error.to_string(),
         }
     }
-    if keys.is_empty() { Err(unreachable(target, problem)) } else { Ok(keys) }
+    if keys.is_empty() { Err(unreachable(target, failure)) } else { Ok(keys) }
 }
 
-/// Logs in and runs `true`.
-pub async fn ready(
-    target: &Target,
+/// Logs in and runs `true`. Fails if the server shows an unexpected host key.
+pub async fn log_in_and_run_true(
+    target: &SshEndpoint,
     user: &str,
     key: &LoginKey,
     host_keys: &[String],
     within: Duration,
-) -> Result<(), SshError> {
+) -> Result<(), SshCheckError> {
     let seen = Arc::new(Mutex::new(None));
-    let handler = Look { seen: Arc::clone(&seen), expected: Some(host_keys.to_vec()) };
+    let handler = HostKeyRecorder { seen: Arc::clone(&seen), expected: Some(host_keys.to_vec()) };
     let result = timeout(within, login(target, user, key, handler)).await;
     let shown = seen.lock().unwrap_or_else(PoisonError::into_inner).take();
     match result {
         Ok(Ok(Login::Done)) => Ok(()),
-        Ok(Ok(Login::Refused)) => Err(SshError::Login {
+        Ok(Ok(Login::Refused)) => Err(SshCheckError::Login {
             user: user.to_owned(),
             address: target.address.clone(),
             port: target.port,
         }),
         Ok(Err(_)) if shown.is_some_and(|shown| !host_keys.contains(&shown)) => {
-            Err(SshError::HostKey { address: target.address.clone(), port: target.port })
+            Err(SshCheckError::HostKey { address: target.address.clone(), port: target.port })
         }
         Ok(Err(error)) => Err(unreachable(target, error.to_string())),
         Err(_) => Err(unreachable(target, format!("no login within {} s", within.as_secs()))),
@@ -198,10 +202,10 @@ enum Login {
 }
 
 async fn login(
-    target: &Target,
+    target: &SshEndpoint,
     user: &str,
     key: &LoginKey,
-    handler: Look,
+    handler: HostKeyRecorder,
 ) -> Result<Login, russh::Error> {
     let mut session = client::connect(
         config(Preferred::DEFAULT),
@@ -221,7 +225,7 @@ async fn login(
     Ok(if status == Some(0) { Login::Done } else { Login::Refused })
 }
 
-async fn run_true(session: &Handle<Look>) -> Result<Option<u32>, russh::Error> {
+async fn run_true(session: &Handle<HostKeyRecorder>) -> Result<Option<u32>, russh::Error> {
     let mut channel = session.channel_open_session().await?;
     channel.exec(true, "true").await?;
     while let Some(message) = channel.wait().await {
@@ -232,14 +236,14 @@ async fn run_true(session: &Handle<Look>) -> Result<Option<u32>, russh::Error> {
     Ok(None)
 }
 
-/// Returns the one key of these algorithms that the server shows; none when it has none of them.
+/// Returns the server's host key for one of these algorithms; `None` if it has none.
 async fn scan_one(
-    target: &Target,
+    target: &SshEndpoint,
     algorithms: Vec<Algorithm>,
     within: Duration,
 ) -> Result<Option<String>, String> {
     let seen = Arc::new(Mutex::new(None));
-    let handler = Look { seen: Arc::clone(&seen), expected: None };
+    let handler = HostKeyRecorder { seen: Arc::clone(&seen), expected: None };
     let preferred = Preferred { key: Cow::Owned(algorithms), ..Preferred::DEFAULT };
     let result = timeout(
         within,
@@ -256,13 +260,13 @@ async fn scan_one(
     }
 }
 
-/// Notes the key that a server shows; accepts it when it is expected.
-struct Look {
+/// Records the host key that a server shows, and accepts it if it is expected.
+struct HostKeyRecorder {
     seen: Arc<Mutex<Option<String>>>,
     expected: Option<Vec<String>>,
 }
 
-impl Handler for Look {
+impl Handler for HostKeyRecorder {
     type Error = russh::Error;
 
     async fn check_server_key(
@@ -275,7 +279,7 @@ impl Handler for Look {
         let Ok(line) = key.to_openssh() else {
             return Ok(false);
         };
-        // Without the comment, if the server could ever send one.
+        // Removes a comment, if the server sends one.
         let line = line.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
         let accepted = self.expected.as_ref().is_some_and(|expected| expected.contains(&line));
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
@@ -287,8 +291,8 @@ fn config(preferred: Preferred) -> Arc<client::Config> {
     Arc::new(client::Config { preferred, ..client::Config::default() })
 }
 
-fn unreachable(target: &Target, why: String) -> SshError {
-    SshError::Unreachable { address: target.address.clone(), port: target.port, why }
+fn unreachable(target: &SshEndpoint, why: String) -> SshCheckError {
+    SshCheckError::Unreachable { address: target.address.clone(), port: target.port, why }
 }
 
 #[cfg(test)]
@@ -298,15 +302,15 @@ mod tests {
 
     /// Z1.8
     #[tokio::test]
-    async fn a_server_that_starts_while_it_is_asked_is_found_by_the_same_check() {
+    async fn a_check_waits_for_a_server_that_is_just_starting() {
         let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        let target = Target { address: address.ip().to_string(), port: address.port() };
+        let target = SshEndpoint { address: address.ip().to_string(), port: address.port() };
         let late = async {
             let refused = TcpStream::connect(address).await.unwrap_err();
-            assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "nobody listens yet");
+            assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "the server has not started");
             TcpListener::bind(address).await.unwrap()
         };
-        let (found, _listener) = tokio::join!(listens(&target), late);
-        assert_eq!(found, Ok(()));
+        let (result, _listener) = tokio::join!(wait_until_listening(&target), late);
+        assert_eq!(result, Ok(()));
     }
 }

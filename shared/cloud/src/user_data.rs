@@ -1,8 +1,8 @@
-//! What a machine reads at its first boot: the login and the keys that may use it.
+//! The user data for a machine's first boot: the login and its authorized keys.
 
-/// Returns a cloud-config that makes sure the login exists and takes these public keys.
+/// Returns a cloud-config that creates the login and authorizes these public keys.
 ///
-/// Names and keys are written as JSON strings, which are YAML strings too, so no text in them can
+/// Names and keys are written as JSON strings, which are also YAML strings. Text in them cannot
 /// become configuration.
 pub fn cloud_config(username: &str, authorized_keys: &[String]) -> String {
     let quote = |text: &str| {

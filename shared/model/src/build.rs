@@ -1,7 +1,6 @@
-//! A build: the gate's order, the executor's run, and how it ended.
+//! A build: the gate's order, the executor's run, and the result.
 //!
-//! The two halves have one writer each: the gate writes [`Order`], whoever executes writes [`Run`]
-//! (Z7.6).
+//! Each half has one writer: the gate writes [`Order`], the executor writes [`Run`] (Z7.6).
 
 use crate::{
     BranchName, BuildId, ItemId, JobName, ProviderName, QueueKey, SessionId, Timestamp,
@@ -12,44 +11,45 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// How a build ended, in Zuul's words.
+/// The result of a build, as named by Zuul.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum BuildResult {
-    /// Everything went well.
+    /// All playbooks succeeded.
     Success,
     /// A main playbook failed.
     Failure,
-    /// The time for a phase was used up.
+    /// A phase exceeded its timeout.
     TimedOut,
     /// A post-run playbook failed.
     PostFailure,
-    /// It did not count and is to be attempted again (pre-run failed, host or executor lost).
+    /// The attempt does not count and is repeated (pre-run failed, or a host or the executor was
+    /// lost).
     Retry,
     /// Every attempt was a [`Self::Retry`].
     RetryLimit,
-    /// The gate asked for it to stop.
+    /// The gate cancelled the build.
     Aborted,
-    /// No provider can give the nodes.
+    /// No provider could supply the nodes.
     NodeFailure,
     /// A job it depends on did not succeed.
     Skipped,
     /// A change's repositories could not be merged.
     MergeConflict,
-    /// The job as configured cannot be executed (a missing playbook or role, an undecipherable
-    /// secret).
+    /// The job cannot be executed as configured (a missing playbook or role, a secret that cannot
+    /// be decrypted).
     ConfigError,
-    /// The executor's disk was full.
+    /// The executor's disk quota was exceeded.
     DiskFull,
 }
 
 impl BuildResult {
-    /// Returns whether the job counts as passed.
+    /// Returns whether the build succeeded.
     pub fn passed(self) -> bool {
         self == Self::Success
     }
 
-    /// Returns the word Zuul uses.
+    /// Returns Zuul's name of the result.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Success => "SUCCESS",
@@ -74,12 +74,12 @@ impl fmt::Display for BuildResult {
     }
 }
 
-/// What the gate asks for: one attempt of one job for one item.
+/// The gate's order for a build: one attempt of one job for one item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     /// The build.
     pub build: BuildId,
-    /// The queue to tell when it ends.
+    /// The queue to wake up when it ends.
     pub queue: QueueKey,
     /// The item it is for.
     pub item: ItemId,
@@ -87,37 +87,35 @@ pub struct Order {
     pub generation: u64,
     /// The job.
     pub job: JobName,
-    /// Which attempt, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: u32,
-    /// Attempts in all.
+    /// The maximum number of attempts.
     pub max_attempts: u32,
-    /// Whether the result counts.
+    /// Whether the result counts for the item.
     pub voting: bool,
-    /// The object with the item's whole job graph.
+    /// The object key of the item's job graph.
     pub graph: String,
-    /// The object with the merged state ([`Speculation`]).
+    /// The object key of the merged state ([`Speculation`]).
     pub speculation: String,
     /// The change under test.
     pub change: ChangeRef,
-    /// The event that led here, for people who trace it.
+    /// The id of the event that caused it, for tracing.
     pub event_id: String,
-    /// Whether it runs after review.
+    /// Whether the pipeline runs after review.
     pub post_review: bool,
-    /// Builds whose returned data it is given, the nearest last.
+    /// Builds whose returned data it receives, the nearest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parents: Vec<BuildId>,
-    /// Builds of changes ahead whose artifacts it is given, the nearest first: they provide what
-    /// its job requires.
+    /// Builds of changes ahead that provide artifacts its job requires, the nearest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub providers: Vec<BuildId>,
-    /// Which of the job's nodesets its nodes are, from 0.
+    /// The index of the nodeset, among the job's alternatives, that its nodes belong to.
     #[serde(default, skip_serializing_if = "is_first")]
     pub nodeset: u32,
-    /// The commit by which the change is in its branch, where it landed before the build was
-    /// ordered.
+    /// The commit that merged the change into its branch, if it was merged before the order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge_commit: Option<Oid>,
-    /// The request for its nodes: provider and row; `None` when it needs none.
+    /// The request for its nodes; `None` if it needs none.
     pub request: Option<RequestRef>,
     /// When it was ordered.
     pub ordered_at: Timestamp,
@@ -127,7 +125,7 @@ fn is_first(nodeset: &u32) -> bool {
     *nodeset == 0
 }
 
-/// Where a request for nodes stands.
+/// The key of a node request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RequestRef {
     /// The provider's cell.
@@ -136,102 +134,103 @@ pub struct RequestRef {
     pub row: String,
 }
 
-/// The merged state that an item is tested in; kept as an object, since it may be large.
+/// The merged state in which an item is tested. It is stored as an object, since it may be large.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Speculation {
-    /// Changes ahead, oldest first, the item's own last.
+    /// The changes ahead, oldest first, then the item's own.
     pub changes: Vec<SpeculativeChange>,
-    /// Every branch that matters to the jobs: changed ones, and those of required projects,
+    /// All branches that the jobs need: those of the changes, and those of required projects,
     /// playbooks and roles.
     pub branches: Vec<BranchState>,
-    /// Branches whose proposed configuration counts, since a change of the list edits it.
+    /// Branches with proposed configuration, because a change of the list edits it.
     #[serde(default)]
-    pub configured: Vec<crate::git::BranchKey>,
-    /// Changes that need each other, in the order they land, as they were put on it together:
-    /// whichever of them a state is asked for, it starts from this one.
+    pub config_branches: Vec<crate::git::BranchKey>,
+    /// Members of a bundle in merge order, as applied together. A state for any member starts from
+    /// this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub placed: Vec<PlacedChange>,
-    /// Of a tag, the branches whose history has its commit, as far as they are kept; `None` where
-    /// that is not known or not asked.
+    pub applied_members: Vec<AppliedMember>,
+    /// For a tag, the branches that contain its commit, up to a limit; `None` if unknown or not
+    /// needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub containing: Option<Vec<BranchName>>,
-    /// The default branches of projects that jobs need, as the configuration says them, where they
-    /// are among the branches: what is checked out where there is nothing better.
+    /// Default branches of needed projects, from the configuration, if they are among the branches.
+    /// They are the fallback for the checkout.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub defaults: Vec<crate::git::BranchKey>,
 }
 
-/// What a change made of its own branch when it was put on a state.
+/// The effect of a bundle member on its own branch, when applied to the merged state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PlacedChange {
+pub struct AppliedMember {
     /// The change.
     pub change: ChangeRef,
-    /// Its branch below it.
+    /// The branch before the change.
     pub base: crate::git::Commit,
-    /// Its branch with it: what must land.
+    /// The branch with the change, which must become the branch's state after the merge.
     pub result: crate::git::Commit,
-    /// Paths that it touches; `None` when they are too many.
+    /// Paths that it touches; `None` if there are too many.
     pub files: Option<Vec<String>>,
-    /// Whether it edits configuration.
+    /// Whether it changes configuration.
     pub configures: bool,
-    /// Whether `result` is kept, so that the branch can be moved from `base` to it.
+    /// Whether `result` is stored, so that the branch can be fast-forwarded from `base` to it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub kept: bool,
+    pub is_stored: bool,
 }
 
-/// A change in the tested state, with what jobs are told about it.
+/// A change of the tested state, with the facts passed to jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpeculativeChange {
     /// The change.
     pub change: ChangeRef,
-    /// Where people look at it.
+    /// The address of its web page.
     pub url: String,
     /// Its title.
     pub title: String,
     /// Its description.
     pub message: String,
-    /// The merge commit made for it.
+    /// The merge commit created for it in the tested state.
     pub merge_commit: Option<Oid>,
 }
 
-/// What an executor does with a build. The record's revision and the session prove each write.
+/// An executor's run of a build. Each write is conditional on the record's revision and on the
+/// session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// The build.
     pub build: BuildId,
-    /// The executor's life that owns it.
+    /// The executor session that owns it.
     pub session: SessionId,
-    /// Counts the claims of this build: 1, since nobody takes one over. What is lost is ordered
-    /// anew under an id of its own.
+    /// The number of the claim, always 1. A lost run is never taken over; the gate orders a new
+    /// build with another id.
     pub fence: u64,
-    /// What it is doing.
+    /// The phase it is in.
     pub phase: Phase,
-    /// When it was claimed; people are told that it started then.
+    /// When it was claimed, which is shown as its start time.
     pub claimed_at: Timestamp,
-    /// Where its log is read: an address on the executor while it runs, an object prefix
-    /// afterwards.
+    /// The location of its log: an address on the executor while it runs, afterwards an object
+    /// prefix.
     pub log: Option<String>,
 }
 
-/// Where a run stands.
+/// The phase of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// Claimed, and not over: its session tells whether somebody still works on it.
+    /// Claimed and not over. The session's record shows whether its executor is alive.
     Running,
-    /// As [`Self::Running`]; a main playbook has failed, so it will not succeed.
+    /// Like [`Self::Running`], but a main playbook has failed, so the build cannot succeed.
     Failing,
-    /// Its main playbooks passed, and it keeps its nodes until the jobs behind it are over; then it
-    /// goes on with its post-run.
+    /// The main playbooks succeeded. It keeps its nodes until dependent jobs have ended, then
+    /// continues with post-run.
     Paused(Pause),
-    /// Over.
-    Ended(Ended),
+    /// The run is over.
+    RunEnd(Ended),
 }
 
-/// A build that waits for the jobs behind it, and what it returned for them so far.
+/// A paused build that waits for its dependent jobs, with the data it has returned so far.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
-    /// Since when.
+    /// When the pause began.
     pub since: Timestamp,
     /// As [`Ended::data`].
     #[serde(default)]
@@ -239,7 +238,7 @@ pub struct Pause {
     /// As [`Ended::data_object`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_object: Option<String>,
-    /// Where it put its logs, if it did so itself by now.
+    /// The address of its logs, if it has already uploaded them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_url: Option<String>,
 }
@@ -247,21 +246,21 @@ pub struct Pause {
 /// The end of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
-    /// How it ended.
+    /// The result.
     pub result: BuildResult,
-    /// Why, in a sentence for people, where the word is not enough.
+    /// The reason in a sentence, if the result alone does not explain it.
     pub detail: Option<String>,
     /// When the first playbook started.
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub ended_at: Timestamp,
-    /// What the job returned (`zuul_return`), without secrets. Where it is too much for a record,
+    /// Data returned by the job (`zuul_return`), without secrets. If it is too large for a record,
     /// only its `zuul` part, if that fits.
     #[serde(default)]
     pub data: Map<String, Value>,
-    /// The object with all that the job returned, where [`Self::data`] is not all of it.
+    /// The object key of all returned data, if [`Self::data`] is incomplete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_object: Option<String>,
-    /// The address of its logs, ending in `/`.
+    /// The address of its logs, ending with `/`.
     pub log_url: Option<String>,
 }

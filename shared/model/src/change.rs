@@ -1,11 +1,11 @@
-//! What an item is about: a change as its forge showed it, a fact with one writer (intake), or a
-//! ref that moved.
+//! The subject of a queue item: a proposed change as its forge showed it, or a ref that moved. Only
+//! intake writes facts about changes.
 
 use crate::{BranchName, ConnectionName, ProjectName, Timestamp, gerrit::Vote, git::Oid};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Which change or ref: its connection, its project, and what of it.
+/// The identity of a change or ref: its connection, its project, and its id in the project.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "StoredKey", into = "StoredKey")]
 pub struct ChangeKey {
@@ -13,60 +13,60 @@ pub struct ChangeKey {
     pub connection: ConnectionName,
     /// The project's canonical name.
     pub project: ProjectName,
-    /// What of the project.
-    pub what: What,
+    /// The change's number, or the ref with its move.
+    pub id: ChangeId,
 }
 
-/// What an item is about: a proposed change, or a ref as it was pushed or stands (Zuul's Change;
-/// Branch, Tag and Ref).
+/// Identifies a proposed change or a ref move within its project (Zuul's Change, Branch, Tag and
+/// Ref).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum What {
-    /// The change or pull request of this number.
+pub enum ChangeId {
+    /// The number of a change or pull request.
     Number(u64),
-    /// A ref. Each move of it is something else to test.
+    /// A ref with one move of it. Each move is tested as an item of its own.
     Ref(RefMove),
 }
 
-/// A ref with the move that it made.
+/// A ref and one move of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RefMove {
-    /// The whole ref: `refs/heads/main`, `refs/tags/1.0`.
+    /// The full ref name: `refs/heads/main`, `refs/tags/1.0`.
     #[serde(rename = "name")]
     pub git_ref: String,
-    /// Where it was; `None` for one that is new, or that did not move.
+    /// The commit before the move; `None` if the ref is new or did not move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldrev: Option<Oid>,
-    /// Where it is; `None` for one that was deleted, or whose commit is known only when it is
-    /// tested (a timer's).
+    /// The commit after the move; `None` if the ref was deleted, or if the commit is only read when
+    /// the item is tested (timer events).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newrev: Option<Oid>,
-    /// The images that an event asks something of; each such event is something else to run than
-    /// the branch by itself.
+    /// The images that an image event names. Each image event is an item distinct from the plain
+    /// branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub images: Option<Box<ImagesAsked>>,
+    pub images: Option<Box<ImageSelection>>,
 }
 
-/// Of which images an event asks something (`image-build`, `image-validate`, `image-delete`).
+/// The images that an image event is about (`image-build`, `image-validate`, `image-delete`).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-pub struct ImagesAsked {
-    /// Their names in the tenant, as jobs name them by `image-build-name`.
+pub struct ImageSelection {
+    /// The image names in the tenant, as jobs name them in `image-build-name`.
     pub names: Vec<String>,
-    /// The upload that is to be validated; each has an item of its own (L1.5).
+    /// The upload to validate; each upload has an item of its own (L1.5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upload: Option<String>,
-    /// The build that is deleted; each has an item of its own (L1.6).
+    /// The build to delete; each build has an item of its own (L1.6).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build: Option<String>,
 }
 
-impl ImagesAsked {
-    /// Returns what asks for one image, whichever build or upload of it.
+impl ImageSelection {
+    /// Selects one image, without a specific build or upload.
     pub fn one(name: impl Into<String>) -> Self {
         Self { names: vec![name.into()], upload: None, build: None }
     }
 }
 
-impl fmt::Display for ImagesAsked {
+impl fmt::Display for ImageSelection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "image {}", self.names.join(", "))?;
         if let Some(upload) = &self.upload {
@@ -80,7 +80,8 @@ impl fmt::Display for ImagesAsked {
 }
 
 impl RefMove {
-    /// Returns a ref that moved; commits of zeros only are none.
+    /// Returns a ref move. An all-zeros commit means that the ref did not exist before, or does not
+    /// exist after.
     pub fn new(git_ref: impl Into<String>, oldrev: Oid, newrev: Oid) -> Self {
         let commit = |oid: Oid| (!oid.is_zero()).then_some(oid);
         Self {
@@ -91,39 +92,39 @@ impl RefMove {
         }
     }
 
-    /// Returns a branch as it will stand when it is tested.
-    pub fn standing(branch: &BranchName) -> Self {
+    /// Returns a branch without a move: its tip is read when the item is tested.
+    pub fn at_tip(branch: &BranchName) -> Self {
         Self { git_ref: format!("{HEADS}{branch}"), oldrev: None, newrev: None, images: None }
     }
 
-    /// Returns the same as an event names it that asks something of images.
+    /// Returns the same ref move, with the images that an image event names.
     #[must_use]
-    pub fn asking(self, images: ImagesAsked) -> Self {
+    pub fn with_images(self, images: ImageSelection) -> Self {
         Self { images: Some(Box::new(images)), ..self }
     }
 
-    /// Returns the branch that it is, if it is one.
+    /// Returns the name of the branch; `None` if the ref is not a branch.
     pub fn branch(&self) -> Option<BranchName> {
         self.git_ref.strip_prefix(HEADS).map(BranchName::from)
     }
 
-    /// Returns the tag that it is, if it is one.
+    /// Returns the name of the tag; `None` if the ref is not a tag.
     pub fn tag(&self) -> Option<&str> {
         self.git_ref.strip_prefix(TAGS)
     }
 
-    /// Returns whether it was deleted.
+    /// Returns whether the move deleted the ref.
     pub fn is_deleted(&self) -> bool {
         self.newrev.is_none() && self.oldrev.is_some()
     }
 }
 
-/// What the whole name of a branch begins with.
+/// The prefix of a branch's full ref name.
 const HEADS: &str = "refs/heads/";
-/// What the whole name of a tag begins with.
+/// The prefix of a tag's full ref name.
 const TAGS: &str = "refs/tags/";
 
-/// A key as records hold it: a number or a ref.
+/// The stored form of a [`ChangeKey`]: exactly one of number and ref is set.
 #[derive(Serialize, Deserialize)]
 struct StoredKey {
     connection: ConnectionName,
@@ -131,17 +132,17 @@ struct StoredKey {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     number: Option<u64>,
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
-    moved: Option<RefMove>,
+    ref_move: Option<RefMove>,
 }
 
 impl From<ChangeKey> for StoredKey {
     fn from(key: ChangeKey) -> Self {
-        let ChangeKey { connection, project, what } = key;
-        let (number, moved) = match what {
-            What::Number(number) => (Some(number), None),
-            What::Ref(moved) => (None, Some(moved)),
+        let ChangeKey { connection, project, id } = key;
+        let (number, moved) = match id {
+            ChangeId::Number(number) => (Some(number), None),
+            ChangeId::Ref(moved) => (None, Some(moved)),
         };
-        Self { connection, project, number, moved }
+        Self { connection, project, number, ref_move: moved }
     }
 }
 
@@ -149,48 +150,48 @@ impl TryFrom<StoredKey> for ChangeKey {
     type Error = &'static str;
 
     fn try_from(stored: StoredKey) -> Result<Self, Self::Error> {
-        let what = match (stored.number, stored.moved) {
-            (Some(number), None) => What::Number(number),
-            (None, Some(moved)) => What::Ref(moved),
+        let id = match (stored.number, stored.ref_move) {
+            (Some(number), None) => ChangeId::Number(number),
+            (None, Some(moved)) => ChangeId::Ref(moved),
             _ => return Err("a change has either a number or a ref"),
         };
-        Ok(Self { connection: stored.connection, project: stored.project, what })
+        Ok(Self { connection: stored.connection, project: stored.project, id })
     }
 }
 
 impl ChangeKey {
     /// Returns the key of a change or pull request.
     pub fn change(connection: ConnectionName, project: ProjectName, number: u64) -> Self {
-        Self { connection, project, what: What::Number(number) }
+        Self { connection, project, id: ChangeId::Number(number) }
     }
 
-    /// Returns the number of the change; a ref has none.
+    /// Returns the number of the change; `None` for a ref.
     pub fn number(&self) -> Option<u64> {
-        match self.what {
-            What::Number(number) => Some(number),
-            What::Ref(_) => None,
+        match self.id {
+            ChangeId::Number(number) => Some(number),
+            ChangeId::Ref(_) => None,
         }
     }
 
-    /// Returns the ref that it is about; a change is about none.
+    /// Returns the ref and its move; `None` for a change.
     pub fn moved(&self) -> Option<&RefMove> {
-        match &self.what {
-            What::Number(_) => None,
-            What::Ref(moved) => Some(moved),
+        match &self.id {
+            ChangeId::Number(_) => None,
+            ChangeId::Ref(moved) => Some(moved),
         }
     }
 
-    /// Returns the images that an event asked something of; most of what is tested is about none.
-    pub fn images(&self) -> Option<&ImagesAsked> {
+    /// Returns the images that an image event names; `None` for all other changes and refs.
+    pub fn images(&self) -> Option<&ImageSelection> {
         self.moved()?.images.as_deref()
     }
 
-    /// Returns the text that tells it from everything else of its project: its number, or its ref
-    /// with the move, and the images that are asked for.
-    pub fn local(&self) -> String {
-        let RefMove { git_ref, oldrev, newrev, images } = match &self.what {
-            What::Number(number) => return number.to_string(),
-            What::Ref(moved) => moved,
+    /// Returns a text that is unique within the project: the number, or the ref with its move and
+    /// its images.
+    pub fn local_id(&self) -> String {
+        let RefMove { git_ref, oldrev, newrev, images } = match &self.id {
+            ChangeId::Number(number) => return number.to_string(),
+            ChangeId::Ref(moved) => moved,
         };
         let text = |oid: &Option<Oid>| oid.as_ref().map_or("", Oid::as_str).to_owned();
         let mut local = git_ref.clone();
@@ -206,65 +207,64 @@ impl ChangeKey {
 
 impl fmt::Display for ChangeKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.what {
-            What::Number(number) => write!(f, "{}#{number}", self.project.name()),
-            What::Ref(RefMove { git_ref, images: Some(images), .. }) => {
+        match &self.id {
+            ChangeId::Number(number) => write!(f, "{}#{number}", self.project.name()),
+            ChangeId::Ref(RefMove { git_ref, images: Some(images), .. }) => {
                 write!(f, "{} {git_ref} for {images}", self.project.name())
             }
-            What::Ref(moved) => write!(f, "{} {}", self.project.name(), moved.git_ref),
+            ChangeId::Ref(moved) => write!(f, "{} {}", self.project.name(), moved.git_ref),
         }
     }
 }
 
-/// One revision of a change, or one state of a ref: what is tested, and of a change what may be
-/// merged.
+/// One revision of a change, or one state of a ref: what an item tests and, for a change, may
+/// merge.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ChangeRef {
     /// The change or ref.
     pub key: ChangeKey,
-    /// The branch a change is to be merged into, or that a ref is. Of a tag, or another ref that is
-    /// no branch, it is the whole ref, under which its state is known; [`Self::on_branch`] tells
-    /// the two apart.
+    /// The target branch of a change, or the branch that the ref is. For a tag or another ref
+    /// outside `refs/heads/` it holds the full ref name; [`Self::on_branch`] distinguishes the two.
     pub branch: BranchName,
-    /// The commit that was proposed (GitHub: the head of the pull request) or pushed; of a deleted
-    /// ref the one it was at. Zeros where only whoever tests it will see which.
+    /// The proposed commit (GitHub: the pull request's head) or the pushed one; for a deleted ref,
+    /// its last commit. Zeros if the commit is only read when the item is tested.
     pub head: Oid,
-    /// The patchset as users see it: Gerrit's number, GitHub's head commit. Empty for a ref.
+    /// The patchset as users see it: Gerrit's number or GitHub's head commit. Empty for a ref.
     pub patchset: String,
 }
 
 impl ChangeRef {
-    /// Returns what an item about a ref tests.
+    /// Returns the state of a ref that an item for this move tests.
     pub fn of_ref(connection: ConnectionName, project: ProjectName, moved: RefMove) -> Self {
         let branch = moved.branch().unwrap_or_else(|| BranchName(moved.git_ref.clone()));
         let head = moved.newrev.clone().or_else(|| moved.oldrev.clone()).unwrap_or_else(Oid::zero);
-        let key = ChangeKey { connection, project, what: What::Ref(moved) };
+        let key = ChangeKey { connection, project, id: ChangeId::Ref(moved) };
         Self { key, branch, head, patchset: String::new() }
     }
 
-    /// Returns the branch that it is on; a tag is on none.
+    /// Returns the branch; `None` for a tag or another ref that is no branch.
     pub fn on_branch(&self) -> Option<&BranchName> {
-        match &self.key.what {
-            What::Ref(moved) if moved.branch().is_none() => None,
-            What::Number(_) | What::Ref(_) => Some(&self.branch),
+        match &self.key.id {
+            ChangeId::Ref(moved) if moved.branch().is_none() => None,
+            ChangeId::Number(_) | ChangeId::Ref(_) => Some(&self.branch),
         }
     }
 
-    /// Returns Zuul's `number,patchset`, of a ref the commit it is at.
+    /// Returns Zuul's `number,patchset`; for a ref, its commit.
     pub fn id(&self) -> String {
-        match &self.key.what {
-            What::Number(number) => format!("{number},{}", self.patchset),
-            What::Ref(moved) => {
+        match &self.key.id {
+            ChangeId::Number(number) => format!("{number},{}", self.patchset),
+            ChangeId::Ref(moved) => {
                 moved.newrev.as_ref().map_or_else(|| moved.git_ref.clone(), ToString::to_string)
             }
         }
     }
 
-    /// Returns the ref under which the forge offers the proposed commit, or that moved.
+    /// Returns the ref under which the forge offers the proposed commit; for a ref, its own name.
     pub fn git_ref(&self) -> String {
-        match &self.key.what {
-            What::Number(number) => format!("refs/pull/{number}/head"),
-            What::Ref(moved) => moved.git_ref.clone(),
+        match &self.key.id {
+            ChangeId::Number(number) => format!("refs/pull/{number}/head"),
+            ChangeId::Ref(moved) => moved.git_ref.clone(),
         }
     }
 }
@@ -278,19 +278,19 @@ impl fmt::Display for ChangeRef {
     }
 }
 
-/// Whether a change can still be worked on.
+/// Whether a change is open, merged or closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangeStatus {
-    /// Proposed and neither merged nor given up.
+    /// The change is neither merged nor abandoned.
     Open,
-    /// In its branch.
+    /// The change is merged into its branch.
     Merged,
-    /// Given up without being merged.
+    /// The change was closed or abandoned without being merged.
     Closed,
 }
 
-/// What a reviewer said last.
+/// The state of a reviewer's latest review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReviewState {
@@ -298,35 +298,35 @@ pub enum ReviewState {
     Approved,
     /// The reviewer asks for changes.
     ChangesRequested,
-    /// The reviewer commented without a verdict.
+    /// The reviewer commented without approving or rejecting.
     Commented,
     /// The review was dismissed.
     Dismissed,
 }
 
-/// How much a reviewer may do in the repository.
+/// A reviewer's access level in the repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Permission {
-    /// No more than anybody.
+    /// No access beyond the public's.
     None,
-    /// May read.
+    /// Read access.
     Read,
-    /// May push.
+    /// Push access.
     Write,
-    /// May administer.
+    /// Administrator access.
     Admin,
 }
 
-/// The latest verdict of one reviewer.
+/// The latest review of one reviewer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Review {
     /// The reviewer's login.
     pub by: String,
-    /// The reviewer's address, where the forge shows it.
+    /// The reviewer's e-mail address, if the forge shows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
-    /// What was said.
+    /// The state of the review.
     pub state: ReviewState,
     /// The reviewer's permission in the repository.
     pub permission: Permission,
@@ -341,53 +341,53 @@ pub struct CommitStatus {
     pub by: String,
     /// The status's context (`tenant/check`).
     pub context: String,
-    /// `success`, `failure`, `error` or `pending`; of a check run its conclusion.
+    /// The state: `success`, `failure`, `error` or `pending`; for a check run, its conclusion.
     pub state: String,
-    /// Whether it is a check run.
+    /// Whether it is a check run rather than a commit status.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_check: bool,
-    /// The forge's number of it, where it has one: one that is set again has a greater one, also
-    /// where it says the same.
+    /// The forge's id of the status, if it has one. A status that is set again has a greater id,
+    /// even if its state is unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<u64>,
 }
 
-/// Of what a change has more than is read. What is asked for of it counts only where it was read;
-/// what is refused because of it counts as being there.
+/// Which lists of a change's facts are incomplete because the forge has more than we read. A
+/// requirement counts only entries that were read. A rejection is assumed to match an unread entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Cut {
-    /// Reviews, or reviewers.
+pub struct Truncation {
+    /// Whether reviews or reviewers are missing.
     #[serde(default)]
     pub reviews: bool,
-    /// Statuses and check runs.
+    /// Whether statuses or check runs are missing.
     #[serde(default)]
     pub statuses: bool,
-    /// All check runs: its forge does not show them to this token. Nothing is refused because of
-    /// what nobody can ever see.
+    /// Whether all check runs are missing because the forge does not show them to our token.
+    /// Rejections do not apply to these, since no later read can show them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub check_runs: bool,
 }
 
-impl Cut {
-    /// Returns whether everything was read.
-    pub fn is_nothing(&self) -> bool {
+impl Truncation {
+    /// Returns whether all lists are complete.
+    pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Returns whether the forge, asked once more, may show what is missing.
-    pub fn is_partial(&self) -> bool {
+    /// Returns whether reading from the forge again may complete the lists.
+    pub fn can_be_completed(&self) -> bool {
         self.reviews || self.statuses
     }
 }
 
-/// Everything a decision may ask about a change, as the forge showed it at `seen_at`.
+/// All facts about a change that a decision may use, as the forge showed them at `seen_at`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeFacts {
     /// The revision these facts are about.
     pub change: ChangeRef,
     /// Open, merged or closed.
     pub status: ChangeStatus,
-    /// Whether its author marked it as not ready.
+    /// Whether the author marked it as a draft.
     pub draft: bool,
     /// The title, one line.
     pub title: String,
@@ -395,7 +395,7 @@ pub struct ChangeFacts {
     pub message: String,
     /// The author's login.
     pub author: String,
-    /// Where people look at it.
+    /// The address of its web page.
     pub url: String,
     /// Labels or hashtags, sorted.
     pub labels: Vec<String>,
@@ -403,42 +403,42 @@ pub struct ChangeFacts {
     pub reviews: Vec<Review>,
     /// The newest status per context, sorted by context.
     pub statuses: Vec<CommitStatus>,
-    /// What of [`Self::reviews`] and [`Self::statuses`] is not whole.
-    #[serde(default, skip_serializing_if = "Cut::is_nothing")]
-    pub cut: Cut,
-    /// Paths the change touches, sorted; `None` when the forge could not tell them all.
+    /// Which of [`Self::reviews`] and [`Self::statuses`] are incomplete.
+    #[serde(default, skip_serializing_if = "Truncation::is_none")]
+    pub truncated: Truncation,
+    /// Paths the change touches, sorted; `None` if the forge did not return all of them.
     pub files: Option<Vec<String>>,
-    /// URLs after `Depends-On:` in the message, in order (Z6.5); where there are more than are
-    /// read, one more than those.
+    /// URLs after `Depends-On:` in the message, in order (Z6.5). If there are more than the limit,
+    /// it holds one more than the limit.
     pub depends_on: Vec<String>,
-    /// Changes whose commits it is built on, as far as the forge shows them, the nearest one or
-    /// several of a merge (Gerrit).
+    /// Parent changes that its commits are built on, as far as the forge shows them; several for a
+    /// merge commit (Gerrit).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parents: Vec<ChangeKey>,
-    /// The topic that it belongs to with other changes, where the forge has topics.
+    /// The topic that groups it with other changes, if the forge has topics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
-    /// Votes on the newest patchset, where the forge has votes.
+    /// Votes on the newest patchset, if the forge has votes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub votes: Vec<Vote>,
-    /// Whether the forge says it can be merged; `None` while it has not decided.
+    /// Whether the forge reports it as mergeable; `None` while the forge has not decided.
     pub mergeable: Option<bool>,
-    /// Whether the forge's own rules would let it land (Gerrit's submit requirements); `None` where
-    /// it does not say.
+    /// Whether the forge's own rules allow the merge (Gerrit's submit requirements); `None` if the
+    /// forge does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submittable: Option<bool>,
-    /// The commit that put it into its branch, once merged.
+    /// The commit that merged it into its branch, once merged.
     pub merge_commit: Option<Oid>,
-    /// When it changed last, by the forge's clock: its description, head, labels, comments,
-    /// reviews; not its statuses.
+    /// When it last changed by the forge's clock. Description, head, labels, comments and reviews
+    /// count; statuses do not.
     #[serde(default)]
     pub updated_at: Timestamp,
-    /// When the forge was asked.
+    /// When these facts were read from the forge.
     pub seen_at: Timestamp,
 }
 
 impl ChangeFacts {
-    /// Returns an open change of which nothing is known but its revision.
+    /// Returns the facts of an open change of which only the revision is known.
     pub fn bare(change: ChangeRef, seen_at: Timestamp) -> Self {
         Self {
             change,
@@ -451,7 +451,7 @@ impl ChangeFacts {
             labels: Vec::new(),
             reviews: Vec::new(),
             statuses: Vec::new(),
-            cut: Cut::default(),
+            truncated: Truncation::default(),
             files: None,
             depends_on: Vec::new(),
             parents: Vec::new(),
@@ -466,7 +466,7 @@ impl ChangeFacts {
     }
 }
 
-/// An open change as a forge lists it.
+/// An open change as listed by a forge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenChange {
     /// The change.
@@ -479,22 +479,22 @@ pub struct OpenChange {
 mod tests {
     use super::*;
 
-    fn key(what: What) -> ChangeKey {
-        ChangeKey { connection: "github".into(), project: "forge.test/org/one".into(), what }
+    fn key(id: ChangeId) -> ChangeKey {
+        ChangeKey { connection: "github".into(), project: "forge.test/org/one".into(), id }
     }
 
-    /// S06: no change number; a key is stored as what it is.
+    /// S06: a ref needs no change number.
     #[test]
     fn a_key_is_stored_as_a_number_or_a_ref_and_never_as_both() {
         let zero = Oid::zero();
         let pushed = RefMove::new("refs/heads/main", zero, "abc".into());
         for (key, text) in [
             (
-                key(What::Number(7)),
+                key(ChangeId::Number(7)),
                 r#"{"connection":"github","project":"forge.test/org/one","number":7}"#,
             ),
             (
-                key(What::Ref(pushed)),
+                key(ChangeId::Ref(pushed)),
                 r#"{"connection":"github","project":"forge.test/org/one","ref":{"name":"refs/heads/main","newrev":"abc"}}"#,
             ),
         ] {
@@ -511,28 +511,28 @@ mod tests {
 
     /// S06, R09
     #[test]
-    fn a_ref_is_on_a_branch_unless_it_is_a_tag_and_tests_what_was_pushed() {
+    fn a_pushed_branch_tests_the_pushed_commit_and_a_tag_has_no_branch() {
         let of = |moved| ChangeRef::of_ref("github".into(), "forge.test/org/one".into(), moved);
         let pushed = of(RefMove::new("refs/heads/stable/1", "a".into(), "b".into()));
         assert_eq!((pushed.on_branch().unwrap().as_str(), pushed.head.as_str()), ("stable/1", "b"));
-        assert_eq!(pushed.key.local(), "refs/heads/stable/1 a..b");
+        assert_eq!(pushed.key.local_id(), "refs/heads/stable/1 a..b");
         let tag = of(RefMove::new("refs/tags/1.0", Oid::zero(), "b".into()));
         assert_eq!((tag.on_branch(), tag.key.moved().unwrap().tag()), (None, Some("1.0")));
         let deleted = of(RefMove::new("refs/heads/old", "a".into(), Oid::zero()));
         assert!(deleted.key.moved().unwrap().is_deleted() && deleted.head.as_str() == "a");
-        let nightly = of(RefMove::standing(&"main".into()));
+        let nightly = of(RefMove::at_tip(&"main".into()));
         assert!(nightly.head.is_zero() && !nightly.key.moved().unwrap().is_deleted());
         assert_eq!(nightly.to_string(), "org/one refs/heads/main");
     }
 
-    /// L1.2, L1.5: one event for an image is one item, another image's or another upload's is
-    /// another one.
+    /// L1.2, L1.5: events for different images or uploads have different keys.
     #[test]
-    fn a_branch_that_images_are_asked_of_is_something_else_for_each_of_them() {
+    fn each_image_event_of_a_branch_has_a_key_of_its_own() {
         let of =
             |moved: RefMove| ChangeRef::of_ref("github".into(), "forge.test/org/one".into(), moved);
-        let asked = |images: ImagesAsked| of(RefMove::standing(&"main".into()).asking(images)).key;
-        let debian = asked(ImagesAsked::one("debian"));
+        let with_images =
+            |images: ImageSelection| of(RefMove::at_tip(&"main".into()).with_images(images)).key;
+        let debian = with_images(ImageSelection::one("debian"));
         assert_eq!(debian.to_string(), "org/one refs/heads/main for image debian");
         assert_eq!(debian.images().unwrap().names, ["debian"]);
         let text = serde_json::to_string(&debian).unwrap();
@@ -541,20 +541,21 @@ mod tests {
             "{text}"
         );
         assert_eq!(serde_json::from_str::<ChangeKey>(&text).unwrap(), debian);
-        let upload = |name: &str| ImagesAsked {
+        let upload = |name: &str| ImageSelection {
             upload: Some(name.to_owned()),
-            ..ImagesAsked::one("debian")
+            ..ImageSelection::one("debian")
         };
-        let build = ImagesAsked { build: Some("1".to_owned()), ..ImagesAsked::one("debian") };
+        let build = ImageSelection { build: Some("1".to_owned()), ..ImageSelection::one("debian") };
         let all = [
-            of(RefMove::standing(&"main".into())).key,
+            of(RefMove::at_tip(&"main".into())).key,
             debian.clone(),
-            asked(ImagesAsked::one("ubuntu")),
-            asked(upload("1")),
-            asked(upload("2")),
-            asked(build),
+            with_images(ImageSelection::one("ubuntu")),
+            with_images(upload("1")),
+            with_images(upload("2")),
+            with_images(build),
         ];
-        let texts: std::collections::BTreeSet<String> = all.iter().map(ChangeKey::local).collect();
+        let texts: std::collections::BTreeSet<String> =
+            all.iter().map(ChangeKey::local_id).collect();
         assert_eq!(texts.len(), all.len(), "{texts:?}");
         assert!(all[0].images().is_none() && !texts.contains(""));
     }

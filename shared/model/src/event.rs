@@ -1,7 +1,7 @@
-//! Events of forges, in the vocabulary that Zuul's GitHub triggers use. A hint: the change is read
-//! again before anything is decided.
+//! Events from forges, timers and operators, in the vocabulary of Zuul's GitHub triggers. An event
+//! is only a hint: the change is read from the forge again before any decision.
 
-use crate::change::{ChangeKey, ImagesAsked};
+use crate::change::{ChangeKey, ImageSelection};
 use crate::gerrit::GerritEvent;
 use crate::{
     BranchName, ConnectionName, DeliveryId, PipelineName, ProjectName, TenantName, Timestamp,
@@ -9,24 +9,24 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Something a forge told about one of its projects.
+/// An event about one project of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForgeEvent {
-    /// The connection it came by.
+    /// The connection that it came from.
     pub connection: ConnectionName,
     /// The project it is about.
     pub project: ProjectName,
-    /// The login that caused it.
+    /// The login of the user who caused it.
     pub sender: String,
-    /// What happened.
+    /// The kind of event, with its details.
     pub kind: EventKind,
 }
 
-/// What happened.
+/// The kind of an event, with its details.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventKind {
-    /// A change, its reviews, comments or statuses.
+    /// A change was updated, reviewed, commented on or got a status.
     Change {
         /// The number of the change.
         number: u64,
@@ -37,16 +37,16 @@ pub enum EventKind {
         action: String,
         /// A comment's text.
         comment: Option<String>,
-        /// The label put on or taken off.
+        /// The label that was added or removed.
         label: Option<String>,
-        /// A review's verdict: `approved`, `changes_requested` or `comment`.
+        /// A review's state: `approved`, `changes_requested` or `comment`.
         state: Option<String>,
         /// A status as `login:context:state`.
         status: Option<String>,
     },
-    /// A change, in Gerrit's words.
+    /// A Gerrit event about a change.
     Gerrit(GerritEvent),
-    /// A status or check run on a commit: it concerns each open change whose head is that commit.
+    /// A status or check run was set on a commit. It concerns each open change with that head.
     Commit {
         /// The commit.
         head: Oid,
@@ -54,53 +54,54 @@ pub enum EventKind {
         event: String,
         /// `status`, `rerequested` or `completed`.
         action: String,
-        /// `login:context:state`.
+        /// The status as `login:context:state`.
         status: String,
-        /// Changes up to this number were told already.
+        /// The number of the last change that was already processed; work resumes after it.
         #[serde(default)]
         after: u64,
     },
-    /// Nobody told anything: the project's open changes are to be compared with what is known here,
-    /// and gaps mended.
+    /// A sweep: compares the project's open changes with the stored ones and synthesizes missed
+    /// events.
     Sweep,
     /// A branch or tag moved.
     Push {
-        /// The whole ref, `refs/heads/main`.
+        /// The full ref name, `refs/heads/main`.
         git_ref: String,
-        /// Where it was; all zeros for a new ref.
+        /// The commit before the move; all zeros for a new ref.
         oldrev: Oid,
-        /// Where it is; all zeros for a deleted ref.
+        /// The commit after the move; all zeros for a deleted ref.
         newrev: Oid,
     },
-    /// A queue tells what happened in it: other changes may be started by that.
-    Happened {
+    /// A queue reports an event of its own that may trigger pipelines for other changes.
+    ZuulBroadcast {
         /// The tenant.
         tenant: TenantName,
-        /// What.
+        /// The event.
         what: ZuulEvent,
-        /// The pipeline that it happened in.
+        /// The pipeline in which it occurred.
         pipeline: PipelineName,
-        /// The change that it happened to.
+        /// The change that it occurred to.
         number: u64,
-        /// Changes up to this number were told already.
+        /// The number of the last change that was already processed; work resumes after it.
         #[serde(default)]
         after: u64,
-        /// The last change that was told; of several projects some may have that number.
+        /// The last change that was already processed. It is unambiguous even if several projects
+        /// use the same number.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after_change: Option<ChangeKey>,
     },
-    /// The same, to one change that it may start.
+    /// A [`Self::ZuulBroadcast`], for one change that it may enqueue.
     Zuul {
         /// The tenant.
         tenant: TenantName,
-        /// What.
+        /// The event.
         what: ZuulEvent,
-        /// The pipeline that it happened in.
+        /// The pipeline in which it occurred.
         pipeline: PipelineName,
         /// The number of the change.
         number: u64,
     },
-    /// An operator puts a change into a pipeline, as if an event had.
+    /// An operator enqueues a change into a pipeline.
     Enqueue {
         /// The tenant.
         tenant: TenantName,
@@ -108,23 +109,23 @@ pub enum EventKind {
         pipeline: PipelineName,
         /// The number of the change.
         number: u64,
-        /// How the revision begins that is meant; `None` for whatever is there.
+        /// A prefix of the head commit of the requested revision; `None` for the current one.
         head: Option<Oid>,
     },
-    /// An operator puts a ref into a pipeline, as if it had been pushed.
+    /// An operator enqueues a ref into a pipeline, as if it had been pushed.
     EnqueueRef {
         /// The tenant.
         tenant: TenantName,
         /// The pipeline.
         pipeline: PipelineName,
-        /// The whole ref.
+        /// The full ref name.
         git_ref: String,
-        /// Where it was; all zeros for a new ref.
+        /// The commit before the move; all zeros for a new ref.
         oldrev: Oid,
-        /// Where it is; all zeros for where it is when its turn comes.
+        /// The commit to test; all zeros for the tip at the time of the test.
         newrev: Oid,
     },
-    /// A timer fired: branches of the project are to be enqueued as they are.
+    /// A timer fired: branches of the project are enqueued without a move.
     Timer {
         /// The tenant.
         tenant: TenantName,
@@ -132,88 +133,87 @@ pub enum EventKind {
         pipeline: PipelineName,
         /// The branches.
         branches: Vec<BranchName>,
-        /// Whether they are to be tested where they are when this is handled, rather than when
-        /// their turn comes.
+        /// Whether to test the tip at the time of this event rather than the tip at the time of the
+        /// test.
         dereference: bool,
-        /// Whether the timer has reports tell how jobs were decided (`debug`).
+        /// Whether reports explain how jobs were decided (the timer's `debug`).
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         debug: bool,
     },
-    /// Something is asked of images that a branch of the project defines.
+    /// An image event for images that a branch of the project defines.
     Image {
         /// The tenant.
         tenant: TenantName,
-        /// What.
+        /// The event.
         what: ImageEvent,
         /// The branch whose configuration defines them.
         branch: BranchName,
-        /// Of which images.
-        images: ImagesAsked,
+        /// The images it is about.
+        images: ImageSelection,
     },
-    /// A tenant has read its configuration again after a push, or had no need to: only now its
-    /// pipelines are asked.
-    Read {
-        /// The tenant that had to read.
+    /// A push, after a tenant has reloaded its configuration or had no need to. Only now are the
+    /// tenant's pipelines matched.
+    DeferredPush {
+        /// The tenant that reloaded its configuration.
         tenant: TenantName,
-        /// The whole ref.
+        /// The full ref name.
         git_ref: String,
-        /// Where it was; all zeros for a new ref.
+        /// The commit before the move; all zeros for a new ref.
         oldrev: Oid,
-        /// Where it is; all zeros for a deleted ref.
+        /// The commit after the move; all zeros for a deleted ref.
         newrev: Oid,
-        /// What else of its configuration was on its way when the push came.
+        /// Other configuration that was pending when the push arrived.
         #[serde(default)]
-        awaited: Awaited,
+        awaited: PendingConfig,
     },
-    /// Something came about a change while a tenant's configuration was on its way, or could not be
-    /// read: only once it is live the tenant's pipelines are asked.
-    Later {
+    /// An event that is deferred while a tenant's configuration is pending or unreadable. The
+    /// tenant's pipelines are matched once the configuration is live.
+    Deferred {
         /// The tenant.
         tenant: TenantName,
-        /// What was on its way.
-        awaited: Awaited,
-        /// What came.
+        /// The configuration that was pending when the event arrived.
+        awaited: PendingConfig,
+        /// The deferred event.
         kind: Box<EventKind>,
     },
 }
 
-/// What of a tenant's configuration was on its way when something came: whatever comes after it
-/// belongs to what it makes.
+/// The part of a tenant's configuration that was pending when an event arrived. The event is
+/// processed only with a layout that includes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Awaited {
-    /// The number of the layout that was wanted; 0 where that is not known.
+pub struct PendingConfig {
+    /// The number of the requested layout; 0 if unknown.
     #[serde(default)]
     pub layout: u64,
-    /// Marks of pushes that the tenant had still to read, by their sort keys; one of a project at
-    /// most.
+    /// Sort keys of pushes that the tenant had not yet read; at most one of each project.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub marks: Vec<String>,
-    /// What was kept for the tenant of the same project before: that is told first.
+    pub pushes: Vec<String>,
+    /// An earlier deferred event of the same tenant and project, which is processed first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub behind: Option<Behind>,
+    pub predecessor: Option<DeferredPredecessor>,
 }
 
-/// Something that was kept for a tenant, and that whatever comes after it waits behind.
+/// A deferred event that later events of the same tenant and project wait behind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Behind {
-    /// The delivery of ours that keeps it.
+pub struct DeferredPredecessor {
+    /// The delivery that stores the deferred event.
     pub delivery: DeliveryId,
-    /// Since when it waits.
+    /// When it was deferred.
     pub since: Timestamp,
 }
 
-/// What a queue tells of, in the words of Zuul's own triggers.
+/// An event that a queue reports to other pipelines, named as in Zuul's own triggers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ZuulEvent {
-    /// A change entered a pipeline; those that depend on it are told.
+    /// A change entered a pipeline; changes that depend on it are checked for triggers.
     ParentChangeEnqueued,
-    /// A change landed; all open changes of its project are told.
+    /// A change was merged; all open changes of its project are checked for triggers.
     ProjectChangeMerged,
 }
 
 impl ZuulEvent {
-    /// Returns the word of the configuration.
+    /// Returns the event's name in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ParentChangeEnqueued => "parent-change-enqueued",
@@ -222,20 +222,20 @@ impl ZuulEvent {
     }
 }
 
-/// What is asked of an image, in the words of Zuul's own triggers (L1.2, L1.5, L1.6).
+/// An event about an image, named as in Zuul's own triggers (L1.2, L1.5, L1.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ImageEvent {
-    /// It is to be built.
+    /// The image is to be built.
     ImageBuild,
-    /// An upload of it is to be validated.
+    /// An upload of the image is to be validated.
     ImageValidate,
-    /// A build of it is deleted, so that its artifact can be removed.
+    /// A build of the image is deleted, so that its artifact can be removed.
     ImageDelete,
 }
 
 impl ImageEvent {
-    /// Returns the word of the configuration.
+    /// Returns the event's name in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ImageBuild => "image-build",
@@ -246,7 +246,7 @@ impl ImageEvent {
 }
 
 impl EventKind {
-    /// Returns the branch that a push moved.
+    /// Returns the branch that a push moved; `None` for other events and for tags.
     pub fn pushed_branch(&self) -> Option<BranchName> {
         match self {
             Self::Push { git_ref, .. } => git_ref.strip_prefix("refs/heads/").map(BranchName::from),

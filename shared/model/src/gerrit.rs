@@ -1,5 +1,4 @@
-//! What Gerrit tells: votes, and events in its own words. Facts of a change that other forges have
-//! as well are in [`crate::change`].
+//! Gerrit's votes and events. Facts that other forges have as well are in [`crate::change`].
 
 use crate::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -9,28 +8,29 @@ use serde::{Deserialize, Serialize};
 pub struct Vote {
     /// The label: `Code-Review`.
     pub label: String,
-    /// The value.
+    /// The value, for example 2 or -1.
     pub value: i64,
-    /// The voter's name.
+    /// The voter's user name.
     pub username: String,
-    /// The voter's address, where the forge shows it.
+    /// The voter's e-mail address, if the forge shows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
     /// When it was cast.
     pub cast_at: Timestamp,
 }
 
-/// An event about a change.
+/// An event about a Gerrit change.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GerritEvent {
     /// The number of the change.
     pub number: u64,
-    /// Gerrit's word: `patchset-created`, `comment-added`, `change-merged`, `hashtags-changed` …
+    /// Gerrit's event type: `patchset-created`, `comment-added`, `change-merged`,
+    /// `hashtags-changed` …
     pub r#type: String,
-    /// The name of whoever caused it.
+    /// The name of the user who caused it.
     pub username: String,
-    /// Their address.
+    /// The e-mail address of that user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
     /// A comment's text.
@@ -39,25 +39,25 @@ pub struct GerritEvent {
     /// Votes that came with a comment.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub votes: Vec<CastVote>,
-    /// Hashtags that were put on.
+    /// Hashtags that were added.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub added: Vec<String>,
-    /// Hashtags that were taken off.
+    /// Hashtags that were removed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<String>,
-    /// The checker that a check is pending of.
+    /// The checker whose check is pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checker: Option<String>,
 }
 
-/// A vote as an event tells it.
+/// A vote as reported in an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CastVote {
     /// The label.
     pub label: String,
     /// The value.
     pub value: i64,
-    /// The voter's value before; `None` where this event did not change it.
+    /// The voter's previous value; `None` if this event did not change it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<i64>,
 }

@@ -1,4 +1,4 @@
-//! Git's ids and the state of branches that a build is made of.
+//! Git object ids, and the branch states that a build is made of.
 
 use crate::text::text;
 use crate::{BranchName, ProjectName};
@@ -11,17 +11,17 @@ text!(
 );
 
 impl Oid {
-    /// Returns the id of zeros, by which git says that there is no commit.
+    /// Returns the all-zeros id, which git uses for "no commit".
     pub fn zero() -> Self {
         Self("0".repeat(40))
     }
 
-    /// Returns whether it says that there is no commit.
+    /// Returns whether this is the all-zeros id ("no commit").
     pub fn is_zero(&self) -> bool {
         self.0.bytes().all(|byte| byte == b'0')
     }
 
-    /// Returns its first eight digits, for people.
+    /// Returns the first eight digits, for display.
     pub fn short(&self) -> &str {
         self.0.get(..8).unwrap_or(&self.0)
     }
@@ -42,17 +42,17 @@ impl fmt::Display for BranchKey {
     }
 }
 
-/// A commit with its tree: what a branch is, was or would be.
+/// A commit and its tree.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Commit {
     /// The commit.
     pub id: Oid,
-    /// Its tree. Two commits with one tree hold the same files; this is what "tested = landed"
-    /// compares.
+    /// Its tree. Two commits with the same tree hold the same files; the check "tested = merged"
+    /// compares trees.
     pub tree: Oid,
 }
 
-/// How a change is put into its branch (Zuul's `merge-mode`).
+/// How the forge or the merger merges a change into its branch (Zuul's `merge-mode`).
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -61,63 +61,62 @@ pub enum MergeMode {
     /// A merge commit with two parents.
     #[default]
     Merge,
-    /// As `merge`; the name that an older strategy of git had.
+    /// The same as `merge`; the name of an older strategy of git.
     MergeResolve,
-    /// Each commit again on the tip.
+    /// Each commit cherry-picked onto the tip.
     CherryPick,
-    /// One commit with all that the change does.
+    /// One commit with all changes squashed.
     SquashMerge,
-    /// The commits again on the tip, with new ids.
+    /// The commits rebased onto the tip, with new ids.
     Rebase,
-    /// As `rebase`, along first parents.
+    /// Like `rebase`, along first parents only.
     RebaseFirstParent,
 }
 
-/// How a change that passed gets into its branch.
+/// How Sluice gets a change that passed into its branch.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum LandingWay {
-    /// Its forge is asked to merge it, and makes a commit of its own.
+pub enum LandingMethod {
+    /// Sluice requests the merge from the forge, which creates a commit of its own.
     #[default]
     Merge,
-    /// The branch is moved to the very commit that was tested, where its repository lets us.
+    /// Sluice moves the branch to the tested commit itself, if the repository permits it.
     FastForward,
 }
 
-impl LandingWay {
-    /// Returns whether the forge is asked to merge.
+impl LandingMethod {
+    /// Returns whether the forge does the merge.
     pub fn is_merge(&self) -> bool {
         *self == Self::Merge
     }
 }
 
 impl MergeMode {
-    /// Returns whether the change's own commit stays part of the branch, so that a forge that finds
-    /// it there takes the change for merged.
+    /// Returns whether the merge keeps the change's own commit in the branch's history. A forge
+    /// that finds that commit there regards the change as merged.
     pub fn keeps_head(self) -> bool {
         matches!(self, Self::Merge | Self::MergeResolve)
     }
 }
 
-/// What one branch is before and after the changes under test.
+/// The state of one branch before and after the changes under test are applied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BranchState {
     /// Which branch.
     pub branch: BranchKey,
-    /// The tip the changes were put on.
+    /// The tip onto which the changes were applied.
     pub base: Commit,
-    /// The result: what is tested. Equal to `base` where nothing was put on it.
+    /// The tested result; equal to `base` if no change was applied.
     pub result: Commit,
-    /// Object keys of the packs that together hold everything reachable from `result`, and from the
-    /// commits that were proposed.
+    /// Object keys of the packs that hold everything reachable from `result` and from the proposed
+    /// commits.
     pub packs: Vec<String>,
 }
 
 impl BranchState {
-    /// Returns a branch on which nothing was put: what is tested of it is `tip`, which these packs
-    /// hold.
+    /// Returns the state of a branch without applied changes: base and result are both `tip`.
     pub fn untouched(branch: BranchKey, tip: Commit, packs: Vec<String>) -> Self {
         Self { branch, base: tip.clone(), result: tip, packs }
     }

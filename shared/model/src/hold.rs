@@ -1,96 +1,105 @@
-//! What an operator holds back of a tenant's events, in the words of Zuul's `manage-events`.
+//! Pausing and discarding of a tenant's events by operators (Zuul's `manage-events`).
 
 use crate::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Words of operators that are kept, the newest last.
-pub const WORDS_MAX: usize = 10;
+/// The number of commands in the history.
+pub const COMMANDS_MAX: usize = 10;
 
-/// Characters of a reason that are kept.
+/// The maximum length of a reason, in characters.
 pub const REASON_CHARS_MAX: usize = 500;
 
-/// What is held back, and who said so.
+/// Which events of a tenant are paused or discarded, with the latest commands.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct EventsHold {
-    /// What would enter a queue is dropped.
+pub struct EventProcessing {
+    /// Whether new trigger events are discarded.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub trigger_queue_discarding: bool,
-    /// What would enter a queue, or take something out of it, waits.
+    /// Whether trigger events are paused: neither enqueued nor dequeued.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub trigger_queue_paused: bool,
-    /// What merger and executors answer waits.
+    /// Whether results from mergers and executors are paused.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub result_queue_paused: bool,
-    /// What operators said of late, the newest last.
+    /// The latest commands, the newest last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub words: Vec<HoldWord>,
+    pub commands: Vec<HoldCommand>,
 }
 
-/// One word of an operator.
+/// A command by which an operator changed the event processing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HoldWord {
-    /// When.
+pub struct HoldCommand {
+    /// When it was given.
     pub at: Timestamp,
-    /// Who; empty where nobody says.
+    /// Who gave it; empty if unknown.
     #[serde(default)]
     pub by: String,
-    /// Why, for people.
+    /// Why, for display.
     #[serde(default)]
     pub reason: String,
-    /// What is held back since.
-    pub what: String,
+    /// A description of the resulting state.
+    pub state: String,
 }
 
-impl EventsHold {
-    /// Returns what is held back after an operator's word: what is asked for and nothing else.
+/// An operator's command that sets the event processing of a tenant.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EventCommand<'a> {
+    /// Whether to discard new trigger events.
+    pub discard_triggers: bool,
+    /// Whether to pause trigger events.
+    pub pause_triggers: bool,
+    /// Whether to pause results from mergers and executors.
+    pub pause_results: bool,
+    /// The operator's name; empty if unknown.
+    pub by: &'a str,
+    /// The operator's reason, for display.
+    pub reason: &'a str,
+}
+
+impl EventProcessing {
+    /// Replaces the whole state by that of a new command, and adds the command to the history.
     #[must_use]
-    pub fn said(
-        mut self,
-        discarding: bool,
-        paused: bool,
-        results: bool,
-        by: &str,
-        reason: &str,
-        at: Timestamp,
-    ) -> Self {
-        self.trigger_queue_discarding = discarding;
-        self.trigger_queue_paused = paused;
-        self.result_queue_paused = results;
-        let reason = reason.chars().take(REASON_CHARS_MAX).collect();
-        let what = self.described();
-        self.words.push(HoldWord { at, by: by.to_owned(), reason, what });
-        if self.words.len() > WORDS_MAX {
-            self.words.remove(0);
+    pub fn apply(mut self, command: EventCommand<'_>, at: Timestamp) -> Self {
+        self.trigger_queue_discarding = command.discard_triggers;
+        self.trigger_queue_paused = command.pause_triggers;
+        self.result_queue_paused = command.pause_results;
+        let by = command.by.to_owned();
+        let reason = command.reason.chars().take(REASON_CHARS_MAX).collect();
+        let state = self.describe();
+        self.commands.push(HoldCommand { at, by, reason, state });
+        if self.commands.len() > COMMANDS_MAX {
+            self.commands.remove(0);
         }
         self
     }
 
-    /// Returns whether anything is held back.
-    pub fn holds(&self) -> bool {
+    /// Returns whether any events are paused or discarded.
+    pub fn is_active(&self) -> bool {
         self.trigger_queue_discarding || self.trigger_queue_paused || self.result_queue_paused
     }
 
-    /// Returns why, as it was said last; `None` while nothing is held back.
+    /// Returns the reason of the latest command; `None` if nothing is paused or discarded, or no
+    /// reason was given.
     pub fn reason(&self) -> Option<&str> {
-        let reason = self.words.last().map(|word| word.reason.as_str());
-        reason.filter(|reason| self.holds() && !reason.is_empty())
+        let reason = self.commands.last().map(|command| command.reason.as_str());
+        reason.filter(|reason| self.is_active() && !reason.is_empty())
     }
 
-    /// Returns what is held back, for people.
-    pub fn described(&self) -> String {
+    /// Returns a description of the state, for display.
+    pub fn describe(&self) -> String {
         let held = [
             (self.trigger_queue_discarding, "trigger events are discarded"),
-            (self.trigger_queue_paused, "trigger events wait"),
-            (self.result_queue_paused, "results wait"),
+            (self.trigger_queue_paused, "trigger events are paused"),
+            (self.result_queue_paused, "results are paused"),
         ];
         let held: Vec<&str> =
-            held.into_iter().filter_map(|(holds, word)| holds.then_some(word)).collect();
-        if held.is_empty() { "nothing is held back".to_owned() } else { held.join(", ") }
+            held.into_iter().filter_map(|(is_held, text)| is_held.then_some(text)).collect();
+        if held.is_empty() { "nothing is paused".to_owned() } else { held.join(", ") }
     }
 
-    /// Returns whether nobody ever said anything.
-    pub fn is_blank(&self) -> bool {
+    /// Returns whether no command was ever given.
+    pub fn is_unused(&self) -> bool {
         *self == Self::default()
     }
 }
@@ -99,28 +108,34 @@ impl EventsHold {
 mod tests {
     use super::*;
 
-    /// Z6.1: each word replaces the one before; the newest ones are kept.
+    /// Z6.1: each command replaces the one before; the history is limited.
     #[test]
-    fn a_word_replaces_the_one_before_and_only_so_many_are_kept() {
-        let mut hold = EventsHold::default();
+    fn a_command_replaces_the_previous_one_and_the_history_is_limited() {
+        let mut hold = EventProcessing::default();
         for number in 0..20 {
-            hold = hold.said(
-                number % 2 == 0,
-                false,
-                number % 2 == 1,
-                "jo",
-                &number.to_string(),
-                Timestamp(number),
-            );
+            let command = EventCommand {
+                discard_triggers: number % 2 == 0,
+                pause_triggers: false,
+                pause_results: number % 2 == 1,
+                by: "jo",
+                reason: &number.to_string(),
+            };
+            hold = hold.apply(command, Timestamp(number));
         }
         assert!(!hold.trigger_queue_discarding && hold.result_queue_paused);
-        assert_eq!((hold.words.len(), hold.reason()), (WORDS_MAX, Some("19")));
-        assert_eq!(hold.words.last().unwrap().what, "results wait");
-        let hold = hold.said(false, false, false, "jo", "mended", Timestamp(30));
-        assert_eq!(
-            (hold.holds(), hold.reason(), hold.described().as_str()),
-            (false, None, "nothing is held back")
+        assert_eq!((hold.commands.len(), hold.reason()), (COMMANDS_MAX, Some("19")));
+        assert_eq!(hold.commands.last().unwrap().state, "results are paused");
+        let hold = hold.apply(
+            EventCommand { by: "jo", reason: "repaired", ..EventCommand::default() },
+            Timestamp(30),
         );
-        assert_eq!(serde_json::from_str::<EventsHold>("{}").unwrap(), EventsHold::default());
+        assert_eq!(
+            (hold.is_active(), hold.reason(), hold.describe().as_str()),
+            (false, None, "nothing is paused")
+        );
+        assert_eq!(
+            serde_json::from_str::<EventProcessing>("{}").unwrap(),
+            EventProcessing::default()
+        );
     }
 }

@@ -1,48 +1,47 @@
-//! The names by which a request says whom it asks.
+//! Host names in HTTP requests, checked against DNS rebinding.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// Whose name a request bears.
+/// The host that a request names.
 ///
-/// Whoever owns a name may have it lead to any address once a browser has a page of his open (DNS
-/// rebinding). Then that page's requests reach what listens there, and the browser gives it the
-/// answers. What tells such a request from others is the name in it.
+/// The owner of a domain can point it at any address after a browser has loaded a page from it (DNS
+/// rebinding). The page's requests then reach a local server, and the browser shows the page the
+/// answers. Only the host name in the request distinguishes them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostName {
-    /// An address, or `localhost`: no stranger owns these.
+    /// An IP address or `localhost`, which no other party can own.
     Machine,
-    /// One that somebody may own, as names are compared: in small letters, without port and without
-    /// the dot that may end it.
+    /// A name that another party may own. It is normalized: lower case, without port and final dot.
     Named(String),
-    /// What is no name at all.
-    Nobody,
+    /// Not a valid host.
+    Invalid,
 }
 
 impl HostName {
-    /// Reads a name as it stands in a request, with its port if it has one.
-    pub fn read(said: &str) -> Self {
-        let (host, port) = match said.rsplit_once(':') {
-            // The colons within brackets are the address's own.
+    /// Parses a `Host` value, with or without a port.
+    pub fn parse(host: &str) -> Self {
+        let (host, port) = match host.rsplit_once(':') {
+            // Colons within brackets belong to an IPv6 address.
             Some((host, port)) if !port.ends_with(']') => (host, port),
-            _ => (said, ""),
+            _ => (host, ""),
         };
         if !port.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Self::Nobody;
+            return Self::Invalid;
         }
-        let name = Self::compared(host);
+        let name = Self::normalize(host);
         match name.strip_prefix('[') {
             Some(rest) => {
                 let address =
                     rest.strip_suffix(']').and_then(|address| address.parse::<Ipv6Addr>().ok());
-                if address.is_some() { Self::Machine } else { Self::Nobody }
+                if address.is_some() { Self::Machine } else { Self::Invalid }
             }
             None if name.parse::<Ipv4Addr>().is_ok() || name == "localhost" => Self::Machine,
             None => Self::Named(name),
         }
     }
 
-    /// Returns a name as it is compared.
-    pub fn compared(name: &str) -> String {
+    /// Returns the name in lower case and without a final dot, for comparison.
+    pub fn normalize(name: &str) -> String {
         let name = name.to_ascii_lowercase();
         name.strip_suffix('.').map(str::to_owned).unwrap_or(name)
     }
@@ -52,27 +51,27 @@ impl HostName {
 mod tests {
     use super::*;
 
-    /// Z5.4: a name that a stranger owns is never taken for the machine's, however it is written.
+    /// Z5.4: a name that another party can own is never accepted as the machine's own.
     #[test]
-    fn only_addresses_and_localhost_are_the_machines() {
-        for own in
+    fn only_addresses_and_localhost_name_the_machine() {
+        for host in
             ["127.0.0.1:9000", "10.0.0.7", "[::1]:9000", "[FE80::1]", "LOCALHOST:80", "localhost."]
         {
-            assert_eq!(HostName::read(own), HostName::Machine, "{own}");
+            assert_eq!(HostName::parse(host), HostName::Machine, "{host}");
         }
-        for (said, name) in [
+        for (host, name) in [
             ("Evil.Example:9000", "evil.example"),
             ("127.0.0.1.evil.example", "127.0.0.1.evil.example"),
         ] {
-            assert_eq!(HostName::read(said), HostName::Named(name.to_owned()));
+            assert_eq!(HostName::parse(host), HostName::Named(name.to_owned()));
         }
-        for said in [
+        for host in [
             "[::1].evil.example",
             "[evil.example]",
             "localhost:9000.evil.example",
             "evil.example:x",
         ] {
-            assert_eq!(HostName::read(said), HostName::Nobody, "{said}");
+            assert_eq!(HostName::parse(host), HostName::Invalid, "{host}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Ids that Sluice gives. They are derived from what they name, so that a step run twice names the
-//! same thing.
+//! Ids that Sluice assigns. Each is derived from the thing it identifies, so a repeated step yields
+//! the same id.
 
 use crate::text::text;
 use sha2::{Digest, Sha256};
@@ -12,7 +12,7 @@ macro_rules! id {
         }
 
         impl $name {
-            /// Returns the id that these parts always have: 32 hexadecimal digits.
+            /// Returns the id derived from `parts`: always the same 32 hexadecimal digits.
             pub fn derive(parts: &[&str]) -> Self {
                 Self(digest(parts))
             }
@@ -21,16 +21,16 @@ macro_rules! id {
 }
 
 id!(
-    /// A webhook delivery: the connection and the forge's own delivery id, so a repeat is
-    /// recognised.
+    /// A webhook delivery. Derived from the connection and the forge's delivery id, so a redelivery
+    /// is recognised.
     DeliveryId
 );
 id!(
-    /// A queue item: one change (or ref) in one pipeline, from its admission to its report.
+    /// A queue item: one change (or ref) in one pipeline, from its enqueueing to its report.
     ItemId
 );
 id!(
-    /// A build: one attempt to run one job for one item. Zuul's form: 32 hexadecimal digits.
+    /// A build: one attempt to run one job for one item. As in Zuul, it has 32 hexadecimal digits.
     BuildId
 );
 id!(
@@ -38,16 +38,16 @@ id!(
     NodeId
 );
 id!(
-    /// One life of an executor.
+    /// One run of an executor process.
     SessionId
 );
 id!(
-    /// Something that reached a queue cell and waits there to be decided on.
-    ArrivalId
+    /// A message in a queue cell's inbox.
+    InboxMessageId
 );
 
-/// Returns 32 hexadecimal digits of SHA-256 over the parts, each with its length, so that `ab`,`c`
-/// and `a`,`bc` differ.
+/// Returns 32 hexadecimal digits of SHA-256 over the parts. Each part is hashed with its length, so
+/// that `ab`,`c` and `a`,`bc` differ.
 pub fn digest(parts: &[&str]) -> String {
     let mut hasher = Sha256::new();
     for part in parts {

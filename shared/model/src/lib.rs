@@ -1,8 +1,8 @@
-//! Plain data that every room shares: names and ids, changes as a forge showed them, events, pokes,
-//! jobs and results.
+//! Plain data types that all crates share: names and ids, changes, events, wakeups, jobs and
+//! results.
 //!
-//! Nothing here reads a clock, draws a random number or does I/O; whatever is stored or sent
-//! serialises with serde.
+//! Nothing here reads a clock, draws a random number or does I/O. All stored or sent types
+//! serialize with serde.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod build;
@@ -16,11 +16,11 @@ pub mod id;
 pub mod job;
 pub mod name;
 pub mod node;
-pub mod poke;
 mod text;
 pub mod time;
+pub mod wakeup;
 
-pub use id::{ArrivalId, BuildId, DeliveryId, ItemId, NodeId, SessionId};
+pub use id::{BuildId, DeliveryId, InboxMessageId, ItemId, NodeId, SessionId};
 pub use name::{
     BranchName, ConnectionName, JobName, LabelName, PipelineName, ProjectName, ProviderName,
     QueueKey, QueueName, TenantName,

@@ -1,4 +1,5 @@
-//! Names people give to things, each its own type so that one is never taken for another.
+//! Names that people give to things. Each is a type of its own, so that one cannot be used as
+//! another.
 
 use crate::text::text;
 use serde::{Deserialize, Serialize};
@@ -49,7 +50,7 @@ name!(
     LabelName
 );
 name!(
-    /// A provider of nodes.
+    /// The name of a provider of nodes.
     ProviderName
 );
 
@@ -65,7 +66,7 @@ impl ProjectName {
         Self(format!("{host}/{name}"))
     }
 
-    /// Returns the host part; empty for a name without one.
+    /// Returns the host part; empty if the name has none.
     pub fn host(&self) -> &str {
         self.0.split_once('/').map_or("", |(host, _)| host)
     }
@@ -80,32 +81,30 @@ impl ProjectName {
         self.0.rsplit('/').next().unwrap_or(&self.0)
     }
 
-    /// Returns what playbooks of the project call a role that lies at its root: the last part of
-    /// the path, without what only says that it is a role of Ansible's (`nginx` of
-    /// `org/ansible-role-nginx`).
+    /// Returns the name under which playbooks use a role at the project's root. It is the last part
+    /// of the path without Ansible prefixes (`nginx` for `org/ansible-role-nginx`).
     pub fn role_name(&self) -> &str {
         let name = self.short_name();
-        match without(without(name, "ansible"), "role") {
+        match strip_prefixes(strip_prefixes(name, "ansible"), "role") {
             "" => name,
             rest => rest,
         }
     }
 }
 
-/// Returns a name without a word that it begins with, however often, and without what joins that to
-/// the rest.
-fn without<'n>(name: &'n str, word: &str) -> &'n str {
+/// Returns `name` without all leading repetitions of `prefix` and the separators after them.
+fn strip_prefixes<'n>(name: &'n str, prefix: &str) -> &'n str {
     let mut left = name;
-    while let Some(rest) = left.strip_prefix(word) {
+    while let Some(rest) = left.strip_prefix(prefix) {
         left = rest.trim_start_matches(['-', '_', '.', '+']);
     }
     left
 }
 
-/// Which change queue of which pipeline of which tenant: the name of a queue cell.
+/// The key of a queue cell: tenant, pipeline and change queue.
 ///
-/// An independent pipeline has one such queue for each change it tests; its `queue` is then the
-/// change's own text.
+/// An independent pipeline has one queue for each change it tests. Its `queue` is then the change's
+/// own text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct QueueKey {
     /// The tenant the queue belongs to.
@@ -128,7 +127,7 @@ impl fmt::Display for QueueKey {
     }
 }
 
-/// Returns `text` with `%`, `/` and `#` written as `%25`, `%2f` and `%23`, so that it is one part
+/// Returns `text` with `%`, `/` and `#` escaped as `%25`, `%2f` and `%23`, so that it is one part
 /// of a key (C2.1).
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -143,7 +142,7 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// Returns the text that [`escape`] made a part of a key of.
+/// Returns the text that [`escape`] was called with.
 pub fn unescape(part: &str) -> String {
     part.replace("%23", "#").replace("%2f", "/").replace("%25", "%")
 }
@@ -168,10 +167,9 @@ mod tests {
         assert_eq!(key.to_string(), "one/gate/github.com%2forg%2fpro%23ject");
     }
 
-    /// Z4.6: as in Zuul, which takes the words off as often as they stand there, and joins of any
-    /// sort with them.
+    /// Z4.6: as in Zuul, repeated prefixes and all kinds of separators are removed.
     #[test]
-    fn a_repository_that_is_a_role_bears_its_name() {
+    fn a_role_repository_is_named_without_its_ansible_prefixes() {
         for (project, role) in [
             ("org/ansible-role-nginx", "nginx"),
             ("org/ansible_nginx", "nginx"),

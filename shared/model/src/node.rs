@@ -1,16 +1,16 @@
-//! What a build gets to know about its nodes.
+//! The part of a node that a build needs: how to connect to it and what it is.
 
 use crate::{LabelName, NodeId, ProviderName};
 use serde::{Deserialize, Serialize};
 
-/// A node as a build sees it: how to reach it and what it is.
+/// A node as a build sees it: how to connect to it and what it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeAccess {
     /// The node.
     pub id: NodeId,
     /// Its names in the job's nodeset.
     pub names: Vec<String>,
-    /// The label it was made from.
+    /// The label it was created from.
     pub label: LabelName,
     /// The provider it runs at.
     pub provider: ProviderName,
@@ -28,10 +28,10 @@ pub struct NodeAccess {
     pub private_ipv4: Option<String>,
     /// The SSH port.
     pub ssh_port: u16,
-    /// The login.
+    /// The login name.
     pub username: String,
     /// Host keys in known_hosts form without the host (`ssh-ed25519 AAAA…`).
     pub host_keys: Vec<String>,
-    /// The Python interpreter for Ansible; `auto` unless the image says otherwise.
+    /// The Python interpreter for Ansible; `auto` unless configured.
     pub python_path: Option<String>,
 }

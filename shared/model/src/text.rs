@@ -1,6 +1,6 @@
-//! What each id and name is: a text with a type of its own, so that one is never taken for another.
+//! The macro behind all ids and names: a text with a type of its own.
 
-/// Defines such a type. It is stored, shown and compared as its text is.
+/// Defines a text type, which is stored, shown and compared as its text.
 macro_rules! text {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*

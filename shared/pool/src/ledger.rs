@@ -1,36 +1,48 @@
-//! The cell while a plan is made: records as they will be, what is to be done, and the bound of one
-//! commit.
+//! The working copy of the cell during planning, which also enforces the size limit of a commit.
 
 use crate::limits::{ProviderLimits, Resources};
-use crate::node::{InstanceId, Launch, Node, NodeEvent, NodeState};
-use crate::plan::{Action, Change, HeadChange, Plan, RECORDS_MAX};
-use crate::request::{Request, RequestState, Row};
-use crate::snapshot::{Facts, InstanceState, Paused, ProviderHead, Snapshot};
-use sluice_model::{NodeId, Timestamp, poke::Poke};
+use crate::node::{InstanceId, LaunchProgress, Node, NodeEvent, NodeState};
+use crate::plan::{HeadChange, PoolAction, PoolChange, PoolPlan, RECORDS_MAX};
+use crate::request::{NodeRequest, RequestRow, RequestState};
+use crate::snapshot::{InstanceState, Paused, PoolFacts, ProviderHead, Snapshot};
+use sluice_model::{NodeId, Timestamp, wakeup::Wakeup};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Seconds between two looks at a machine that ends while nobody waits for its place.
+/// Seconds between two observations of a terminating machine if no request waits for its quota.
 const GONE_SECONDS: u64 = 15;
 
-/// The working copy of a cell.
+/// The working copy of a cell during planning.
 pub(crate) struct Ledger<'a> {
+    /// The provider's limits.
     pub(crate) limits: &'a ProviderLimits,
-    pub(crate) facts: &'a Facts,
+    /// Facts observed outside the cell.
+    pub(crate) facts: &'a PoolFacts,
+    /// The time of the plan.
     pub(crate) now: Timestamp,
+    /// The head with the changes so far.
     pub(crate) head: ProviderHead,
-    pub(crate) requests: BTreeMap<Row, Request>,
+    /// Requests with the changes so far.
+    pub(crate) requests: BTreeMap<RequestRow, NodeRequest>,
+    /// Nodes with the changes so far.
     pub(crate) nodes: BTreeMap<NodeId, Node>,
-    pub(crate) actions: Vec<Action>,
-    pub(crate) pokes: Vec<Poke>,
+    /// Actions to carry out after the commit.
+    pub(crate) actions: Vec<PoolAction>,
+    /// Wakeups for the outbox.
+    pub(crate) wakeups: Vec<Wakeup>,
+    /// Decisions and their reasons.
     pub(crate) reasons: Vec<String>,
-    /// Machines at the provider that no record knows; they take quota until they are gone.
+    /// Resources of leaked machines, which use quota until they are gone.
     pub(crate) leaked: Resources,
-    touched_requests: BTreeSet<Row>,
+    /// Requests that may have changed.
+    touched_requests: BTreeSet<RequestRow>,
+    /// Nodes that may have changed.
     touched_nodes: BTreeSet<NodeId>,
+    /// When to plan again without a wakeup.
     due: Option<Timestamp>,
 }
 
 impl<'a> Ledger<'a> {
+    /// Returns the working copy of a snapshot, with an expired pause removed.
     pub(crate) fn new(snapshot: &'a Snapshot, now: Timestamp) -> Self {
         let mut head = snapshot.head.clone();
         head.quota = snapshot.limits.quota;
@@ -51,7 +63,7 @@ impl<'a> Ledger<'a> {
                 .collect(),
             nodes: snapshot.nodes.iter().map(|node| (node.id.clone(), node.clone())).collect(),
             actions: Vec::new(),
-            pokes: Vec::new(),
+            wakeups: Vec::new(),
             reasons: Vec::new(),
             leaked: Resources::default(),
             touched_requests: BTreeSet::new(),
@@ -60,8 +72,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Returns whether `more` records fit in the commit; when not, the plan is due again at once.
-    pub(crate) fn room(&mut self, more: usize) -> bool {
+    /// Returns whether `more` records fit in the commit. If not, makes the plan due again at once.
+    pub(crate) fn has_room(&mut self, more: usize) -> bool {
         let fits = self.touched_requests.len() + self.touched_nodes.len() + more <= RECORDS_MAX;
         if !fits {
             self.due_at(self.now);
@@ -69,17 +81,22 @@ impl<'a> Ledger<'a> {
         fits
     }
 
-    /// Makes the plan due no later than this.
+    /// Makes the plan due at `at` or earlier.
     pub(crate) fn due_at(&mut self, at: Timestamp) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
-    pub(crate) fn say(&mut self, reason: impl Into<String>) {
+    /// Records a decision and its reason.
+    pub(crate) fn explain(&mut self, reason: impl Into<String>) {
         self.reasons.push(reason.into());
     }
 
-    /// Changes a request through `change`.
-    pub(crate) fn request(&mut self, row: &Row, change: impl FnOnce(&mut Request)) {
+    /// Changes a request and marks it as updated. Does nothing if the request does not exist.
+    pub(crate) fn update_request(
+        &mut self,
+        row: &RequestRow,
+        change: impl FnOnce(&mut NodeRequest),
+    ) {
         if let Some(request) = self.requests.get_mut(row) {
             change(request);
             request.updated_at = self.now;
@@ -87,13 +104,14 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    pub(crate) fn remove_request(&mut self, row: &Row) {
+    /// Removes a request.
+    pub(crate) fn remove_request(&mut self, row: &RequestRow) {
         self.requests.remove(row);
         self.touched_requests.insert(row.clone());
     }
 
-    /// Changes a node's other fields through `change`.
-    pub(crate) fn node(&mut self, id: &NodeId, change: impl FnOnce(&mut Node)) {
+    /// Changes a node and marks it as updated. Does nothing if the node does not exist.
+    pub(crate) fn update_node(&mut self, id: &NodeId, change: impl FnOnce(&mut Node)) {
         if let Some(node) = self.nodes.get_mut(id) {
             change(node);
             node.updated_at = self.now;
@@ -101,18 +119,21 @@ impl<'a> Ledger<'a> {
         }
     }
 
+    /// Adds a new node.
     pub(crate) fn add_node(&mut self, node: Node) {
         self.touched_nodes.insert(node.id.clone());
         self.nodes.insert(node.id.clone(), node);
     }
 
+    /// Removes a node and records the reason.
     pub(crate) fn remove_node(&mut self, id: &NodeId, why: &str) {
         self.nodes.remove(id);
         self.touched_nodes.insert(id.clone());
-        self.say(format!("node {id} is gone: {why}"));
+        self.explain(format!("node {id} is gone: {why}"));
     }
 
-    /// Moves a node by `event`; says so when the event makes no sense there, and leaves it.
+    /// Applies an event to a node. If the event is illegal in the node's state, only records a
+    /// reason.
     pub(crate) fn advance(&mut self, id: &NodeId, event: NodeEvent) {
         let Some(node) = self.nodes.get_mut(id) else {
             return;
@@ -120,35 +141,35 @@ impl<'a> Ledger<'a> {
         match node.state.clone().next(event) {
             Ok(state) if state == node.state => {}
             Ok(state) => {
-                let before = node.state.word();
+                let before = node.state.as_str();
                 node.state = state;
                 node.updated_at = self.now;
-                let after = node.state.word();
+                let after = node.state.as_str();
                 self.touched_nodes.insert(id.clone());
                 if before != after {
-                    self.say(format!("node {id} goes from {before} to {after}"));
+                    self.explain(format!("node {id} changes from {before} to {after}"));
                 }
             }
-            Err(error) => self.say(format!("node {id}: {error}")),
+            Err(error) => self.explain(format!("node {id}: {error}")),
         }
     }
 
-    /// Lets a node go: a machine is terminated and its record stays until it is gone; what was
-    /// never launched, or is only lent, goes at once.
+    /// Deletes a node. A launched machine is marked for termination and its record stays until it
+    /// is gone. Other nodes are removed at once.
     pub(crate) fn delete_node(&mut self, id: &NodeId, why: &str) {
         let Some(node) = self.nodes.get(id) else {
             return;
         };
-        if node.is_static() || node.state == NodeState::Requested(Launch::Reserved) {
+        if node.is_static() || node.state == NodeState::Requested(LaunchProgress::Reserved) {
             self.remove_node(id, why);
             return;
         }
-        self.node(id, |node| node.allocated_to = None);
-        self.say(format!("node {id} is deleted: {why}"));
+        self.update_node(id, |node| node.allocated_to = None);
+        self.explain(format!("node {id} is deleted: {why}"));
         self.advance(id, NodeEvent::Deleted { reason: why.to_owned(), at: self.now });
     }
 
-    /// Gives a node back to the pool when nobody has used it; else lets it go (Z1.7).
+    /// Returns an unused node to the pool, and deletes a used one (Z1.7).
     pub(crate) fn release_node(&mut self, id: &NodeId, why: &str) {
         let Some(node) = self.nodes.get(id) else {
             return;
@@ -156,46 +177,46 @@ impl<'a> Ledger<'a> {
         let lent = node.is_static();
         match node.state {
             NodeState::Deleting { .. } | NodeState::Hold { .. } => {}
-            NodeState::Requested(Launch::Reserved)
+            NodeState::Requested(LaunchProgress::Reserved)
             | NodeState::InUse { .. }
             | NodeState::Used { .. } => self.delete_node(id, why),
             _ if lent => self.delete_node(id, why),
             _ => {
-                self.node(id, |node| node.allocated_to = None);
-                self.say(format!("node {id} goes back to the pool: {why}"));
+                self.update_node(id, |node| node.allocated_to = None);
+                self.explain(format!("node {id} returns to the pool: {why}"));
             }
         }
     }
 
-    /// Returns what exists or may exist, leaked machines included.
+    /// Returns the resources of machines that exist or may exist, including leaked ones.
     pub(crate) fn used(&self) -> Resources {
         self.nodes.values().fold(self.leaked, |sum, node| sum.plus(node.used()))
     }
 
-    /// Returns what is kept free for placed requests.
+    /// Returns the resources reserved for placed requests.
     pub(crate) fn reserved(&self) -> Resources {
         self.nodes.values().fold(Resources::default(), |sum, node| sum.plus(node.reserved()))
     }
 
-    /// Terminates machines that bear our tag and that no record knows (Z1.9).
-    pub(crate) fn leaks(&mut self) {
+    /// Terminates leaked machines: those with Sluice's tag but without a node record (Z1.9).
+    pub(crate) fn terminate_leaked(&mut self) {
         let Some(listing) = &self.facts.listing else {
             return;
         };
-        // The head is written most: it notes a look for leaks, not each look at machines that are
-        // starting.
+        // Every plan that launches lists machines. The head is the most contended record, so it
+        // only notes searches for leaked machines.
         if listing.taken_at >= self.head.listed_at.plus_seconds(self.limits.pace.leak_seconds) {
             self.head.listed_at = listing.taken_at;
         }
         for fact in &listing.instances {
             let record = fact.node.as_ref().and_then(|node| self.nodes.get(node));
-            let known = record.is_some_and(|node| match &node.state {
+            let is_known = record.is_some_and(|node| match &node.state {
                 NodeState::Deleting { instance, .. } => {
                     instance.as_ref().is_none_or(|id| *id == fact.machine.instance)
                 }
                 _ => node.machine().is_none_or(|machine| machine.instance == fact.machine.instance),
             });
-            if known || fact.state == InstanceState::Terminated {
+            if is_known || fact.state == InstanceState::Terminated {
                 continue;
             }
             self.leaked = self.leaked.plus(Resources::instances(1));
@@ -205,10 +226,10 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Terminates a machine that has no record.
+    /// Terminates a machine that has no node record.
     pub(crate) fn terminate_stray(&mut self, instance: &InstanceId, why: &str) {
-        self.say(format!("machine {instance} is terminated: {why}"));
-        self.actions.push(Action::Terminate {
+        self.explain(format!("machine {instance} is terminated: {why}"));
+        self.actions.push(PoolAction::Terminate {
             node: None,
             instance: instance.clone(),
             reason: why.to_owned(),
@@ -216,64 +237,66 @@ impl<'a> Ledger<'a> {
         self.due_at(self.now.plus_seconds(30));
     }
 
-    /// Compares with what was read and returns the plan.
-    pub(crate) fn finish(mut self, snapshot: &Snapshot) -> Plan {
+    /// Compares the working copy with the snapshot and returns the plan.
+    pub(crate) fn finish(mut self, snapshot: &Snapshot) -> PoolPlan {
         self.head.used = self.used();
         self.head.reserved = self.reserved();
-        self.dues();
+        self.schedule_due_times();
         let mut changes = Vec::new();
         for row in &self.touched_requests {
             let before = snapshot.requests.iter().find(|request| request.row == *row);
             match (before, self.requests.get(row)) {
                 (Some(before), Some(after)) if before != after => {
-                    changes.push(Change::PutRequest(after.clone()))
+                    changes.push(PoolChange::PutRequest(after.clone()))
                 }
-                (Some(_), None) => changes.push(Change::RemoveRequest(row.clone())),
+                (Some(_), None) => changes.push(PoolChange::RemoveRequest(row.clone())),
                 _ => {}
             }
         }
         for id in &self.touched_nodes {
             let before = snapshot.nodes.iter().find(|node| node.id == *id);
             match (before, self.nodes.get(id)) {
-                (None, Some(after)) => changes.push(Change::CreateNode(after.clone())),
+                (None, Some(after)) => changes.push(PoolChange::CreateNode(after.clone())),
                 (Some(before), Some(after)) if before != after => {
-                    changes.push(Change::PutNode(after.clone()))
+                    changes.push(PoolChange::PutNode(after.clone()))
                 }
-                (Some(_), None) => changes.push(Change::RemoveNode(id.clone())),
+                (Some(_), None) => changes.push(PoolChange::RemoveNode(id.clone())),
                 _ => {}
             }
         }
         let head_changed =
             if self.head == snapshot.head { HeadChange::Same } else { HeadChange::Changed };
-        Plan {
+        PoolPlan {
             head: self.head,
             head_changed,
             changes,
             actions: self.actions,
-            pokes: self.pokes,
+            wakeups: self.wakeups,
             reasons: self.reasons,
             due: self.due,
         }
     }
 
-    /// Makes the plan due for every record that is not final.
-    fn dues(&mut self) {
+    /// Makes the plan due for every record that is not in a final state.
+    fn schedule_due_times(&mut self) {
         let (now, pace) = (self.now, &self.limits.pace);
         let soon = now.plus_millis(pace.poll_millis.max(1));
-        let is_short =
+        let is_waiting =
             self.requests.values().any(|request| request.state == RequestState::Requested);
         let mut dues = Vec::new();
         for node in self.nodes.values() {
             dues.push(match &node.state {
-                NodeState::Requested(Launch::Reserved) | NodeState::Building { .. } => soon,
-                NodeState::Deleting { .. } if is_short => soon,
-                // Nobody waits for its place.
+                NodeState::Requested(LaunchProgress::Reserved) | NodeState::Building { .. } => soon,
+                NodeState::Deleting { .. } if is_waiting => soon,
+                // No request waits for its quota.
                 NodeState::Deleting { .. } => now.plus_seconds(GONE_SECONDS),
-                NodeState::Requested(Launch::Intended { retry_at, .. }) => (*retry_at).max(soon),
+                NodeState::Requested(LaunchProgress::Intended { retry_at, .. }) => {
+                    (*retry_at).max(soon)
+                }
                 NodeState::Testing { next_check_at, .. } => (*next_check_at).max(soon),
-                // A poke comes when it is let go before its time; this mends a lost one.
+                // A wakeup announces an early release; this recovers from a lost one.
                 NodeState::Hold { until, .. } => (*until).min(now.plus_seconds(60)),
-                // A poke comes when a build ends; this mends a lost one.
+                // A wakeup announces the end of a build; this recovers from a lost one.
                 NodeState::Ready { .. } | NodeState::InUse { .. } | NodeState::Used { .. } => {
                     now.plus_seconds(60)
                 }

@@ -1,30 +1,31 @@
-//! The provider cell, pure: requests for nodes, nodes, quota, and the plan that moves them (Z1).
+//! The provider cell without I/O: node requests, nodes, quota, and the plan that changes them (Z1).
 //!
-//! Start at [`plan()`]: it reads one [`Snapshot`] and answers one [`Plan`]. It reads no clock,
-//! draws no random number and does no I/O. Who writes what: the gate creates a [`Request`] and
-//! never touches it again; everything else in the cell is written by its plan.
+//! Start at [`plan()`]: it reads one [`Snapshot`] and returns one [`PoolPlan`]. It reads no clock,
+//! draws no random number and does no I/O. The gate creates each [`NodeRequest`] and does not
+//! change it afterwards. The plan writes everything else in the cell.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
-mod demand;
-mod ends;
+mod builds;
+mod failures;
 mod ledger;
 pub mod limits;
 pub mod node;
 mod observe;
-mod place;
+mod placement;
 pub mod plan;
 pub mod request;
+mod service_order;
 pub mod snapshot;
 mod supply;
-mod turns;
 
-pub use limits::{Image, Interface, Label, Pace, ProviderLimits, Resources, StaticHost};
+pub use limits::{Interface, LabelImage, LabelSpec, Pace, ProviderLimits, Resources, StaticHost};
 pub use node::{
-    Allocation, IllegalEvent, InstanceId, Launch, Machine, Node, NodeEvent, NodeState, Origin,
+    Allocation, IllegalEvent, InstanceId, LaunchProgress, Machine, Node, NodeEvent, NodeOrigin,
+    NodeState,
 };
-pub use plan::{Action, Change, Plan, plan};
-pub use request::{Placement, Request, RequestState, Row, Told};
+pub use plan::{PoolAction, PoolChange, PoolPlan, plan};
+pub use request::{NodeRequest, Placement, ReadyRecipient, RequestRow, RequestState};
 pub use snapshot::{
-    BuildFact, CheckFact, Facts, InstanceFact, InstanceState, LaunchFact, Listing, Paused,
-    ProviderHead, Snapshot, builds_to_look_at,
+    BuildFact, CheckFact, InstanceFact, InstanceState, LaunchFact, MachineListing, Paused,
+    PoolFacts, ProviderHead, Snapshot, builds_to_observe,
 };

@@ -1,58 +1,58 @@
-//! What a provider may do and offers: quota, labels, static hosts, deadlines. Input data; the
-//! configuration is mapped to it.
+//! The limits and offers of a provider: quota, labels, static hosts and timing, as mapped from the
+//! configuration.
 
 use serde::{Deserialize, Serialize};
 use sluice_model::{LabelName, ProviderName};
 use std::collections::BTreeMap;
 
-/// Everything a plan has to know about its provider (Z1.5, L3.1).
+/// The configuration of a provider, as far as a plan needs it (Z1.5, L3.1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProviderLimits {
     /// The provider.
     pub provider: ProviderName,
-    /// Its region, for the nodes' records.
+    /// Its region, copied into the nodes' records.
     pub region: Option<String>,
-    /// Its availability zones in order; empty when it has none.
+    /// Its availability zones in order; empty if it has none.
     #[serde(default)]
     pub zones: Vec<String>,
-    /// What may exist at once: the minimum of the driver's and the configured quota.
+    /// The quota: the minimum of the driver's and the configured one.
     pub quota: Resources,
-    /// Machines of the cloud, by label.
+    /// Labels of cloud machines.
     #[serde(default)]
-    pub labels: BTreeMap<LabelName, Label>,
-    /// Real hardware that is lent out and never deleted (Z1.10).
+    pub labels: BTreeMap<LabelName, LabelSpec>,
+    /// Static hosts, which are lent to builds and never deleted (Z1.10).
     #[serde(default)]
-    pub statics: Vec<StaticHost>,
-    /// Times and bounds.
+    pub static_hosts: Vec<StaticHost>,
+    /// Intervals, timeouts and retry limits.
     #[serde(default)]
     pub pace: Pace,
 }
 
 impl ProviderLimits {
-    /// Returns what a provider may still do that no configuration has any more: nothing but let go
-    /// of what it has.
-    pub fn none(provider: ProviderName) -> Self {
+    /// Returns the limits of a provider that is no longer configured: it may only delete what it
+    /// has.
+    pub fn retired(provider: ProviderName) -> Self {
         Self {
             provider,
             region: None,
             zones: Vec::new(),
             quota: Resources::default(),
             labels: BTreeMap::new(),
-            statics: Vec::new(),
+            static_hosts: Vec::new(),
             pace: Pace::default(),
         }
     }
 
-    /// Returns whether any machine can come from a cloud.
+    /// Returns whether the provider offers cloud machines.
     pub fn has_cloud(&self) -> bool {
         !self.labels.is_empty()
     }
 }
 
-/// A bundle of what quotas count; an absent number is not counted.
+/// An amount of everything that quotas count. `None` is not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Resources {
-    /// Machines.
+    /// The number of machines.
     pub instances: u32,
     /// Virtual processors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,12 +63,12 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Returns this many machines and no other limit.
+    /// Returns an amount of machines without cores and memory.
     pub fn instances(instances: u32) -> Self {
         Self { instances, cores: None, ram_mib: None }
     }
 
-    /// Returns the sum.
+    /// Returns the sum of both amounts.
     pub fn plus(self, other: Self) -> Self {
         let sum = |a: Option<u32>, b: Option<u32>| match (a, b) {
             (None, None) => None,
@@ -81,8 +81,8 @@ impl Resources {
         }
     }
 
-    /// Returns whether this fits in `quota`; exactly the quota fits (Z1.5). What the quota does not
-    /// name is not limited.
+    /// Returns whether the amount is within `quota`, or equal to it (Z1.5). The quota limits only
+    /// the numbers it has.
     pub fn fits(self, quota: Self) -> bool {
         let within = |used: Option<u32>, quota: Option<u32>| {
             quota.is_none_or(|quota| used.unwrap_or(0) <= quota)
@@ -93,48 +93,48 @@ impl Resources {
     }
 }
 
-/// How machines of one label are made.
+/// The configuration of a label's machines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Label {
-    /// The image they boot.
-    pub image: Image,
-    /// The kind of machine in the provider's words (`t3.medium`).
+pub struct LabelSpec {
+    /// The image that they boot.
+    pub image: LabelImage,
+    /// The provider's machine type, such as `t3.medium`.
     pub flavor: String,
-    /// The zone that they are bound to; `None` where any of the provider's does.
+    /// The zone that they are restricted to; `None` for any zone of the provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// What one of them takes from the quota; `instances` is 1.
+    /// The resources of one machine; `instances` is 1.
     pub resources: Resources,
-    /// The login.
+    /// The login name.
     pub username: String,
     /// The SSH port.
     pub ssh_port: u16,
-    /// The Python interpreter for Ansible; `None` is `auto`.
+    /// The Python interpreter for Ansible; `None` means `auto`.
     pub python_path: Option<String>,
-    /// Which of its addresses executors use.
+    /// The address that executors connect to.
     #[serde(default)]
     pub interface: Interface,
-    /// How many are kept ready without a request (Z1.11).
+    /// The number of machines to keep ready without a request (Z1.11).
     #[serde(default)]
     pub min_ready: u32,
-    /// Seconds after which an unused ready machine is replaced.
+    /// The age in seconds at which an unused ready machine is replaced; `None` for no limit.
     pub max_ready_age_seconds: Option<u64>,
-    /// Seconds a machine may take from its launch until a login works.
+    /// The maximum number of seconds from the launch to a working login.
     pub boot_timeout_seconds: u64,
 }
 
-/// An image, as far as a launch is concerned.
+/// The image that a label's machines boot, if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Image {
+pub enum LabelImage {
     /// The newest validated upload (N4).
     Available {
-        /// The provider's id of it.
+        /// The provider's id of the image.
         id: String,
     },
-    /// None that could be booted; requests for it are declined (Z1.5).
+    /// No bootable image exists; requests for the label fail (Z1.5).
     Missing {
-        /// Why, for people.
+        /// The reason, for display.
         why: String,
     },
 }
@@ -143,57 +143,57 @@ pub enum Image {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Interface {
-    /// The public one where there is one, else the private one.
+    /// The public address if there is one, otherwise the private one.
     #[default]
     PublicFirst,
     /// The private one.
     Private,
 }
 
-/// A host that is lent out (Z1.10).
+/// A host that is lent to builds (Z1.10).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StaticHost {
     /// Its name, unique at the provider.
     pub name: String,
-    /// What it can stand for.
+    /// The labels that it offers.
     pub labels: Vec<LabelName>,
     /// Its address.
     pub address: String,
     /// The SSH port.
     pub ssh_port: u16,
-    /// The login.
+    /// The login name.
     pub username: String,
-    /// Host keys it must show; empty takes those it shows.
+    /// Host keys that it must show; if empty, the keys it shows are accepted.
     #[serde(default)]
     pub host_keys: Vec<String>,
-    /// The Python interpreter for Ansible; `None` is `auto`.
+    /// The Python interpreter for Ansible; `None` means `auto`.
     pub python_path: Option<String>,
-    /// How many builds may use it at once.
+    /// The number of builds that may use it at once.
     pub max_parallel: u32,
 }
 
-/// Times and bounds of a provider.
+/// Intervals, timeouts and retry limits of a provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pace {
-    /// Milliseconds between two looks at a machine that is about to change.
+    /// Milliseconds between two observations of a machine in transition.
     pub poll_millis: u64,
-    /// Seconds after which a launch without an answer is called again with the same token.
+    /// Seconds after which an unanswered launch call is repeated with the same token.
     pub launch_retry_seconds: u64,
-    /// Seconds after which a launch that nobody saw succeed is taken for one that did nothing.
+    /// Seconds after which a launch without an observed machine is assumed to have created none.
     pub launch_settle_seconds: u64,
-    /// Seconds after which a new machine must show in the provider's list.
+    /// Seconds after which a new machine must appear in the provider's listing.
     pub visible_seconds: u64,
-    /// Seconds between two looks for leaked machines.
+    /// Seconds between two searches for leaked machines.
     pub leak_seconds: u64,
-    /// Seconds after which a ready node of a vanished request returns to the pool (Z1.9).
+    /// Seconds after which a ready node whose request is gone returns to the pool (Z1.9).
     pub orphan_seconds: u64,
-    /// Seconds that a ready node beyond min-ready is kept for the next request.
+    /// Seconds for which a ready node beyond min-ready is kept for the next request.
     pub idle_seconds: u64,
-    /// Machines that may fail to boot for one node of a placement.
+    /// The maximum number of machines for one node of a placement.
     pub max_attempts: u32,
-    /// Placements that may be given up since machines do not boot; then the image counts as broken
-    /// for good.
+    /// The maximum number of placements whose machines do not boot. After that the image is
+    /// considered broken and the request fails.
     pub max_placements: u32,
 }
 

@@ -1,87 +1,89 @@
-//! A node and its life: one match on (state, event); everything else is a typed error (Z1.8).
+//! A node and its state machine: one match on (state, event), with an error for each illegal pair
+//! (Z1.8).
 
 use crate::limits::{Interface, Resources};
-use crate::request::Row;
+use crate::request::RequestRow;
 use serde::{Deserialize, Serialize};
 use sluice_model::{
     BuildId, LabelName, NodeId, ProviderName, TenantName, Timestamp, node::NodeAccess,
 };
 use std::fmt;
 
-/// A node of the pool (Z1.8). It is removed only after its machine was seen to be gone.
+/// A node of the pool (Z1.8). Its record is removed only after its machine is known to be gone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     /// The node.
     pub id: NodeId,
     /// The label it was made from.
     pub label: LabelName,
-    /// The provider.
+    /// The label it was created from.
     pub provider: ProviderName,
     /// The provider's region.
     pub region: Option<String>,
-    /// The zone; static hosts have none.
+    /// The availability zone; `None` for static hosts.
     pub az: Option<String>,
-    /// Where it comes from.
-    pub origin: Origin,
-    /// The request it was made for, or was given to; `None` in the pool.
+    /// Whether it is a cloud machine or a static host.
+    pub origin: NodeOrigin,
+    /// The request that it is allocated to; `None` for a node of the pool.
     pub allocated_to: Option<Allocation>,
-    /// Where it is in its life.
+    /// Its current state.
     pub state: NodeState,
-    /// Which machine this is for its place in the request, from 1.
+    /// The number of the machine for its place in the request, from 1; it grows with each
+    /// replacement.
     pub attempt: u32,
-    /// The login.
+    /// The login name.
     pub username: String,
-    /// The SSH port, unless the machine names its own.
+    /// The SSH port, unless the machine specifies its own.
     pub ssh_port: u16,
     /// The Python interpreter for Ansible.
     pub python_path: Option<String>,
-    /// Which address executors use.
+    /// The address that executors connect to.
     #[serde(default)]
     pub interface: Interface,
-    /// Seconds it may take from the launch until a login works.
+    /// The maximum number of seconds from the launch to a working login.
     pub boot_timeout_seconds: u64,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
     /// When it changed last.
     pub updated_at: Timestamp,
 }
 
-/// Where a node comes from.
+/// Where a node's machine comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Origin {
-    /// A machine that is launched and terminated. Everything a launch needs is kept, since a
-    /// repeated call must be the same call.
+pub enum NodeOrigin {
+    /// A machine that is launched and terminated. All launch parameters are stored, since a
+    /// repeated call must be identical.
     Cloud {
-        /// The token that makes a repeated launch the same launch.
+        /// The idempotency token of the launch call.
         client_token: String,
         /// The image (N4).
         image_id: String,
-        /// The kind of machine.
+        /// The provider's machine type.
         flavor: String,
-        /// What it takes from the quota.
+        /// Its share of the quota.
         resources: Resources,
     },
-    /// A host that is lent out.
+    /// A static host that is lent to a build.
     Static {
         /// Its name in the configuration.
         host: String,
     },
 }
 
-/// To whom a node is given.
+/// The request and build that a node is allocated to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocation {
     /// The request.
-    pub row: Row,
+    pub row: RequestRow,
     /// Its build.
     pub build: BuildId,
-    /// Since when the request is missing.
+    /// When the request was first found missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_since: Option<Timestamp>,
 }
 
-/// The provider's id of a machine; a static host's own name.
+/// The provider's id of a machine; for a static host, its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct InstanceId(pub String);
@@ -103,7 +105,7 @@ pub struct Machine {
     pub public_ipv4: Option<String>,
     /// Public IPv6 address.
     pub public_ipv6: Option<String>,
-    /// The SSH port, where the machine names its own.
+    /// The SSH port, if the machine specifies its own.
     pub ssh_port: Option<u16>,
     /// When it was launched.
     pub launched_at: Timestamp,
@@ -114,153 +116,157 @@ pub struct Machine {
 pub struct HoldRef {
     /// Its tenant.
     pub tenant: TenantName,
-    /// Its id there.
+    /// Its id in the tenant.
     pub id: String,
 }
 
-/// How far a launch is.
+/// The progress of a launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Launch {
-    /// A place is reserved; nothing was called.
+pub enum LaunchProgress {
+    /// Quota is reserved, but no launch was called.
     Reserved,
-    /// The call was made, or is about to be: a machine may exist.
+    /// The launch was called or is about to be, so a machine may exist.
     Intended {
-        /// Calls so far.
+        /// The number of calls.
         tries: u32,
-        /// When to call again, with the same token.
+        /// When to repeat the call with the same token.
         retry_at: Timestamp,
     },
 }
 
-/// Where a node is in its life; `in-use`, `used`, `hold` and the others are Z1.8's words.
+/// The state of a node; the names follow Z1.8 (`in-use`, `used`, `hold` …).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeState {
-    /// Not launched as far as anybody knows (part of Z1.8's `building`).
-    Requested(Launch),
-    /// Launched, not booted.
+    /// No machine is known yet (part of Z1.8's `building`).
+    Requested(LaunchProgress),
+    /// A machine was launched and has not booted.
     Building {
-        /// What was launched.
+        /// The launched machine.
         machine: Machine,
     },
-    /// Booted, being checked over SSH.
+    /// The machine has booted and is checked over SSH.
     Testing {
-        /// What booted.
+        /// The booted machine.
         machine: Machine,
-        /// When to check next.
+        /// When to check it next.
         next_check_at: Timestamp,
     },
-    /// Can be used.
+    /// The node can be used.
     Ready {
-        /// What is ready.
+        /// The ready machine.
         machine: Machine,
-        /// Host keys it showed, in known_hosts form without the host.
+        /// The host keys it showed, in known_hosts form without the host.
         host_keys: Vec<String>,
     },
     /// A build runs on it.
     InUse {
-        /// What is in use.
+        /// The machine in use.
         machine: Machine,
-        /// Host keys it showed.
+        /// The host keys it showed.
         host_keys: Vec<String>,
         /// The build.
         build: BuildId,
     },
-    /// A build ran on it.
+    /// A build ran on it, and it is not yet deleted.
     Used {
-        /// What was used.
+        /// The used machine.
         machine: Machine,
     },
-    /// Kept for people to look at.
+    /// Held for people to inspect.
     Hold {
-        /// What is kept.
+        /// The held machine.
         machine: Machine,
-        /// Why.
+        /// Why it is held.
         reason: String,
-        /// Until when.
+        /// Until when it is held.
         until: Timestamp,
-        /// Whose wish it is; without it they are let go at once.
+        /// The hold request; without one the node is deleted at once.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hold: Option<HoldRef>,
     },
-    /// To be gone. The record stays until the machine is.
+    /// To be deleted. The record stays until the machine is gone.
     Deleting {
-        /// The machine; `None` while it is not known whether the launch made one.
+        /// The machine; `None` while it is unknown whether the launch created one.
         instance: Option<InstanceId>,
-        /// Why.
+        /// Why it is deleted.
         reason: String,
-        /// Since when.
+        /// When it was marked for deletion.
         since: Timestamp,
-        /// When to terminate again.
+        /// When to call terminate again.
         retry_at: Timestamp,
     },
 }
 
-/// What can happen to a node.
+/// An event that changes a node's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeEvent {
-    /// The launch is about to be called; again at `retry_at` unless it answers.
+    /// The launch is about to be called. It is repeated at `retry_at` if it gets no answer.
     LaunchIntended {
-        /// When to call again.
+        /// When to repeat the call.
         retry_at: Timestamp,
     },
-    /// A machine exists.
+    /// The launch created a machine.
     Launched(Machine),
-    /// It runs and has its addresses.
+    /// The machine runs and has its addresses; it is first checked at the given time.
     Booted(Machine, Timestamp),
-    /// It did not let us in yet; look again then.
+    /// A check failed; the next one is at the given time.
     NotYet(Timestamp),
-    /// A login works; these are its host keys.
+    /// The login works; these are the host keys.
     Checked(Vec<String>),
-    /// A build runs on it.
+    /// A build has claimed the node.
     Claimed(BuildId),
-    /// Its build ended.
+    /// The node's build has ended.
     Finished,
-    /// It is kept for people.
+    /// The node is held for people to inspect.
     Held {
-        /// Why.
+        /// Why it is held.
         reason: String,
-        /// Until when.
+        /// Until when it is held.
         until: Timestamp,
-        /// Whose wish it is.
+        /// The hold request.
         hold: Option<HoldRef>,
     },
-    /// It is to go.
+    /// The node is to be deleted.
     Deleted {
-        /// Why.
+        /// Why it is deleted.
         reason: String,
-        /// When.
+        /// When it was marked for deletion.
         at: Timestamp,
     },
-    /// Its termination is about to be called; again at this time.
+    /// The termination is about to be called. It is repeated at the given time.
     TerminateIntended(Timestamp),
 }
 
-/// An event that makes no sense in a node's state.
+/// An event that is illegal in the node's state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("node cannot go on from {state:?} by {event:?}")]
+#[error("event {event:?} is illegal in node state {state:?}")]
 pub struct IllegalEvent {
-    /// Where the node was.
+    /// The node's state.
     pub state: Box<NodeState>,
-    /// What was to happen.
+    /// The event.
     pub event: Box<NodeEvent>,
 }
 
 impl NodeState {
-    /// Returns the state after `event`. Facts may arrive twice, so each harmless repeat has its
-    /// row.
+    /// Returns the state after `event`, or an error if the event is illegal in this state. Events
+    /// may be observed twice, so harmless repeats are legal.
     pub fn next(self, event: NodeEvent) -> Result<Self, IllegalEvent> {
         use NodeEvent as E;
         use NodeState as S;
         match (self, event) {
-            (S::Requested(Launch::Reserved), E::LaunchIntended { retry_at }) => {
-                Ok(S::Requested(Launch::Intended { tries: 1, retry_at }))
+            (S::Requested(LaunchProgress::Reserved), E::LaunchIntended { retry_at }) => {
+                Ok(S::Requested(LaunchProgress::Intended { tries: 1, retry_at }))
             }
-            (S::Requested(Launch::Intended { tries, .. }), E::LaunchIntended { retry_at }) => {
-                Ok(S::Requested(Launch::Intended { tries: tries.saturating_add(1), retry_at }))
-            }
-            (S::Requested(Launch::Intended { .. }), E::Launched(machine)) => {
+            (
+                S::Requested(LaunchProgress::Intended { tries, .. }),
+                E::LaunchIntended { retry_at },
+            ) => Ok(S::Requested(LaunchProgress::Intended {
+                tries: tries.saturating_add(1),
+                retry_at,
+            })),
+            (S::Requested(LaunchProgress::Intended { .. }), E::Launched(machine)) => {
                 Ok(S::Building { machine })
             }
             (S::Building { .. }, E::Launched(machine)) => Ok(S::Building { machine }),
@@ -280,8 +286,8 @@ impl NodeState {
             (S::InUse { machine, host_keys, build }, E::Claimed(by)) if build == by => {
                 Ok(S::InUse { machine, host_keys, build })
             }
-            // A build that was claimed and ended between two looks leaves the node ready in our
-            // eyes: it was used all the same.
+            // A build may be claimed and end between two plans; its node then goes from ready to
+            // used directly.
             (
                 S::InUse { machine, .. } | S::Ready { machine, .. } | S::Used { machine },
                 E::Finished,
@@ -290,8 +296,8 @@ impl NodeState {
                 S::InUse { machine, .. } | S::Ready { machine, .. } | S::Used { machine },
                 E::Held { reason, until, hold },
             ) => Ok(S::Hold { machine, reason, until, hold }),
-            // A launch that learns of its machine only after it was given up: now it is known what
-            // to terminate.
+            // The launch answers only after the node was given up: now the machine to terminate is
+            // known.
             (S::Deleting { instance: None, reason, since, .. }, E::Launched(machine)) => {
                 Ok(S::Deleting {
                     instance: Some(machine.instance),
@@ -325,8 +331,8 @@ impl NodeState {
         }
     }
 
-    /// Returns Z1.8's word for it.
-    pub fn word(&self) -> &'static str {
+    /// Returns the state's name in Z1.8.
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Requested(_) | Self::Building { .. } => "building",
             Self::Testing { .. } => "testing",
@@ -340,7 +346,7 @@ impl NodeState {
 }
 
 impl Node {
-    /// Returns its machine, once there is one.
+    /// Returns its machine; `None` before the launch and while it is deleted.
     pub fn machine(&self) -> Option<&Machine> {
         match &self.state {
             NodeState::Building { machine }
@@ -353,44 +359,46 @@ impl Node {
         }
     }
 
-    /// Returns what it takes from the quota at most: nothing for a static host, and nothing before
-    /// its launch is intended.
+    /// Returns the quota that its machine may use: nothing for a static host, and nothing before
+    /// the launch is intended.
     pub fn used(&self) -> Resources {
         match (&self.origin, &self.state) {
-            (_, NodeState::Requested(Launch::Reserved)) | (Origin::Static { .. }, _) => {
-                Resources::default()
-            }
-            (Origin::Cloud { resources, .. }, _) => *resources,
+            (_, NodeState::Requested(LaunchProgress::Reserved))
+            | (NodeOrigin::Static { .. }, _) => Resources::default(),
+            (NodeOrigin::Cloud { resources, .. }, _) => *resources,
         }
     }
 
-    /// Returns what is kept free for it.
+    /// Returns the quota that is reserved for its launch.
     pub fn reserved(&self) -> Resources {
         match (&self.origin, &self.state) {
-            (Origin::Cloud { resources, .. }, NodeState::Requested(Launch::Reserved)) => *resources,
+            (
+                NodeOrigin::Cloud { resources, .. },
+                NodeState::Requested(LaunchProgress::Reserved),
+            ) => *resources,
             _ => Resources::default(),
         }
     }
 
-    /// Returns whether it is in nobody's hands and may be given to a request, now or when it is
+    /// Returns whether the node is unallocated and can be given to a request, now or once it is
     /// ready.
     pub fn is_free(&self) -> bool {
         self.allocated_to.is_none()
             && matches!(
                 self.state,
-                NodeState::Requested(Launch::Intended { .. })
+                NodeState::Requested(LaunchProgress::Intended { .. })
                     | NodeState::Building { .. }
                     | NodeState::Testing { .. }
                     | NodeState::Ready { .. }
             )
     }
 
-    /// Returns whether it is lent hardware.
+    /// Returns whether it is a static host.
     pub fn is_static(&self) -> bool {
-        matches!(self.origin, Origin::Static { .. })
+        matches!(self.origin, NodeOrigin::Static { .. })
     }
 
-    /// Returns the address and port that executors use; `None` without an address.
+    /// Returns the address and port that executors connect to; `None` if it has no address.
     pub fn endpoint(&self) -> Option<(String, u16)> {
         let machine = self.machine()?;
         let private = machine.private_ipv4.clone();
@@ -402,7 +410,8 @@ impl Node {
         Some((address, machine.ssh_port.unwrap_or(self.ssh_port)))
     }
 
-    /// Returns the node as a build sees it under these names; `None` unless it is ready or in use.
+    /// Returns the node's access data for a build, with the names it has there. Returns `None`
+    /// unless the node is ready or in use.
     pub fn access(&self, names: Vec<String>) -> Option<NodeAccess> {
         let (NodeState::Ready { machine, host_keys } | NodeState::InUse { machine, host_keys, .. }) =
             &self.state

@@ -1,34 +1,34 @@
-//! Facts about machines: what launches, listings and checks said becomes each node's next state.
+//! Applies observed facts about machines (launch answers, listings, checks) to the nodes' states.
 
-use crate::demand::{self, Lost};
+use crate::failures::{self, PlacementLoss};
 use crate::ledger::Ledger;
-use crate::node::{InstanceId, Launch, Machine, Node, NodeEvent, NodeState};
+use crate::node::{InstanceId, LaunchProgress, Machine, Node, NodeEvent, NodeState};
 use crate::snapshot::{CheckFact, InstanceFact, InstanceState, LaunchFact, Paused, by_instance};
 use sluice_model::{NodeId, Timestamp};
 
-/// Steps that one node may take in one plan: launched, booted, checked.
+/// The maximum number of transitions of one node in one plan: launched, booted, checked.
 const STEPS_MAX: usize = 4;
 
-/// Takes in everything that was seen of machines.
-pub(crate) fn machines(ledger: &mut Ledger<'_>) {
+/// Applies all observed facts about machines.
+pub(crate) fn observe_machines(ledger: &mut Ledger<'_>) {
     for (id, fact) in &ledger.facts.launches {
         if let (None, LaunchFact::Launched(machine)) = (ledger.nodes.get(id), fact) {
             ledger.terminate_stray(
                 &machine.instance,
-                "its node was given up before the launch answered",
+                "its node was given up before the launch was answered",
             );
         }
     }
-    ledger.leaks();
+    ledger.terminate_leaked();
     for id in ledger.nodes.keys().cloned().collect::<Vec<_>>() {
         for _ in 0..STEPS_MAX {
             let Some(node) = ledger.nodes.get(&id).cloned() else {
                 break;
             };
-            if !ledger.room(1) {
+            if !ledger.has_room(1) {
                 return;
             }
-            step(ledger, &node);
+            observe_node(ledger, &node);
             if ledger.nodes.get(&id).is_none_or(|after| after.state == node.state) {
                 break;
             }
@@ -36,40 +36,43 @@ pub(crate) fn machines(ledger: &mut Ledger<'_>) {
     }
 }
 
-/// Takes in checks of hosts that this very plan lends: a plan that is made again with the answers
-/// to its own checks gives the same hosts the same nodes.
-pub(crate) fn lent(ledger: &mut Ledger<'_>) {
+/// Applies checks of hosts that this same plan lends. A plan that is repeated with the answers to
+/// its own checks lends the same hosts to the same nodes.
+pub(crate) fn observe_lent_hosts(ledger: &mut Ledger<'_>) {
     for id in ledger.facts.checks.keys() {
         let Some(node) = ledger.nodes.get(id).cloned() else { continue };
         let is_new =
             node.is_static() && node.created_at == ledger.now && node.allocated_to.is_some();
-        if is_new && matches!(node.state, NodeState::Testing { .. }) && ledger.room(1) {
-            step(ledger, &node);
+        if is_new && matches!(node.state, NodeState::Testing { .. }) && ledger.has_room(1) {
+            observe_node(ledger, &node);
         }
     }
 }
 
-fn step(ledger: &mut Ledger<'_>, node: &Node) {
+/// Applies the facts about one node to its state.
+fn observe_node(ledger: &mut Ledger<'_>, node: &Node) {
     let id = &node.id;
     match &node.state {
-        NodeState::Requested(Launch::Reserved) => {}
-        NodeState::Requested(Launch::Intended { tries, .. }) => launching(ledger, node, *tries),
-        NodeState::Building { machine } => match seen(ledger, &machine.instance) {
+        NodeState::Requested(LaunchProgress::Reserved) => {}
+        NodeState::Requested(LaunchProgress::Intended { tries, .. }) => {
+            observe_launch(ledger, node, *tries)
+        }
+        NodeState::Building { machine } => match listed(ledger, &machine.instance) {
             Some(fact) if fact.state == InstanceState::Running && has_address(&fact.machine) => {
                 let machine = Machine { launched_at: machine.launched_at, ..fact.machine.clone() };
                 ledger.advance(id, NodeEvent::Booted(machine, ledger.now));
             }
-            fact => starting(ledger, node, machine, fact.map(|fact| fact.state)),
+            fact => fail_if_not_booting(ledger, node, machine, fact.map(|fact| fact.state)),
         },
         NodeState::Testing { machine, .. } => {
-            let state = seen(ledger, &machine.instance).map(|fact| fact.state);
+            let state = listed(ledger, &machine.instance).map(|fact| fact.state);
             match ledger.facts.checks.get(id) {
                 Some(CheckFact::Passed { host_keys }) => {
                     ledger.advance(id, NodeEvent::Checked(host_keys.clone()))
                 }
-                Some(CheckFact::Failed(why)) => demand::machine_failed(ledger, id, why),
+                Some(CheckFact::Failed(why)) => failures::machine_failed(ledger, id, why),
                 Some(CheckFact::NotYet(why)) if boot_deadline(node, machine) <= ledger.now => {
-                    demand::machine_failed(
+                    failures::machine_failed(
                         ledger,
                         id,
                         &format!("no login within {} s: {why}", node.boot_timeout_seconds),
@@ -79,42 +82,42 @@ fn step(ledger: &mut Ledger<'_>, node: &Node) {
                     let next = ledger.now.plus_millis(ledger.limits.pace.poll_millis.max(1));
                     ledger.advance(id, NodeEvent::NotYet(next));
                 }
-                None => starting(ledger, node, machine, state),
+                None => fail_if_not_booting(ledger, node, machine, state),
             }
         }
         NodeState::Ready { machine, .. } => {
-            // One that a build may be about to claim is left to the build: it will find the host
-            // unreachable and be retried.
-            let promised =
-                node.allocated_to.is_some() && demand::placed_request(ledger, node).is_none();
-            if !promised
-                && let Some(why) = vanished(
+            // A build may be about to claim this node. The build will find the host unreachable and
+            // be retried.
+            let may_be_claimed =
+                node.allocated_to.is_some() && failures::placed_request_of(ledger, node).is_none();
+            if !may_be_claimed
+                && let Some(why) = disappearance(
                     ledger,
                     node,
                     machine,
-                    seen(ledger, &machine.instance).map(|fact| fact.state),
+                    listed(ledger, &machine.instance).map(|fact| fact.state),
                 )
             {
-                demand::machine_failed(ledger, id, &why);
+                failures::machine_failed(ledger, id, &why);
             }
         }
         NodeState::InUse { .. } => {}
         NodeState::Used { .. } => ledger.delete_node(id, "it was used"),
         NodeState::Hold { until, .. } => {
             if ledger.facts.released.contains(id) {
-                ledger.delete_node(id, "nobody wants it held any more");
+                ledger.delete_node(id, "its hold request was removed");
             } else if *until <= ledger.now {
-                ledger.delete_node(id, "it was held long enough");
+                ledger.delete_node(id, "its hold expired");
             }
         }
         NodeState::Deleting { instance, since, .. } => {
-            deleting(ledger, node, instance.as_ref(), *since)
+            observe_deleting(ledger, node, instance.as_ref(), *since)
         }
     }
 }
 
-/// Takes in what is known of a launch that was called.
-fn launching(ledger: &mut Ledger<'_>, node: &Node, tries: u32) {
+/// Applies the observed outcome of a launch call.
+fn observe_launch(ledger: &mut Ledger<'_>, node: &Node, tries: u32) {
     let id = &node.id;
     if let Some(fact) = tagged(ledger, id) {
         return match fact.state {
@@ -123,7 +126,7 @@ fn launching(ledger: &mut Ledger<'_>, node: &Node, tries: u32) {
             }
             InstanceState::Stopping | InstanceState::Terminated => {
                 ledger.advance(id, NodeEvent::Launched(fact.machine.clone()));
-                demand::machine_failed(ledger, id, "the machine ended while it was launched");
+                failures::machine_failed(ledger, id, "the machine ended while it was launched");
             }
         };
     }
@@ -135,29 +138,35 @@ fn launching(ledger: &mut Ledger<'_>, node: &Node, tries: u32) {
         Some(LaunchFact::Quota(why)) => {
             let until = ledger.now.plus_seconds(ledger.limits.pace.launch_retry_seconds);
             ledger.head.paused = Paused::ByCloud { until };
-            ledger.say(format!("launches rest: the cloud's own quota is used up: {why}"));
-            if demand::placed_request(ledger, node).is_some() {
-                tell_holder(ledger, node, &format!("the cloud's own quota is used up: {why}"));
+            ledger.explain(format!("launches are paused: the cloud's own quota is used up: {why}"));
+            if failures::placed_request_of(ledger, node).is_some() {
+                explain_to_request(
+                    ledger,
+                    node,
+                    &format!("the cloud's own quota is used up: {why}"),
+                );
                 postpone(ledger, id, until);
             } else {
-                // Nobody waits for it any more, or it was to be kept ready: then another one is
-                // asked for when launches go on.
-                nothing_made(ledger, id, tries, why);
+                // Its request is gone, or it was for min-ready: a new one is made when launches
+                // resume.
+                remove_unlaunched(ledger, id, tries, why);
             }
         }
         Some(LaunchFact::NoCapacity(why)) => {
-            let holder = demand::placed_request(ledger, node);
-            nothing_made(ledger, id, tries, why);
+            let holder = failures::placed_request_of(ledger, node);
+            remove_unlaunched(ledger, id, tries, why);
             match holder {
-                Some((row, _)) => demand::drop_placement(ledger, &row, Lost::Passing, why),
+                Some((row, _)) => {
+                    failures::drop_placement(ledger, &row, PlacementLoss::Transient, why)
+                }
                 None => ledger.head.min_ready_not_before = ledger.now.plus_seconds(60),
             }
         }
         Some(LaunchFact::Permanent(why)) => {
-            let holder = demand::placed_request(ledger, node);
-            nothing_made(ledger, id, tries, why);
+            let holder = failures::placed_request_of(ledger, node);
+            remove_unlaunched(ledger, id, tries, why);
             match holder {
-                Some((row, _)) => demand::fail(
+                Some((row, _)) => failures::fail_request(
                     ledger,
                     &row,
                     &format!("label {} cannot be launched: {why}", node.label),
@@ -165,45 +174,51 @@ fn launching(ledger: &mut Ledger<'_>, node: &Node, tries: u32) {
                 None => ledger.head.min_ready_not_before = ledger.now.plus_seconds(300),
             }
         }
-        Some(LaunchFact::TokenTaken(why)) => demand::machine_failed(ledger, id, why),
+        Some(LaunchFact::TokenTaken(why)) => failures::machine_failed(ledger, id, why),
         Some(LaunchFact::Transient { why, retry_after_seconds }) => {
             let wait = (2_u64 << tries.min(7)).max(*retry_after_seconds);
-            ledger.say(format!("node {id} is launched again in {wait} s: {why}"));
-            tell_holder(ledger, node, &format!("a launch has no answer yet: {why}"));
+            ledger.explain(format!("node {id} is launched again in {wait} s: {why}"));
+            explain_to_request(ledger, node, &format!("a launch has no answer yet: {why}"));
             postpone(ledger, id, ledger.now.plus_seconds(wait));
         }
     }
 }
 
-/// Lets the request that waits for a node say why it still does.
-fn tell_holder(ledger: &mut Ledger<'_>, node: &Node, why: &str) {
-    if let Some((row, _)) = demand::placed_request(ledger, node)
+/// Records in the node's request why it still waits.
+fn explain_to_request(ledger: &mut Ledger<'_>, node: &Node, why: &str) {
+    if let Some((row, _)) = failures::placed_request_of(ledger, node)
         && ledger.requests.get(&row).is_some_and(|request| request.reason != why)
     {
-        ledger.request(&row, |request| why.clone_into(&mut request.reason));
+        ledger.update_request(&row, |request| why.clone_into(&mut request.reason));
     }
 }
 
-/// Lets a node go whose launch answered that it made nothing. Only the first call's answer is
-/// proof: an earlier one may have made a machine.
-fn nothing_made(ledger: &mut Ledger<'_>, id: &NodeId, tries: u32, why: &str) {
+/// Removes a node whose launch answered that no machine was created. If there were several calls,
+/// an earlier one may have created a machine, so the node is deleted instead.
+fn remove_unlaunched(ledger: &mut Ledger<'_>, id: &NodeId, tries: u32, why: &str) {
     if tries <= 1 { ledger.remove_node(id, why) } else { ledger.delete_node(id, why) }
 }
 
+/// Sets when an unanswered launch call is repeated.
 fn postpone(ledger: &mut Ledger<'_>, id: &NodeId, at: Timestamp) {
-    ledger.node(id, |node| {
-        if let NodeState::Requested(Launch::Intended { retry_at, .. }) = &mut node.state {
+    ledger.update_node(id, |node| {
+        if let NodeState::Requested(LaunchProgress::Intended { retry_at, .. }) = &mut node.state {
             *retry_at = at;
         }
     });
 }
 
-/// Gives up a starting machine that ended, vanished or takes too long.
-fn starting(ledger: &mut Ledger<'_>, node: &Node, machine: &Machine, state: Option<InstanceState>) {
-    if let Some(why) = vanished(ledger, node, machine, state) {
-        demand::machine_failed(ledger, &node.id, &why);
+/// Fails a starting machine that ended, disappeared or takes too long.
+fn fail_if_not_booting(
+    ledger: &mut Ledger<'_>,
+    node: &Node,
+    machine: &Machine,
+    state: Option<InstanceState>,
+) {
+    if let Some(why) = disappearance(ledger, node, machine, state) {
+        failures::machine_failed(ledger, &node.id, &why);
     } else if boot_deadline(node, machine) <= ledger.now {
-        demand::machine_failed(
+        failures::machine_failed(
             ledger,
             &node.id,
             &format!("it did not boot within {} s", node.boot_timeout_seconds),
@@ -211,8 +226,8 @@ fn starting(ledger: &mut Ledger<'_>, node: &Node, machine: &Machine, state: Opti
     }
 }
 
-/// Returns why a machine that should exist does not; `None` while it does, or nobody looked.
-fn vanished(
+/// Returns why a machine that should exist is gone; `None` if it exists or was not listed.
+fn disappearance(
     ledger: &Ledger<'_>,
     node: &Node,
     machine: &Machine,
@@ -226,20 +241,26 @@ fn vanished(
         Some(InstanceState::Pending | InstanceState::Running) => None,
         None => (listing.taken_at
             >= machine.launched_at.plus_seconds(ledger.limits.pace.visible_seconds))
-        .then(|| format!("machine {} is not listed any more", machine.instance)),
+        .then(|| format!("machine {} is no longer listed", machine.instance)),
     }
 }
 
-fn deleting(ledger: &mut Ledger<'_>, node: &Node, instance: Option<&InstanceId>, since: Timestamp) {
+/// Removes a node being deleted once its machine is gone, or was never created.
+fn observe_deleting(
+    ledger: &mut Ledger<'_>,
+    node: &Node,
+    instance: Option<&InstanceId>,
+    since: Timestamp,
+) {
     let id = &node.id;
     let Some(instance) = instance else {
-        let found = tagged(ledger, id).map(|fact| fact.machine.clone());
+        let tagged = tagged(ledger, id).map(|fact| fact.machine.clone());
         let answered = match ledger.facts.launches.get(id) {
             Some(LaunchFact::Launched(machine)) => Some(machine.clone()),
             _ => None,
         };
         let settled = since.plus_seconds(ledger.limits.pace.launch_settle_seconds);
-        match found.or(answered) {
+        match tagged.or(answered) {
             Some(machine) => ledger.advance(id, NodeEvent::Launched(machine)),
             None if ledger
                 .facts
@@ -261,24 +282,28 @@ fn deleting(ledger: &mut Ledger<'_>, node: &Node, instance: Option<&InstanceId>,
             ledger.remove_node(id, &format!("machine {instance} is terminated"))
         }
         None if listing.taken_at >= since.plus_seconds(ledger.limits.pace.visible_seconds) => {
-            ledger.remove_node(id, &format!("machine {instance} is not listed any more"));
+            ledger.remove_node(id, &format!("machine {instance} is no longer listed"));
         }
         Some(_) | None => {}
     }
 }
 
+/// Returns when a machine that has not booted counts as failed.
 fn boot_deadline(node: &Node, machine: &Machine) -> Timestamp {
     machine.launched_at.max(node.created_at).plus_seconds(node.boot_timeout_seconds)
 }
 
+/// Returns whether a machine has any address.
 fn has_address(machine: &Machine) -> bool {
     machine.private_ipv4.is_some() || machine.public_ipv4.is_some() || machine.public_ipv6.is_some()
 }
 
+/// Returns the listed machine whose tag names the node.
 fn tagged<'a>(ledger: &Ledger<'a>, id: &NodeId) -> Option<&'a InstanceFact> {
     ledger.facts.listing.as_ref()?.instances.iter().find(|fact| fact.node.as_ref() == Some(id))
 }
 
-fn seen<'a>(ledger: &Ledger<'a>, instance: &InstanceId) -> Option<&'a InstanceFact> {
+/// Returns the listed machine with this id.
+fn listed<'a>(ledger: &Ledger<'a>, instance: &InstanceId) -> Option<&'a InstanceFact> {
     ledger.facts.listing.as_ref()?.instances.iter().find(|fact| fact.machine.instance == *instance)
 }

@@ -1,112 +1,111 @@
-//! The plan of a provider's cell: every decision about requests and nodes, made at one place and
-//! time.
+//! The plan of a provider's cell: all decisions about requests and nodes at one point in time.
 
 use crate::ledger::Ledger;
 use crate::node::{InstanceId, Node};
-use crate::request::{Request, Row};
+use crate::request::{NodeRequest, RequestRow};
 use crate::snapshot::{ProviderHead, Snapshot};
-use crate::{ends, observe, place, supply};
-use sluice_model::{NodeId, Timestamp, poke::Poke};
+use crate::{builds, observe, placement, supply};
+use sluice_model::{NodeId, Timestamp, wakeup::Wakeup};
 
-/// Nodes that one request may ask for: a placement and its reversal must each fit in one
+/// The maximum number of nodes of one request: a placement and its reversal must each fit in one
 /// transaction.
 pub const NODES_PER_REQUEST_MAX: usize = 40;
 
-/// Decides what happens next at a provider (Z1.4 to Z1.11).
+/// Decides what to do next at a provider (Z1.4 to Z1.11).
 ///
-/// The plan is one commit: the head and at most [`crate::plan::RECORDS_MAX`] records. What did not
-/// fit makes the plan due at once. The plan of a snapshot that took in the commit and no new fact
-/// is empty.
-pub fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan {
+/// The plan is one commit: the head and at most [`crate::plan::RECORDS_MAX`] records. If something
+/// does not fit, the plan is due again at once. After the commit, a plan without new facts is
+/// empty.
+pub fn plan(snapshot: &Snapshot, now: Timestamp) -> PoolPlan {
     let mut ledger = Ledger::new(snapshot, now);
-    observe::machines(&mut ledger);
-    ends::builds(&mut ledger);
-    ends::orphans(&mut ledger);
-    supply::launch(&mut ledger);
-    let waiting = place::requests(&mut ledger);
-    observe::lent(&mut ledger);
-    supply::launch(&mut ledger);
-    ends::fulfil(&mut ledger);
-    supply::keep_ready(&mut ledger, waiting);
-    supply::drop_surplus(&mut ledger, waiting);
-    supply::check(&mut ledger);
-    supply::terminate(&mut ledger);
+    observe::observe_machines(&mut ledger);
+    builds::apply_builds(&mut ledger);
+    builds::recover_orphaned_nodes(&mut ledger);
+    supply::launch_reserved(&mut ledger);
+    let backlog = placement::place_requests(&mut ledger);
+    observe::observe_lent_hosts(&mut ledger);
+    supply::launch_reserved(&mut ledger);
+    builds::fulfill_ready_requests(&mut ledger);
+    supply::launch_min_ready(&mut ledger, backlog);
+    supply::delete_surplus(&mut ledger, backlog);
+    supply::request_checks(&mut ledger);
+    supply::request_terminations(&mut ledger);
     ledger.finish(snapshot)
 }
 
-/// Records that one commit may change besides the head.
+/// The maximum number of records that one commit may change in addition to the head.
 pub const RECORDS_MAX: usize = 95;
 
-/// What to commit, and what to do after that.
+/// The commit to make, and the actions to carry out after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct PoolPlan {
     /// The head after the plan.
     pub head: ProviderHead,
-    /// Whether the head differs from what was read.
+    /// Whether the head differs from the one in the snapshot.
     pub head_changed: HeadChange,
-    /// Records to change with it.
-    pub changes: Vec<Change>,
-    /// What to do outside after the commit. Each may be done twice; its answer is a fact for the
+    /// Records to change in the commit.
+    pub changes: Vec<PoolChange>,
+    /// Actions to carry out after the commit. Each may be repeated; its answer is a fact for the
     /// next plan.
-    pub actions: Vec<Action>,
-    /// Messages for the outbox.
-    pub pokes: Vec<Poke>,
-    /// What was decided and why, a line each.
+    pub actions: Vec<PoolAction>,
+    /// Wakeups for the outbox.
+    pub wakeups: Vec<Wakeup>,
+    /// The decisions and their reasons, one line each.
     pub reasons: Vec<String>,
-    /// When to look again without a poke; `None` when there is nothing to look after.
+    /// When to plan again without a wakeup; `None` if nothing is pending.
     pub due: Option<Timestamp>,
 }
 
-impl Plan {
-    /// Returns whether there is nothing to commit and nothing to do.
+impl PoolPlan {
+    /// Returns whether there is nothing to commit and nothing to carry out.
     pub fn is_empty(&self) -> bool {
         self.head_changed == HeadChange::Same
             && self.changes.is_empty()
             && self.actions.is_empty()
-            && self.pokes.is_empty()
+            && self.wakeups.is_empty()
     }
 }
 
-/// Whether a head has to be written for its own sake.
+/// Whether the head record has to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadChange {
-    /// As it was read.
+    /// The head is unchanged.
     Same,
-    /// Different.
+    /// The head has changed.
     Changed,
 }
 
-/// A record to change.
+/// A change to one record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    /// A request that was read changed.
-    PutRequest(Request),
-    /// A request is over.
-    RemoveRequest(Row),
-    /// A new node; its record must not exist.
+pub enum PoolChange {
+    /// Overwrites an existing request.
+    PutRequest(NodeRequest),
+    /// Removes a request that is over.
+    RemoveRequest(RequestRow),
+    /// Creates a node; its record must not exist.
     CreateNode(Node),
-    /// A node that was read changed.
+    /// Overwrites an existing node.
     PutNode(Node),
-    /// A node's machine is gone.
+    /// Removes a node whose machine is gone.
     RemoveNode(NodeId),
 }
 
-/// Something to do outside after the commit; only a [`Self::Check`], which changes nothing there,
-/// may as well be done before it.
+/// An action outside the cell, carried out after the commit. A [`Self::Check`] may be carried out
+/// before it, since it changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
-    /// Launch the machine of this node, exactly as its record says. The answer is a
+pub enum PoolAction {
+    /// Launch the node's machine, exactly as its record specifies. The answer is a
     /// [`crate::LaunchFact`].
     Launch(Box<Node>),
     /// Try to log in to this booted node. The answer is a [`crate::CheckFact`].
     Check(Box<Node>),
-    /// Terminate a machine. The next listing tells whether it worked.
+    /// Terminate a machine. The next listing shows whether it worked.
     Terminate {
-        /// Its node; `None` for a leaked machine without a record.
+        /// The machine's node; `None` for a leaked machine without a record.
         node: Option<NodeId>,
         /// The machine.
         instance: InstanceId,
-        /// Why.
+        /// Why it is terminated.
         reason: String,
     },
 }

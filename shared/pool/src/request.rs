@@ -1,52 +1,53 @@
-//! A request for nodes: one row of the provider's cell, served in the order of its key (Z1.1).
+//! A node request: one row of the provider's cell, served in the order of its key (Z1.1).
 
 use serde::{Deserialize, Serialize};
 use sluice_model::build::BuildResult;
-use sluice_model::{BuildId, LabelName, NodeId, QueueKey, Timestamp, poke::Precedence};
+use sluice_model::{BuildId, LabelName, NodeId, QueueKey, Timestamp, wakeup::Precedence};
 use std::fmt;
 
-/// A request for all nodes of one build. It has one writer at a time: the gate creates it, the
-/// cell's plan moves it until its nodes are ready, the executor that claims its build has it until
-/// the build's end, then the plan removes it.
+/// A request for all nodes of one build. It has one writer at a time. The gate creates it, and the
+/// cell's plan changes it until its nodes are ready. The executor that claims the build writes it
+/// until the build ends, and then the plan removes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Request {
-    /// Its place in the order.
-    pub row: Row,
-    /// The build that waits for it.
+pub struct NodeRequest {
+    /// Its key, which is its position in the service order.
+    pub row: RequestRow,
+    /// The build that needs the nodes.
     pub build: BuildId,
-    /// The queue to tell when it fails; its tenant is the request's.
+    /// The queue to wake up when the request fails. Its tenant is the request's tenant.
     pub queue: QueueKey,
-    /// Who asks, for people.
+    /// The pipeline or function that made the request, for display.
     pub requestor: String,
-    /// How urgent the build is.
+    /// The precedence of the build's pipeline.
     pub precedence: Precedence,
     /// A label per node, in the order of the nodeset (Z1.3).
     pub labels: Vec<LabelName>,
-    /// Whom its nodes are told to once they are ready.
-    #[serde(default, skip_serializing_if = "Told::is_executors")]
-    pub told: Told,
-    /// What its change takes turns with: changes of one project, or of projects that share a queue,
-    /// in an independent pipeline. `None` where the row tells its place already ([`crate::turns`]).
+    /// The recipient of the message that the nodes are ready.
+    #[serde(default, skip_serializing_if = "ReadyRecipient::is_executors")]
+    pub ready_recipient: ReadyRecipient,
+    /// The group within which changes take turns: those of one project, or of projects that share a
+    /// queue, in an independent pipeline. `None` if the row already holds the position
+    /// ([`crate::service_order`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Where it stands.
+    /// The state of the request.
     pub state: RequestState,
-    /// Why it stands there, for people.
+    /// The reason for the state, for display.
     #[serde(default)]
     pub reason: String,
-    /// Placements given up since machines did not boot.
+    /// The number of placements given up because machines did not boot.
     #[serde(default)]
-    pub lost_placements: u32,
-    /// How often its build was sent to the executors once more, since none had claimed it.
+    pub failed_placements: u32,
+    /// How often its build was sent to the executors again because none had claimed it.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub sent_again: u32,
-    /// Not placed again before this.
+    pub resends: u32,
+    /// The request is not placed before this time.
     #[serde(default)]
     pub not_before: Timestamp,
-    /// How its build ended, once it did.
+    /// The result of its build, once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<BuildResult>,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
     /// When its state changed last.
     pub updated_at: Timestamp,
@@ -56,10 +57,10 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-impl Request {
-    /// Returns a new request that nobody has looked at.
+impl NodeRequest {
+    /// Returns a new request that is not yet placed.
     pub fn new(
-        row: Row,
+        row: RequestRow,
         build: BuildId,
         queue: QueueKey,
         requestor: impl Into<String>,
@@ -74,12 +75,12 @@ impl Request {
             requestor: requestor.into(),
             precedence,
             labels,
-            told: Told::Executors,
+            ready_recipient: ReadyRecipient::Executors,
             group: None,
             state: RequestState::Requested,
             reason: String::new(),
-            lost_placements: 0,
-            sent_again: 0,
+            failed_placements: 0,
+            resends: 0,
             not_before: Timestamp(0),
             result: None,
             created_at: now,
@@ -98,9 +99,9 @@ impl Request {
         }
     }
 
-    /// Returns the request as a claim of its build leaves it; `None` unless all its nodes are ready
-    /// and nobody claimed it.
-    pub fn claimed(self, now: Timestamp) -> Option<Self> {
+    /// Marks the request as claimed by an executor. Returns `None` unless all its nodes are ready
+    /// and it is unclaimed.
+    pub fn claim(self, now: Timestamp) -> Option<Self> {
         match self.state {
             RequestState::Fulfilled(placement) => Some(Self {
                 state: RequestState::Claimed(placement),
@@ -112,9 +113,9 @@ impl Request {
         }
     }
 
-    /// Returns the request as the end of its build leaves it; `None` unless it was claimed.
-    /// `result` is [`BuildResult::RetryLimit`] for a last attempt that does not count.
-    pub fn ended(self, result: BuildResult, now: Timestamp) -> Option<Self> {
+    /// Marks the request's build as ended. Returns `None` unless it was claimed. `result` is
+    /// [`BuildResult::RetryLimit`] for a final attempt that does not count.
+    pub fn end(self, result: BuildResult, now: Timestamp) -> Option<Self> {
         match self.state {
             RequestState::Claimed(placement) => Some(Self {
                 state: RequestState::Ended(placement),
@@ -128,66 +129,66 @@ impl Request {
     }
 }
 
-/// Whom the nodes of a request are told to once they are ready.
+/// The recipient of the message that all nodes of a request are ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Told {
-    /// The executors: the build may begin.
+pub enum ReadyRecipient {
+    /// The executors, which may start the build.
     #[default]
     Executors,
-    /// The queue, which sends the build when it has what else the build needs (semaphores with
-    /// `resources-first`).
+    /// The queue. It sends the build once it holds the semaphores too (`resources-first`).
     Queue,
 }
 
-impl Told {
+impl ReadyRecipient {
     fn is_executors(&self) -> bool {
         *self == Self::Executors
     }
 }
 
-/// Where a request stands.
+/// The state of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestState {
-    /// Waiting for its turn, or for quota.
+    /// It waits to be placed, or for quota.
     Requested,
-    /// All its nodes are reserved; some are not ready.
+    /// All its nodes are reserved, but some are not ready.
     Placed(Placement),
     /// All its nodes are ready; the build was sent to the executors.
     Fulfilled(Placement),
-    /// An executor has its build; it wrote this with the build's run.
+    /// An executor has claimed its build. The executor writes this state together with the run.
     Claimed(Placement),
-    /// Its build ended, as the executor wrote with the build's end: nobody uses its nodes any more.
+    /// Its build has ended, and its nodes are unused. The executor writes this state together with
+    /// the run's end.
     Ended(Placement),
-    /// No node will come; the build ends as NODE_FAILURE (Z1.6).
+    /// It cannot be satisfied; its build ends as NODE_FAILURE (Z1.6).
     Failed {
-        /// Why, for people.
+        /// The reason, for display.
         reason: String,
     },
 }
 
-/// The one provider and zone where all nodes of a request are (Z1.3).
+/// The zone and the nodes of a request. All are at one provider and in one zone (Z1.3).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// The zone of its cloud machines; `None` where the provider has none, or for static hosts
-    /// alone.
+    /// The zone of its cloud machines; `None` if the provider has no zones, or if all nodes are
+    /// static hosts.
     pub az: Option<String>,
-    /// The number of the placement at this provider; grows.
+    /// The number of the placement; each placement at the provider has a greater one.
     pub generation: u64,
-    /// A node per label, in their order.
+    /// The nodes, one per label, in the same order.
     pub nodes: Vec<NodeId>,
 }
 
-/// The key of a request: `<priority, 3 digits>-<relative, 4 digits>-<sequence, 12 digits>`, so that
-/// the order of text is the order of service.
+/// The key of a request: `<priority, 3 digits>-<relative, 4 digits>-<sequence, 12 digits>`. The
+/// order of the text is the order of service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Row(pub String);
+pub struct RequestRow(pub String);
 
-impl Row {
-    /// Returns the row; numbers too large for their place are cut to the largest that fits, so that
-    /// they sort last.
+impl RequestRow {
+    /// Returns the row. Each number that has too many digits becomes the greatest possible one, so
+    /// that it sorts last.
     pub fn new(priority: u32, relative: u32, sequence: u64) -> Self {
         Self(format!(
             "{:03}-{:04}-{:012}",
@@ -197,13 +198,13 @@ impl Row {
         ))
     }
 
-    /// Returns how far back its change stood when the request was made; 0 for what is no such row.
+    /// Returns the change's position in its queue when the request was made; 0 for a malformed row.
     pub fn relative(&self) -> u32 {
         self.parts().1
     }
 
-    /// Returns its priority, how far back its change stands, and what is left of it; whatever else
-    /// it may be counts as first.
+    /// Returns the priority, the change's position, and the rest of the text. Malformed parts are 0
+    /// or empty, so they sort first.
     pub(crate) fn parts(&self) -> (u32, u32, &str) {
         let mut parts = self.0.splitn(3, '-');
         let mut number = || parts.next().and_then(|part| part.parse().ok()).unwrap_or_default();
@@ -217,7 +218,7 @@ impl Row {
     }
 }
 
-impl fmt::Display for Row {
+impl fmt::Display for RequestRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -225,17 +226,17 @@ impl fmt::Display for Row {
 
 #[cfg(test)]
 mod tests {
-    use super::Row;
+    use super::RequestRow;
 
     /// Z1.1
     #[test]
     fn the_order_of_rows_as_text_is_the_order_of_their_numbers() {
         let rows = [
-            Row::new(5, 0, 123),
-            Row::new(100, 0, 99),
-            Row::new(100, 0, 100),
-            Row::new(100, 2, 1),
-            Row::new(500, 0, 0),
+            RequestRow::new(5, 0, 123),
+            RequestRow::new(100, 0, 99),
+            RequestRow::new(100, 0, 100),
+            RequestRow::new(100, 2, 1),
+            RequestRow::new(500, 0, 0),
         ];
         assert!(rows.is_sorted());
         assert_eq!(rows[0].as_str(), "005-0000-000000000123");

@@ -1,40 +1,40 @@
-//! What a plan reads: the whole cell and the facts just observed outside it.
+//! The input of a plan: the whole cell, and the facts observed outside it.
 
 use crate::limits::{ProviderLimits, Resources};
 use crate::node::{HoldRef, InstanceId, Machine, Node, NodeState};
-use crate::request::{Request, RequestState, Row};
+use crate::request::{NodeRequest, RequestRow, RequestState};
 use serde::{Deserialize, Serialize};
 use sluice_model::{BuildId, ConnectionName, NodeId, ProviderName, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Seconds between two looks at builds that run: their executors tell their ends, and this finds
-/// those that cannot.
-const RUNNING_SECONDS: u64 = 60;
+/// Seconds between two reads of running builds. Executors report the end of a build; this finds
+/// ends that were not reported.
+const RUNNING_CHECK_SECONDS: u64 = 60;
 
-/// A provider's cell as it was read, with what was seen outside.
+/// A provider's cell as read from storage, with the facts observed outside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
     /// The cell's head.
     pub head: ProviderHead,
-    /// What the provider may do.
+    /// The provider's limits, labels and static hosts.
     pub limits: ProviderLimits,
-    /// Every request row of the provider.
-    pub requests: Vec<Request>,
-    /// Every node record of the provider.
+    /// All requests of the provider.
+    pub requests: Vec<NodeRequest>,
+    /// All nodes of the provider.
     pub nodes: Vec<Node>,
-    /// What was seen outside since the last plan.
-    pub facts: Facts,
+    /// Facts observed since the last plan.
+    pub facts: PoolFacts,
 }
 
 impl Snapshot {
-    /// Returns whether the provider's machines should be listed before planning: one is about to
-    /// change, or a look for leaks is due.
+    /// Returns whether to list the provider's machines before planning: a machine is in transition,
+    /// or a search for leaked machines is due.
     ///
-    /// A machine that no record knows is terminated only after a commit on the head's revision that
-    /// was read: whoever launched it meanwhile recorded that first, and that commit is lost then.
-    /// So it does not matter which of the two was read first.
+    /// A leaked machine is terminated only after a commit on the head revision of this snapshot. A
+    /// concurrent launch records its node in a commit of its own, so this plan's commit would fail.
+    /// The order of the two reads therefore does not matter.
     pub fn needs_listing(&self, now: Timestamp) -> bool {
-        let moving = self.nodes.iter().any(|node| {
+        let is_changing = self.nodes.iter().any(|node| {
             !node.is_static()
                 && matches!(
                     node.state,
@@ -43,34 +43,34 @@ impl Snapshot {
                         | NodeState::Deleting { .. }
                 )
         });
-        moving
+        is_changing
             || (self.limits.has_cloud()
                 && now >= self.head.listed_at.plus_seconds(self.limits.pace.leak_seconds))
     }
 }
 
-/// Returns the builds whose orders and runs the plan wants to know: those that wait for nodes,
-/// those on nodes whose request is gone, and once in a while those that run, whose requests tell
-/// the rest.
-pub fn builds_to_look_at<'a>(
+/// Returns the builds whose orders and runs the plan needs: those that wait for nodes, and those on
+/// nodes without a request. Once in a while it includes running builds, whose executors normally
+/// report the end.
+pub fn builds_to_observe<'a>(
     head: &ProviderHead,
-    requests: impl Iterator<Item = &'a Request> + Clone,
+    requests: impl Iterator<Item = &'a NodeRequest> + Clone,
     nodes: impl Iterator<Item = &'a Node>,
     now: Timestamp,
 ) -> BTreeSet<BuildId> {
     let is_time = head.is_time_for_running(now);
-    let rows: BTreeSet<&Row> = requests.clone().map(|request| &request.row).collect();
-    let asked = requests.filter(|request| match request.state {
+    let rows: BTreeSet<&RequestRow> = requests.clone().map(|request| &request.row).collect();
+    let of_requests = requests.filter(|request| match request.state {
         RequestState::Ended(_) => false,
         RequestState::Claimed(_) => is_time,
         _ => true,
     });
-    let left = nodes.filter_map(|node| match (&node.state, &node.allocated_to) {
+    let of_orphans = nodes.filter_map(|node| match (&node.state, &node.allocated_to) {
         (NodeState::InUse { .. }, Some(allocation)) if rows.contains(&allocation.row) => None,
         (NodeState::InUse { build, .. }, _) => Some(build.clone()),
         _ => None,
     });
-    asked.map(|request| request.build.clone()).chain(left).collect()
+    of_requests.map(|request| request.build.clone()).chain(of_orphans).collect()
 }
 
 /// The head of a provider's cell.
@@ -78,33 +78,34 @@ pub fn builds_to_look_at<'a>(
 pub struct ProviderHead {
     /// The provider.
     pub provider: ProviderName,
-    /// The quota of the last plan, for people.
+    /// The quota at the last plan, for display.
     pub quota: Resources,
-    /// What exists, or may exist.
+    /// Resources of machines that exist or may exist.
     pub used: Resources,
-    /// What is kept free for placed requests.
+    /// Resources reserved for placed requests.
     pub reserved: Resources,
-    /// Whether launches wait.
+    /// Whether launches are paused.
     pub paused: Paused,
-    /// The zone that the next placement starts from.
+    /// The zone at which the next placement starts.
     pub next_zone: u32,
-    /// The number of the last placement; grows.
+    /// The number of the last placement; it only grows.
     pub generation: u64,
-    /// When the provider's machines were listed last.
+    /// When the provider's machines were last listed to find leaked ones.
     pub listed_at: Timestamp,
-    /// Nothing is launched for min-ready before this; moves on when such a machine fails.
+    /// No machine is launched for min-ready before this time. It is postponed when such a launch
+    /// fails.
     pub min_ready_not_before: Timestamp,
-    /// When builds that run were looked at last.
+    /// When running builds were last read.
     #[serde(default)]
-    pub running_seen_at: Timestamp,
-    /// The connection to its cloud: by it its machines are still let go when no configuration has
-    /// the provider any more.
+    pub running_checked_at: Timestamp,
+    /// The connection to its cloud. With it, machines can be terminated after the provider is
+    /// removed from the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<ConnectionName>,
 }
 
 impl ProviderHead {
-    /// Returns the head of a provider that was never used.
+    /// Returns the head of a provider without nodes or requests.
     pub fn new(provider: ProviderName) -> Self {
         Self {
             provider,
@@ -116,147 +117,147 @@ impl ProviderHead {
             generation: 0,
             listed_at: Timestamp(0),
             min_ready_not_before: Timestamp(0),
-            running_seen_at: Timestamp(0),
+            running_checked_at: Timestamp(0),
             connection: None,
         }
     }
 
-    /// Returns whether it is time to look at builds that run.
+    /// Returns whether it is time to read running builds.
     pub(crate) fn is_time_for_running(&self, now: Timestamp) -> bool {
-        now >= self.running_seen_at.plus_seconds(RUNNING_SECONDS)
+        now >= self.running_checked_at.plus_seconds(RUNNING_CHECK_SECONDS)
     }
 }
 
-/// Whether a provider launches.
+/// Whether a provider's launches are paused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Paused {
-    /// It does.
+    /// Not paused.
     No,
-    /// Somebody wants it to rest; nothing is placed or launched until it is taken back.
+    /// An operator paused it: nothing is placed or launched until the pause is removed.
     ByOperator {
-        /// Why.
+        /// The operator's reason.
         reason: String,
     },
-    /// The cloud itself refused for its own quota: no launch until then.
+    /// The cloud's own quota is used up: nothing is launched until the given time.
     ByCloud {
-        /// Until when.
+        /// When launches resume.
         until: Timestamp,
     },
 }
 
-/// What was seen outside the cell.
+/// Facts observed outside the cell.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Facts {
-    /// Our machines at the provider; `None` when nobody looked, or the look failed.
-    pub listing: Option<Listing>,
-    /// Answers to launches.
+pub struct PoolFacts {
+    /// Sluice's machines at the provider; `None` if they were not listed, or the call failed.
+    pub listing: Option<MachineListing>,
+    /// Answers to launches, by node.
     pub launches: BTreeMap<NodeId, LaunchFact>,
-    /// Answers to checks.
+    /// Answers to checks, by node.
     pub checks: BTreeMap<NodeId, CheckFact>,
-    /// Builds that were looked at; one that is missing here was not.
+    /// States of builds that were read; others are missing.
     pub builds: BTreeMap<BuildId, BuildFact>,
-    /// Held nodes that nobody wants any more: the wish that they are held for was taken back.
+    /// Held nodes whose hold request was removed by an operator.
     pub released: BTreeSet<NodeId>,
-    /// How many changes stand before a request's change in its shared queue by now, where that was
-    /// looked up; the row tells how many stood there when the request was made.
-    pub places: BTreeMap<Row, usize>,
+    /// Current positions of requests' changes in their shared queues, where they were looked up.
+    /// The row holds the position at the time of the request.
+    pub queue_positions: BTreeMap<RequestRow, usize>,
 }
 
-/// Every machine at the provider that bears our tag.
+/// All machines at the provider that have Sluice's tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listing {
-    /// When the look began.
+pub struct MachineListing {
+    /// When the listing began.
     pub taken_at: Timestamp,
-    /// The machines; also terminated ones that are still shown.
+    /// The machines, including terminated ones that the provider still shows.
     pub instances: Vec<InstanceFact>,
 }
 
-/// A machine as listed.
+/// A machine in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceFact {
-    /// What it is and where.
+    /// The machine's id and addresses.
     pub machine: Machine,
-    /// The node its tag names.
+    /// The node named by its tag.
     pub node: Option<NodeId>,
-    /// What it does.
+    /// Its state at the provider.
     pub state: InstanceState,
 }
 
-/// What a machine does.
+/// The state of a machine at its provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstanceState {
     /// Starting.
     Pending,
     /// Running.
     Running,
-    /// Stopping, or stopped; it still counts on the cloud's quota of existing machines.
+    /// Stopping or stopped; it still counts against the cloud's own quota.
     Stopping,
-    /// Gone.
+    /// Terminated.
     Terminated,
 }
 
-/// The answer to a launch.
+/// The answer to a launch call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LaunchFact {
-    /// A machine exists.
+    /// The machine exists.
     Launched(Machine),
-    /// The cloud's own quota is used up: nothing was made.
+    /// The cloud's own quota is used up; no machine was created.
     Quota(String),
-    /// The zone has none of these left: nothing was made.
+    /// The zone has no capacity for this kind of machine; none was created.
     NoCapacity(String),
-    /// It will never work: nothing was made.
+    /// The launch can never succeed; no machine was created.
     Permanent(String),
-    /// The token belongs to another call: a new node is needed.
+    /// The token belongs to a different launch; a new node is needed.
     TokenTaken(String),
-    /// It is not known what happened, or it may work later.
+    /// The outcome is unknown, or a later call may succeed.
     Transient {
-        /// Why.
+        /// The reason.
         why: String,
-        /// Seconds to wait at least.
+        /// The minimum number of seconds to wait.
         retry_after_seconds: u64,
     },
 }
 
-/// The answer to a check of a booted machine.
+/// The result of a check of a booted machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckFact {
-    /// A login worked.
+    /// The login worked.
     Passed {
-        /// The host keys it showed, in known_hosts form without the host.
+        /// The machine's host keys, in known_hosts form without the host.
         host_keys: Vec<String>,
     },
-    /// Nobody answers yet, or not as hoped.
+    /// The machine does not answer yet, or refuses the login.
     NotYet(String),
-    /// It will never be right (other host keys than configured).
+    /// The check can never succeed (host keys other than configured).
     Failed(String),
 }
 
-/// Where a build stands, as its order and run say.
+/// The state of a build, from its order and run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BuildFact {
-    /// Nobody has claimed it.
+    /// No executor has claimed it.
     Waiting,
-    /// An executor runs it.
+    /// An executor has claimed it.
     Claimed,
-    /// It is over.
+    /// It has ended.
     Ended,
-    /// It is over, and its nodes are to be kept.
+    /// It has ended, and its nodes are to be held.
     EndedHeld {
-        /// Why.
+        /// Why they are held.
         reason: String,
-        /// Until when.
+        /// Until when they are held.
         until: Timestamp,
-        /// Whose wish it is.
+        /// The hold request that applies.
         hold: Option<HoldRef>,
     },
-    /// The gate wants no result any more and nobody had claimed it (Z1.7).
+    /// The gate withdrew it before an executor claimed it (Z1.7).
     Withdrawn,
-    /// There is no such build.
+    /// The build does not exist.
     Gone,
 }
 
 /// Returns the machines of `listing` by id.
-pub(crate) fn by_instance(listing: &Listing) -> BTreeMap<&InstanceId, &InstanceFact> {
+pub(crate) fn by_instance(listing: &MachineListing) -> BTreeMap<&InstanceId, &InstanceFact> {
     listing.instances.iter().map(|fact| (&fact.machine.instance, fact)).collect()
 }

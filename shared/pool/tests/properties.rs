@@ -1,4 +1,4 @@
-//! Whatever happens, and in whatever order: quota, order, and no machine forgotten.
+//! Properties that hold for any sequence of events: quota, service order, and no leaked machine.
 #![allow(clippy::unwrap_used, missing_docs, dead_code, reason = "a test may panic")]
 
 mod common;
@@ -10,21 +10,21 @@ use std::collections::BTreeSet;
 
 const QUOTA: u32 = 8;
 
-/// What may happen between two plans.
+/// An event between two plans.
 #[derive(Debug, Clone)]
 enum Happening {
     Ask(Vec<&'static str>),
     CarryOut,
-    /// Some of what was asked for is done, but the answers are lost.
+    /// Some actions are carried out, but their answers are lost.
     LoseAnswers,
-    /// What was asked for is not done at all: a crash after the commit.
+    /// No action is carried out, as after a crash behind the commit.
     Crash,
     LaunchesAnswer(LaunchFact),
     MachineEnds(usize),
     NeverBoots,
     Claim(usize),
     End(usize),
-    /// The run tells what the executor could not write into the request.
+    /// The run holds a state that the executor could not write into the request.
     Tell(usize, BuildFact),
     Withdraw(usize),
     Wait(u64),
@@ -70,14 +70,13 @@ fn happen(world: &mut World, happening: Happening, sequence: u64) {
         Happening::CarryOut => world.carry_out(),
         Happening::LoseAnswers => {
             world.carry_out();
-            world.cell.facts = Facts::default();
+            world.cell.facts = PoolFacts::default();
         }
         Happening::Crash => world.actions.clear(),
         Happening::LaunchesAnswer(fact) => {
             for action in std::mem::take(&mut world.actions) {
-                // A token that made a machine answers with that machine, whatever the state of the
-                // cloud.
-                if let Action::Launch(node) = action
+                // A used token returns its machine, even if the cloud would now refuse a launch.
+                if let PoolAction::Launch(node) = action
                     && !world
                         .machines
                         .values()
@@ -130,21 +129,21 @@ fn happen(world: &mut World, happening: Happening, sequence: u64) {
     }
 }
 
-fn check(world: &World, before: &Snapshot, plan: &Plan) {
+fn check(world: &World, before: &Snapshot, plan: &PoolPlan) {
     assert!(world.alive() <= QUOTA as usize, "more machines than the quota: {}", world.alive());
     assert!(plan.head.used.instances <= QUOTA, "more launches than the quota");
     assert!(plan.changes.len() <= sluice_pool::plan::RECORDS_MAX);
-    // Every machine that exists is known by its record until it is gone.
+    // Every machine has a record until it is gone.
     for fact in world.machines.values().filter(|fact| fact.state != InstanceState::Terminated) {
         let known = world.cell.nodes.iter().any(|node| Some(&node.id) == fact.node.as_ref());
         assert!(known, "machine {} was forgotten: {:?}", fact.machine.instance, plan.reasons);
     }
-    // Nothing that could be placed lies behind something that waits for room.
-    let placed: BTreeSet<&Row> = plan
+    // No request behind a waiting one is placed.
+    let placed: BTreeSet<&RequestRow> = plan
         .changes
         .iter()
         .filter_map(|change| match change {
-            Change::PutRequest(Request {
+            PoolChange::PutRequest(NodeRequest {
                 row,
                 state: RequestState::Placed(_) | RequestState::Fulfilled(_),
                 ..
@@ -183,7 +182,7 @@ fn check(world: &World, before: &Snapshot, plan: &Plan) {
     }
 }
 
-/// Ends every build and lets time pass until nothing is left.
+/// Ends every build and lets time pass until no record is left.
 fn wind_down(world: &mut World) {
     for _ in 0..3_000 {
         for sequence in world
@@ -215,7 +214,7 @@ proptest! {
 
     /// Z1.4 to Z1.9
     #[test]
-    fn quota_and_order_hold_no_machine_is_forgotten_and_everything_ends(
+    fn quota_and_order_hold_and_every_machine_is_terminated(
         happenings in prop::collection::vec((happening(), any::<bool>()), 1..60),
         min_ready in 0..3_u32,
     ) {
@@ -233,27 +232,27 @@ proptest! {
         wind_down(&mut world);
     }
 
-    /// A plan that was committed leaves nothing to decide.
+    /// A committed plan leaves nothing to decide.
     #[test]
-    fn a_plan_without_news_is_empty(happenings in prop::collection::vec(happening(), 1..40)) {
+    fn a_plan_without_new_facts_is_empty(happenings in prop::collection::vec(happening(), 1..40)) {
         let mut world = World::new(limits(QUOTA));
         for (sequence, happening) in happenings.into_iter().enumerate() {
             happen(&mut world, happening, sequence as u64);
             world.step();
         }
         let again = plan(&world.cell, world.now);
-        // A check is asked for until it is answered; nothing else is.
-        let asked = again.actions.iter().all(|action| matches!(action, Action::Check(_)));
-        prop_assert!(again.changes.is_empty() && again.pokes.is_empty() && asked, "{again:#?}");
+        // Only checks are requested again until they are answered.
+        let asked = again.actions.iter().all(|action| matches!(action, PoolAction::Check(_)));
+        prop_assert!(again.changes.is_empty() && again.wakeups.is_empty() && asked, "{again:#?}");
     }
 
-    /// Z1.5: two that each fit alone never wait for each other.
+    /// Z1.5: two requests that each fit alone do not deadlock.
     #[test]
-    fn two_requests_that_fit_only_one_by_one_both_end(first in 1..=QUOTA as usize, second in 1..=QUOTA as usize, end_first in any::<bool>()) {
+    fn two_requests_that_only_fit_one_at_a_time_both_end(first in 1..=QUOTA as usize, second in 1..=QUOTA as usize, end_first in any::<bool>()) {
         let mut world = World::new(limits(QUOTA));
         world.cell.requests = vec![request(1, &vec!["small"; first]), request(2, &vec!["large"; second])];
         if end_first { world.settle(); }
         wind_down(&mut world);
-        prop_assert_eq!(world.pokes.len(), 2);
+        prop_assert_eq!(world.wakeups.len(), 2);
     }
 }

@@ -4,11 +4,11 @@
 mod common;
 
 use common::{World, label, limits, request};
-use sluice_model::{Timestamp, build::RequestRef, poke::Poke};
+use sluice_model::{Timestamp, build::RequestRef, wakeup::Wakeup};
 use sluice_pool::*;
 
-fn looked_at(world: &World) -> std::collections::BTreeSet<sluice_model::BuildId> {
-    builds_to_look_at(
+fn builds_to_observe_in(world: &World) -> std::collections::BTreeSet<sluice_model::BuildId> {
+    builds_to_observe(
         &world.cell.head,
         world.cell.requests.iter(),
         world.cell.nodes.iter(),
@@ -18,7 +18,7 @@ fn looked_at(world: &World) -> std::collections::BTreeSet<sluice_model::BuildId>
 
 /// N01, Z1.8
 #[test]
-fn a_request_gets_a_machine_the_build_is_sent_and_at_its_end_everything_is_gone() {
+fn a_request_gets_a_machine_that_is_terminated_when_its_build_ends() {
     let mut world = World::new(limits(8));
     world.cell.requests = vec![request(1, &["small", "small"])];
     let first = world.step();
@@ -31,20 +31,20 @@ fn a_request_gets_a_machine_the_build_is_sent_and_at_its_end_everything_is_gone(
     world.carry_out();
     world.settle();
     assert_eq!(world.state(1), "fulfilled 2");
-    let sent = Poke::Build {
+    let sent = Wakeup::Build {
         build: "build-1".into(),
         precedence: Default::default(),
         tenant: "one".into(),
         request: Some(RequestRef { provider: "cloud".into(), row: "200-0000-000000000001".into() }),
         nodes: world.cell.requests[0].nodes().to_vec(),
     };
-    assert_eq!(world.pokes, [sent]);
+    assert_eq!(world.wakeups, [sent]);
     let zones: Vec<_> = world.cell.nodes.iter().map(|node| node.az.clone()).collect();
     assert_eq!(zones[0], zones[1]);
     assert!(world.cell.nodes[0].access(vec!["first".into()]).is_some());
     world.executor_writes(1);
     world.step();
-    assert_eq!(world.words(), ["in-use", "in-use"]);
+    assert_eq!(world.node_states(), ["in-use", "in-use"]);
     world.executor_writes(1);
     world.settle();
     assert_eq!((world.state(1).as_str(), world.cell.nodes.len(), world.alive()), ("removed", 0, 0));
@@ -52,11 +52,11 @@ fn a_request_gets_a_machine_the_build_is_sent_and_at_its_end_everything_is_gone(
 
 /// N02, Z1.2, Z1.5
 #[test]
-fn a_request_that_can_never_be_served_fails_and_its_queue_is_told() {
+fn a_request_that_can_never_be_satisfied_fails_and_wakes_up_its_queue() {
     let mut limits = limits(8);
     limits.labels.insert(
         "imageless".into(),
-        Label { image: Image::Missing { why: "never uploaded".into() }, ..label(0) },
+        LabelSpec { image: LabelImage::Missing { why: "never uploaded".into() }, ..label(0) },
     );
     let mut world = World::new(limits);
     world.cell.requests = vec![
@@ -72,19 +72,23 @@ fn a_request_that_can_never_be_served_fails_and_its_queue_is_told() {
         [
             "failed: label unknown is unknown at cloud",
             "failed: label imageless has no image: never uploaded",
-            "failed: 9 machines are larger than the quota of 8",
+            "failed: 9 machines exceed the quota of 8",
             "placed 8",
         ]
     );
-    assert_eq!(world.pokes.iter().filter(|poke| matches!(poke, Poke::Queue { .. })).count(), 3);
+    assert_eq!(
+        world.wakeups.iter().filter(|wakeup| matches!(wakeup, Wakeup::Queue { .. })).count(),
+        3
+    );
 }
 
-/// L3.2, L3.8, Z1.3: machines of a label that is bound to a zone are launched and kept ready there,
-/// and whatever else its request asks for with them; labels of two zones are never had together.
+/// L3.2, L3.8, Z1.3: the other nodes of a request are launched in the same zone. A request for labels
+/// of two zones fails.
 #[test]
-fn a_label_that_is_bound_to_a_zone_is_had_there() {
+fn machines_of_a_label_with_a_zone_are_launched_in_that_zone() {
     let mut limits = limits(8);
-    let bound = |zone: &str, min_ready| Label { zone: Some(zone.to_owned()), ..label(min_ready) };
+    let bound =
+        |zone: &str, min_ready| LabelSpec { zone: Some(zone.to_owned()), ..label(min_ready) };
     limits.labels.extend([("near".into(), bound("a", 0)), ("far".into(), bound("b", 2))]);
     let mut world = World::new(limits);
     world.cell.requests =
@@ -101,7 +105,7 @@ fn a_label_that_is_bound_to_a_zone_is_had_there() {
     };
     assert_eq!((zones("small"), zones("near"), zones("far")), (vec!["b"], vec!["a"], vec!["b"; 3]));
 
-    // Bound elsewhere now, what is kept ready is replaced.
+    // When the label gets another zone, its ready machines are replaced.
     world.cell.limits.labels.insert("far".into(), bound("a", 2));
     world.settle();
     let free = world
@@ -117,7 +121,7 @@ fn a_label_that_is_bound_to_a_zone_is_had_there() {
 
 /// Z1.5
 #[test]
-fn nothing_overtakes_a_request_that_waits_for_quota() {
+fn later_requests_wait_behind_one_that_waits_for_quota() {
     let mut world = World::new(limits(8));
     world.cell.requests =
         vec![request(1, &["small"; 5]), request(2, &["small"; 5]), request(3, &["small"])];
@@ -141,23 +145,22 @@ fn nothing_overtakes_a_request_that_waits_for_quota() {
 fn a_lower_priority_number_is_served_first() {
     let mut world = World::new(limits(1));
     let mut urgent = request(9, &["small"]);
-    urgent.row = Row::new(100, 0, 9);
+    urgent.row = RequestRow::new(100, 0, 9);
     world.cell.requests = vec![request(1, &["small"]), urgent];
     world.step();
     assert_eq!(world.state(1), "requested");
     assert!(matches!(world.cell.requests[1].state, RequestState::Placed(_)));
 }
 
-/// A request of a job of a change in an independent pipeline, where each change is a queue of its
-/// own.
-fn of_change(sequence: u64, project: &str, change: u64, asked_at: u64) -> Request {
+/// Returns a request for a change in an independent pipeline, where each change has its own queue.
+fn of_change(sequence: u64, project: &str, change: u64, asked_at: u64) -> NodeRequest {
     let mut request = request(sequence, &["small"]);
     request.queue.queue = format!("{project}#{change}").as_str().into();
     (request.group, request.created_at) = (Some(project.to_owned()), Timestamp(asked_at));
     request
 }
 
-/// Returns the builds in the order in which one machine after the other is theirs.
+/// Returns the builds in the order in which they get the only machine.
 fn served(world: &mut World) -> Vec<u64> {
     let mut served = Vec::new();
     while !world.cell.requests.is_empty() {
@@ -177,8 +180,7 @@ fn served(world: &mut World) -> Vec<u64> {
     served
 }
 
-/// Z6.1: relative priority. A project with many changes in a pipeline does not keep those of others
-/// waiting behind all of them.
+/// Z6.1: relative priority. The changes of one project do not all precede those of another.
 #[test]
 fn changes_of_projects_in_an_independent_pipeline_take_turns() {
     let mut world = World::new(limits(1));
@@ -191,13 +193,8 @@ fn changes_of_projects_in_an_independent_pipeline_take_turns() {
         of_change(6, "few", 8, 6),
         of_change(7, "one", 9, 7),
     ];
-    // The first changes of all projects in the order they asked; then what has become first
-    // meanwhile.
-    assert_eq!(
-        served(&mut world),
-        [1, 2, 3, 4, 5, 6, 7],
-        "who came first has nobody before it when its turn comes"
-    );
+    // The first change of each project in the order of their requests, then the next ones.
+    assert_eq!(served(&mut world), [1, 2, 3, 4, 5, 6, 7], "the oldest change has position 0");
 
     let mut world = World::new(limits(2));
     world.cell.requests = (1..=8).map(|n| of_change(n, "many", n, n)).collect();
@@ -208,19 +205,18 @@ fn changes_of_projects_in_an_independent_pipeline_take_turns() {
     assert_eq!(world.state(2), "requested", "its project has one before it");
 }
 
-/// Z1.1, Z6.1: a change that has moved up in its shared queue since it asked is served by the place
-/// that it has by now.
+/// Z1.1, Z6.1: the current position in a shared queue replaces the one in the row.
 #[test]
-fn a_request_is_served_by_the_place_that_its_change_has_by_now() {
+fn a_request_is_served_by_the_current_position_of_its_change() {
     let behind = |sequence: u64, relative: u32| {
-        let row = Row::new(200, relative, sequence);
-        Request { row, ..request(sequence, &["small"]) }
+        let row = RequestRow::new(200, relative, sequence);
+        NodeRequest { row, ..request(sequence, &["small"]) }
     };
     for (moved_up, served) in [(None, "build-2"), (Some(1), "build-2"), (Some(0), "build-1")] {
         let mut world = World::new(limits(1));
         world.cell.requests = vec![behind(1, 3), behind(2, 0)];
-        let places = moved_up.map(|place| (Row::new(200, 3, 1), place));
-        world.cell.facts.places = places.into_iter().collect();
+        let places = moved_up.map(|place| (RequestRow::new(200, 3, 1), place));
+        world.cell.facts.queue_positions = places.into_iter().collect();
         world.step();
         let placed = world
             .cell
@@ -232,15 +228,15 @@ fn a_request_is_served_by_the_place_that_its_change_has_by_now() {
     }
 }
 
-/// Z1.1, Z6.1: a more urgent pipeline is served first whatever stands before a change there, and a
-/// place in a shared queue counts as one in an independent pipeline.
+/// Z1.1, Z6.1: priority counts before position. Positions in shared queues and in independent
+/// pipelines count alike.
 #[test]
-fn turns_are_taken_within_one_priority() {
+fn positions_only_count_within_one_priority() {
     let mut world = World::new(limits(2));
     let mut urgent = of_change(9, "many", 9, 9);
-    urgent.row = Row::new(100, 0, 9);
+    urgent.row = RequestRow::new(100, 0, 9);
     let mut second_in_queue = request(1, &["small"]);
-    second_in_queue.row = Row::new(200, 1, 1);
+    second_in_queue.row = RequestRow::new(200, 1, 1);
     world.cell.requests =
         vec![second_in_queue, of_change(2, "many", 2, 2), of_change(3, "few", 3, 3), urgent];
     world.step();
@@ -282,9 +278,9 @@ fn a_machine_that_does_not_boot_is_replaced() {
         "{:?}",
         plan.reasons
     );
-    assert_eq!(world.words(), ["building", "deleting"]);
+    assert_eq!(world.node_states(), ["building", "deleting"]);
     assert!(
-        !plan.actions.iter().any(|action| matches!(action, Action::Launch(_))),
+        !plan.actions.iter().any(|action| matches!(action, PoolAction::Launch(_))),
         "the old machine still takes the quota"
     );
     world.carry_out();
@@ -292,10 +288,9 @@ fn a_machine_that_does_not_boot_is_replaced() {
     assert_eq!((world.state(1).as_str(), world.alive()), ("fulfilled 1", 1));
 }
 
-/// Z1.6: a passing refusal never fails a request; machines that never boot, placement after
-/// placement, do in the end.
+/// Z1.6: a transient refusal never fails a request. Too many placements without a boot do.
 #[test]
-fn only_what_will_never_work_fails_a_request() {
+fn only_permanent_failures_fail_a_request() {
     let mut world = World::new(limits(1));
     world.cell.requests = vec![request(1, &["small"])];
     for fact in [
@@ -306,7 +301,7 @@ fn only_what_will_never_work_fails_a_request() {
         for _ in 0..20 {
             world.step();
             for action in std::mem::take(&mut world.actions) {
-                if let Action::Launch(node) = action {
+                if let PoolAction::Launch(node) = action {
                     world.cell.facts.launches.insert(node.id.clone(), fact.clone());
                 }
             }
@@ -318,7 +313,8 @@ fn only_what_will_never_work_fails_a_request() {
     let mut boots = 0;
     for _ in 0..400 {
         world.step();
-        boots += world.actions.iter().filter(|action| matches!(action, Action::Launch(_))).count();
+        boots +=
+            world.actions.iter().filter(|action| matches!(action, PoolAction::Launch(_))).count();
         world.carry_out();
         world
             .machines
@@ -337,17 +333,16 @@ fn only_what_will_never_work_fails_a_request() {
     assert_eq!((world.alive(), world.cell.nodes.len()), (0, 0));
 }
 
-/// L2.3: what the cloud refuses for its own quota is asked for again as long as somebody waits for
-/// it, and no longer.
+/// L2.3: a launch refused for the cloud's own quota is repeated while its request exists.
 #[test]
-fn a_launch_that_was_refused_for_quota_is_given_up_when_nobody_waits_for_it() {
+fn a_launch_refused_for_quota_is_given_up_when_its_request_is_gone() {
     for before in 1..4 {
         let mut world = World::new(limits(8));
         world.cell.requests = vec![request(1, &["small"])];
         let refuse = |world: &mut World| {
             let mut launches = 0;
             for action in std::mem::take(&mut world.actions) {
-                if let Action::Launch(node) = action {
+                if let PoolAction::Launch(node) = action {
                     launches += 1;
                     world
                         .cell
@@ -378,7 +373,7 @@ fn a_launch_that_was_refused_for_quota_is_given_up_when_nobody_waits_for_it() {
 
 /// N03
 #[test]
-fn a_launch_that_can_never_work_fails_the_request_and_frees_the_rest() {
+fn a_permanent_launch_failure_fails_the_request_and_frees_its_other_nodes() {
     let mut world = World::new(limits(2));
     world.cell.requests = vec![request(1, &["small", "small"])];
     world.step();
@@ -392,16 +387,16 @@ fn a_launch_that_can_never_work_fails_the_request_and_frees_the_rest() {
     assert_eq!(world.cell.nodes.iter().filter(|node| node.allocated_to.is_some()).count(), 0);
 }
 
-/// A crash between the commit and the call, and one between the call and its answer.
+/// Covers a crash between commit and call, and one between call and answer.
 #[test]
 fn a_launch_without_an_answer_is_called_again_with_the_same_token() {
     let mut world = World::new(limits(8));
     world.cell.requests = vec![request(1, &["small"])];
     let plan = world.step();
-    let Action::Launch(first) = &plan.actions[0] else { panic!("{plan:?}") };
+    let PoolAction::Launch(first) = &plan.actions[0] else { panic!("{plan:?}") };
     assert!(world.step().is_empty(), "an answer is waited for");
     world.now = world.now.plus_seconds(31);
-    let Action::Launch(again) = &world.step().actions[0] else { panic!("no second call") };
+    let PoolAction::Launch(again) = &world.step().actions[0] else { panic!("no second call") };
     assert_eq!((&first.origin, &first.id), (&again.origin, &again.id));
     world.launch(first);
     world.actions.clear();
@@ -409,7 +404,7 @@ fn a_launch_without_an_answer_is_called_again_with_the_same_token() {
     world.step();
     assert!(
         matches!(world.cell.nodes[0].state, NodeState::Testing { .. }),
-        "the tag tells whose machine it is"
+        "the tag names the machine's node"
     );
 }
 
@@ -421,14 +416,14 @@ fn a_machine_without_a_record_is_terminated_and_a_node_without_a_request_returns
     world.settle();
     let mut stray = world.machines["i-0"].clone();
     stray.machine.instance = InstanceId("i-stray".into());
-    stray.node = Some("nobody".into());
+    stray.node = Some("unknown".into());
     world.machines.insert("i-stray".into(), stray);
     world.cell.requests.clear();
     world.list();
     let plan = world.step();
     assert_eq!(
         plan.actions,
-        [Action::Terminate {
+        [PoolAction::Terminate {
             node: None,
             instance: InstanceId("i-stray".into()),
             reason: "no node record knows this machine".into()
@@ -440,7 +435,7 @@ fn a_machine_without_a_record_is_terminated_and_a_node_without_a_request_returns
     world.now = world.now.plus_seconds(1);
     world.step();
     assert!(world.cell.nodes[0].allocated_to.is_none());
-    assert_eq!(world.words(), ["ready"]);
+    assert_eq!(world.node_states(), ["ready"]);
 }
 
 /// Z1.9
@@ -452,7 +447,7 @@ fn a_node_in_use_whose_build_is_gone_is_deleted() {
     world.build(1, BuildFact::Claimed);
     world.step();
     world.cell.requests.clear();
-    assert!(looked_at(&world).contains(&"build-1".into()));
+    assert!(builds_to_observe_in(&world).contains(&"build-1".into()));
     world.build(1, BuildFact::Gone);
     world.settle();
     assert_eq!((world.cell.nodes.len(), world.alive()), (0, 0));
@@ -460,10 +455,10 @@ fn a_node_in_use_whose_build_is_gone_is_deleted() {
 
 /// Z1.10
 #[test]
-fn a_static_host_is_lent_as_often_as_it_may_and_never_terminated() {
+fn a_static_host_is_lent_up_to_its_limit_and_never_terminated() {
     let mut limits = limits(0);
     limits.labels.clear();
-    limits.statics = vec![StaticHost {
+    limits.static_hosts = vec![StaticHost {
         name: "rack-1".into(),
         labels: vec!["metal".into()],
         address: "127.0.2.1".into(),
@@ -480,52 +475,51 @@ fn a_static_host_is_lent_as_often_as_it_may_and_never_terminated() {
     assert_eq!([world.state(1), world.state(2)], ["fulfilled 2", "requested"]);
     world.build(1, BuildFact::Ended);
     let plan = world.step();
-    assert!(!plan.actions.iter().any(|action| matches!(action, Action::Terminate { .. })));
+    assert!(!plan.actions.iter().any(|action| matches!(action, PoolAction::Terminate { .. })));
     world.carry_out();
     world.settle();
     assert_eq!(world.state(2), "fulfilled 1");
-    assert_eq!(world.state(3), "failed: 3 static hosts are more than there are");
+    assert_eq!(world.state(3), "failed: 3 static hosts are more than the provider has");
 }
 
 /// Z1.11, N09
 #[test]
-fn min_ready_nodes_are_kept_used_refilled_and_make_way() {
+fn min_ready_nodes_are_launched_used_refilled_and_deleted_for_other_requests() {
     let mut limits = limits(4);
     limits.labels.insert("small".into(), label(2));
     let mut world = World::new(limits);
     world.settle();
-    assert_eq!(world.words(), ["ready", "ready"]);
+    assert_eq!(world.node_states(), ["ready", "ready"]);
     world.cell.requests = vec![request(1, &["small"])];
     world.settle();
-    assert_eq!((world.state(1).as_str(), world.words().len()), ("fulfilled 1", 3));
+    assert_eq!((world.state(1).as_str(), world.node_states().len()), ("fulfilled 1", 3));
     world.build(1, BuildFact::Ended);
     world.cell.requests.push(request(2, &["large"; 4]));
     world.settle();
     assert_eq!((world.state(2).as_str(), world.alive()), ("fulfilled 4", 4));
     world.build(2, BuildFact::Ended);
     world.settle();
-    assert_eq!(world.words(), ["ready", "ready"]);
+    assert_eq!(world.node_states(), ["ready", "ready"]);
 }
 
-/// Z1.8: autohold keeps the nodes of a build.
+/// Z1.8: autohold
 #[test]
-fn a_held_node_stays_until_its_time_is_over() {
+fn a_held_node_stays_until_its_hold_expires() {
     let mut world = World::new(limits(4));
     world.cell.requests = vec![request(1, &["small"])];
     world.settle();
     let until = world.now.plus_seconds(3_600);
     world.build(1, BuildFact::EndedHeld { reason: "to look at it".into(), until, hold: None });
     world.settle();
-    assert_eq!((world.words(), world.state(1).as_str()), (vec!["hold"], "removed"));
+    assert_eq!((world.node_states(), world.state(1).as_str()), (vec!["hold"], "removed"));
     world.now = until;
     world.settle();
     assert_eq!(world.alive(), 0);
 }
 
-/// N15: nodes that somebody looks at take their place of the quota, and are looked after although
-/// nobody waits for them.
+/// N15: held nodes use quota, and are checked for release even without requests.
 #[test]
-fn a_held_node_is_let_go_when_nobody_wants_it_any_more_and_keeps_others_out_until_then() {
+fn a_held_node_uses_quota_until_its_hold_request_is_removed() {
     let mut world = World::new(limits(1));
     world.cell.requests = vec![request(1, &["small"])];
     world.settle();
@@ -535,7 +529,7 @@ fn a_held_node_is_let_go_when_nobody_wants_it_any_more_and_keeps_others_out_unti
     world.cell.requests.push(request(2, &["small"]));
     world.now = world.now.plus_seconds(3_600);
     world.settle();
-    assert_eq!((world.words(), world.state(2).as_str()), (vec!["hold"], "requested"));
+    assert_eq!((world.node_states(), world.state(2).as_str()), (vec!["hold"], "requested"));
     let plan = sluice_pool::plan(&world.cell, world.now);
     assert!(
         plan.due.is_some_and(|due| due <= world.now.plus_seconds(60)),
@@ -543,7 +537,7 @@ fn a_held_node_is_let_go_when_nobody_wants_it_any_more_and_keeps_others_out_unti
     );
     world.cell.facts.released = world.cell.nodes.iter().map(|node| node.id.clone()).collect();
     world.settle();
-    assert_eq!((world.words(), world.state(2).as_str()), (vec!["ready"], "fulfilled 1"));
+    assert_eq!((world.node_states(), world.state(2).as_str()), (vec!["ready"], "fulfilled 1"));
 }
 
 /// N10, N4
@@ -554,18 +548,17 @@ fn a_ready_node_of_an_older_image_is_replaced() {
     let mut world = World::new(limits);
     world.settle();
     world.cell.limits.labels.get_mut(&"small".into()).unwrap().image =
-        Image::Available { id: "image-2".into() };
+        LabelImage::Available { id: "image-2".into() };
     world.settle();
     let images: Vec<_> = world.cell.nodes.iter().map(|node| &node.origin).collect();
     assert!(
-        matches!(images[..], [Origin::Cloud { image_id, .. }] if image_id == "image-2"),
+        matches!(images[..], [NodeOrigin::Cloud { image_id, .. }] if image_id == "image-2"),
         "{images:?}"
     );
 }
 
-/// A paused provider places and launches nothing.
 #[test]
-fn an_operators_pause_holds_everything_back() {
+fn a_provider_paused_by_an_operator_places_and_launches_nothing() {
     let mut world = World::new(limits(4));
     world.cell.head.paused = Paused::ByOperator { reason: "maintenance".into() };
     world.cell.requests = vec![request(1, &["small"])];
@@ -574,28 +567,27 @@ fn an_operators_pause_holds_everything_back() {
     assert_eq!(world.cell.head.min_ready_not_before, Timestamp(0));
 }
 
-/// Z1.7, Z1.9: executors write claims and ends themselves; a build that runs is looked at once in a
-/// while all the same.
+/// Z1.7, Z1.9: executors write claims and ends themselves; running builds are read as a fallback.
 #[test]
-fn a_running_build_is_looked_at_each_minute_and_its_nodes_go_when_its_run_says_that_it_ended() {
+fn a_running_build_is_read_each_minute_and_its_nodes_are_deleted_when_its_run_has_ended() {
     let mut world = World::new(limits(8));
     world.cell.requests = vec![request(1, &["small"])];
     world.settle();
-    assert_eq!(looked_at(&world).len(), 1, "it waits for an executor");
+    assert_eq!(builds_to_observe_in(&world).len(), 1, "it waits for an executor");
     world.executor_writes(1);
     world.build(1, BuildFact::Claimed);
     world.step();
-    assert_eq!(looked_at(&world).len(), 0, "its request tells what there is to know");
+    assert_eq!(builds_to_observe_in(&world).len(), 0, "the request itself holds the state");
     world.now = world.now.plus_seconds(60);
-    assert_eq!(looked_at(&world).len(), 1);
+    assert_eq!(builds_to_observe_in(&world).len(), 1);
     world.build(1, BuildFact::Ended);
     world.settle();
     assert_eq!((world.state(1).as_str(), world.alive()), ("removed", 0));
 }
 
-/// Z1.8: what the executor wrote counts more than what was seen of its run before.
+/// Z1.8: the request written by the executor counts more than an older read of the run.
 #[test]
-fn a_claim_is_not_undone_by_a_build_that_was_seen_waiting_or_withdrawn_before() {
+fn a_claim_is_not_undone_by_an_older_read_of_the_build() {
     let mut world = World::new(limits(8));
     world.cell.requests = vec![request(1, &["small"])];
     world.settle();
@@ -603,37 +595,36 @@ fn a_claim_is_not_undone_by_a_build_that_was_seen_waiting_or_withdrawn_before() 
     for earlier in [BuildFact::Waiting, BuildFact::Withdrawn] {
         world.build(1, earlier);
         world.step();
-        assert_eq!((world.state(1).as_str(), world.words()), ("claimed 1", vec!["in-use"]));
+        assert_eq!((world.state(1).as_str(), world.node_states()), ("claimed 1", vec!["in-use"]));
     }
 }
 
-/// A message may be lost with its queue: the build is sent again, no more often than every quarter
-/// of an hour.
+/// A message queue may lose the wakeup, so it is sent again every 15 minutes.
 #[test]
-fn a_build_that_nobody_claims_is_sent_again() {
+fn an_unclaimed_build_is_sent_again() {
     let mut world = World::new(limits(8));
     world.cell.requests = vec![request(1, &["small"])];
     world.settle();
-    let sent = world.pokes.clone();
+    let sent = world.wakeups.clone();
     for (seconds, times) in [(600, 1), (600, 2), (600, 2), (600, 3)] {
         world.now = world.now.plus_seconds(seconds);
         world.build(1, BuildFact::Waiting);
         world.step();
-        assert_eq!(world.pokes.len(), times, "{:?}", world.now);
-        assert!(world.pokes.iter().all(|poke| *poke == sent[0]));
+        assert_eq!(world.wakeups.len(), times, "{:?}", world.now);
+        assert!(world.wakeups.iter().all(|wakeup| *wakeup == sent[0]));
         assert_eq!(
-            world.cell.requests[0].sent_again as usize,
+            world.cell.requests[0].resends as usize,
             times - 1,
             "the first time is not once more"
         );
     }
 }
 
-/// Z1.10: a plan that is made again with the answers to its own checks needs no second commit.
+/// Z1.10: planning again with the answers to its own checks saves a second commit.
 #[test]
-fn a_lent_host_that_answers_is_ready_in_the_plan_that_lends_it() {
+fn a_static_host_that_answers_is_ready_in_the_plan_that_lends_it() {
     let mut limits = limits(8);
-    limits.statics.push(StaticHost {
+    limits.static_hosts.push(StaticHost {
         name: "rack-1".into(),
         labels: vec!["iron".into()],
         address: "192.0.2.1".into(),
@@ -646,17 +637,17 @@ fn a_lent_host_that_answers_is_ready_in_the_plan_that_lends_it() {
     let mut world = World::new(limits);
     world.cell.requests = vec![request(1, &["iron"])];
     let asks = plan(&world.cell, world.now);
-    let [Action::Check(node)] = asks.actions.as_slice() else { panic!("{:?}", asks.actions) };
+    let [PoolAction::Check(node)] = asks.actions.as_slice() else { panic!("{:?}", asks.actions) };
     world.cell.facts.checks.insert(node.id.clone(), CheckFact::Passed { host_keys: Vec::new() });
     world.step();
     assert_eq!(
-        (world.state(1).as_str(), world.pokes.len(), world.actions.len()),
+        (world.state(1).as_str(), world.wakeups.len(), world.actions.len()),
         ("fulfilled 1", 1, 0)
     );
     world.cell.requests = vec![request(2, &["iron"])];
     world.cell.nodes.clear();
     let asks = plan(&world.cell, world.now);
-    let [Action::Check(node)] = asks.actions.as_slice() else { panic!("{:?}", asks.actions) };
+    let [PoolAction::Check(node)] = asks.actions.as_slice() else { panic!("{:?}", asks.actions) };
     world.cell.facts.checks.insert(node.id.clone(), CheckFact::NotYet("no route".into()));
     world.step();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! EC2's answers in XML, as far as they are read.
+//! The parts of EC2's XML answers that Sluice reads.
 
 use crate::driver::{CloudError, ImageFact, Instance};
 use serde::{Deserialize, de::DeserializeOwned};
@@ -6,7 +6,7 @@ use sluice_model::Timestamp;
 use sluice_pool::{InstanceId, InstanceState};
 use std::collections::BTreeMap;
 
-/// Reads an answer. One that cannot be read leaves it open what was done.
+/// Parses an answer. If it cannot be parsed, the outcome of the call is unknown.
 pub(super) fn parse<T: DeserializeOwned>(body: &str, attempt: String) -> Result<T, CloudError> {
     quick_xml::de::from_str(body).map_err(|error| CloudError::Unknown {
         attempt,
@@ -14,53 +14,53 @@ pub(super) fn parse<T: DeserializeOwned>(body: &str, attempt: String) -> Result<
     })
 }
 
-/// A list as EC2 writes it: `<item>` for each.
+/// A list in EC2's XML form, with an `<item>` for each element.
 #[derive(Deserialize)]
-pub(super) struct Set<T> {
+pub(super) struct ItemSet<T> {
     #[serde(rename = "item", default = "Vec::new")]
     items: Vec<T>,
 }
 
-impl<T> Default for Set<T> {
+impl<T> Default for ItemSet<T> {
     fn default() -> Self {
         Self { items: Vec::new() }
     }
 }
 
-/// What RunInstances answers, and each item of DescribeInstances.
+/// The answer of RunInstances, and an item of DescribeInstances.
 #[derive(Deserialize)]
 pub(super) struct Reservation {
     #[serde(rename = "instancesSet", default)]
-    instances: Set<Item>,
+    instances: ItemSet<InstanceItem>,
 }
 
 impl Reservation {
     pub(super) fn instances(self) -> impl Iterator<Item = Instance> {
-        self.instances.items.into_iter().map(Item::into_instance)
+        self.instances.items.into_iter().map(InstanceItem::into_instance)
     }
 }
 
-/// What DescribeInstances answers.
+/// The answer of DescribeInstances.
 #[derive(Deserialize)]
-pub(super) struct Instances {
+pub(super) struct InstancesAnswer {
     #[serde(rename = "reservationSet", default)]
-    reservations: Set<Reservation>,
+    reservations: ItemSet<Reservation>,
     #[serde(rename = "nextToken")]
     pub(super) next_token: Option<String>,
 }
 
-impl Instances {
+impl InstancesAnswer {
     pub(super) fn into_instances(self) -> impl Iterator<Item = Instance> {
         self.reservations.items.into_iter().flat_map(Reservation::instances)
     }
 }
 
 #[derive(Deserialize)]
-struct Item {
+struct InstanceItem {
     #[serde(rename = "instanceId")]
     id: String,
     #[serde(rename = "instanceState")]
-    state: State,
+    state: InstanceStateItem,
     #[serde(rename = "privateIpAddress")]
     private_ip: Option<String>,
     #[serde(rename = "ipAddress")]
@@ -71,11 +71,11 @@ struct Item {
     #[serde(rename = "launchTime")]
     launch_time: Option<String>,
     #[serde(rename = "tagSet", default)]
-    tags: Set<Tag>,
+    tags: ItemSet<Tag>,
 }
 
 #[derive(Deserialize)]
-struct State {
+struct InstanceStateItem {
     name: String,
 }
 
@@ -92,17 +92,17 @@ struct Tag {
     value: String,
 }
 
-fn tag_map(tags: Set<Tag>) -> BTreeMap<String, String> {
+fn tag_map(tags: ItemSet<Tag>) -> BTreeMap<String, String> {
     tags.items.into_iter().map(|tag| (tag.key, tag.value)).collect()
 }
 
-impl Item {
+impl InstanceItem {
     fn into_instance(self) -> Instance {
         let state = match self.state.name.as_str() {
             "pending" => InstanceState::Pending,
             "running" => InstanceState::Running,
             "terminated" => InstanceState::Terminated,
-            // Stopped ones exist, and ours never come back.
+            // Stopped machines exist, and Sluice never starts them again.
             _ => InstanceState::Stopping,
         };
         let present = |text: Option<String>| text.filter(|text| !text.is_empty());
@@ -122,11 +122,11 @@ impl Item {
     }
 }
 
-/// What DescribeImages answers.
+/// The answer of DescribeImages.
 #[derive(Deserialize)]
-pub(super) struct Images {
+pub(super) struct ImagesAnswer {
     #[serde(rename = "imagesSet", default)]
-    images: Set<ImageItem>,
+    images: ItemSet<ImageItem>,
 }
 
 #[derive(Deserialize)]
@@ -140,10 +140,10 @@ struct ImageItem {
     #[serde(rename = "creationDate", default)]
     created: String,
     #[serde(rename = "tagSet", default)]
-    tags: Set<Tag>,
+    tags: ItemSet<Tag>,
 }
 
-impl Images {
+impl ImagesAnswer {
     pub(super) fn into_images(self) -> Vec<ImageFact> {
         let image = |item: ImageItem| ImageFact {
             id: item.id,
@@ -158,7 +158,7 @@ impl Images {
 
 #[cfg(test)]
 mod tests {
-    use super::{Instances, parse};
+    use super::{InstancesAnswer, parse};
     use sluice_model::Timestamp;
     use sluice_pool::InstanceState;
 
@@ -174,7 +174,7 @@ mod tests {
             <tagSet><item><key>sluice:node</key><value>n1</value></item><item><key>empty</key><value/></item></tagSet></item>
             <item><instanceId>i-2</instanceId><instanceState><code>48</code><name>terminated</name></instanceState><tagSet/></item>
             </instancesSet></item></reservationSet><nextToken>more</nextToken></DescribeInstancesResponse>"#;
-        let page: Instances = parse(body, String::new()).unwrap();
+        let page: InstancesAnswer = parse(body, String::new()).unwrap();
         assert_eq!(page.next_token.as_deref(), Some("more"));
         let all: Vec<_> = page.into_instances().collect();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! One signed call of the Query API, and what its failure means.
+//! One signed call of EC2's Query API, and the classification of its failure.
 
 use super::Ec2Driver;
 use crate::driver::CloudError;
@@ -9,12 +9,12 @@ use quick_xml::de::from_str;
 use serde::Deserialize;
 use std::time::SystemTime;
 
-/// The version of the API that our calls are written in.
+/// The API version of our calls.
 const VERSION: &str = "2016-11-15";
-/// Bytes of an answer.
+/// The maximum size of an answer in bytes.
 const ANSWER_MAX: usize = 32 * 1024 * 1024;
 
-/// How the codes begin that say that what was asked for does not exist or makes no sense.
+/// Prefixes of error codes that mean an invalid parameter or a missing object.
 const FINAL: [&str; 10] = [
     "InvalidAMIID",
     "InvalidParameter",
@@ -28,13 +28,13 @@ const FINAL: [&str; 10] = [
     "InvalidAvailabilityZone",
 ];
 
-/// A call's parameters.
-pub(super) struct Form {
+/// The parameters of a call.
+pub(super) struct QueryForm {
     action: &'static str,
     pairs: Vec<(String, String)>,
 }
 
-impl Form {
+impl QueryForm {
     pub(super) fn new(action: &'static str) -> Self {
         let pairs = vec![
             ("Action".to_owned(), action.to_owned()),
@@ -61,22 +61,23 @@ impl Form {
 
 /// How a call failed.
 #[derive(Debug)]
-pub(super) enum Outcome {
-    /// EC2 refused it.
+pub(super) enum CallFailure {
+    /// EC2 refused the call.
     Refused { status: u16, code: String, message: String },
-    /// It was not sent, or nothing is known of it.
-    Lost(String),
+    /// The call was not sent, or its outcome is unknown.
+    Unanswered(String),
 }
 
-impl Outcome {
+impl CallFailure {
     pub(super) fn is_missing_instance(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "InvalidInstanceID.NotFound")
     }
 
-    /// Sorts the failure: only a closed list of codes is final, everything else is tried again.
+    /// Classifies the failure. Only a closed list of codes is permanent; everything else is
+    /// retried.
     pub(super) fn into_error(self, attempt: String) -> CloudError {
         let (status, code, message) = match self {
-            Self::Lost(why) => return CloudError::Unknown { attempt, why },
+            Self::Unanswered(why) => return CloudError::Unknown { attempt, why },
             Self::Refused { status, code, message } => (status, code, message),
         };
         let why = format!("{code}: {message}");
@@ -97,8 +98,8 @@ impl Outcome {
             | "MissingParameter"
             | "Unsupported"
             | "UnsupportedOperation" => CloudError::Permanent { attempt, why },
-            // `InvalidSignature` and its like are not among them: credentials and clocks are mended
-            // without a new request.
+            // `InvalidSignature` and similar codes are excluded: credentials and clocks are
+            // repaired without a new request.
             code if FINAL.iter().any(|start| code.starts_with(start)) => {
                 CloudError::Permanent { attempt, why }
             }
@@ -135,27 +136,30 @@ struct OneError {
 }
 
 impl Ec2Driver {
-    /// Sends one call and returns the answer's body.
-    pub(super) async fn call(&self, form: &Form) -> Result<String, Outcome> {
-        let lost =
-            |what: &str, error: &dyn std::fmt::Display| Outcome::Lost(format!("{what}: {error}"));
+    /// Sends one call and returns the body of the answer.
+    pub(super) async fn call(&self, form: &QueryForm) -> Result<String, CallFailure> {
+        let unanswered = |context: &str, error: &dyn std::fmt::Display| {
+            CallFailure::Unanswered(format!("{context}: {error}"))
+        };
         let request = self.signed(form).await?;
         let request = reqwest::Request::try_from(request)
-            .map_err(|error| lost("the request cannot be sent", &error))?;
+            .map_err(|error| unanswered("the request cannot be sent", &error))?;
         let mut response = self
             .http
             .execute(request)
             .await
-            .map_err(|error| lost("no answer", &error.without_url()))?;
+            .map_err(|error| unanswered("no answer", &error.without_url()))?;
         let status = response.status();
         let mut body = Vec::new();
         while let Some(chunk) = response
             .chunk()
             .await
-            .map_err(|error| lost("the answer broke off", &error.without_url()))?
+            .map_err(|error| unanswered("the answer broke off", &error.without_url()))?
         {
             if body.len() + chunk.len() > ANSWER_MAX {
-                return Err(Outcome::Lost(format!("the answer is longer than {ANSWER_MAX} bytes")));
+                return Err(CallFailure::Unanswered(format!(
+                    "the answer is longer than {ANSWER_MAX} bytes"
+                )));
             }
             body.extend_from_slice(&chunk);
         }
@@ -169,12 +173,13 @@ impl Ec2Driver {
             |refusal| (refusal.errors.error.code, refusal.errors.error.message),
         );
         tracing::debug!(action = form.action, status = status.as_u16(), code, "EC2 refused a call");
-        Err(Outcome::Refused { status: status.as_u16(), code, message })
+        Err(CallFailure::Refused { status: status.as_u16(), code, message })
     }
 
-    async fn signed(&self, form: &Form) -> Result<http::Request<String>, Outcome> {
-        let lost =
-            |what: &str, error: &dyn std::fmt::Display| Outcome::Lost(format!("{what}: {error}"));
+    async fn signed(&self, form: &QueryForm) -> Result<http::Request<String>, CallFailure> {
+        let unanswered = |context: &str, error: &dyn std::fmt::Display| {
+            CallFailure::Unanswered(format!("{context}: {error}"))
+        };
         let url = match &self.settings.endpoint {
             Some(url) => url.to_string(),
             None => format!("https://ec2.{}.amazonaws.com/", self.settings.region),
@@ -183,13 +188,13 @@ impl Ec2Driver {
             .credentials
             .provide_credentials()
             .await
-            .map_err(|error| lost("there are no AWS credentials", &error))?;
+            .map_err(|error| unanswered("there are no AWS credentials", &error))?;
         let identity = credentials.into();
         let body = form.body();
         let mut request = http::Request::post(&url)
             .header(http::header::CONTENT_TYPE, "application/x-www-form-urlencoded; charset=utf-8")
             .body(body)
-            .map_err(|error| lost("the endpoint's URL cannot be used", &error))?;
+            .map_err(|error| unanswered("the endpoint's URL cannot be used", &error))?;
         let parameters = v4::SigningParams::builder()
             .identity(&identity)
             .region(&self.settings.region)
@@ -197,7 +202,7 @@ impl Ec2Driver {
             .time(SystemTime::now())
             .settings(SigningSettings::default())
             .build()
-            .map_err(|error| lost("the request cannot be signed", &error))?
+            .map_err(|error| unanswered("the request cannot be signed", &error))?
             .into();
         let headers = request
             .headers()
@@ -209,9 +214,9 @@ impl Ec2Driver {
             headers,
             SignableBody::Bytes(request.body().as_bytes()),
         )
-        .map_err(|error| lost("the request cannot be signed", &error))?;
+        .map_err(|error| unanswered("the request cannot be signed", &error))?;
         let (instructions, _) = sign(signable, &parameters)
-            .map_err(|error| lost("the request cannot be signed", &error))?
+            .map_err(|error| unanswered("the request cannot be signed", &error))?
             .into_parts();
         instructions.apply_to_request_http1x(&mut request);
         Ok(request)
@@ -220,27 +225,33 @@ impl Ec2Driver {
 
 #[cfg(test)]
 mod tests {
-    use super::Outcome;
+    use super::CallFailure;
     use crate::driver::CloudError;
 
-    fn sort(status: u16, code: &str) -> CloudError {
-        Outcome::Refused { status, code: code.into(), message: String::new() }
+    fn classify(status: u16, code: &str) -> CloudError {
+        CallFailure::Refused { status, code: code.into(), message: String::new() }
             .into_error(String::new())
     }
 
     /// Z1.6
     #[test]
     fn only_a_closed_list_of_codes_is_permanent() {
-        assert!(matches!(sort(400, "InvalidAMIID.NotFound"), CloudError::Permanent { .. }));
-        assert!(matches!(sort(400, "InstanceLimitExceeded"), CloudError::Quota { .. }));
-        assert!(matches!(sort(500, "InsufficientInstanceCapacity"), CloudError::NoCapacity { .. }));
-        assert!(matches!(sort(400, "IdempotentParameterMismatch"), CloudError::TokenTaken { .. }));
+        assert!(matches!(classify(400, "InvalidAMIID.NotFound"), CloudError::Permanent { .. }));
+        assert!(matches!(classify(400, "InstanceLimitExceeded"), CloudError::Quota { .. }));
         assert!(matches!(
-            sort(503, "RequestLimitExceeded"),
+            classify(500, "InsufficientInstanceCapacity"),
+            CloudError::NoCapacity { .. }
+        ));
+        assert!(matches!(
+            classify(400, "IdempotentParameterMismatch"),
+            CloudError::TokenTaken { .. }
+        ));
+        assert!(matches!(
+            classify(503, "RequestLimitExceeded"),
             CloudError::Transient { retry_after_seconds: 5, .. }
         ));
-        assert!(matches!(sort(401, "AuthFailure"), CloudError::Unknown { .. }));
-        assert!(matches!(sort(403, "InvalidSignature"), CloudError::Unknown { .. }));
-        assert!(matches!(sort(502, "HTTP 502"), CloudError::Unknown { .. }));
+        assert!(matches!(classify(401, "AuthFailure"), CloudError::Unknown { .. }));
+        assert!(matches!(classify(403, "InvalidSignature"), CloudError::Unknown { .. }));
+        assert!(matches!(classify(502, "HTTP 502"), CloudError::Unknown { .. }));
     }
 }

@@ -1,35 +1,37 @@
-//! Amazon EC2 by its Query API: five calls, signed and sent by ourselves.
+//! The driver for Amazon EC2. It signs and sends five calls of the Query API itself.
 
 mod answer;
 mod call;
 
-use crate::driver::{CloudError, Driver, ImageFact, ImageFilter, Instance, LaunchSpec, TagFilter};
+use crate::driver::{
+    CloudDriver, CloudError, CloudImageFilter, ImageFact, Instance, LaunchSpec, TagFilter,
+};
 use async_trait::async_trait;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use base64::{Engine, engine::general_purpose::STANDARD};
-use call::{Form, Outcome};
+use call::{CallFailure, QueryForm};
 use sluice_pool::InstanceId;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use url::Url;
 
-/// Pages of one listing; with 1000 machines each.
+/// The maximum number of pages of one listing, with 1000 machines each.
 const PAGES_MAX: usize = 100;
-/// Machines in one call to terminate.
+/// The maximum number of machines in one call to terminate.
 const BATCH_MAX: usize = 100;
 
-/// Where EC2 is.
+/// The region and endpoint of EC2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ec2Settings {
     /// The region.
     pub region: String,
-    /// Another endpoint than Amazon's.
+    /// An endpoint other than Amazon's.
     pub endpoint: Option<Url>,
 }
 
 impl Ec2Settings {
-    /// Returns the settings of a region; `AWS_ENDPOINT_URL_EC2`, then `AWS_ENDPOINT_URL`, name
-    /// another endpoint. One that is no URL is an error.
+    /// Returns the settings of a region. `AWS_ENDPOINT_URL_EC2`, or else `AWS_ENDPOINT_URL`, sets
+    /// another endpoint. An invalid URL is an error.
     pub fn from_environment(region: impl Into<String>) -> Result<Self, CloudError> {
         let read = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let endpoint = read("AWS_ENDPOINT_URL_EC2").or_else(|| read("AWS_ENDPOINT_URL"));
@@ -43,7 +45,7 @@ impl Ec2Settings {
     }
 }
 
-/// The driver of EC2.
+/// The cloud driver for EC2.
 #[derive(Debug, Clone)]
 pub struct Ec2Driver {
     settings: Ec2Settings,
@@ -52,7 +54,7 @@ pub struct Ec2Driver {
 }
 
 impl Ec2Driver {
-    /// Returns a driver; nothing is called yet.
+    /// Returns a driver without calling EC2.
     pub fn new(
         settings: Ec2Settings,
         credentials: SharedCredentialsProvider,
@@ -74,29 +76,29 @@ impl Ec2Driver {
         ids: &[String],
         tags: &BTreeMap<String, String>,
     ) -> Result<(), CloudError> {
-        let mut form = Form::new("CreateTags");
+        let mut form = QueryForm::new("CreateTags");
         form.list("ResourceId", ids);
         for (number, (key, value)) in tags.iter().enumerate() {
             form.set(format!("Tag.{}.Key", number + 1), key);
             form.set(format!("Tag.{}.Value", number + 1), value);
         }
         let attempt = format!("tag {}", ids.join(", "));
-        self.call(&form).await.map_err(|outcome| outcome.into_error(attempt)).map(drop)
+        self.call(&form).await.map_err(|failure| failure.into_error(attempt)).map(drop)
     }
 
-    async fn terminate_some(&self, instances: &[&InstanceId]) -> Result<(), Outcome> {
+    async fn terminate_some(&self, instances: &[&InstanceId]) -> Result<(), CallFailure> {
         let ids: Vec<String> = instances.iter().map(|id| id.0.clone()).collect();
-        let mut form = Form::new("TerminateInstances");
+        let mut form = QueryForm::new("TerminateInstances");
         form.list("InstanceId", &ids);
         self.call(&form).await.map(drop)
     }
 }
 
 #[async_trait]
-impl Driver for Ec2Driver {
+impl CloudDriver for Ec2Driver {
     async fn launch(&self, spec: &LaunchSpec) -> Result<Instance, CloudError> {
         let attempt = || format!("launch image {} as {}", spec.image_id, spec.instance_type);
-        let mut form = Form::new("RunInstances");
+        let mut form = QueryForm::new("RunInstances");
         form.set("ClientToken", &spec.client_token);
         form.set("ImageId", &spec.image_id);
         form.set("InstanceType", &spec.instance_type);
@@ -116,7 +118,7 @@ impl Driver for Ec2Driver {
             form.set(format!("TagSpecification.1.Tag.{}.Key", number + 1), key);
             form.set(format!("TagSpecification.1.Tag.{}.Value", number + 1), value);
         }
-        let body = self.call(&form).await.map_err(|outcome| outcome.into_error(attempt()))?;
+        let body = self.call(&form).await.map_err(|failure| failure.into_error(attempt()))?;
         let reservation: answer::Reservation = answer::parse(&body, attempt())?;
         reservation.instances().next().ok_or_else(|| CloudError::Unknown {
             attempt: attempt(),
@@ -128,22 +130,22 @@ impl Driver for Ec2Driver {
         let attempt = || format!("list machines with tag {}={}", filter.key, filter.value);
         let (mut all, mut next) = (Vec::new(), None::<String>);
         for _ in 0..PAGES_MAX {
-            let mut form = Form::new("DescribeInstances");
+            let mut form = QueryForm::new("DescribeInstances");
             form.set("MaxResults", "1000");
             form.set("Filter.1.Name", format!("tag:{}", filter.key));
             form.set("Filter.1.Value.1", &filter.value);
             if let Some(token) = &next {
                 form.set("NextToken", token);
             }
-            let body = self.call(&form).await.map_err(|outcome| outcome.into_error(attempt()))?;
-            let page: answer::Instances = answer::parse(&body, attempt())?;
+            let body = self.call(&form).await.map_err(|failure| failure.into_error(attempt()))?;
+            let page: answer::InstancesAnswer = answer::parse(&body, attempt())?;
             next = page.next_token.clone().filter(|token| !token.is_empty());
             all.extend(page.into_instances());
             if next.is_none() {
                 return Ok(all);
             }
         }
-        // A part of the list would make machines look gone that exist.
+        // An incomplete list would make existing machines look gone.
         Err(CloudError::Unknown {
             attempt: attempt(),
             why: format!("the list has more than {PAGES_MAX} pages"),
@@ -159,34 +161,34 @@ impl Driver for Ec2Driver {
         for batch in all.chunks(BATCH_MAX) {
             match self.terminate_some(batch).await {
                 Ok(()) => {}
-                // One that is gone makes EC2 refuse the whole batch.
-                Err(outcome) if outcome.is_missing_instance() => {
+                // One missing machine makes EC2 refuse the whole batch.
+                Err(failure) if failure.is_missing_instance() => {
                     for id in batch {
                         match self.terminate_some(&[id]).await {
-                            Err(outcome) if !outcome.is_missing_instance() => {
-                                return Err(outcome.into_error(attempt(&[id])));
+                            Err(failure) if !failure.is_missing_instance() => {
+                                return Err(failure.into_error(attempt(&[id])));
                             }
                             _ => {}
                         }
                     }
                 }
-                Err(outcome) => return Err(outcome.into_error(attempt(batch))),
+                Err(failure) => return Err(failure.into_error(attempt(batch))),
             }
         }
         Ok(())
     }
 
-    async fn images(&self, filter: &ImageFilter) -> Result<Vec<ImageFact>, CloudError> {
+    async fn images(&self, filter: &CloudImageFilter) -> Result<Vec<ImageFact>, CloudError> {
         let attempt = || "list images".to_owned();
-        let mut form = Form::new("DescribeImages");
+        let mut form = QueryForm::new("DescribeImages");
         form.list("ImageId", &filter.ids);
         form.list("Owner", &filter.owners);
         if !filter.names.is_empty() {
             form.set("Filter.1.Name", "name");
             form.list("Filter.1.Value", &filter.names);
         }
-        let body = self.call(&form).await.map_err(|outcome| outcome.into_error(attempt()))?;
-        let mut images = answer::parse::<answer::Images>(&body, attempt())?.into_images();
+        let body = self.call(&form).await.map_err(|failure| failure.into_error(attempt()))?;
+        let mut images = answer::parse::<answer::ImagesAnswer>(&body, attempt())?.into_images();
         images.sort_by(|one, other| {
             other.created.cmp(&one.created).then_with(|| one.id.cmp(&other.id))
         });

@@ -1,11 +1,11 @@
-//! A job frozen for one item: everything an executor needs, and nothing that still has to be
-//! decided (Z4.7).
+//! A job frozen for one item. It holds everything an executor needs and leaves no decision open
+//! (Z4.7).
 
 mod run_time;
 
 pub use run_time::{
-    Checkout, Choice, Fingerprint, GalaxyRole, Host, IncludeVars, JobKind, OidcToken, RunTime,
-    SecretExposure, VarsSource,
+    ExternalHost, Fingerprint, GalaxyRole, IncludeVars, JobKind, OidcToken, RunTime,
+    SecretExposure, Tristate, VarsSource, WorkspaceCheckout,
 };
 
 use crate::{BranchName, ConnectionName, JobName, LabelName, ProjectName, git::Oid, id::digest};
@@ -13,99 +13,101 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The jobs of one item, in the order the configuration names them.
+/// The frozen jobs of one item, in configuration order.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct JobGraph {
-    /// Frozen jobs; dependencies name others of the list.
+    /// The jobs. Their dependencies name other jobs of the list.
     pub jobs: Vec<FrozenJob>,
 }
 
 impl JobGraph {
-    /// Returns what the gate has to know about each job.
+    /// Returns a [`JobSummary`] of each job, for the gate.
     pub fn summaries(&self) -> Vec<JobSummary> {
         self.jobs.iter().map(FrozenJob::summary).collect()
     }
 }
 
-/// One job with every matching variant applied.
+/// A job with all matching variants applied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrozenJob {
     /// The job's name.
     pub name: JobName,
-    /// Its ancestors and variants in the order they were applied, for people.
+    /// Its parents and variants in the order in which they were applied, for display.
     #[serde(default)]
     pub inheritance: Vec<String>,
-    /// Jobs of the same item that come first.
+    /// Jobs of the same item that must complete first.
     #[serde(default)]
-    pub dependencies: Vec<Dependency>,
-    /// Whether its result counts.
+    pub dependencies: Vec<JobDependency>,
+    /// Whether its result counts for the item.
     pub voting: bool,
-    /// Attempts in all, at least 1.
+    /// The maximum number of attempts, at least 1.
     pub attempts: u32,
-    /// Time for the run phase in seconds (includes pre-run unless `pre_timeout_seconds` is set).
+    /// The timeout of the run phase in seconds. It includes pre-run unless `pre_timeout_seconds` is
+    /// set.
     pub timeout_seconds: Option<u64>,
-    /// Time for the pre-run phase in seconds.
+    /// The timeout of the pre-run phase in seconds.
     pub pre_timeout_seconds: Option<u64>,
-    /// Time for each post-run playbook in seconds.
+    /// The timeout of each post-run playbook in seconds.
     pub post_timeout_seconds: Option<u64>,
-    /// Nodes and groups, in order of preference; one without nodes runs on the executor alone.
+    /// Alternative nodesets in order of preference. A nodeset without nodes runs on the executor
+    /// alone.
     pub nodesets: Vec<NodeSet>,
-    /// Playbooks before, in the order they run (outermost parent first).
+    /// Pre-run playbooks in the order they run (outermost parent first).
     #[serde(default)]
     pub pre_run: Vec<Playbook>,
-    /// The main playbooks.
+    /// Main playbooks.
     #[serde(default)]
     pub run: Vec<Playbook>,
-    /// Playbooks after, in the order they run (innermost child first).
+    /// Post-run playbooks in the order they run (innermost child first).
     #[serde(default)]
     pub post_run: Vec<Playbook>,
-    /// Repositories to put in place besides the item's own.
+    /// Repositories to put into the workspace in addition to the item's own.
     #[serde(default)]
     pub required_projects: Vec<RequiredProject>,
     /// Variables for all hosts.
     #[serde(default)]
     pub vars: Map<String, Value>,
-    /// Variables that win over everything else.
+    /// Variables with the highest precedence.
     #[serde(default)]
     pub extra_vars: Map<String, Value>,
-    /// Variables per node name.
+    /// Variables by node name.
     #[serde(default)]
     pub host_vars: BTreeMap<String, Map<String, Value>>,
-    /// Variables per group name.
+    /// Variables by group name.
     #[serde(default)]
     pub group_vars: BTreeMap<String, Map<String, Value>>,
-    /// Semaphores to hold while it runs.
+    /// Semaphores that its builds hold.
     #[serde(default)]
     pub semaphores: Vec<SemaphoreUse>,
-    /// Tags for people and pages.
+    /// Tags, for display.
     #[serde(default)]
     pub tags: Vec<String>,
-    /// Artifacts' kinds it makes for others.
+    /// Kinds of artifacts that it provides to other jobs.
     #[serde(default)]
     pub provides: Vec<String>,
-    /// Artifacts' kinds it wants of others.
+    /// Kinds of artifacts that it requires from other jobs.
     #[serde(default)]
     pub requires: Vec<String>,
-    /// Branch to check out where it exists.
+    /// The branch to check out in each repository that has it.
     pub override_checkout: Option<BranchName>,
-    /// Whether it may only run after review (it holds secrets, or says so).
+    /// Whether it may only run after review, because it has secrets or is declared so.
     #[serde(default)]
     pub post_review: bool,
-    /// Where repositories lie in the workspace.
+    /// The layout of repositories in the workspace.
     #[serde(default)]
     pub workspace_scheme: WorkspaceScheme,
-    /// Ansible's major version as text, when asked for.
+    /// The requested Ansible version, such as `9`; `None` for the default.
     pub ansible_version: Option<String>,
-    /// The message for a success.
+    /// The report's message for a success.
     pub success_message: Option<String>,
-    /// The message for a failure.
+    /// The report's message for a failure.
     pub failure_message: Option<String>,
-    /// The image this job builds.
+    /// The name of the image that this job builds.
     pub image_build_name: Option<String>,
-    /// Whether it runs in spite of file matchers where a change defines it otherwise.
+    /// Whether a change to the job's definition runs it even if its file matchers do not match.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub match_on_config_updates: bool,
-    /// What acts at run time only.
+    /// Attributes that apply only at run time.
     #[serde(default)]
     pub run_time: RunTime,
 }
@@ -115,10 +117,11 @@ fn yes() -> bool {
 }
 
 impl FrozenJob {
-    /// Returns the hash of everything that defines the job, but not of where that was: builds with
-    /// an equal hash may live on when the layout changes, and one build may stand for several
-    /// changes of a cycle. Which commits trusted playbooks were at is no part of it, so that not
-    /// each landing in a config project stops all builds (R01).
+    /// Returns a hash of the job's definition that ignores where it is defined. Builds with an
+    /// equal hash survive a layout change, and members of a bundle may share one build.
+    ///
+    /// The hash ignores the commits of trusted playbooks. Otherwise each merge in a config project
+    /// would cancel all builds (R01).
     pub fn hash(&self) -> String {
         let mut job = Self { inheritance: Vec::new(), ..self.clone() };
         for playbook in job.pre_run.iter_mut().chain(&mut job.run).chain(&mut job.post_run) {
@@ -128,9 +131,9 @@ impl FrozenJob {
         digest(&["frozen-job", &text])
     }
 
-    /// Returns the semaphores that its build holds from before it is ordered until it is over, each
-    /// once, by name. One that a single playbook names is among them: held longer than need be,
-    /// never by more than may.
+    /// Returns the semaphores that a build holds from before its start until its end, sorted by
+    /// name, without duplicates. A semaphore of a single playbook is held for the whole build too:
+    /// longer than needed, but never beyond its limit.
     fn held_semaphores(&self) -> Vec<SemaphoreUse> {
         let playbooks = self.pre_run.iter().chain(&self.run).chain(&self.post_run);
         let of_playbooks = playbooks.flat_map(|playbook| &playbook.semaphores);
@@ -141,7 +144,7 @@ impl FrozenJob {
         held.into_values().collect()
     }
 
-    /// Returns what the gate has to know.
+    /// Returns the summary of the job that the gate stores in the item's record.
     pub fn summary(&self) -> JobSummary {
         let reporter = self.run_time.kind == JobKind::Reporter;
         JobSummary {
@@ -156,8 +159,8 @@ impl FrozenJob {
                 .map(|set| set.nodes.iter().map(|node| node.label.clone()).collect())
                 .collect(),
             semaphores: self.held_semaphores(),
-            // Nobody waits for what comes after the reports: whoever is behind would wait for a
-            // landing that waits for him.
+            // A reporter job runs after the merge. A successor that waited for its artifacts would
+            // block the merge it depends on.
             provides: if reporter { Vec::new() } else { self.provides.clone() },
             requires: self.requires.clone(),
             hold_following_changes: self.run_time.hold_following_changes && !reporter,
@@ -165,100 +168,99 @@ impl FrozenJob {
             failure_message: self.failure_message.clone(),
             success_url: self.run_time.success_url.clone(),
             failure_url: self.run_time.failure_url.clone(),
-            shared: self.shared(),
+            sharing: self.shared(),
             reporter,
         }
     }
 
-    /// Returns with which changes of its cycle a build of it is shared, as Zuul's `deduplicate` has
-    /// it.
-    fn shared(&self) -> Shared {
+    /// Returns which bundle members share one build of the job (Zuul's `deduplicate`).
+    fn shared(&self) -> BuildSharing {
         match self.run_time.deduplicate {
-            Choice::No => Shared::Never,
-            Choice::Yes => Shared::InCycle,
-            // What names the projects that it works on works alike whichever change it runs for.
-            Choice::Auto if !self.required_projects.is_empty() => Shared::InCycle,
-            Choice::Auto => Shared::InProject,
+            Tristate::No => BuildSharing::Never,
+            Tristate::Yes => BuildSharing::InBundle,
+            // A job with required projects does the same work for each member.
+            Tristate::Auto if !self.required_projects.is_empty() => BuildSharing::InBundle,
+            Tristate::Auto => BuildSharing::InProject,
         }
     }
 }
 
-/// What the gate has to know about a job; it is small enough to lie in an item's record.
+/// The part of a frozen job that the gate needs. It is small enough for an item's record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSummary {
     /// The job's name.
     pub name: JobName,
     /// The hash of the frozen job.
     pub hash: String,
-    /// Jobs of the same item that come first.
+    /// Jobs of the same item that must complete first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub dependencies: Vec<Dependency>,
-    /// Whether its result counts.
+    pub dependencies: Vec<JobDependency>,
+    /// Whether its result counts for the item.
     pub voting: bool,
-    /// Attempts in all.
+    /// The maximum number of attempts.
     pub attempts: u32,
-    /// The labels it needs, one list per alternative nodeset; an empty first list needs no node.
+    /// The labels it needs, one list per alternative nodeset. An empty first list means that no
+    /// node is needed.
     pub labels: Vec<Vec<LabelName>>,
-    /// Semaphores to hold while it runs.
+    /// Semaphores that its builds hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub semaphores: Vec<SemaphoreUse>,
-    /// Artifacts' kinds it makes for others.
+    /// Kinds of artifacts that it provides to other jobs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub provides: Vec<String>,
-    /// Artifacts' kinds it wants of changes ahead.
+    /// Kinds of artifacts that it requires from changes ahead.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<String>,
-    /// Whether changes behind in the queue start none of their jobs until this one has succeeded.
+    /// Whether changes behind in the queue start no jobs until this job has succeeded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hold_following_changes: bool,
-    /// The message for a success.
+    /// The report's message for a success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub success_message: Option<String>,
-    /// The message for a failure.
+    /// The report's message for a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_message: Option<String>,
-    /// Where the line of a success points to in a report: absolute, or within the logs.
+    /// The link in the report after a success: absolute, or relative to the logs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub success_url: Option<String>,
-    /// The same for a failure.
+    /// The link in the report after a failure: absolute, or relative to the logs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_url: Option<String>,
-    /// With which changes of its cycle one build of it is shared.
-    #[serde(default, skip_serializing_if = "Shared::is_never")]
-    pub shared: Shared,
-    /// Whether it runs after the item's reports, when its result decides nothing about the item any
-    /// more.
+    /// Which bundle members share one build.
+    #[serde(default, skip_serializing_if = "BuildSharing::is_never")]
+    pub sharing: BuildSharing,
+    /// Whether it runs after the item's reports, when its result no longer affects the item.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reporter: bool,
 }
 
-/// With which changes that need each other a build is shared, where they run the same job.
+/// Which members of a bundle share one build of a job that they all run.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum Shared {
-    /// With none.
+pub enum BuildSharing {
+    /// No members share a build.
     #[default]
     Never,
-    /// With those of the same project and branch.
+    /// Members of the same project and branch share a build.
     InProject,
-    /// With all of them.
-    InCycle,
+    /// All members share a build.
+    InBundle,
 }
 
-impl Shared {
+impl BuildSharing {
     fn is_never(&self) -> bool {
         *self == Self::Never
     }
 }
 
-/// A job that has to come first.
+/// A dependency on another job of the item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Dependency {
-    /// The other job.
+pub struct JobDependency {
+    /// The name of the other job.
     pub name: JobName,
-    /// Whether it is only waited for where it runs at all.
+    /// Whether the dependency is ignored if the other job does not run.
     #[serde(default)]
     pub soft: bool,
 }
@@ -266,92 +268,92 @@ pub struct Dependency {
 /// Named nodes and groups of them (Z3.1).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NodeSet {
-    /// The nodeset's name; empty for one written in line.
+    /// The nodeset's name; empty for an inline nodeset.
     #[serde(default)]
     pub name: String,
     /// Its nodes in order.
     pub nodes: Vec<NodeSpec>,
-    /// Its groups in order.
+    /// Its groups of nodes in order.
     #[serde(default)]
-    pub groups: Vec<Group>,
+    pub groups: Vec<NodeGroup>,
 }
 
 /// One node of a nodeset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSpec {
-    /// The host's names in the inventory, the first the node's own.
+    /// The host's names in the inventory; the first is the node's own name.
     pub names: Vec<String>,
-    /// The label it is made from.
+    /// The label that the node is created from.
     pub label: LabelName,
 }
 
 /// A group of nodes in the inventory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Group {
+pub struct NodeGroup {
     /// The group's name.
     pub name: String,
     /// Names of its nodes.
     pub nodes: Vec<String>,
 }
 
-/// Ansible's own group of every host. It gives an inventory up that has one of this name in it, and
-/// goes on with what it had read of it by then: playbooks would find other hosts than the job's, or
-/// none.
+/// Ansible's built-in group of all hosts. If an inventory defines a host or group of this name,
+/// Ansible stops reading it there and continues with what it has read. Playbooks would then find
+/// other hosts, or none.
 pub const ALL_NODES: &str = "all";
 
-/// What Ansible calls the machine that it runs on: a host of any of these names in the inventory is
-/// taken for all of them.
+/// Names by which Ansible refers to the machine it runs on. If the inventory has a host of one of
+/// these names, Ansible uses it for all of them.
 const EXECUTOR: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// Returns whether playbooks mean the executor by a host's or group's name: what they do there,
-/// often with secrets, would be done on the node of that name. Of a host's name Ansible takes a
-/// port at its end away.
-pub fn means_executor(name: &str) -> bool {
+/// Returns whether a host or group name refers to the executor itself. A node of that name would
+/// receive tasks meant for the executor, often with secrets. Ansible ignores a port at the end of a
+/// host name.
+pub fn names_executor(name: &str) -> bool {
     let is_port = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let host =
         name.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(name, |(host, _)| host);
     EXECUTOR.contains(&name) || EXECUTOR.contains(&host)
 }
 
-/// A playbook and what it may see.
+/// A playbook, with the roles and secrets it may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Playbook {
-    /// The connection of the project it lies in.
+    /// The connection of the project that contains it.
     pub connection: ConnectionName,
-    /// The project it lies in.
+    /// The project that contains it.
     pub project: ProjectName,
-    /// The branch of that project whose definition named it.
+    /// The branch of that project whose job definition names the playbook.
     pub branch: BranchName,
-    /// The commit of a trusted playbook's project that was merged when the job was frozen;
-    /// untrusted ones come from the tested state.
+    /// For a trusted playbook, the commit of its branch when the job was frozen. `None` for
+    /// untrusted ones, which come from the tested state.
     pub commit: Option<Oid>,
-    /// The path within the project, as written.
+    /// The path within the project, as configured.
     pub path: String,
     /// Whether it comes from a config project (Z7.5).
     pub trusted: bool,
-    /// Roles to have in place.
+    /// Role repositories that it uses.
     #[serde(default)]
-    pub roles: Vec<Role>,
-    /// Secrets it sees, by the name of their variable (Z5.5).
+    pub roles: Vec<RoleRepository>,
+    /// Secrets that it may use, by variable name (Z5.5).
     #[serde(default)]
     pub secrets: BTreeMap<String, SecretUse>,
-    /// Semaphores held while it runs.
+    /// Semaphores for the time it runs.
     #[serde(default)]
     pub semaphores: Vec<String>,
     /// Whether it runs even for an aborted build.
     #[serde(default)]
     pub cleanup: bool,
-    /// Paths below the home directory that are kept when the playbook's own home is made.
+    /// Paths below the home directory that are preserved when the playbook's own home is created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub preserve_home_paths: Vec<String>,
-    /// How deep the definition stands in the inheritance: 0 is the base job.
+    /// The depth of the definition in the inheritance; 0 is the base job.
     #[serde(default)]
     pub nesting_level: u32,
 }
 
-/// Returns the files that a playbook's name may mean within its repository, the first that is there
-/// counting: as given, then with `.yaml` and `.yml`; at the root, then below `playbooks/` (Z4.9). A
-/// name that leads out of the repository means none.
+/// Returns the candidate files of a playbook name in its repository, in order of preference: the
+/// name as given, with `.yaml` and with `.yml`, first at the root and then below `playbooks/`
+/// (Z4.9). Returns none for a name that leads out of the repository.
 pub fn playbook_files(name: &str) -> Vec<String> {
     let name: Vec<&str> = name.split('/').filter(|part| *part != ".").collect();
     if name.iter().any(|part| part.is_empty() || *part == "..") {
@@ -364,59 +366,58 @@ pub fn playbook_files(name: &str) -> Vec<String> {
         .collect()
 }
 
-/// A source of Ansible roles (Z4.6).
+/// A repository with Ansible roles (Z4.6).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Role {
+pub struct RoleRepository {
     /// The connection of the project.
     pub connection: ConnectionName,
-    /// The project that holds them.
+    /// The project that contains the roles.
     pub project: ProjectName,
-    /// The directory it is placed in, which is what playbooks call it.
+    /// The directory in which it is placed, which is the name playbooks use.
     pub target_name: String,
-    /// Whether it is the playbook's own project, offered without being asked for.
+    /// Whether it is the playbook's own project, added without configuration.
     pub implicit: bool,
 }
 
-/// A secret's ciphertext as it stands in the configuration; only an executor opens it.
+/// A secret's ciphertext from the configuration. Only an executor decrypts it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretUse {
     /// The secret's name.
     pub secret: String,
     /// The project whose key pair encrypted it.
     pub project: ProjectName,
-    /// The connection of that project, under which its key pair lies. Without it, which is how
-    /// older jobs were frozen, only a playbook of the same project can have the secret.
+    /// The connection of that project, under which the key pair is stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<ConnectionName>,
-    /// The mapping with `{"!encrypted/pkcs1-oaep": [..]}` in place of each ciphertext.
+    /// The secret's mapping, with `{"!encrypted/pkcs1-oaep": [..]}` in place of each ciphertext.
     pub data: Value,
-    /// The token to issue in the place of the mapping, which is empty then.
+    /// The token to issue instead of the mapping, which is empty in that case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oidc: Option<OidcToken>,
 }
 
-/// A repository that is put in place besides the item's own (Z4.3).
+/// A repository that is put into the workspace in addition to the item's own (Z4.3).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequiredProject {
     /// The connection of the project.
     pub connection: ConnectionName,
     /// The project.
     pub project: ProjectName,
-    /// The branch to check out where it exists.
+    /// The branch to check out if the repository has it.
     pub override_checkout: Option<BranchName>,
 }
 
-/// A semaphore and when it is taken.
+/// A semaphore that a job uses, and when it is acquired.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SemaphoreUse {
     /// The semaphore's name.
     pub name: String,
-    /// Whether nodes are asked for before it is taken.
+    /// Whether nodes are requested before the semaphore is acquired.
     #[serde(default)]
     pub resources_first: bool,
 }
 
-/// Where repositories lie below `src/`.
+/// The layout of repositories below `src/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WorkspaceScheme {

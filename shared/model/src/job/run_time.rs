@@ -1,5 +1,5 @@
-//! Attributes of a job that act while it is scheduled, runs or is reported, and decide nothing
-//! before.
+//! Job attributes that apply while a job is scheduled, runs or is reported, and do not affect
+//! earlier decisions.
 
 use super::RequiredProject;
 use crate::change::ChangeKey;
@@ -8,65 +8,65 @@ use crate::{BranchName, ConnectionName, ProjectName};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Map, Value};
 
-/// What acts at run time only.
+/// Job attributes that apply only at run time.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunTime {
-    /// When the job runs: among the others, before them, or after the reports.
+    /// When the job runs: among the other jobs, before them, or after the reports.
     #[serde(skip_serializing_if = "is_default")]
     pub kind: JobKind,
-    /// Where a report's line of a failure points to, instead of the logs; a relative one lies
-    /// within them.
+    /// The link in the report after a failure; a relative one is resolved within the logs. `None`
+    /// links to the logs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_url: Option<String>,
-    /// The same for a success.
+    /// The link in the report after a success; a relative one is resolved within the logs. `None`
+    /// links to the logs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub success_url: Option<String>,
-    /// Whether changes behind in the queue wait until this job has ended before they start theirs.
+    /// Whether changes behind in the queue start no jobs until this job has ended.
     #[serde(skip_serializing_if = "is_default")]
     pub hold_following_changes: bool,
-    /// Whether changes of one bundle share one build of it.
+    /// Whether members of a bundle share one build of the job.
     #[serde(skip_serializing_if = "is_default")]
-    pub deduplicate: Choice,
-    /// Expressions of which one in the output means that the build fails.
+    pub deduplicate: Tristate,
+    /// Regular expressions; the build fails if its output matches one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failure_output: Vec<String>,
-    /// What is done when a secret shows in the output.
+    /// The reaction to a secret in the output.
     #[serde(skip_serializing_if = "is_default")]
     pub secret_exposure: SecretExposure,
-    /// Of the repositories that are not required, those to put in place; `None` for all.
+    /// The optional repositories to put into the workspace; `None` for all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub include_projects: Option<Vec<ProjectName>>,
-    /// Of the repositories that are not required, those not to put in place.
+    /// Optional repositories that are left out of the workspace.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude_projects: Vec<ProjectName>,
-    /// Files of variables to read, in order.
+    /// Variable files to read, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub include_vars: Vec<IncludeVars>,
-    /// Whether standard output and error of commands are kept apart; `None` leaves it to the
-    /// executor.
+    /// Whether standard output and standard error of commands stay separate; `None` leaves it to
+    /// the executor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ansible_split_streams: Option<bool>,
-    /// Whether repositories are checked out in the workspace, or only fetched.
-    #[serde(skip_serializing_if = "Checkout::is_default")]
-    pub workspace_checkout: Checkout,
-    /// Where repositories are placed on the nodes, in the first design's words.
+    /// Whether repositories in the workspace are checked out, or only fetched.
+    #[serde(skip_serializing_if = "WorkspaceCheckout::is_default")]
+    pub workspace_checkout: WorkspaceCheckout,
+    /// The directory for repositories on the nodes (attribute `workspace`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    /// The host that it runs on, in the place of nodes (Z8.1).
+    /// The host that it runs on instead of nodes (Z8.1).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub host: Option<Host>,
-    /// Containers of object storage that it may write to (Z4.8).
+    pub host: Option<ExternalHost>,
+    /// Object storage containers that it may write to (Z4.8).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<String>,
-    /// Roles that come from Ansible Galaxy (Z4.6).
+    /// Roles from Ansible Galaxy (Z4.6).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub galaxy_roles: Vec<GalaxyRole>,
-    /// Whether `run` holds candidates of which the first that exists is meant (Z4.9).
+    /// Whether `run` lists candidate files, of which the first existing one runs (Z4.9).
     #[serde(skip_serializing_if = "is_default")]
     pub implied_run: bool,
-    /// The formats in which providers need the image that the job builds; empty for a job that
-    /// builds none (L1.1).
+    /// The image formats that providers need from this job; empty if it builds no image (L1.1).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub image_formats: Vec<String>,
 }
@@ -75,23 +75,23 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// When a job runs.
+/// When a job runs relative to the other jobs of the item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobKind {
-    /// Among the others, as dependencies say.
+    /// In dependency order among the regular jobs.
     #[default]
     Regular,
-    /// Before all others of the item.
+    /// Before all other jobs.
     Initializer,
     /// After the item's reports.
     Reporter,
 }
 
-/// Yes, no, or what the situation suggests. Written as `true`, `false` and `"auto"`.
+/// Yes, no, or automatic. Serialized as `true`, `false` and `"auto"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Choice {
-    /// As the situation suggests.
+pub enum Tristate {
+    /// The context decides.
     #[default]
     Auto,
     /// Yes.
@@ -100,7 +100,7 @@ pub enum Choice {
     No,
 }
 
-impl Serialize for Choice {
+impl Serialize for Tristate {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Auto => serializer.serialize_str("auto"),
@@ -110,92 +110,92 @@ impl Serialize for Choice {
     }
 }
 
-impl<'de> Deserialize<'de> for Choice {
+impl<'de> Deserialize<'de> for Tristate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Words;
-        impl de::Visitor<'_> for Words {
-            type Value = Choice;
+        struct TristateVisitor;
+        impl de::Visitor<'_> for TristateVisitor {
+            type Value = Tristate;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("true, false or \"auto\"")
             }
 
-            fn visit_bool<E: de::Error>(self, yes: bool) -> Result<Choice, E> {
-                Ok(if yes { Choice::Yes } else { Choice::No })
+            fn visit_bool<E: de::Error>(self, yes: bool) -> Result<Tristate, E> {
+                Ok(if yes { Tristate::Yes } else { Tristate::No })
             }
 
-            fn visit_str<E: de::Error>(self, word: &str) -> Result<Choice, E> {
-                if word == "auto" {
-                    Ok(Choice::Auto)
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Tristate, E> {
+                if text == "auto" {
+                    Ok(Tristate::Auto)
                 } else {
-                    Err(E::invalid_value(de::Unexpected::Str(word), &self))
+                    Err(E::invalid_value(de::Unexpected::Str(text), &self))
                 }
             }
         }
-        deserializer.deserialize_any(Words)
+        deserializer.deserialize_any(TristateVisitor)
     }
 }
 
-/// Whether repositories are checked out in the workspace; yes where nothing is said.
+/// Whether repositories in the workspace are checked out; the default is yes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Checkout(pub Choice);
+pub struct WorkspaceCheckout(pub Tristate);
 
-impl Default for Checkout {
+impl Default for WorkspaceCheckout {
     fn default() -> Self {
-        Self(Choice::Yes)
+        Self(Tristate::Yes)
     }
 }
 
-impl Checkout {
+impl WorkspaceCheckout {
     fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What is done when a secret shows in the output.
+/// The reaction to a secret in the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SecretExposure {
-    /// Nothing.
+    /// No reaction.
     #[default]
     Ignore,
-    /// It is blotted out.
+    /// The secret is redacted.
     Redact,
     /// The build fails.
     Fail,
 }
 
-/// A file of variables.
+/// A file of variables that a job reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IncludeVars {
     /// The path within its repository.
     pub name: String,
-    /// The repository it lies in.
+    /// The repository that contains it.
     pub source: VarsSource,
-    /// Whether a missing file fails the build.
+    /// Whether the build fails if the file is missing.
     pub required: bool,
-    /// Whether a build of a ref of that repository reads it as the ref has it, and not as a branch
-    /// has it.
+    /// Whether a build for a ref of that repository reads the file from that ref rather than from a
+    /// branch.
     pub use_ref: bool,
-    /// The commit it is read from, of a config project alone: what is merged. Of others it is read
-    /// as the tested state has it.
+    /// For a config project, the merged commit to read the file from. `None` for other projects,
+    /// whose file comes from the tested state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<Oid>,
 }
 
-/// Where a file of variables lies.
+/// The repository that contains a file of variables.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VarsSource {
-    /// In a project of the tenant.
+    /// A project of the tenant.
     Project(RequiredProject),
-    /// In the project of the change.
+    /// The project of the change.
     OfChange,
 }
 
 impl VarsSource {
-    /// Returns the connection and the project, for a build of `own`.
+    /// Returns the connection and the project for a build of `own`.
     pub fn project<'a>(&'a self, own: &'a ChangeKey) -> (&'a ConnectionName, &'a ProjectName) {
         match self {
             Self::Project(found) => (&found.connection, &found.project),
@@ -203,7 +203,8 @@ impl VarsSource {
         }
     }
 
-    /// Returns the branch of the definition that asks for the file, where the file lies beside it.
+    /// Returns the branch of the job definition that includes the file, if the file is in the same
+    /// project.
     pub fn branch(&self) -> Option<&BranchName> {
         match self {
             Self::Project(found) => found.override_checkout.as_ref(),
@@ -212,12 +213,12 @@ impl VarsSource {
     }
 }
 
-/// A host that is no node of the pool (Z8.1).
+/// A host outside the node pool (Z8.1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Host {
+pub struct ExternalHost {
     /// Its name or address.
     pub name: String,
-    /// The fingerprint of its key; another key is refused.
+    /// The fingerprint of its host key; a host with another key is refused.
     pub fingerprint: Fingerprint,
 }
 
@@ -232,7 +233,7 @@ pub enum Fingerprint {
 }
 
 impl Fingerprint {
-    /// Returns the fingerprint of a text in either form, `None` for any other.
+    /// Parses a fingerprint in MD5 or SHA-256 form; returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(hash) = text.strip_prefix("SHA256:") {
             let is_base64 = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/');
@@ -252,26 +253,26 @@ impl Fingerprint {
 pub struct GalaxyRole {
     /// Its name on Galaxy.
     pub galaxy: String,
-    /// The directory it is placed in; its own name where `None`.
+    /// The directory in which it is placed; `None` for its own name.
     pub target_name: Option<String>,
-    /// The connection and project whose definition asked for it.
+    /// The connection and project whose job definition includes it.
     pub asked_by: (ConnectionName, ProjectName),
 }
 
-/// A token that is issued to a job in the place of a secret's values: a secret's `oidc`.
+/// A token that is issued to a job instead of a secret's values (a secret's `oidc`).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OidcToken {
-    /// What it is signed by; `None` for the system's own choice.
+    /// The signature algorithm; `None` for the system's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub algorithm: Option<String>,
-    /// How long it holds; `None` for the system's own choice.
+    /// The lifetime in seconds; `None` for the system's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u64>,
-    /// The issuer it names (`iss`); `None` for the system's own address.
+    /// The issuer (`iss`); `None` for the system's own address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
-    /// Claims besides those that every token has.
+    /// Additional claims.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub claims: Map<String, Value>,
 }
@@ -280,7 +281,7 @@ pub struct OidcToken {
 mod tests {
     use super::*;
 
-    /// Z8.1: the colon form and SHA-256 are both read.
+    /// Z8.1: MD5 with colons and SHA-256 are both accepted.
     #[test]
     fn fingerprints_are_read_in_both_forms() {
         let colons = "4A:28:cb:03:6a:d6:79:0b:cc:dc:60:ae:6a:62:cf:5b";
@@ -296,14 +297,14 @@ mod tests {
         }
     }
 
-    /// Z4.7: what nobody said takes no room in a frozen job, and what was said survives storage.
+    /// Z4.7: unset attributes take no space in a frozen job, and set ones survive storage.
     #[test]
     fn run_time_attributes_survive_storage() {
         let none = serde_json::to_string(&RunTime::default()).unwrap_or_default();
         assert_eq!(none, "{}");
         let some = RunTime {
-            deduplicate: Choice::No,
-            workspace_checkout: Checkout(Choice::Auto),
+            deduplicate: Tristate::No,
+            workspace_checkout: WorkspaceCheckout(Tristate::Auto),
             kind: JobKind::Reporter,
             ..RunTime::default()
         };

@@ -1,14 +1,14 @@
-//! A provider to plan for, and a small cloud that does what a plan asks for.
+//! A provider cell under test, and a fake cloud that carries out its actions.
 
 use sluice_model::build::BuildResult;
-use sluice_model::{NodeId, QueueKey, Timestamp, poke::Precedence};
+use sluice_model::{NodeId, QueueKey, Timestamp, wakeup::Precedence};
 use sluice_pool::*;
 use std::collections::BTreeMap;
 
 /// A label of one machine with the image `image-1`.
-pub fn label(min_ready: u32) -> Label {
-    Label {
-        image: Image::Available { id: "image-1".into() },
+pub fn label(min_ready: u32) -> LabelSpec {
+    LabelSpec {
+        image: LabelImage::Available { id: "image-1".into() },
         flavor: "small".into(),
         zone: None,
         resources: Resources::instances(1),
@@ -30,15 +30,15 @@ pub fn limits(quota: u32) -> ProviderLimits {
         zones: vec!["a".into(), "b".into()],
         quota: Resources::instances(quota),
         labels: BTreeMap::from([("small".into(), label(0)), ("large".into(), label(0))]),
-        statics: Vec::new(),
+        static_hosts: Vec::new(),
         pace: Pace::default(),
     }
 }
 
 /// A request by build `build-<sequence>` in the order of `sequence`.
-pub fn request(sequence: u64, labels: &[&str]) -> Request {
-    Request::new(
-        Row::new(200, 0, sequence),
+pub fn request(sequence: u64, labels: &[&str]) -> NodeRequest {
+    NodeRequest::new(
+        RequestRow::new(200, 0, sequence),
         format!("build-{sequence}").as_str().into(),
         QueueKey { tenant: "one".into(), pipeline: "gate".into(), queue: "main".into() },
         "test",
@@ -48,8 +48,7 @@ pub fn request(sequence: u64, labels: &[&str]) -> Request {
     )
 }
 
-/// Seconds after which a launcher that was to call a launch is dead for sure; below the pace's time
-/// for a launch to settle.
+/// Seconds after which a launcher has certainly timed out; less than `launch_settle_seconds`.
 const LAUNCHER_SECONDS: u64 = 240;
 
 /// The cell and the cloud behind it.
@@ -59,10 +58,10 @@ pub struct World {
     pub cell: Snapshot,
     /// Machines that exist, with the node they were launched for.
     pub machines: BTreeMap<String, InstanceFact>,
-    /// What was asked for and not done.
-    pub actions: Vec<Action>,
-    /// Every poke so far.
-    pub pokes: Vec<sluice_model::poke::Poke>,
+    /// Actions that are not yet carried out.
+    pub actions: Vec<PoolAction>,
+    /// Every wakeup so far.
+    pub wakeups: Vec<sluice_model::wakeup::Wakeup>,
     /// The time.
     pub now: Timestamp,
     tokens: BTreeMap<String, String>,
@@ -78,30 +77,30 @@ impl World {
                 limits,
                 requests: Vec::new(),
                 nodes: Vec::new(),
-                facts: Facts::default(),
+                facts: PoolFacts::default(),
             },
             machines: BTreeMap::new(),
             actions: Vec::new(),
-            pokes: Vec::new(),
+            wakeups: Vec::new(),
             now: Timestamp(1_000_000_000),
             tokens: BTreeMap::new(),
         }
     }
 
     /// Plans once and commits; the facts are used up.
-    pub fn step(&mut self) -> Plan {
+    pub fn step(&mut self) -> PoolPlan {
         let plan = plan(&self.cell, self.now);
-        self.cell.facts = Facts::default();
+        self.cell.facts = PoolFacts::default();
         self.commit(&plan);
         plan
     }
 
     /// Commits a plan and keeps its actions.
-    pub fn commit(&mut self, plan: &Plan) {
+    pub fn commit(&mut self, plan: &PoolPlan) {
         self.cell.head = plan.head.clone();
         for change in &plan.changes {
             match change {
-                Change::PutRequest(request) => {
+                PoolChange::PutRequest(request) => {
                     *self
                         .cell
                         .requests
@@ -109,17 +108,17 @@ impl World {
                         .find(|other| other.row == request.row)
                         .expect("a request that was read") = request.clone();
                 }
-                Change::RemoveRequest(row) => {
+                PoolChange::RemoveRequest(row) => {
                     self.cell.requests.retain(|request| request.row != *row)
                 }
-                Change::CreateNode(node) => {
+                PoolChange::CreateNode(node) => {
                     assert!(
                         !self.cell.nodes.iter().any(|other| other.id == node.id),
                         "a node id was given twice"
                     );
                     self.cell.nodes.push(node.clone());
                 }
-                Change::PutNode(node) => {
+                PoolChange::PutNode(node) => {
                     *self
                         .cell
                         .nodes
@@ -127,22 +126,22 @@ impl World {
                         .find(|other| other.id == node.id)
                         .expect("a node that was read") = node.clone();
                 }
-                Change::RemoveNode(id) => self.cell.nodes.retain(|node| node.id != *id),
+                PoolChange::RemoveNode(id) => self.cell.nodes.retain(|node| node.id != *id),
             }
         }
         self.actions.extend(plan.actions.iter().cloned());
-        self.pokes.extend(plan.pokes.iter().cloned());
+        self.wakeups.extend(plan.wakeups.iter().cloned());
     }
 
     /// Lists the machines as they are now.
     pub fn list(&mut self) {
         let instances = self.machines.values().cloned().collect();
-        self.cell.facts.listing = Some(Listing { taken_at: self.now, instances });
+        self.cell.facts.listing = Some(MachineListing { taken_at: self.now, instances });
     }
 
     /// Carries out one launch: the same token makes the same machine.
     pub fn launch(&mut self, node: &Node) -> Machine {
-        let Origin::Cloud { client_token, .. } = &node.origin else {
+        let NodeOrigin::Cloud { client_token, .. } = &node.origin else {
             panic!("a static host was launched")
         };
         let number = self.tokens.len();
@@ -168,24 +167,24 @@ impl World {
         fact.machine.clone()
     }
 
-    /// Does everything that was asked for, well.
+    /// Carries out all pending actions successfully.
     pub fn carry_out(&mut self) {
         for action in std::mem::take(&mut self.actions) {
             match action {
-                // A function lives for minutes: a launch that is left for longer is never called.
-                Action::Launch(node)
+                // A function runs for minutes at most; an older launch action is never carried out.
+                PoolAction::Launch(node)
                     if self.now >= node.updated_at.plus_seconds(LAUNCHER_SECONDS) => {}
-                Action::Launch(node) => {
+                PoolAction::Launch(node) => {
                     let machine = self.launch(&node);
                     self.cell.facts.launches.insert(node.id.clone(), LaunchFact::Launched(machine));
                 }
-                Action::Check(node) => {
+                PoolAction::Check(node) => {
                     self.cell.facts.checks.insert(
                         node.id.clone(),
                         CheckFact::Passed { host_keys: vec!["ssh-ed25519 AAAA".into()] },
                     );
                 }
-                Action::Terminate { instance, .. } => {
+                PoolAction::Terminate { instance, .. } => {
                     if let Some(fact) = self.machines.get_mut(&instance.0) {
                         fact.state = InstanceState::Terminated;
                     }
@@ -207,7 +206,7 @@ impl World {
         panic!("the cell does not settle");
     }
 
-    /// Says where the build of a request is for the next plan.
+    /// Sets the fact about a request's build for the next plan.
     pub fn build(&mut self, sequence: u64, fact: BuildFact) {
         self.cell.facts.builds.insert(format!("build-{sequence}").as_str().into(), fact);
     }
@@ -215,20 +214,20 @@ impl World {
     /// Writes a request as the executor of its build does: claimed when it is fulfilled, ended when
     /// it is claimed.
     pub fn executor_writes(&mut self, sequence: u64) {
-        let row = Row::new(200, 0, sequence);
+        let row = RequestRow::new(200, 0, sequence);
         let now = self.now;
         for request in self.cell.requests.iter_mut().filter(|request| request.row == row) {
             let next = request
                 .clone()
-                .claimed(now)
-                .or_else(|| request.clone().ended(BuildResult::Success, now));
+                .claim(now)
+                .or_else(|| request.clone().end(BuildResult::Success, now));
             *request = next.expect("a request that an executor may write");
         }
     }
 
-    /// The state of a request as a word, with the number of nodes it holds.
+    /// Returns the state of a request and the number of its nodes, as text.
     pub fn state(&self, sequence: u64) -> String {
-        let row = Row::new(200, 0, sequence);
+        let row = RequestRow::new(200, 0, sequence);
         let Some(request) = self.cell.requests.iter().find(|request| request.row == row) else {
             return "removed".into();
         };
@@ -242,25 +241,25 @@ impl World {
         }
     }
 
-    /// Words of all nodes, sorted.
-    pub fn words(&self) -> Vec<&'static str> {
-        let mut words: Vec<_> = self.cell.nodes.iter().map(|node| node.state.word()).collect();
-        words.sort_unstable();
-        words
+    /// Returns the state names of all nodes, sorted.
+    pub fn node_states(&self) -> Vec<&'static str> {
+        let mut states: Vec<_> = self.cell.nodes.iter().map(|node| node.state.as_str()).collect();
+        states.sort_unstable();
+        states
     }
 
-    /// Machines that exist.
+    /// Returns the number of machines that exist.
     pub fn alive(&self) -> usize {
         self.machines.values().filter(|fact| fact.state != InstanceState::Terminated).count()
     }
 
-    /// The node that was asked to be launched.
+    /// Returns the node of the launch action with this index.
     pub fn launched(&self, number: usize) -> NodeId {
         let launches: Vec<&Node> = self
             .actions
             .iter()
             .filter_map(|action| match action {
-                Action::Launch(node) => Some(&**node),
+                PoolAction::Launch(node) => Some(&**node),
                 _ => None,
             })
             .collect();

@@ -1,100 +1,108 @@
-//! Placement: requests in their order ([`turns`]), each with one zone and all its nodes, or not at
-//! all (Z1.3, Z1.5).
+//! Places requests in service order ([`crate::service_order`]). Each gets one zone and all its
+//! nodes, or nothing (Z1.3, Z1.5).
 
-use crate::demand;
+use crate::failures;
 use crate::ledger::Ledger;
-use crate::limits::{Image, Label, ProviderLimits, Resources};
-use crate::node::{Allocation, InstanceId, Launch, Machine, Node, NodeState, Origin};
+use crate::limits::{LabelImage, LabelSpec, ProviderLimits, Resources};
+use crate::node::{Allocation, InstanceId, LaunchProgress, Machine, Node, NodeOrigin, NodeState};
 use crate::plan::NODES_PER_REQUEST_MAX;
-use crate::request::{Placement, Request, RequestState};
+use crate::request::{NodeRequest, Placement, RequestState};
+use crate::service_order;
 use crate::snapshot::Paused;
-use crate::turns;
 use sluice_model::{LabelName, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whether a request waits for room, so that nothing may be launched for the pool itself.
+/// Whether a request waits for quota, in which case no machine is launched for min-ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Waiting {
-    /// Everything that could be placed is.
-    Nobody,
-    /// A request waits and nothing overtakes it.
-    ForRoom,
+pub(crate) enum Backlog {
+    /// All requests that could be placed are placed.
+    Empty,
+    /// A request waits for quota, and later ones wait behind it.
+    Blocked,
 }
 
-/// Places requests until one has to wait.
-pub(crate) fn requests(ledger: &mut Ledger<'_>) -> Waiting {
+/// Places requests in service order until one has to wait.
+pub(crate) fn place_requests(ledger: &mut Ledger<'_>) -> Backlog {
     if let Paused::ByOperator { reason } = &ledger.head.paused {
         let reason = format!("nothing is placed: {reason}");
-        ledger.say(reason);
-        return Waiting::ForRoom;
+        ledger.explain(reason);
+        return Backlog::Blocked;
     }
-    for request in turns::in_order(&ledger.requests, &ledger.facts.places) {
+    for request in service_order::in_service_order(&ledger.requests, &ledger.facts.queue_positions)
+    {
         if request.state != RequestState::Requested || request.not_before > ledger.now {
             continue;
         }
-        if !ledger.room(request.labels.len() + 1) {
-            return Waiting::ForRoom;
+        if !ledger.has_room(request.labels.len() + 1) {
+            return Backlog::Blocked;
         }
-        match choose(ledger, &request) {
-            Choice::Never(why) => demand::fail(ledger, &request.row, &why),
-            Choice::Later(why) => {
-                ledger
-                    .say(format!("request {} waits and nothing overtakes it: {why}", request.row));
+        match choose_nodes(ledger, &request) {
+            PlacementChoice::Never(why) => failures::fail_request(ledger, &request.row, &why),
+            PlacementChoice::Later(why) => {
+                ledger.explain(format!(
+                    "request {} waits, and later requests behind it: {why}",
+                    request.row
+                ));
                 if request.reason != why {
-                    ledger.request(&request.row, |request| request.reason = why);
+                    ledger.update_request(&request.row, |request| request.reason = why);
                 }
-                return Waiting::ForRoom;
+                return Backlog::Blocked;
             }
-            Choice::Now(chosen) => reserve(ledger, &request, chosen),
+            PlacementChoice::Now(chosen) => reserve(ledger, &request, chosen),
         }
     }
-    Waiting::Nobody
+    Backlog::Empty
 }
 
-/// What can be done for a request.
-enum Choice {
-    /// It never fits here.
+/// The outcome of choosing nodes for a request.
+enum PlacementChoice {
+    /// The request can never be satisfied at this provider.
     Never(String),
-    /// It fits, but not now.
+    /// The request can be satisfied later.
     Later(String),
-    /// Take this.
-    Now(Chosen),
+    /// The request can be placed on these nodes.
+    Now(ChosenNodes),
 }
 
-/// A place for each node of a request.
-struct Chosen {
+/// The zone and the source of each node for a request.
+struct ChosenNodes {
+    /// The zone of its cloud machines.
     zone: Option<String>,
-    places: Vec<Place>,
+    /// The source of each node, in the order of the labels.
+    sources: Vec<NodeSource>,
 }
 
-enum Place {
+/// Where a node of a placement comes from.
+enum NodeSource {
     /// A node of the pool.
     Pool(NodeId),
     /// A machine to launch.
     New,
-    /// A host to borrow, by its number in the limits.
+    /// A static host, by its index in the limits.
     Static(usize),
 }
 
-fn choose(ledger: &mut Ledger<'_>, request: &Request) -> Choice {
+/// Chooses a zone and nodes for a request, or explains why there are none. May delete free pool
+/// nodes to make room.
+fn choose_nodes(ledger: &mut Ledger<'_>, request: &NodeRequest) -> PlacementChoice {
     if request.labels.len() > NODES_PER_REQUEST_MAX {
-        return Choice::Never(format!(
-            "{} nodes are more than the {NODES_PER_REQUEST_MAX} of one request",
+        return PlacementChoice::Never(format!(
+            "{} nodes exceed the maximum of {NODES_PER_REQUEST_MAX} per request",
             request.labels.len()
         ));
     }
     let (mut need, mut lent) = (Resources::default(), Vec::new());
     for label in &request.labels {
         match ledger.limits.labels.get(label) {
-            Some(Label { image: Image::Missing { why }, .. }) => {
-                return Choice::Never(format!("label {label} has no image: {why}"));
+            Some(LabelSpec { image: LabelImage::Missing { why }, .. }) => {
+                return PlacementChoice::Never(format!("label {label} has no image: {why}"));
             }
-            Some(known) => need = need.plus(known.resources),
-            None if ledger.limits.statics.iter().any(|host| host.labels.contains(label)) => {
+            Some(spec) => need = need.plus(spec.resources),
+            None if ledger.limits.static_hosts.iter().any(|host| host.labels.contains(label)) => {
                 lent.push(label)
             }
             None => {
-                return Choice::Never(format!(
+                return PlacementChoice::Never(format!(
                     "label {label} is unknown at {}",
                     ledger.limits.provider
                 ));
@@ -103,43 +111,49 @@ fn choose(ledger: &mut Ledger<'_>, request: &Request) -> Choice {
     }
     let zones = match zones_for(ledger.limits, &request.labels) {
         Ok(zones) => zones,
-        Err(why) => return Choice::Never(why),
+        Err(why) => return PlacementChoice::Never(why),
     };
     let quota = ledger.limits.quota;
     if !need.fits(quota) {
-        return Choice::Never(format!(
-            "{} machines are larger than the quota of {}",
+        return PlacementChoice::Never(format!(
+            "{} machines exceed the quota of {}",
             need.instances, quota.instances
         ));
     }
-    let all: Vec<u32> = ledger.limits.statics.iter().map(|host| host.max_parallel).collect();
-    if borrow(ledger, &lent, &all).is_none() {
-        return Choice::Never(format!("{} static hosts are more than there are", lent.len()));
+    let all: Vec<u32> = ledger.limits.static_hosts.iter().map(|host| host.max_parallel).collect();
+    if match_static_hosts(ledger, &lent, &all).is_none() {
+        return PlacementChoice::Never(format!(
+            "{} static hosts are more than the provider has",
+            lent.len()
+        ));
     }
-    let free: Vec<u32> =
-        all.iter().zip(lendings(ledger)).map(|(all, lent)| all.saturating_sub(lent)).collect();
-    let Some(hosts) = borrow(ledger, &lent, &free) else {
-        return Choice::Later("its static hosts are in use".to_owned());
+    let free: Vec<u32> = all
+        .iter()
+        .zip(static_host_uses(ledger))
+        .map(|(all, lent)| all.saturating_sub(lent))
+        .collect();
+    let Some(hosts) = match_static_hosts(ledger, &lent, &free) else {
+        return PlacementChoice::Later("its static hosts are in use".to_owned());
     };
     let (zone, pool) = pick_zone(ledger, request, &zones);
     let new = request.labels.iter().zip(&pool).filter(|(_, pooled)| pooled.is_none());
     let missing = new
         .filter_map(|(label, _)| ledger.limits.labels.get(label))
         .fold(Resources::default(), |sum, label| sum.plus(label.resources));
-    if let Some(why) = shortage(ledger, missing, &pool) {
-        return Choice::Later(why);
+    if let Some(why) = make_room(ledger, missing, &pool) {
+        return PlacementChoice::Later(why);
     }
     let mut hosts = hosts.into_iter();
-    let places = request.labels.iter().zip(pool).map(|(label, pooled)| match pooled {
-        Some(id) => Place::Pool(id),
-        None if ledger.limits.labels.contains_key(label) => Place::New,
-        None => hosts.next().map_or(Place::New, Place::Static),
+    let sources = request.labels.iter().zip(pool).map(|(label, pooled)| match pooled {
+        Some(id) => NodeSource::Pool(id),
+        None if ledger.limits.labels.contains_key(label) => NodeSource::New,
+        None => hosts.next().map_or(NodeSource::New, NodeSource::Static),
     });
-    Choice::Now(Chosen { zone, places: places.collect() })
+    PlacementChoice::Now(ChosenNodes { zone, sources: sources.collect() })
 }
 
-/// Returns the zones where all of some labels may be: the provider's, or the one that labels are
-/// bound to; or why there is none.
+/// Returns the zones in which all the labels are available: one that labels are restricted to, or
+/// all of the provider's. Returns a reason if there is none.
 fn zones_for(limits: &ProviderLimits, labels: &[LabelName]) -> Result<Vec<String>, String> {
     let bound =
         labels.iter().filter_map(|label| Some((limits.labels.get(label)?.zone.as_ref()?, label)));
@@ -154,35 +168,38 @@ fn zones_for(limits: &ProviderLimits, labels: &[LabelName]) -> Result<Vec<String
     }
 }
 
-/// Returns the one of some zones with the most nodes of the pool that help, starting at the next in
-/// turn, and those nodes by place.
+/// Returns the zone with the most reusable pool nodes, starting at the head's next zone, and a pool
+/// node or `None` for each label.
 fn pick_zone(
     ledger: &Ledger<'_>,
-    request: &Request,
+    request: &NodeRequest,
     zones: &[String],
 ) -> (Option<String>, Vec<Option<NodeId>>) {
     let start = ledger.head.next_zone as usize;
     let mut best = (None, Vec::new(), 0);
-    for turn in 0..zones.len().max(1) {
-        let zone = (!zones.is_empty()).then(|| zones[(start + turn) % zones.len()].clone());
-        let pool = pooled(ledger, &request.labels, zone.as_deref());
+    for offset in 0..zones.len().max(1) {
+        let zone = (!zones.is_empty()).then(|| zones[(start + offset) % zones.len()].clone());
+        let pool = match_pool_nodes(ledger, &request.labels, zone.as_deref());
         let count = pool.iter().flatten().count();
-        if turn == 0 || count > best.2 {
+        if offset == 0 || count > best.2 {
             best = (zone, pool, count);
         }
     }
     (best.0, best.1)
 }
 
-/// Returns for each label a free node of the zone: ready ones first, then those that will be
-/// soonest.
-fn pooled(ledger: &Ledger<'_>, labels: &[LabelName], zone: Option<&str>) -> Vec<Option<NodeId>> {
+/// Returns a free node of the zone for each label, preferring those that are ready soonest.
+fn match_pool_nodes(
+    ledger: &Ledger<'_>,
+    labels: &[LabelName],
+    zone: Option<&str>,
+) -> Vec<Option<NodeId>> {
     let mut free: Vec<&Node> = ledger
         .nodes
         .values()
         .filter(|node| node.is_free() && node.az.as_deref() == zone && is_current(ledger, node))
         .collect();
-    free.sort_by_key(|node| (distance(node), node.created_at, node.id.clone()));
+    free.sort_by_key(|node| (readiness_rank(node), node.created_at, node.id.clone()));
     let mut taken = BTreeSet::new();
     labels
         .iter()
@@ -195,7 +212,8 @@ fn pooled(ledger: &Ledger<'_>, labels: &[LabelName], zone: Option<&str>) -> Vec<
         .collect()
 }
 
-fn distance(node: &Node) -> u8 {
+/// Returns how far a node is from being ready; 0 is ready.
+fn readiness_rank(node: &Node) -> u8 {
     match node.state {
         NodeState::Ready { .. } => 0,
         NodeState::Testing { .. } => 1,
@@ -204,22 +222,22 @@ fn distance(node: &Node) -> u8 {
     }
 }
 
-/// Returns whether the node is what its label would be launched as today (N4).
+/// Returns whether the node has the image and zone with which its label would be launched now (N4).
 pub(crate) fn is_current(ledger: &Ledger<'_>, node: &Node) -> bool {
     let bound = ledger.limits.labels.get(&node.label).and_then(|label| label.zone.as_ref());
     if !node.is_static() && bound.is_some() && bound != node.az.as_ref() {
         return false;
     }
     match (&node.origin, ledger.limits.labels.get(&node.label).map(|label| &label.image)) {
-        (Origin::Cloud { image_id, .. }, Some(Image::Available { id })) => image_id == id,
-        (Origin::Cloud { .. }, _) => false,
-        (Origin::Static { .. }, _) => true,
+        (NodeOrigin::Cloud { image_id, .. }, Some(LabelImage::Available { id })) => image_id == id,
+        (NodeOrigin::Cloud { .. }, _) => false,
+        (NodeOrigin::Static { .. }, _) => true,
     }
 }
 
-/// Returns why `missing` does not fit now; then free nodes that this request cannot use make way
-/// for it.
-fn shortage(
+/// Deletes free nodes that the request cannot use until `missing` will fit into the quota. Returns
+/// the reason to wait, or `None` if it already fits.
+fn make_room(
     ledger: &mut Ledger<'_>,
     missing: Resources,
     pool: &[Option<NodeId>],
@@ -229,56 +247,61 @@ fn shortage(
     if taken(ledger).plus(missing).fits(quota) || missing == Resources::default() {
         return None;
     }
-    let leaving = |ledger: &Ledger<'_>, id: &NodeId| {
+    let is_deleting = |ledger: &Ledger<'_>, id: &NodeId| {
         ledger.nodes.get(id).is_some_and(|node| matches!(node.state, NodeState::Deleting { .. }))
     };
     let mut others: Vec<&Node> =
         ledger.nodes.values().filter(|node| node.is_free() && !node.is_static()).collect();
-    others.sort_by_key(|node| (distance(node), node.created_at, node.id.clone()));
+    others.sort_by_key(|node| (readiness_rank(node), node.created_at, node.id.clone()));
     let candidates: Vec<NodeId> = others
         .iter()
         .map(|node| node.id.clone())
         .filter(|id| !pool.contains(&Some(id.clone())))
         .collect();
     for id in candidates {
-        let stays = ledger
+        let remaining = ledger
             .nodes
             .keys()
-            .filter(|id| !leaving(ledger, id))
+            .filter(|id| !is_deleting(ledger, id))
             .filter_map(|id| ledger.nodes.get(id));
-        let after = stays.fold(missing, |sum, node| sum.plus(node.used()).plus(node.reserved()));
-        if after.fits(quota) || !ledger.room(1) {
+        let after =
+            remaining.fold(missing, |sum, node| sum.plus(node.used()).plus(node.reserved()));
+        if after.fits(quota) || !ledger.has_room(1) {
             break;
         }
         ledger.delete_node(&id, "a request that waits for quota cannot use it");
     }
-    // Without the number of those taken, which the head tells: each that comes or goes would
-    // rewrite every request that waits.
+    // The text omits the used number: it changes with every machine, and each change would rewrite
+    // all waiting requests.
     Some(format!(
-        "it needs {} more machines than are free of {}",
+        "the quota of {1} machines has no room for {0} more",
         missing.instances, quota.instances
     ))
 }
 
-/// Returns how often each static host is lent.
-fn lendings(ledger: &Ledger<'_>) -> Vec<u32> {
+/// Returns the current number of uses of each static host.
+fn static_host_uses(ledger: &Ledger<'_>) -> Vec<u32> {
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     for node in ledger.nodes.values() {
-        if let Origin::Static { host } = &node.origin {
+        if let NodeOrigin::Static { host } = &node.origin {
             *counts.entry(host).or_default() += 1;
         }
     }
     ledger
         .limits
-        .statics
+        .static_hosts
         .iter()
         .map(|host| counts.get(host.name.as_str()).copied().unwrap_or(0))
         .collect()
 }
 
-/// Returns a host for each label within `free` uses of each, by augmenting paths; `None` when there
-/// is no such choice.
-fn borrow(ledger: &Ledger<'_>, labels: &[&LabelName], free: &[u32]) -> Option<Vec<usize>> {
+/// Returns a host for each label, within `free` uses of each host; `None` if there is no such
+/// assignment. Finds it by augmenting paths.
+fn match_static_hosts(
+    ledger: &Ledger<'_>,
+    labels: &[&LabelName],
+    free: &[u32],
+) -> Option<Vec<usize>> {
     let slots: Vec<usize> = free
         .iter()
         .enumerate()
@@ -287,45 +310,46 @@ fn borrow(ledger: &Ledger<'_>, labels: &[&LabelName], free: &[u32]) -> Option<Ve
         })
         .collect();
     let mut taken: Vec<Option<usize>> = vec![None; slots.len()];
-    for wish in 0..labels.len() {
+    for label in 0..labels.len() {
         let mut tried = vec![false; slots.len()];
-        if !assign(ledger, labels, &slots, &mut taken, &mut tried, wish) {
+        if !assign_host(ledger, labels, &slots, &mut taken, &mut tried, label) {
             return None;
         }
     }
     let mut hosts = vec![0; labels.len()];
-    for (slot, wish) in taken.iter().enumerate() {
-        if let Some(wish) = wish {
-            hosts[*wish] = slots[slot];
+    for (slot, label) in taken.iter().enumerate() {
+        if let Some(label) = label {
+            hosts[*label] = slots[slot];
         }
     }
     Some(hosts)
 }
 
-fn assign(
+/// Assigns a slot to a label, moving earlier assignments if needed. Returns whether it succeeded.
+fn assign_host(
     ledger: &Ledger<'_>,
     labels: &[&LabelName],
     slots: &[usize],
     taken: &mut [Option<usize>],
     tried: &mut [bool],
-    wish: usize,
+    label: usize,
 ) -> bool {
     for slot in 0..slots.len() {
-        if tried[slot] || !ledger.limits.statics[slots[slot]].labels.contains(labels[wish]) {
+        if tried[slot] || !ledger.limits.static_hosts[slots[slot]].labels.contains(labels[label]) {
             continue;
         }
         tried[slot] = true;
-        // Depth is bounded by the slots: each is tried once.
-        if taken[slot].is_none_or(|other| assign(ledger, labels, slots, taken, tried, other)) {
-            taken[slot] = Some(wish);
+        // The recursion ends because each slot is tried once.
+        if taken[slot].is_none_or(|other| assign_host(ledger, labels, slots, taken, tried, other)) {
+            taken[slot] = Some(label);
             return true;
         }
     }
     false
 }
 
-/// Reserves everything that was chosen, in one commit.
-fn reserve(ledger: &mut Ledger<'_>, request: &Request, chosen: Chosen) {
+/// Reserves all the chosen nodes for the request.
+fn reserve(ledger: &mut Ledger<'_>, request: &NodeRequest, chosen: ChosenNodes) {
     ledger.head.generation += 1;
     ledger.head.next_zone = ledger.head.next_zone.wrapping_add(1);
     let generation = ledger.head.generation;
@@ -333,17 +357,17 @@ fn reserve(ledger: &mut Ledger<'_>, request: &Request, chosen: Chosen) {
         Allocation { row: request.row.clone(), build: request.build.clone(), missing_since: None };
     let (mut pool, mut new, mut lent) = (0, 0, 0);
     let mut nodes = Vec::new();
-    for (slot, place) in chosen.places.iter().enumerate() {
+    for (slot, source) in chosen.sources.iter().enumerate() {
         let label = &request.labels[slot];
-        let id = match place {
-            Place::Pool(id) => {
+        let id = match source {
+            NodeSource::Pool(id) => {
                 pool += 1;
-                ledger.node(id, |node| node.allocated_to = Some(allocation.clone()));
+                ledger.update_node(id, |node| node.allocated_to = Some(allocation.clone()));
                 id.clone()
             }
-            Place::New => {
+            NodeSource::New => {
                 new += 1;
-                launchable(
+                add_reserved_node(
                     ledger,
                     label,
                     chosen.zone.clone(),
@@ -351,9 +375,9 @@ fn reserve(ledger: &mut Ledger<'_>, request: &Request, chosen: Chosen) {
                     Some(allocation.clone()),
                 )
             }
-            Place::Static(host) => {
+            NodeSource::Static(host) => {
                 lent += 1;
-                lend(ledger, label, *host, generation, slot, &allocation)
+                add_static_node(ledger, label, *host, generation, slot, &allocation)
             }
         };
         nodes.push(id);
@@ -366,16 +390,16 @@ fn reserve(ledger: &mut Ledger<'_>, request: &Request, chosen: Chosen) {
     if lent > 0 && pool + new > 0 {
         reason.push_str("; its nodes are split between machines and static hosts");
     }
-    ledger.say(format!("request {} is placed: {reason}", request.row));
-    ledger.request(&request.row, |request| {
+    ledger.explain(format!("request {} is placed: {reason}", request.row));
+    ledger.update_request(&request.row, |request| {
         request.reason = format!("placed: {reason}");
         request.state = RequestState::Placed(Placement { az: zone, generation, nodes });
     });
 }
 
-/// Adds a node with a reserved place in the quota and returns its id; the head's generation must be
-/// new.
-pub(crate) fn launchable(
+/// Adds a node with reserved quota and returns its id. The caller must have incremented the head's
+/// generation.
+pub(crate) fn add_reserved_node(
     ledger: &mut Ledger<'_>,
     name: &LabelName,
     az: Option<String>,
@@ -392,8 +416,8 @@ pub(crate) fn launchable(
         return id;
     };
     let image_id = match &label.image {
-        Image::Available { id } => id.clone(),
-        Image::Missing { .. } => String::new(),
+        LabelImage::Available { id } => id.clone(),
+        LabelImage::Missing { .. } => String::new(),
     };
     ledger.add_node(Node {
         id: id.clone(),
@@ -401,14 +425,14 @@ pub(crate) fn launchable(
         provider: ledger.limits.provider.clone(),
         region: ledger.limits.region.clone(),
         az,
-        origin: Origin::Cloud {
+        origin: NodeOrigin::Cloud {
             client_token: id.0.clone(),
             image_id,
             flavor: label.flavor.clone(),
             resources: label.resources,
         },
         allocated_to,
-        state: NodeState::Requested(Launch::Reserved),
+        state: NodeState::Requested(LaunchProgress::Reserved),
         attempt: 1,
         username: label.username.clone(),
         ssh_port: label.ssh_port,
@@ -421,7 +445,8 @@ pub(crate) fn launchable(
     id
 }
 
-fn lend(
+/// Adds a node that lends a static host to a request, and returns its id.
+fn add_static_node(
     ledger: &mut Ledger<'_>,
     name: &LabelName,
     host: usize,
@@ -429,7 +454,7 @@ fn lend(
     slot: usize,
     allocation: &Allocation,
 ) -> NodeId {
-    let host = &ledger.limits.statics[host];
+    let host = &ledger.limits.static_hosts[host];
     let id = NodeId::derive(&[
         "lent",
         ledger.limits.provider.as_str(),
@@ -450,7 +475,7 @@ fn lend(
         provider: ledger.limits.provider.clone(),
         region: ledger.limits.region.clone(),
         az: None,
-        origin: Origin::Static { host: host.name.clone() },
+        origin: NodeOrigin::Static { host: host.name.clone() },
         allocated_to: Some(allocation.clone()),
         state: NodeState::Testing { machine, next_check_at: ledger.now },
         attempt: 1,

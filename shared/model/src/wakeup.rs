@@ -1,40 +1,40 @@
-//! Pokes: messages that say "look at this". They carry keys only, so twice, late or out of order
-//! costs a read.
+//! Wakeups: messages without facts that say "reconcile this key". They carry keys only, so a
+//! repeated, late or misordered one costs only a read.
 
 use crate::build::RequestRef;
 use crate::id::digest;
 use crate::{BuildId, DeliveryId, ItemId, NodeId, ProjectName, ProviderName, QueueKey, TenantName};
 use serde::{Deserialize, Serialize};
 
-/// The queues between functions.
+/// The message queues between functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Queue {
-    /// Deliveries, a group per project.
+pub enum MessageQueue {
+    /// Wakeups for deliveries, grouped by project.
     Events,
-    /// Queue cells, a group per cell.
+    /// Wakeups for queue cells, grouped by cell.
     Gate,
-    /// Tenants, a group per tenant.
+    /// Wakeups for tenants, grouped by tenant.
     Tenants,
-    /// Provider cells, a group per provider.
+    /// Wakeups for provider cells, grouped by provider.
     Pool,
-    /// Reports and landings, a group per project and branch.
+    /// Reports and landings, grouped by project and branch.
     Reports,
-    /// Image cells, a group per image.
+    /// Wakeups for image cells, grouped by image.
     Images,
     /// Merges to make.
     Merges,
-    /// Delayed pokes, up to 15 minutes.
+    /// Delayed wakeups, up to 15 minutes.
     Wakes,
-    /// Builds of high precedence.
+    /// Builds of pipelines with high precedence.
     BuildsHigh,
-    /// Builds of normal precedence.
+    /// Builds of pipelines with normal precedence.
     BuildsNormal,
-    /// Builds of low precedence.
+    /// Builds of pipelines with low precedence.
     BuildsLow,
 }
 
-impl Queue {
+impl MessageQueue {
     /// Every queue, in the order of the template.
     pub const ALL: [Self; 11] = [
         Self::Events,
@@ -50,7 +50,7 @@ impl Queue {
         Self::BuildsLow,
     ];
 
-    /// Returns whether the queue keeps the order within a group.
+    /// Returns whether the queue preserves the order within a group.
     pub fn is_fifo(self) -> bool {
         matches!(
             self,
@@ -58,7 +58,7 @@ impl Queue {
         )
     }
 
-    /// Returns the environment variable that holds its URL.
+    /// Returns the environment variable that holds the queue's URL.
     pub fn variable(self) -> &'static str {
         match self {
             Self::Events => "SLUICE_QUEUE_EVENTS",
@@ -82,17 +82,17 @@ impl Queue {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Precedence {
-    /// Before all others.
+    /// Served before the others.
     High,
-    /// In between.
+    /// Served after high and before low.
     #[default]
     Normal,
-    /// After all others.
+    /// Served after the others.
     Low,
 }
 
 impl Precedence {
-    /// Returns the priority number of Z1.1: 100, 200 or 300; the lowest is served first.
+    /// Returns the priority number of Z1.1: 100, 200 or 300. The lowest is served first.
     pub fn priority(self) -> u32 {
         match self {
             Self::High => 100,
@@ -101,99 +101,100 @@ impl Precedence {
         }
     }
 
-    /// Returns the queue its builds wait in.
-    pub fn queue(self) -> Queue {
+    /// Returns the message queue in which its builds wait.
+    pub fn queue(self) -> MessageQueue {
         match self {
-            Self::High => Queue::BuildsHigh,
-            Self::Normal => Queue::BuildsNormal,
-            Self::Low => Queue::BuildsLow,
+            Self::High => MessageQueue::BuildsHigh,
+            Self::Normal => MessageQueue::BuildsNormal,
+            Self::Low => MessageQueue::BuildsLow,
         }
     }
 }
 
-/// "Look at this."
+/// A request to reconcile one key, with nothing but keys in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(tag = "look-at", rename_all = "kebab-case")]
-pub enum Poke {
-    /// A delivery that is not final.
+#[serde(tag = "reconcile", rename_all = "kebab-case")]
+pub enum Wakeup {
+    /// A delivery that is not yet fully processed.
     Delivery {
-        /// Which one.
+        /// The delivery.
         delivery: DeliveryId,
-        /// Its project, the message's group.
+        /// The delivery's project, which is the message group.
         project: ProjectName,
     },
     /// A change queue.
     Queue {
-        /// Which one.
+        /// The key of its cell.
         queue: QueueKey,
     },
-    /// An answer that a change queue waits for: a merge outcome, a run, a landing. Nothing has
-    /// arrived at the queue by it.
+    /// An answer that a change queue waits for: a merge outcome, a run or a landing. It adds no
+    /// inbox message to the queue.
     Answer {
-        /// Which queue.
+        /// The queue that waits.
         queue: QueueKey,
     },
     /// A tenant's configuration.
     Tenant {
-        /// Which one.
+        /// The tenant.
         tenant: TenantName,
     },
-    /// An item that wants its merged state.
+    /// An item that needs its merged state.
     Merge {
-        /// Its queue.
+        /// The item's queue.
         queue: QueueKey,
-        /// Which item.
+        /// The item.
         item: ItemId,
-        /// Of which speculative state.
+        /// The generation of the item's speculative state.
         generation: u64,
     },
     /// A provider's requests and nodes.
     Pool {
-        /// Which one.
+        /// The provider.
         provider: ProviderName,
     },
     /// A report or landing to carry out.
     Report {
-        /// The queue to tell afterwards.
+        /// The queue to wake up afterwards.
         queue: QueueKey,
-        /// The report's or landing's own key.
+        /// The key of the report or landing.
         report: String,
-        /// Project and branch, the message's group.
+        /// Project and branch, which are the message group.
         group: String,
     },
-    /// A build that has its nodes.
+    /// A build whose nodes are ready.
     Build {
-        /// Which one.
+        /// The build.
         build: BuildId,
-        /// How urgent it is.
+        /// The precedence of the build's pipeline.
         precedence: Precedence,
-        /// Its tenant, for fairness.
+        /// The build's tenant, for fairness between tenants.
         tenant: TenantName,
-        /// Its request for nodes, so that an executor reads everything at once; the order says
-        /// which it is.
+        /// The build's node request, so that an executor can read all records at once. The build's
+        /// order is authoritative.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         request: Option<RequestRef>,
-        /// The nodes of that request; the request says which they are.
+        /// The nodes of that request, so that an executor can read all records at once. The request
+        /// is authoritative.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         nodes: Vec<NodeId>,
     },
-    /// An image to look after.
+    /// An image cell.
     Image {
         /// The tenant.
         tenant: TenantName,
-        /// Its canonical name.
+        /// The image's canonical name.
         image: String,
     },
-    /// A tenant's timers.
+    /// The timers of a tenant.
     Schedule {
         /// The tenant.
         tenant: TenantName,
     },
-    /// Something later: passed on to its own queue when it arrives.
+    /// A wakeup to send after a delay.
     Wake {
-        /// What to look at then.
-        then: Box<Poke>,
-        /// Seconds to wait, at most 900.
+        /// The wakeup to send then.
+        then: Box<Wakeup>,
+        /// The delay in seconds, at most 900.
         delay_seconds: u32,
     },
 }
@@ -201,39 +202,41 @@ pub enum Poke {
 /// The longest message group in characters.
 const GROUP_CHARS_MAX: usize = 128;
 
-impl Poke {
-    /// Returns the queue it travels by.
-    pub fn queue(&self) -> Queue {
+impl Wakeup {
+    /// Returns the message queue for this wakeup.
+    pub fn queue(&self) -> MessageQueue {
         match self {
-            Self::Delivery { .. } | Self::Schedule { .. } => Queue::Events,
-            Self::Queue { .. } | Self::Answer { .. } => Queue::Gate,
-            Self::Tenant { .. } => Queue::Tenants,
-            Self::Merge { .. } => Queue::Merges,
-            Self::Pool { .. } => Queue::Pool,
-            Self::Report { .. } => Queue::Reports,
+            Self::Delivery { .. } | Self::Schedule { .. } => MessageQueue::Events,
+            Self::Queue { .. } | Self::Answer { .. } => MessageQueue::Gate,
+            Self::Tenant { .. } => MessageQueue::Tenants,
+            Self::Merge { .. } => MessageQueue::Merges,
+            Self::Pool { .. } => MessageQueue::Pool,
+            Self::Report { .. } => MessageQueue::Reports,
             Self::Build { precedence, .. } => precedence.queue(),
-            Self::Image { .. } => Queue::Images,
-            Self::Wake { .. } => Queue::Wakes,
+            Self::Image { .. } => MessageQueue::Images,
+            Self::Wake { .. } => MessageQueue::Wakes,
         }
     }
 
-    /// Returns its message group; on standard queues it serves fairness alone. SQS takes 128
-    /// characters of ASCII without spaces, and projects, queues and branches have other names as
-    /// well: of those the group is a digest.
+    /// Returns the message group; `None` for wakeups without one. On standard queues it only serves
+    /// fairness.
+    ///
+    /// SQS accepts groups of 1 to 128 printable ASCII characters. A name that does not conform is
+    /// replaced by its digest.
     pub fn group(&self) -> Option<String> {
         let group = self.cell()?;
-        let is_taken = (1..=GROUP_CHARS_MAX).contains(&group.len())
+        let is_valid = (1..=GROUP_CHARS_MAX).contains(&group.len())
             && group.bytes().all(|byte| byte.is_ascii_graphic());
-        Some(if is_taken { group } else { digest(&["group", &group]) })
+        Some(if is_valid { group } else { digest(&["group", &group]) })
     }
 
-    /// Returns the name of what it is about.
+    /// Returns the name of the cell or group of cells that is reconciled.
     fn cell(&self) -> Option<String> {
         match self {
             Self::Delivery { project, .. } => Some(project.to_string()),
             Self::Queue { queue } | Self::Answer { queue } => Some(queue.to_string()),
             Self::Tenant { tenant } => Some(tenant.to_string()),
-            // No project's name: those have a host.
+            // Not the name of a project: those have a host.
             Self::Schedule { tenant } => Some(format!("schedule {tenant}")),
             Self::Pool { provider } => Some(provider.to_string()),
             Self::Report { group, .. } => Some(group.clone()),
@@ -243,8 +246,8 @@ impl Poke {
         }
     }
 
-    /// Returns whether a look at this sees all that a look at the other would see, whatever was
-    /// looked at in between. A delivery may have waited for one that ended since.
+    /// Returns whether reconciling `self` makes a wakeup for `other` redundant. A delivery covers
+    /// none, since it may have waited for another one that has ended meanwhile.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Delivery { .. }, _) => false,
@@ -253,7 +256,7 @@ impl Poke {
         }
     }
 
-    /// Returns the text that makes two pokes one in an outbox: the same thing to look at.
+    /// Returns the text by which an outbox recognises equal wakeups.
     pub fn slot(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
@@ -265,9 +268,11 @@ mod tests {
 
     /// Z6.7: no name of a project, queue or branch keeps its messages from being sent.
     #[test]
-    fn a_group_is_one_that_sqs_takes_whatever_the_name() {
+    fn every_name_yields_a_message_group_that_sqs_accepts() {
         let of = |project: String| {
-            Poke::Delivery { delivery: "1".into(), project: ProjectName(project) }.group().unwrap()
+            Wakeup::Delivery { delivery: "1".into(), project: ProjectName(project) }
+                .group()
+                .unwrap()
         };
         assert_eq!(of("github.com/org/one".to_owned()), "github.com/org/one");
         let odd =

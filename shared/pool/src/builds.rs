@@ -1,19 +1,19 @@
-//! Builds that begin, end or are withdrawn, requests that become complete, and nodes whose request
-//! vanished.
+//! Applies build states to requests and nodes, fulfills complete requests, and recovers nodes whose
+//! request is gone.
 
 use crate::ledger::Ledger;
 use crate::node::{NodeEvent, NodeState};
-use crate::request::{Request, RequestState, Told};
+use crate::request::{NodeRequest, ReadyRecipient, RequestState};
 use crate::snapshot::BuildFact;
 use sluice_model::build::RequestRef;
-use sluice_model::{NodeId, poke::Poke};
+use sluice_model::{NodeId, wakeup::Wakeup};
 
-/// Seconds after which a build that nobody has claimed is sent to the executors once more: its
-/// message may have been lost.
-const SENT_AGAIN_SECONDS: u64 = 900;
+/// Seconds after which an unclaimed build is sent to the executors again, in case its message was
+/// lost.
+const RESEND_SECONDS: u64 = 900;
 
-/// Takes in where builds stand.
-pub(crate) fn builds(ledger: &mut Ledger<'_>) {
+/// Applies the observed state of each build to its request and nodes.
+pub(crate) fn apply_builds(ledger: &mut Ledger<'_>) {
     let mut running = ledger
         .requests
         .values()
@@ -23,33 +23,34 @@ pub(crate) fn builds(ledger: &mut Ledger<'_>) {
         && ledger.head.is_time_for_running(ledger.now)
         && running.all(|request| ledger.facts.builds.contains_key(&request.build))
     {
-        ledger.head.running_seen_at = ledger.now;
+        ledger.head.running_checked_at = ledger.now;
     }
     for request in ledger.requests.values().cloned().collect::<Vec<_>>() {
-        if !ledger.room(request.nodes().len() + 1) {
+        if !ledger.has_room(request.nodes().len() + 1) {
             return;
         }
-        if let Some(fact) = told(&request, ledger.facts.builds.get(&request.build)) {
-            build(ledger, &request, &fact);
+        if let Some(fact) = observed_build(&request, ledger.facts.builds.get(&request.build)) {
+            apply_build(ledger, &request, &fact);
         }
     }
 }
 
-/// Returns where a request's build stands, by the request itself where its executor wrote it, else
-/// by what was seen.
-fn told(request: &Request, seen: Option<&BuildFact>) -> Option<BuildFact> {
-    match (&request.state, seen) {
+/// Returns the state of a request's build. The request itself is authoritative once its executor
+/// has written it; otherwise the observed fact counts.
+fn observed_build(request: &NodeRequest, fact: Option<&BuildFact>) -> Option<BuildFact> {
+    match (&request.state, fact) {
         (RequestState::Ended(_), Some(held @ BuildFact::EndedHeld { .. })) => Some(held.clone()),
         (RequestState::Ended(_), _) => Some(BuildFact::Ended),
-        // Run and request were written together: that nobody has it was seen before.
+        // The executor writes run and request together, so an unclaimed run was read earlier.
         (RequestState::Claimed(_), None | Some(BuildFact::Waiting | BuildFact::Withdrawn)) => {
             Some(BuildFact::Claimed)
         }
-        (_, seen) => seen.cloned(),
+        (_, fact) => fact.cloned(),
     }
 }
 
-fn build(ledger: &mut Ledger<'_>, request: &Request, fact: &BuildFact) {
+/// Applies the state of a build to its request and nodes.
+fn apply_build(ledger: &mut Ledger<'_>, request: &NodeRequest, fact: &BuildFact) {
     use RequestState as S;
     match (&request.state, fact) {
         (S::Fulfilled(_), BuildFact::Waiting) => send_again(ledger, request),
@@ -99,45 +100,47 @@ fn build(ledger: &mut Ledger<'_>, request: &Request, fact: &BuildFact) {
             }
             close(ledger, request, "its build is gone");
         }
-        (_, BuildFact::Withdrawn) => give_back(ledger, request, "its build was withdrawn"),
-        (_, BuildFact::Gone) => give_back(ledger, request, "its build is gone"),
+        (_, BuildFact::Withdrawn) => release_request(ledger, request, "its build was withdrawn"),
+        (_, BuildFact::Gone) => release_request(ledger, request, "its build is gone"),
         (_, BuildFact::Ended | BuildFact::EndedHeld { .. }) => {
-            give_back(ledger, request, "its build ended without it")
+            release_request(ledger, request, "its build ended without using it")
         }
     }
 }
 
-fn give_back(ledger: &mut Ledger<'_>, request: &Request, why: &str) {
+/// Releases all nodes of a request and removes it.
+fn release_request(ledger: &mut Ledger<'_>, request: &NodeRequest, why: &str) {
     for id in request.nodes() {
         ledger.release_node(id, why);
     }
     close(ledger, request, why);
 }
 
-/// Sends a build again that has waited for an executor for long; it is sent no more often than
-/// that.
-fn send_again(ledger: &mut Ledger<'_>, request: &Request) {
-    if ledger.now < request.updated_at.plus_seconds(SENT_AGAIN_SECONDS) {
+/// Sends a build again if no executor has claimed it for [`RESEND_SECONDS`].
+fn send_again(ledger: &mut Ledger<'_>, request: &NodeRequest) {
+    if ledger.now < request.updated_at.plus_seconds(RESEND_SECONDS) {
         return;
     }
-    ledger.say(format!("request {}: its build has waited for long and is sent again", request.row));
-    ledger.request(&request.row, |request| {
+    ledger.explain(format!(
+        "request {}: no executor has claimed its build; sending it again",
+        request.row
+    ));
+    ledger.update_request(&request.row, |request| {
         request.reason = "all its nodes are ready; no executor has claimed it".to_owned();
-        // A queue that waits for a semaphore may do so for hours, and counts what it sends by
-        // itself.
-        request.sent_again += u32::from(request.told == Told::Executors);
+        // A queue may wait for a semaphore for hours, and counts its resends itself.
+        request.resends += u32::from(request.ready_recipient == ReadyRecipient::Executors);
     });
     let sent = send(ledger, request);
-    ledger.pokes.push(sent);
+    ledger.wakeups.push(sent);
 }
 
-/// Returns the message that the nodes are ready: to the executors with the keys of what they will
-/// read, or to the queue.
-fn send(ledger: &Ledger<'_>, request: &Request) -> Poke {
-    if request.told == Told::Queue {
-        return Poke::Answer { queue: request.queue.clone() };
+/// Returns the wakeup that the nodes are ready: for the executors with all keys they will read, or
+/// for the queue.
+fn send(ledger: &Ledger<'_>, request: &NodeRequest) -> Wakeup {
+    if request.ready_recipient == ReadyRecipient::Queue {
+        return Wakeup::Answer { queue: request.queue.clone() };
     }
-    Poke::Build {
+    Wakeup::Build {
         build: request.build.clone(),
         precedence: request.precedence,
         tenant: request.queue.tenant.clone(),
@@ -149,13 +152,14 @@ fn send(ledger: &Ledger<'_>, request: &Request) -> Poke {
     }
 }
 
-fn close(ledger: &mut Ledger<'_>, request: &Request, why: &str) {
-    ledger.say(format!("request {} is over: {why}", request.row));
+/// Removes a request that is over.
+fn close(ledger: &mut Ledger<'_>, request: &NodeRequest, why: &str) {
+    ledger.explain(format!("request {} is over: {why}", request.row));
     ledger.remove_request(&request.row);
 }
 
-/// Sends every build whose nodes are all ready to the executors (Z1.8).
-pub(crate) fn fulfil(ledger: &mut Ledger<'_>) {
+/// Marks each request whose nodes are all ready as fulfilled, and wakes up its recipient (Z1.8).
+pub(crate) fn fulfill_ready_requests(ledger: &mut Ledger<'_>) {
     for request in ledger.requests.values().cloned().collect::<Vec<_>>() {
         let RequestState::Placed(placement) = request.state else {
             continue;
@@ -163,36 +167,36 @@ pub(crate) fn fulfil(ledger: &mut Ledger<'_>) {
         let ready = |id: &NodeId| {
             ledger.nodes.get(id).is_some_and(|node| matches!(node.state, NodeState::Ready { .. }))
         };
-        if !placement.nodes.iter().all(ready) || !ledger.room(1) {
+        if !placement.nodes.iter().all(ready) || !ledger.has_room(1) {
             continue;
         }
-        ledger.say(format!(
+        ledger.explain(format!(
             "request {} is fulfilled: all {} nodes are ready",
             request.row,
             placement.nodes.len()
         ));
-        ledger.request(&request.row, |request| {
+        ledger.update_request(&request.row, |request| {
             request.reason = "all its nodes are ready".to_owned();
             request.state = RequestState::Fulfilled(placement);
-            request.sent_again = 0;
+            request.resends = 0;
         });
         if let Some(sent) = ledger.requests.get(&request.row).map(|request| send(ledger, request)) {
-            ledger.pokes.push(sent);
+            ledger.wakeups.push(sent);
         }
     }
 }
 
-/// Mends nodes that point to a request that does not know them (Z1.9).
-pub(crate) fn orphans(ledger: &mut Ledger<'_>) {
+/// Recovers nodes allocated to a request that is gone or does not list them (Z1.9).
+pub(crate) fn recover_orphaned_nodes(ledger: &mut Ledger<'_>) {
     for node in ledger.nodes.values().cloned().collect::<Vec<_>>() {
         let Some(allocation) = &node.allocated_to else {
             continue;
         };
-        let held = ledger
+        let is_listed = ledger
             .requests
             .get(&allocation.row)
             .is_some_and(|request| request.nodes().contains(&node.id));
-        if held || !ledger.room(1) {
+        if is_listed || !ledger.has_room(1) {
             continue;
         }
         match (&node.state, allocation.missing_since) {
@@ -215,7 +219,7 @@ pub(crate) fn orphans(ledger: &mut Ledger<'_>) {
             (NodeState::Used { .. } | NodeState::Hold { .. } | NodeState::Deleting { .. }, _) => {}
             (_, None) => {
                 let now = ledger.now;
-                ledger.node(&node.id, |node| {
+                ledger.update_node(&node.id, |node| {
                     if let Some(allocation) = &mut node.allocated_to {
                         allocation.missing_since = Some(now);
                     }

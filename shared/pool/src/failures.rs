@@ -1,0 +1,156 @@
+//! Failures of machines, placements and requests.
+
+use crate::ledger::Ledger;
+use crate::node::{Allocation, LaunchProgress, Node, NodeOrigin, NodeState};
+use crate::request::{RequestRow, RequestState};
+use sluice_model::{NodeId, wakeup::Wakeup};
+
+/// Whether a failed placement counts against the image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PlacementLoss {
+    /// Machines did not boot. After too many such placements the request fails.
+    NeverBooted,
+    /// A later placement may succeed.
+    Transient,
+}
+
+/// Deletes a machine that did not become ready, and replaces it or gives up its request's placement
+/// (Z1.6).
+pub(crate) fn machine_failed(ledger: &mut Ledger<'_>, id: &NodeId, why: &str) {
+    let Some(node) = ledger.nodes.get(id).cloned() else {
+        return;
+    };
+    let holder = placed_request_of(ledger, &node);
+    if !ledger.has_room(2 + holder.as_ref().map_or(0, |(row, _)| node_count(ledger, row))) {
+        return;
+    }
+    ledger.delete_node(id, why);
+    let Some((row, slot)) = holder else {
+        // Without this delay, a min-ready machine that fails at once would be launched in an
+        // endless loop.
+        ledger.head.min_ready_not_before = ledger.now.plus_seconds(60);
+        return;
+    };
+    match node.origin {
+        NodeOrigin::Cloud { .. } if node.attempt < ledger.limits.pace.max_attempts => {
+            replace_node(ledger, &row, slot, &node, why)
+        }
+        NodeOrigin::Cloud { .. } => drop_placement(ledger, &row, PlacementLoss::NeverBooted, why),
+        NodeOrigin::Static { .. } => drop_placement(ledger, &row, PlacementLoss::Transient, why),
+    }
+}
+
+/// Returns the number of nodes that a request holds.
+fn node_count(ledger: &Ledger<'_>, row: &RequestRow) -> usize {
+    ledger.requests.get(row).map_or(0, |request| request.nodes().len())
+}
+
+/// Returns the placed request that the node belongs to, and the node's index in it; `None` if there
+/// is none.
+pub(crate) fn placed_request_of(ledger: &Ledger<'_>, node: &Node) -> Option<(RequestRow, usize)> {
+    let row = &node.allocated_to.as_ref()?.row;
+    match &ledger.requests.get(row)?.state {
+        RequestState::Placed(placement) => {
+            Some((row.clone(), placement.nodes.iter().position(|candidate| *candidate == node.id)?))
+        }
+        _ => None,
+    }
+}
+
+/// Replaces a failed machine of a placed request by a new node.
+fn replace_node(ledger: &mut Ledger<'_>, row: &RequestRow, slot: usize, failed: &Node, why: &str) {
+    let attempt = failed.attempt.saturating_add(1);
+    let id = NodeId::derive(&["replacement", failed.id.as_str(), &attempt.to_string()]);
+    let mut origin = failed.origin.clone();
+    // The replacement uses the label's current image and flavor, and needs its own token.
+    if let (NodeOrigin::Cloud { client_token, image_id, flavor, .. }, Some(label)) =
+        (&mut origin, ledger.limits.labels.get(&failed.label))
+    {
+        *client_token = id.0.clone();
+        flavor.clone_from(&label.flavor);
+        if let crate::limits::LabelImage::Available { id } = &label.image {
+            image_id.clone_from(id);
+        }
+    }
+    let Some(build) = ledger.requests.get(row).map(|request| request.build.clone()) else {
+        return;
+    };
+    ledger.add_node(Node {
+        id: id.clone(),
+        origin,
+        allocated_to: Some(Allocation { row: row.clone(), build, missing_since: None }),
+        state: NodeState::Requested(LaunchProgress::Reserved),
+        attempt,
+        created_at: ledger.now,
+        updated_at: ledger.now,
+        ..failed.clone()
+    });
+    let max = ledger.limits.pace.max_attempts;
+    ledger.explain(format!(
+        "request {row}: node {} is replaced by {id}, attempt {attempt} of {max}: {why}",
+        failed.id
+    ));
+    ledger.update_request(row, |request| {
+        request.reason = format!("a node is replaced, attempt {attempt} of {max}: {why}");
+        if let RequestState::Placed(placement) = &mut request.state
+            && let Some(node) = placement.nodes.get_mut(slot)
+        {
+            *node = id;
+        }
+    });
+}
+
+/// Releases all nodes of a placed request, which then waits for another placement. The request
+/// fails after too many placements.
+pub(crate) fn drop_placement(
+    ledger: &mut Ledger<'_>,
+    row: &RequestRow,
+    loss: PlacementLoss,
+    why: &str,
+) {
+    let Some(request) = ledger.requests.get(row) else {
+        return;
+    };
+    let failed_placements =
+        request.failed_placements + u32::from(loss == PlacementLoss::NeverBooted);
+    if failed_placements >= ledger.limits.pace.max_placements {
+        fail_request(
+            ledger,
+            row,
+            &format!("machines of {failed_placements} placements did not boot; the last: {why}"),
+        );
+        return;
+    }
+    for id in request.nodes().to_vec() {
+        ledger.release_node(&id, "its request waits for another placement");
+    }
+    let wait_seconds = match loss {
+        PlacementLoss::NeverBooted => 10_u64.saturating_mul(1 << failed_placements.min(6)),
+        PlacementLoss::Transient => 15,
+    };
+    let not_before = ledger.now.plus_seconds(wait_seconds);
+    ledger.explain(format!("request {row} will be placed again in {wait_seconds} s: {why}"));
+    ledger.update_request(row, |request| {
+        request.state = RequestState::Requested;
+        request.failed_placements = failed_placements;
+        request.not_before = not_before;
+        request.reason = format!("its placement was given up: {why}");
+    });
+}
+
+/// Fails a request, releases its nodes and wakes up its queue (Z1.6).
+pub(crate) fn fail_request(ledger: &mut Ledger<'_>, row: &RequestRow, why: &str) {
+    let Some(request) = ledger.requests.get(row) else {
+        return;
+    };
+    let queue = request.queue.clone();
+    for id in request.nodes().to_vec() {
+        ledger.release_node(&id, "its request failed");
+    }
+    ledger.explain(format!("request {row} fails: {why}"));
+    ledger.update_request(row, |request| {
+        request.reason = why.to_owned();
+        request.state = RequestState::Failed { reason: why.to_owned() };
+    });
+    ledger.wakeups.push(Wakeup::Queue { queue });
+}

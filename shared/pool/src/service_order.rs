@@ -1,0 +1,67 @@
+//! The order in which requests are served: by priority, then by the position of the change, then by
+//! age.
+//!
+//! For a shared queue, the row holds the change's position when the request was made. A current
+//! position from the launcher replaces it, since a queue moves up.
+//!
+//! In an independent pipeline each change has a queue of its own, so its position is counted here.
+//! Among the changes of one group with requests at this provider, the first has position 0, the
+//! next 1, and so on (Zuul's relative priority). A change moves up when changes before it end. A
+//! change with many requests does not delay changes with few.
+
+use crate::request::{NodeRequest, RequestRow};
+use sluice_model::{QueueKey, Timestamp};
+use std::collections::BTreeMap;
+
+/// Returns the requests in the order in which they are served. `by_now` holds current positions in
+/// shared queues, where known.
+pub(crate) fn in_service_order(
+    requests: &BTreeMap<RequestRow, NodeRequest>,
+    by_now: &BTreeMap<RequestRow, usize>,
+) -> Vec<NodeRequest> {
+    let group_positions = places(requests);
+    let mut ordered: Vec<&NodeRequest> = requests.values().collect();
+    ordered.sort_by_cached_key(|request| {
+        let (priority, relative, rest) = request.row.parts();
+        let relative = by_now.get(&request.row).map_or(relative, |place| round_position(*place));
+        let place =
+            request.group.as_ref().and_then(|_| group_positions.get(&request.queue)).copied();
+        (priority, relative.max(place.unwrap_or_default()), rest.to_owned(), request.row.clone())
+    });
+    ordered.into_iter().cloned().collect()
+}
+
+/// Returns the position of each change of a group within that group, in the order of their first
+/// requests.
+fn places(requests: &BTreeMap<RequestRow, NodeRequest>) -> BTreeMap<&QueueKey, u32> {
+    let mut groups: BTreeMap<&str, BTreeMap<&QueueKey, Timestamp>> = BTreeMap::new();
+    for request in requests.values() {
+        let Some(group) = &request.group else { continue };
+        let since =
+            groups.entry(group).or_default().entry(&request.queue).or_insert(request.created_at);
+        *since = (*since).min(request.created_at);
+    }
+    let mut places = BTreeMap::new();
+    for changes in groups.into_values() {
+        let mut changes: Vec<(Timestamp, &QueueKey)> =
+            changes.into_iter().map(|(queue, since)| (since, queue)).collect();
+        changes.sort();
+        places.extend(
+            changes
+                .into_iter()
+                .enumerate()
+                .map(|(place, (_, queue))| (queue, round_position(place))),
+        );
+    }
+    places
+}
+
+/// Returns a position rounded down as in Zuul: to 1 up to ten, to 10 up to a hundred, then to 100.
+fn round_position(place: usize) -> u32 {
+    let place = u32::try_from(place).unwrap_or(u32::MAX);
+    match place {
+        0..10 => place,
+        10..100 => place / 10 * 10,
+        _ => place / 100 * 100,
+    }
+}
