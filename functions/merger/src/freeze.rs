@@ -1,8 +1,8 @@
-//! The configuration an item runs under, its jobs frozen, and every branch that those jobs need
-//! besides.
+//! Computes the configuration that an item runs under, freezes its jobs, and adds every further
+//! branch that those jobs need.
 
-use crate::state::State;
-use crate::{Merger, Unmade, unmade};
+use crate::state::MergedState;
+use crate::{MergeFailure, Merger, merge_failure};
 use futures::future::try_join_all;
 use sluice_config::fragment::{passed_over, source_files, text_of};
 use sluice_config::job::{FreezeInput, JobTrace};
@@ -15,38 +15,38 @@ use sluice_model::change::ChangeRef;
 use sluice_model::git::{BranchKey, BranchState, Commit};
 use sluice_model::job::{FrozenJob, IncludeVars, JobGraph, Playbook};
 use sluice_model::{BranchName, ConnectionName, ProjectName, QueueKey};
-use sluice_records::layout::Live;
+use sluice_records::layout::LiveLayout;
 use sluice_repos::{ProjectAt, ReposError};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Errors that a report tells; the rest is counted.
+/// The most errors in a report; the rest is counted.
 const ERRORS_MAX: usize = 20;
-/// Projects whose forges are asked side by side for what jobs need of them.
+/// The number of projects whose branches are read concurrently.
 const PROJECTS_AT_ONCE: usize = 4;
 
 impl Merger {
-    /// Freezes the item's jobs on the merged state.
+    /// Freezes the item's jobs in the merged state and stores both.
     pub(crate) async fn freeze(
         &self,
         key: &QueueKey,
-        state: &mut State,
+        state: &mut MergedState,
         item: &Item,
-        live: &Live,
-    ) -> Result<MergeResult, Unmade> {
+        live: &LiveLayout,
+    ) -> Result<MergeResult, MergeFailure> {
         let change = &item.candidate.change;
         let branch =
             BranchKey { project: change.key.project.clone(), branch: change.branch.clone() };
         let proposed = self.proposed(state, live, None).await?;
         let overlay =
             (!proposed.is_empty()).then(|| live.layout.overlay(&proposed, Scope::UntrustedOnly));
-        if let Some(result) = self.below(state, item, &proposed, live).await? {
+        if let Some(result) = self.invalid_dependencies(state, item, &proposed, live).await? {
             return Ok(result);
         }
         if state.touches_configuration {
             let checked = live.layout.overlay(&proposed, Scope::ToValidate);
             let mut errors = checked.errors_since(&live.layout);
             errors.extend(
-                self.lost_playbooks(state, &branch, &proposed, &checked, &live.layout).await?,
+                self.removed_playbooks(state, &branch, &proposed, &checked, &live.layout).await?,
             );
             if !errors.is_empty() {
                 return Ok(misconfigured(&errors, &branch));
@@ -56,7 +56,7 @@ impl Merger {
         if let Some(overlay) = overlay.as_ref().filter(|_| waits && state.touches_configuration) {
             let errors = overlay.errors_since(&live.layout);
             if !errors.is_empty() {
-                return Ok(not_before_it_is_merged(misconfigured(&errors, &branch)));
+                return Ok(with_config_project_note(misconfigured(&errors, &branch)));
             }
         }
         let layout: &Layout = overlay.as_ref().unwrap_or(&live.layout);
@@ -78,7 +78,7 @@ impl Merger {
         let mut graph = match frozen {
             Ok(graph) => graph,
             Err(errors) if waits => {
-                return Ok(not_before_it_is_merged(misconfigured(&errors, &branch)));
+                return Ok(with_config_project_note(misconfigured(&errors, &branch)));
             }
             Err(errors) => return Ok(misconfigured(&errors, &branch)),
         };
@@ -86,15 +86,15 @@ impl Merger {
         if !errors.is_empty() {
             return Ok(misconfigured(&errors, &branch));
         }
-        self.put_needed(state, &mut graph, layout, change).await?;
+        self.add_needed_branches(state, &mut graph, layout, change).await?;
         let errors = self.missing_playbooks(state, &graph, layout).await?;
         if !errors.is_empty() {
             return Ok(misconfigured(&errors, &branch));
         }
         let (Some(base), Some(tested)) = (state.base.clone(), state.tested.clone()) else {
-            return Err(Unmade::Failed(format!("{change} has no merged state")));
+            return Err(MergeFailure::Failed(format!("{change} has no merged state")));
         };
-        // Side by side: nobody looks for either before the outcome names both.
+        // Stored concurrently, since both are read only once the outcome names them.
         let (speculation, graph_object) = futures::try_join!(
             self.store("speculations", &state.speculation),
             self.store("jobs", &graph)
@@ -105,32 +105,32 @@ impl Merger {
             graph: graph_object,
             base,
             tested,
-            kept: state.kept,
+            can_fast_forward: state.can_fast_forward,
             touches_configuration: state.touches_configuration,
             fail_fast,
             debug: lines_of(&trace),
         }))
     }
 
-    /// Returns the answer for an item that needs changes whose configuration is wrong (C12): what
-    /// is the matter is not its own.
-    async fn below(
+    /// Returns the outcome of an item whose dependencies have an invalid configuration (C12): the
+    /// error is not its own. `None` where their configuration is valid.
+    async fn invalid_dependencies(
         &self,
-        state: &State,
+        state: &MergedState,
         item: &Item,
         proposed: &[BranchConfig],
-        live: &Live,
-    ) -> Result<Option<MergeResult>, Unmade> {
-        let Candidate { change, needs, cycle, mates, .. } = &item.candidate;
+        live: &LiveLayout,
+    ) -> Result<Option<MergeResult>, MergeFailure> {
+        let Candidate { change, needs, bundle, cycle_needs, .. } = &item.candidate;
         let own = BranchKey { project: change.key.project.clone(), branch: change.branch.clone() };
-        // What needs each other is judged together: a part of it may make no sense by itself. Who
-        // brings some of that himself is told of all of it as of his own.
-        let is_one = !cycle.is_empty() || (!mates.is_empty() && state.touches_configuration);
-        let is_plain = needs.is_empty() || is_one || state.speculation.configured.is_empty();
+        // Members of a dependency cycle are checked together, since a part of it may be invalid
+        // alone. An author who edits a part gets the errors of all of it.
+        let is_one = !bundle.is_empty() || (!cycle_needs.is_empty() && state.touches_configuration);
+        let is_plain = needs.is_empty() || is_one || state.speculation.config_branches.is_empty();
         let (false, Some(base)) = (is_plain, &state.base) else {
             return Ok(None);
         };
-        let of_own = mates.is_empty() && state.speculation.configured.contains(&own);
+        let of_own = cycle_needs.is_empty() && state.speculation.config_branches.contains(&own);
         let below = if of_own {
             self.proposed(state, live, Some((&own, base))).await?
         } else {
@@ -140,8 +140,7 @@ impl Merger {
         if wrong.is_empty() {
             return Ok(None);
         }
-        // Its own mistakes are told as well, so that none of them waits for the others' to be
-        // mended.
+        // The change's own errors are included, so that they can be fixed in the meantime.
         let all = live.layout.overlay(proposed, Scope::ToValidate).errors_since(&live.layout);
         let (_, fresh): (Vec<ConfigError>, _) =
             all.iter().cloned().partition(|error| wrong.contains(error));
@@ -150,26 +149,31 @@ impl Merger {
         Ok(Some(MergeResult::Misconfigured { errors, notes: notes(&fresh, &own) }))
     }
 
-    /// Returns whether something of a config project is below the item, which counts for nothing
+    /// Returns whether a change to a config project is below the item. Such a change has no effect
     /// before it is merged (X07).
-    fn waits_for_config_project(&self, state: &State, own: &BranchKey, live: &Live) -> bool {
+    fn waits_for_config_project(
+        &self,
+        state: &MergedState,
+        own: &BranchKey,
+        live: &LiveLayout,
+    ) -> bool {
         let is_trusted = |key: &BranchKey| {
             let project = live.layout.tenant().project(&key.project);
             project.is_some_and(|project| project.trust.is_trusted())
         };
-        state.speculation.configured.iter().any(|key| key != own && is_trusted(key))
+        state.speculation.config_branches.iter().any(|key| key != own && is_trusted(key))
     }
 
-    /// Returns the configuration as the changes of the state would have it (Z6.6); `instead` names
-    /// a branch and the commit that it is taken to be at instead.
+    /// Returns the configuration proposed by the changes of the state (Z6.6). `instead` replaces
+    /// the commit of one branch.
     async fn proposed(
         &self,
-        state: &State,
-        live: &Live,
+        state: &MergedState,
+        live: &LiveLayout,
         instead: Option<(&BranchKey, &Commit)>,
-    ) -> Result<Vec<BranchConfig>, Unmade> {
+    ) -> Result<Vec<BranchConfig>, MergeFailure> {
         let mut proposed = Vec::new();
-        for key in &state.speculation.configured {
+        for key in &state.speculation.config_branches {
             let known = live
                 .layout
                 .project(key.project.as_str())
@@ -182,38 +186,37 @@ impl Merger {
                 ProjectAt { connection: project.connection.clone(), project: key.project.clone() };
             let files = self
                 .repos
-                .configuration(&at, &commit.id, Some(branch), &project.extra_config_paths)
+                .configuration_files(&at, &commit.id, Some(branch), &project.extra_config_paths)
                 .await
-                .map_err(unmade)?;
+                .map_err(merge_failure)?;
             proposed.push(configuration(&live.layout, &project, &key.branch, files));
         }
         Ok(proposed)
     }
 
-    /// Puts the branches in place that jobs need: required projects, playbooks, roles, files of
-    /// variables.
-    async fn put_needed(
+    /// Adds the branches that jobs need to the state: of required projects, playbooks, roles and
+    /// variables files. Pins trusted playbooks and files.
+    async fn add_needed_branches(
         &self,
-        state: &mut State,
+        state: &mut MergedState,
         graph: &mut JobGraph,
         layout: &Layout,
         change: &ChangeRef,
-    ) -> Result<(), Unmade> {
-        let mut wanted: BTreeSet<(ConnectionName, ProjectName, Asked)> = BTreeSet::new();
-        // What a job checks out of all its projects. Not of a config project: who pushes a branch
-        // there is not who is trusted, and roles of trusted playbooks are taken from what is put in
-        // place.
+    ) -> Result<(), MergeFailure> {
+        let mut wanted: BTreeSet<(ConnectionName, ProjectName, NeededCheckout)> = BTreeSet::new();
+        // The job's checkout for all its projects, except config projects: anyone may push a branch
+        // there, and roles of trusted playbooks are taken from the state.
         let of_all = |job: &FrozenJob, project: &ProjectName| {
             let is_trusted =
                 layout.tenant().project(project).is_none_or(|known| known.trust.is_trusted());
-            job.override_checkout.clone().filter(|_| !is_trusted).map(Asked::Checkout)
+            job.override_checkout.clone().filter(|_| !is_trusted).map(NeededCheckout::Checkout)
         };
-        // As executors choose: of what was pushed the name says nothing of roles, neither a
-        // branch's nor a tag's.
+        // As in the executor: the name of a pushed branch or tag does not select the roles' branch.
         let of_roles = |playbook: &Playbook, project: &ProjectName| match change.key.moved() {
-            None => vec![Asked::Nothing],
+            None => vec![NeededCheckout::Nothing],
             Some(_) => Vec::from(
-                [playbook.branch.clone(), layout.default_branch(project)].map(Asked::Branch),
+                [playbook.branch.clone(), layout.default_branch(project)]
+                    .map(NeededCheckout::Branch),
             ),
         };
         for job in &graph.jobs {
@@ -225,12 +228,12 @@ impl Merger {
                 ));
             }
             for required in &job.required_projects {
-                // Where the first one is not there, the second may be.
-                let own = required.override_checkout.clone().map(Asked::Checkout);
-                let mut asked: Vec<Asked> =
+                // If the first one does not exist, the second may.
+                let own = required.override_checkout.clone().map(NeededCheckout::Checkout);
+                let mut asked: Vec<NeededCheckout> =
                     [own, of_all(job, &required.project)].into_iter().flatten().collect();
                 if asked.is_empty() {
-                    asked.push(Asked::Nothing);
+                    asked.push(NeededCheckout::Nothing);
                 }
                 let (connection, project) = (&required.connection, &required.project);
                 wanted.extend(
@@ -238,7 +241,7 @@ impl Merger {
                 );
             }
             for playbook in playbooks(job) {
-                let asked = Asked::Branch(playbook.branch.clone());
+                let asked = NeededCheckout::Branch(playbook.branch.clone());
                 wanted.insert((playbook.connection.clone(), playbook.project.clone(), asked));
                 for role in &playbook.roles {
                     let of_role = of_roles(playbook, &role.project).into_iter();
@@ -249,39 +252,38 @@ impl Merger {
             }
             for file in &job.run_time.include_vars {
                 let (connection, project) = file.source.project(&change.key);
-                // Of a tag it is read as the tag has it, or as a branch has it.
+                // For a tag, the file is read from the tag or from a branch.
                 let is_of_tag = change.on_branch().is_none() && *project == change.key.project;
                 let fallback =
                     || (is_of_tag && !file.use_ref).then(|| layout.default_branch(project));
                 let branch = file.source.branch().cloned().or_else(fallback);
-                // Without a branch of its own it is read of what the job checks out, as executors
-                // choose.
+                // Without a branch of its own, it is read from the job's checkout, as in the
+                // executor.
                 let asked = branch
-                    .map(Asked::Branch)
+                    .map(NeededCheckout::Branch)
                     .or_else(|| of_all(job, project))
-                    .unwrap_or(Asked::Nothing);
+                    .unwrap_or(NeededCheckout::Nothing);
                 wanted.insert((connection.clone(), project.clone(), asked));
             }
         }
-        // What lies beside included files is in no repository that could be asked: it is in place,
-        // or nowhere.
-        let beside = layout.tenant().included.as_ref().map(|included| &included.name);
-        wanted.retain(|(_, project, _)| Some(project) != beside);
-        let mut projects: BTreeMap<ProjectName, Vec<(ConnectionName, Asked)>> = BTreeMap::new();
+        // Files next to included files are in no repository: they are in the state already or
+        // missing.
+        let included = layout.tenant().included.as_ref().map(|included| &included.name);
+        wanted.retain(|(_, project, _)| Some(project) != included);
+        let mut projects: BTreeMap<ProjectName, Vec<(ConnectionName, NeededCheckout)>> =
+            BTreeMap::new();
         for (connection, project, asked) in wanted {
             projects.entry(project).or_default().push((connection, asked));
         }
-        let projects: Vec<(ProjectName, Vec<(ConnectionName, Asked)>)> =
+        let projects: Vec<(ProjectName, Vec<(ConnectionName, NeededCheckout)>)> =
             projects.into_iter().collect();
         for some in projects.chunks(PROJECTS_AT_ONCE) {
-            // What is put in place of one project says nothing of another's, so none waits for
-            // another's forge.
-            let before: &State = state;
-            let found =
-                try_join_all(some.iter().map(|(project, asked)| {
-                    self.needed_of(before, project, asked, layout, change)
-                }))
-                .await?;
+            // Projects are independent of each other, so their forges are asked concurrently.
+            let before: &MergedState = state;
+            let found = try_join_all(some.iter().map(|(project, asked)| {
+                self.missing_branches_of(before, project, asked, layout, change)
+            }))
+            .await?;
             for ((project, _), branches) in some.iter().zip(found) {
                 state.speculation.branches.extend(branches);
                 let default =
@@ -303,29 +305,29 @@ impl Merger {
         Ok(())
     }
 
-    /// Returns the branches that one project lacks for what is asked of it, in the order in which
-    /// it is asked.
-    async fn needed_of(
+    /// Returns the branches of one project that the state lacks, in the order in which they are
+    /// needed.
+    async fn missing_branches_of(
         &self,
-        state: &State,
+        state: &MergedState,
         project: &ProjectName,
-        wanted: &[(ConnectionName, Asked)],
+        wanted: &[(ConnectionName, NeededCheckout)],
         layout: &Layout,
         change: &ChangeRef,
-    ) -> Result<Vec<BranchState>, Unmade> {
+    ) -> Result<Vec<BranchState>, MergeFailure> {
         let (fallback, main) = (layout.default_branch(project), BranchName::from("main"));
         let mut put: Vec<BranchState> = Vec::new();
         for (connection, asked) in wanted {
             let at = ProjectAt { connection: connection.clone(), project: project.clone() };
             let (branch, tag) = match asked {
-                Asked::Nothing => (None, None),
-                Asked::Branch(branch) => (Some(branch), None),
-                Asked::Checkout(name) => {
+                NeededCheckout::Nothing => (None, None),
+                NeededCheckout::Branch(branch) => (Some(branch), None),
+                NeededCheckout::Checkout(name) => {
                     (Some(name), Some(BranchName(format!("refs/tags/{name}"))))
                 }
             };
-            // As Zuul: the branch asked for, or the tag, else the change's own branch, else the
-            // project's default.
+            // As in Zuul: the requested branch or tag, otherwise the change's own branch, otherwise
+            // the project's default branch.
             for candidate in
                 [branch, tag.as_ref(), Some(&change.branch), Some(&fallback), Some(&main)]
                     .into_iter()
@@ -336,8 +338,10 @@ impl Merger {
                     break;
                 }
                 let found = match (asked, tag.as_ref() == Some(candidate)) {
-                    (Asked::Checkout(name), true) => self.repos.tag(&at, name.as_str()).await,
-                    _ => self.repos.tip(&at, candidate).await,
+                    (NeededCheckout::Checkout(name), true) => {
+                        self.repos.tag_state(&at, name.as_str()).await
+                    }
+                    _ => self.repos.branch_tip(&at, candidate).await,
                 };
                 match found {
                     Ok(found) => {
@@ -345,7 +349,7 @@ impl Merger {
                         break;
                     }
                     Err(ReposError::Gone(_)) => {}
-                    Err(error) => return Err(unmade(error)),
+                    Err(error) => return Err(merge_failure(error)),
                 }
             }
         }
@@ -353,22 +357,22 @@ impl Merger {
     }
 }
 
-/// What is asked of a repository that a job needs.
+/// The checkout of a project that a job needs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Asked {
-    /// Nothing in particular: the change's own branch is meant.
+enum NeededCheckout {
+    /// The change's own branch.
     Nothing,
-    /// A branch.
+    /// This branch.
     Branch(BranchName),
-    /// What a job has checked out: a branch, or where there is none of that name a tag.
+    /// A job's `override-checkout`: the branch of this name, or the tag where there is none.
     Checkout(BranchName),
 }
 
-/// Pins a trusted playbook to what is merged: proposed content of a config project is never
+/// Pins a trusted playbook to the merged state: proposed content of a config project is never
 /// executed (Z2.2, X07).
 ///
-/// Where its own branch is gone it is taken from the project's default, not from what some job had
-/// put in place.
+/// Where its own branch is gone, it is taken from the project's default branch, not from a branch
+/// that another job needs.
 fn pin(playbook: &mut Playbook, branches: &[BranchState], defaults: &[BranchKey]) {
     if !playbook.trusted {
         return;
@@ -385,8 +389,8 @@ fn pin(playbook: &mut Playbook, branches: &[BranchState], defaults: &[BranchKey]
     playbook.commit = state.map(|state| state.base.id.clone());
 }
 
-/// Pins a file of variables of a config project to what is merged: trusted playbooks see what it
-/// says.
+/// Pins a variables file of a config project to the merged state, since trusted playbooks use its
+/// values.
 fn pin_vars(file: &mut IncludeVars, change: &ChangeRef, layout: &Layout, branches: &[BranchState]) {
     let (_, project) = file.source.project(&change.key);
     if !layout.tenant().source_project(project).is_some_and(|known| known.trust.is_trusted()) {
@@ -405,8 +409,8 @@ fn playbooks(job: &FrozenJob) -> impl Iterator<Item = &Playbook> {
     job.pre_run.iter().chain(&job.run).chain(&job.post_run)
 }
 
-/// Returns the files of one branch, parsed; those that the layout has as they are need not be
-/// parsed again.
+/// Parses the configuration files of one branch. Files that the layout has unchanged are not parsed
+/// again.
 fn configuration(
     layout: &Layout,
     project: &TenantProject,
@@ -424,34 +428,34 @@ fn configuration(
     }
 }
 
-/// Returns how jobs were decided, as far as a report tells it.
+/// Returns the trace of the jobs' selection, at most [`DEBUG_BYTES_MAX`].
 fn lines_of(trace: &[JobTrace]) -> Vec<String> {
     let mut left = DEBUG_BYTES_MAX;
     let lines = trace.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let mut kept: Vec<String> = Vec::new();
+    let mut trace_lines: Vec<String> = Vec::new();
     for line in lines.iter().flat_map(|text| text.lines()) {
-        // A line of its own says that there were more.
+        // The last line says that lines are missing.
         if line.len() + 1 >= left {
-            kept.push("…".to_owned());
+            trace_lines.push("…".to_owned());
             break;
         }
         left -= line.len() + 1;
-        kept.push(line.to_owned());
+        trace_lines.push(line.to_owned());
     }
-    kept
+    trace_lines
 }
 
-/// Returns the answer for a change that is right only with what a change to a config project
-/// brings.
-fn not_before_it_is_merged(answer: MergeResult) -> MergeResult {
+/// Adds a first line to the errors of a change that is valid only with an unmerged change to a
+/// config project.
+fn with_config_project_note(answer: MergeResult) -> MergeResult {
     let MergeResult::Misconfigured { mut errors, notes } = answer else { return answer };
     let sentence = "This change depends on a change to a config project, whose configuration is used only once it is merged.";
     errors.insert(0, sentence.to_owned());
     MergeResult::Misconfigured { errors, notes }
 }
 
-/// Returns the answer for errors: all for a comment, and those of the change's own files for its
-/// lines.
+/// Returns the outcome for configuration errors: all as text, and those in the change's own files
+/// as line comments.
 fn misconfigured(errors: &[ConfigError], own: &BranchKey) -> MergeResult {
     MergeResult::Misconfigured { errors: texts(errors), notes: notes(errors, own) }
 }

@@ -1,50 +1,54 @@
-//! Playbooks of jobs that included files define (Z2.5): looked for beside those, then in the
+//! Finds the playbooks of jobs from included files (Z2.5): next to these files, then in the
 //! tenant's config projects (Z4.9).
 //!
-//! The files lie beside the main configuration, in no repository that could be fetched. So before a
-//! job's branches are put in place, whatever it would have from there (playbooks, roles beside
-//! them, files of variables) is given what has it first: the commit that was stored with the files,
-//! then each config project, in the tenant's order, as it is merged. What none of them has is given
-//! the first of them, where its absence is told. The commit is the layout's: what the item ahead
-//! was tested with may be an older one.
+//! Included files are next to the main configuration, in no repository that could be fetched. So
+//! before a job's branches are put in place, each playbook, role and variables file of such a job
+//! is assigned to the first source that has it. The sources are the commit stored with the included
+//! files, then each config project in the tenant's order, in its merged state. A file that none of
+//! them has is assigned to the first source, where its absence is reported. The stored commit is
+//! the layout's: the item ahead may have been tested with an older one.
 
-use crate::state::State;
-use crate::{Merger, Unmade, unmade};
+use crate::state::MergedState;
+use crate::{MergeFailure, Merger, merge_failure};
 use sluice_config::ConfigError;
 use sluice_config::layout::Layout;
 use sluice_model::git::{BranchKey, BranchState};
-use sluice_model::job::{FrozenJob, JobGraph, Playbook, Role, VarsSource, playbook_files};
+use sluice_model::job::{
+    FrozenJob, JobGraph, Playbook, RoleRepository, VarsSource, playbook_files,
+};
 use sluice_model::{BranchName, ConnectionName, ProjectName};
 use sluice_repos::{ProjectAt, ReposError};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where something lies.
+/// The branch that a file is taken from.
 #[derive(Debug, Clone)]
-struct Home {
+struct SourceBranch {
     connection: ConnectionName,
     project: ProjectName,
     branch: BranchName,
 }
 
-/// Where what jobs have of included files lies: by the paths that it may have.
-struct Homes {
+/// The sources of the files that jobs from included files use.
+struct IncludedSources {
     included: ProjectName,
-    /// Whether anything lies beside the files, so that roles may be there whatever else has the
-    /// playbook.
+    /// Whether there are files next to the included files, so that roles may be there, wherever the
+    /// playbook is.
     has_own: bool,
-    by_paths: BTreeMap<Vec<String>, Home>,
-    first: Home,
+    /// The source of each file, by its possible paths.
+    by_paths: BTreeMap<Vec<String>, SourceBranch>,
+    /// The source of files that none has.
+    first: SourceBranch,
 }
 
 impl Merger {
-    /// Gives what jobs have of included files a place: beside those, or in config projects. Returns
-    /// what is wrong where there is none.
-    pub(crate) async fn place_included(
+    /// Assigns the files that jobs from included files use to their sources. Returns an error for
+    /// each affected job where there is no source.
+    pub(crate) async fn assign_included(
         &self,
-        state: &mut State,
+        state: &mut MergedState,
         graph: &mut JobGraph,
         layout: &Layout,
-    ) -> Result<Vec<ConfigError>, Unmade> {
+    ) -> Result<Vec<ConfigError>, MergeFailure> {
         let Some(included) =
             layout.tenant().included.as_ref().map(|included| included.name.clone())
         else {
@@ -68,20 +72,19 @@ impl Merger {
                 .filter_map(|job| layout.without_config_project(job))
                 .collect());
         };
-        graph.jobs.iter_mut().for_each(|job| homes.move_in(job));
+        graph.jobs.iter_mut().for_each(|job| homes.assign_sources(job));
         Ok(Vec::new())
     }
 
-    /// Looks for each of some things beside the included files, then in the tenant's config
-    /// projects. `None` where nothing lies beside them, and there is no config project that can be
-    /// read.
+    /// Finds the source of each file. Returns `None` where there are no files next to the included
+    /// ones and no readable config project.
     async fn homes(
         &self,
-        state: &mut State,
+        state: &mut MergedState,
         layout: &Layout,
         included: ProjectName,
         mut wanted: BTreeSet<Vec<String>>,
-    ) -> Result<Option<Homes>, Unmade> {
+    ) -> Result<Option<IncludedSources>, MergeFailure> {
         let tenant = layout.tenant();
         let (mut by_paths, mut first) = (BTreeMap::new(), None);
         let own = tenant.included.as_ref().zip(tenant.beside.as_ref());
@@ -100,7 +103,7 @@ impl Merger {
                 None => self.merged(state, &at, layout.default_branch(&project.name)).await?,
             };
             let Some(known) = known else { continue };
-            let home = Home {
+            let home = SourceBranch {
                 connection: at.connection.clone(),
                 project: at.project.clone(),
                 branch: known.branch.branch.clone(),
@@ -112,9 +115,9 @@ impl Merger {
                 true => Vec::new(),
                 false => self
                     .repos
-                    .present(&at, &known.base.id, Some(&known), &asked)
+                    .existing_files(&at, &known.base.id, Some(&known), &asked)
                     .await
-                    .map_err(unmade)?,
+                    .map_err(merge_failure)?,
             };
             let is_here = |paths: &Vec<String>| paths.iter().any(|path| there.contains(path));
             let (found, left): (BTreeSet<_>, BTreeSet<_>) = wanted.into_iter().partition(is_here);
@@ -124,38 +127,39 @@ impl Merger {
             by_paths.extend(found.into_iter().map(|paths| (paths, home.clone())));
             wanted = left;
         }
-        Ok(first.map(|first| Homes { included, has_own, by_paths, first }))
+        Ok(first.map(|first| IncludedSources { included, has_own, by_paths, first }))
     }
 
-    /// Returns a branch of a config project, of which only what is merged counts; `None` where it
-    /// is not there, or nobody can read it.
+    /// Returns the merged state of a config project's branch, without proposed changes; `None`
+    /// where it is missing or cannot be read.
     async fn merged(
         &self,
-        state: &State,
+        state: &MergedState,
         at: &ProjectAt,
         branch: BranchName,
-    ) -> Result<Option<BranchState>, Unmade> {
+    ) -> Result<Option<BranchState>, MergeFailure> {
         let key = BranchKey { project: at.project.clone(), branch };
         if let Some(known) = state.branch(&key) {
             return Ok(Some(known.clone()));
         }
-        match self.repos.tip(at, &key.branch).await {
+        match self.repos.branch_tip(at, &key.branch).await {
             Ok(found) => Ok(Some(found)),
             Err(ReposError::Gone(_) | ReposError::Unreadable(_)) => Ok(None),
-            Err(error) => Err(unmade(error)),
+            Err(error) => Err(merge_failure(error)),
         }
     }
 }
 
-impl Homes {
-    /// Returns where something lies.
-    fn of(&self, paths: &[String]) -> &Home {
+impl IncludedSources {
+    /// Returns the source of a file.
+    fn of(&self, paths: &[String]) -> &SourceBranch {
         self.by_paths.get(paths).unwrap_or(&self.first)
     }
 
-    /// Gives what a job has of included files its place.
-    fn move_in(&self, job: &mut FrozenJob) {
-        // Roles that lie beside playbooks elsewhere are offered to a child's playbooks, too.
+    /// Replaces the included project by the sources in a job's playbooks, roles and variables
+    /// files.
+    fn assign_sources(&self, job: &mut FrozenJob) {
+        // Roles of the project with the job's own playbook are also offered to inherited playbooks.
         let named: Vec<Vec<String>> = paths(job, &self.included).collect();
         let of_job = named.iter().find_map(|paths| self.by_paths.get(paths)).unwrap_or(&self.first);
         for playbook in job.pre_run.iter_mut().chain(&mut job.run).chain(&mut job.post_run) {
@@ -163,7 +167,7 @@ impl Homes {
             let home = if is_included { self.of(&playbook_files(&playbook.path)) } else { of_job };
             playbook.roles = self.roles(std::mem::take(&mut playbook.roles), home);
             if is_included {
-                let Home { connection, project, branch } = home.clone();
+                let SourceBranch { connection, project, branch } = home.clone();
                 (playbook.connection, playbook.project, playbook.branch) =
                     (connection, project, branch);
             }
@@ -172,7 +176,7 @@ impl Homes {
             if let VarsSource::Project(from) = &mut file.source
                 && from.project == self.included
             {
-                let Home { connection, project, branch } =
+                let SourceBranch { connection, project, branch } =
                     self.of(std::slice::from_ref(&file.name)).clone();
                 (from.connection, from.project, from.override_checkout) =
                     (connection, project, Some(branch));
@@ -180,9 +184,10 @@ impl Homes {
         }
     }
 
-    /// Returns roles with those of included files at home; once where that project's are offered
-    /// anyway. What lies beside the files is offered after them, wherever the playbook is.
-    fn roles(&self, roles: Vec<Role>, home: &Home) -> Vec<Role> {
+    /// Returns a playbook's roles with the included project replaced by `home`; not repeated where
+    /// the home project's roles are there already. Roles next to the included files follow,
+    /// wherever the playbook is.
+    fn roles(&self, roles: Vec<RoleRepository>, home: &SourceBranch) -> Vec<RoleRepository> {
         let is_own = home.project == self.included;
         let is_known = roles.iter().any(|role| role.project == home.project);
         let mut placed = Vec::with_capacity(roles.len() + 1);
@@ -192,7 +197,7 @@ impl Homes {
                 continue;
             }
             if !is_known {
-                placed.push(Role {
+                placed.push(RoleRepository {
                     connection: home.connection.clone(),
                     project: home.project.clone(),
                     target_name: home.project.role_name().to_owned(),
@@ -207,8 +212,8 @@ impl Homes {
     }
 }
 
-/// Returns the paths that each thing may have which a job has of included files: playbooks, files
-/// of variables.
+/// Returns the possible paths of each playbook and variables file that a job has from included
+/// files.
 fn paths<'a>(
     job: &'a FrozenJob,
     included: &'a ProjectName,

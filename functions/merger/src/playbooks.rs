@@ -1,13 +1,12 @@
-//! Whether there is a playbook for each job: looked for in the very trees that the job would run
-//! with (Z4.9).
+//! Checks that each job's playbooks exist, in the very trees that the job would run with (Z4.9).
 //!
-//! It is told at the change, at the job's definition, rather than by a build that fails for every
-//! change from then on. Of playbooks that jobs name, what the change itself brings is told: a
-//! mistake that was there before is no other author's, and is told by the build, which ends as
-//! CONFIG_ERROR before anything of it runs.
+//! A missing playbook is reported at the change that causes it, at the job's definition, rather
+//! than by a failing build of every later change. Of playbooks that jobs name, only what the change
+//! itself breaks is reported. An older error is not this author's; the build reports it as
+//! CONFIG_ERROR before it runs anything.
 
-use crate::state::State;
-use crate::{Merger, Unmade, unmade};
+use crate::state::MergedState;
+use crate::{MergeFailure, Merger, merge_failure};
 use sluice_config::ConfigError;
 use sluice_config::layout::{BranchConfig, Layout};
 use sluice_model::git::{BranchKey, BranchState};
@@ -15,17 +14,17 @@ use sluice_model::job::{JobGraph, Playbook, playbook_files};
 use sluice_repos::ProjectAt;
 
 impl Merger {
-    /// Returns the playbooks that jobs of the item's own branch name and that are not there, where
-    /// the item brings that: by naming them, or by taking them away. `checked` is the layout with
-    /// all that is proposed.
-    pub(crate) async fn lost_playbooks(
+    /// Returns an error for each missing playbook that jobs of the item's own branch name, where
+    /// the item causes that: by naming it or by deleting the file. `checked` is the layout with all
+    /// proposed configuration.
+    pub(crate) async fn removed_playbooks(
         &self,
-        state: &State,
+        state: &MergedState,
         own: &BranchKey,
         proposed: &[BranchConfig],
         checked: &Layout,
         live: &Layout,
-    ) -> Result<Vec<ConfigError>, Unmade> {
+    ) -> Result<Vec<ConfigError>, MergeFailure> {
         let is_own =
             |config: &&BranchConfig| config.project == own.project && config.branch == own.branch;
         let config = proposed.iter().find(is_own);
@@ -42,8 +41,11 @@ impl Merger {
             if named.is_empty() {
                 break;
             }
-            let there =
-                self.repos.present(&at, commit, Some(known), &paths).await.map_err(unmade)?;
+            let there = self
+                .repos
+                .existing_files(&at, commit, Some(known), &paths)
+                .await
+                .map_err(merge_failure)?;
             let is_there =
                 |name: &str| playbook_files(name).iter().any(|file| there.contains(file));
             match keeps_new {
@@ -54,14 +56,14 @@ impl Merger {
         Ok(named.iter().map(|playbook| playbook.missing()).collect())
     }
 
-    /// Returns what is wrong with jobs that would run the playbook of their name. `state` holds
-    /// every branch that they need, and trusted playbooks are pinned.
+    /// Returns an error for each job that would run the playbook of its own name, where that does
+    /// not exist. `state` must contain every branch that they need, with trusted playbooks pinned.
     pub(crate) async fn missing_playbooks(
         &self,
-        state: &State,
+        state: &MergedState,
         graph: &JobGraph,
         layout: &Layout,
-    ) -> Result<Vec<ConfigError>, Unmade> {
+    ) -> Result<Vec<ConfigError>, MergeFailure> {
         let mut errors = Vec::new();
         for job in graph.jobs.iter().filter(|job| job.run_time.implied_run) {
             let mut has_one = false;
@@ -75,9 +77,13 @@ impl Merger {
         Ok(errors)
     }
 
-    /// Looks as an executor will: in the branch that the definition is of, else in the one that the
-    /// job checks out.
-    async fn is_there(&self, state: &State, playbook: &Playbook) -> Result<bool, Unmade> {
+    /// Returns whether a playbook exists, in the branch that an executor would use: the one of the
+    /// definition, otherwise the one that the job checks out.
+    async fn is_there(
+        &self,
+        state: &MergedState,
+        playbook: &Playbook,
+    ) -> Result<bool, MergeFailure> {
         let of_project = |known: &&BranchState| known.branch.project == playbook.project;
         let states: Vec<&BranchState> =
             state.speculation.branches.iter().filter(of_project).collect();
@@ -91,9 +97,9 @@ impl Merger {
             let commit = if playbook.trusted { &known.base.id } else { &known.result.id };
             if !self
                 .repos
-                .present(&at, commit, Some(known), &files)
+                .existing_files(&at, commit, Some(known), &files)
                 .await
-                .map_err(unmade)?
+                .map_err(merge_failure)?
                 .is_empty()
             {
                 return Ok(true);

@@ -1,145 +1,157 @@
-//! A landing: is the tip still what was tested on; merge. What became of it is judged beside
-//! ([`crate::judge`]).
+//! Executes a landing: checks that the branch is still the commit that was tested on, then merges.
+//! [`crate::verify`] determines the result.
 
 use crate::Reporter;
-use crate::asked::asked_until;
-use crate::forward::{Move, Pushed, is_as_tested};
-use crate::judge::end_of_others;
+use crate::fast_forward::{BranchPush, PushOutcome, is_as_tested};
+use crate::in_flight::in_flight_until;
+use crate::verify::end_of_foreign_merge;
 use sluice_forge::{
-    DEPENDENCIES_MAX, Forge, ForgeError, MergeMessage, Verdict, names_too_many, no_changes,
+    DEPENDENCIES_MAX, ErrorClass, Forge, ForgeError, MergeMessage, names_too_many, no_changes,
 };
 use sluice_gate::item::cut;
 use sluice_gate::landing::TROUBLE_BYTES_MAX;
-use sluice_gate::{Landing, LandingEnd, LandingState, Trouble, filter};
+use sluice_gate::{Landing, LandingEnd, LandingState, LandingTrouble, filter};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
-use sluice_model::git::{BranchKey, Commit, LandingWay};
+use sluice_model::git::{BranchKey, Commit, LandingMethod};
 use sluice_model::{ConnectionName, ItemId, Timestamp};
 use sluice_records::codec::{decode, get, with_body};
-use sluice_records::{connection, landing, turn};
-use sluice_runtime::batch::{Heard, LookError};
+use sluice_records::{branch_lock, connection, landing};
+use sluice_runtime::batch::{Reception, ReconcileError};
 use sluice_runtime::record::{Due, Record, Write as RecordWrite};
-use sluice_runtime::{Commit as Write, Saved, cell};
+use sluice_runtime::{CellCommit as Write, CommitOutcome, cell};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Seconds between two looks at a merge that may be under way without us.
+/// Seconds between two checks while a merge may be in flight.
 const OWN_MERGE_LOOK_SECONDS: u64 = 2;
 
-/// Seconds after which those who wait for a landing are told what keeps it.
+/// Seconds after which trouble is shown to users who wait for a landing.
 const TROUBLE_AFTER_SECONDS: u64 = 60;
 
-/// Dependencies of one change that are looked at before it lands; whoever admitted it refused more,
-/// and so does its landing.
+/// The most dependencies of one change that are checked before it is merged. Intake refuses changes
+/// with more.
 const NEEDS_MAX: usize = 30;
 
-/// Where a landing goes, and what an earlier look may have begun of it.
-pub(crate) struct Begun<'a> {
+/// The forge and branch of a landing, and the requests that earlier runs may have sent.
+pub(crate) struct LandingContext<'a> {
+    /// The change's forge.
     pub(crate) forge: &'a dyn Forge,
+    /// The branch to merge into.
     pub(crate) branch: &'a BranchKey,
-    /// Until when a merge, or a move of the branch, that was begun may be under way.
-    pub(crate) own_until: Option<Timestamp>,
-    /// Whether what was begun is a move, however long ago.
-    pub(crate) is_moving: bool,
-    /// Whether a push may have moved the branch, however long ago and whatever was begun since: the
-    /// branch tells.
-    pub(crate) may_be_moved: bool,
-    /// Whether a forge was asked before, by this landing or by an earlier one of the same item.
-    pub(crate) was_tried: bool,
+    /// Until when a merge or push of an earlier run may take effect; `None` where none can.
+    pub(crate) in_flight_until: Option<Timestamp>,
+    /// Whether the earlier request is a push, however long ago.
+    pub(crate) was_pushing: bool,
+    /// Whether a push may have moved the branch, however long ago and whatever was attempted since.
+    /// The branch shows it.
+    pub(crate) may_have_been_pushed: bool,
+    /// Whether this landing or an earlier one of the same item asked the forge to merge.
+    pub(crate) merge_attempted: bool,
 }
 
-impl Begun<'_> {
-    /// Returns whether a move may be under way: what a change shows by now may have come after it.
-    pub(crate) fn may_be_moving(&self) -> bool {
-        self.may_be_moved && self.own_until.is_some()
+impl LandingContext<'_> {
+    /// Returns whether a push may be in flight. Then the change's present facts may be newer than
+    /// the push.
+    pub(crate) fn push_in_flight(&self) -> bool {
+        self.may_have_been_pushed && self.in_flight_until.is_some()
     }
 }
 
-/// What a landing needs to be attempted, when nothing is in its way.
+/// The data of an attempt, once all checks have passed.
 struct Ready<'a> {
-    /// Where the branch is.
+    /// The tip of the branch.
     tip: Commit,
-    /// Under which fences its branches are its queue's.
+    /// The fences of the branch locks, of all branches of a bundle.
     fences: BTreeMap<BranchKey, u64>,
-    /// How the branch is moved; `None` where the forge has to merge.
-    moves: Option<Move>,
+    /// The prepared push; `None` where the forge has to merge.
+    moves: Option<BranchPush>,
     /// The change's title.
     title: &'a str,
 }
 
 impl Reporter {
-    /// Lands one item from one speculative state; what keeps it from that for long is written down
-    /// for those who wait for its end.
+    /// Merges one item from one speculative state. An error that lasts is stored in the landing,
+    /// for users who wait for it.
     pub(crate) async fn land(
         &self,
         item: &ItemId,
         generation: u64,
-        heard: Heard,
-    ) -> Result<(), LookError> {
-        let done = self.carry_out(item, generation, heard).await;
+        reception: Reception,
+    ) -> Result<(), ReconcileError> {
+        let done = self.execute(item, generation, reception).await;
         if let Err(error) = &done {
-            let seconds = if let LookError::Later { seconds, .. } = error { *seconds } else { 0 };
-            self.tell_trouble(item, generation, &error.to_string(), seconds).await?;
+            let seconds =
+                if let ReconcileError::RetryAfter { seconds, .. } = error { *seconds } else { 0 };
+            self.record_trouble(item, generation, &error.to_string(), seconds).await?;
         }
         done
     }
 
-    /// Writes why a landing cannot be carried out, once, if that lasts for a while: it has, or it
-    /// will for `seconds` more.
-    async fn tell_trouble(
+    /// Stores the trouble of a landing once, if it has lasted for a while or will last for
+    /// `seconds` more.
+    async fn record_trouble(
         &self,
         item: &ItemId,
         generation: u64,
         why: &str,
         seconds: u64,
-    ) -> Result<(), LookError> {
+    ) -> Result<(), ReconcileError> {
         let Some(head) = get(&self.ports, &landing::key(item, generation)).await? else {
             return Ok(());
         };
         let order: Landing = decode(&head)?;
         let now = self.ports.clock.now();
-        let is_young = now.since(order.wanted_at) + seconds * 1_000 < TROUBLE_AFTER_SECONDS * 1_000;
+        let is_young =
+            now.since(order.ordered_at) + seconds * 1_000 < TROUBLE_AFTER_SECONDS * 1_000;
         if is_young || matches!(order.state, LandingState::Ended { .. }) {
             return Ok(());
         }
-        // While somebody who knows the connection still may have it merged, nobody takes it out.
+        // While a reporter with the connection may have sent a merge, the item must not be
+        // dequeued.
         let may_be_asked = matches!(order.state, LandingState::Attempting { .. })
             && head.due.as_ref().is_some_and(|due| due.at > now);
-        let is_gone = !may_be_asked && self.is_gone(&order.change.key.connection).await;
-        if order.trouble.as_ref().is_some_and(|known| known.is_gone || !is_gone) {
+        let is_gone =
+            !may_be_asked && self.is_connection_removed(&order.change.key.connection).await;
+        if order.trouble.as_ref().is_some_and(|known| known.is_connection_removed || !is_gone) {
             return Ok(());
         }
-        tracing::warn!(change = %order.change, queue = %order.queue, why, "a landing cannot be carried out");
-        // Not before it was wanted, whatever our clock says: others count from that.
-        let since = order.trouble.as_ref().map_or(now.max(order.wanted_at), |known| known.since);
-        let trouble = Some(Trouble { since, why: cut(why, TROUBLE_BYTES_MAX), is_gone });
+        tracing::warn!(change = %order.change, queue = %order.queue, why, "a landing cannot be executed");
+        // Not before `ordered_at`, since others compare the two.
+        let since = order.trouble.as_ref().map_or(now.max(order.ordered_at), |known| known.since);
+        let trouble = Some(LandingTrouble {
+            since,
+            why: cut(why, TROUBLE_BYTES_MAX),
+            is_connection_removed: is_gone,
+        });
         let due = head.due.clone();
         let head = with_body(head, &Landing { trouble, ..order })?;
-        // Losing means that somebody else carries it on.
-        cell::commit(&self.ports, Write { head, others: Vec::new(), pokes: Vec::new(), due })
+        // If a concurrent writer was faster, it continues the landing.
+        cell::commit(&self.ports, Write { head, others: Vec::new(), wakeups: Vec::new(), due })
             .await?;
         Ok(())
     }
 
-    /// Returns whether a connection was removed, so that nobody can ask its forge any more; where
-    /// nobody knows it was not.
-    pub(crate) async fn is_gone(&self, name: &ConnectionName) -> bool {
+    /// Returns whether a connection was removed, so that its forge cannot be asked; `false` where
+    /// that is unknown.
+    pub(crate) async fn is_connection_removed(&self, name: &ConnectionName) -> bool {
         !self.forges.contains_key(name)
             && connection::load(&self.ports).await.is_ok_and(|stored| !stored.0.contains_key(name))
     }
 
-    /// Safe to run twice: after the intent is written the forge is read before it is asked.
-    async fn carry_out(
+    /// Executes a landing. May be repeated: once the intent is stored, the forge is read before it
+    /// is asked again.
+    async fn execute(
         &self,
         item: &ItemId,
         generation: u64,
-        heard: Heard,
-    ) -> Result<(), LookError> {
+        reception: Reception,
+    ) -> Result<(), ReconcileError> {
         let Some(record) = get(&self.ports, &landing::key(item, generation)).await? else {
             return Ok(());
         };
         let order: Landing = decode(&record)?;
         if let LandingState::Ended { .. } = order.state {
-            if heard == Heard::Again {
-                // The look that ended it may not have told the queue.
+            if reception == Reception::Redelivery {
+                // The run that ended it may have failed to wake the queue.
                 cell::send(&self.ports, &record.outbox).await?;
             }
             return Ok(());
@@ -149,135 +161,151 @@ impl Reporter {
             project: order.change.key.project.clone(),
             branch: order.change.branch.clone(),
         };
-        let own_until = self.own_merge_until(&*forge, &branch, &record, &order).await?;
+        let own_until = self.earlier_attempt_until(&*forge, &branch, &record, &order).await?;
         let is_moving = order.is_moving();
-        let may_be_moved = is_moving || order.pushed;
-        let was_tried = order.tried;
-        let begun = Begun {
+        let may_be_moved = is_moving || order.has_unanswered_push;
+        let was_tried = order.merge_attempted;
+        let context = LandingContext {
             forge: &*forge,
             branch: &branch,
-            own_until,
-            is_moving,
-            may_be_moved,
-            was_tried,
+            in_flight_until: own_until,
+            was_pushing: is_moving,
+            may_have_been_pushed: may_be_moved,
+            merge_attempted: was_tried,
         };
-        // Whatever the change shows by now: the branch tells whether it was moved.
-        if may_be_moved && self.is_in(&*forge, &order, &branch).await? {
-            let end = self.judge(&*forge, &order, &branch, &order.tested.id).await?;
+        // First the branch: it shows whether an earlier push was made, whatever the change shows.
+        if may_be_moved && self.contains_tested(&*forge, &order, &branch).await? {
+            let end = self.verify_commit(&*forge, &order, &branch, &order.tested.id).await?;
             return self.end(record, order, end).await;
         }
         let facts = match forge.read_change(&order.change.key).await {
             Ok(facts) => facts,
             Err(error)
-                if begun.may_be_moving()
-                    || (begun.own_until.is_some() && error.verdict() == Verdict::Final) =>
+                if context.push_in_flight()
+                    || (context.in_flight_until.is_some()
+                        && error.class() == ErrorClass::Final) =>
             {
-                return Err(under_way(error.to_string(), &order));
+                return Err(retry_in_flight(error.to_string(), &order));
             }
-            Err(error) => return self.end_unmoved(&begun, record, order, refused(error)?).await,
+            Err(error) => {
+                return self.end_unless_pushed(&context, record, order, refused(error)?).await;
+            }
         };
-        // What its author does to it after the merge, which a forge may show only later, takes
-        // nothing of that back.
-        if begun.own_until.is_some()
+        // A later action of its author, which the forge may show late, does not undo the merge.
+        if context.in_flight_until.is_some()
             && facts.status != ChangeStatus::Merged
             && !is_as_tested(&order, &facts)
         {
-            return Err(under_way(
-                format!("{} is not what was tested any more", order.change),
+            return Err(retry_in_flight(
+                format!("{} has changed since it was tested", order.change),
                 &order,
             ));
         }
         if facts.change.branch != order.change.branch {
-            if begun.may_be_moving() {
-                return Err(under_way(
-                    format!("{} is for another branch now", order.change),
+            if context.push_in_flight() {
+                return Err(retry_in_flight(
+                    format!("{} targets another branch now", order.change),
                     &order,
                 ));
             }
-            // The forge merges into the branch that the change names now; nothing of this queue's
-            // branch is concerned.
-            let end = elsewhere(&order, &facts);
-            return self.end_unmoved(&begun, record, order, end).await;
+            // The forge would merge into the change's new branch; this queue's branch is
+            // unaffected.
+            let end = retargeted(&order, &facts);
+            return self.end_unless_pushed(&context, record, order, end).await;
         }
         if facts.status == ChangeStatus::Merged {
-            let end = self.end_of_merged(&begun, &order, &facts).await?;
-            return self.end_unmoved(&begun, record, order, end).await;
+            let end = self.end_of_merged(&context, &order, &facts).await?;
+            return self.end_unless_pushed(&context, record, order, end).await;
         }
-        if let Some(why) = self.refusal(&begun, &order, &facts).await? {
-            return self.end_unmoved(&begun, record, order, LandingEnd::Refused { why }).await;
+        if let Some(why) = self.refusal(&context, &order, &facts).await? {
+            return self
+                .end_unless_pushed(&context, record, order, LandingEnd::Refused { why })
+                .await;
         }
         let tip = match forge.branch_tip(&branch).await {
             Ok(tip) => tip,
-            Err(error) if begun.own_until.is_some() && error.verdict() == Verdict::Final => {
-                return Err(under_way(error.to_string(), &order));
+            Err(error)
+                if context.in_flight_until.is_some() && error.class() == ErrorClass::Final =>
+            {
+                return Err(retry_in_flight(error.to_string(), &order));
             }
-            Err(error) => return self.end_unmoved(&begun, record, order, refused(error)?).await,
+            Err(error) => {
+                return self.end_unless_pushed(&context, record, order, refused(error)?).await;
+            }
         };
-        if let Some(end) = self.end_on(&begun, &order, &tip).await? {
-            return self.end_unmoved(&begun, record, order, end).await;
+        if let Some(end) = self.end_on(&context, &order, &tip).await? {
+            return self.end_unless_pushed(&context, record, order, end).await;
         }
-        let Some(fences) = turn::fences(&order) else {
-            if begun.own_until.is_some() {
-                return Err(in_a_moment(format!(
-                    "nobody knows whose turn {branch} is, and a merge of {} may be under way",
+        let Some(fences) = branch_lock::fences(&order) else {
+            if context.in_flight_until.is_some() {
+                return Err(retry_soon(format!(
+                    "its queue does not hold the lock of {branch}, and a merge of {} may be in flight",
                     order.change
                 )));
             }
-            // It was ordered by an earlier version: it is tested on what its branches are, and
-            // ordered with all that is to be known.
-            return self.end_unmoved(&begun, record, order, LandingEnd::BaseMoved { tip }).await;
+            // Without the locks nothing is merged: the change is tested again and ordered with
+            // them.
+            return self
+                .end_unless_pushed(&context, record, order, LandingEnd::BaseMoved { tip })
+                .await;
         };
-        let moves = self.move_of(&order, &tip).await?;
+        let moves = self.prepare_push(&order, &tip).await?;
         if let Some(until) = own_until {
             if is_moving && moves.is_none() && tip.id == order.base.id {
-                return Err(under_way("its tested commit is lost".to_owned(), &order));
+                return Err(retry_in_flight(
+                    "its tested commit is no longer stored".to_owned(),
+                    &order,
+                ));
             }
-            if self.is_too_late(until) {
-                return Err(under_way("it is not in its branch".to_owned(), &order));
+            if self.is_nearly_over(until) {
+                return Err(retry_in_flight(
+                    "its branch does not contain it yet".to_owned(),
+                    &order,
+                ));
             }
         }
-        self.attempt(&begun, record, order, Ready { tip, fences, moves, title: &facts.title }).await
+        self.attempt(&context, record, order, Ready { tip, fences, moves, title: &facts.title })
+            .await
     }
 
-    /// Returns why a change that is not merged may not land any more, by what its forge shows of
-    /// it, if so.
+    /// Returns why an unmerged change may not be merged, by the forge's facts; `None` where it may.
     async fn refusal(
         &self,
-        begun: &Begun<'_>,
+        context: &LandingContext<'_>,
         order: &Landing,
         facts: &ChangeFacts,
-    ) -> Result<Option<String>, LookError> {
+    ) -> Result<Option<String>, ReconcileError> {
         if facts.status == ChangeStatus::Closed {
             return Ok(Some("the change was closed".to_owned()));
         }
         if facts.change.head != order.change.head {
             let (now, tested) = (facts.change.head.short(), order.change.head.short());
-            return Ok(Some(format!("its head is {now} now, and {tested} was tested")));
+            return Ok(Some(format!("its head is now {now}, but {tested} was tested")));
         }
-        if let Some(why) = self.unmet_need(order, facts).await? {
-            return if begun.own_until.is_some() {
-                Err(under_way(why, order))
+        if let Some(why) = self.dependency_refusal(order, facts).await? {
+            return if context.in_flight_until.is_some() {
+                Err(retry_in_flight(why, order))
             } else {
                 Ok(Some(why))
             };
         }
-        let Some(why) = self.missing(order, facts) else { return Ok(None) };
-        if begun.own_until.is_some() {
-            return Err(under_way(why, order));
+        let Some(why) = self.requirement_refusal(order, facts) else { return Ok(None) };
+        if context.in_flight_until.is_some() {
+            return Err(retry_in_flight(why, order));
         }
-        Ok(Some(filter::unable_to_merge(&why)))
+        Ok(Some(filter::merge_requirement_message(&why)))
     }
 
-    /// Returns how a landing ends that cannot begin on the branch as it is, or that others of its
-    /// bundle could not follow.
+    /// Returns the result of a landing that cannot start: the branch has moved, or a later bundle
+    /// member could not follow. `None` where it can start.
     async fn end_on(
         &self,
-        begun: &Begun<'_>,
+        context: &LandingContext<'_>,
         order: &Landing,
         tip: &Commit,
-    ) -> Result<Option<LandingEnd>, LookError> {
-        if begun.own_until.is_none()
-            && let Some(end) = self.cannot_follow(order).await?
+    ) -> Result<Option<LandingEnd>, ReconcileError> {
+        if context.in_flight_until.is_none()
+            && let Some(end) = self.bundle_refusal(order).await?
         {
             return Ok(Some(end));
         }
@@ -286,187 +314,200 @@ impl Reporter {
         }
         let is_where_it_was =
             matches!(&order.state, LandingState::Attempting { tip: before } if before.id == tip.id);
-        // What a forge says of a branch may be a moment old: a move that it does not show yet is
-        // waited for.
-        if begun.own_until.is_some() && (begun.may_be_moved || !is_where_it_was) {
+        // A forge's answer about a branch may be a moment old, so a push may not be visible yet.
+        if context.in_flight_until.is_some() && (context.may_have_been_pushed || !is_where_it_was) {
             let why = format!(
-                "{} moved while a merge of {} may be under way",
-                begun.branch, order.change
+                "{} moved while a merge of {} may be in flight",
+                context.branch, order.change
             );
-            return Err(in_a_moment(why));
+            return Err(retry_soon(why));
         }
         Ok(Some(LandingEnd::BaseMoved { tip: tip.clone() }))
     }
 
-    /// Writes the intent and has the change land: by a move of its branch where that may be, else
-    /// by its forge's merge.
+    /// Stores the intent and merges the change: by a push where possible, otherwise by the forge's
+    /// merge.
     async fn attempt(
         &self,
-        begun: &Begun<'_>,
+        context: &LandingContext<'_>,
         record: Record,
         mut order: Landing,
         ready: Ready<'_>,
-    ) -> Result<(), LookError> {
+    ) -> Result<(), ReconcileError> {
         let Ready { tip, fences, moves, title } = ready;
-        // The intent first: whoever finds it after a crash reads the forge before asking again.
-        // With it goes what tells intake that the push to come brings no configuration, and the
-        // intents of those that land by the same move.
+        // The intent is stored first: a run that finds it after a crash reads the forge before it
+        // asks again. The same transaction stores the note for intake that the push changes no
+        // configuration, and the intents of landings merged by the same push.
         let now = self.ports.clock.now();
         let last = moves.as_ref().map_or(&order, |moves| moves.last(&order));
-        let harmless = landing::put_harmless(last, &tip, now)?;
-        let until = asked_until(begun.forge, None);
+        let harmless = landing::put_non_config_merge(last, &tip, now)?;
+        let until = in_flight_until(context.forge, None);
         let intents = moves
             .as_ref()
             .map(|moves| moves.intents(&tip, now, until))
             .transpose()?
             .unwrap_or_default();
         let untried = order.clone();
-        order.way = if moves.is_some() { LandingWay::FastForward } else { LandingWay::Merge };
+        order.method =
+            if moves.is_some() { LandingMethod::FastForward } else { LandingMethod::Merge };
         order.state = LandingState::Attempting { tip: tip.clone() };
-        order.tried = true;
-        if begun.own_until.is_none() {
-            order.asked_until = until;
+        order.merge_attempted = true;
+        if context.in_flight_until.is_none() {
+            order.in_flight_until = until;
         }
         if let Some(trouble) = &mut order.trouble {
-            // It is there again: from here on what becomes of it is known in the end.
-            trouble.is_gone = false;
+            // The connection exists again, so the result will be known.
+            trouble.is_connection_removed = false;
         }
-        // Where the forge is to merge now, a push that had no answer may have been before.
-        order.pushed |= begun.is_moving && moves.is_none();
-        let with = harmless.into_iter().chain(intents).chain(turn::checks(&fences)).collect();
+        // If the forge merges now, an earlier push may still be unanswered.
+        order.has_unanswered_push |= context.was_pushing && moves.is_none();
+        let with =
+            harmless.into_iter().chain(intents).chain(branch_lock::checks(&fences)).collect();
         let seen = record.clone();
-        let Some(mut record) = self.save(record, &order, with, begun.own_until).await? else {
-            if begun.own_until.is_none() && self.is_overtaken(&fences).await? {
-                // Nothing was done, and its queue, should it still want that, has it tested on what
-                // the branch becomes.
-                return self.end_unmoved(begun, seen, untried, LandingEnd::BaseMoved { tip }).await;
+        let Some(mut record) = self.save(record, &order, with, context.in_flight_until).await?
+        else {
+            if context.in_flight_until.is_none() && self.is_overtaken(&fences).await? {
+                // Nothing was done; the queue tests the change again on the moved branch.
+                return self
+                    .end_unless_pushed(context, seen, untried, LandingEnd::BaseMoved { tip })
+                    .await;
             }
-            return Err(somebody_else());
+            return Err(concurrent_landing());
         };
-        // Whoever was held up meanwhile asks for nothing that others may take for over before it
-        // is.
-        if record.due.as_ref().is_some_and(|due| self.is_too_late(due.at)) {
-            return Err(under_way("its intent took long to write".to_owned(), &order));
+        // A delayed run must not send a request that others already consider over.
+        if record.due.as_ref().is_some_and(|due| self.is_nearly_over(due.at)) {
+            return Err(retry_in_flight("storing its intent took too long".to_owned(), &order));
         }
         if let Some(moves) = moves {
-            let is_unanswered = match self.push(begun, &order, &tip, &moves).await? {
-                Pushed::Over(end) => return self.end(record, order, end).await,
-                Pushed::Refused => false,
-                Pushed::Unanswered => true,
+            let is_unanswered = match self.push(context, &order, &tip, &moves).await? {
+                PushOutcome::Ended(end) => return self.end(record, order, end).await,
+                PushOutcome::Refused => false,
+                PushOutcome::Unanswered => true,
             };
-            order.way = LandingWay::Merge;
-            order.pushed |= is_unanswered;
-            order.asked_until = asked_until(begun.forge, order.asked_until);
+            order.method = LandingMethod::Merge;
+            order.has_unanswered_push |= is_unanswered;
+            order.in_flight_until = in_flight_until(context.forge, order.in_flight_until);
             let others = match is_unanswered {
-                true => moves.unanswered(&tip, self.ports.clock.now(), order.asked_until)?,
+                true => moves.unanswered(&tip, self.ports.clock.now(), order.in_flight_until)?,
                 false => moves.withdrawn()?,
             };
-            let with = others.into_iter().chain(turn::checks(&fences)).collect();
+            let with = others.into_iter().chain(branch_lock::checks(&fences)).collect();
             let saved = self.save(record, &order, with, None).await?;
-            record = saved.ok_or_else(somebody_else)?;
+            record = saved.ok_or_else(concurrent_landing)?;
             if is_unanswered {
-                // Who asks the forge to merge looks first at what branch and change are after so
-                // long a wait.
-                return Err(under_way("a push to its branch had no answer".to_owned(), &order));
+                // After so long a wait, the branch and the change are read again before the forge
+                // is asked to merge.
+                return Err(retry_in_flight(
+                    "a push to its branch was not answered".to_owned(),
+                    &order,
+                ));
             }
         }
-        let end = self.merge(begun, &order, title).await?;
-        self.end_unmoved(begun, record, order, end).await
+        let end = self.merge(context, &order, title).await?;
+        self.end_unless_pushed(context, record, order, end).await
     }
 
-    /// Moves the branch and returns what became of that.
+    /// Pushes to the branch and returns the outcome.
     async fn push(
         &self,
-        begun: &Begun<'_>,
+        context: &LandingContext<'_>,
         order: &Landing,
         tip: &Commit,
-        moves: &Move,
-    ) -> Result<Pushed, LookError> {
-        match begun.forge.fast_forward(begun.branch, &tip.id, &moves.to, &moves.pack).await {
+        moves: &BranchPush,
+    ) -> Result<PushOutcome, ReconcileError> {
+        match context.forge.fast_forward(context.branch, &tip.id, &moves.to, &moves.pack).await {
             Ok(()) => self
-                .judge(begun.forge, order, begun.branch, &order.tested.id)
+                .verify_commit(context.forge, order, context.branch, &order.tested.id)
                 .await
-                .map(Pushed::Over),
-            Err(error @ ForgeError::HeadMoved { .. }) => Err(again(error)),
-            Err(error) if error.verdict() == Verdict::Final && begun.own_until.is_some() => {
-                Err(under_way(error.to_string(), order))
+                .map(PushOutcome::Ended),
+            Err(error @ ForgeError::HeadMoved { .. }) => Err(retryable(error)),
+            Err(error)
+                if error.class() == ErrorClass::Final && context.in_flight_until.is_some() =>
+            {
+                Err(retry_in_flight(error.to_string(), order))
             }
-            // Who may not push there may still merge: nothing was moved.
-            Err(error) if error.verdict() == Verdict::Final && !begun.is_moving => {
-                tracing::info!(change = %order.change, %error, "the forge is asked to merge what it lets nobody push");
-                Ok(Pushed::Refused)
+            // Sluice may be allowed to merge where it may not push; the branch has not moved.
+            Err(error) if error.class() == ErrorClass::Final && !context.was_pushing => {
+                tracing::info!(change = %order.change, %error, "the forge refused the push; asking it to merge");
+                Ok(PushOutcome::Refused)
             }
-            // So may who gets no clear answer a second time, and the branch is not held shut until
-            // one comes.
-            Err(error) if begun.is_moving && begun.own_until.is_none() => {
-                tracing::info!(change = %order.change, %error, "pushes are given up, and the forge is asked to merge");
-                Ok(Pushed::Unanswered)
+            // After a second push without an answer the forge is asked to merge, so that the branch
+            // is not blocked any longer.
+            Err(error) if context.was_pushing && context.in_flight_until.is_none() => {
+                tracing::info!(change = %order.change, %error, "the push was not answered; asking the forge to merge");
+                Ok(PushOutcome::Unanswered)
             }
-            Err(error) => Err(again(error)),
+            Err(error) => Err(retryable(error)),
         }
     }
 
-    /// Has the forge merge, and returns how the landing ends by that.
+    /// Asks the forge to merge and returns the result of the landing.
     async fn merge(
         &self,
-        begun: &Begun<'_>,
+        context: &LandingContext<'_>,
         order: &Landing,
         title: &str,
-    ) -> Result<LandingEnd, LookError> {
-        let commit =
-            match begun.forge.merge(&order.change, order.mode, &message(order, title)).await {
-                Ok(commit) => commit,
-                Err(error)
-                    if error.verdict() == Verdict::Final
-                        && (begun.own_until.is_some() || begun.is_moving) =>
-                {
-                    let what = if begun.may_be_moved { "a push or a merge" } else { "a merge" };
-                    return Err(in_a_moment(format!(
-                        "{error}; {what} that was asked for before may be under way"
-                    )));
-                }
-                Err(error) => {
-                    let end = refused(error)?;
-                    let facts = match begun.forge.read_change(&order.change.key).await {
-                        Ok(facts) if facts.status == ChangeStatus::Merged => facts,
-                        Err(error) if begun.was_tried => return Err(again(error)),
-                        Ok(_) | Err(_) => return Ok(end),
-                    };
-                    // A merge that was asked for before may have been made since the change was read;
-                    // what it made is judged then.
-                    if begun.was_tried {
-                        return Err(in_a_moment(format!("{} was merged meanwhile", order.change)));
-                    }
-                    // Else somebody was faster: what was asked for first was refused.
-                    return match facts.change.branch == order.change.branch {
-                        true => end_of_others(begun, order, &facts).await,
-                        false => Ok(end),
-                    };
-                }
-            };
-        let end = self.judge(begun.forge, order, begun.branch, &commit).await?;
-        let end = self.or_moved(begun, order, end).await?;
-        if let LandingEnd::Mismatch { .. } = end {
-            if begun.is_moving {
-                // The last commit of a push may be what its forge names, and its branch be shown as
-                // it was before: that is looked at for as long as this attempt lasts, and then it
-                // is what it is.
-                return Err(under_way("it was merged as something else".to_owned(), order));
+    ) -> Result<LandingEnd, ReconcileError> {
+        let commit = match context
+            .forge
+            .merge(&order.change, order.mode, &message(order, title))
+            .await
+        {
+            Ok(commit) => commit,
+            Err(error)
+                if error.class() == ErrorClass::Final
+                    && (context.in_flight_until.is_some() || context.was_pushing) =>
+            {
+                let what =
+                    if context.may_have_been_pushed { "a push or a merge" } else { "a merge" };
+                return Err(retry_soon(format!(
+                    "{error}; {what} requested earlier may be in flight"
+                )));
             }
-            // Retargeted between the reading and the merge, which names the head and not the
-            // branch.
-            let facts = begun.forge.read_change(&order.change.key).await.map_err(again)?;
+            Err(error) => {
+                let end = refused(error)?;
+                let facts = match context.forge.read_change(&order.change.key).await {
+                    Ok(facts) if facts.status == ChangeStatus::Merged => facts,
+                    Err(error) if context.merge_attempted => return Err(retryable(error)),
+                    Ok(_) | Err(_) => return Ok(end),
+                };
+                // An earlier merge request may have taken effect since the change was read; a
+                // retry verifies it.
+                if context.merge_attempted {
+                    return Err(retry_soon(format!("{} was merged in the meantime", order.change)));
+                }
+                // Otherwise a third party merged it, since the first request was refused.
+                return match facts.change.branch == order.change.branch {
+                    true => end_of_foreign_merge(context, order, &facts).await,
+                    false => Ok(end),
+                };
+            }
+        };
+        let end = self.verify_commit(context.forge, order, context.branch, &commit).await?;
+        let end = self.recheck_branch(context, order, end).await?;
+        if let LandingEnd::Mismatch { .. } = end {
+            if context.was_pushing {
+                // The forge may name a push's last commit and show the branch late. It is checked
+                // again until the attempt is over.
+                return Err(retry_in_flight("it was merged as something else".to_owned(), order));
+            }
+            // The change may have been retargeted between the read and the merge, which names the
+            // head and not the branch.
+            let facts = context.forge.read_change(&order.change.key).await.map_err(retryable)?;
             if facts.change.branch != order.change.branch {
-                return Ok(elsewhere(order, &facts));
+                return Ok(retargeted(order, &facts));
             }
         }
         Ok(end)
     }
 
-    /// Returns whether another queue has taken one of the branches since the landing was ordered:
-    /// it was passed by, its queue having forgotten it, or nobody having carried it out for long.
-    async fn is_overtaken(&self, fences: &BTreeMap<BranchKey, u64>) -> Result<bool, LookError> {
-        let keys: Vec<_> = fences.keys().map(turn::key).collect();
+    /// Returns whether another queue acquired one of the branch locks since the landing was
+    /// ordered, because it seemed abandoned.
+    async fn is_overtaken(
+        &self,
+        fences: &BTreeMap<BranchKey, u64>,
+    ) -> Result<bool, ReconcileError> {
+        let keys: Vec<_> = fences.keys().map(branch_lock::key).collect();
         let records = self.ports.records.get(&keys).await?;
         Ok(records
             .iter()
@@ -474,28 +515,33 @@ impl Reporter {
             .any(|(record, fence)| record.as_ref().is_some_and(|record| record.fence > *fence)))
     }
 
-    /// Returns what a change no longer meets of what its pipeline asks: news of that may still be
-    /// on their way (G12).
-    pub(crate) fn missing(&self, order: &Landing, facts: &ChangeFacts) -> Option<String> {
-        order.asks.as_ref()?.refusal(&order.queue.pipeline, facts, self.ports.clock.now())
-    }
-
-    /// Returns why a change may not land yet: it depends, by now, on something that is not merged
-    /// (Z6.5).
-    pub(crate) async fn unmet_need(
+    /// Returns a pipeline requirement that a change no longer meets, or `None`. The event about it
+    /// may still be on its way (G12).
+    pub(crate) fn requirement_refusal(
         &self,
         order: &Landing,
         facts: &ChangeFacts,
-    ) -> Result<Option<String>, LookError> {
+    ) -> Option<String> {
+        order.requirements.as_ref()?.refusal(&order.queue.pipeline, facts, self.ports.clock.now())
+    }
+
+    /// Returns why a change may not be merged yet: it depends on a change that is not merged
+    /// (Z6.5). `None` where it may.
+    pub(crate) async fn dependency_refusal(
+        &self,
+        order: &Landing,
+        facts: &ChangeFacts,
+    ) -> Result<Option<String>, ReconcileError> {
         if names_too_many(&facts.depends_on) {
-            return Ok(Some(format!(
-                "it names more than {DEPENDENCIES_MAX} addresses in lines Depends-On now"
-            )));
+            return Ok(Some(format!("it now has more than {DEPENDENCIES_MAX} Depends-On lines")));
         }
         let parents = facts.parents.iter().cloned().map(|parent| vec![parent]);
-        // As when it entered they are not waited for.
-        let strange =
-            connection::strange(&self.ports, no_changes(&self.forges, &facts.depends_on)).await?;
+        // As at entry, addresses outside all connections are ignored.
+        let strange = connection::addresses_on_unknown_hosts(
+            &self.ports,
+            no_changes(&self.forges, &facts.depends_on),
+        )
+        .await?;
         let named = facts.depends_on.iter().filter(|url| !strange.contains(url));
         let named: Vec<_> =
             named.map(|url| self.changes_at(url, &order.change.key.connection)).collect();
@@ -503,37 +549,36 @@ impl Reporter {
         for keys in parents.chain(named) {
             let Some(key) = keys.first() else {
                 return Ok(Some(
-                    "it depends on something that is no change of a forge that is configured here"
+                    "it depends on an address that is not a change of a configured forge"
                         .to_owned(),
                 ));
             };
-            // That it needs itself says nothing.
+            // A dependency on itself is ignored.
             if keys.iter().any(|key| *key == order.change.key || order.needs.contains(key)) {
                 continue;
             }
             if !looked_at.insert(key.clone()) {
                 continue;
             }
-            // What is not looked at is not known to be merged.
+            // Dependencies beyond the limit are not known to be merged.
             if looked_at.len() > NEEDS_MAX {
                 return Ok(Some(format!(
-                    "it depends on more than {NEEDS_MAX} changes that did not land before it here"
+                    "it depends on more than {NEEDS_MAX} changes that its queue did not merge before it"
                 )));
             }
             if !self.is_any_merged(&keys).await? {
-                // One text: whether there is such a change is the business of those who may see its
-                // project.
+                // One text for both cases: whether the change exists is visible only to users who
+                // may see its project.
                 return Ok(Some(format!(
-                    "it depends on {key} now, which is not known to be merged"
+                    "it now depends on {key}, which is not known to be merged"
                 )));
             }
         }
         Ok(None)
     }
 
-    /// Returns the change that an address is the page of, by each connection that leads to its
-    /// host: by which of them the tenant has its project is not known here. The one of whoever
-    /// names it comes first.
+    /// Returns the change at an address by each connection to its host, since the tenant's
+    /// connection is not known here. The connection of the dependent change comes first.
     fn changes_at(&self, url: &str, own: &ConnectionName) -> Vec<ChangeKey> {
         let mut keys: Vec<ChangeKey> =
             self.forges.values().filter_map(|forge| forge.change_at(url)).collect();
@@ -541,37 +586,35 @@ impl Reporter {
         keys
     }
 
-    /// Returns whether a change is merged, as it is known by one of some connections.
-    async fn is_any_merged(&self, keys: &[ChangeKey]) -> Result<bool, LookError> {
+    /// Returns whether a change is merged, by the first of its keys that the forge shows.
+    async fn is_any_merged(&self, keys: &[ChangeKey]) -> Result<bool, ReconcileError> {
         for key in keys {
             match self.forge(&key.connection)?.read_change(key).await {
-                // It is the same change by any of them: the first one that shows it has said all
-                // there is.
+                // All keys mean the same change, so the first answer decides.
                 Ok(need) => return Ok(need.status == ChangeStatus::Merged),
-                Err(error) if error.verdict() != Verdict::Final => return Err(again(error)),
+                Err(error) if error.class() != ErrorClass::Final => return Err(retryable(error)),
                 Err(_) => {}
             }
         }
         Ok(false)
     }
 
-    /// Returns why another change of the bundle could not land after this one, if so: then nothing
-    /// of it lands. What happens to them between this and their own landing is seen there, when it
-    /// is too late for a clean end; it is a matter of seconds.
-    async fn cannot_follow(&self, order: &Landing) -> Result<Option<LandingEnd>, LookError> {
+    /// Returns the result where a later bundle member could not be merged: then nothing of the
+    /// bundle is merged. `None` where all can. A change in the seconds between this check and the
+    /// member's own landing is detected there, when a part of the bundle is already merged.
+    async fn bundle_refusal(&self, order: &Landing) -> Result<Option<LandingEnd>, ReconcileError> {
         let branch_of = |change: &ChangeRef| BranchKey {
             project: change.key.project.clone(),
             branch: change.branch.clone(),
         };
         let mut before = BTreeSet::from([branch_of(&order.change)]);
-        for other in &order.together {
+        for other in &order.later_members {
             let (change, key) = (&other.change, &other.change.key);
             let refused = |why: String| {
-                Some(LandingEnd::Refused { why: format!("{key}, which it needs, {why}") })
+                Some(LandingEnd::Refused { why: format!("{key}, a member of its bundle, {why}") })
             };
-            if self.is_gone(&key.connection).await {
-                // Nobody will ever tell what it is by now, and nothing of the bundle is in its
-                // branch.
+            if self.is_connection_removed(&key.connection).await {
+                // Its state will never be known, and nothing of the bundle is merged yet.
                 return Ok(refused(format!(
                     "cannot be read: the connection {} was removed",
                     key.connection
@@ -580,46 +623,47 @@ impl Reporter {
             let forge = self.forge(&key.connection)?;
             let facts = match forge.read_change(key).await {
                 Ok(facts) => facts,
-                Err(error) if error.verdict() == Verdict::Final => {
+                Err(error) if error.class() == ErrorClass::Final => {
                     return Ok(refused(format!("cannot be read: {error}")));
                 }
-                Err(error) => return Err(again(error)),
+                Err(error) => return Err(retryable(error)),
             };
             if facts.status != ChangeStatus::Open {
-                return Ok(refused("is not open any more".to_owned()));
+                return Ok(refused("is no longer open".to_owned()));
             }
             if facts.change.head != change.head || facts.change.branch != change.branch {
                 return Ok(refused(format!(
-                    "is {} for {} now, and another one was tested",
+                    "is now {} for {}, but another revision was tested",
                     facts.change.head.short(),
                     facts.change.branch
                 )));
             }
-            if let Some(why) = self.missing(order, &facts) {
+            if let Some(why) = self.requirement_refusal(order, &facts) {
                 return Ok(refused(format!(
                     "is unable to merge due to a missing merge requirement: {why}"
                 )));
             }
-            // What they need besides each other is the same, and landed before the first of them.
-            let mates = order.together.iter().map(|mate| &mate.change).chain([&order.change]);
-            let needs = order.needs.iter().chain(mates.map(|mate| &mate.key)).cloned().collect();
+            // The bundle's other dependencies are the same and were merged before.
+            let members =
+                order.later_members.iter().map(|member| &member.change).chain([&order.change]);
+            let needs =
+                order.needs.iter().chain(members.map(|member| &member.key)).cloned().collect();
             let own = Landing { change: change.clone(), needs, ..order.clone() };
-            if let Some(why) = self.unmet_need(&own, &facts).await? {
-                return Ok(refused(format!("may not land yet: {why}")));
+            if let Some(why) = self.dependency_refusal(&own, &facts).await? {
+                return Ok(refused(format!("may not be merged yet: {why}")));
             }
             let branch = branch_of(change);
-            // What a branch is that another one of them moves first, the next one's landing
-            // compares.
+            // A branch that an earlier member moves is compared by the next member's own landing.
             if before.insert(branch.clone()) {
                 if facts.mergeable == Some(false) {
-                    return Ok(refused("cannot be merged, as its forge says".to_owned()));
+                    return Ok(refused("cannot be merged according to its forge".to_owned()));
                 }
                 let tip = match forge.branch_tip(&branch).await {
                     Ok(tip) => tip,
-                    Err(error) if error.verdict() == Verdict::Final => {
+                    Err(error) if error.class() == ErrorClass::Final => {
                         return Ok(refused(format!("has no branch: {error}")));
                     }
-                    Err(error) => return Err(again(error)),
+                    Err(error) => return Err(retryable(error)),
                 };
                 if tip.tree != other.base.tree {
                     return Ok(Some(LandingEnd::BaseMoved { tip }));
@@ -629,22 +673,22 @@ impl Reporter {
         Ok(None)
     }
 
-    /// Ends a landing that came to nothing, as it seems. Where a push may have moved its branch the
-    /// branch is asked last: it may have been made since the look began, and what it landed is not
-    /// told as anything else.
-    async fn end_unmoved(
+    /// Ends a landing that seems to have failed. Where a push may have moved the branch, the branch
+    /// is checked once more: if it contains the tested commit, the landing ends as merged.
+    async fn end_unless_pushed(
         &self,
-        begun: &Begun<'_>,
+        context: &LandingContext<'_>,
         record: Record,
         order: Landing,
         end: LandingEnd,
-    ) -> Result<(), LookError> {
+    ) -> Result<(), ReconcileError> {
         let has_landed = matches!(end, LandingEnd::Landed { .. });
         if !has_landed
-            && begun.may_be_moved
-            && self.is_in(begun.forge, &order, begun.branch).await?
+            && context.may_have_been_pushed
+            && self.contains_tested(context.forge, &order, context.branch).await?
         {
-            let end = self.judge(begun.forge, &order, begun.branch, &order.tested.id).await?;
+            let end =
+                self.verify_commit(context.forge, &order, context.branch, &order.tested.id).await?;
             return self.end(record, order, end).await;
         }
         self.end(record, order, end).await
@@ -655,80 +699,82 @@ impl Reporter {
         record: Record,
         mut order: Landing,
         end: LandingEnd,
-    ) -> Result<(), LookError> {
-        tracing::info!(change = %order.change, end = ?end, "a landing ends");
+    ) -> Result<(), ReconcileError> {
+        tracing::info!(change = %order.change, end = ?end, "a landing ended");
         order.state = LandingState::Ended { end, at: self.ports.clock.now() };
         match self.save(record, &order, Vec::new(), None).await? {
             Some(_) => Ok(()),
-            None => Err(somebody_else()),
+            None => Err(concurrent_landing()),
         }
     }
 
-    /// Writes how far a landing is, with what goes with that; `None` when somebody else was faster.
-    /// An attempt that is made again is due when the first one was.
+    /// Stores the progress of a landing with further writes. Returns `None` where a concurrent
+    /// writer was faster. A repeated attempt keeps the due time of the first.
     async fn save(
         &self,
         record: Record,
         order: &Landing,
         with: Vec<RecordWrite>,
         due_at: Option<Timestamp>,
-    ) -> Result<Option<Record>, LookError> {
+    ) -> Result<Option<Record>, ReconcileError> {
         let ended = matches!(order.state, LandingState::Ended { .. });
         let at = due_at.unwrap_or_else(|| self.ports.clock.now().plus_seconds(60));
-        let due = (!ended).then(|| Due { at, poke: landing::poke(order) });
-        let pokes = if ended { vec![landing::tell(&order.queue)] } else { Vec::new() };
+        let due = (!ended).then(|| Due { at, wakeup: landing::wakeup(order) });
+        let wakeups = if ended { vec![landing::answer_wakeup(&order.queue)] } else { Vec::new() };
         let head = with_body(record, order)?;
-        match cell::commit_and_send(&self.ports, Write { head, others: with, pokes, due }).await? {
-            Saved::Yes(record) => Ok(Some(record)),
-            Saved::Stale => Ok(None),
+        match cell::commit_and_send(&self.ports, Write { head, others: with, wakeups, due }).await?
+        {
+            CommitOutcome::Written(record) => Ok(Some(record)),
+            CommitOutcome::Stale => Ok(None),
         }
     }
 }
 
-/// Returns how an error comes again that is not final: after the pause that the forge asks for, if
-/// it does.
-pub(crate) fn again(error: ForgeError) -> LookError {
-    match error.verdict() {
-        Verdict::After { seconds } => LookError::Later { why: error.to_string(), seconds },
-        Verdict::Final | Verdict::Retry => LookError::Again(error.to_string()),
+/// Returns the retry for an error that is not final, after the pause that the forge asks for.
+pub(crate) fn retryable(error: ForgeError) -> ReconcileError {
+    match error.class() {
+        ErrorClass::After { seconds } => {
+            ReconcileError::RetryAfter { why: error.to_string(), seconds }
+        }
+        ErrorClass::Final | ErrorClass::Retry => ReconcileError::Retry(error.to_string()),
     }
 }
 
-/// Returns how a landing ends that its forge refuses; what is not final comes again.
-pub(crate) fn refused(error: ForgeError) -> Result<LandingEnd, LookError> {
-    match error.verdict() {
-        Verdict::Final => Ok(LandingEnd::Refused { why: error.to_string() }),
-        Verdict::After { .. } | Verdict::Retry => Err(again(error)),
+/// Returns the refusal as the result of a landing for a final error, and a retry for others.
+pub(crate) fn refused(error: ForgeError) -> Result<LandingEnd, ReconcileError> {
+    match error.class() {
+        ErrorClass::Final => Ok(LandingEnd::Refused { why: error.to_string() }),
+        ErrorClass::After { .. } | ErrorClass::Retry => Err(retryable(error)),
     }
 }
 
-fn somebody_else() -> LookError {
-    LookError::Again("somebody else carries out the same landing".to_owned())
+fn concurrent_landing() -> ReconcileError {
+    ReconcileError::Retry("another reporter executes the same landing".to_owned())
 }
 
-/// Returns why a landing is looked at again in a moment: what keeps it from landing may have come
-/// after its branch was moved.
-pub(crate) fn under_way(why: String, order: &Landing) -> LookError {
-    let what = if order.pushed || order.way == LandingWay::FastForward {
-        "a move of the branch"
+/// Returns a short retry while a merge or push of the landing may be in flight; `why` is the
+/// obstacle, which may be newer than the merge.
+pub(crate) fn retry_in_flight(why: String, order: &Landing) -> ReconcileError {
+    let what = if order.has_unanswered_push || order.method == LandingMethod::FastForward {
+        "a push to the branch"
     } else {
         "a merge"
     };
-    in_a_moment(format!("{why}; {what} of {} may be under way", order.change))
+    retry_soon(format!("{why}; {what} of {} may be in flight", order.change))
 }
 
-/// Returns why a landing is looked at again while a merge or a move may be under way.
-fn in_a_moment(why: String) -> LookError {
-    LookError::Later { why, seconds: OWN_MERGE_LOOK_SECONDS }
+/// Returns a short retry with this reason.
+fn retry_soon(why: String) -> ReconcileError {
+    ReconcileError::RetryAfter { why, seconds: OWN_MERGE_LOOK_SECONDS }
 }
 
-/// How a landing ends whose change is no longer one of the branch that it was tested on.
-fn elsewhere(order: &Landing, facts: &ChangeFacts) -> LandingEnd {
+/// Returns the result for a change that no longer targets the branch that it was tested on.
+fn retargeted(order: &Landing, facts: &ChangeFacts) -> LandingEnd {
     let (now, tested) = (&facts.change.branch, &order.change.branch);
     let why = match facts.status {
-        ChangeStatus::Merged => format!("it was merged into {now}, and was tested on {tested}"),
+        ChangeStatus::Merged => format!("it was merged into {now}, but it was tested on {tested}"),
         ChangeStatus::Open | ChangeStatus::Closed => {
-            format!("it is to be merged into {now} now, and was tested on {tested}")
+            format!("it now targets {now}, but it was tested on {tested}")
         }
     };
     LandingEnd::Refused { why }

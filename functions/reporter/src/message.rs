@@ -1,34 +1,34 @@
-//! Mail and MQTT: each message is passed on at least once, always under its own id.
+//! Mail and MQTT: sends each message at least once, always with the same id.
 
 use crate::Reporter;
 use crate::report::connection;
 use serde_json::{Map, Value};
-use sluice_gate::report::published::{Known, Saying, payload};
-use sluice_gate::{Action, Item, Report};
+use sluice_gate::report::mqtt_payload::{PublishedItem, PublishedMessage, payload};
+use sluice_gate::{Item, Report, ReportAction};
 use sluice_model::build::{Phase, Run};
 use sluice_notify::{Mail, Message, NotifyError, Publication};
 use sluice_records::codec::{decode, with_body};
 use sluice_records::report::{Buildset, buildset_key};
 use sluice_records::{build, queue};
-use sluice_runtime::batch::LookError;
+use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::{Key, Record};
-use sluice_runtime::{Commit, PortError, Saved, cell};
+use sluice_runtime::{CellCommit, CommitOutcome, PortError, cell};
 
-/// Keys that one call may name.
+/// The most keys that one read may name.
 const KEYS_MAX: usize = 100;
 
 impl Reporter {
-    /// Passes the messages of a report on. One that could not be passed on keeps no other one back,
-    /// and what was passed on is struck off, so that it is repeated only where somebody died over
-    /// it.
-    pub(crate) async fn messages(
+    /// Sends the messages of a report. A failed message does not stop the others, and sent messages
+    /// are removed from the report, so that only a crash repeats them.
+    pub(crate) async fn send_messages(
         &self,
         record: Record,
         mut wanted: Report,
-    ) -> Result<(), LookError> {
+    ) -> Result<(), ReconcileError> {
         let is_published =
-            wanted.actions.iter().any(|action| matches!(action, Action::Publish { .. }));
-        let known = if is_published { self.known(&wanted).await? } else { Known::default() };
+            wanted.actions.iter().any(|action| matches!(action, ReportAction::Publish { .. }));
+        let known =
+            if is_published { self.known(&wanted).await? } else { PublishedItem::default() };
         let (mut left, mut refused, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
         for action in &wanted.actions {
             match self.pass_on(&wanted, action, &known).await {
@@ -43,7 +43,7 @@ impl Reporter {
             }
         }
         if unknown.is_empty() {
-            return self.made(record, wanted, &refused).await;
+            return self.finish_report(record, wanted, &refused).await;
         }
         for why in &refused {
             tracing::warn!(report = wanted.id, change = %wanted.change, why, "a message was refused");
@@ -51,41 +51,45 @@ impl Reporter {
         if left.len() < wanted.actions.len() {
             wanted.actions = left;
             let (due, body) = (record.due.clone(), with_body(record, &wanted)?);
-            let plan = Commit { head: body, others: Vec::new(), pokes: Vec::new(), due };
-            if let Saved::Stale = cell::commit(&self.ports, plan).await? {
-                return Err(LookError::Again("somebody else makes the same report".to_owned()));
+            let plan = CellCommit { head: body, others: Vec::new(), wakeups: Vec::new(), due };
+            if let CommitOutcome::Stale = cell::commit(&self.ports, plan).await? {
+                return Err(ReconcileError::Retry(
+                    "another reporter sends the same report".to_owned(),
+                ));
             }
         }
-        Err(LookError::Again(unknown.join("; ")))
+        Err(ReconcileError::Retry(unknown.join("; ")))
     }
 
     async fn pass_on(
         &self,
         report: &Report,
-        action: &Action,
-        known: &Known,
+        action: &ReportAction,
+        known: &PublishedItem,
     ) -> Result<(), NotifyError> {
         let name = connection(action);
         let Some(notifier) = self.notifiers.get(name) else {
             let attempted = format!("use the connection {name}");
-            if self.is_gone(name).await {
+            if self.is_connection_removed(name).await {
                 return Err(NotifyError::Refused { attempted, why: "it was removed".to_owned() });
             }
-            let why =
-                "it is not configured here; store it and deploy the function again".to_owned();
+            let why = "it is not configured here; store it and redeploy the function".to_owned();
             return Err(NotifyError::Unknown { attempted, why });
         };
         let message = match action {
-            Action::Mail { id, from, to, subject, text, .. } => Message::Mail(Mail {
+            ReportAction::Mail { id, from, to, subject, text, .. } => Message::Mail(Mail {
                 id: id.clone(),
                 from: from.clone(),
                 to: to.clone(),
                 subject: subject.clone(),
                 text: text.clone(),
             }),
-            Action::Publish { id, topic, qos, returned, occasion, web_root, text, .. } => {
-                let saying = Saying { id, occasion, text, web_root, returned: *returned };
-                let payload = payload(report, saying, known).to_string();
+            ReportAction::Publish {
+                id, topic, qos, returned, occasion, web_root, text, ..
+            } => {
+                let message_facts =
+                    PublishedMessage { id, occasion, text, web_root, returned: *returned };
+                let payload = payload(report, message_facts, known).to_string();
                 Message::Publication(Publication {
                     id: id.clone(),
                     topic: topic.clone(),
@@ -98,19 +102,24 @@ impl Reporter {
         notifier.notify(&message).await
     }
 
-    /// Reads what a message tells of the item: as it left, or as it is in its queue.
-    async fn known(&self, report: &Report) -> Result<Known, LookError> {
+    /// Reads the facts about the item that messages contain: from its buildset, or from its queue
+    /// while it is queued.
+    async fn known(&self, report: &Report) -> Result<PublishedItem, ReconcileError> {
         let keys = [buildset_key(&report.item), queue::item_key(&report.queue, &report.item)];
         let found = self.ports.records.get(&keys).await?;
         let mut known = match found.as_slice() {
             [Some(left), _] => {
                 let left: Buildset = decode(left)?;
-                Known { item: Some(left.item), result: Some(left.result), ..Known::default() }
+                PublishedItem {
+                    item: Some(left.item),
+                    result: Some(left.result),
+                    ..PublishedItem::default()
+                }
             }
             [None, Some(queued)] => {
-                Known { item: Some(decode::<Item>(queued)?), ..Known::default() }
+                PublishedItem { item: Some(decode::<Item>(queued)?), ..PublishedItem::default() }
             }
-            _ => return Ok(Known::default()),
+            _ => return Ok(PublishedItem::default()),
         };
         let builds =
             known.item.iter().flat_map(|item| &item.jobs).filter_map(|job| job.build.as_ref());
@@ -124,17 +133,17 @@ impl Reporter {
         let wants_all = report
             .actions
             .iter()
-            .any(|action| matches!(action, Action::Publish { returned: true, .. }));
+            .any(|action| matches!(action, ReportAction::Publish { returned: true, .. }));
         if wants_all {
             self.read_returned(&mut known).await?;
         }
         Ok(known)
     }
 
-    /// Reads what builds returned whose records do not hold all of it.
-    async fn read_returned(&self, known: &mut Known) -> Result<(), LookError> {
+    /// Reads data that builds returned and that is too large for their runs' records.
+    async fn read_returned(&self, known: &mut PublishedItem) -> Result<(), ReconcileError> {
         for run in known.runs.values() {
-            let Phase::Ended(end) = &run.phase else { continue };
+            let Phase::RunEnd(end) = &run.phase else { continue };
             let Some(object) = &end.data_object else { continue };
             if let Some(stored) = self.ports.objects.get(object).await? {
                 let all: Map<String, Value> = serde_json::from_slice(&stored.bytes)

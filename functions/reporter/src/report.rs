@@ -1,31 +1,31 @@
-//! A report: its actions in order, each of which a forge takes once.
+//! Sends a report: its actions in order, each of which takes effect once on the forge.
 //!
-//! No forge takes a status on a condition, and a function may sleep between its last look and its
-//! call. So whoever told that an item begins shows, as he writes that it was told, that the item
-//! had not ended; where it had, the end is told once more.
+//! No forge sets a status on a condition, and a function may be delayed between its last check and
+//! its request. So the commit that marks a start report as sent checks that the item has not ended.
+//! If it has, the end report is repeated.
 
 use crate::Reporter;
 use sluice_forge::{
-    CheckReport, CheckState, Conclusion, Forge, ForgeError, LineComment, Marker, ReviewVerdict,
-    StatusReport, StatusState, Verdict, VoteReport,
+    CheckReport, CheckState, Conclusion, ErrorClass, Forge, ForgeError, LineComment, Marker,
+    ReviewVerdict, StatusReport, StatusState, VoteReport,
 };
 use sluice_gate::merge::LineNote;
-use sluice_gate::{Action, Report, ReportState};
+use sluice_gate::{Report, ReportAction, ReportState};
 use sluice_model::change::{ChangeRef, CommitStatus};
 use sluice_model::git::BranchKey;
 use sluice_model::{ConnectionName, ItemId, Timestamp};
 use sluice_records::codec::{decode, with_body};
 use sluice_records::{landing, report};
-use sluice_runtime::batch::{Heard, LookError};
+use sluice_runtime::batch::{Reception, ReconcileError};
 use sluice_runtime::record::{Due, Expect, Key, Record, Write};
-use sluice_runtime::{Commit, Saved, cell};
+use sluice_runtime::{CellCommit, CommitOutcome, cell};
 use std::collections::BTreeMap;
 
-/// Seconds after which nobody any more tells what he was given before: a function has less for all
-/// it does. They are counted by the forge's clock where it tells the time.
+/// Seconds after which no reporter can still send a report that it got earlier: a function has less
+/// time in all. Measured by the forge's clock where it is known.
 const LOOK_BACK_SECONDS: u64 = 120;
 
-/// The states of statuses and check runs that are over.
+/// The final states of statuses and check runs.
 const ENDED: [&str; 8] = [
     "success",
     "failure",
@@ -38,9 +38,13 @@ const ENDED: [&str; 8] = [
 ];
 
 impl Reporter {
-    /// Makes one report. Safe to run twice: statuses and check runs are set, comments found by
+    /// Sends one report. May be repeated: statuses and check runs are set, comments are found by
     /// their marker.
-    pub(crate) async fn report(&self, named: &str, heard: Heard) -> Result<(), LookError> {
+    pub(crate) async fn report(
+        &self,
+        named: &str,
+        reception: Reception,
+    ) -> Result<(), ReconcileError> {
         let (id, begun) = report::parse(named);
         let keys: Vec<Key> = [report::key(&id)]
             .into_iter()
@@ -50,32 +54,32 @@ impl Reporter {
         let Some(record) = found.next().flatten() else { return Ok(()) };
         let ended = found.next().flatten();
         let wanted: Report = decode(&record)?;
-        if wanted.state != ReportState::Wanted {
-            if heard == Heard::Again && wanted.awaited {
-                // The look that ended it may not have told the queue.
+        if wanted.state != ReportState::Pending {
+            if reception == Reception::Redelivery && wanted.awaited {
+                // The run that ended it may have failed to wake the queue.
                 cell::send(&self.ports, &record.outbox).await?;
             }
             return match begun {
                 Some(item) if record.due.is_some() => {
-                    self.look_back(record, &wanted, &item, ended.is_some()).await
+                    self.recheck_start(record, &wanted, &item, ended.is_some()).await
                 }
                 _ => Ok(()),
             };
         }
-        // Whoever had the message before may be about to tell it, and die before he could look once
-        // more.
-        let is_told_twice = begun.is_some() && heard == Heard::Again;
-        // Not before the time by the forge's clock, which is asked for first.
-        let due = |told: &Report| {
+        // An earlier receiver of this message may still send the report and crash before its own
+        // recheck.
+        let is_redelivered = begun.is_some() && reception == Reception::Redelivery;
+        // Not before that time by the forge's clock, which is read first.
+        let due = |report: &Report| {
             let at = self.ports.clock.now().plus_seconds(LOOK_BACK_SECONDS);
-            is_told_twice.then(|| Due { at, poke: report::poke(told) })
+            is_redelivered.then(|| Due { at, wakeup: report::wakeup(report) })
         };
         if ended.is_some() {
-            let wanted = if is_told_twice { self.watched(wanted).await? } else { wanted };
-            // Told late, that an item begins would take back what was told of its end: reports on a
-            // change are made in order.
-            let (why, at) =
-                ("the item had ended, of which is told".to_owned(), self.ports.clock.now());
+            let wanted =
+                if is_redelivered { self.with_duplicates_end(wanted).await? } else { wanted };
+            // A late start report would overwrite the end report: reports on a change are sent in
+            // order.
+            let (why, at) = ("the item had already ended".to_owned(), self.ports.clock.now());
             let due = due(&wanted);
             return self
                 .write(
@@ -86,35 +90,35 @@ impl Reporter {
                 )
                 .await;
         }
-        if wanted.actions.iter().all(Action::is_message) {
-            return self.messages(record, wanted).await;
+        if wanted.actions.iter().all(ReportAction::is_message) {
+            return self.send_messages(record, wanted).await;
         }
         let mut refused = Vec::new();
         for action in &wanted.actions {
-            if self.is_gone(connection(action)).await {
+            if self.is_connection_removed(connection(action)).await {
                 refused.push(removed(action));
                 continue;
             }
             let forge = self.forge(connection(action))?;
-            match act(&**forge, &wanted, action).await {
+            match perform(&**forge, &wanted, action).await {
                 Ok(()) => {}
-                Err(error) if error.verdict() == Verdict::Final => refused.push(error.to_string()),
-                Err(error) => return Err(crate::land::again(error)),
+                Err(error) if error.class() == ErrorClass::Final => refused.push(error.to_string()),
+                Err(error) => return Err(crate::land::retryable(error)),
             }
         }
-        let wanted = if is_told_twice { self.watched(wanted).await? } else { wanted };
+        let wanted = if is_redelivered { self.with_duplicates_end(wanted).await? } else { wanted };
         let due = due(&wanted);
         let wanted = Report { state: self.state(&wanted, &refused), ..wanted };
         self.write(record, wanted, begun.as_ref(), due).await
     }
 
-    /// Ends a report with what was refused of it.
-    pub(crate) async fn made(
+    /// Marks a report as sent, or as refused with these errors.
+    pub(crate) async fn finish_report(
         &self,
         record: Record,
         wanted: Report,
         refused: &[String],
-    ) -> Result<(), LookError> {
+    ) -> Result<(), ReconcileError> {
         let wanted = Report { state: self.state(&wanted, refused), ..wanted };
         self.write(record, wanted, None, None).await
     }
@@ -128,45 +132,47 @@ impl Reporter {
         ReportState::Refused { why: refused.join("; "), at }
     }
 
-    /// Writes a report's end: of one that told that an item begins, on condition that the item has
-    /// not ended.
+    /// Stores the result of a report, for a start report on condition that the item has not ended.
+    /// Where it has, repeats the end report and returns a retry.
     async fn write(
         &self,
         record: Record,
-        told: Report,
+        report: Report,
         begun: Option<&ItemId>,
         due: Option<Due>,
-    ) -> Result<(), LookError> {
-        let mut head = with_body(record, &told)?;
+    ) -> Result<(), ReconcileError> {
+        let mut head = with_body(record, &report)?;
         head.outbox.clear();
         let not_ended = begun
             .map(|item| Write::Check { key: report::buildset_key(item), expect: Expect::Absent });
         let others = not_ended.into_iter().collect();
-        let saved = match told.awaited {
+        let saved = match report.awaited {
             false => {
-                cell::commit(&self.ports, Commit { head, others, pokes: Vec::new(), due }).await?
+                cell::commit(&self.ports, CellCommit { head, others, wakeups: Vec::new(), due })
+                    .await?
             }
             true => {
-                let pokes = vec![landing::tell(&told.queue)];
-                cell::commit_and_send(&self.ports, Commit { head, others, pokes, due }).await?
+                let wakeups = vec![landing::answer_wakeup(&report.queue)];
+                cell::commit_and_send(&self.ports, CellCommit { head, others, wakeups, due })
+                    .await?
             }
         };
         match saved {
-            Saved::Yes(_) => Ok(()),
-            Saved::Stale => {
+            CommitOutcome::Written(_) => Ok(()),
+            CommitOutcome::Stale => {
                 if let Some(item) = begun {
-                    self.tell_end_again(item).await?;
+                    self.repeat_end_report(item).await?;
                 }
-                Err(LookError::Again(
-                    "somebody else makes the same report, or its item ended".to_owned(),
+                Err(ReconcileError::Retry(
+                    "another reporter sends the same report, or its item ended".to_owned(),
                 ))
             }
         }
     }
 
-    /// Returns a report with the time from which on nobody tells it any more who was given it
-    /// before, by each forge's clock.
-    async fn watched(&self, wanted: Report) -> Result<Report, LookError> {
+    /// Returns a report with the time, by each forge's clock, from which no other receiver can
+    /// still send it.
+    async fn with_duplicates_end(&self, wanted: Report) -> Result<Report, ReconcileError> {
         let mut quiet_from = BTreeMap::new();
         for action in wanted.actions.iter().filter(|action| !action.is_message()) {
             let name = connection(action);
@@ -174,88 +180,88 @@ impl Reporter {
                 quiet_from.insert(name.clone(), time.plus_seconds(LOOK_BACK_SECONDS));
             }
         }
-        Ok(Report { quiet_from, ..wanted })
+        Ok(Report { duplicates_end_at: quiet_from, ..wanted })
     }
 
-    /// Returns what time it is by a forge's own clock, which it is asked for where it answered
-    /// nothing of late; `None` where it does not say, or nobody can ask it any more.
+    /// Returns the time by a forge's own clock, asking the forge where it answered nothing
+    /// recently. `None` where the forge does not send its time or its connection was removed.
     async fn time_of(
         &self,
         name: &ConnectionName,
         change: &ChangeRef,
-    ) -> Result<Option<Timestamp>, LookError> {
-        if self.is_gone(name).await {
+    ) -> Result<Option<Timestamp>, ReconcileError> {
+        if self.is_connection_removed(name).await {
             return Ok(None);
         }
         let forge = self.forge(name)?;
         let branch =
             BranchKey { project: change.key.project.clone(), branch: change.branch.clone() };
-        // Whatever it answers, it says when.
+        // Any answer of the forge contains the time.
         if forge.time().is_none()
             && let Err(error) = forge.branch_tip(&branch).await
-            && error.verdict() != Verdict::Final
+            && error.class() != ErrorClass::Final
         {
-            return Err(crate::land::again(error));
+            return Err(crate::land::retryable(error));
         }
         Ok(forge.time())
     }
 
-    /// Looks once more at what tells that an item begins and was given to several: one of them may
-    /// have told it after the end. Whoever comes before nobody can do so any more leaves it to
-    /// those who come later.
-    async fn look_back(
+    /// Rechecks a start report that several reporters received: one of them may have sent it after
+    /// the end report. Does nothing before the time from which none of them can still send it.
+    async fn recheck_start(
         &self,
         record: Record,
-        told: &Report,
+        report: &Report,
         item: &ItemId,
         has_ended: bool,
-    ) -> Result<(), LookError> {
+    ) -> Result<(), ReconcileError> {
         if record.due.as_ref().is_some_and(|due| due.at > self.ports.clock.now()) {
             return Ok(());
         }
-        for (name, quiet_from) in &told.quiet_from {
-            if self.time_of(name, &told.change).await?.is_some_and(|time| time < *quiet_from) {
+        for (name, quiet_from) in &report.duplicates_end_at {
+            if self.time_of(name, &report.change).await?.is_some_and(|time| time < *quiet_from) {
                 return Ok(());
             }
         }
         if has_ended {
-            self.tell_end_again(item).await?;
+            self.repeat_end_report(item).await?;
         }
-        // Losing means that somebody else has looked.
+        // If a concurrent writer was faster, it did the recheck.
         cell::commit(
             &self.ports,
-            Commit { head: record, others: Vec::new(), pokes: Vec::new(), due: None },
+            CellCommit { head: record, others: Vec::new(), wakeups: Vec::new(), due: None },
         )
         .await?;
         Ok(())
     }
 
-    /// Tells of an item's end what the forge shows as begun. Comments bear their marks and stay as
-    /// they are; labels are not looked at, for people move them too.
-    async fn tell_end_again(&self, item: &ItemId) -> Result<(), LookError> {
+    /// Sends the end statuses of an item again where the forge shows them as running. Comments have
+    /// markers and stay as they are. Labels are not checked, since users change them, too.
+    async fn repeat_end_report(&self, item: &ItemId) -> Result<(), ReconcileError> {
         let keys: Vec<Key> = Report::end_ids(item).iter().map(|id| report::key(id)).collect();
         for record in self.ports.records.get(&keys).await?.into_iter().flatten() {
             let end: Report = decode(&record)?;
             for action in &end.actions {
-                let (Action::Status { context: name, .. } | Action::Check { name, .. }) = action
+                let (ReportAction::Status { context: name, .. } | ReportAction::Check { name, .. }) =
+                    action
                 else {
                     continue;
                 };
-                if self.is_gone(connection(action)).await {
+                if self.is_connection_removed(connection(action)).await {
                     continue;
                 }
                 let forge = self.forge(connection(action))?;
-                let told = match shows_begun(&**forge, &end.change, name).await {
-                    Ok(true) => act(&**forge, &end, action).await,
+                let repeated = match shows_running(&**forge, &end.change, name).await {
+                    Ok(true) => perform(&**forge, &end, action).await,
                     Ok(false) => Ok(()),
                     Err(error) => Err(error),
                 };
-                match told {
-                    Err(error) if error.verdict() != Verdict::Final => {
-                        return Err(crate::land::again(error));
+                match repeated {
+                    Err(error) if error.class() != ErrorClass::Final => {
+                        return Err(crate::land::retryable(error));
                     }
                     _ => {
-                        tracing::info!(report = end.id, change = %end.change, "the end was looked at once more")
+                        tracing::info!(report = end.id, change = %end.change, "the end status was checked again")
                     }
                 }
             }
@@ -264,14 +270,14 @@ impl Reporter {
     }
 }
 
-/// Says that nobody can be told by a connection any more.
-fn removed(action: &Action) -> String {
-    format!("the connection {} was removed; nothing can be told by it any more", connection(action))
+/// Returns the refusal of an action whose connection was removed.
+fn removed(action: &ReportAction) -> String {
+    format!("the connection {} was removed, so the report cannot be sent", connection(action))
 }
 
-/// Returns whether a forge shows what goes by a name as under way. Of a ref no forge is asked for
-/// it: what is told of its end is true in any case.
-async fn shows_begun(
+/// Returns whether a forge shows a status or check run of this name as running. Always `true` for
+/// refs, whose end status can be repeated safely.
+async fn shows_running(
     forge: &dyn Forge,
     change: &ChangeRef,
     name: &str,
@@ -280,42 +286,46 @@ async fn shows_begun(
         return Ok(true);
     }
     let facts = forge.read_change(&change.key).await?;
-    let is_begun =
+    let is_running =
         |status: &CommitStatus| status.context == name && !ENDED.contains(&status.state.as_str());
-    Ok(facts.change.head == change.head && facts.statuses.iter().any(is_begun))
+    Ok(facts.change.head == change.head && facts.statuses.iter().any(is_running))
 }
 
-pub(crate) fn connection(action: &Action) -> &ConnectionName {
+pub(crate) fn connection(action: &ReportAction) -> &ConnectionName {
     match action {
-        Action::Status { connection, .. }
-        | Action::Check { connection, .. }
-        | Action::Comment { connection, .. }
-        | Action::Lines { connection, .. }
-        | Action::Review { connection, .. }
-        | Action::Vote { connection, .. }
-        | Action::Labels { connection, .. }
-        | Action::Mail { connection, .. }
-        | Action::Publish { connection, .. } => connection,
+        ReportAction::Status { connection, .. }
+        | ReportAction::Check { connection, .. }
+        | ReportAction::Comment { connection, .. }
+        | ReportAction::Lines { connection, .. }
+        | ReportAction::Review { connection, .. }
+        | ReportAction::Vote { connection, .. }
+        | ReportAction::Labels { connection, .. }
+        | ReportAction::Mail { connection, .. }
+        | ReportAction::Publish { connection, .. } => connection,
     }
 }
 
-/// Returns the files that a change touches; none where its forge cannot tell all of them, or
-/// nothing of it any more.
+/// Returns the files that a change touches. Empty where the forge cannot list all of them or the
+/// change cannot be read.
 async fn touched(forge: &dyn Forge, change: &ChangeRef) -> Result<Vec<String>, ForgeError> {
     match forge.read_change(&change.key).await {
         Ok(facts) => Ok(facts.files.unwrap_or_default()),
-        Err(error) if error.verdict() == Verdict::Final => {
-            tracing::info!(%change, %error, "what builds of others say of its lines is not said: it cannot be read");
+        Err(error) if error.class() == ErrorClass::Final => {
+            tracing::info!(%change, %error, "line comments of shared builds are dropped because the change cannot be read");
             Ok(Vec::new())
         }
         Err(error) => Err(error),
     }
 }
 
-async fn act(forge: &dyn Forge, report: &Report, action: &Action) -> Result<(), ForgeError> {
+async fn perform(
+    forge: &dyn Forge,
+    report: &Report,
+    action: &ReportAction,
+) -> Result<(), ForgeError> {
     let (project, head) = (&report.change.key.project, &report.change.head);
     match action {
-        Action::Status { context, state, description, url, .. } => {
+        ReportAction::Status { context, state, description, url, .. } => {
             let state = match state.as_str() {
                 "pending" => StatusState::Pending,
                 "success" => StatusState::Success,
@@ -326,11 +336,11 @@ async fn act(forge: &dyn Forge, report: &Report, action: &Action) -> Result<(), 
                 state,
                 description: description.clone(),
                 url: Some(url.clone()),
-                wanted_at: report.wanted_at,
+                wanted_at: report.requested_at,
             };
             forge.set_status(project, head, &status).await
         }
-        Action::Check { name, state, title, summary, url, .. } => {
+        ReportAction::Check { name, state, title, summary, url, .. } => {
             let state = match state.as_str() {
                 "queued" => CheckState::Queued,
                 "in_progress" => CheckState::InProgress,
@@ -340,7 +350,7 @@ async fn act(forge: &dyn Forge, report: &Report, action: &Action) -> Result<(), 
                 "neutral" => CheckState::Completed(Conclusion::Neutral),
                 _ => CheckState::Completed(Conclusion::Failure),
             };
-            // One check run per pipeline and item: start and end are the same run.
+            // One check run per pipeline and item, so that start and end update the same run.
             let marker = Marker::new(&format!("{name}/{}", report.item));
             let (name, title, summary) = (name.clone(), title.clone(), summary.clone());
             forge
@@ -351,11 +361,20 @@ async fn act(forge: &dyn Forge, report: &Report, action: &Action) -> Result<(), 
                 )
                 .await
         }
-        Action::Lines { marker, body, notes, of_mates, or_comment, .. } => {
+        ReportAction::Lines {
+            marker,
+            body,
+            notes,
+            shared_build_notes: shared_build_notes,
+            fallback_to_comment: or_comment,
+            ..
+        } => {
             let mut notes = notes.clone();
-            if !of_mates.is_empty() {
+            if !shared_build_notes.is_empty() {
                 let touched = touched(forge, &report.change).await?;
-                notes.extend(of_mates.iter().filter(|note| touched.contains(&note.path)).cloned());
+                notes.extend(
+                    shared_build_notes.iter().filter(|note| touched.contains(&note.path)).cloned(),
+                );
             }
             if notes.is_empty() {
                 return Ok(());
@@ -369,21 +388,21 @@ async fn act(forge: &dyn Forge, report: &Report, action: &Action) -> Result<(), 
                 .put_line_comments(&report.change, &Marker::new(marker), body, &comments)
                 .await
             {
-                // Lines that the change does not show cannot be commented on; a comment says the
-                // same, the report's or one more.
-                Err(error) if error.verdict() == Verdict::Final => {
-                    tracing::info!(report = report.id, change = %report.change, %error, "the forge takes no comments on these lines");
+                // Lines that the change does not show cannot be commented on; the report's comment
+                // or a further one has the same text.
+                Err(error) if error.class() == ErrorClass::Final => {
+                    tracing::info!(report = report.id, change = %report.change, %error, "the forge refused the line comments");
                     if !or_comment {
                         return Ok(());
                     }
-                    let said = notes.iter().map(|note| {
+                    let lines = notes.iter().map(|note| {
                         format!("- `{}` line {}: {}\n", note.path, note.line, note.text)
                     });
-                    let text = format!("{body}\n\n{}", said.collect::<String>());
+                    let text = format!("{body}\n\n{}", lines.collect::<String>());
                     forge
                         .put_comment(
                             &report.change.key,
-                            &Marker::new(&format!("{marker}/said")),
+                            &Marker::new(&format!("{marker}/comment")),
                             &text,
                         )
                         .await
@@ -391,7 +410,7 @@ async fn act(forge: &dyn Forge, report: &Report, action: &Action) -> Result<(), 
                 made => made,
             }
         }
-        Action::Review { marker, verdict, body, .. } => {
+        ReportAction::Review { marker, verdict, body, .. } => {
             let verdict = match verdict.as_str() {
                 "approve" => ReviewVerdict::Approve,
                 "request-changes" => ReviewVerdict::RequestChanges,
@@ -399,7 +418,7 @@ async fn act(forge: &dyn Forge, report: &Report, action: &Action) -> Result<(), 
             };
             forge.put_review(&report.change, &Marker::new(marker), verdict, body).await
         }
-        Action::Vote { marker, votes, body, notify, tag, .. } => {
+        ReportAction::Vote { marker, votes, body, notify, tag, .. } => {
             let (votes, text, notify, tag) =
                 (votes.clone(), body.clone(), notify.clone(), tag.clone());
             forge
@@ -410,13 +429,13 @@ async fn act(forge: &dyn Forge, report: &Report, action: &Action) -> Result<(), 
                 )
                 .await
         }
-        Action::Labels { add, remove, .. } => {
+        ReportAction::Labels { add, remove, .. } => {
             forge.change_labels(&report.change.key, add, remove).await
         }
-        Action::Comment { marker, body, .. } => {
+        ReportAction::Comment { marker, body, .. } => {
             forge.put_comment(&report.change.key, &Marker::new(marker), body).await
         }
-        // They have a report of their own, which names no forge.
-        Action::Mail { .. } | Action::Publish { .. } => Ok(()),
+        // They are in a report of their own, without a forge.
+        ReportAction::Mail { .. } | ReportAction::Publish { .. } => Ok(()),
     }
 }

@@ -1,0 +1,261 @@
+//! Merging by a push: fast-forwards the branch to the tested commit, together with landings behind
+//! it that the same push may merge.
+//!
+//! The push names the commit that the branch is at, so it is made completely or not at all. The
+//! branch shows whether it was made, for each commit separately. A retry reads the branch before it
+//! pushes again.
+
+use crate::Reporter;
+use crate::land::retryable;
+use sluice_forge::{ErrorClass, Forge};
+use sluice_gate::landing::LANDING_RUN_MAX;
+use sluice_gate::{Landing, LandingEnd, LandingState, LandingTrouble};
+use sluice_model::Timestamp;
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
+use sluice_model::git::{BranchKey, Commit, LandingMethod, Oid};
+use sluice_records::codec::{decode_or_log, get, with_body};
+use sluice_records::landing;
+use sluice_repos::CommitDelta;
+use sluice_runtime::PortError;
+use sluice_runtime::batch::ReconcileError;
+use sluice_runtime::record::{Due, Expect, Record, Write};
+
+/// The most bytes of one push. Further changes are merged by further pushes.
+const PUSH_BYTES_MAX: usize = 32 << 20;
+/// Seconds for which a push may take effect.
+const MOVE_SECONDS: u64 = 60;
+
+/// A prepared push to a branch.
+pub(crate) struct BranchPush {
+    /// The new tip of the branch.
+    pub(crate) to: Oid,
+    /// The pack with the objects that the forge lacks.
+    pub(crate) pack: Vec<u8>,
+    /// The landings that it merges in addition to the first, in the order of their commits.
+    behind: Vec<(Record, Landing)>,
+}
+
+impl BranchPush {
+    /// Returns the last landing of the push, whose commit becomes the tip.
+    pub(crate) fn last<'a>(&'a self, first: &'a Landing) -> &'a Landing {
+        self.behind.last().map_or(first, |(_, last)| last)
+    }
+
+    /// Returns the writes that mark the landings behind the first as attempted, each on condition
+    /// of its revision.
+    pub(crate) fn intents(
+        &self,
+        tip: &Commit,
+        now: Timestamp,
+        asked_until: Option<Timestamp>,
+    ) -> Result<Vec<Write>, PortError> {
+        let intent = |(seen, order): &(Record, Landing)| {
+            let state = LandingState::Attempting { tip: tip.clone() };
+            let trouble = known_again(order);
+            let order = Landing {
+                state,
+                merge_attempted: true,
+                in_flight_until: asked_until,
+                trouble,
+                ..order.clone()
+            };
+            under_way(seen, &order, seen.revision, now)
+        };
+        self.behind.iter().map(intent).collect()
+    }
+
+    /// Returns the writes that reset these landings after a refused push, to be merged by the
+    /// forge. A landing that an earlier push covered may still be in its branch.
+    pub(crate) fn withdrawn(&self) -> Result<Vec<Write>, PortError> {
+        let withdrawn = |(seen, order): &(Record, Landing)| {
+            let pushed = order.has_unanswered_push || order.is_moving();
+            let (way, state) = (LandingMethod::Merge, LandingState::Ordered);
+            let record = with_body(
+                seen.clone(),
+                &Landing { method: way, state, has_unanswered_push: pushed, ..order.clone() },
+            )?;
+            Ok(after(record, seen.revision + 1))
+        };
+        self.behind.iter().map(withdrawn).collect()
+    }
+
+    /// Returns the writes that mark these landings after a push without an answer. They are merged
+    /// by the forge, but the push may still take effect: each checks its branch and does not report
+    /// a failure while that is possible.
+    pub(crate) fn unanswered(
+        &self,
+        tip: &Commit,
+        now: Timestamp,
+        asked_until: Option<Timestamp>,
+    ) -> Result<Vec<Write>, PortError> {
+        let unanswered = |(seen, order): &(Record, Landing)| {
+            let (way, state) =
+                (LandingMethod::Merge, LandingState::Attempting { tip: tip.clone() });
+            let trouble = known_again(order);
+            let order = Landing {
+                method: way,
+                state,
+                merge_attempted: true,
+                has_unanswered_push: true,
+                in_flight_until: asked_until,
+                trouble,
+                ..order.clone()
+            };
+            under_way(seen, &order, seen.revision + 1, now)
+        };
+        self.behind.iter().map(unanswered).collect()
+    }
+}
+
+/// The outcome of a push.
+pub(crate) enum PushOutcome {
+    /// The push was made, and the landing ended like this.
+    Ended(LandingEnd),
+    /// The forge refused it; the branch has not moved. Sluice may not push there.
+    Refused,
+    /// No clear answer came. It is not repeated, but may still take effect.
+    Unanswered,
+}
+
+/// Returns a landing's trouble, without the note that its connection was removed: the forge is
+/// being asked, so the connection exists.
+fn known_again(order: &Landing) -> Option<LandingTrouble> {
+    order.trouble.clone().map(|trouble| LandingTrouble { is_connection_removed: false, ..trouble })
+}
+
+/// Returns the write of a landing in flight, on condition of its revision. It is due when the push
+/// can no longer take effect.
+fn under_way(
+    seen: &Record,
+    order: &Landing,
+    revision: u64,
+    now: Timestamp,
+) -> Result<Write, PortError> {
+    let mut record = with_body(seen.clone(), order)?;
+    let at = now.plus_seconds(MOVE_SECONDS);
+    record.due = Some(Due { at, wakeup: landing::wakeup(order) });
+    record.sweep_at = Some(at);
+    Ok(after(record, revision))
+}
+
+/// Returns the write of a record on condition that its revision is `revision`.
+fn after(record: Record, revision: u64) -> Write {
+    Write::Put {
+        record: Record { revision: revision + 1, ..record },
+        expect: Expect::Revision(revision),
+    }
+}
+
+impl Reporter {
+    /// Prepares the push that fast-forwards a branch from `tip` to the tested commit. Returns
+    /// `None` where the forge has to merge: the landing was ordered so, the tip is not the commit
+    /// that was tested on, or the tested commit is not stored.
+    pub(crate) async fn prepare_push(
+        &self,
+        order: &Landing,
+        tip: &Commit,
+    ) -> Result<Option<BranchPush>, ReconcileError> {
+        if order.method != LandingMethod::FastForward || tip.id != order.base.id {
+            return Ok(None);
+        }
+        let Some(mut delta) = self.stored_delta(order).await? else { return Ok(None) };
+        let mut behind: Vec<(Record, Landing)> = Vec::new();
+        for next in order.followers.iter().take(LANDING_RUN_MAX) {
+            // An unreadable record must not block the landings ahead; its own message reports the
+            // error.
+            let Ok(Some(record)) =
+                get(&self.ports, &landing::key(&next.item, next.generation)).await
+            else {
+                break;
+            };
+            let Some(next) = decode_or_log::<Landing>(&record) else { break };
+            let before = behind.last().map_or(order, |(_, before)| before);
+            let ahead = std::iter::once(order).chain(behind.iter().map(|(_, order)| order));
+            let ahead: Vec<ChangeKey> = ahead.map(|order| order.change.key.clone()).collect();
+            // A landing that cannot be checked now is left to its own message; it must not block
+            // those ahead.
+            let may_land = before.may_move_with(&next)
+                && matches!(self.may_land_now(&next, &ahead).await, Ok(true));
+            if !may_land {
+                break;
+            }
+            let Ok(Some(more)) = self.stored_delta(&next).await else { break };
+            if delta.size_bytes() + more.size_bytes() > PUSH_BYTES_MAX {
+                break;
+            }
+            delta = delta.with(more);
+            behind.push((record, next));
+        }
+        let to = behind.last().map_or(order, |(_, last)| last).tested.id.clone();
+        match delta.pack() {
+            Ok(pack) => Ok(Some(BranchPush { to, pack, behind })),
+            Err(error) => {
+                tracing::warn!(change = %order.change, %error, "cannot prepare a push; the forge merges instead");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Returns the pack of the tested commit over its base; `None` where it is not stored.
+    async fn stored_delta(&self, order: &Landing) -> Result<Option<CommitDelta>, ReconcileError> {
+        Ok(sluice_repos::load_commit_delta(
+            &self.ports,
+            &order.change.key.project,
+            &order.base.id,
+            &order.tested.id,
+        )
+        .await?)
+    }
+
+    /// Returns whether a landing may be merged with the ones before it. Otherwise its own message
+    /// handles it later. Its dependencies may include the changes in `ahead`, which the same push
+    /// merges.
+    async fn may_land_now(
+        &self,
+        order: &Landing,
+        ahead: &[ChangeKey],
+    ) -> Result<bool, ReconcileError> {
+        if matches!(order.state, LandingState::Ended { .. }) {
+            return Ok(false);
+        }
+        let forge = self.forge(&order.change.key.connection)?;
+        let facts = match forge.read_change(&order.change.key).await {
+            Ok(facts) => facts,
+            Err(error) if error.class() == ErrorClass::Final => return Ok(false),
+            Err(error) => return Err(retryable(error)),
+        };
+        let needs = order.needs.iter().chain(ahead).cloned().collect();
+        let with_them = Landing { needs, ..order.clone() };
+        Ok(is_as_tested(order, &facts)
+            && self.requirement_refusal(order, &facts).is_none()
+            && self.dependency_refusal(&with_them, &facts).await?.is_none())
+    }
+
+    /// Returns whether the branch contains the tested commit, so that a push was made.
+    pub(crate) async fn contains_tested(
+        &self,
+        forge: &dyn Forge,
+        order: &Landing,
+        branch: &BranchKey,
+    ) -> Result<bool, ReconcileError> {
+        if order.tested.id == order.base.id {
+            return Ok(false); // A change without content is always contained and was never pushed.
+        }
+        match forge.branch_tip(branch).await {
+            Ok(tip) if tip.id == order.tested.id => Ok(true),
+            Ok(_) => match forge.contains(branch, &order.tested.id).await {
+                Err(error) if error.class() == ErrorClass::Final => Ok(false),
+                found => found.map_err(retryable),
+            },
+            Err(error) if error.class() == ErrorClass::Final => Ok(false),
+            Err(error) => Err(retryable(error)),
+        }
+    }
+}
+
+/// Returns whether a change is open and has the tested head and branch.
+pub(crate) fn is_as_tested(order: &Landing, facts: &ChangeFacts) -> bool {
+    facts.status == ChangeStatus::Open
+        && facts.change.head == order.change.head
+        && facts.change.branch == order.change.branch
+}
