@@ -1,238 +1,263 @@
-//! What a change shows that bears no time of its own: title, description, draft, topic, labels,
-//! votes, statuses.
+//! The attributes of a change that have no time of their own: title, description, draft state,
+//! topic, labels, votes, statuses.
 //!
-//! Kept as it was when it was told of last, so that a sweep finds what was changed without a word.
-//! What a sweep made up for is no news when it is told after all.
+//! They are stored as they were last processed, so that a sweep finds updates that no event
+//! reported. The webhook of an update that a sweep synthesized is not new when it arrives later.
 
-use crate::own;
+use crate::self_authored;
 use serde::{Deserialize, Serialize};
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeFacts, CommitStatus};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::gerrit::{CastVote, GerritEvent, Vote};
 use sluice_model::id::digest;
-use sluice_records::connection::Connection;
+use sluice_records::connection::StoredConnection;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Attributes of one change that are remembered; what there is no room for is neither compared nor
-/// missed.
+/// The most attributes that are stored of one change; the others are not compared.
 const NAMES_MAX: usize = 400;
 
-/// Things that a sweep made up for and that are remembered at once.
-const MADE_UP_MAX: usize = 64;
+/// The most synthesized updates that are remembered at a time.
+const SYNTHESIZED_MAX: usize = 64;
 
-/// Milliseconds for which what a sweep made up for is remembered: what comes later in the same
-/// words is another thing.
-const MADE_UP_MILLIS: u64 = 3_600_000;
+/// How long in milliseconds a synthesized update is remembered: the same update later is another
+/// one.
+const SYNTHESIZED_MILLIS: u64 = 3_600_000;
 
-/// Letters of a name that are as good as all of them.
+/// Digits of a digest that identify a text.
 const SHORT: usize = 16;
 
-/// The attributes of a change as they were told last.
+/// The attributes of a change as they were last processed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Attributes {
-    told: BTreeMap<String, String>,
-    /// What a sweep made up for, and when. Older records say it without a time, as `made_up`, which
-    /// is not heeded.
+    values: BTreeMap<String, String>,
+    /// The updates that a sweep synthesized, and when.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    made_up_at: BTreeMap<String, Timestamp>,
+    synthesized_at: BTreeMap<String, Timestamp>,
 }
 
-/// What an event is after what was told before it.
+/// How new an event is, compared to what was processed before.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Said {
-    /// News.
-    News,
-    /// Something that a sweep told already.
-    Known,
-    /// Words that are news, with votes that a sweep told already: the event without these.
-    Words(Box<ForgeEvent>),
+pub(crate) enum Novelty {
+    /// It is new.
+    New,
+    /// A sweep synthesized it already.
+    AlreadySynthesized,
+    /// Its comment is new, its votes were synthesized already: the event without the votes.
+    CommentOnly(Box<ForgeEvent>),
 }
 
-/// What a sweep asks for.
-pub(crate) struct Asks {
-    /// The connection that it asks by: of what its own account did that alone is told which a
-    /// trigger is for.
-    pub(crate) connection: Option<Connection>,
-    /// Whether any pipeline heeds statuses.
+/// What a sweep compares.
+pub(crate) struct SweepScope {
+    /// The connection of the sweep. Updates by its own account are synthesized only where a trigger
+    /// matches them.
+    pub(crate) connection: Option<StoredConnection>,
+    /// Whether any pipeline uses statuses.
     pub(crate) statuses: bool,
-    /// Whether the forge tells of changes in Gerrit's words.
+    /// Whether the forge reports changes as Gerrit events.
     pub(crate) is_gerrit: bool,
 }
 
-impl Asks {
+impl SweepScope {
     pub(crate) fn is_own(&self, by: &str) -> bool {
-        self.connection.as_ref().is_some_and(|connection| connection.is_own(by))
+        self.connection.as_ref().is_some_and(|connection| connection.is_own_account(by))
     }
 
-    /// Returns whether somebody's reviews are our own, or may be: the webhook leaves those out.
-    pub(crate) fn may_be_own(&self, by: &str) -> bool {
-        self.connection.as_ref().is_some_and(|connection| own::may_be_own(connection, by))
+    /// Returns whether an account is the connection's own, or may be: its reviews are ignored, as
+    /// in webhooks.
+    pub(crate) fn may_be_self(&self, by: &str) -> bool {
+        self.connection
+            .as_ref()
+            .is_some_and(|connection| self_authored::may_be_self(connection, by))
     }
 }
 
-/// An attribute that was changed without a word.
+/// An update of an attribute that no event reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Lost {
-    /// The title, the description; where they are told alike, also the draft's state and the topic.
+pub(crate) enum MissedUpdate {
+    /// The title or description; except at Gerrit, also the draft state and the topic.
     Edited,
-    /// Work in progress, or no more.
+    /// The draft state.
     Draft,
     /// The topic.
     Topic,
-    /// A label or hashtag was taken off.
-    LabelOff(String),
-    /// A vote was cast, instead of this value.
+    /// A label or hashtag was removed.
+    LabelRemoved(String),
+    /// A vote was cast; with the value that it replaces.
     Vote(Vote, i64),
-    /// A vote on this label by this voter was taken back, which had this value.
-    VoteOff(String, String, i64),
+    /// A vote was removed: its label, its voter, and the value that it had.
+    VoteRemoved(String, String, i64),
     /// A status or check run.
     Status(CommitStatus),
 }
 
 impl Attributes {
-    /// Returns the attributes of a change of which nothing was told before.
+    /// Returns the attributes that a change shows.
     pub(crate) fn of(facts: &ChangeFacts) -> Self {
         Self {
-            told: shown(facts).into_iter().take(NAMES_MAX).collect(),
-            made_up_at: BTreeMap::new(),
+            values: shown(facts).into_iter().take(NAMES_MAX).collect(),
+            synthesized_at: BTreeMap::new(),
         }
     }
 
-    /// Returns the attributes of a change of which this is told first. Where that is a revision,
-    /// what is on it has words of its own, which may be lost.
+    /// Returns the attributes after the first event of a change. If that is a revision, votes and
+    /// statuses on it are left out: they have events of their own, which may be missed.
     pub(crate) fn first(event: &ForgeEvent, facts: &ChangeFacts) -> Self {
         let mut first = Self::of(facts);
-        if takes_away(event) || is_opened(event) {
-            first.told.retain(|name, _| !is_of_revision(name));
+        if is_new_revision(event) || is_opened(event) {
+            first.values.retain(|name, _| !is_of_revision(name));
         }
         first
     }
 
-    /// Forgets what a sweep made up for: it was of another revision.
-    pub(crate) fn forget_made_up(&mut self) {
-        self.made_up_at.clear();
+    /// Forgets the synthesized updates, which belonged to another revision.
+    pub(crate) fn forget_synthesized(&mut self) {
+        self.synthesized_at.clear();
     }
 
-    /// Takes in what an event tells of them, and returns whether that is news. `changed` says
-    /// whether anything is another than before.
-    pub(crate) fn hear(
+    /// Applies an event and returns how new it is; the flag says whether any attribute changed.
+    pub(crate) fn apply(
         &mut self,
         event: &ForgeEvent,
         facts: &ChangeFacts,
-        is_made_up: bool,
-    ) -> (Said, bool) {
-        self.made_up_at.retain(|_, at| facts.seen_at.since(*at) < MADE_UP_MILLIS);
+        is_synthesized: bool,
+    ) -> (Novelty, bool) {
+        self.synthesized_at.retain(|_, at| facts.seen_at.since(*at) < SYNTHESIZED_MILLIS);
         let now = shown(facts);
-        let names: BTreeSet<String> =
-            self.told.keys().chain(now.keys()).filter(|name| tells(event, name)).cloned().collect();
+        let names: BTreeSet<String> = self
+            .values
+            .keys()
+            .chain(now.keys())
+            .filter(|name| concerns(event, name))
+            .cloned()
+            .collect();
         let mut differs = false;
         for name in names {
-            let (told, value) = (self.told.get(&name), now.get(&name));
-            if told == value {
+            let (stored, value) = (self.values.get(&name), now.get(&name));
+            if stored == value {
                 continue;
             }
-            let is_other = !is_same(&name, told, value);
+            let is_other = !is_same(&name, stored, value);
             match value {
-                // What was told of it may have been read before the forge showed it: only its own
-                // words say that it was not.
-                Some(_) if takes_away(event) && is_of_revision(&name) => continue,
-                // An older answer of the forge: what was told is newer.
-                Some(_) if is_behind(&name, told, value) => continue,
-                // Another one has words of its own, which may be lost; or the forge does not show
-                // yet what this tells.
-                _ if is_of_another(event, value) => continue,
-                Some(value) if self.has_room(&name) => drop(self.told.insert(name, value.clone())),
+                // A vote or status on the new revision: its own event may have been read before the
+                // forge showed it, so only that event records it.
+                Some(_) if is_new_revision(event) && is_of_revision(&name) => continue,
+                // The forge's answer is stale.
+                Some(_) if is_older_status(&name, stored, value) => continue,
+                // The change shows another status than the event: that has an event of its own,
+                // which may be missed; or the forge does not show this one yet.
+                _ if is_other_status_shown(event, value) => continue,
+                Some(value) if self.has_room(&name) => {
+                    drop(self.values.insert(name, value.clone()))
+                }
                 Some(_) => continue,
-                None => drop(self.told.remove(&name)),
+                None => drop(self.values.remove(&name)),
             }
             differs |= is_other;
         }
-        let words = words(event);
+        let words = event_keys(event);
         if words.is_empty() {
-            return (Said::News, differs);
+            return (Novelty::New, differs);
         }
-        if is_made_up {
-            if differs && self.made_up_at.len() < MADE_UP_MAX {
-                self.made_up_at.extend(words.into_iter().map(|words| (words, facts.seen_at)));
+        if is_synthesized {
+            if differs && self.synthesized_at.len() < SYNTHESIZED_MAX {
+                self.synthesized_at.extend(words.into_iter().map(|words| (words, facts.seen_at)));
             }
-            return (if differs { Said::News } else { Said::Known }, differs);
+            return (if differs { Novelty::New } else { Novelty::AlreadySynthesized }, differs);
         }
-        // Nothing is other than it was told, and all of it was told by a sweep: its own webhook
-        // comes late.
-        let known = words.iter().filter(|words| self.made_up_at.remove(*words).is_some()).count();
+        // Nothing changed, and a sweep synthesized all of it: its webhook arrives later.
+        let known =
+            words.iter().filter(|words| self.synthesized_at.remove(*words).is_some()).count();
         let is_late = known == words.len() && !differs;
-        let heard = match (is_late, &event.kind) {
-            (false, _) => Said::News,
-            (true, EventKind::Gerrit(told)) if has_words(told) => {
-                let told = GerritEvent { votes: Vec::new(), ..told.clone() };
-                Said::Words(Box::new(ForgeEvent { kind: EventKind::Gerrit(told), ..event.clone() }))
+        let novelty = match (is_late, &event.kind) {
+            (false, _) => Novelty::New,
+            (true, EventKind::Gerrit(gerrit)) if has_comment(gerrit) => {
+                let gerrit = GerritEvent { votes: Vec::new(), ..gerrit.clone() };
+                Novelty::CommentOnly(Box::new(ForgeEvent {
+                    kind: EventKind::Gerrit(gerrit),
+                    ..event.clone()
+                }))
             }
-            (true, _) => Said::Known,
+            (true, _) => Novelty::AlreadySynthesized,
         };
-        (heard, differs)
+        (novelty, differs)
     }
 
-    /// Returns whether all was told that moves a change when it changes: a status moves none.
-    pub(crate) fn are_whole(&self, facts: &ChangeFacts) -> bool {
+    /// Returns whether all attributes whose change updates the change were processed. A status does
+    /// not update it.
+    pub(crate) fn are_complete(&self, facts: &ChangeFacts) -> bool {
         let moves = |name: &&String| !name.starts_with(STATUS);
         let now = shown(facts);
-        let names: BTreeSet<&String> = self.told.keys().chain(now.keys()).filter(moves).collect();
+        let names: BTreeSet<&String> = self.values.keys().chain(now.keys()).filter(moves).collect();
         names
             .into_iter()
-            .all(|name| is_same(name, self.told.get(name), now.get(name)) || !self.has_room(name))
+            .all(|name| is_same(name, self.values.get(name), now.get(name)) || !self.has_room(name))
     }
 
-    /// Returns what was changed and not told. A label that was put on has a mark of its own.
-    pub(crate) fn lost(&self, facts: &ChangeFacts, asks: &Asks) -> Vec<Lost> {
+    /// Returns the updates that no event reported. An added label has a mark of its own.
+    pub(crate) fn missed_updates(
+        &self,
+        facts: &ChangeFacts,
+        scope: &SweepScope,
+    ) -> Vec<MissedUpdate> {
         let now = shown(facts);
-        let differs =
-            |name: &str| !is_same(name, self.told.get(name), now.get(name)) && self.has_room(name);
+        let differs = |name: &str| {
+            !is_same(name, self.values.get(name), now.get(name)) && self.has_room(name)
+        };
         let mut lost = Vec::new();
         let texts = differs(TITLE) || differs(MESSAGE);
-        if asks.is_gerrit {
-            lost.extend(texts.then_some(Lost::Edited));
-            lost.extend(differs(DRAFT).then_some(Lost::Draft));
-            lost.extend(differs(TOPIC).then_some(Lost::Topic));
+        if scope.is_gerrit {
+            lost.extend(texts.then_some(MissedUpdate::Edited));
+            lost.extend(differs(DRAFT).then_some(MissedUpdate::Draft));
+            lost.extend(differs(TOPIC).then_some(MissedUpdate::Topic));
         } else {
-            lost.extend((texts || differs(DRAFT) || differs(TOPIC)).then_some(Lost::Edited));
+            lost.extend(
+                (texts || differs(DRAFT) || differs(TOPIC)).then_some(MissedUpdate::Edited),
+            );
         }
-        let gone = self.told.iter().filter(|(name, _)| !now.contains_key(*name));
+        let gone = self.values.iter().filter(|(name, _)| !now.contains_key(*name));
         for (name, value) in gone {
             if let Some(label) = name.strip_prefix(LABEL) {
-                lost.push(Lost::LabelOff(label.to_owned()));
+                lost.push(MissedUpdate::LabelRemoved(label.to_owned()));
             }
             if let Some((label, by)) = name.strip_prefix(VOTE).and_then(|vote| vote.split_once(BY))
-                && !asks.is_own(by)
+                && !scope.is_own(by)
             {
-                lost.push(Lost::VoteOff(label.to_owned(), by.to_owned(), value_of(value)));
+                lost.push(MissedUpdate::VoteRemoved(
+                    label.to_owned(),
+                    by.to_owned(),
+                    value_of(value),
+                ));
             }
         }
         for vote in facts.votes.iter().filter(|vote| differs(&vote_name(vote))) {
-            let before = self.told.get(&vote_name(vote)).map_or(0, |told| value_of(told));
-            // The same again: it was taken back meanwhile, which nobody told of either.
-            lost.push(Lost::Vote(vote.clone(), if before == vote.value { 0 } else { before }));
+            let before = self.values.get(&vote_name(vote)).map_or(0, |stored| value_of(stored));
+            // The same value again: it was removed in between, which was missed as well.
+            lost.push(MissedUpdate::Vote(
+                vote.clone(),
+                if before == vote.value { 0 } else { before },
+            ));
         }
-        // Of a check run its end is told.
-        let is_told = |status: &&CommitStatus| !(status.is_check && status.state == "pending");
-        let statuses = facts.statuses.iter().filter(is_told).filter(|_| asks.statuses);
+        // Only the end of a check run is an event.
+        let is_reported = |status: &&CommitStatus| !(status.is_check && status.state == "pending");
+        let statuses = facts.statuses.iter().filter(is_reported).filter(|_| scope.statuses);
         lost.extend(
             statuses
                 .filter(|status| differs(&status_name(&status.by, &status.context)))
                 .cloned()
-                .map(Lost::Status),
+                .map(MissedUpdate::Status),
         );
         lost
     }
 
     fn has_room(&self, name: &str) -> bool {
-        self.told.contains_key(name) || self.told.len() < NAMES_MAX
+        self.values.contains_key(name) || self.values.len() < NAMES_MAX
     }
 }
 
-impl Lost {
-    /// Returns what tells one of these from others of the same change, with the value that it has
-    /// by now.
+impl MissedUpdate {
+    /// Returns the mark that distinguishes this update from others of the same change, with its
+    /// current value.
     pub(crate) fn mark(&self, facts: &ChangeFacts) -> String {
         let now = shown(facts);
         let value = |name: &str| now.get(name).map_or("", String::as_str).to_owned();
@@ -247,34 +272,35 @@ impl Lost {
             }
             Self::Draft => format!("draft {}", value(DRAFT)),
             Self::Topic => format!("topic {}", value(TOPIC)),
-            Self::LabelOff(label) => format!("no label {label}"),
+            Self::LabelRemoved(label) => format!("no label {label}"),
             Self::Vote(Vote { label, value, username, cast_at, .. }, _) => {
                 format!("vote {label} {value:+} by {username} at {}", cast_at.0)
             }
-            Self::VoteOff(label, by, before) => format!("no vote {label} {before:+} by {by}"),
-            Self::Status(status) => format!("status {}", status_named(status_text(status), status)),
+            Self::VoteRemoved(label, by, before) => format!("no vote {label} {before:+} by {by}"),
+            Self::Status(status) => format!("status {}", with_number(status_text(status), status)),
         }
     }
 
-    /// Returns who did it, where the forge shows that; of a vote that was taken back whose it was.
+    /// Returns the account that made the update, where the forge shows it; for a removed vote its
+    /// voter.
     pub(crate) fn by(&self) -> &str {
         match self {
             Self::Vote(vote, _) => &vote.username,
-            Self::VoteOff(_, by, _) => by,
+            Self::VoteRemoved(_, by, _) => by,
             Self::Status(status) => &status.by,
-            Self::Edited | Self::Draft | Self::Topic | Self::LabelOff(_) => "",
+            Self::Edited | Self::Draft | Self::Topic | Self::LabelRemoved(_) => "",
         }
     }
 
-    /// Returns the event that tells of it.
+    /// Returns the event of this update.
     pub(crate) fn kind(&self, number: u64, is_gerrit: bool) -> EventKind {
         let change = |event: &str, action: &str, label: Option<String>, status: Option<String>| {
             let (event, action) = (event.to_owned(), action.to_owned());
             EventKind::Change { number, event, action, comment: None, label, state: None, status }
         };
-        let gerrit = |r#type: &str, told: GerritEvent| {
+        let gerrit = |r#type: &str, stored: GerritEvent| {
             let (r#type, username) = (r#type.to_owned(), self.by().to_owned());
-            EventKind::Gerrit(GerritEvent { number, r#type, username, ..told })
+            EventKind::Gerrit(GerritEvent { number, r#type, username, ..stored })
         };
         let none = GerritEvent::default;
         match self {
@@ -282,10 +308,12 @@ impl Lost {
             Self::Edited => change("pull_request", "edited", None, None),
             Self::Draft => gerrit("wip-state-changed", none()),
             Self::Topic => gerrit("topic-changed", none()),
-            Self::LabelOff(label) if is_gerrit => {
+            Self::LabelRemoved(label) if is_gerrit => {
                 gerrit("hashtags-changed", GerritEvent { removed: vec![label.clone()], ..none() })
             }
-            Self::LabelOff(label) => change("pull_request", "unlabeled", Some(label.clone()), None),
+            Self::LabelRemoved(label) => {
+                change("pull_request", "unlabeled", Some(label.clone()), None)
+            }
             Self::Vote(vote, before) => {
                 let cast = CastVote {
                     label: vote.label.clone(),
@@ -295,7 +323,7 @@ impl Lost {
                 let email = vote.email.clone();
                 gerrit("comment-added", GerritEvent { votes: vec![cast], email, ..none() })
             }
-            Self::VoteOff(label, _, before) => {
+            Self::VoteRemoved(label, _, before) => {
                 let cast = CastVote { label: label.clone(), value: 0, before: Some(*before) };
                 gerrit("vote-deleted", GerritEvent { votes: vec![cast], ..none() })
             }
@@ -315,18 +343,17 @@ const TITLE: &str = "title";
 const MESSAGE: &str = "message";
 const DRAFT: &str = "draft";
 const TOPIC: &str = "topic";
-/// How the names of several begin.
+/// Prefixes of the names of attributes that occur several times.
 const LABEL: &str = "label ";
 const VOTE: &str = "vote ";
 const STATUS: &str = "status ";
-/// An event in Gerrit's way for what its stream has no word for: a description that is another one
-/// on the same patchset.
+/// A Gerrit event that Gerrit's stream does not have: a new description on the same patchset.
 const TEXTS_EDITED: &str = "edited";
-/// What separates a vote's label from who cast it; no label's name holds a space.
+/// Separates a vote's label from its voter; no label name contains a space.
 const BY: &str = " by ";
-/// What separates its value from when it was cast: one that was taken back and cast again is
-/// another, and may be what a change that left without it waits for. So with a status, which bears
-/// a number: one that is set again says the same, and is another report.
+/// Separates a vote's value from its time, and a status from its number. A vote that was removed
+/// and cast again is another vote, and may be what a dequeued change waits for. A status that is
+/// set again is another report.
 const AT: &str = " at ";
 
 /// Returns the attributes that a change shows, by name.
@@ -346,22 +373,22 @@ fn shown(facts: &ChangeFacts) -> BTreeMap<String, String> {
     );
     let statuses = facts.statuses.iter();
     shown.extend(statuses.map(|status| {
-        (status_name(&status.by, &status.context), status_named(status.state.clone(), status))
+        (status_name(&status.by, &status.context), with_number(status.state.clone(), status))
     }));
     shown
 }
 
-/// Returns whether an event tells of the attribute of this name.
-fn tells(event: &ForgeEvent, name: &str) -> bool {
+/// Returns whether an event is about the attribute of this name.
+fn concerns(event: &ForgeEvent, name: &str) -> bool {
     match &event.kind {
-        EventKind::Gerrit(told) => match told.r#type.as_str() {
+        EventKind::Gerrit(gerrit) => match gerrit.r#type.as_str() {
             // The description is the commit's, and votes are on a patchset.
             "patchset-created" => name == TITLE || name == MESSAGE || is_of_revision(name),
             "comment-added" | "vote-deleted" => {
-                told.votes.iter().any(|vote| is_named(told, vote, name))
+                gerrit.votes.iter().any(|vote| is_named(gerrit, vote, name))
             }
             "hashtags-changed" => {
-                let mut tags = told.added.iter().chain(&told.removed);
+                let mut tags = gerrit.added.iter().chain(&gerrit.removed);
                 name.strip_prefix(LABEL).is_some_and(|label| tags.any(|tag| tag == label))
             }
             "topic-changed" => name == TOPIC,
@@ -376,18 +403,20 @@ fn tells(event: &ForgeEvent, name: &str) -> bool {
             "labeled" | "unlabeled" => {
                 label.is_some() && name.strip_prefix(LABEL) == label.as_deref()
             }
-            "status" | "completed" => status.as_deref().and_then(named_by) == Some(name.to_owned()),
+            "status" | "completed" => {
+                status.as_deref().and_then(status_name_of) == Some(name.to_owned())
+            }
             _ => false,
         },
         _ => false,
     }
 }
 
-/// Whether an event tells of another revision, with which votes and statuses of the one before are
-/// gone.
-fn takes_away(event: &ForgeEvent) -> bool {
+/// Returns whether an event reports a new revision, which removes the votes and statuses of the old
+/// one.
+fn is_new_revision(event: &ForgeEvent) -> bool {
     match &event.kind {
-        EventKind::Gerrit(told) => told.r#type == "patchset-created",
+        EventKind::Gerrit(gerrit) => gerrit.r#type == "patchset-created",
         EventKind::Change { action, .. } => action == "changed",
         _ => false,
     }
@@ -397,43 +426,43 @@ fn is_opened(event: &ForgeEvent) -> bool {
     matches!(&event.kind, EventKind::Change { action, .. } if action == "opened")
 }
 
-/// Whether an attribute is on a revision, and not on the change.
+/// Returns whether an attribute belongs to a revision instead of the change.
 fn is_of_revision(name: &str) -> bool {
     name.starts_with(VOTE) || name.starts_with(STATUS)
 }
 
-/// Whether an event tells of a vote in the attribute of this name. Of votes that were taken back
-/// older deliveries of ours name no voter: they tell of everybody's.
-fn is_named(told: &GerritEvent, vote: &CastVote, name: &str) -> bool {
+/// Returns whether a vote of an event is the attribute of this name. A removal without a voter
+/// matches all voters.
+fn is_named(gerrit: &GerritEvent, vote: &CastVote, name: &str) -> bool {
     let named = name.strip_prefix(VOTE).and_then(|named| named.split_once(BY));
     let is_by = |by: &str| {
-        by == told.username || (told.username.is_empty() && told.r#type == "vote-deleted")
+        by == gerrit.username || (gerrit.username.is_empty() && gerrit.r#type == "vote-deleted")
     };
-    named.is_some_and(|(label, by)| label == vote.label && is_by(by))
+    named.is_some_and(|(label, by)| label == vote.label && has_project_by(by))
 }
 
-/// Returns what tells an event from others of the same change, where its being told twice can be
-/// seen: of several votes each by itself, as a sweep tells of them.
-fn words(event: &ForgeEvent) -> Vec<String> {
+/// Returns the keys by which a repeated event is recognised, or none where it is always new. Each
+/// vote has a key of its own, because a sweep synthesizes one event for each.
+fn event_keys(event: &ForgeEvent) -> Vec<String> {
     match &event.kind {
-        EventKind::Gerrit(told) => match told.r#type.as_str() {
+        EventKind::Gerrit(gerrit) => match gerrit.r#type.as_str() {
             "comment-added" => {
-                let cast = told
+                let cast = stored
                     .votes
                     .iter()
                     .filter(|vote| vote.before.is_some_and(|before| before != vote.value));
                 cast.map(|vote| {
-                    short(&["votes", &told.username, &format!("{}{:+}", vote.label, vote.value)])
+                    short(&["votes", &gerrit.username, &format!("{}{:+}", vote.label, vote.value)])
                 })
                 .collect()
             }
-            "vote-deleted" => told
+            "vote-deleted" => stored
                 .votes
                 .iter()
-                .map(|vote| short(&["vote-deleted", &told.username, &vote.label]))
+                .map(|vote| short(&["vote-deleted", &gerrit.username, &vote.label]))
                 .collect(),
             "hashtags-changed" => {
-                vec![short(&["hashtags", &told.added.join(" "), &told.removed.join(" ")])]
+                vec![short(&["hashtags", &gerrit.added.join(" "), &gerrit.removed.join(" ")])]
             }
             word @ ("topic-changed" | "wip-state-changed" | TEXTS_EDITED) => vec![word.to_owned()],
             _ => Vec::new(),
@@ -450,9 +479,10 @@ fn words(event: &ForgeEvent) -> Vec<String> {
     }
 }
 
-/// Whether a comment says more than which votes were cast, which stands in its first line.
-fn has_words(told: &GerritEvent) -> bool {
-    told.comment
+/// Returns whether a comment has text beyond its first line, which lists the votes.
+fn has_comment(gerrit: &GerritEvent) -> bool {
+    gerrit
+        .comment
         .iter()
         .flat_map(|comment| comment.lines().skip(1))
         .any(|line| !line.trim().is_empty())
@@ -462,42 +492,47 @@ fn vote_name(vote: &Vote) -> String {
     format!("{VOTE}{}{BY}{}", vote.label, vote.username)
 }
 
-/// Returns the value of a vote as it is kept.
+/// Returns the value of a stored vote.
 fn value_of(kept: &str) -> i64 {
-    parted(kept).0.parse().unwrap_or_default()
+    split_value(kept).0.parse().unwrap_or_default()
 }
 
-/// Returns what is kept of a vote or status: its value, and its time or number where there is one.
-fn parted(kept: &str) -> (&str, Option<u64>) {
+/// Splits a stored vote or status into its value, and its time or number where it has one.
+fn split_value(kept: &str) -> (&str, Option<u64>) {
     kept.split_once(AT).map_or((kept, None), |(value, at)| (value, at.parse().ok()))
 }
 
-/// Whether an attribute is as it was told. Older records hold neither times of votes nor numbers of
-/// statuses: those that have their value are the same.
-fn is_same(name: &str, told: Option<&String>, now: Option<&String>) -> bool {
-    let is_parted = name.starts_with(VOTE) || name.starts_with(STATUS);
-    let is_old = |told: &String| is_parted && !told.contains(AT);
-    let is_value = |told: &String, now: &String| parted(told).0 == parted(now).0;
-    told == now
-        || is_behind(name, told, now)
-        || told.zip(now).is_some_and(|(told, now)| is_old(told) && is_value(told, now))
+/// Returns whether an attribute is as it was processed. A stored value without time or number
+/// equals any with the same value.
+fn is_same(name: &str, stored: Option<&String>, now: Option<&String>) -> bool {
+    let has_suffix = name.starts_with(VOTE) || name.starts_with(STATUS);
+    let is_old = |stored: &String| has_suffix && !stored.contains(AT);
+    let is_value = |stored: &String, now: &String| split_value(stored).0 == split_value(now).0;
+    stored == now
+        || is_older_status(name, stored, now)
+        || stored.zip(now).is_some_and(|(stored, now)| is_old(stored) && is_value(stored, now))
 }
 
-/// Whether an event tells of a status, and its change shows another one in its place, or none.
-fn is_of_another(event: &ForgeEvent, shown: Option<&String>) -> bool {
-    let EventKind::Change { action, status: Some(told), .. } = &event.kind else { return false };
-    let state = told.rsplit_once(':').map(|(_, state)| state);
-    matches!(action.as_str(), "status" | "completed") && state != shown.map(|shown| parted(shown).0)
+/// Returns whether an event reports a status and the change shows another one in its place, or
+/// none.
+fn is_other_status_shown(event: &ForgeEvent, shown: Option<&String>) -> bool {
+    let EventKind::Change { action, status: Some(reported), .. } = &event.kind else {
+        return false;
+    };
+    let state = reported.rsplit_once(':').map(|(_, state)| state);
+    matches!(action.as_str(), "status" | "completed")
+        && state != shown.map(|shown| split_value(shown).0)
 }
 
-/// Whether a status is one from before the one that was told, whatever it says: numbers of statuses
-/// grow, and a forge may answer with what it showed a while ago. Of one without a number only what
-/// says the same is taken for older.
-fn is_behind(name: &str, told: Option<&String>, now: Option<&String>) -> bool {
-    let (Some(told), Some(now), true) = (told, now, name.starts_with(STATUS)) else { return false };
-    match (parted(told), parted(now)) {
+/// Returns whether a shown status is older than the stored one: numbers grow, and a forge's answer
+/// may be stale. One without a number is older only if it has the same value.
+fn is_older_status(name: &str, stored: Option<&String>, now: Option<&String>) -> bool {
+    let (Some(stored), Some(now), true) = (stored, now, name.starts_with(STATUS)) else {
+        return false;
+    };
+    match (split_value(stored), split_value(now)) {
         ((_, Some(last)), (_, Some(number))) => number < last,
-        ((told, Some(_)), (now, None)) => told == now,
+        ((stored, Some(_)), (now, None)) => stored == now,
         _ => false,
     }
 }
@@ -506,19 +541,18 @@ fn status_name(by: &str, context: &str) -> String {
     format!("{STATUS}{}", short(&[by, context]))
 }
 
-/// Returns a status in the words of events.
+/// Returns a status as events write it.
 fn status_text(status: &CommitStatus) -> String {
     format!("{}:{}:{}", status.by, status.context, status.state)
 }
 
-/// Returns a word for a status with what tells it from others that say the same, where its forge
-/// has a number for it.
-fn status_named(word: String, status: &CommitStatus) -> String {
+/// Returns the value of a status followed by its number, where the forge has one.
+fn with_number(word: String, status: &CommitStatus) -> String {
     status.number.map_or(word.clone(), |number| format!("{word}{AT}{number}"))
 }
 
-/// Returns the name of the status that an event tells of.
-fn named_by(text: &str) -> Option<String> {
+/// Returns the attribute name of the status in an event.
+fn status_name_of(text: &str) -> Option<String> {
     let (by, rest) = text.split_once(':')?;
     let (context, _) = rest.rsplit_once(':')?;
     Some(status_name(by, context))

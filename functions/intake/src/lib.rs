@@ -1,108 +1,123 @@
-//! Intake: a delivery becomes the change as it is now, and the change reaches the queues that it
-//! concerns.
+//! Intake turns a stored delivery into inbox messages for the queues that its change concerns.
 //!
-//! [`deliver`] is the story; [`before`] reads what was known before, in one call where it can;
-//! [`route`] says which pipelines of which tenants are concerned; [`needs`] resolves what a change
-//! depends on, [`mates`] brings in what needs it in turn, [`fit`] has it fit into records;
-//! [`commits`] finds the changes that a status is about; [`refs`] is the same for branches and tags
-//! that moved; [`early`] keeps what came before the configuration that it belongs to; [`schedule`]
-//! looks at timers; [`operators`] and [`zuul`] bring what people and other queues started,
-//! [`images`] what is asked of images; [`own`] knows what we said ourselves; [`sweep`], [`lost`]
-//! and [`over`] mend what no webhook told, [`attributes`] knows what of a change was told.
+//! How one delivery is processed:
+//!
+//! - [`process_delivery`] is the entry point. It reads the change from its forge and commits the
+//! - [`change_context`] reads what is stored about the change and the tenants, in one call where it
+//!   can.
+//! - [`seen_events`] and [`attributes`] record which events of a change were already processed.
+//! - [`route`] decides which pipelines of which tenants are concerned and builds the messages.
+//! - [`dependencies`] resolves what a change depends on, [`bundle`] adds the members of its
+//!   dependency cycle, [`split_messages`] splits messages that are too large for a record.
+//! - [`deferred`] keeps events until the configuration they depend on is live.
+//!
+//! Other sources of events:
+//!
+//! - [`commit_statuses`]: statuses and check runs of a commit.
+//! - [`pushes`]: branches and tags that moved.
+//! - [`schedule`]: timers.
+//! - [`operator_enqueue`]: changes and refs that an operator enqueues.
+//! - [`zuul_events`]: what happened to a change in another queue.
+//! - [`image_events`]: requests to build, validate or delete images.
+//! - [`sweep`], [`missed_events`] and [`closed_changes`]: events that no webhook reported, found by
+//!   comparing with the forge.
+//!
+//! [`self_authored`] recognises events that Sluice itself caused. [`trigger_outcomes`] records why
+//! each pipeline did or did not enqueue a change.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod attributes;
-mod before;
-mod commits;
-mod deliver;
-mod early;
-mod fit;
-mod images;
-mod lost;
-mod mates;
-mod needs;
-mod operators;
-mod over;
-mod own;
-mod refs;
+mod bundle;
+mod change_context;
+mod closed_changes;
+mod commit_statuses;
+mod deferred;
+mod dependencies;
+mod image_events;
+mod missed_events;
+mod operator_enqueue;
+mod process_delivery;
+mod pushes;
 mod route;
 mod schedule;
+mod seen_events;
+mod self_authored;
+mod split_messages;
 mod sweep;
-mod told;
-mod verdicts;
-mod zuul;
+mod trigger_outcomes;
+mod zuul_events;
 
-use crate::before::{Gone, Tenants};
+use crate::change_context::{ConsumedMarks, TenantListCache};
 use async_trait::async_trait;
-use sluice_forge::{Forge, ForgeError, Verdict};
+use sluice_forge::{ErrorClass, Forge, ForgeError};
 use sluice_model::ConnectionName;
-use sluice_model::poke::Poke;
+use sluice_model::wakeup::Wakeup;
 use sluice_records::connection;
 use sluice_records::layout::Layouts;
 use sluice_runtime::Ports;
-use sluice_runtime::batch::{Heard, Look, LookError};
+use sluice_runtime::batch::{Reception, ReconcileError, Reconciler};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Handles deliveries.
+/// Processes deliveries and timers.
 pub struct Intake {
     ports: Ports,
     layouts: Layouts,
-    tenants: Tenants,
-    gone: Gone,
+    tenant_list: TenantListCache,
+    consumed_marks: ConsumedMarks,
     forges: BTreeMap<ConnectionName, Arc<dyn Forge>>,
 }
 
 impl Intake {
-    /// Makes an intake that reads these forges.
+    /// Returns an intake that reads these forges, by connection.
     pub fn new(ports: Ports, forges: BTreeMap<ConnectionName, Arc<dyn Forge>>) -> Self {
         Self {
             ports,
             layouts: Layouts::default(),
-            tenants: Tenants::default(),
-            gone: Gone::default(),
+            tenant_list: TenantListCache::default(),
+            consumed_marks: ConsumedMarks::default(),
             forges,
         }
     }
 
-    fn forge(&self, connection: &ConnectionName) -> Result<&Arc<dyn Forge>, LookError> {
+    fn forge(&self, connection: &ConnectionName) -> Result<&Arc<dyn Forge>, ReconcileError> {
         self.forges.get(connection).ok_or_else(|| {
-            LookError::Again(format!(
+            ReconcileError::Retry(format!(
                 "the connection {connection} is not configured here; store it and deploy the function again"
             ))
         })
     }
 
-    /// Returns the forge of a connection; the inner error says that there is none any more, which
-    /// is final. A connection that is stored and not known here yet comes again, and so does one of
-    /// which nobody can tell.
-    async fn forge_if_any(
+    /// Returns the forge of a connection, or the reason why the connection has none, which is
+    /// final.
+    ///
+    /// # Errors `LookError::Again` when the connection is stored but not loaded by this instance
+    /// yet, and when the stored connections cannot be read.
+    async fn find_forge(
         &self,
         connection: &ConnectionName,
-    ) -> Result<Result<&Arc<dyn Forge>, String>, LookError> {
+    ) -> Result<Result<&Arc<dyn Forge>, String>, ReconcileError> {
         if let Some(forge) = self.forges.get(connection) {
             return Ok(Ok(forge));
         }
         let stored = connection::load(&self.ports).await?;
         match stored.0.get(connection) {
-            Some(stored) if stored.is_asked() => self.forge(connection).map(Ok),
-            Some(_) => Ok(Err(format!(
-                "the connection {connection} leads to no forge that could be asked"
-            ))),
-            None => Ok(Err(format!(
-                "the connection {connection} was removed; nobody can be asked any more"
-            ))),
+            Some(stored) if stored.supports_changes() => self.forge(connection).map(Ok),
+            Some(_) => Ok(Err(format!("the connection {connection} does not lead to a forge"))),
+            None => Ok(Err(format!("the connection {connection} was removed"))),
         }
     }
 }
 
 #[async_trait]
-impl Look for Intake {
-    async fn poked(&self, poke: &Poke, heard: Heard) -> Result<(), LookError> {
-        match poke {
-            Poke::Delivery { delivery, .. } => self.handle(delivery, heard).await,
-            Poke::Schedule { tenant } => self.tick(tenant).await,
-            other => Err(LookError::Again(format!("intake was poked with {other:?}"))),
+impl Reconciler for Intake {
+    async fn reconcile(&self, wakeup: &Wakeup, reception: Reception) -> Result<(), ReconcileError> {
+        match wakeup {
+            Wakeup::Delivery { delivery, .. } => self.process_delivery(delivery, reception).await,
+            Wakeup::Schedule { tenant } => self.fire_due_timers(tenant).await,
+            other => Err(ReconcileError::Retry(format!(
+                "intake received an unsupported wakeup: {other:?}"
+            ))),
         }
     }
 
@@ -111,10 +126,12 @@ impl Look for Intake {
     }
 }
 
-/// Whatever a forge could not answer, and is not final, comes again.
-fn again(error: ForgeError) -> LookError {
-    match error.verdict() {
-        Verdict::After { seconds } => LookError::Later { why: error.to_string(), seconds },
-        Verdict::Final | Verdict::Retry => LookError::Again(error.to_string()),
+/// Returns the error that has a message redelivered after a forge call failed.
+fn retry_error(error: ForgeError) -> ReconcileError {
+    match error.class() {
+        ErrorClass::After { seconds } => {
+            ReconcileError::RetryAfter { why: error.to_string(), seconds }
+        }
+        ErrorClass::Final | ErrorClass::Retry => ReconcileError::Retry(error.to_string()),
     }
 }

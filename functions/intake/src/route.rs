@@ -1,127 +1,133 @@
-//! Which queues of which tenants a change concerns, and what they are told.
+//! Decides which queues of which tenants an event on a change concerns, and builds the messages to
+//! them.
 
 use crate::Intake;
-use crate::before::{Before, Concerned, Damaged};
-use crate::deliver::{Effects, Rest};
-use crate::mates::home_of;
-use crate::needs::{Needs, Seen, candidate, is_inside, stranger};
-use crate::operators::Asker;
-use crate::over::{Says, says};
-use crate::told::Told;
+use crate::bundle::bundle_queue;
+use crate::change_context::{ChangeContext, ConcernedTenant, UnreadableTenants};
+use crate::closed_changes::{LifecycleEvent, says};
+use crate::dependencies::{
+    ChangeCache, Dependencies, candidate, is_of_tenant, other_connection_reason,
+};
+use crate::operator_enqueue::Requester;
+use crate::process_delivery::{Effects, RemainingTenants};
+use crate::seen_events::SeenEvents;
 use sluice_config::fragment::config_paths;
 use sluice_config::pipeline::{Manager, Pipeline};
-use sluice_gate::filter::{Detail, Speaker};
+use sluice_gate::filter::{EventAuthor, ReportDetail};
 use sluice_gate::queue::queue_of;
-use sluice_gate::{Arrival, ArrivalKind, Candidate, MERGED_ELSEWHERE, filter};
+use sluice_gate::{Candidate, InboxMessage, InboxMessageKind, MERGED_ELSEWHERE, filter};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
-use sluice_model::event::{Awaited, Behind, ForgeEvent};
-use sluice_model::poke::Poke;
-use sluice_model::{ArrivalId, BranchName, DeliveryId, QueueKey, TenantName};
+use sluice_model::event::{DeferredPredecessor, ForgeEvent, PendingConfig};
+use sluice_model::wakeup::Wakeup;
+use sluice_model::{BranchName, DeliveryId, InboxMessageId, QueueKey, TenantName};
 use sluice_records::change::{self, NEEDED_BY};
-use sluice_records::codec::decode_foreign;
-use sluice_records::layout::Live;
-use sluice_runtime::batch::LookError;
+use sluice_records::codec::decode_or_log;
+use sluice_records::layout::LiveLayout;
+use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::{Key, Query};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The most changes that are pulled in behind the one they need.
-const BEHIND_MAX: usize = 10;
+/// The most dependents that are enqueued behind the change they depend on.
+const FOLLOWERS_MAX: usize = 10;
 
-/// The most changes that are known to need one.
+/// The most dependents of a change that are read.
 const NEEDED_BY_MAX: usize = 1_000;
 
-/// Something that came about a change, as tenants are told of it.
+/// An event on a change, as it is routed to tenants.
 #[derive(Clone, Copy)]
-pub(crate) struct News<'a> {
-    /// The delivery that brought it.
+pub(crate) struct RoutedEvent<'a> {
+    /// The delivery of the event.
     pub(crate) id: &'a DeliveryId,
-    /// What came.
+    /// The event.
     pub(crate) event: &'a ForgeEvent,
-    /// The change as it is now.
+    /// The change as its forge shows it.
     pub(crate) facts: &'a ChangeFacts,
-    /// Whether it counts for triggers; what was told before does not.
-    pub(crate) is_news: bool,
+    /// Whether triggers apply to it; false for an event that was processed before.
+    pub(crate) is_new: bool,
 }
 
-/// What came of telling tenants.
+/// The result of routing an event to tenants.
 #[derive(Default)]
 pub(crate) struct Routed {
-    /// The changes that the change needs itself, in the tenants that were told.
+    /// The direct dependencies of the change, over all tenants that were processed.
     pub(crate) needs: BTreeSet<ChangeKey>,
-    /// How many tenants that can be read were told, the first by their names.
-    pub(crate) told: usize,
-    /// Whether those are all; the others are told by the next commit.
+    /// How many readable tenants were processed, in the order of names.
+    pub(crate) tenants: usize,
+    /// Whether these are all tenants; otherwise the next commit processes the others.
     pub(crate) is_all: bool,
 }
 
-/// Returns tenants by their names, with what is known of those that can be read, and what an event
-/// waits for at the others.
-pub(crate) fn by_name<'a>(
-    tenants: &'a [Concerned],
-    damaged: &'a Damaged,
-) -> BTreeMap<&'a TenantName, Result<&'a Concerned, Awaited>> {
+/// Returns all concerned tenants by name: the readable ones, and for each other one what the event
+/// has to wait for.
+pub(crate) fn tenants_by_name<'a>(
+    tenants: &'a [ConcernedTenant],
+    unreadable: &'a UnreadableTenants,
+) -> BTreeMap<&'a TenantName, Result<&'a ConcernedTenant, PendingConfig>> {
     let known = tenants.iter().map(|concerned| (&concerned.live.tenant.name, Ok(concerned)));
-    let awaited =
-        |behind: &Option<Behind>| Awaited { behind: behind.clone(), ..Awaited::default() };
-    damaged.iter().map(|(name, behind)| (name, Err(awaited(behind)))).chain(known).collect()
+    let awaited = |behind: &Option<DeferredPredecessor>| PendingConfig {
+        predecessor: behind.clone(),
+        ..PendingConfig::default()
+    };
+    unreadable.iter().map(|(name, behind)| (name, Err(awaited(behind)))).chain(known).collect()
 }
 
-/// A queue that a change may enter, or stands in.
-pub(crate) struct Place<'a> {
-    pub(crate) live: &'a Live,
+/// A queue that a change may enter or may be in.
+pub(crate) struct TargetQueue<'a> {
+    pub(crate) live: &'a LiveLayout,
     pub(crate) pipeline: &'a Pipeline,
     pub(crate) queue: &'a QueueKey,
-    /// Those of the tenant's queues that the change may stand in and that are not empty.
-    pub(crate) listed: &'a [QueueKey],
+    /// The tenant's queues that are not empty and that may hold the change.
+    pub(crate) occupied_queues: &'a [QueueKey],
 }
 
 impl Intake {
-    /// Tells every queue that is concerned: the change may enter, or it may have to leave. A queue
-    /// of a branch that the change was for formerly is told as well. For a tenant whose
-    /// configuration is on its way, and one that cannot be read, news are kept. Tenants for which
-    /// the commit has no place are told by the next one.
+    /// Sends a message to every concerned queue: the change may enter it, or may have to leave it.
+    /// Queues of branches that the change targeted before get one as well. New events are deferred
+    /// for tenants whose configuration is being read, and for unreadable ones. The next commit
+    /// processes the tenants that do not fit into this one.
     pub(crate) async fn route(
         &self,
-        news: News<'_>,
-        before: &Before,
-        seen: &mut Seen,
+        news: RoutedEvent<'_>,
+        before: &ChangeContext,
+        cache: &mut ChangeCache,
         effects: &mut Effects,
-    ) -> Result<Routed, LookError> {
-        let News { id, event, facts, is_news } = news;
+    ) -> Result<Routed, ReconcileError> {
+        let RoutedEvent { id, event, facts, is_new } = news;
         let mut routed = Routed::default();
-        let says_over = is_news && says(event) == Some(Says::Over);
-        let is_known_over = !says_over && before.told.as_ref().is_some_and(Told::is_over);
-        if before.tenants.is_empty() && before.damaged.is_empty() {
-            effects.tell(format!("no tenant knows {}", event.project));
+        let reports_end = is_new && lifecycle_event(event) == Some(LifecycleEvent::Ended);
+        let was_known_ended =
+            !reports_end && before.seen.as_ref().is_some_and(SeenEvents::is_ended);
+        if before.tenants.is_empty() && before.unreadable.is_empty() {
+            effects.log(format!("no tenant has the project {}", event.project));
         }
         let mut last = None;
-        for (name, concerned) in by_name(&before.tenants, &before.damaged) {
+        for (name, concerned) in tenants_by_name(&before.tenants, &before.unreadable) {
             if let Some(last) = last.replace(name).filter(|_| effects.is_full()) {
-                let (after, kind, formerly) =
-                    (last.clone(), event.kind.clone(), before.formerly.clone());
-                effects.rest = Some(Rest { after, kind, is_news, formerly });
+                let (after, kind, former_branches) =
+                    (last.clone(), event.kind.clone(), before.former_branches.clone());
+                effects.remaining = Some(RemainingTenants { after, kind, is_new, former_branches });
                 return Ok(routed);
             }
-            let Concerned { live, awaited, listed } = match concerned {
+            let ConcernedTenant { live, awaited, occupied_queues } = match concerned {
                 Ok(concerned) => concerned,
                 Err(awaited) => {
-                    if is_news {
-                        self.keep_for(id, event, name, awaited, effects)?;
-                        effects.pokes.push(Poke::Tenant { tenant: name.clone() });
+                    if is_new {
+                        self.defer_event(id, event, name, awaited, effects)?;
+                        effects.wakeups.push(Wakeup::Tenant { tenant: name.clone() });
                     }
                     continue;
                 }
             };
-            routed.told += 1;
-            if let Some(awaited) = awaited.as_ref().filter(|_| is_news) {
-                self.keep_for(id, event, &live.tenant.name, awaited.clone(), effects)?;
+            routed.tenants += 1;
+            if let Some(awaited) = awaited.as_ref().filter(|_| is_new) {
+                self.defer_event(id, event, &live.tenant.name, awaited.clone(), effects)?;
             }
-            // Where it stands already that is heard at once: nothing of it depends on what triggers
-            // ask for.
-            let news = News { is_news: is_news && awaited.is_none(), ..news };
+            // Queues that hold the change learn of its new state at once: that does not depend on
+            // triggers.
+            let news = RoutedEvent { is_new: is_new && awaited.is_none(), ..news };
             let needs = match facts.status {
-                ChangeStatus::Open => self.needs_of(facts, &live.layout, seen).await?,
-                ChangeStatus::Merged | ChangeStatus::Closed => Needs::default(),
+                ChangeStatus::Open => self.dependencies_of(facts, &live.layout, cache).await?,
+                ChangeStatus::Merged | ChangeStatus::Closed => Dependencies::default(),
             };
             routed.needs.extend(needs.direct().iter().cloned());
             for pipeline in live.layout.pipelines() {
@@ -131,34 +137,45 @@ impl Intake {
                     continue;
                 }
                 let queue = queue_key(live, pipeline, &facts.change);
-                let place = Place { live, pipeline, queue: &queue, listed };
-                let told = self.tell_queue((news, is_known_over), &needs, &place, seen).await?;
-                if let Some((arrival, effect)) = told {
-                    effects.arrive(&home_of(&arrival, pipeline, &queue), &arrival)?;
-                    effects.tell(effect);
-                    if let ArrivalKind::Enqueue { candidates } = &arrival.kind {
-                        let asker = Asker::Event(Detail::of(
+                let target = TargetQueue { live, pipeline, queue: &queue, occupied_queues };
+                let message =
+                    self.message_for_queue((news, was_known_ended), &needs, &target, cache).await?;
+                if let Some((message, effect)) = message {
+                    effects.send_to_queue(&bundle_queue(&message, pipeline, &queue), &message)?;
+                    effects.log(effect);
+                    if let InboxMessageKind::Enqueue { candidates } = &message.kind {
+                        let asker = Requester::Event(ReportDetail::of(
                             candidates.iter().any(|candidate| candidate.debug),
                         ));
-                        let asked = (id, asker, &arrival);
-                        self.offer_mates(asked, facts, &needs, (live, pipeline), seen, effects)
-                            .await?;
+                        let asked = (id, asker, &message);
+                        self.offer_bundle_members(
+                            asked,
+                            facts,
+                            &needs,
+                            (live, pipeline),
+                            cache,
+                            effects,
+                        )
+                        .await?;
                     }
                 }
-                for old in former_queues(live, pipeline, &facts.change, &before.formerly) {
-                    if old != queue && listed.contains(&old) {
-                        let kind = ArrivalKind::Seen {
+                for old in former_queues(live, pipeline, &facts.change, &before.former_branches) {
+                    if old != queue && occupied_queues.contains(&old) {
+                        let kind = InboxMessageKind::ChangeUpdated {
                             change: facts.change.clone(),
                             gone: None,
                             merged: false,
                             needs: None,
-                            as_of: seen.as_of(),
+                            as_of: cache.as_of(),
                         };
-                        effects.arrive(&old, &self.arrival(id, live, &old, &facts.change, kind))?;
+                        effects.send_to_queue(
+                            &old,
+                            &self.inbox_message(id, live, &old, &facts.change, kind),
+                        )?;
                         let pipeline = &pipeline.name;
                         let (change, branch) = (&facts.change, &facts.change.branch);
-                        effects.tell(format!(
-                            "a queue of {pipeline} is told that {change} is for {branch} now"
+                        effects.log(format!(
+                            "a queue of {pipeline} is notified that {change} now targets {branch}"
                         ));
                     }
                 }
@@ -168,163 +185,173 @@ impl Intake {
         Ok(routed)
     }
 
-    /// Returns what a queue is told, if anything. `is_known_over` is of a change that left it when
-    /// it was told to be over: what is there came in since, and was let in as it is.
-    async fn tell_queue(
+    /// Returns the message for a queue and its description, or `None` where the event does not
+    /// concern it. `was_known_ended` is set for a change that had ended before this event: if it is
+    /// in a queue, it was enqueued in that state on purpose.
+    async fn message_for_queue(
         &self,
-        (news, is_known_over): (News<'_>, bool),
-        needs: &Needs,
-        place: &Place<'_>,
-        seen: &mut Seen,
-    ) -> Result<Option<(Arrival, String)>, LookError> {
-        let News { id, event, facts, is_news } = news;
-        let Place { live, pipeline, queue, listed } = *place;
+        (news, was_known_ended): (RoutedEvent<'_>, bool),
+        needs: &Dependencies,
+        target: &TargetQueue<'_>,
+        cache: &mut ChangeCache,
+    ) -> Result<Option<(InboxMessage, String)>, ReconcileError> {
+        let RoutedEvent { id, event, facts, is_new } = news;
+        let TargetQueue { live, pipeline, queue, occupied_queues } = *target;
         let now = self.ports.clock.now();
-        let arrival = |kind| self.arrival(id, live, queue, &facts.change, kind);
+        let message = |kind| self.inbox_message(id, live, queue, &facts.change, kind);
         let refused = needs.refusal(&facts.change, &live.layout, pipeline);
         let open = facts.status == ChangeStatus::Open;
-        // Only what lands has to be open; other pipelines say themselves what they require.
+        // Only a change that will be merged has to be open; other pipelines have their own
+        // requirements.
         let key = &facts.change.key;
-        let refusal =
-            stranger(live, (&key.connection, &key.project)).or_else(|| match pipeline.manager {
+        let refusal = other_connection_reason(live, (&key.connection, &key.project)).or_else(
+            || match pipeline.manager {
                 Manager::Dependent if !open => Some("the change is no longer open".to_owned()),
                 Manager::Dependent if facts.submittable == Some(false) => {
                     Some(filter::NOT_SUBMITTABLE.to_owned())
                 }
                 _ => filter::refusal(pipeline, facts, now),
-            });
-        let may_start = is_news
+            },
+        );
+        let may_start = is_new
             && filter::may_start(
                 &live.tenant.name,
                 pipeline,
                 event,
-                self.speaker(event, seen).await?,
+                self.speaker(event, cache).await?,
             );
         if may_start
-            && let Some(detail) = self.detail_of(pipeline, event, Some(facts), seen).await?
+            && let Some(detail) = self.detail_of(pipeline, event, Some(facts), cache).await?
         {
             if let Some(why) = &refusal {
-                if !listed.contains(queue) {
+                if !occupied_queues.contains(queue) {
                     tracing::info!(change = %facts.change, pipeline = %pipeline.name, why, "not enqueued");
                     return Ok(None);
                 }
             } else if needs.is_ignored && !ignores_dependencies(pipeline) {
-                // As in Zuul, nobody is told: it is meant to keep the service from being flooded.
-                tracing::info!(change = %facts.change, pipeline = %pipeline.name, "not enqueued: it needs too many");
+                // As in Zuul, there is no report: the limit protects the service from floods.
+                tracing::info!(change = %facts.change, pipeline = %pipeline.name, "not enqueued: it has too many dependencies");
             } else {
-                let candidates = self.candidates(facts, needs, refused, place, seen).await?;
-                let candidates = told_of(candidates, &facts.change, detail);
+                let candidates = self.candidates(facts, needs, refused, target, cache).await?;
+                let candidates = with_detail(candidates, &facts.change, detail);
                 let effect = format!(
                     "{} may enter {}",
                     facts.change,
-                    in_words(live, pipeline, &facts.change)
+                    queue_description(live, pipeline, &facts.change)
                 );
-                return Ok(Some((arrival(ArrivalKind::Enqueue { candidates }), effect)));
+                return Ok(Some((message(InboxMessageKind::Enqueue { candidates }), effect)));
             }
         }
-        if !listed.contains(queue) {
+        if !occupied_queues.contains(queue) {
             return Ok(None);
         }
         let gone = match (facts.status, pipeline.manager) {
-            (ChangeStatus::Closed, manager) if manager == Manager::Dependent || !is_known_over => {
+            (ChangeStatus::Closed, manager)
+                if manager == Manager::Dependent || !was_known_ended =>
+            {
                 Some("the change was closed".to_owned())
             }
             (ChangeStatus::Merged, Manager::Dependent) => Some(MERGED_ELSEWHERE.to_owned()),
             (ChangeStatus::Open, Manager::Dependent) => {
-                refusal.map(|why| filter::unable_to_merge(&why)).or(refused)
+                refusal.map(|why| filter::merge_requirement_message(&why)).or(refused)
             }
             _ => None,
         };
-        let told = in_words(live, pipeline, &facts.change);
+        let described = queue_description(live, pipeline, &facts.change);
         let effect = format!(
-            "{told} is told that {} is {}",
+            "{described} is notified that {} is {}",
             facts.change,
-            gone.as_deref().unwrap_or("as it is now")
+            gone.as_deref().unwrap_or("updated")
         );
         let needs = open.then(|| needs.open.iter().map(|need| need.change.clone()).collect());
         let merged = facts.status == ChangeStatus::Merged;
-        let kind = ArrivalKind::Seen {
+        let kind = InboxMessageKind::ChangeUpdated {
             change: facts.change.clone(),
             gone,
             merged,
             needs,
-            as_of: seen.as_of(),
+            as_of: cache.as_of(),
         };
-        Ok(Some((arrival(kind), effect)))
+        Ok(Some((message(kind), effect)))
     }
 
-    /// Returns who says what an event tells. Once one pipeline waits for what we say, all of them
-    /// hear of it.
-    async fn speaker(&self, event: &ForgeEvent, seen: &mut Seen) -> Result<Speaker, LookError> {
-        if let Some(known) = seen.speaker {
+    /// Returns whether Sluice itself caused an event. The answer is cached: it is the same for all
+    /// pipelines.
+    async fn speaker(
+        &self,
+        event: &ForgeEvent,
+        cache: &mut ChangeCache,
+    ) -> Result<EventAuthor, ReconcileError> {
+        if let Some(known) = cache.speaker {
             return Ok(known);
         }
-        let says = self.who_says(event).await?;
-        Ok(*seen.speaker.insert(says))
+        let says = self.event_speaker(event).await?;
+        Ok(*cache.speaker.insert(says))
     }
 
-    /// Returns how much is told of what the event lets into the pipeline; `None` where no trigger
-    /// takes it. What its sender may do is asked only where that decides.
+    /// Returns how detailed the report is of what the event enqueues in the pipeline; `None` where
+    /// no trigger matches. The sender's permission is requested from the forge only where it
+    /// matters.
     pub(crate) async fn detail_of(
         &self,
         pipeline: &Pipeline,
         event: &ForgeEvent,
         facts: Option<&ChangeFacts>,
-        seen: &mut Seen,
-    ) -> Result<Option<Detail>, LookError> {
-        let may = match filter::asks_who(pipeline, event, facts) {
-            true => Some(self.may(event, seen).await?),
+        cache: &mut ChangeCache,
+    ) -> Result<Option<ReportDetail>, ReconcileError> {
+        let may = match filter::depends_on_sender(pipeline, event, facts) {
+            true => Some(self.may(event, cache).await?),
             false => None,
         };
-        Ok(filter::detail_of(pipeline, event, facts, may))
+        Ok(filter::report_detail(pipeline, event, facts, may))
     }
 
-    pub(crate) fn arrival(
+    pub(crate) fn inbox_message(
         &self,
         id: &DeliveryId,
-        live: &Live,
+        live: &LiveLayout,
         queue: &QueueKey,
         change: &ChangeRef,
-        kind: ArrivalKind,
-    ) -> Arrival {
-        Arrival {
-            id: ArrivalId::derive(&[id.as_str(), &queue.to_string(), &change.key.to_string()]),
+        kind: InboxMessageKind,
+    ) -> InboxMessage {
+        InboxMessage {
+            id: InboxMessageId::derive(&[id.as_str(), &queue.to_string(), &change.key.to_string()]),
             at: self.ports.clock.now(),
             event_id: id.to_string(),
             layout: live.number(),
             by_operator: false,
-            taken_up: false,
+            in_progress: false,
             kind,
         }
     }
 
-    /// Returns what is to be enqueued: in a dependent pipeline with what it needs before it, and
-    /// what needs it behind (D01, D02).
+    /// Returns the candidates to enqueue: in a dependent pipeline with the change's dependencies
+    /// ahead of it and its dependents behind it (D01, D02).
     pub(crate) async fn candidates(
         &self,
         facts: &ChangeFacts,
-        needs: &Needs,
+        needs: &Dependencies,
         refused: Option<String>,
-        place: &Place<'_>,
-        seen: &mut Seen,
-    ) -> Result<Vec<Candidate>, LookError> {
-        let Place { live, pipeline, queue, .. } = *place;
-        let none = Needs::default();
+        target: &TargetQueue<'_>,
+        cache: &mut ChangeCache,
+    ) -> Result<Vec<Candidate>, ReconcileError> {
+        let TargetQueue { live, pipeline, queue, .. } = *target;
+        let none = Dependencies::default();
         let own = if ignores_dependencies(pipeline) {
             candidate(facts, &none, None, pipeline)
         } else {
             candidate(facts, needs, refused, pipeline)
         };
-        let own = Candidate { as_of: seen.as_of(), ..own };
+        let own = Candidate { as_of: cache.as_of(), ..own };
         if pipeline.manager != Manager::Dependent {
             let is_ignored = ignores_dependencies(pipeline);
             let needs = if is_ignored { &none } else { needs };
-            let together = self.together(&own, needs, (live, pipeline), seen).await?;
+            let together = self.bundle_candidates(&own, needs, (live, pipeline), cache).await?;
             return Ok(together.unwrap_or_else(|| vec![own]));
         }
         let now = self.ports.clock.now();
         let may_enter = |facts: &ChangeFacts| {
-            is_inside(&live.layout, &facts.change.key)
+            is_of_tenant(&live.layout, &facts.change.key)
                 && queue_key(live, pipeline, &facts.change) == *queue
                 && facts.status == ChangeStatus::Open
                 && facts.submittable != Some(false)
@@ -332,94 +359,99 @@ impl Intake {
         };
         let mut candidates = Vec::new();
         for need in needs.open.iter().filter(|need| may_enter(need)) {
-            candidates.extend(self.offered(need, live, pipeline, seen).await?);
+            candidates.extend(self.offered_candidate(need, live, pipeline, cache).await?);
         }
-        // Whoever needs one of a cycle comes in behind all of it.
+        // A dependent of one bundle member comes in behind the whole bundle.
         let mut ahead =
-            if own.cycle.is_empty() { vec![facts.change.key.clone()] } else { own.cycle.clone() };
+            if own.bundle.is_empty() { vec![facts.change.key.clone()] } else { own.bundle.clone() };
         candidates.push(own);
-        if !seen.is_needed() {
+        if !cache.is_needed() {
             return Ok(candidates);
         }
         let mut followers = 0;
         let mut known = VecDeque::new();
         for key in &ahead {
-            // Of one that was not kept whole only its forge can say whether it may.
-            let may = |behind: &ChangeFacts| behind.cut.is_partial() || may_enter(behind);
-            let follows = |behind: &ChangeFacts| may(behind) && self.names(behind, key);
-            known.extend(self.needed_by(key, &follows).await?);
+            // The stored facts of a change may be shortened; then only its forge knows whether it
+            // may enter.
+            let may =
+                |behind: &ChangeFacts| behind.truncated.can_be_completed() || may_enter(behind);
+            let follows = |behind: &ChangeFacts| may(behind) && self.depends_on(behind, key);
+            known.extend(self.dependents(key, &follows).await?);
         }
         while let Some(behind) = known.pop_front() {
-            if seen.is_full() || followers == BEHIND_MAX {
-                break; // Their own news enqueues them.
+            if cache.is_full() || followers == FOLLOWERS_MAX {
+                break; // Their own events enqueue them.
             }
-            let Some(behind) = self.read(&behind, seen).await? else { continue };
+            let Some(behind) = self.read(&behind, cache).await? else { continue };
             let is_offered = |facts: &ChangeFacts, candidates: &[Candidate]| {
                 candidates.iter().any(|offered| offered.change.key == facts.change.key)
             };
-            let follows = may_enter(&behind) && ahead.iter().any(|key| self.names(&behind, key));
+            let follows =
+                may_enter(&behind) && ahead.iter().any(|key| self.depends_on(&behind, key));
             if !follows || is_offered(&behind, &candidates) {
                 continue;
             }
             followers += 1;
-            let Some(follower) = self.offered(&behind, live, pipeline, seen).await? else {
+            let Some(follower) = self.offered_candidate(&behind, live, pipeline, cache).await?
+            else {
                 continue;
             };
-            // It comes in with those that need it as much as it needs them, or not at all.
-            for mate in follower.cycle.iter().filter(|mate| **mate != follower.change.key) {
-                let Some(mate) = self.read(mate, seen).await? else { continue };
-                if may_enter(&mate) && !is_offered(&mate, &candidates) {
-                    candidates.extend(self.offered(&mate, live, pipeline, seen).await?);
+            // It comes in with all members of its dependency cycle, or not at all.
+            for member in follower.bundle.iter().filter(|member| **member != follower.change.key) {
+                let Some(member) = self.read(member, cache).await? else { continue };
+                if may_enter(&member) && !is_offered(&member, &candidates) {
+                    candidates
+                        .extend(self.offered_candidate(&member, live, pipeline, cache).await?);
                 }
             }
             candidates.push(follower);
-            // Whoever waits for it alone comes in behind it (G09).
+            // Its own dependents come in behind it (G09).
             let key = behind.change.key;
-            let follows = |facts: &ChangeFacts| may_enter(facts) && self.names(facts, &key);
-            known.extend(self.needed_by(&key, &follows).await?);
+            let follows = |facts: &ChangeFacts| may_enter(facts) && self.depends_on(facts, &key);
+            known.extend(self.dependents(&key, &follows).await?);
             ahead.push(key);
         }
         Ok(candidates)
     }
 
-    /// Returns another change than the event's as it is offered to a queue; `None` for one that
-    /// nobody is told of.
-    pub(crate) async fn offered(
+    /// Returns a candidate for another change than the event's; `None` for a change that is ignored
+    /// without a report.
+    pub(crate) async fn offered_candidate(
         &self,
         facts: &ChangeFacts,
-        live: &Live,
+        live: &LiveLayout,
         pipeline: &Pipeline,
-        seen: &mut Seen,
-    ) -> Result<Option<Candidate>, LookError> {
-        let needs = self.needs_of(facts, &live.layout, seen).await?;
+        cache: &mut ChangeCache,
+    ) -> Result<Option<Candidate>, ReconcileError> {
+        let needs = self.dependencies_of(facts, &live.layout, cache).await?;
         let refused = needs.refusal(&facts.change, &live.layout, pipeline);
         Ok((!needs.is_ignored).then(|| candidate(facts, &needs, refused, pipeline)))
     }
 
-    /// Returns the changes that need a change and may follow it by what was known of them last, so
-    /// that no forge is asked about the many that anybody may have opened.
-    pub(crate) async fn needed_by(
+    /// Returns the dependents of a change whose stored facts satisfy `follows`. It reads no forge,
+    /// because anyone may open any number of dependents.
+    pub(crate) async fn dependents(
         &self,
         key: &ChangeKey,
         follows: &(dyn Fn(&ChangeFacts) -> bool + Sync),
-    ) -> Result<Vec<ChangeKey>, LookError> {
+    ) -> Result<Vec<ChangeKey>, ReconcileError> {
         let query = Query::prefix(change::partition(key), NEEDED_BY, NEEDED_BY_MAX);
         let records = self.ports.records.query(&query).await?;
-        let named: Vec<ChangeKey> = records.iter().filter_map(decode_foreign).collect();
+        let named: Vec<ChangeKey> = records.iter().filter_map(decode_or_log).collect();
         let mut following = Vec::new();
         for some in named.chunks(100) {
             let keys: Vec<Key> = some.iter().map(change::facts_key).collect();
             for record in self.ports.records.get(&keys).await?.iter().flatten() {
-                let Some(facts) = decode_foreign::<ChangeFacts>(record) else { continue };
+                let Some(facts) = decode_or_log::<ChangeFacts>(record) else { continue };
                 following.extend(follows(&facts).then_some(facts.change.key));
             }
         }
         Ok(following)
     }
 
-    /// Returns whether a change names another one as what it depends on.
-    pub(crate) fn names(&self, facts: &ChangeFacts, key: &ChangeKey) -> bool {
-        // By whichever of the connections to its host: which one it is a tenant says.
+    /// Returns whether a change names another one as its dependency.
+    pub(crate) fn depends_on(&self, facts: &ChangeFacts, key: &ChangeKey) -> bool {
+        // Any connection to its host counts; which one is right depends on the tenant.
         let names = |url: &String| {
             self.forges.values().any(|forge| forge.change_at(url).as_ref() == Some(key))
         };
@@ -427,18 +459,19 @@ impl Intake {
     }
 }
 
-/// Returns what is offered with a change, where so much is to be told of it and of those that come
-/// in only together with it: what else comes with it no trigger let in.
-pub(crate) fn told_of(
+/// Returns the candidates with the report detail set for the change and the members of its bundle.
+/// The other candidates were not enqueued by the trigger.
+pub(crate) fn with_detail(
     mut candidates: Vec<Candidate>,
     change: &ChangeRef,
-    detail: Detail,
+    detail: ReportDetail,
 ) -> Vec<Candidate> {
     let own = candidates.iter().find(|candidate| candidate.change.key == change.key);
-    let cycle = own.map(|own| own.cycle.clone()).unwrap_or_default();
+    let cycle = own.map(|own| own.bundle.clone()).unwrap_or_default();
     for candidate in &mut candidates {
         let key = &candidate.change.key;
-        candidate.debug = detail == Detail::Debug && (*key == change.key || cycle.contains(key));
+        candidate.debug =
+            detail == ReportDetail::Debug && (*key == change.key || cycle.contains(key));
     }
     candidates
 }
@@ -448,9 +481,9 @@ pub(crate) fn ignores_dependencies(pipeline: &Pipeline) -> bool {
     pipeline.ignore_dependencies && pipeline.manager == Manager::Independent
 }
 
-/// Whether a change may edit its project's configuration: then it may bring its project into a
-/// pipeline (C14), and its own frozen jobs say whether it does.
-pub(crate) fn may_configure(live: &Live, facts: &ChangeFacts) -> bool {
+/// Returns whether a change may edit its project's configuration. It may bring its project into a
+/// pipeline then (C14); its own frozen jobs decide whether it does.
+pub(crate) fn may_configure(live: &LiveLayout, facts: &ChangeFacts) -> bool {
     let project = live.layout.project(facts.change.key.project.as_str());
     let extra = project.map(|project| project.extra_config_paths.clone()).unwrap_or_default();
     facts
@@ -459,27 +492,31 @@ pub(crate) fn may_configure(live: &Live, facts: &ChangeFacts) -> bool {
         .is_none_or(|files| !config_paths(files.iter().map(String::as_str), &extra).is_empty())
 }
 
-/// Returns the queues that a change belonged to while it was for other branches.
+/// Returns the queues that a change belonged to while it targeted other branches.
 pub(crate) fn former_queues(
-    live: &Live,
+    live: &LiveLayout,
     pipeline: &Pipeline,
     change: &ChangeRef,
-    formerly: &[BranchName],
+    former_branches: &[BranchName],
 ) -> Vec<QueueKey> {
     let of = |branch: &BranchName| {
         queue_key(live, pipeline, &ChangeRef { branch: branch.clone(), ..change.clone() })
     };
-    formerly.iter().map(of).collect()
+    former_branches.iter().map(of).collect()
 }
 
-/// Returns the queue that a change belongs to in a pipeline of a tenant as it is.
-pub(crate) fn queue_key(live: &Live, pipeline: &Pipeline, change: &ChangeRef) -> QueueKey {
+/// Returns the queue of a pipeline that a change belongs to in its current state.
+pub(crate) fn queue_key(live: &LiveLayout, pipeline: &Pipeline, change: &ChangeRef) -> QueueKey {
     queue_of(&live.layout, &live.tenant.name, pipeline, change)
 }
 
-/// Returns the queue of [`queue_key`] as people know it: its pipeline and tenant, and its name and
-/// branch where it has any.
-pub(crate) fn in_words(live: &Live, pipeline: &Pipeline, change: &ChangeRef) -> String {
+/// Returns a description of the queue for users: its pipeline and tenant, and its name and branch
+/// where it has them.
+pub(crate) fn queue_description(
+    live: &LiveLayout,
+    pipeline: &Pipeline,
+    change: &ChangeRef,
+) -> String {
     let branch = change.on_branch().map(|branch| branch.as_str());
     let (name, branch) = match pipeline.manager {
         Manager::Independent => (None, None),
@@ -507,25 +544,28 @@ mod tests {
         ChangeRef { key, branch: "main".into(), head: "abc".into(), patchset: "abc".to_owned() }
     }
 
-    /// Z6.1, Z6.5: of what comes with a change only those are told of in the same way that need it
-    /// as much as it needs them.
+    /// Z6.1, Z6.5: the report detail applies to the change and the members of its bundle only.
     #[test]
-    fn how_jobs_were_decided_is_told_of_what_the_trigger_let_in() {
+    fn report_detail_applies_to_what_the_trigger_enqueued() {
         let offered = |cycle: &[u64]| -> Vec<Candidate> {
             let cycle: Vec<ChangeKey> = cycle.iter().map(|number| change(*number).key).collect();
             let of = |number: u64| {
                 let cycle =
                     if cycle.contains(&change(number).key) { cycle.clone() } else { Vec::new() };
-                Candidate { cycle, ..Candidate::bare(&change(number)) }
+                Candidate { bundle: cycle, ..Candidate::bare(&change(number)) }
             };
             (1..=4).map(of).collect()
         };
-        let told = |cycle: &[u64], detail| -> Vec<u64> {
-            let told = told_of(offered(cycle), &change(2), detail);
-            told.iter().filter(|one| one.debug).filter_map(|one| one.change.key.number()).collect()
+        let detailed = |cycle: &[u64], detail| -> Vec<u64> {
+            let detailed = with_detail(offered(cycle), &change(2), detail);
+            detailed
+                .iter()
+                .filter(|one| one.debug)
+                .filter_map(|one| one.change.key.number())
+                .collect()
         };
-        assert_eq!(told(&[], Detail::Debug), [2]);
-        assert_eq!(told(&[2, 3], Detail::Debug), [2, 3]);
-        assert_eq!(told(&[2, 3], Detail::Outcome), [] as [u64; 0]);
+        assert_eq!(detailed(&[], ReportDetail::Debug), [2]);
+        assert_eq!(detailed(&[2, 3], ReportDetail::Debug), [2, 3]);
+        assert_eq!(detailed(&[2, 3], ReportDetail::Outcome), [] as [u64; 0]);
     }
 }

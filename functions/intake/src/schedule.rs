@@ -1,82 +1,86 @@
-//! Timers: a tick becomes a delivery of ours for each project of the pipeline, and that an item for
-//! each of its branches.
+//! Fires timers: each firing becomes a delivery for each project of the pipeline, and that an item
+//! for each of its branches.
 //!
-//! A delivery's id holds the tick, so that two looks make one; the schedule moves on when all of
-//! them are stored.
+//! A delivery's id contains the firing time, so two runs make one delivery; the schedule advances
+//! once all of them are stored.
 
 use crate::Intake;
-use crate::again;
-use crate::before::Order;
-use crate::deliver::{Effects, Outcome};
-use crate::early::{Turn, turn_at_damaged};
-use crate::operators::Asker;
+use crate::change_context::EventOrder;
+use crate::deferred::{Readiness, unreadable_readiness};
+use crate::operator_enqueue::Requester;
+use crate::process_delivery::{DeliveryOutcome, Effects};
+use crate::retry_error;
 use sluice_config::tenant::TenantProject;
-use sluice_forge::Verdict;
-use sluice_gate::filter::Detail;
-use sluice_gate::{Fired, Schedule, filter};
+use sluice_forge::ErrorClass;
+use sluice_gate::filter::ReportDetail;
+use sluice_gate::{Schedule, TimerTick, filter};
 use sluice_model::change::{ChangeRef, RefMove};
 use sluice_model::event::{EventKind, ForgeEvent};
-use sluice_model::poke::Poke;
+use sluice_model::wakeup::Wakeup;
 use sluice_model::{BranchName, DeliveryId, PipelineName, TenantName, Timestamp};
 use sluice_records::codec::{decode, get};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
-use sluice_records::layout::Live;
+use sluice_records::layout::LiveLayout;
 use sluice_records::schedule;
-use sluice_runtime::batch::LookError;
+use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::{Expect, Key, Record, Write};
-use sluice_runtime::{Saved, cell};
+use sluice_runtime::{CommitOutcome, cell};
 
-/// Branches that one delivery is about; its commit holds an arrival for each.
+/// The most branches of one delivery; its commit writes a message for each.
 const BRANCHES_MAX: usize = 40;
 
-/// Deliveries that are stored by one transaction.
+/// The most deliveries that one transaction stores.
 const STORED_MAX: usize = 90;
 
 impl Intake {
-    /// Looks at a tenant's timers. Safe to run twice: what fired is stored once, then the schedule
-    /// moves on.
-    pub(crate) async fn tick(&self, tenant: &TenantName) -> Result<(), LookError> {
+    /// Fires a tenant's due timers. Safe to run twice: the deliveries are stored once, then the
+    /// schedule advances.
+    pub(crate) async fn fire_due_timers(&self, tenant: &TenantName) -> Result<(), ReconcileError> {
         let record = get(&self.ports, &schedule::key(tenant)).await?;
         let before: Schedule = match &record {
             Some(record) => decode(record)?,
             None => Schedule::new(tenant.clone()),
         };
-        let live = self.layouts.live(&self.ports, tenant).await?;
+        let live = self.layouts.load_live(&self.ports, tenant).await?;
         let pipelines = live.as_ref().map_or(&[][..], |live| live.layout.pipelines());
         let (after, fired) = before.advance(pipelines, self.ports.clock.now());
         if let Some(live) = &live {
             for fired in &fired {
-                self.fire(live, fired).await?;
+                self.store_timer_deliveries(live, fired).await?;
             }
         }
         if after == before {
             return Ok(());
         }
         match cell::commit(&self.ports, schedule::commit(record, &after)?).await? {
-            Saved::Yes(_) => Ok(()),
-            Saved::Stale => {
-                Err(LookError::Again(format!("somebody else looks at the timers of {tenant}")))
-            }
+            CommitOutcome::Written(_) => Ok(()),
+            CommitOutcome::Stale => Err(ReconcileError::Retry(format!(
+                "the timers of {tenant} are being processed concurrently"
+            ))),
         }
     }
 
-    /// Stores the deliveries of one tick, each once, and has them handled.
-    async fn fire(&self, live: &Live, fired: &Fired) -> Result<(), LookError> {
+    /// Stores the deliveries of one firing, each once, and wakes intake for them.
+    async fn store_timer_deliveries(
+        &self,
+        live: &LiveLayout,
+        fired: &TimerTick,
+    ) -> Result<(), ReconcileError> {
         let projects = &live.layout.tenant().projects;
         let takes_part = |project: &&TenantProject| {
             live.layout.project_pipelines(&project.name).contains(&fired.pipeline)
         };
-        let mut told = Vec::new();
+        let mut deliveries = Vec::new();
         for project in projects.iter().filter(takes_part) {
             let branches = live.layout.branches(&project.name);
-            // Each branch is late by itself.
+            // Each branch has a jitter of its own.
             let most = if fired.jitter_seconds > 0 { 1 } else { BRANCHES_MAX };
             for some in branches.chunks(most) {
-                told.push(self.tick_of(live, fired, project, some)?);
+                deliveries.push(self.timer_delivery(live, fired, project, some)?);
             }
         }
-        tracing::info!(tenant = %live.tenant.name, pipeline = %fired.pipeline, time = fired.time, deliveries = told.len(), "a timer fires");
-        for some in told.chunks(STORED_MAX) {
+        tracing::info!(tenant = %live.tenant.name, pipeline = %fired.pipeline, time = fired.time, deliveries = deliveries.len(), "a timer fires");
+        for some in deliveries.chunks(STORED_MAX) {
             let keys: Vec<Key> = some.iter().map(|(record, _)| record.key.clone()).collect();
             let known = self.ports.records.get(&keys).await?;
             let new = some.iter().zip(known).filter(|(_, known)| known.is_none());
@@ -87,45 +91,45 @@ impl Intake {
                 })
                 .collect();
             if !writes.is_empty() {
-                // Lost means that somebody else stores them too; what is not there is due by
-                // nobody, so it is looked at again.
+                // A concurrent writer stored some of them. A delivery that is missing has no due
+                // time, so retry.
                 let token = self.ports.entropy.token();
-                if let sluice_runtime::record::Committed::Lost(_) =
+                if let sluice_runtime::record::TransactionOutcome::MissedUpdate(_) =
                     self.ports.records.commit(writes, &token).await?
                 {
-                    return Err(LookError::Again(format!(
-                        "somebody else stores a tick of {}",
+                    return Err(ReconcileError::Retry(format!(
+                        "the timer deliveries of {} are being stored concurrently",
                         fired.pipeline
                     )));
                 }
             }
-            let pokes: Vec<Poke> = some.iter().filter_map(|(_, poke)| poke.clone()).collect();
-            cell::send(&self.ports, &pokes).await?;
+            let pokes: Vec<Wakeup> = some.iter().filter_map(|(_, wakeup)| wakeup.clone()).collect();
+            cell::send(&self.ports, &wakeups).await?;
         }
         Ok(())
     }
 
-    /// Returns the delivery of a tick for some branches, and the poke that has it handled now
-    /// unless it is to be late.
-    fn tick_of(
+    /// Returns the delivery of a firing for some branches, and the wakeup for it unless it is
+    /// delayed.
+    fn timer_delivery(
         &self,
-        live: &Live,
-        fired: &Fired,
+        live: &LiveLayout,
+        fired: &TimerTick,
         project: &TenantProject,
         branches: &[BranchName],
-    ) -> Result<(Record, Option<Poke>), LookError> {
+    ) -> Result<(Record, Option<Wakeup>), ReconcileError> {
         let first = branches.first().map(BranchName::as_str).unwrap_or_default();
         let (tenant, pipeline) = (&live.tenant.name, &fired.pipeline);
         let delay_seconds =
             branches.first().map_or(0, |branch| fired.delay_seconds(&project.name, branch));
-        let told = Delivery {
+        let delivery = Delivery {
             connection: project.connection.clone(),
             forge_id: format!(
                 "timer:{tenant}:{pipeline}:{}:{}:{}:{first}",
                 fired.time, fired.at.0, project.name
             ),
             event_name: "timer".to_owned(),
-            // It counts as late from then on.
+            // Its waiting time counts from then.
             received_at: self.ports.clock.now().max(fired.at.plus_seconds(delay_seconds)),
             event: Some(ForgeEvent {
                 connection: project.connection.clone(),
@@ -136,71 +140,72 @@ impl Intake {
                     pipeline: pipeline.clone(),
                     branches: branches.to_vec(),
                     dereference: fired.dereference,
-                    debug: fired.detail == Detail::Debug,
+                    debug: fired.detail == ReportDetail::Debug,
                 },
             }),
             state: DeliveryState::Accepted,
         };
-        let is_late = told.received_at > self.ports.clock.now();
-        let at = if is_late { told.received_at } else { told.received_at.plus_seconds(60) };
-        let (_, record, poke) = delivery::pending(&told, at)?;
-        Ok((record, (!is_late).then_some(poke)))
+        let is_late = delivery.received_at > self.ports.clock.now();
+        let at = if is_late { delivery.received_at } else { delivery.received_at.plus_seconds(60) };
+        let (_, record, wakeup) = delivery::pending(&delivery, at)?;
+        Ok((record, (!is_late).then_some(wakeup)))
     }
 
-    /// Enqueues branches as they are.
-    pub(crate) async fn ticked(
+    /// Enqueues branches in their current state for a timer.
+    pub(crate) async fn process_timer_event(
         &self,
         id: &DeliveryId,
         event: &ForgeEvent,
         (tenant, pipeline, since): (&TenantName, &PipelineName, Timestamp),
         branches: &[BranchName],
-        (dereference, detail): (bool, Detail),
+        (dereference, detail): (bool, ReportDetail),
         mut effects: Effects,
-    ) -> Result<Outcome, LookError> {
-        let known = self.tenants_with(&event.project, Order::AtOnce, &[]).await?;
-        if known.damaged.contains_key(tenant)
-            && let Turn::Later(why) = turn_at_damaged(tenant, self.ports.clock.now().since(since))
+    ) -> Result<DeliveryOutcome, ReconcileError> {
+        let known = self.tenants_with(&event.project, EventOrder::Immediate, &[]).await?;
+        if known.unreadable.contains_key(tenant)
+            && let Readiness::NotYet(why) =
+                unreadable_readiness(tenant, self.ports.clock.now().since(since))
         {
-            return Ok(Outcome::Waits { why, tenant: Some(tenant.clone()) });
+            return Ok(DeliveryOutcome::Postponed { why, tenant: Some(tenant.clone()) });
         }
-        // While configuration is on its way it is the tick of what was live; the queue takes it in
-        // under what will be.
+        // While configuration is being read, the firing belongs to the live one; the queue applies
+        // the next one.
         let Some(live) = known.tenant(tenant).map(|concerned| &concerned.live) else {
-            effects.tell(format!("tenant {tenant} does not know {} any more", event.project));
-            return Ok(Outcome::Leads(effects));
+            effects.log(format!("tenant {tenant} no longer has the project {}", event.project));
+            return Ok(DeliveryOutcome::Processed(effects));
         };
         let takes_part = live.layout.project_pipelines(&event.project).contains(pipeline);
         let Some(pipeline) = live.layout.pipeline(pipeline.as_str()).filter(|_| takes_part) else {
-            effects.tell(format!("{} is not in {pipeline} any more", event.project));
-            return Ok(Outcome::Leads(effects));
+            effects.log(format!("{} is no longer in pipeline {pipeline}", event.project));
+            return Ok(DeliveryOutcome::Processed(effects));
         };
-        if let Some(why) = filter::refusal_of_refs(pipeline, &event.connection) {
-            effects.tell(why);
-            return Ok(Outcome::Leads(effects));
+        if let Some(why) = filter::refs_refusal(pipeline, &event.connection) {
+            effects.log(why);
+            return Ok(DeliveryOutcome::Processed(effects));
         }
         for branch in branches {
-            let mut moved = RefMove::standing(branch);
-            // Where nobody can be asked, it is what the branch is when its turn comes.
+            let mut moved = RefMove::at_tip(branch);
+            // Without a forge, the build uses the branch as it is when it starts.
             if dereference && let Some(forge) = self.forges.get(&event.connection) {
                 match forge.ref_tip(&event.project, &moved.git_ref).await {
                     Ok(Some(tip)) => moved.newrev = Some(tip.id),
                     Ok(None) => continue,
-                    // The other branches have their tick all the same.
-                    Err(error) if error.verdict() == Verdict::Final => {
-                        effects.tell(format!("{branch} is not enqueued: {error}"));
+                    // The other branches are enqueued all the same.
+                    Err(error) if error.class() == ErrorClass::Final => {
+                        effects.log(format!("{branch} is not enqueued: {error}"));
                         continue;
                     }
-                    Err(error) => return Err(again(error)),
+                    Err(error) => return Err(retry_error(error)),
                 }
             }
             let change = ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved);
             self.offer_ref(
-                (id, Asker::Event(detail)),
+                (id, Requester::Event(detail)),
                 (&change, "", None),
                 (live, pipeline),
                 &mut effects,
             )?;
         }
-        Ok(Outcome::Leads(effects))
+        Ok(DeliveryOutcome::Processed(effects))
     }
 }

@@ -1,15 +1,15 @@
-//! The sweep: open changes that no webhook told of, or told of too early, become deliveries of
-//! ours. What else a forge may have failed to tell is in [`crate::lost`], and what is listed no
-//! more in [`crate::over`].
+//! The sweep: compares open changes with what is stored, and synthesizes an event for whatever no
+//! webhook reported, or reported too early. [`crate::missed_events`] compares branches and
+//! webhooks, [`crate::closed_changes`] the changes that are not listed any more.
 
-use crate::attributes::{Asks, Lost};
-use crate::before::{Concerned, Known, Order};
-use crate::commits::{heeds, is_awaited_of_us};
-use crate::deliver::Effects;
-use crate::told::{self, Told};
-use crate::{Intake, again};
+use crate::attributes::{MissedUpdate, SweepScope};
+use crate::change_context::{ConcernedTenant, EventOrder, ProjectTenants};
+use crate::commit_statuses::{is_triggered_by_self, uses_status};
+use crate::process_delivery::Effects;
+use crate::seen_events::{self, SeenEvents};
+use crate::{Intake, retry_error};
 use sluice_config::connection::Driver;
-use sluice_forge::Verdict;
+use sluice_forge::ErrorClass;
 use sluice_gate::filter;
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeFacts, ChangeRef, ChangeStatus, OpenChange, Review, ReviewState};
@@ -17,215 +17,226 @@ use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::gerrit::GerritEvent;
 use sluice_model::id::digest;
 use sluice_records::change;
-use sluice_records::codec::{decode_foreign, get};
+use sluice_records::codec::{decode_or_log, get};
 use sluice_records::delivery::{self, Delivery, DeliveryState};
-use sluice_records::open;
-use sluice_runtime::batch::LookError;
+use sluice_records::open_changes;
+use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::Key;
 
-/// How deliveries are called that tell what a forge did not.
-pub(crate) const MADE_UP: &str = "sweep";
+/// The event name of synthesized deliveries.
+pub(crate) const SYNTHESIZED: &str = "sweep";
 
-/// Changes that one sweep reads from the forge; the next one reads others, since those are compared
-/// by then.
+/// The most changes that one sweep reads from the forge; the next one reads others, because those
+/// are complete by then.
 const READS_MAX: usize = 20;
 
-/// Of those that did not move, changes that one sweep reads for their statuses, which move none;
-/// the next one reads others.
+/// The most unchanged changes that one sweep reads for their statuses, which do not update a
+/// change; the next one reads others.
 const STATUS_READS_MAX: usize = 10;
 
-/// Gaps that one sweep mends; the next one goes on.
-const GAPS_MAX: usize = 40;
+/// The most events that one sweep synthesizes; the next one continues.
+const SYNTHESIZED_MAX: usize = 40;
 
-/// How often one thing is made up for that stays untold, since its forge does not show it to
-/// whoever is to tell it, or answers that nothing is there.
-const TIMES_MAX: usize = 8;
+/// How often one event is synthesized that stays missing, because the forge does not show it when
+/// the event is processed.
+const ATTEMPTS_MAX: usize = 8;
 
 impl Intake {
-    /// Compares a project's branches and open changes with what is known here. The inner error is
-    /// final.
-    pub(crate) async fn swept(
+    /// Compares a project's branches and open changes with what is stored, and synthesizes what was
+    /// missed. The inner error is final.
+    pub(crate) async fn sweep_project(
         &self,
         event: &ForgeEvent,
         at: Timestamp,
         effects: &mut Effects,
-    ) -> Result<Result<(), String>, LookError> {
-        let open_key = open::key(&event.project);
+    ) -> Result<Result<(), String>, ReconcileError> {
+        let open_key = open_changes::key(&event.project);
         let tenants = self
-            .tenants_with(&event.project, Order::AtOnce, std::slice::from_ref(&open_key))
+            .tenants_with(&event.project, EventOrder::Immediate, std::slice::from_ref(&open_key))
             .await?;
-        if !may_be_known_by(&tenants, event) {
-            effects.tell(format!(
-                "no tenant has {} by the connection {}",
+        if !may_have_project_by(&tenants, event) {
+            effects.log(format!(
+                "no tenant has the project {} by the connection {}",
                 event.project, event.connection
             ));
             return Ok(Ok(()));
         }
-        self.find_webhooks(event, self.ports.clock.now(), effects).await?;
-        self.find_pushes(event, &tenants, at, effects).await?;
+        self.redeliver_webhooks(event, self.ports.clock.now(), effects).await?;
+        self.find_missed_pushes(event, &tenants, at, effects).await?;
         let mut open = match self.forge(&event.connection)?.open_changes(&event.project).await {
             Ok(open) => open,
-            Err(error) if error.verdict() == Verdict::Final => return Ok(Err(error.to_string())),
-            Err(error) => return Err(again(error)),
+            Err(error) if error.class() == ErrorClass::Final => return Ok(Err(error.to_string())),
+            Err(error) => return Err(retry_error(error)),
         };
-        // Each sweep begins elsewhere: what is read again and again, for whatever reason, keeps no
-        // other from being read.
+        // Each sweep begins at another change: one that is read each time must not keep others from
+        // being read.
         let first = first_of(open.len(), at);
         open.rotate_left(first);
-        let keys: Vec<Key> = open.iter().map(|open| change::told_key(&open.change.key)).collect();
+        let keys: Vec<Key> =
+            open.iter().map(|open| change::seen_events_key(&open.change.key)).collect();
         let mut known = Vec::with_capacity(keys.len());
         for page in keys.chunks(100) {
             known.extend(self.ports.records.get(page).await?);
         }
-        let told = known.into_iter().map(|record| {
+        let seen = known.into_iter().map(|record| {
             let record = record?;
-            Some((decode_foreign::<Told>(&record)?, record.revision))
+            Some((decode_or_log::<SeenEvents>(&record)?, record.revision))
         });
-        let listed: Vec<(OpenChange, Option<(Told, u64)>)> = open.into_iter().zip(told).collect();
-        let known_open = tenants.found.get(&open_key).and_then(decode_foreign).unwrap_or_default();
-        let asks = self.asks(event, &tenants).await?;
-        self.find_over(event, &listed, (known_open, &asks), at, effects).await?;
-        let (mut gaps, mut reads) = (0, Reads::default());
-        for (open, told) in listed {
-            // What has no place in one commit the next sweep finds.
+        let listed: Vec<(OpenChange, Option<(SeenEvents, u64)>)> =
+            open.into_iter().zip(seen).collect();
+        let known_open = tenants.found.get(&open_key).and_then(decode_or_log).unwrap_or_default();
+        let scope = self.scope(event, &tenants).await?;
+        self.find_closed_changes(event, &listed, (known_open, &scope), at, effects).await?;
+        let (mut missed_events, mut reads) = (0, ReadBudget::default());
+        for (open, seen) in listed {
+            // The next sweep finds what does not fit into this commit.
             if effects.is_full() {
                 break;
             }
-            let taken_back = told.as_ref().map_or(0, |(told, _)| told.taken_back());
-            for gap in self.gaps(&open, told, &asks, &mut reads, effects).await? {
-                let is_heeded = match gap.heeded {
-                    Heeded::Always => true,
-                    Heeded::WithAWord => heeds(&tenants, &gap.event(event)),
-                    Heeded::ByATrigger => is_awaited_of_us(&tenants, &gap.event(event)),
+            let retractions = seen.as_ref().map_or(0, |(seen, _)| seen.retractions());
+            for missed in self.missed_events(&open, seen, &scope, &mut reads, effects).await? {
+                let is_heeded = match missed.condition {
+                    SynthesisCondition::Always => true,
+                    SynthesisCondition::IfStatusUsed => uses_status(&tenants, &missed.event(event)),
+                    SynthesisCondition::IfTriggered => {
+                        is_triggered_by_self(&tenants, &missed.event(event))
+                    }
                 };
                 if !is_heeded {
                     continue;
                 }
-                if gaps == GAPS_MAX {
+                if missed_events == SYNTHESIZED_MAX {
                     return Ok(Ok(()));
                 }
-                gaps += 1;
-                self.mend(event, &open.change, gap, taken_back, at, effects).await?;
+                missed_events += 1;
+                self.synthesize(event, &open.change, missed, retractions, at, effects).await?;
             }
         }
         Ok(Ok(()))
     }
 
-    /// Returns what is to be looked for at a forge. Statuses only where a pipeline that is live
-    /// heeds any: what a configuration that is on its way has a word for is found by the sweep
-    /// after it.
-    async fn asks(&self, event: &ForgeEvent, known: &Known) -> Result<Asks, LookError> {
+    /// Returns what a sweep has to compare. Statuses only where a live pipeline uses any; statuses
+    /// that only a pending configuration uses are found by the next sweep.
+    async fn scope(
+        &self,
+        event: &ForgeEvent,
+        known: &ProjectTenants,
+    ) -> Result<SweepScope, ReconcileError> {
         let mut pipelines =
             known.tenants.iter().flat_map(|concerned| concerned.live.layout.pipelines());
         let statuses =
-            pipelines.any(|pipeline| filter::heeds_statuses(pipeline, &event.connection));
-        let connection = self.account(&event.connection).await?;
+            pipelines.any(|pipeline| filter::uses_any_status(pipeline, &event.connection));
+        let connection = self.connection_with_account(&event.connection).await?;
         let is_gerrit =
             connection.as_ref().is_some_and(|connection| connection.driver == Driver::Gerrit);
-        Ok(Asks { connection, is_gerrit, statuses })
+        Ok(SweepScope { connection, is_gerrit, statuses })
     }
 
-    /// Returns what was never told of a change: its revision, or reviews, labels and attributes of
-    /// the known one.
+    /// Returns the events of a change that were missed: its revision, or reviews, labels and
+    /// attributes.
     ///
-    /// The listing alone tells of a new revision, and that a change did not move since all of it
-    /// was told; only another one is read, and some for their statuses. That it was, and is whole,
-    /// is noted; `told` is with the revision of its record.
-    async fn gaps(
+    /// The listing shows a new revision, and whether the change was updated since it was complete.
+    /// Only updated changes are read, and some for their statuses. A change that turns out to be
+    /// complete is stored as such. `seen` comes with the revision of its record.
+    async fn missed_events(
         &self,
         open: &OpenChange,
-        told: Option<(Told, u64)>,
-        asks: &Asks,
-        reads: &mut Reads,
+        seen: Option<(SeenEvents, u64)>,
+        scope: &SweepScope,
+        reads: &mut ReadBudget,
         effects: &mut Effects,
-    ) -> Result<Vec<Gap>, LookError> {
+    ) -> Result<Vec<MissedEvent>, ReconcileError> {
         let change = &open.change;
-        let Some((mut told, revision)) = told else {
-            return Ok(vec![Gap::revision(change, "opened")]);
+        let Some((mut seen, revision)) = seen else {
+            return Ok(vec![MissedEvent::revision(change, "opened")]);
         };
-        if !told.contains(&told::revision_of(change)) {
-            return Ok(vec![Gap::revision(change, "changed")]);
+        if !seen.contains(&seen_events::revision_of(change)) {
+            return Ok(vec![MissedEvent::revision(change, "changed")]);
         }
-        if !reads.may_read(told.whole_at == Some(open.updated_at), asks) {
+        if !reads.may_read(seen.complete_at == Some(open.updated_at), scope) {
             return Ok(Vec::new());
         }
         let now = match self.forge(&change.key.connection)?.read_change(&change.key).await {
             Ok(facts) => facts,
-            Err(error) if error.verdict() == Verdict::Final => return Ok(Vec::new()),
-            Err(error) => return Err(again(error)),
+            Err(error) if error.class() == ErrorClass::Final => return Ok(Vec::new()),
+            Err(error) => return Err(retry_error(error)),
         };
-        if !told.contains(&told::revision(&now)) {
-            return Ok(vec![Gap::revision(change, "changed")]);
+        if !seen.contains(&seen_events::revision(&now)) {
+            return Ok(vec![MissedEvent::revision(change, "changed")]);
         }
-        // A review of ours is told of by nobody, since its webhook ends as an echo; made up for, it
-        // would start what reports it again.
+        // No webhook of our own review is processed, because it would be an echo. Synthesized, it
+        // would start again the pipeline that reported it.
         let others =
-            now.reviews.iter().filter(|review| !asks.may_be_own(&review.by)).cloned().collect();
+            now.reviews.iter().filter(|review| !scope.may_be_self(&review.by)).cloned().collect();
         let now = ChangeFacts { reviews: others, ..now };
-        let before = told.clone();
-        let lost = told.lost(&now, asks);
-        told.note(&now);
-        if told.whole_at.is_some() && told != before {
-            effects.write(change::put_told(&change.key, &told, Some(revision))?);
+        let before = seen.clone();
+        let lost = seen.missed_updates(&now, scope);
+        seen.update_complete_at(&now);
+        if seen.complete_at.is_some() && seen != before {
+            effects.write(change::put_seen_events(&change.key, &seen, Some(revision))?);
         }
-        let reviews = now.reviews.iter().filter(|review| !told.contains(&told::review(review)));
-        let labels = now.labels.iter().filter(|label| !told.contains(&told::label(label)));
-        let mut gaps: Vec<Gap> = reviews.map(|review| Gap::review(change, review)).collect();
-        gaps.extend(labels.map(|label| Gap::label(change, label, asks)));
-        gaps.extend(lost.iter().map(|lost| Gap::attribute(&now, lost, asks)));
-        let is_reopened = now.status == ChangeStatus::Open && told.is_over();
-        gaps.extend(is_reopened.then(|| Gap::reopened(change, asks)));
-        Ok(gaps)
+        let reviews =
+            now.reviews.iter().filter(|review| !seen.contains(&seen_events::review(review)));
+        let labels = now.labels.iter().filter(|label| !seen.contains(&seen_events::label(label)));
+        let mut missed_events: Vec<MissedEvent> =
+            reviews.map(|review| MissedEvent::review(change, review)).collect();
+        missed_events.extend(labels.map(|label| MissedEvent::label(change, label, scope)));
+        missed_events.extend(lost.iter().map(|lost| MissedEvent::attribute(&now, lost, scope)));
+        let is_reopened = now.status == ChangeStatus::Open && seen.is_ended();
+        missed_events.extend(is_reopened.then(|| MissedEvent::reopened(change, scope)));
+        Ok(missed_events)
     }
 
-    /// Stores a delivery of ours for what a forge never told. One is under way at a time; that one
-    /// has ended and the thing is missing still says that whoever was to tell it was not shown it,
-    /// so that it is told once more. What is told and shown is missing no more.
-    pub(crate) async fn mend(
+    /// Stores a synthesized delivery for a missed event, unless one is in progress. If an earlier
+    /// one has ended and the event is still missing, the forge did not show it then, so another
+    /// attempt follows.
+    pub(crate) async fn synthesize(
         &self,
         event: &ForgeEvent,
         change: &ChangeRef,
-        gap: Gap,
-        taken_back: u64,
+        missed: MissedEvent,
+        retractions: u64,
         at: Timestamp,
         effects: &mut Effects,
-    ) -> Result<(), LookError> {
+    ) -> Result<(), ReconcileError> {
         let name = format!(
-            "sweep:{}:{}:{}:{}:{taken_back}",
-            change.key, change.branch, change.head, gap.mark
+            "sweep:{}:{}:{}:{}:{retractions}",
+            change.key, change.branch, change.head, missed.mark
         );
-        for time in 1..=TIMES_MAX {
-            let found = Delivery {
+        for time in 1..=ATTEMPTS_MAX {
+            let synthesized = Delivery {
                 connection: event.connection.clone(),
                 forge_id: if time == 1 { name.clone() } else { format!("{name}:{time}") },
-                event_name: MADE_UP.to_owned(),
+                event_name: SYNTHESIZED.to_owned(),
                 received_at: at,
-                event: Some(gap.event(event)),
+                event: Some(missed.event(event)),
                 state: DeliveryState::Accepted,
             };
-            // Events of one project are handled one at a time, so nobody stores it between this
-            // look and the commit.
-            let stored =
-                get(&self.ports, &delivery::key(&delivery::id(&found.connection, &found.forge_id)))
-                    .await?;
+            // Events of one project are processed one at a time, so no concurrent writer stores it
+            // between this check and the commit.
+            let stored = get(
+                &self.ports,
+                &delivery::key(&delivery::id(&synthesized.connection, &synthesized.forge_id)),
+            )
+            .await?;
             let Some(stored) = stored else {
-                effects.tell(format!(
-                    "{change}: its forge never told of \u{201c}{}\u{201d}",
-                    gap.mark
+                effects.log(format!(
+                    "{change}: no webhook reported \u{201c}{}\u{201d}; the event was synthesized",
+                    missed.mark
                 ));
-                effects.deliver(&found)?;
+                effects.store_delivery(&synthesized)?;
                 return Ok(());
             };
-            if decode_foreign::<Delivery>(&stored).is_some_and(|stored| !stored.state.is_final()) {
+            if decode_or_log::<Delivery>(&stored).is_some_and(|stored| !stored.state.is_final()) {
                 return Ok(());
             }
         }
-        tracing::warn!(%change, what = gap.mark, "what was made up for is not shown to whoever tells it; it is given up");
+        tracing::warn!(%change, what = missed.mark, "the forge does not show a missed event; giving up");
         Ok(())
     }
 }
 
-/// Returns with which of so many changes a sweep of this time begins.
+/// Returns the index of the change at which a sweep of this time begins.
 pub(crate) fn first_of(count: usize, at: Timestamp) -> usize {
     let name = digest(&["sweep", &at.0.to_string()]);
     let number =
@@ -233,19 +244,19 @@ pub(crate) fn first_of(count: usize, at: Timestamp) -> usize {
     number.checked_rem(count).unwrap_or_default()
 }
 
-/// Changes that one sweep has read.
+/// Counts the changes that one sweep has read.
 #[derive(Default)]
-struct Reads {
+struct ReadBudget {
     moved: usize,
     for_statuses: usize,
 }
 
-impl Reads {
-    /// Returns whether one more may be read, and counts it. One that is whole is read for its
-    /// statuses alone.
-    fn may_read(&mut self, is_whole: bool, asks: &Asks) -> bool {
-        let (count, most) = match is_whole {
-            true => (&mut self.for_statuses, if asks.statuses { STATUS_READS_MAX } else { 0 }),
+impl ReadBudget {
+    /// Counts one more read and returns whether the limit allows it. A complete change is read for
+    /// its statuses only.
+    fn may_read(&mut self, is_complete: bool, scope: &SweepScope) -> bool {
+        let (count, most) = match is_complete {
+            true => (&mut self.for_statuses, if scope.statuses { STATUS_READS_MAX } else { 0 }),
             false => (&mut self.moved, READS_MAX),
         };
         *count += usize::from(*count <= most);
@@ -253,112 +264,136 @@ impl Reads {
     }
 }
 
-/// Something that a forge did not tell.
-pub(crate) struct Gap {
+/// An event that no webhook reported.
+pub(crate) struct MissedEvent {
     kind: EventKind,
     sender: String,
     mark: String,
-    /// Whether it is told only where some pipeline heeds it.
-    heeded: Heeded,
+    /// Under which condition it is synthesized.
+    condition: SynthesisCondition,
 }
 
-/// Which pipelines have something told that a forge did not tell.
+/// The condition under which a missed event is synthesized.
 #[derive(Clone, Copy)]
-enum Heeded {
-    /// All.
+enum SynthesisCondition {
+    /// Always.
     Always,
-    /// Those with a word for it: it is a status or a check run.
-    WithAWord,
-    /// Those with a trigger for it: it is a status or vote of our own.
-    ByATrigger,
+    /// When a pipeline has a trigger or requirement for the status or check run.
+    IfStatusUsed,
+    /// When a pipeline has a trigger for this status or vote of Sluice itself.
+    IfTriggered,
 }
 
-impl Gap {
-    /// Returns the event that tells of it, in the place of the one by which it was found.
+impl MissedEvent {
+    /// Returns the missed event, based on the event of the sweep.
     fn event(&self, found_by: &ForgeEvent) -> ForgeEvent {
         ForgeEvent { kind: self.kind.clone(), sender: self.sender.clone(), ..found_by.clone() }
     }
 
-    /// A revision came: `opened` or `changed`.
+    /// A new revision: `opened` or `changed`.
     pub(crate) fn revision(change: &ChangeRef, action: &'static str) -> Self {
         let kind = kind(change, "pull_request", action, None, None);
-        Self { kind, sender: String::new(), mark: action.to_owned(), heeded: Heeded::Always }
+        Self {
+            kind,
+            sender: String::new(),
+            mark: action.to_owned(),
+            condition: SynthesisCondition::Always,
+        }
     }
 
     fn review(change: &ChangeRef, review: &Review) -> Self {
         let action = if review.state == ReviewState::Dismissed { "dismissed" } else { "submitted" };
-        let state = Some(told::word(review.state).to_owned());
+        let state = Some(seen_events::state_name(review.state).to_owned());
         let kind = kind(change, "pull_request_review", action, state, None);
-        Self { kind, sender: review.by.clone(), mark: told::review(review), heeded: Heeded::Always }
+        Self {
+            kind,
+            sender: review.by.clone(),
+            mark: seen_events::review(review),
+            condition: SynthesisCondition::Always,
+        }
     }
 
-    fn label(change: &ChangeRef, label: &str, asks: &Asks) -> Self {
+    fn label(change: &ChangeRef, label: &str, scope: &SweepScope) -> Self {
         let added = vec![label.to_owned()];
         let (number, r#type) =
             (change.key.number().unwrap_or_default(), "hashtags-changed".to_owned());
-        let kind = match asks.is_gerrit {
+        let kind = match scope.is_gerrit {
             true => {
                 EventKind::Gerrit(GerritEvent { number, r#type, added, ..GerritEvent::default() })
             }
             false => kind(change, "pull_request", "labeled", None, Some(label.to_owned())),
         };
-        Self { kind, sender: String::new(), mark: told::label(label), heeded: Heeded::Always }
+        Self {
+            kind,
+            sender: String::new(),
+            mark: seen_events::label(label),
+            condition: SynthesisCondition::Always,
+        }
     }
 
-    /// It was closed or merged, as this mark says.
-    pub(crate) fn over(facts: &ChangeFacts, end: &'static str, asks: &Asks) -> Self {
-        let word =
+    /// The change was closed or merged, as the mark `end` says.
+    pub(crate) fn ended(facts: &ChangeFacts, end: &'static str, scope: &SweepScope) -> Self {
+        let gerrit_type =
             if facts.status == ChangeStatus::Merged { "change-merged" } else { "change-abandoned" };
-        Self::turned(&facts.change, ("closed", word), end, asks)
+        Self::lifecycle(&facts.change, ("closed", gerrit_type), end, scope)
     }
 
-    /// It was opened again.
-    fn reopened(change: &ChangeRef, asks: &Asks) -> Self {
-        Self::turned(change, ("reopened", "change-restored"), "reopened", asks)
+    /// The change was reopened.
+    fn reopened(change: &ChangeRef, scope: &SweepScope) -> Self {
+        Self::lifecycle(change, ("reopened", "change-restored"), "reopened", scope)
     }
 
-    /// It is over or open again, in GitHub's word and in Gerrit's.
-    fn turned(change: &ChangeRef, (action, word): (&str, &str), mark: &str, asks: &Asks) -> Self {
+    /// A lifecycle event, with its names at GitHub and at Gerrit.
+    fn lifecycle(
+        change: &ChangeRef,
+        (action, gerrit_type): (&str, &str),
+        mark: &str,
+        scope: &SweepScope,
+    ) -> Self {
         let number = change.key.number().unwrap_or_default();
-        let kind = match asks.is_gerrit {
+        let kind = match scope.is_gerrit {
             true => EventKind::Gerrit(GerritEvent {
                 number,
-                r#type: word.to_owned(),
+                r#type: gerrit_type.to_owned(),
                 ..GerritEvent::default()
             }),
             false => kind(change, "pull_request", action, None, None),
         };
-        Self { kind, sender: String::new(), mark: mark.to_owned(), heeded: Heeded::Always }
+        Self {
+            kind,
+            sender: String::new(),
+            mark: mark.to_owned(),
+            condition: SynthesisCondition::Always,
+        }
     }
 
-    fn attribute(facts: &ChangeFacts, lost: &Lost, asks: &Asks) -> Self {
+    fn attribute_span(facts: &ChangeFacts, lost: &MissedUpdate, scope: &SweepScope) -> Self {
         let number = facts.change.key.number().unwrap_or_default();
-        let heeded = match lost {
-            _ if asks.is_own(lost.by()) => Heeded::ByATrigger,
-            Lost::Status(_) => Heeded::WithAWord,
-            _ => Heeded::Always,
+        let condition = match lost {
+            _ if scope.is_own(lost.by()) => SynthesisCondition::IfTriggered,
+            MissedUpdate::Status(_) => SynthesisCondition::IfStatusUsed,
+            _ => SynthesisCondition::Always,
         };
         Self {
-            kind: lost.kind(number, asks.is_gerrit),
+            kind: lost.kind(number, scope.is_gerrit),
             sender: lost.by().to_owned(),
             mark: lost.mark(facts),
-            heeded,
+            condition,
         }
     }
 }
 
-/// Returns whether a tenant may have the project by the connection that is to be asked, or that
-/// tells of it. Several may lead to its host: what is found by one that nobody has it by would be
-/// for nobody.
-pub(crate) fn may_be_known_by(known: &Known, event: &ForgeEvent) -> bool {
+/// Returns whether a tenant may have the project by the connection of an event. Several connections
+/// may lead to one host: events that are found by a connection without tenants concern none.
+pub(crate) fn may_have_project_by(known: &ProjectTenants, event: &ForgeEvent) -> bool {
     known.tenants.is_empty()
-        || !known.damaged.is_empty()
-        || known.tenants.iter().any(|concerned| is_by(concerned, event))
+        || !known.unreadable.is_empty()
+        || known.tenants.iter().any(|concerned| has_project_by(concerned, event))
 }
 
-/// Returns whether a tenant has the project by the connection that an event came by; one whose live
-/// layout has none may be about to.
-pub(crate) fn is_by(concerned: &Concerned, event: &ForgeEvent) -> bool {
+/// Returns whether a tenant has the project by the event's connection. A tenant whose live layout
+/// does not have it may be about to add it.
+pub(crate) fn has_project_by(concerned: &ConcernedTenant, event: &ForgeEvent) -> bool {
     let project = concerned.live.layout.tenant().project(&event.project);
     project.is_none_or(|project| project.connection == event.connection)
 }
@@ -380,7 +415,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// C5: whichever changes a sweep gets to, later ones get to the others.
+    /// C5: what one sweep does not reach, later ones do.
     #[test]
     fn sweeps_begin_at_different_changes() {
         let at = |number: u64| Timestamp(1_800_000_000_000 + number * 600_000);

@@ -1,9 +1,9 @@
-//! The configuration files of branches: kept as objects by their content, and parsed once for each
-//! content.
+//! Reads the configuration files of branches. They are stored as objects by their content, and
+//! parsed once for each content.
 //!
-//! What the live layout has parsed already is taken from it, neither fetched nor parsed: a landing
-//! costs the files that it touched, however large the tenant is. And what one tenant had read of a
-//! commit others are given, while this instance lives.
+//! Files that the live layout has parsed are taken from it, neither fetched nor parsed: a landing
+//! costs the files that it touched, however large the tenant is. What one tenant read of a commit
+//! is cached for others, while this instance lives.
 
 use crate::Tenants;
 use bytes::Bytes;
@@ -15,35 +15,35 @@ use sluice_model::git::Oid;
 use sluice_model::id::digest;
 use sluice_records::tenant::{BranchSource, Tenant};
 use sluice_repos::{ProjectAt, ReposError};
-use sluice_runtime::batch::LookError;
+use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::object::PutMode;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Branches whose files are remembered as their forges gave them.
+/// The most branches whose files are cached.
 const SEEN_MAX: usize = 64;
 
-/// Bytes of one branch's files beyond which they are not remembered.
+/// The most bytes of one branch's files that are cached.
 const SEEN_BYTES_MAX: usize = 64 << 10;
 
-/// Paths with their texts.
+/// Texts by path.
 type Texts = Vec<(String, String)>;
 
 /// Where the files of a commit may come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// From whoever has them: a commit says the same for ever.
+    /// From any cache: a commit's files never change.
     Anywhere,
-    /// From the project's forge alone, since what was kept of the project is lost.
+    /// From the project's forge only, because the stored source is lost.
     Forge,
 }
 
-/// What forges gave of late, by what they were asked, so that tenants that share a repository have
-/// each commit of it read once.
+/// Cache of files by the request that returned them, so that tenants that share a repository read
+/// each commit once.
 #[derive(Default)]
-pub(crate) struct Seen(Mutex<VecDeque<(String, Texts)>>);
+pub(crate) struct FileCache(Mutex<VecDeque<(String, Texts)>>);
 
-impl Seen {
+impl FileCache {
     fn get(&self, asked: &str) -> Option<Texts> {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.iter().find(|(known, _)| known == asked).map(|(_, files)| files.clone())
@@ -65,23 +65,23 @@ impl Seen {
 
 /// Why the files of a branch were not read.
 pub(crate) enum Unread {
-    Port(LookError),
+    Port(ReconcileError),
     Repos(ReposError),
 }
 
-/// How much of a layout was there already.
+/// Counts what a layout reused.
 #[derive(Debug, Default)]
-pub(crate) struct Work {
-    /// Branches whose files were taken over as they are.
+pub(crate) struct FragmentStats {
+    /// Branches whose files were reused.
     pub(crate) kept: usize,
     /// Branches whose files were fetched.
     pub(crate) fetched: usize,
 }
 
 impl Tenants {
-    /// Returns the live layout, if its files were parsed as this program parses them. Without it
-    /// everything is parsed anew, so one that cannot be opened is no reason to stop.
-    pub(crate) async fn taken_over(&self, head: &Tenant) -> Option<Arc<Layout>> {
+    /// Returns the live layout if this version of Sluice parsed it; `None` means that everything is
+    /// parsed again, also when it cannot be read.
+    pub(crate) async fn reusable_layout(&self, head: &Tenant) -> Option<Arc<Layout>> {
         let object = head.layout_object.as_ref().filter(|_| !head.is_removed)?;
         match self.layouts.open(&self.ports, object).await {
             Ok(layout) => Some(layout).filter(|layout| layout.is_parsed_as_now()),
@@ -92,8 +92,8 @@ impl Tenants {
         }
     }
 
-    /// Reads the configuration files of a branch at a commit. Returns the object that they are kept
-    /// as and the name of what they come to, `None` for a branch without any.
+    /// Reads the configuration files of a branch at a commit and stores them. Returns the object
+    /// and the digest of their content, `None` for a branch without any.
     pub(crate) async fn read_branch(
         &self,
         at: &ProjectAt,
@@ -107,7 +107,7 @@ impl Tenants {
             return Ok(None);
         }
         let text = serde_json::to_string(&files)
-            .map_err(|error| Unread::Port(LookError::Again(error.to_string())))?;
+            .map_err(|error| Unread::Port(ReconcileError::Retry(error.to_string())))?;
         let mut hashes: Vec<String> =
             passed_over(project, branch, &files).iter().map(|one| one.hash.clone()).collect();
         hashes.extend(source_files(project, branch, files).iter().map(fragment::hash));
@@ -125,26 +125,26 @@ impl Tenants {
     ) -> Result<Texts, Unread> {
         let paths = &project.extra_config_paths;
         let extra = serde_json::to_string(paths)
-            .map_err(|error| Unread::Port(LookError::Again(error.to_string())))?;
+            .map_err(|error| Unread::Port(ReconcileError::Retry(error.to_string())))?;
         let asked =
             digest(&["seen", at.connection.as_str(), at.project.as_str(), commit.as_str(), &extra]);
-        if let Some(files) = self.seen.get(&asked).filter(|_| origin == Origin::Anywhere) {
+        if let Some(files) = self.file_cache.get(&asked).filter(|_| origin == Origin::Anywhere) {
             return Ok(files);
         }
-        let found = match self.repos.configuration(at, commit, None, paths).await {
+        let found = match self.repos.configuration_files(at, commit, None, paths).await {
             Ok(found) => found,
-            // The branch moved on between the two questions, which is told of as well; until it is
-            // read, the older files count.
+            // The branch moved between the two requests, which has an event of its own; until then
+            // the older files count.
             Err(ReposError::Gone(why)) => return Err(Unread::Repos(ReposError::Unknown(why))),
             Err(error) => return Err(Unread::Repos(error)),
         };
         let files: Texts = found.into_iter().map(|(path, bytes)| (path, text_of(bytes))).collect();
-        self.seen.keep(asked, &files);
+        self.file_cache.keep(asked, &files);
         Ok(files)
     }
 
-    /// Stores a text under the name of its content.
-    pub(crate) async fn put_files(&self, text: String) -> Result<String, LookError> {
+    /// Stores a text under the digest of its content.
+    pub(crate) async fn put_files(&self, text: String) -> Result<String, ReconcileError> {
         let key = format!("layouts/files/{}", digest(&["files", &text]));
         self.ports
             .objects
@@ -153,19 +153,19 @@ impl Tenants {
         Ok(key)
     }
 
-    /// Returns the parsed files of one branch, in the order in which they count.
+    /// Returns the parsed files of one branch, in the order in which they apply.
     pub(crate) async fn fragments(
         &self,
         live: Option<&Layout>,
         project: &TenantProject,
         read: &BranchSource,
-        work: &mut Work,
-    ) -> Result<Vec<Arc<Fragment>>, LookError> {
+        work: &mut FragmentStats,
+    ) -> Result<Vec<Arc<Fragment>>, ReconcileError> {
         let Some(key) = &read.files else { return Ok(Vec::new()) };
         let kept = live.zip(read.content.as_ref());
-        let kept = kept.and_then(|(live, content)| live.kept(&project.name, &read.branch, content));
-        // What could not be read since is named as it was read then: a project that was trusted may
-        // be so no more.
+        let kept =
+            kept.and_then(|(live, content)| live.carry_over(&project.name, &read.branch, content));
+        // A file keeps the source that it was read with: the project may have been trusted then.
         let is_as_now = |file: &Arc<Fragment>| {
             file.source.trust == project.trust && file.source.connection == project.connection
         };
@@ -176,7 +176,7 @@ impl Tenants {
         work.fetched += 1;
         let files: Vec<(String, String)> = self.object(key).await?;
         let parse = |file: &SourceFile| match live {
-            // A branch of many files is often edited in one.
+            // Often only one file of a branch changes.
             Some(live) => live.parse(file),
             None => Arc::new(fragment::parse(file)),
         };
@@ -188,8 +188,8 @@ impl Tenants {
             .collect())
     }
 
-    async fn object<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<T, LookError> {
-        let again = |why: String| LookError::Again(format!("could not read {key}: {why}"));
+    async fn object<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<T, ReconcileError> {
+        let again = |why: String| ReconcileError::Retry(format!("could not read {key}: {why}"));
         let object = self
             .ports
             .objects

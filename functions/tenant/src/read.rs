@@ -1,55 +1,54 @@
-//! Reads configuration files of projects at their branches' tips, and keeps them so that only what
-//! moved is read again.
+//! Reads configuration files of projects at the tips of their branches, and stores them so that
+//! only what moved is read again.
 //!
-//! A project that cannot be read is a problem of its own: the tenant goes on with what was read of
-//! it last, and tries again after a while (C16). A look reads so much and no more; what is left is
-//! read by the next.
+//! A project that cannot be read is reported on its own: the tenant continues with what was read of
+//! it last, and tries again later (C16). One run reads a limited amount; the next one continues.
 
 use crate::Tenants;
+use crate::branch_protection::BranchProtections;
 use crate::files::{Origin, Unread};
-use crate::guard::Guards;
 use sluice_config::Connections;
 use sluice_config::tenant::{BranchFacts, TenantConfig, TenantProject};
 use sluice_model::git::Oid;
 use sluice_model::id::digest;
 use sluice_model::{BranchName, ProjectName, Timestamp};
-use sluice_records::codec::{decode_foreign, encode_first};
+use sluice_records::codec::{decode_or_log, encode_first};
 use sluice_records::tenant::{self, BranchSource, ProjectSource, SOURCES, Tenant};
 use sluice_repos::{Branches, ProjectAt, ReposError};
-use sluice_runtime::batch::LookError;
+use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::{Expect, Query, Write};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Branches of one project that are kept: those that count most.
+/// The most branches of a project that are stored, the most relevant first.
 const BRANCHES_MAX: usize = 400;
 
-/// Bytes of branches that stand in a project's record; more of them stand in an object.
+/// The most bytes of branches in a project's record; more are stored in an object.
 const BRANCHES_BYTES_MAX: usize = 32 * 1024;
 
-/// Answers of forges that one look asks for: lists of branches, and branches' files.
+/// The most forge requests of one run: lists of branches, and files of branches.
 const READ_MAX: usize = 80;
 
-/// Projects that one look writes; a commit holds as many marks besides.
+/// The most projects that one run writes; a commit deletes as many requests besides.
 const WRITES_MAX: usize = 45;
 
-/// Seconds after which a project is read again that is gone or cannot be read as it is.
+/// Seconds after which a project that does not exist or is unreadable is read again.
 const GONE_RETRY_SECONDS: u64 = 600;
 
-/// Seconds after which a project is read again whose forge did not answer.
+/// Seconds after which a project whose forge did not answer is read again.
 const SILENT_RETRY_SECONDS: u64 = 60;
 
-/// Characters of a problem that are kept.
+/// The most characters of an error that are stored.
 const PROBLEM_CHARS_MAX: usize = 500;
 
-/// What is known of every project after a look, and what of it has to be written.
+/// The sources of all projects after a run, and the writes that store them.
 pub(crate) struct Sources {
     pub(crate) kept: Vec<ProjectSource>,
     pub(crate) writes: Vec<Write>,
-    /// Projects whose reading is not finished: the next look goes on.
+    /// Projects that are not completely read: the next run continues.
     pub(crate) unread: BTreeSet<ProjectName>,
 }
 
-/// What one look may still ask forges for.
+/// The forge requests that one run may still make.
 struct Budget(usize);
 
 impl Budget {
@@ -60,47 +59,47 @@ impl Budget {
     }
 }
 
-/// What is read of a project, and how patiently.
+/// What to read of a project, and whether to wait for its forge.
 #[derive(Clone, Copy)]
 struct Wanted<'a> {
     config: &'a TenantConfig,
     connections: &'a Connections,
     project: &'a TenantProject,
-    /// The name of what the tenant says of it.
+    /// The digest of the tenant's parameters for the project.
     rules: &'a str,
-    /// What was known before.
+    /// The source as it was stored.
     before: Option<&'a ProjectSource>,
-    /// Whether the tenant waits for it rather than go on without an answer.
+    /// Whether the tenant waits for the forge instead of continuing without an answer.
     is_waited_for: bool,
-    /// Whether it was known before, and no more: then only its forge can say what it is.
+    /// Whether the stored source was lost, so that only the forge has it.
     is_lost: bool,
     /// Where the files of its branches may come from.
     origin: Origin,
 }
 
-/// What is known of the projects of a tenant.
+/// The stored sources of a tenant's projects.
 #[derive(Default)]
 struct Known {
     sources: BTreeMap<ProjectName, ProjectSource>,
-    /// Projects whose records cannot be read any more.
+    /// Projects whose records are unreadable.
     damaged: BTreeSet<ProjectName>,
 }
 
 impl Tenants {
-    /// Reads projects that `moved`, were never read, of which the tenant says something else now,
-    /// or which are to be tried again; the others are as they were kept. Those that are
-    /// `waited_for` are not given up while their forge is silent.
+    /// Reads the projects that `moved`, were never read, whose parameters changed, or that have to
+    /// be retried; the others stay as stored. For those in `waited_for`, an unreachable forge is
+    /// awaited.
     pub(crate) async fn read(
         &self,
         config: &TenantConfig,
         connections: &Connections,
         head: &Tenant,
         moved: &BTreeSet<ProjectName>,
-        waited_for: &BTreeSet<ProjectName>,
-    ) -> Result<Sources, LookError> {
+        awaited_projects: &BTreeSet<ProjectName>,
+    ) -> Result<Sources, ReconcileError> {
         let mut known = self.known(config).await?;
         let damaged = known.damaged.clone();
-        let lost = self.stand_in(config, head, &mut known.sources, known.damaged).await;
+        let lost = self.fall_back_to_layout(config, head, &mut known.sources, known.damaged).await;
         let now = self.ports.clock.now();
         let mut sources = Sources { kept: Vec::new(), writes: Vec::new(), unread: BTreeSet::new() };
         let mut budget = Budget(READ_MAX);
@@ -121,7 +120,7 @@ impl Tenants {
                 sources.kept.extend(before);
                 continue;
             }
-            let is_waited_for = waited_for.contains(&project.name);
+            let is_waited_for = awaited_projects.contains(&project.name);
             let is_lost = lost.contains(&project.name);
             let wanted = Wanted {
                 config,
@@ -149,7 +148,7 @@ impl Tenants {
         Ok(sources)
     }
 
-    async fn known(&self, config: &TenantConfig) -> Result<Known, LookError> {
+    async fn known(&self, config: &TenantConfig) -> Result<Known, ReconcileError> {
         let mut known = Known::default();
         let mut after = None;
         // A page at a time, at most 20,000 projects.
@@ -160,9 +159,9 @@ impl Tenants {
             };
             let records = self.ports.records.query(&query).await?;
             for record in &records {
-                // Whatever cannot be read any more is read anew from the project's forge; until
-                // then the live layout stands in.
-                let Some(mut source) = decode_foreign::<ProjectSource>(record) else {
+                // An unreadable record is read again from the forge; until then the live layout
+                // replaces it.
+                let Some(mut source) = decode_or_log::<ProjectSource>(record) else {
                     known.damaged.extend(tenant::source_project(&record.key));
                     continue;
                 };
@@ -183,16 +182,16 @@ impl Tenants {
         Ok(known)
     }
 
-    /// Returns the write that keeps a source; branches that are too many for a record are stored
-    /// beside it.
+    /// Returns the write that stores a source. Stores branches that are too large for a record as
+    /// an object first.
     async fn store(
         &self,
         config: &TenantConfig,
         source: &ProjectSource,
-    ) -> Result<Write, LookError> {
+    ) -> Result<Write, ReconcileError> {
         let mut stored = source.clone();
         let text = serde_json::to_string(&source.branches)
-            .map_err(|error| LookError::Again(error.to_string()))?;
+            .map_err(|error| ReconcileError::Retry(error.to_string()))?;
         if text.len() > BRANCHES_BYTES_MAX {
             stored.branches_object = Some(self.put_files(text).await?);
             stored.branches.clear();
@@ -201,13 +200,13 @@ impl Tenants {
         Ok(Write::Put { record, expect: Expect::Anything })
     }
 
-    /// Reads one project; what cannot be read of it does not stop the tenant. While the budget is
-    /// spent some of its branches are as they were, and it is unfinished.
+    /// Reads one project; an error does not stop the tenant. Once the budget is spent, the
+    /// remaining branches stay as they were and the project is unfinished.
     async fn read_project(
         &self,
         wanted: Wanted<'_>,
         budget: &mut Budget,
-    ) -> Result<ProjectSource, LookError> {
+    ) -> Result<ProjectSource, ReconcileError> {
         let Wanted { config, project, before, rules, .. } = wanted;
         let at =
             ProjectAt { connection: project.connection.clone(), project: project.name.clone() };
@@ -221,14 +220,15 @@ impl Tenants {
                 .to_owned();
             return self.unreadable(wanted, before_or_none(wanted), ReposError::Unreadable(why));
         }
-        let guards = match self.guards(config, wanted.connections, project, &branches).await {
-            Ok(guards) => guards,
-            Err(error) => return self.unreadable(wanted, before_or_none(wanted), error),
-        };
-        // What was read by other words says nothing of what these would find.
+        let guards =
+            match self.branch_protections(config, wanted.connections, project, &branches).await {
+                Ok(guards) => guards,
+                Err(error) => return self.unreadable(wanted, before_or_none(wanted), error),
+            };
+        // What was read with other parameters does not apply to these.
         let before_by_these = before.filter(|before| before.rules == rules);
         let mut source = ProjectSource { rules: rules.to_owned(), ..nothing(project) };
-        source.retry_at = guards.ask_again_at(self.ports.clock.now());
+        source.retry_at = guards.reread_at(self.ports.clock.now());
         let mut problem = None;
         for (branch, commit) in in_order(wanted, &branches, &guards).into_iter().take(BRANCHES_MAX)
         {
@@ -240,15 +240,16 @@ impl Tenants {
                 commit: commit.clone(),
                 files: None,
                 content: None,
-                read: true,
+                is_read: true,
                 is_protected: facts.is_protected,
                 is_locked: facts.is_locked,
             };
             if !config.reads_branch(project, &facts) {
-                source.branches.push(BranchSource { read: false, ..entry });
+                source.branches.push(BranchSource { is_read: false, ..entry });
             } else if project.reads_nothing() {
                 source.branches.push(entry);
-            } else if let Some(known) = known.filter(|known| known.read && known.commit == *commit)
+            } else if let Some(known) =
+                known.filter(|known| known.is_read && known.commit == *commit)
             {
                 source.branches.push(BranchSource {
                     files: known.files.clone(),
@@ -278,8 +279,8 @@ impl Tenants {
         }
         match problem {
             None => Ok(source),
-            // Of a branch that cannot be read nothing is known by these words, so all stays as it
-            // was by the others.
+            // If a branch cannot be read with these parameters, the project stays as it was with
+            // the old ones.
             Some(error) if before.is_some() && before_by_these.is_none() => {
                 self.unreadable(wanted, before_or_none(wanted), error)
             }
@@ -287,21 +288,21 @@ impl Tenants {
         }
     }
 
-    /// Returns what a project is taken for that cannot be read. Where its forge is only silent,
-    /// nothing was ever read of the project, or the tenant waits for it, an answer is waited for
-    /// instead; also where what was read is lost, for then nobody could say what stays.
+    /// Returns the source of a project that could not be read. It waits for the forge instead where
+    /// that is only unreachable and nothing was read before, the tenant waits for it, or the stored
+    /// source is lost.
     fn unreadable(
         &self,
         wanted: Wanted<'_>,
         source: ProjectSource,
         error: ReposError,
-    ) -> Result<ProjectSource, LookError> {
+    ) -> Result<ProjectSource, ReconcileError> {
         let Wanted { config, project, before, is_waited_for, is_lost, .. } = wanted;
         let (why, seconds) = match error {
             error if is_lost => {
                 let name = &project.name;
                 tracing::error!(tenant = %config.name, project = %name, %error, "what was read of a project is lost, and its forge does not give it");
-                return Err(LookError::Again(format!(
+                return Err(ReconcileError::Retry(format!(
                     "what was read of {name} is lost, and it cannot be read again: {error}"
                 )));
             }
@@ -309,23 +310,22 @@ impl Tenants {
             ReposError::Unreachable(why) | ReposError::Unknown(why)
                 if is_waited_for || before.is_none() =>
             {
-                return Err(LookError::Again(why));
+                return Err(ReconcileError::Retry(why));
             }
             ReposError::Unreachable(why) | ReposError::Unknown(why) => (why, SILENT_RETRY_SECONDS),
         };
         tracing::error!(tenant = %config.name, project = %project.name, why, "a project cannot be read; what was read last stays");
         Ok(ProjectSource {
-            problem: Some(why.chars().take(PROBLEM_CHARS_MAX).collect()),
+            read_error: Some(why.chars().take(PROBLEM_CHARS_MAX).collect()),
             retry_at: Some(self.ports.clock.now().plus_seconds(seconds)),
-            // Begun or not, it goes on then: a look that went on at once would find the same, for
-            // ever.
+            // It continues at that time: an immediate retry would find the same.
             is_unfinished: false,
             ..source
         })
     }
 
-    /// Returns branches that stand beside their record; `None` where they are lost or damaged.
-    async fn kept_branches(&self, key: &str) -> Result<Option<Vec<BranchSource>>, LookError> {
+    /// Returns branches that are stored as an object; `None` where it is missing or damaged.
+    async fn kept_branches(&self, key: &str) -> Result<Option<Vec<BranchSource>>, ReconcileError> {
         let object = self.ports.objects.get(key).await?;
         let branches = object.and_then(|object| serde_json::from_slice(&object.bytes).ok());
         if branches.is_none() {
@@ -338,7 +338,7 @@ impl Tenants {
     }
 }
 
-/// Returns when the first of these is to be read again although nothing moved there.
+/// Returns when the first of these has to be read again without a push.
 pub(crate) fn retry_at(sources: &[ProjectSource]) -> Option<Timestamp> {
     sources.iter().filter_map(|source| source.retry_at).min()
 }
@@ -347,7 +347,7 @@ pub(crate) fn nothing(project: &TenantProject) -> ProjectSource {
     ProjectSource {
         project: project.name.clone(),
         branches: Vec::new(),
-        problem: None,
+        read_error: None,
         retry_at: None,
         rules: String::new(),
         is_unfinished: false,
@@ -355,8 +355,7 @@ pub(crate) fn nothing(project: &TenantProject) -> ProjectSource {
     }
 }
 
-/// Returns the name of what a tenant says of a project that decides which of its branches and files
-/// are read, and how.
+/// Returns the digest of the parameters that decide which branches and files of a project are read.
 fn rules(config: &TenantConfig, project: &TenantProject) -> String {
     let TenantProject {
         connection,
@@ -373,7 +372,7 @@ fn rules(config: &TenantConfig, project: &TenantProject) -> String {
     let said = serde_json::to_string(&(connection, trust, extra_config_paths, named, of_guards))
         .unwrap_or_default();
     let mut parts = vec!["rules-1", said.as_str()];
-    // Beside the rest, so that other projects keep the name that they had.
+    // Only added where it is set, so that the digests of other projects stay the same.
     parts.extend(project.reads_nothing().then_some("reads nothing"));
     digest(&parts)
 }
@@ -382,13 +381,12 @@ fn before_or_none(wanted: Wanted<'_>) -> ProjectSource {
     wanted.before.cloned().unwrap_or_else(|| nothing(wanted.project))
 }
 
-/// Returns the branches, those that count most first: the default one, those that are read for
-/// configuration and had some already, the others that are read, the rest. So nobody crowds out
-/// what counts by pushing many branches.
+/// Returns the branches, the most relevant first: the default one, those with configuration, others
+/// that are read, the rest. So pushing many branches displaces no relevant one.
 fn in_order<'a>(
     wanted: Wanted<'_>,
     branches: &'a Branches,
-    guards: &Guards,
+    guards: &BranchProtections,
 ) -> Vec<(&'a BranchName, &'a Oid)> {
     let Wanted { config, project, before, .. } = wanted;
     let had_files = |branch: &BranchName| {
@@ -408,7 +406,7 @@ fn in_order<'a>(
     ordered.into_iter().map(|(_, branch, commit)| (branch, commit)).collect()
 }
 
-/// Returns what was kept of a branch.
+/// Returns the stored source of a branch.
 pub(crate) fn facts_of(read: &BranchSource) -> BranchFacts<'_> {
     let BranchSource { is_protected, is_locked, .. } = read;
     BranchFacts {

@@ -1,6 +1,6 @@
-//! The live layout in the place of a record that cannot be read any more: what it has of a project
-//! counts until the project's forge gives it anew. A damaged record and a silent forge together
-//! must not take a project's configuration away.
+//! Replaces unreadable source records by what the live layout has of the project, until the forge
+//! answers. A damaged record and an unreachable forge together must not remove a project's
+//! configuration.
 
 use crate::Tenants;
 use crate::read::nothing;
@@ -12,29 +12,29 @@ use sluice_model::{BranchName, ProjectName};
 use sluice_records::tenant::{BranchSource, ProjectSource, Tenant};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Stands for the object with a branch's files, of which only the live layout is left. Nobody
-/// fetches it while that is there.
-const IN_THE_LAYOUT: &str = "layouts/files/only-in-the-live-layout";
+/// Placeholder for the object with a branch's files that only the live layout still has. It is
+/// never fetched while the layout exists.
+const ONLY_IN_LAYOUT: &str = "layouts/files/only-in-the-live-layout";
 
 impl Tenants {
-    /// Puts what the live layout has of `damaged` projects among what is known of them. Returns
-    /// those that it cannot say anything of, although the tenant has them: they are lost.
-    pub(crate) async fn stand_in(
+    /// Adds what the live layout has of `damaged` projects to `known`. Returns the damaged projects
+    /// that it cannot replace.
+    pub(crate) async fn fall_back_to_layout(
         &self,
         config: &TenantConfig,
         head: &Tenant,
         known: &mut BTreeMap<ProjectName, ProjectSource>,
         damaged: BTreeSet<ProjectName>,
     ) -> BTreeSet<ProjectName> {
-        // Of a tenant that comes back everything is read anew, as of one that was never read.
+        // A tenant that returns, or was never live, reads everything again.
         if damaged.is_empty() || head.layout.live == 0 || head.is_removed {
             return BTreeSet::new();
         }
-        let Some(live) = self.taken_over(head).await else { return damaged };
+        let Some(live) = self.reusable_layout(head).await else { return damaged };
         for project in config.projects.iter().filter(|project| damaged.contains(&project.name)) {
-            // One that the live layout does not have was never live, so nothing is lost.
+            // A project that the live layout lacks was never live, so nothing is lost.
             if live.project(project.name.as_str()).is_some() {
-                tracing::error!(tenant = %config.name, project = %project.name, "the live layout stands in for what was read of a project");
+                tracing::error!(tenant = %config.name, project = %project.name, "a project's source record is unreadable: its configuration comes from the live layout");
                 known.insert(project.name.clone(), of_layout(&live, project));
             }
         }
@@ -42,10 +42,10 @@ impl Tenants {
     }
 }
 
-/// Returns what a layout has of a project as if it had been read: with another name for what the
-/// tenant says of it and without commits, so that it is read again as soon as its forge answers.
+/// Returns a project's part of a layout as a source record. Its parameters' digest differs and it
+/// has no commits, so that it is read again as soon as its forge answers.
 fn of_layout(layout: &Layout, project: &TenantProject) -> ProjectSource {
-    // In the layout's order: its default branch first.
+    // In the layout's order: the default branch first.
     let mut branches: Vec<(BranchName, Vec<&str>)> =
         layout.branches(&project.name).into_iter().map(|branch| (branch, Vec::new())).collect();
     for file in layout.fragments().iter().filter(|file| file.source.project == project.name) {
@@ -57,10 +57,10 @@ fn of_layout(layout: &Layout, project: &TenantProject) -> ProjectSource {
     let branches = branches.into_iter().map(|(branch, hashes)| BranchSource {
         branch,
         commit: Oid(String::new()),
-        files: (!hashes.is_empty()).then(|| IN_THE_LAYOUT.to_owned()),
+        files: (!hashes.is_empty()).then(|| ONLY_IN_LAYOUT.to_owned()),
         content: (!hashes.is_empty()).then(|| fragment::content(hashes)),
-        read: true,
-        // It counts, or the layout would not have it.
+        is_read: true,
+        // It is not excluded, or the layout would not have it.
         is_protected: Some(true),
         is_locked: Some(false),
     });

@@ -1,85 +1,84 @@
-//! What a change depends on, all the way down: open changes in the order they have to stand, or why
-//! that cannot be had (Z6.5).
+//! Resolves what a change depends on, transitively: the open changes in merge order, or the reason
+//! why the change cannot be tested (Z6.5).
 //!
-//! Changes may need each other; whether they may do so where they are to be queued is asked for
-//! each pipeline ([`Needs::refusal`]).
+//! Changes may form dependency cycles; each pipeline decides whether it accepts them
+//! ([`Dependencies::refusal`]).
 //!
-//! A tenant's changes depend on its own projects only. What lies outside of it is never tested,
-//! shown or followed further: the forge's token may read repositories that whoever wrote the
+//! A tenant's changes depend on its own projects only. Changes outside of the tenant are never
+//! tested, shown or followed: the forge's token may read repositories that the author of the
 //! `Depends-On` may not (Z2.1, D05).
 
-use crate::{Intake, again};
+use crate::{Intake, retry_error};
 use sluice_config::layout::Layout;
 use sluice_config::pipeline::{Manager, Pipeline};
-use sluice_forge::{DEPENDENCIES_MAX, Verdict, names_too_many, no_changes};
-use sluice_gate::chain::landing_order;
-use sluice_gate::filter::{self, Speaker};
-use sluice_gate::plan::CYCLE_MAX;
-use sluice_gate::{Candidate, InBranch};
+use sluice_forge::{DEPENDENCIES_MAX, ErrorClass, names_too_many, no_changes};
+use sluice_gate::bundle_order::bundle_landing_order;
+use sluice_gate::filter::{self, EventAuthor};
+use sluice_gate::plan::BUNDLE_MAX;
+use sluice_gate::{Candidate, MergedChange};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, Permission};
 use sluice_model::event::ForgeEvent;
 use sluice_model::{ConnectionName, PipelineName, ProjectName, Timestamp};
 use sluice_records::connection;
-use sluice_records::layout::Live;
-use sluice_runtime::batch::LookError;
+use sluice_records::layout::LiveLayout;
+use sluice_runtime::batch::ReconcileError;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most changes that one may depend on, all the way down.
+/// The most changes that a change may depend on, transitively.
 pub(crate) const NEEDS_MAX: usize = 20;
 
-/// The most changes that one delivery reads from forges besides its own; a look has 30 seconds.
+/// The most changes that one delivery reads from forges besides its own; a run has 30 seconds.
 const READS_MAX: usize = 30;
 
-/// Bytes of the paths of a merged change that go along with it; jobs of one with more run whatever
-/// they match.
+/// The most bytes of the paths that a merged change carries; with more, its jobs run whatever they
+/// match.
 const FILES_BYTES_MAX: usize = 8_000;
 
-/// Characters of the description of a change that another one needs.
+/// The most characters of a dependency's description.
 const NEED_MESSAGE_CHARS: usize = 500;
 
-/// Characters of an address that a refusal repeats.
+/// The most characters of a URL that a refusal repeats.
 const URL_CHARS_MAX: usize = 200;
 
-/// How many addresses that nobody can be asked about are told with a change.
+/// The most unresolvable URLs that are reported with a change.
 const UNFOLLOWED_MAX: usize = 3;
 
-/// What a change needs.
+/// The dependencies of a change.
 #[derive(Debug, Default)]
-pub(crate) struct Needs {
-    /// Open changes, those that are needed by others first.
+pub(crate) struct Dependencies {
+    /// The open dependencies, in merge order.
     pub(crate) open: Vec<ChangeFacts>,
-    /// Why it cannot be tested, if so.
+    /// The reason why the change cannot be tested, if any.
     pub(crate) refused: Option<String>,
-    /// Whether nobody is told of a refusal: more changes are needed than the tenant looks at.
+    /// Whether a refusal is not reported: there are more dependencies than the tenant allows.
     pub(crate) is_ignored: bool,
-    /// Some of the addresses that the change itself names and that no connection leads to: as in
-    /// Zuul they are not waited for.
+    /// Some URLs that the change itself names and that no connection leads to. As in Zuul, they are
+    /// ignored.
     unfollowed: Vec<String>,
     direct: Vec<ChangeKey>,
-    /// Which change names which, as far as both are open.
+    /// The dependency edges between open changes, from dependent to dependency.
     named: Vec<(ChangeKey, ChangeKey)>,
-    /// Which change's commits are made on which change's.
+    /// The edges between changes whose commits are based on each other.
     parents: Vec<(ChangeKey, ChangeKey)>,
 }
 
-impl Needs {
-    /// Returns the changes that the change itself names, merged ones left out.
+impl Dependencies {
+    /// Returns the direct dependencies that are not merged.
     pub(crate) fn direct(&self) -> &[ChangeKey] {
         &self.direct
     }
 
-    /// Returns the changes that `key` needs and that need it, itself among them, in the order in
-    /// which they land, which is the same whichever of them is asked for; none where it is in no
-    /// cycle.
+    /// Returns the changes of the dependency cycle of `key`, itself included, in merge order. The
+    /// result is the same for all of them, and empty where `key` is in no cycle.
     pub(crate) fn cycle_of(&self, key: &ChangeKey) -> Vec<ChangeKey> {
-        let forth = reached(key, &self.named, |(from, to)| (from, to));
-        let back = reached(key, &self.named, |(from, to)| (to, from));
-        landing_order(forth.intersection(&back).cloned().collect(), &self.parents)
+        let forth = reachable(key, &self.named, |(from, to)| (from, to));
+        let back = reachable(key, &self.named, |(from, to)| (to, from));
+        bundle_landing_order(forth.intersection(&back).cloned().collect(), &self.parents)
     }
 
-    /// Returns why the change may not be tested in a pipeline, if so: for what it needs itself,
-    /// because that is of a connection of which the pipeline takes nothing, or because a queue
-    /// there forbids a cycle that is met (D04, D11). That text is Zuul's.
+    /// Returns why a pipeline may not test the change, if so: its own dependencies, a dependency of
+    /// a connection that the pipeline does not accept, or a queue that forbids the cycle (D04,
+    /// D11). That text is Zuul's.
     pub(crate) fn refusal(
         &self,
         own: &ChangeRef,
@@ -90,7 +89,7 @@ impl Needs {
             return self.refused.clone();
         }
         let foreign = self.open.iter().find_map(|need| {
-            let why = filter::refusal_of_connection(pipeline, &need.change.key.connection)?;
+            let why = filter::connection_refusal(pipeline, &need.change.key.connection)?;
             Some(format!("it depends on {}, and {why}", need.change.key))
         });
         if foreign.is_some() || self.named.is_empty() {
@@ -107,15 +106,15 @@ impl Needs {
                         "Dependency cycle detected and project {name} doesn't allow circular dependencies"
                     ));
                 }
-                let is_long = length > CYCLE_MAX;
-                is_long.then(|| format!("it is in a dependency cycle of {length} changes; there may be {CYCLE_MAX}"))
+                let is_long = length > BUNDLE_MAX;
+                is_long.then(|| format!("it is in a dependency cycle of {length} changes; at most {BUNDLE_MAX} are allowed"))
             },
         )
     }
 }
 
-/// Returns what can be reached from a change in one step or more.
-fn reached<'a>(
+/// Returns the changes that can be reached from a change in one step or more.
+fn reachable<'a>(
     from: &ChangeKey,
     named: &'a [(ChangeKey, ChangeKey)],
     way: impl Fn(&'a (ChangeKey, ChangeKey)) -> (&'a ChangeKey, &'a ChangeKey),
@@ -129,121 +128,121 @@ fn reached<'a>(
     found
 }
 
-/// Changes as one delivery read them: each is asked for once, and only so many are.
+/// Cache of what one delivery read: each change is read once, and their number is limited.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct ChangeCache {
     changes: BTreeMap<ChangeKey, Option<ChangeFacts>>,
-    /// The open changes of topics.
+    /// The open changes of each topic.
     topics: BTreeMap<(ConnectionName, String), Vec<ChangeKey>>,
-    /// Whether any change is known to need the event's own, or was.
+    /// Whether any change depends on the event's own, or ever did.
     is_needed: bool,
-    /// What the event's sender may do, once that was asked.
+    /// The permission of the event's sender, once it was read.
     may: Option<Permission>,
-    /// Who says what the event tells, once that was looked up.
-    pub(crate) speaker: Option<Speaker>,
-    /// As of which moment of its forge's clock the event's own change is known.
+    /// Whether Sluice caused the event, once that was checked.
+    pub(crate) speaker: Option<EventAuthor>,
+    /// The time on the forge's clock of the event's own change.
     as_of: Timestamp,
 }
 
-impl Seen {
-    /// Remembers the change of the event, and whether any may need it.
+impl ChangeCache {
+    /// Returns a cache with the event's own change.
     pub(crate) fn knowing(facts: &ChangeFacts, is_needed: bool, as_of: Timestamp) -> Self {
         let changes = BTreeMap::from([(facts.change.key.clone(), Some(facts.clone()))]);
         Self { changes, topics: BTreeMap::new(), is_needed, may: None, speaker: None, as_of }
     }
 
-    /// Returns as of which moment of its forge's clock the event's own change is known.
+    /// Returns the time on the forge's clock of the event's own change.
     pub(crate) fn as_of(&self) -> Timestamp {
         self.as_of
     }
 
-    /// Returns whether any change may need the event's own.
+    /// Returns whether any change may depend on the event's own.
     pub(crate) fn is_needed(&self) -> bool {
         self.is_needed
     }
 
-    /// Returns whether no further change is read.
+    /// Returns whether the limit of reads is reached.
     pub(crate) fn is_full(&self) -> bool {
         self.changes.len() > READS_MAX
     }
 }
 
 impl Intake {
-    /// Follows `Depends-On` from `facts` within a tenant. Asks the forges; refusals are part of the
-    /// answer.
-    pub(crate) async fn needs_of(
+    /// Resolves the dependencies of a change within a tenant. Reads forges; a refusal is part of
+    /// the result.
+    pub(crate) async fn dependencies_of(
         &self,
         facts: &ChangeFacts,
         layout: &Layout,
-        seen: &mut Seen,
-    ) -> Result<Needs, LookError> {
-        let mut needs = Needs::default();
+        cache: &mut ChangeCache,
+    ) -> Result<Dependencies, ReconcileError> {
+        let mut needs = Dependencies::default();
         let mut path = Vec::new();
-        Box::pin(self.follow(facts, layout, seen, &mut path, &mut needs)).await?;
+        Box::pin(self.follow_dependencies(facts, layout, cache, &mut path, &mut needs)).await?;
         Ok(needs)
     }
 
-    /// Returns what the event's sender may do in its repository.
+    /// Returns the permission of the event's sender in the repository.
     pub(crate) async fn may(
         &self,
         event: &ForgeEvent,
-        seen: &mut Seen,
-    ) -> Result<Permission, LookError> {
-        if let Some(may) = seen.may {
+        cache: &mut ChangeCache,
+    ) -> Result<Permission, ReconcileError> {
+        if let Some(may) = cache.may {
             return Ok(may);
         }
         let may = match event.sender.as_str() {
-            // Found by asking, and not told by anybody.
+            // A sweep found the event, so it has no sender.
             "" => Permission::None,
-            sender => match self.forge_if_any(&event.connection).await? {
+            sender => match self.find_forge(&event.connection).await? {
                 Ok(forge) => match forge.permission_of(&event.project, sender).await {
                     Ok(may) => may,
-                    Err(error) if error.verdict() == Verdict::Final => Permission::None,
-                    Err(error) => return Err(again(error)),
+                    Err(error) if error.class() == ErrorClass::Final => Permission::None,
+                    Err(error) => return Err(retry_error(error)),
                 },
-                // Its connection was removed: nobody may do anything by it.
+                // The connection was removed, so no permission exists.
                 Err(_) => Permission::None,
             },
         };
-        Ok(*seen.may.insert(may))
+        Ok(*cache.may.insert(may))
     }
 
-    /// Returns a change as its forge has it; `None` where the forge does not know it.
+    /// Reads a change from its forge, or the cache; `None` where the forge does not know it.
     pub(crate) async fn read(
         &self,
         key: &ChangeKey,
-        seen: &mut Seen,
-    ) -> Result<Option<ChangeFacts>, LookError> {
-        if let Some(known) = seen.changes.get(key) {
+        cache: &mut ChangeCache,
+    ) -> Result<Option<ChangeFacts>, ReconcileError> {
+        if let Some(known) = cache.changes.get(key) {
             return Ok(known.clone());
         }
-        let facts = match self.forge_if_any(&key.connection).await? {
+        let facts = match self.find_forge(&key.connection).await? {
             Ok(forge) => match forge.read_change(key).await {
                 Ok(facts) => Some(facts),
-                Err(error) if error.verdict() == Verdict::Final => None,
-                Err(error) => return Err(again(error)),
+                Err(error) if error.class() == ErrorClass::Final => None,
+                Err(error) => return Err(retry_error(error)),
             },
-            // Its connection was removed: what it knew is no change of a forge any more.
+            // The connection was removed, so the change has no forge.
             Err(_) => None,
         };
-        seen.changes.insert(key.clone(), facts.clone());
+        cache.changes.insert(key.clone(), facts.clone());
         Ok(facts)
     }
 
-    /// Returns what a change needs by its commits, its message, and its topic where a queue of its
-    /// project wants that, in this order; where that cannot be told of one of them, why. What of
-    /// its message is `strange` is left out.
+    /// Returns the direct dependencies of a change: by its commits, its message, and its topic
+    /// where a queue of its project uses topics, in this order. Where one cannot be resolved, the
+    /// reason takes its place. URLs in `strange` are left out.
     async fn named_by(
         &self,
         facts: &ChangeFacts,
         strange: &[&String],
         layout: &Layout,
-        seen: &mut Seen,
-    ) -> Result<Vec<Result<ChangeKey, String>>, LookError> {
+        cache: &mut ChangeCache,
+    ) -> Result<Vec<Result<ChangeKey, String>>, ReconcileError> {
         let at = |url: &String| {
             self.change_at(url, layout).ok_or_else(|| {
                 format!(
-                    "it depends on {}, which is no change of a forge that is configured here",
+                    "it depends on {}, which is not a change of a configured forge",
                     cut_address(url)
                 )
             })
@@ -258,8 +257,8 @@ impl Intake {
         if let Some(topic) = &facts.topic
             && pipelines.iter().any(by_topic)
         {
-            // What it names itself is told by that.
-            match self.of_topic(&key.connection, topic, seen).await? {
+            // Its own key is left out.
+            match self.changes_of_topic(&key.connection, topic, cache).await? {
                 Ok(mates) => named.extend(mates.into_iter().filter(|mate| mate != key).map(Ok)),
                 Err(why) => named.push(Err(why)),
             }
@@ -267,49 +266,49 @@ impl Intake {
         Ok(named)
     }
 
-    /// Returns the open changes of a topic, which are asked for once; the inner error says why
-    /// nobody can tell. A forge that cannot be asked now is asked again.
-    async fn of_topic(
+    /// Returns the open changes of a topic; the inner error says why they are unknown. A transient
+    /// error of the forge is a retry.
+    async fn changes_of_topic(
         &self,
         connection: &ConnectionName,
         topic: &str,
-        seen: &mut Seen,
-    ) -> Result<Result<Vec<ChangeKey>, String>, LookError> {
+        cache: &mut ChangeCache,
+    ) -> Result<Result<Vec<ChangeKey>, String>, ReconcileError> {
         let of = (connection.clone(), topic.to_owned());
-        if let Some(known) = seen.topics.get(&of) {
+        if let Some(known) = cache.topics.get(&of) {
             return Ok(Ok(known.clone()));
         }
         match self.forge(connection)?.open_changes_of_topic(topic).await {
             Ok(mates) => {
-                seen.topics.insert(of, mates.clone());
+                cache.topics.insert(of, mates.clone());
                 Ok(Ok(mates))
             }
-            Err(error) if error.verdict() == Verdict::Final => Ok(Err(format!(
-                "it depends on the changes of its topic, and those are not known: {error}"
+            Err(error) if error.class() == ErrorClass::Final => Ok(Err(format!(
+                "it depends on the changes of its topic, which cannot be read: {error}"
             ))),
-            Err(error) => Err(again(error)),
+            Err(error) => Err(retry_error(error)),
         }
     }
 
-    /// Returns the change that an address is the page of. Where several connections lead to its
-    /// host, it is the one by which the tenant has the project, if it has it at all.
+    /// Returns the change whose page is at a URL. Where several connections lead to the host, the
+    /// one by which the tenant has the project is used, if there is one.
     fn change_at(&self, url: &str, layout: &Layout) -> Option<ChangeKey> {
         let mut fitting = self.forges.values().filter_map(|forge| forge.change_at(url));
         let first = fitting.next()?;
-        if is_inside(layout, &first) {
+        if is_of_tenant(layout, &first) {
             return Some(first);
         }
-        Some(fitting.find(|key| is_inside(layout, key)).unwrap_or(first))
+        Some(fitting.find(|key| is_of_tenant(layout, key)).unwrap_or(first))
     }
 
-    async fn follow(
+    async fn follow_dependencies(
         &self,
         facts: &ChangeFacts,
         layout: &Layout,
-        seen: &mut Seen,
+        cache: &mut ChangeCache,
         path: &mut Vec<ChangeKey>,
-        needs: &mut Needs,
-    ) -> Result<(), LookError> {
+        needs: &mut Dependencies,
+    ) -> Result<(), ReconcileError> {
         if names_too_many(&facts.depends_on) {
             let is_own = path.is_empty();
             let who = if is_own {
@@ -317,24 +316,25 @@ impl Intake {
             } else {
                 format!("it depends on {}, which", facts.change.key)
             };
-            needs.refused = Some(format!(
-                "{who} names more than {DEPENDENCIES_MAX} addresses in lines Depends-On"
-            ));
+            needs.refused =
+                Some(format!("{who} names more than {DEPENDENCIES_MAX} URLs in Depends-On lines"));
             return Ok(());
         }
         path.push(facts.change.key.clone());
         needs
             .parents
             .extend(facts.parents.iter().map(|below| (facts.change.key.clone(), below.clone())));
-        // Nobody can be asked about what is on a host that no connection leads to: it is not waited
-        // for.
-        let strange =
-            connection::strange(&self.ports, no_changes(&self.forges, &facts.depends_on)).await?;
+        // URLs on hosts that no connection leads to are ignored.
+        let strange = connection::addresses_on_unknown_hosts(
+            &self.ports,
+            no_changes(&self.forges, &facts.depends_on),
+        )
+        .await?;
         if path.len() == 1 {
             needs.unfollowed =
                 strange.iter().take(UNFOLLOWED_MAX).map(|url| cut_address(url)).collect();
         }
-        for key in self.named_by(facts, &strange, layout, seen).await? {
+        for key in self.named_by(facts, &strange, layout, cache).await? {
             let key = match key {
                 Ok(key) => key,
                 Err(why) => {
@@ -343,34 +343,35 @@ impl Intake {
                 }
             };
             if key == facts.change.key {
-                continue; // That it needs itself says nothing.
+                continue; // A change that names itself has no further dependency.
             }
-            // It stands above on the way here, or was met before.
+            // It is on the path that led here, or was resolved before.
             if path.contains(&key) || needs.open.iter().any(|known| known.change.key == key) {
                 needs.named.push((facts.change.key.clone(), key.clone()));
                 needs.direct.extend((path.len() == 1).then_some(key));
                 continue;
             }
-            if seen.is_full() && !seen.changes.contains_key(&key) {
+            if cache.is_full() && !cache.changes.contains_key(&key) {
                 needs.refused = Some(format!(
-                    "finding out what it depends on takes reading over {READS_MAX} changes"
+                    "resolving its dependencies takes reading more than {READS_MAX} changes"
                 ));
                 break;
             }
-            let needed = self.read(&key, seen).await?;
+            let needed = self.read(&key, cache).await?;
             if needed.as_ref().is_some_and(|needed| needed.status == ChangeStatus::Merged) {
                 continue;
             }
-            // Said before anything else: whether there is such a change is the business of those
-            // who may see its project.
-            if !is_inside(layout, &key) {
+            // Checked first: whether such a change exists is visible only to those who may see its
+            // project.
+            if !is_of_tenant(layout, &key) {
                 needs.refused = Some(format!(
-                    "it depends on {key}, a change of a project outside of this tenant, and waits until that is merged"
+                    "it depends on {key}, a change of a project outside of this tenant; it can be tested once that is merged"
                 ));
                 break;
             }
             let Some(needed) = needed else {
-                needs.refused = Some(format!("it depends on {key}, which its forge does not know"));
+                needs.refused =
+                    Some(format!("it depends on {key}, which does not exist on its forge"));
                 break;
             };
             if needed.status == ChangeStatus::Closed {
@@ -388,12 +389,12 @@ impl Intake {
                 needs.is_ignored = true;
                 break;
             }
-            // Those above it wait to be counted until what is below them is known.
+            // The changes on the path are counted before they are resolved.
             if together > NEEDS_MAX {
                 needs.refused = Some(format!("it depends on more than {NEEDS_MAX} open changes"));
                 break;
             }
-            Box::pin(self.follow(&needed, layout, seen, path, needs)).await?;
+            Box::pin(self.follow_dependencies(&needed, layout, cache, path, needs)).await?;
             if needs.refused.is_some() {
                 break;
             }
@@ -408,38 +409,35 @@ fn cut_address(url: &str) -> String {
     url.chars().take(URL_CHARS_MAX).collect()
 }
 
-/// Returns why no pipeline of a tenant takes a change or ref that a connection tells of, if so: the
-/// tenant has the project by another one to the same host. Nothing that the tenant asks of changes
-/// is asked of those that are known by this one.
-pub(crate) fn stranger(
-    live: &Live,
+/// Returns why a tenant accepts no change or ref of this connection, if so: it has the project by
+/// another connection to the same host. Its requirements would not apply to changes of this one.
+pub(crate) fn other_connection_reason(
+    live: &LiveLayout,
     (connection, project): (&ConnectionName, &ProjectName),
 ) -> Option<String> {
     let by = &live.layout.tenant().project(project)?.connection;
     let tenant = &live.tenant.name;
     (by != connection).then(|| {
-        format!(
-            "tenant {tenant} has {project} by the connection {by}, and {connection} tells of it"
-        )
+        format!("tenant {tenant} has {project} by the connection {by}, not by {connection}")
     })
 }
 
-/// Returns whether a change is one of a tenant's project, by the connection that the tenant has the
-/// project from.
-pub(crate) fn is_inside(layout: &Layout, change: &ChangeKey) -> bool {
+/// Returns whether a tenant has the change's project, by the change's connection.
+pub(crate) fn is_of_tenant(layout: &Layout, change: &ChangeKey) -> bool {
     layout
         .tenant()
         .project(&change.project)
         .is_some_and(|project| project.connection == change.connection)
 }
 
-/// Returns a change as it is offered to a queue. One that is refused is shown without what it
-/// needs. In a dependent pipeline it says which changes are tested and landed together with it;
-/// elsewhere it says which of what it needs need it in turn, and whether they are tested as one is
-/// decided with all of them at hand ([`crate::mates`]).
+/// Returns a change as a candidate for a queue. A refused one has no dependencies.
+///
+/// In a dependent pipeline it lists the members of its bundle. Elsewhere it lists the changes of
+/// its dependency cycle; whether they are tested as one bundle is decided with all of them at hand
+/// ([`crate::bundle`]).
 pub(crate) fn candidate(
     facts: &ChangeFacts,
-    needs: &Needs,
+    needs: &Dependencies,
     refused: Option<String>,
     pipeline: &Pipeline,
 ) -> Candidate {
@@ -450,25 +448,27 @@ pub(crate) fn candidate(
         Manager::Dependent => (tied, Vec::new()),
         _ => (Vec::new(), tied.into_iter().filter(|key| key != own).collect()),
     };
-    // What stands ahead in the queue says of itself what is to be said; jobs are told of all
-    // changes of a cycle by its first.
-    let is_told = |need: &ChangeFacts| {
+    // The changes ahead in the queue carry their own descriptions. Jobs get the descriptions of all
+    // bundle members from the first of them.
+    let is_described = |need: &ChangeFacts| {
         pipeline.manager != Manager::Dependent || cycle.contains(&need.change.key)
     };
     Candidate {
         needs: below
             .iter()
-            .map(|need| alone(need, if is_told(need) { NEED_MESSAGE_CHARS } else { 0 }))
+            .map(|need| {
+                bare_candidate(need, if is_described(need) { NEED_MESSAGE_CHARS } else { 0 })
+            })
             .collect(),
-        cycle,
-        mates,
-        unfollowed: needs.unfollowed.clone(),
+        bundle: cycle,
+        cycle_needs: mates,
+        unresolved_dependencies: needs.unfollowed.clone(),
         refused,
-        ..alone(facts, 4_000)
+        ..bare_candidate(facts, 4_000)
     }
 }
 
-/// Returns the paths that a change touches, unless they are too many to carry along.
+/// Returns the paths that a change touches, or `None` where they are too many.
 fn few_files(facts: &ChangeFacts) -> Option<Vec<String>> {
     facts
         .files
@@ -476,7 +476,7 @@ fn few_files(facts: &ChangeFacts) -> Option<Vec<String>> {
         .filter(|files| files.iter().map(String::len).sum::<usize>() <= FILES_BYTES_MAX)
 }
 
-fn alone(facts: &ChangeFacts, message_chars: usize) -> Candidate {
+fn bare_candidate(facts: &ChangeFacts, message_chars: usize) -> Candidate {
     let cut = |text: &str, most: usize| text.chars().take(most).collect::<String>();
     Candidate {
         change: facts.change.clone(),
@@ -485,15 +485,15 @@ fn alone(facts: &ChangeFacts, message_chars: usize) -> Candidate {
         message: cut(&facts.message, message_chars),
         author: facts.author.clone(),
         needs: Vec::new(),
-        cycle: Vec::new(),
-        mates: Vec::new(),
-        unfollowed: Vec::new(),
+        bundle: Vec::new(),
+        cycle_needs: Vec::new(),
+        unresolved_dependencies: Vec::new(),
         refused: None,
         merged: (facts.status == ChangeStatus::Merged)
-            .then(|| InBranch { files: few_files(facts) }),
+            .then(|| MergedChange { files: few_files(facts) }),
         moved_from: None,
         as_of: facts.updated_at,
-        moved_on: None,
+        newer_head: None,
         debug: false,
     }
 }

@@ -1,47 +1,47 @@
-//! What a tenant includes (Z2.5): files that lie beside the main configuration, stored with it and
-//! parsed once for each content, and the commit that their jobs' playbooks and roles are.
+//! Reads the files that a tenant includes (Z2.5): they are stored with the main configuration and
+//! parsed once for each content. Also returns the commit with the playbooks and roles of their
+//! jobs.
 
 use crate::Tenants;
 use sluice_config::fragment::{self, Fragment, SourceFile};
 use sluice_config::layout::Layout;
 use sluice_config::tenant::TenantConfig;
 use sluice_model::git::BranchState;
-use sluice_records::included::{self, Included, IncludedFiles};
-use sluice_runtime::batch::LookError;
+use sluice_records::included_files::{self, IncludedConfig, IncludedFiles};
+use sluice_runtime::batch::ReconcileError;
 use std::sync::Arc;
 
 /// The files that a tenant includes.
-pub(crate) enum Beside {
-    /// As they were stored with the main configuration, and its text, which says where each is
-    /// named.
+pub(crate) enum IncludedSources {
+    /// As stored with the main configuration, and its text, which names them.
     Stored {
         /// The main configuration.
         main: String,
-        /// Every file that lies beside it.
+        /// Every file stored with it.
         files: IncludedFiles,
     },
-    /// As the live layout has them: what the main configuration says now does not count.
+    /// As in the live layout; the current main configuration is ignored.
     AsLive(Vec<Arc<Fragment>>),
 }
 
 impl Tenants {
-    /// Returns the files that a tenant of a main configuration includes, and the commit beside
+    /// Reads the files that a tenant of a main configuration includes, and the commit stored with
     /// them.
-    pub(crate) async fn beside(
+    pub(crate) async fn included_sources(
         &self,
         config: &TenantConfig,
         main: &str,
-    ) -> Result<(Beside, Option<BranchState>), LookError> {
-        let Included { files, beside } = match config.included {
-            Some(_) => included::load(&self.ports, main).await?,
-            None => Included::default(),
+    ) -> Result<(IncludedSources, Option<BranchState>), ReconcileError> {
+        let IncludedConfig { files, roles: beside } = match config.included {
+            Some(_) => included_files::load(&self.ports, main).await?,
+            None => IncludedConfig::default(),
         };
-        Ok((Beside::Stored { main: main.to_owned(), files }, beside))
+        Ok((IncludedSources::Stored { main: main.to_owned(), files }, beside))
     }
 }
 
-impl Beside {
-    /// Returns what a layout has of them.
+impl IncludedSources {
+    /// Returns the included files of a layout.
     pub(crate) fn of_layout(layout: &Layout) -> Self {
         let is_included = |file: &&Arc<Fragment>| {
             layout
@@ -53,7 +53,7 @@ impl Beside {
         Self::AsLive(layout.fragments().iter().filter(is_included).cloned().collect())
     }
 
-    /// Returns them parsed, in the tenant's order; what is missing is told among them.
+    /// Returns the files parsed, in the tenant's order, with a diagnostic for each missing file.
     pub(crate) fn fragments(
         &self,
         config: &TenantConfig,

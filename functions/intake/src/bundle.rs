@@ -1,0 +1,170 @@
+//! Bundles in pipelines where each change has a queue of its own: the event of one member has all
+//! of them tested. They are tested as one bundle where all may enter, and otherwise each by itself.
+
+use crate::Intake;
+use crate::dependencies::{ChangeCache, Dependencies, other_connection_reason};
+use crate::operator_enqueue::Requester;
+use crate::process_delivery::Effects;
+use crate::route::{
+    ignores_dependencies, may_configure, queue_description, queue_key, with_detail,
+};
+use sluice_config::pipeline::{Manager, Pipeline};
+use sluice_gate::landing::lands_in;
+use sluice_gate::plan::BUNDLE_MAX;
+use sluice_gate::queue::own_queue;
+use sluice_gate::{Candidate, InboxMessage, InboxMessageKind, filter};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
+use sluice_model::{DeliveryId, QueueKey};
+use sluice_records::layout::LiveLayout;
+use sluice_runtime::batch::ReconcileError;
+use std::collections::BTreeSet;
+
+impl Intake {
+    /// Returns the candidates of a change's bundle, in merge order, where a pipeline tests them as
+    /// one (Z6.5). `None` where the change is in no bundle, or a member may not enter.
+    pub(crate) async fn bundle_candidates(
+        &self,
+        own: &Candidate,
+        needs: &Dependencies,
+        (live, pipeline): (&LiveLayout, &Pipeline),
+        cache: &mut ChangeCache,
+    ) -> Result<Option<Vec<Candidate>>, ReconcileError> {
+        let cycle = needs.cycle_of(&own.change.key);
+        let may_be_one =
+            has_queue_per_change(pipeline) && own.refused.is_none() && own.merged.is_none();
+        if cycle.is_empty() || cycle.len() > BUNDLE_MAX || !may_be_one {
+            return Ok(None);
+        }
+        let mut all = Vec::with_capacity(cycle.len());
+        for key in &cycle {
+            if *key == own.change.key {
+                all.push(own.clone());
+                continue;
+            }
+            let Some((_, member)) = self.bundle_member(key, (live, pipeline), cache).await? else {
+                return Ok(None);
+            };
+            // The number of changes that one delivery reads is limited, so fewer members may be
+            // known for one.
+            let tied: BTreeSet<&ChangeKey> = member.cycle_needs.iter().chain([key]).collect();
+            if tied != cycle.iter().collect() {
+                return Ok(None);
+            }
+            all.push(member);
+        }
+        for candidate in &mut all {
+            candidate.bundle.clone_from(&cycle);
+            candidate.cycle_needs.clear();
+        }
+        Ok(Some(all))
+    }
+
+    /// Sends the other bundle members to their own queues, where they are not in `message` already.
+    /// A member that is queued and tested on the same state stays as it is. The report detail is
+    /// that of the event's own change.
+    ///
+    /// Where changes are merged, no member enters by the event of another: it needs a trigger of
+    /// its own. In a dependent pipeline all members come in one message ([`Intake::candidates`]).
+    pub(crate) async fn offer_bundle_members(
+        &self,
+        (id, asker, message): (&DeliveryId, Requester, &InboxMessage),
+        facts: &ChangeFacts,
+        needs: &Dependencies,
+        (live, pipeline): (&LiveLayout, &Pipeline),
+        cache: &mut ChangeCache,
+        effects: &mut Effects,
+    ) -> Result<(), ReconcileError> {
+        if !has_queue_per_change(pipeline)
+            || ignores_dependencies(pipeline)
+            || needs.refusal(&facts.change, &live.layout, pipeline).is_some()
+        {
+            return Ok(());
+        }
+        let InboxMessageKind::Enqueue { candidates: enqueued } = &message.kind else {
+            return Ok(());
+        };
+        for key in needs.cycle_of(&facts.change.key) {
+            if key == facts.change.key {
+                continue;
+            }
+            let description = |mate: &Candidate| queue_description(live, pipeline, &member.change);
+            if let Some(member) = enqueued.iter().find(|mate| member.change.key == key) {
+                let description = description(member);
+                effects.log(format!(
+                    "{} may enter {description} in one bundle with {}",
+                    member.change, facts.change
+                ));
+                continue;
+            }
+            let Some((member, candidate)) =
+                self.bundle_member(&key, (live, pipeline), cache).await?
+            else {
+                continue;
+            };
+            if effects.is_full() {
+                // Its own events enqueue it.
+                tracing::warn!(change = %member.change, pipeline = %pipeline.name, "not offered: the commit is full");
+                continue;
+            }
+            let description = description(&candidate);
+            let queue = queue_key(live, pipeline, &member.change);
+            let candidates = with_detail(vec![candidate], &member.change, asker.detail());
+            let kind = InboxMessageKind::Enqueue { candidates };
+            let message = self.inbox_message(id, live, &queue, &member.change, kind);
+            effects.arrive(
+                &queue,
+                &InboxMessage { by_operator: asker == Requester::Operator, ..message },
+            )?;
+            effects.log(format!(
+                "{} may enter {description}: it is in a dependency cycle with {}",
+                member.change, facts.change
+            ));
+        }
+        Ok(())
+    }
+
+    /// Returns a bundle member and its candidate; `None` where it may not enter the pipeline.
+    async fn bundle_member(
+        &self,
+        key: &ChangeKey,
+        (live, pipeline): (&LiveLayout, &Pipeline),
+        cache: &mut ChangeCache,
+    ) -> Result<Option<(ChangeFacts, Candidate)>, ReconcileError> {
+        // It was read when the cycle was found, so this reads the cache.
+        let Some(member) = self.read(key, cache).await? else { return Ok(None) };
+        let takes_part = live.layout.project_pipelines(&key.project).contains(&pipeline.name);
+        let may_enter = (takes_part || may_configure(live, &member))
+            && member.status == ChangeStatus::Open
+            && other_connection_reason(live, (&key.connection, &key.project)).is_none()
+            && filter::refusal(pipeline, &member, self.ports.clock.now()).is_none();
+        if !may_enter {
+            return Ok(None);
+        }
+        let candidate = self.offered_candidate(&member, live, pipeline, cache).await?;
+        // A refusal is reported on the change that was triggered, not on its members.
+        Ok(candidate
+            .filter(|candidate| candidate.refused.is_none())
+            .map(|candidate| (member, candidate)))
+    }
+}
+
+/// Returns whether each change has a queue of its own in a pipeline that merges nothing.
+fn has_queue_per_change(pipeline: &Pipeline) -> bool {
+    pipeline.manager == Manager::Independent && !lands_in(pipeline)
+}
+
+/// Returns the queue that a message is sent to: the change's own queue, or, for a bundle whose
+/// members have a queue each, that of the member with the lowest key.
+pub(crate) fn bundle_queue(
+    message: &InboxMessage,
+    pipeline: &Pipeline,
+    own: &QueueKey,
+) -> QueueKey {
+    let first = match &message.kind {
+        InboxMessageKind::Enqueue { candidates } if has_queue_per_change(pipeline) => {
+            candidates.last().and_then(Candidate::host)
+        }
+        _ => None,
+    };
+    first.map_or_else(|| own.clone(), |first| QueueKey { queue: own_queue(first), ..own.clone() })
+}

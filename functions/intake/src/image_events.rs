@@ -1,0 +1,101 @@
+//! Processes requests for images: enqueues the branch that defines them in each pipeline that the
+//! request triggers.
+//!
+//! The request names the images; only their jobs run (L1.1). A repeated request is the same item
+//! while that is queued.
+
+use crate::Intake;
+use crate::change_context::EventOrder;
+use crate::deferred::Readiness;
+use crate::operator_enqueue::Requester;
+use crate::process_delivery::{DeliveryOutcome, Effects};
+use sluice_gate::filter;
+use sluice_model::change::{ChangeRef, ImageSelection, RefMove};
+use sluice_model::event::{ForgeEvent, ImageEvent};
+use sluice_model::{BranchName, DeliveryId, TenantName, Timestamp};
+use sluice_runtime::batch::ReconcileError;
+
+/// The most images of one request: the item's queue is named after them.
+const IMAGES_MAX: usize = 20;
+
+/// A request for images.
+pub(crate) struct ImageRequest<'a> {
+    /// What is requested.
+    pub(crate) event: ImageEvent,
+    /// The branch that defines the images.
+    pub(crate) branch: &'a BranchName,
+    /// The requested images.
+    pub(crate) images: &'a ImageSelection,
+}
+
+impl Intake {
+    /// Sends the branch that defines the images to the pipelines that the request triggers.
+    pub(crate) async fn process_image_event(
+        &self,
+        id: &DeliveryId,
+        event: &ForgeEvent,
+        (tenant, since): (&TenantName, Timestamp),
+        ImageRequest { event: what, branch, images }: ImageRequest<'_>,
+        mut effects: Effects,
+    ) -> Result<DeliveryOutcome, ReconcileError> {
+        let (what_word, count) = (what.as_str(), images.names.len());
+        if !(1..=IMAGES_MAX).contains(&count) {
+            let why = format!(
+                "{what_word} of {count} images: a request names between 1 and {IMAGES_MAX}"
+            );
+            return Ok(DeliveryOutcome::Failed(why));
+        }
+        let known = self.tenants_with(&event.project, EventOrder::AfterDeferred, &[]).await?;
+        match self.tenant_readiness(
+            &known.tenants,
+            &known.unreadable,
+            tenant,
+            &event.project,
+            since,
+        ) {
+            Readiness::Ready => {}
+            Readiness::NotYet(why) => {
+                return Ok(DeliveryOutcome::Postponed { why, tenant: Some(tenant.clone()) });
+            }
+            Readiness::Never(why) => return Ok(DeliveryOutcome::Failed(why)),
+        }
+        let Some(live) = known.tenant(tenant).map(|concerned| &concerned.live) else {
+            return Ok(DeliveryOutcome::Failed(format!(
+                "tenant {tenant} does not have the project {}",
+                event.project
+            )));
+        };
+        let moved = RefMove::at_tip(branch).with_images(images.clone());
+        let change = ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved);
+        let takes_part = live.layout.project_pipelines(&event.project);
+        let takes_part = |pipeline: &&sluice_config::Pipeline| takes_part.contains(&pipeline.name);
+        let mut refused = Vec::new();
+        for pipeline in live.layout.pipelines().iter().filter(takes_part) {
+            let Some(detail) = filter::detail_by_images(pipeline, what) else { continue };
+            if let Some(why) = filter::refs_refusal(pipeline, &event.connection) {
+                refused.push(why);
+                continue;
+            }
+            let offered = (&change, event.sender.as_str(), None);
+            self.offer_ref(
+                (id, Requester::Event(detail)),
+                offered,
+                (live, pipeline),
+                &mut effects,
+            )?;
+        }
+        if !effects.log.is_empty() {
+            return Ok(DeliveryOutcome::Processed(effects));
+        }
+        let project = event.project.name();
+        if refused.is_empty() {
+            refused.push(format!(
+                "no pipeline of {project} in tenant {tenant} has the trigger {what_word} (`zuul: [{{event: {what_word}}}]`)"
+            ));
+        }
+        Ok(DeliveryOutcome::Failed(format!(
+            "{images} of {project}: {what_word} triggers no pipeline: {}",
+            refused.join("; ")
+        )))
+    }
+}

@@ -1,0 +1,252 @@
+//! Enqueues changes and refs that an operator names, as if an event had triggered the pipeline.
+//!
+//! Triggers do not apply, and neither does a pause of events; the pipeline's requirements do.
+
+use crate::Intake;
+use crate::bundle::bundle_queue;
+use crate::change_context::EventOrder;
+use crate::deferred::Readiness;
+use crate::dependencies::{ChangeCache, Dependencies, other_connection_reason};
+use crate::process_delivery::{DeliveryOutcome, Effects, final_or_retry};
+use crate::pushes::RefReading;
+use crate::route::{TargetQueue, ignores_dependencies, queue_description, queue_key, with_detail};
+use sluice_config::pipeline::{Manager, Pipeline};
+use sluice_gate::filter::ReportDetail;
+use sluice_gate::{InboxMessage, InboxMessageKind, filter};
+use sluice_model::change::{ChangeFacts, ChangeRef, ChangeStatus, RefMove};
+use sluice_model::event::ForgeEvent;
+use sluice_model::git::Oid;
+use sluice_model::{DeliveryId, PipelineName, ProjectName, TenantName, Timestamp};
+use sluice_records::change;
+use sluice_records::layout::LiveLayout;
+use sluice_runtime::batch::ReconcileError;
+
+/// Who requested that a change enters a pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Requester {
+    /// An operator: the change enters even while events are paused or discarded.
+    Operator,
+    /// A trigger, with this detail in the reports of what it enqueues.
+    Event(ReportDetail),
+}
+
+impl Requester {
+    /// Returns the report detail of what enters.
+    pub(crate) fn detail(self) -> ReportDetail {
+        match self {
+            Self::Operator => ReportDetail::Outcome,
+            Self::Event(detail) => detail,
+        }
+    }
+}
+
+impl Intake {
+    /// Enqueues a change in the pipeline that an operator names. Fails where the change is not at
+    /// `head`.
+    pub(crate) async fn enqueue(
+        &self,
+        id: &DeliveryId,
+        facts: &ChangeFacts,
+        (tenant, name, since): (&TenantName, &PipelineName, Timestamp),
+        head: Option<&Oid>,
+        mut effects: Effects,
+    ) -> Result<DeliveryOutcome, ReconcileError> {
+        let change = &facts.change;
+        if head.is_some_and(|head| !change.head.as_str().starts_with(head.as_str())) {
+            return Ok(DeliveryOutcome::Failed(format!(
+                "{} is now at {}",
+                change.key,
+                change.head.short()
+            )));
+        }
+        let before = self.change_context(facts).await?;
+        match self.tenant_readiness(
+            &before.tenants,
+            &before.unreadable,
+            tenant,
+            &change.key.project,
+            since,
+        ) {
+            Readiness::Ready => {}
+            Readiness::NotYet(why) => {
+                return Ok(DeliveryOutcome::Postponed { why, tenant: Some(tenant.clone()) });
+            }
+            Readiness::Never(why) => return Ok(DeliveryOutcome::Failed(why)),
+        }
+        let live = before.tenant(tenant).map(|concerned| &concerned.live);
+        let (live, pipeline) = match find_pipeline(live, tenant, name, &change.key.project) {
+            Ok(found) => found,
+            Err(why) => return Ok(DeliveryOutcome::Failed(why)),
+        };
+        let mut cache = ChangeCache::knowing(facts, before.is_needed, before.moment(facts));
+        match self
+            .offer((id, Requester::Operator), facts, live, pipeline, &mut cache, &mut effects)
+            .await?
+        {
+            Some(why) => Ok(DeliveryOutcome::Failed(why)),
+            None => Ok(DeliveryOutcome::Processed(effects)),
+        }
+    }
+
+    /// Sends a change to a pipeline's queue without asking its triggers. Returns why the pipeline
+    /// does not accept it, if so.
+    pub(crate) async fn offer(
+        &self,
+        (id, asker): (&DeliveryId, Requester),
+        facts: &ChangeFacts,
+        live: &LiveLayout,
+        pipeline: &Pipeline,
+        cache: &mut ChangeCache,
+        effects: &mut Effects,
+    ) -> Result<Option<String>, ReconcileError> {
+        let change = &facts.change;
+        let is_open = facts.status == ChangeStatus::Open;
+        let refusal = other_connection_reason(live, (&change.key.connection, &change.key.project))
+            .or_else(|| match pipeline.manager {
+                Manager::Dependent if !is_open => Some("the change is no longer open".to_owned()),
+                // The same is checked again before the merge.
+                Manager::Dependent if facts.submittable == Some(false) => {
+                    Some(filter::NOT_SUBMITTABLE.to_owned())
+                }
+                _ => filter::refusal(pipeline, facts, self.ports.clock.now()),
+            });
+        if let Some(why) = refusal {
+            return Ok(Some(format!("{change} is not enqueued: {why}")));
+        }
+        let needs = if is_open {
+            self.dependencies_of(facts, &live.layout, cache).await?
+        } else {
+            Dependencies::default()
+        };
+        // An operator gets the reason, unlike the sender of an event.
+        if let Some(why) =
+            needs.refused.as_ref().filter(|_| needs.is_ignored && !ignores_dependencies(pipeline))
+        {
+            return Ok(Some(format!("{change} is not enqueued: {why}")));
+        }
+        let queue = queue_key(live, pipeline, change);
+        let refused = needs.refusal(change, &live.layout, pipeline);
+        let target = TargetQueue { live, pipeline, queue: &queue, occupied_queues: &[] };
+        let candidates = self.candidates(facts, &needs, refused, &target, cache).await?;
+        let candidates = with_detail(candidates, change, asker.detail());
+        let message =
+            self.inbox_message(id, live, &queue, change, InboxMessageKind::Enqueue { candidates });
+        let message = InboxMessage { by_operator: asker == Requester::Operator, ..message };
+        effects.write(change::put_facts(facts)?);
+        effects.send_to_queue(&bundle_queue(&message, pipeline, &queue), &message)?;
+        effects.log(format!("{change} may enter {}", queue_description(live, pipeline, change)));
+        let request = (id, asker, &message);
+        self.offer_bundle_members(request, facts, &needs, (live, pipeline), cache, effects).await?;
+        Ok(None)
+    }
+
+    /// Enqueues a ref in the pipeline that an operator names.
+    pub(crate) async fn enqueue_ref(
+        &self,
+        id: &DeliveryId,
+        event: &ForgeEvent,
+        (tenant, name, since): (&TenantName, &PipelineName, Timestamp),
+        moved: &RefMove,
+        mut effects: Effects,
+    ) -> Result<DeliveryOutcome, ReconcileError> {
+        let known = self.tenants_with(&event.project, EventOrder::AfterDeferred, &[]).await?;
+        match self.tenant_readiness(
+            &known.tenants,
+            &known.unreadable,
+            tenant,
+            &event.project,
+            since,
+        ) {
+            Readiness::Ready => {}
+            Readiness::NotYet(why) => {
+                return Ok(DeliveryOutcome::Postponed { why, tenant: Some(tenant.clone()) });
+            }
+            Readiness::Never(why) => return Ok(DeliveryOutcome::Failed(why)),
+        }
+        let live = known.tenant(tenant).map(|concerned| &concerned.live);
+        let (live, pipeline) = match find_pipeline(live, tenant, name, &event.project) {
+            Ok(found) => found,
+            Err(why) => return Ok(DeliveryOutcome::Failed(why)),
+        };
+        let refusal = other_connection_reason(live, (&event.connection, &event.project));
+        if let Some(why) = refusal.or_else(|| filter::refs_refusal(pipeline, &event.connection)) {
+            return Ok(DeliveryOutcome::Failed(format!(
+                "{} is not enqueued: {why}",
+                moved.git_ref
+            )));
+        }
+        if let Some(forge) = self.forges.get(&event.connection).filter(|_| !moved.is_deleted()) {
+            match forge.ref_tip(&event.project, &moved.git_ref).await {
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    return Ok(DeliveryOutcome::Failed(ref_not_found(&event.project, moved)));
+                }
+                Err(error) => return final_or_retry(error),
+            }
+        }
+        // A branch without a commit is tested where it is when its build starts; a tag needs a
+        // commit.
+        let read = match (&moved.newrev, &moved.oldrev, moved.branch()) {
+            (None, None, Some(_)) => RefReading::Confirmed(
+                ChangeRef::of_ref(event.connection.clone(), event.project.clone(), moved.clone()),
+                None,
+            ),
+            (None, None, None) => {
+                return Ok(DeliveryOutcome::Failed(format!(
+                    "name the commit of {} with --newrev",
+                    moved.git_ref
+                )));
+            }
+            _ => self.read_ref(event, moved).await?,
+        };
+        let change = match read {
+            // An operator who names a ref wants it, even if the branch moved on.
+            RefReading::Confirmed(change, _) => change,
+            RefReading::NotShown(why) | RefReading::Rejected(why) => {
+                return Ok(DeliveryOutcome::Failed(why));
+            }
+        };
+        let offered = (&change, event.sender.as_str(), None);
+        self.offer_ref((id, Requester::Operator), offered, (live, pipeline), &mut effects)?;
+        Ok(DeliveryOutcome::Processed(effects))
+    }
+}
+
+/// Formats the error for a ref that does not exist, with the command that lists existing ones.
+fn ref_not_found(project: &ProjectName, moved: &RefMove) -> String {
+    let (what, list) = match (moved.branch(), moved.tag()) {
+        (Some(branch), _) => (format!("branch {branch}"), "git ls-remote --heads"),
+        (None, Some(tag)) => (format!("tag {tag}"), "git ls-remote --tags"),
+        (None, None) => (format!("ref {}", moved.git_ref), "git ls-remote"),
+    };
+    format!(
+        "{} has no {what}; `{list}` lists the existing ones (write a tag as refs/tags/NAME)",
+        project.name()
+    )
+}
+
+/// Returns the named pipeline, or an error where the tenant lacks it or the project.
+fn find_pipeline<'a>(
+    live: Option<&'a LiveLayout>,
+    tenant: &TenantName,
+    name: &PipelineName,
+    project: &ProjectName,
+) -> Result<(&'a LiveLayout, &'a Pipeline), String> {
+    let live =
+        live.ok_or_else(|| format!("tenant {tenant} does not have the project {project}"))?;
+    let known = || {
+        live.layout
+            .pipelines()
+            .iter()
+            .map(|pipeline| pipeline.name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let pipeline = live.layout.pipeline(name.as_str());
+    Ok((
+        live,
+        pipeline.ok_or_else(|| {
+            format!("tenant {tenant} has no pipeline {name}; it has: {}", known())
+        })?,
+    ))
+}
