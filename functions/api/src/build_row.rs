@@ -1,34 +1,33 @@
-//! A build as the API shows it: the gate's order, the executor's run, and the item's word where no
-//! executor had one.
+//! A build as the API shows it, from the gate's order, the executor's run, and the item if there is
+//! no run.
 
 use serde_json::{Map, Value, json};
 use sluice_gate::{Item, JobStatus};
 use sluice_model::build::{BuildResult, Order, Phase, Run};
 use sluice_model::change::{ChangeFacts, ChangeRef};
 use sluice_model::{BuildId, Timestamp};
-use sluice_records::build::Stop;
+use sluice_records::build::StopRequest;
 
-/// A build with everything that was written of it.
+/// A build with all its records.
 #[derive(Debug, Clone)]
 pub(crate) struct BuildRow {
-    /// What the gate asked for.
+    /// The gate's order.
     pub(crate) order: Order,
-    /// What an executor did.
+    /// The executor's run; `None` before an executor claims the build.
     pub(crate) run: Option<Run>,
-    /// Why it was to stop.
-    pub(crate) stop: Option<Stop>,
-    /// Its item; read only where the run does not tell the end, and of refs, whose address it alone
-    /// knows.
+    /// The request to stop the build, if there is one.
+    pub(crate) stop: Option<StopRequest>,
+    /// The item. Read only if the run has not ended, and for refs, whose address only the item has.
     pub(crate) item: Option<Item>,
-    /// Where people look at its change or ref.
+    /// The address of the change or ref at the forge.
     pub(crate) change_url: Option<String>,
-    /// When the event came that led to it, where that is remembered.
+    /// When the event that led to the build was received; `None` if the delivery has expired.
     pub(crate) event_at: Option<Timestamp>,
-    /// The name of its nodeset, where its frozen job was read.
+    /// The name of the nodeset; only set if the frozen job was read.
     pub(crate) nodeset: Option<String>,
-    /// What its frozen job provides, where it was read.
+    /// What the job provides; only set if the frozen job was read.
     pub(crate) provides: Vec<String>,
-    /// Whether an operator's request has its nodes kept, or had.
+    /// Whether an autohold request holds or held the nodes.
     pub(crate) held: bool,
 }
 
@@ -43,7 +42,7 @@ pub(crate) struct End {
 }
 
 impl BuildRow {
-    /// Returns the row of an order that nothing else is known of.
+    /// Returns a row with only the order.
     pub(crate) fn new(order: Order) -> Self {
         Self {
             order,
@@ -58,10 +57,10 @@ impl BuildRow {
         }
     }
 
-    /// Returns how it ended, if it did: the run's word, then the item's, then that nobody will run
-    /// it any more.
+    /// Returns how the build ended: as in the run, else as in the item, else as stopped before any
+    /// executor ran it. `None` if it has not ended.
     pub(crate) fn end(&self) -> Option<End> {
-        if let Some(Run { phase: Phase::Ended(ended), .. }) = &self.run {
+        if let Some(Run { phase: Phase::RunEnd(ended), .. }) = &self.run {
             return Some(End {
                 result: ended.result,
                 detail: ended.detail.clone(),
@@ -84,7 +83,7 @@ impl BuildRow {
         })
     }
 
-    /// Returns when it started: its first playbook, or while it runs the claim.
+    /// Returns when the first playbook started; for a running build, when it was claimed.
     pub(crate) fn started_at(&self) -> Option<Timestamp> {
         match &self.run {
             Some(Run {
@@ -96,12 +95,12 @@ impl BuildRow {
         }
     }
 
-    /// Returns the number that orders builds: newer ones have greater numbers.
+    /// Returns the number that orders builds: newer builds have greater numbers.
     pub(crate) fn number(&self) -> u64 {
         number(self.order.ordered_at, self.order.build.as_str())
     }
 
-    /// Returns the build with the shape of `builds`.
+    /// Returns the build in the shape of `builds`.
     pub(crate) fn to_json(&self) -> Value {
         let mut build = self.core();
         build.insert("pipeline".into(), json!(self.order.queue.pipeline));
@@ -112,7 +111,7 @@ impl BuildRow {
         Value::Object(build)
     }
 
-    /// Returns the build as a part of its buildset.
+    /// Returns the build as part of its buildset.
     pub(crate) fn core(&self) -> Map<String, Value> {
         let end = self.end();
         let started_at = self.started_at();
@@ -143,22 +142,22 @@ impl BuildRow {
         }
     }
 
-    /// Returns the artifacts that the job told of, each with name and address.
+    /// Returns the artifacts that the job returned, if they have a name and an address.
     fn artifacts(&self) -> Vec<Value> {
         let data = match &self.run {
-            Some(Run { phase: Phase::Ended(ended), .. }) => &ended.data,
+            Some(Run { phase: Phase::RunEnd(ended), .. }) => &ended.data,
             Some(Run { phase: Phase::Paused(pause), .. }) => &pause.data,
             _ => return Vec::new(),
         };
-        let told =
+        let artifacts =
             data.get("zuul").and_then(|zuul| zuul.get("artifacts")).and_then(Value::as_array);
         let whole =
             |artifact: &&Value| artifact.get("name").is_some() && artifact.get("url").is_some();
-        told.into_iter().flatten().filter(whole).cloned().collect()
+        artifacts.into_iter().flatten().filter(whole).cloned().collect()
     }
 }
 
-/// Returns a change with the shape of `ref`.
+/// Returns a change in the shape of `ref`.
 pub(crate) fn change_json(change: &ChangeRef, url: Option<&str>) -> Value {
     let moved = change.key.moved();
     json!({
@@ -173,22 +172,22 @@ pub(crate) fn change_json(change: &ChangeRef, url: Option<&str>) -> Value {
     })
 }
 
-/// Returns the address of a change.
+/// Returns the address of a change; `None` if it is empty or unknown.
 pub(crate) fn url_of(facts: Option<&ChangeFacts>) -> Option<String> {
     facts.map(|facts| facts.url.clone()).filter(|url| !url.is_empty())
 }
 
-/// Returns a number that grows with time and, within a millisecond, with the id: the order of the
-/// index. It stays below 2^53, which is as far as a browser counts, until the year 2109.
+/// Returns a number that grows with time and, within a millisecond, with the id, like the index. It
+/// stays below 2^53, the limit of JavaScript integers, until the year 2109.
 pub(crate) fn number(at: Timestamp, id: &str) -> u64 {
     let first = id.get(..3).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0);
     at.0.saturating_mul(NUMBERS_PER_MS).saturating_add(first * NUMBERS_PER_MS / 0x1000)
 }
 
-/// Numbers in a millisecond.
+/// The range of numbers for one millisecond.
 pub(crate) const NUMBERS_PER_MS: u64 = 2_048;
 
-/// Returns seconds with their fraction.
+/// Converts milliseconds to fractional seconds.
 pub(crate) fn seconds(milliseconds: u64) -> f64 {
     milliseconds as f64 / 1_000.0
 }

@@ -1,12 +1,13 @@
-//! Builds: the list with its filters, one build, and how long builds took.
+//! `T/builds`, `T/build/{uuid}` and `T/build-times`: the filtered list of builds, one build, and
+//! durations.
 
 use crate::Api;
-use crate::asked::Asked;
 use crate::autohold;
 use crate::build_row::{BuildRow, change_json, url_of};
-use crate::filter::{self, Filter, Subject};
+use crate::filter::{self, BuildFilter, BuildSubject};
 use crate::load;
-use crate::reply::{self, Refusal};
+use crate::reply::{self, ApiError};
+use crate::request::ApiRequest;
 use crate::unbuilt;
 use bytes::Bytes;
 use http::Response;
@@ -15,33 +16,33 @@ use sluice_model::build::{Ended, Order, Phase, Run};
 use sluice_model::job::JobGraph;
 use sluice_model::name::escape;
 use sluice_model::{BuildId, TenantName};
-use sluice_records::build::{order_key, run_key, stop_key, stop_of};
+use sluice_records::build::{decode_stop, order_key, run_key, stop_key};
 use sluice_records::codec::decode;
 use sluice_runtime::Ports;
 use sluice_runtime::record::{Key, Record};
 use std::collections::BTreeSet;
 
-/// Entries of the index that one answer looks through.
+/// The maximum number of index entries that one answer searches.
 const SEARCHED_MAX: usize = 5_000;
-/// Entries of the index that are read at once.
+/// The number of index entries that are read at once.
 const STEP: usize = 100;
-/// The header that says how far back a search went that did not reach the end.
-const SEARCHED: &str = "x-sluice-searched-until";
+/// The header with the number of the last searched build, if a search stopped early.
+const SEARCHED_UNTIL_HEADER: &str = "x-sluice-searched-until";
 
 /// `T/builds`.
 pub(crate) async fn list(
     api: &Api,
     tenant: &TenantName,
-    asked: &Asked,
-) -> Result<Response<Bytes>, Refusal> {
-    asked.only(&[filter::BUILDSETS, filter::BUILDS].concat())?;
-    let (filter, page) = (Filter::read(asked)?, asked.page()?);
+    request: &ApiRequest,
+) -> Result<Response<Bytes>, ApiError> {
+    request.allow_parameters(&[filter::BUILDSETS, filter::BUILDS].concat())?;
+    let (filter, page) = (BuildFilter::read(request)?, request.page()?);
     let wanted = page.skip + page.limit;
     let mut found = search(api, tenant, &filter, wanted).await?;
     let mut shown: Vec<(u64, Value)> =
         found.rows.iter().map(|row| (row.number(), row.to_json())).collect();
     if filter.may_be_unbuilt() {
-        // What is older than the last of a full page is not on it.
+        // Entries older than the last one of a full page are not on the page.
         let last =
             wanted.checked_sub(1).and_then(|last| found.rows.get(last)).map(BuildRow::number);
         let unbuilt =
@@ -52,15 +53,15 @@ pub(crate) async fn list(
         shown.retain(|(number, _)| found.searched_until.is_none_or(|until| *number >= until));
     }
     let body = shown.into_iter().skip(page.skip).take(page.limit).map(|(_, build)| build).collect();
-    Ok(found.note(reply::json(&Value::Array(body))))
+    Ok(found.add_search_header(reply::json(&Value::Array(body))))
 }
 
 /// `T/build-times`.
 pub(crate) async fn times(
     api: &Api,
     tenant: &TenantName,
-    asked: &Asked,
-) -> Result<Response<Bytes>, Refusal> {
+    request: &ApiRequest,
+) -> Result<Response<Bytes>, ApiError> {
     let known = [
         "project",
         "pipeline",
@@ -74,10 +75,10 @@ pub(crate) async fn times(
         "limit",
         "skip",
     ];
-    asked.only(&known)?;
-    let (filter, page) = (Filter::read(asked)?, asked.page()?);
+    request.allow_parameters(&known)?;
+    let (filter, page) = (BuildFilter::read(request)?, request.page()?);
     let found = search(api, tenant, &filter, page.skip + page.limit).await?;
-    let (from, to) = (asked.one("start_time"), asked.one("end_time"));
+    let (from, to) = (request.parameter("start_time"), request.parameter("end_time"));
     let rows = found.rows.iter().skip(page.skip).take(page.limit).filter_map(|row| {
         let end = row.end()?;
         let ended_at = end.ended_at.to_iso();
@@ -95,15 +96,15 @@ pub(crate) async fn times(
         })
     });
     let body = Value::Array(rows.collect());
-    Ok(found.note(reply::json(&body)))
+    Ok(found.add_search_header(reply::json(&body)))
 }
 
 /// `T/build/{uuid}`.
-pub(crate) async fn one(
+pub(crate) async fn get(
     api: &Api,
     tenant: &TenantName,
     uuid: &str,
-) -> Result<Response<Bytes>, Refusal> {
+) -> Result<Response<Bytes>, ApiError> {
     let mut row = row(&api.ports, tenant, uuid).await?;
     read_frozen_job(api, &mut row).await?;
     mark_held(std::slice::from_mut(&mut row), &autohold::held(&api.ports, tenant).await?);
@@ -120,28 +121,28 @@ pub(crate) async fn row(
     ports: &Ports,
     tenant: &TenantName,
     uuid: &str,
-) -> Result<BuildRow, Refusal> {
-    let missing = || Refusal::missing(format!("There is no build {uuid} in the tenant {tenant}."));
+) -> Result<BuildRow, ApiError> {
+    let missing = || ApiError::missing(format!("There is no build {uuid} in the tenant {tenant}."));
     let key = order_key(&BuildId::from(uuid));
     let record =
-        load::many(ports, &[key]).await?.into_iter().next().flatten().ok_or_else(missing)?;
+        load::read_many(ports, &[key]).await?.into_iter().next().flatten().ok_or_else(missing)?;
     let order: Order = decode(&record)?;
     if order.queue.tenant != *tenant {
         return Err(missing());
     }
     let mut rows = complete(ports, vec![order]).await?;
-    // It is there, and what an executor made of it cannot be read.
-    rows.pop().ok_or_else(|| Refusal::Unavailable {
-        detail: format!("the run of the build {uuid} cannot be read"),
+    // The order exists, but the run cannot be read.
+    rows.pop().ok_or_else(|| ApiError::Unavailable {
+        detail: format!("could not read the run of build {uuid}"),
     })
 }
 
-/// Returns the builds with these ids in their order; those that are forgotten are missing.
+/// Returns the builds with these ids, in the same order. Expired builds are missing.
 pub(crate) async fn rows(
     ports: &Ports,
     tenant: &TenantName,
     ids: &[BuildId],
-) -> Result<Vec<BuildRow>, Refusal> {
+) -> Result<Vec<BuildRow>, ApiError> {
     let keys: Vec<Key> = ids.iter().map(order_key).collect();
     let orders = orders(ports, tenant, &keys).await?;
     let mut rows = complete(ports, orders).await?;
@@ -149,56 +150,58 @@ pub(crate) async fn rows(
     Ok(rows)
 }
 
-/// Returns the newest builds of a tenant that ended with an executor's word, at most `limit` looked
-/// at.
+/// Returns the newest builds of a tenant that an executor ended. Searches at most `limit` builds.
 pub(crate) async fn newest_ended(
     ports: &Ports,
     tenant: &TenantName,
     limit: usize,
-) -> Result<Vec<(Order, Ended)>, Refusal> {
+) -> Result<Vec<(Order, Ended)>, ApiError> {
     let keys = ports.records.find(&partition(tenant), None, limit).await?;
     let orders = orders(ports, tenant, &keys).await?;
-    let runs =
-        load::many(ports, &orders.iter().map(|order| run_key(&order.build)).collect::<Vec<_>>())
-            .await?;
+    let runs = load::read_many(
+        ports,
+        &orders.iter().map(|order| run_key(&order.build)).collect::<Vec<_>>(),
+    )
+    .await?;
     let mut found = Vec::new();
     for (order, run) in orders.into_iter().zip(runs) {
         let run = run.as_ref().and_then(load::readable::<Run>);
-        if let Some(Run { phase: Phase::Ended(ended), .. }) = run {
+        if let Some(Run { phase: Phase::RunEnd(ended), .. }) = run {
             found.push((order, ended));
         }
     }
     Ok(found)
 }
 
-/// What a search found.
-struct Search {
+/// The result of a search.
+struct BuildSearch {
     rows: Vec<BuildRow>,
-    /// The number of the last build looked at, when older ones were not.
+    /// The number of the last searched build, if older ones were not searched.
     searched_until: Option<u64>,
 }
 
-impl Search {
-    fn note(&self, mut response: Response<Bytes>) -> Response<Bytes> {
+impl BuildSearch {
+    fn add_search_header(&self, mut response: Response<Bytes>) -> Response<Bytes> {
         if let Some(number) = self.searched_until {
-            response.headers_mut().insert(SEARCHED, number.into());
-            response
-                .headers_mut()
-                .insert("access-control-expose-headers", http::HeaderValue::from_static(SEARCHED));
+            response.headers_mut().insert(SEARCHED_UNTIL_HEADER, number.into());
+            response.headers_mut().insert(
+                "access-control-expose-headers",
+                http::HeaderValue::from_static(SEARCHED_UNTIL_HEADER),
+            );
         }
         response
     }
 }
 
-/// Looks through the builds of a tenant, newest first. It ends when as many as are wanted are
-/// found, or after a bound.
+/// Searches the builds of a tenant, newest first, until enough match or the search limit is
+/// reached.
 async fn search(
     api: &Api,
     tenant: &TenantName,
-    filter: &Filter<'_>,
+    filter: &BuildFilter<'_>,
     wanted: usize,
-) -> Result<Search, Refusal> {
-    let mut found = Search { rows: Vec::new(), searched_until: None };
+) -> Result<BuildSearch, ApiError> {
+    let mut found = BuildSearch { rows: Vec::new(), searched_until: None };
     let held = autohold::held(&api.ports, tenant).await?;
     let mut before = filter.before();
     let mut searched = 0;
@@ -209,14 +212,15 @@ async fn search(
         searched += keys.len();
         let oldest = orders.last().cloned();
         let fits = |order: &Order| {
-            filter.takes_held(held.contains(&order.build)) && filter.takes_subject(&subject(order))
+            filter.matches_held(held.contains(&order.build))
+                && filter.matches_subject(&subject(order))
         };
         let fitting = orders.into_iter().filter(fits).collect();
         let mut rows = complete(&api.ports, fitting).await?;
         mark_held(&mut rows, &held);
         found.rows.extend(
             rows.into_iter()
-                .filter(|row| filter.takes_number(row.number()) && filter.takes_build(row)),
+                .filter(|row| filter.matches_number(row.number()) && filter.matches_build(row)),
         );
         let Some(oldest) = oldest.filter(|_| !is_last) else {
             break;
@@ -233,15 +237,15 @@ async fn search(
     Ok(found)
 }
 
-/// Says of builds whether their nodes are kept.
+/// Sets `held` for the builds whose nodes are held.
 fn mark_held(rows: &mut [BuildRow], held: &BTreeSet<BuildId>) {
     for row in rows {
         row.held = held.contains(&row.order.build);
     }
 }
 
-fn subject(order: &Order) -> Subject<'_> {
-    Subject {
+fn subject(order: &Order) -> BuildSubject<'_> {
+    BuildSubject {
         change: &order.change,
         pipeline: &order.queue.pipeline,
         job: Some(&order.job),
@@ -254,24 +258,23 @@ fn partition(tenant: &TenantName) -> String {
     format!("builds#{}", escape(tenant.as_str()))
 }
 
-/// Reads orders of a tenant. The index may name records that are gone; they are left out, and so
-/// are those that cannot be read.
-async fn orders(ports: &Ports, tenant: &TenantName, keys: &[Key]) -> Result<Vec<Order>, Refusal> {
-    let records = load::many(ports, keys).await?;
+/// Reads the orders of a tenant. Skips expired and unreadable records.
+async fn orders(ports: &Ports, tenant: &TenantName, keys: &[Key]) -> Result<Vec<Order>, ApiError> {
+    let records = load::read_many(ports, keys).await?;
     let orders = records.iter().flatten().filter_map(load::readable::<Order>);
     Ok(orders.filter(|order| order.queue.tenant == *tenant).collect())
 }
 
-/// Reads what else is known of builds. One whose run cannot be read is left out: it would look as
-/// if nobody had run it.
-async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, Refusal> {
+/// Reads the other records of builds. Skips a build with an unreadable run: it would look as if no
+/// executor had run it.
+async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, ApiError> {
     let keys = orders.iter().flat_map(|order| [run_key(&order.build), stop_key(&order.build)]);
-    let records = load::many(ports, &keys.collect::<Vec<_>>()).await?;
+    let records = load::read_many(ports, &keys.collect::<Vec<_>>()).await?;
     let read = orders.into_iter().zip(records.chunks(2));
     let mut rows: Vec<BuildRow> = read.filter_map(|(order, pair)| with_run(order, pair)).collect();
-    // A change's address is among its facts, a ref's with its item.
+    // A change's address is in its facts, a ref's in its item.
     let needs_item = |row: &&BuildRow| {
-        !matches!(row.run, Some(Run { phase: Phase::Ended(_), .. }))
+        !matches!(row.run, Some(Run { phase: Phase::RunEnd(_), .. }))
             || row.order.change.key.moved().is_some()
     };
     let wanted: BTreeSet<_> = rows
@@ -286,33 +289,34 @@ async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, Re
         load::received(ports, rows.iter().map(|row| row.order.event_id.as_str())).await?;
     for row in &mut rows {
         row.item = items.get(&row.order.item).cloned();
-        let told = row.item.as_ref().map(|item| item.candidate.url.clone());
-        row.change_url = url_of(facts.get(&row.order.change.key)).or(told);
+        let item_url = row.item.as_ref().map(|item| item.candidate.url.clone());
+        row.change_url = url_of(facts.get(&row.order.change.key)).or(item_url);
         row.event_at = received.get(&row.order.event_id).copied();
     }
     Ok(rows)
 }
 
-/// Returns a build with its run and the wish to stop it, as far as there are any; `None` where the
-/// run cannot be read.
+/// Returns a build with its run and its stop request, if they exist. `None` if the run cannot be
+/// read.
 fn with_run(order: Order, pair: &[Option<Record>]) -> Option<BuildRow> {
     let (run, stop) = (pair.first().and_then(Option::as_ref), pair.get(1).and_then(Option::as_ref));
     let mut row = BuildRow::new(order);
     if let Some(record) = run {
         row.run = Some(load::readable(record)?);
     }
-    row.stop = stop.map(stop_of);
+    row.stop = stop.map(decode_stop);
     Some(row)
 }
 
-/// Reads the frozen job of a build for what only it tells; a graph that is gone leaves that out.
-async fn read_frozen_job(api: &Api, row: &mut BuildRow) -> Result<(), Refusal> {
+/// Reads a build's frozen job for its nodeset and `provides`. Does nothing if the job graph has
+/// expired.
+async fn read_frozen_job(api: &Api, row: &mut BuildRow) -> Result<(), ApiError> {
     let Some(object) = api.ports.objects.get(&row.order.graph).await? else {
         return Ok(());
     };
     let graph: JobGraph =
-        serde_json::from_slice(&object.bytes).map_err(|error| Refusal::Unavailable {
-            detail: format!("the job graph {} cannot be read: {error}", row.order.graph),
+        serde_json::from_slice(&object.bytes).map_err(|error| ApiError::Unavailable {
+            detail: format!("could not read the job graph {}: {error}", row.order.graph),
         })?;
     if let Some(job) = graph.jobs.into_iter().find(|job| job.name == row.order.job) {
         row.nodeset = job

@@ -1,13 +1,13 @@
-//! Buildsets: what became of items, with those that are still in their queues; badges of the
-//! newest.
+//! `T/buildsets`, `T/buildset/{uuid}` and `T/badge`: the outcomes of items, including those still
+//! queued.
 
 use crate::Api;
-use crate::asked::Asked;
 use crate::build_row::{change_json, number};
 use crate::builds;
-use crate::filter::{self, Filter, Subject};
-use crate::load::{self, Found};
-use crate::reply::{self, Refusal};
+use crate::filter::{self, BuildFilter, BuildSubject};
+use crate::load::{self, ItemLocation};
+use crate::reply::{self, ApiError};
+use crate::request::ApiRequest;
 use crate::unbuilt;
 use bytes::Bytes;
 use http::{Response, header};
@@ -19,40 +19,40 @@ use sluice_records::report::Buildset;
 use sluice_runtime::Ports;
 use std::sync::Arc;
 
-/// Entries of the index that one answer looks through.
+/// The maximum number of index entries that one answer searches.
 const SEARCHED_MAX: usize = 5_000;
-/// Entries of the index that are read at once.
+/// The number of index entries that are read at once.
 const STEP: usize = 100;
 
-/// What is told of an item that has succeeded and stays in its queue.
-const RUNS_LAST_JOBS: &str = "its jobs that run after the report are not over";
+/// The message of an item that has succeeded and still runs its last jobs.
+const LAST_JOBS_MESSAGE: &str = "its jobs that run after the report have not ended";
 
-/// A buildset, over or not.
+/// A buildset, finished or not.
 #[derive(Debug, Clone)]
-pub(crate) struct Row {
-    /// Its queue.
+pub(crate) struct BuildsetRow {
+    /// The queue.
     pub(crate) queue: QueueKey,
-    /// Its item.
+    /// The item.
     pub(crate) item: Item,
-    /// How it ended, why and when; `None` while it is in its queue.
+    /// The result, the reason and the time; `None` while the item is queued.
     pub(crate) end: Option<(String, String, Timestamp)>,
-    /// When the event came that led to it, where that was asked for and is remembered.
+    /// When the event that led to the item was received; `None` if it was not read or has expired.
     event_at: Option<Timestamp>,
 }
 
-impl From<Buildset> for Row {
+impl From<Buildset> for BuildsetRow {
     fn from(buildset: Buildset) -> Self {
         let end = Some((buildset.result, buildset.why, buildset.ended_at));
         Self { end, ..Self::open(buildset.queue, buildset.item) }
     }
 }
 
-impl Row {
-    /// Returns an item that is in its queue. One that is there for its last jobs alone has ended.
+impl BuildsetRow {
+    /// Returns the row of a queued item. It counts as finished if only its last jobs run.
     fn open(queue: QueueKey, item: Item) -> Self {
         let reporting = item.reporting.as_ref();
         let end = reporting
-            .map(|reporting| ("SUCCESS".to_owned(), RUNS_LAST_JOBS.to_owned(), reporting.since));
+            .map(|reporting| ("SUCCESS".to_owned(), LAST_JOBS_MESSAGE.to_owned(), reporting.since));
         Self { queue, item, end, event_at: None }
     }
 
@@ -60,14 +60,14 @@ impl Row {
         self.end.as_ref().map(|(result, _, _)| result.as_str())
     }
 
-    /// Returns the number that orders it: newer ones have greater numbers.
+    /// Returns the number that orders buildsets: newer ones have greater numbers.
     pub(crate) fn number(&self) -> u64 {
         let at = self.end.as_ref().map_or(self.item.admitted_at, |(_, _, at)| *at);
         number(at, self.item.id.as_str())
     }
 
-    fn subject(&self) -> Subject<'_> {
-        Subject {
+    fn subject(&self) -> BuildSubject<'_> {
+        BuildSubject {
             change: &self.item.candidate.change,
             pipeline: &self.queue.pipeline,
             job: None,
@@ -76,7 +76,7 @@ impl Row {
         }
     }
 
-    /// Returns the buildset with the shape of `buildsets`.
+    /// Returns the buildset in the shape of `buildsets`.
     pub(crate) fn to_json(&self) -> Value {
         let times = self.item.jobs.iter().map(times);
         let first = times.clone().filter_map(|(from, _)| from).min();
@@ -104,28 +104,28 @@ impl Row {
 pub(crate) async fn list(
     api: &Api,
     tenant: &TenantName,
-    asked: &Asked,
-) -> Result<Response<Bytes>, Refusal> {
-    asked.only(filter::BUILDSETS)?;
-    let mut rows = search(api, tenant, asked).await?;
+    request: &ApiRequest,
+) -> Result<Response<Bytes>, ApiError> {
+    request.allow_parameters(filter::BUILDSETS)?;
+    let mut rows = search(api, tenant, request).await?;
     read_events(&api.ports, &mut rows).await?;
-    Ok(reply::json(&Value::Array(rows.iter().map(Row::to_json).collect())))
+    Ok(reply::json(&Value::Array(rows.iter().map(BuildsetRow::to_json).collect())))
 }
 
 /// `T/buildset/{uuid}`.
-pub(crate) async fn one(
+pub(crate) async fn get(
     api: &Api,
     tenant: &TenantName,
     uuid: &str,
-) -> Result<Response<Bytes>, Refusal> {
+) -> Result<Response<Bytes>, ApiError> {
     let missing =
-        || Refusal::missing(format!("There is no buildset {uuid} in the tenant {tenant}."));
+        || ApiError::missing(format!("There is no buildset {uuid} in the tenant {tenant}."));
     let id = ItemId::from(uuid);
     let mut rows = [match load::item(&api.ports, tenant, &id).await?.ok_or_else(missing)? {
-        Found::Left(buildset) => Row::from(*buildset),
-        Found::Queued(loaded, queue) => {
+        ItemLocation::Left(buildset) => BuildsetRow::from(*buildset),
+        ItemLocation::Queued(loaded, queue) => {
             let (_, item) = loaded.items.get(&id).ok_or_else(missing)?;
-            Row::open(queue, Item::clone(item))
+            BuildsetRow::open(queue, Item::clone(item))
         }
     }];
     read_events(&api.ports, &mut rows).await?;
@@ -142,15 +142,15 @@ pub(crate) async fn one(
 pub(crate) async fn badge(
     api: &Api,
     tenant: &TenantName,
-    asked: &Asked,
-) -> Result<Response<Bytes>, Refusal> {
-    asked.only(&["project", "pipeline", "branch"])?;
-    let mut newest = asked.clone();
+    request: &ApiRequest,
+) -> Result<Response<Bytes>, ApiError> {
+    request.allow_parameters(&["project", "pipeline", "branch"])?;
+    let mut newest = request.clone();
     newest.parameters.extend([("complete".into(), "true".into()), ("limit".into(), "1".into())]);
     let rows = search(api, tenant, &newest).await?;
     let row = rows
         .first()
-        .ok_or_else(|| Refusal::missing("There is no buildset like this that is over."))?;
+        .ok_or_else(|| ApiError::missing("There is no finished buildset that matches."))?;
     let (word, colour) = if row.result() == Some("SUCCESS") {
         ("passing", "#2e7d4f")
     } else {
@@ -162,38 +162,42 @@ pub(crate) async fn badge(
          <g fill=\"#fff\" font-family=\"sans-serif\" font-size=\"11\" text-anchor=\"middle\">\
          <text x=\"22\" y=\"14\">build</text><text x=\"74\" y=\"14\">{word}</text></g></svg>"
     );
-    let builder = reply::open()
+    let builder = reply::builder()
         .header(header::CONTENT_TYPE, "image/svg+xml")
         .header(header::CACHE_CONTROL, "no-cache");
     Ok(reply::finish(builder, svg.into()))
 }
 
-/// Returns the newest buildsets of a tenant that are over, at most `limit`.
+/// Returns the newest finished buildsets of a tenant, at most `limit`.
 pub(crate) async fn newest(
     ports: &Ports,
     tenant: &TenantName,
     limit: usize,
-) -> Result<Vec<Row>, Refusal> {
+) -> Result<Vec<BuildsetRow>, ApiError> {
     let keys = ports.records.find(&partition(tenant), None, limit).await?;
     read(ports, tenant, &keys).await
 }
 
-async fn search(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Vec<Row>, Refusal> {
-    let (filter, bounds) = (Filter::read(asked)?, asked.page()?);
-    let fits = |row: &Row| {
-        filter.takes_number(row.number())
-            && filter.takes_subject(&row.subject())
-            && filter.takes_result(row.result())
+async fn search(
+    api: &Api,
+    tenant: &TenantName,
+    request: &ApiRequest,
+) -> Result<Vec<BuildsetRow>, ApiError> {
+    let (filter, bounds) = (BuildFilter::read(request)?, request.page()?);
+    let fits = |row: &BuildsetRow| {
+        filter.matches_number(row.number())
+            && filter.matches_subject(&row.subject())
+            && filter.matches_result(row.result())
     };
     let wanted = bounds.skip + bounds.limit;
-    let mut rows: Vec<Row> =
-        in_queues(&api.ports, tenant).await?.into_iter().filter(fits).collect();
+    let mut rows: Vec<BuildsetRow> =
+        queued_items(&api.ports, tenant).await?.into_iter().filter(fits).collect();
     let mut before = filter.before();
     let mut searched = 0;
     while rows.len() < wanted && searched < SEARCHED_MAX {
         let (found, next) = page(&api.ports, tenant, before.as_deref(), STEP).await?;
         searched += STEP;
-        let oldest = found.last().map(Row::number);
+        let oldest = found.last().map(BuildsetRow::number);
         rows.extend(found.into_iter().filter(fits));
         if next.is_none() || oldest.is_some_and(|oldest| filter.ends_before_number(oldest)) {
             break;
@@ -203,14 +207,14 @@ async fn search(api: &Api, tenant: &TenantName, asked: &Asked) -> Result<Vec<Row
     Ok(rows.into_iter().skip(bounds.skip).take(bounds.limit).collect())
 }
 
-/// Returns at most `step` buildsets that are over, the newest of those `before` a place of the
-/// index first, and the place before which those behind them are; `None` when there are no more.
+/// Returns at most `step` finished buildsets before an index position, newest first, and the
+/// position for the next page; `None` if there are no more.
 pub(crate) async fn page(
     ports: &Ports,
     tenant: &TenantName,
     before: Option<&str>,
     step: usize,
-) -> Result<(Vec<Row>, Option<String>), Refusal> {
+) -> Result<(Vec<BuildsetRow>, Option<String>), ApiError> {
     let keys = ports.records.find(&partition(tenant), before, step).await?;
     let found = read(ports, tenant, &keys).await?;
     let oldest =
@@ -218,18 +222,18 @@ pub(crate) async fn page(
     Ok((found, oldest.filter(|_| keys.len() == step)))
 }
 
-/// Returns the items that are in queues, the newest first.
-async fn in_queues(ports: &Ports, tenant: &TenantName) -> Result<Vec<Row>, Refusal> {
+/// Returns the queued items, newest first.
+async fn queued_items(ports: &Ports, tenant: &TenantName) -> Result<Vec<BuildsetRow>, ApiError> {
     let read = load::queues(ports, tenant).await?;
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<BuildsetRow> = Vec::new();
     for (queue, loaded) in read.queues {
-        // What has ended and stays for its last jobs is listed among those that are over.
+        // Items that only run their last jobs are listed among the finished buildsets.
         let open = loaded
             .items
             .into_values()
             .map(|(_, item)| item)
             .filter(|item| item.reporting.is_none());
-        rows.extend(open.map(|item| Row::open(queue.clone(), Arc::unwrap_or_clone(item))));
+        rows.extend(open.map(|item| BuildsetRow::open(queue.clone(), Arc::unwrap_or_clone(item))));
     }
     rows.sort_by_key(|row| std::cmp::Reverse(row.number()));
     Ok(rows)
@@ -239,14 +243,14 @@ async fn read(
     ports: &Ports,
     tenant: &TenantName,
     keys: &[sluice_runtime::Key],
-) -> Result<Vec<Row>, Refusal> {
-    let records = load::many(ports, keys).await?;
+) -> Result<Vec<BuildsetRow>, ApiError> {
+    let records = load::read_many(ports, keys).await?;
     let found = records.iter().flatten().filter_map(load::readable::<Buildset>);
-    Ok(found.filter(|buildset| buildset.queue.tenant == *tenant).map(Row::from).collect())
+    Ok(found.filter(|buildset| buildset.queue.tenant == *tenant).map(BuildsetRow::from).collect())
 }
 
-/// Reads when the events came that led to these.
-async fn read_events(ports: &Ports, rows: &mut [Row]) -> Result<(), Refusal> {
+/// Sets the time of the event for each row.
+async fn read_events(ports: &Ports, rows: &mut [BuildsetRow]) -> Result<(), ApiError> {
     let received = load::received(ports, rows.iter().map(|row| row.item.event_id.as_str())).await?;
     for row in rows {
         row.event_at = received.get(&row.item.event_id).copied();
@@ -254,8 +258,12 @@ async fn read_events(ports: &Ports, rows: &mut [Row]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns every build an item had, in order, then the jobs that were skipped.
-async fn builds_of(ports: &Ports, tenant: &TenantName, item: &Item) -> Result<Vec<Value>, Refusal> {
+/// Returns all builds of an item in order, then its jobs without a build.
+async fn builds_of(
+    ports: &Ports,
+    tenant: &TenantName,
+    item: &Item,
+) -> Result<Vec<Value>, ApiError> {
     let mut ids: Vec<BuildId> = item.builds.clone();
     let current = item.jobs.iter().filter_map(|job| job.build.clone());
     ids.extend(current.filter(|build| !item.builds.contains(build)).collect::<Vec<_>>());

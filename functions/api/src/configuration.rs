@@ -1,9 +1,9 @@
-//! What a tenant's configuration says: pipelines, projects, jobs, mistakes.
+//! A tenant's configuration: pipelines, projects, jobs, configuration errors.
 
 use crate::Api;
-use crate::asked::{Asked, form_text};
 use crate::load;
-use crate::reply::{self, Refusal};
+use crate::reply::{self, ApiError};
+use crate::request::{ApiRequest, decode_form_text};
 use crate::status::triggers;
 use crate::variant;
 use bytes::Bytes;
@@ -13,15 +13,15 @@ use sluice_config::fragment::Source;
 use sluice_config::layout::Layout;
 use sluice_config::objects::{JobStanza, ProjectStanza, Stanza};
 use sluice_config::tenant::TenantProject;
-use sluice_config::{Pattern, ProblemKind, Severity};
+use sluice_config::{DiagnosticKind, Pattern, Severity};
 use sluice_model::{ProjectName, TenantName};
 use std::collections::BTreeMap;
 
-/// The name of the mistake that a project of the main configuration cannot be read.
+/// Zuul's name of the error that a project of the main configuration cannot be read.
 const UNREADABLE: &str = "Project Not Found";
 
 /// `T/pipelines`.
-pub(crate) async fn pipelines(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn pipelines(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ApiError> {
     let live = load::live(api, tenant).await?;
     let list = live.layout.pipelines().iter().map(|pipeline| {
         let triggers = triggers(pipeline)
@@ -36,10 +36,10 @@ pub(crate) async fn pipelines(api: &Api, tenant: &TenantName) -> Result<Response
 pub(crate) async fn tenant_status(
     api: &Api,
     tenant: &TenantName,
-) -> Result<Response<Bytes>, Refusal> {
+) -> Result<Response<Bytes>, ApiError> {
     let live = load::live(api, tenant).await?;
     Ok(reply::json(
-        &json!({"config_error_count": live.layout.errors().len() + live.tenant.problems.len()}),
+        &json!({"config_error_count": live.layout.errors().len() + live.tenant.unreadable_projects.len()}),
     ))
 }
 
@@ -47,37 +47,35 @@ pub(crate) async fn tenant_status(
 pub(crate) async fn errors(
     api: &Api,
     tenant: &TenantName,
-    asked: &Asked,
-) -> Result<Response<Bytes>, Refusal> {
-    asked.only(&["project", "branch", "severity", "name", "limit", "skip"])?;
-    let page = asked.page()?;
+    request: &ApiRequest,
+) -> Result<Response<Bytes>, ApiError> {
+    request.allow_parameters(&["project", "branch", "severity", "name", "limit", "skip"])?;
+    let page = request.page()?;
     let live = load::live(api, tenant).await?;
-    // What cannot be read comes first: it explains most of what follows.
-    let unreadable = live
-        .tenant
-        .problems
-        .iter()
-        .filter(|problem| is_asked(asked, &problem.project, "", Severity::Error, UNREADABLE));
+    // Unreadable projects come first, because they cause most of the other errors.
+    let unreadable = live.tenant.unreadable_projects.iter().filter(|problem| {
+        matches_filter(request, &problem.project, "", Severity::Error, UNREADABLE)
+    });
     let unreadable = unreadable.map(|problem| {
         let text =
-            format!("The project {} cannot be read: {}", problem.project.name(), problem.why);
+            format!("The project {} could not be read: {}", problem.project.name(), problem.why);
         json!({
             "source_context": {"project": problem.project.name(), "branch": "", "path": ""},
             "error": text,
             "short_error": text,
-            "severity": severity_word(Severity::Error),
+            "severity": severity_name(Severity::Error),
             "name": UNREADABLE,
         })
     });
-    let unserved = live.layout.unserved();
+    let unserved = live.layout.ignored_attributes();
     let found = live.layout.errors().iter().chain(&unserved).filter(|error| {
-        let problem = &error.problem;
-        is_asked(
-            asked,
+        let problem = &error.diagnostic;
+        matches_filter(
+            request,
             &error.project,
             error.branch.as_str(),
             problem.severity,
-            kind_words(problem.kind),
+            kind_name(problem.kind),
         )
     });
     let found = found.map(|error| {
@@ -85,34 +83,34 @@ pub(crate) async fn errors(
             "source_context": {"project": error.project.name(), "branch": error.branch, "path": error.path},
             "error": error.render(None),
             "short_error": error.short_text(),
-            "severity": severity_word(error.problem.severity),
-            "name": kind_words(error.problem.kind),
+            "severity": severity_name(error.diagnostic.severity),
+            "name": kind_name(error.diagnostic.kind),
         })
     });
     let list = unreadable.chain(found).skip(page.skip).take(page.limit);
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// Returns whether a request's parameters ask for a mistake like this one.
-fn is_asked(
-    asked: &Asked,
+/// Returns whether an error matches the request's filter parameters.
+fn matches_filter(
+    request: &ApiRequest,
     project: &ProjectName,
     branch: &str,
     severity: Severity,
     name: &str,
 ) -> bool {
     let is = |parameter: &str, words: &[&str]| {
-        let mut values = asked.all(parameter).peekable();
+        let mut values = request.parameter_values(parameter).peekable();
         values.peek().is_none() || values.any(|value| words.contains(&value))
     };
     is("project", &[project.as_str(), project.name()])
         && is("branch", &[branch])
-        && is("severity", &[severity_word(severity)])
+        && is("severity", &[severity_name(severity)])
         && is("name", &[name])
 }
 
 /// `T/projects`.
-pub(crate) async fn projects(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn projects(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ApiError> {
     let live = load::live(api, tenant).await?;
     let mut projects: Vec<&TenantProject> = live.layout.tenant().projects.iter().collect();
     projects.sort_by_key(|project| project.name.name());
@@ -132,16 +130,16 @@ pub(crate) async fn project(
     api: &Api,
     tenant: &TenantName,
     name: &str,
-) -> Result<Response<Bytes>, Refusal> {
+) -> Result<Response<Bytes>, ApiError> {
     let live = load::live(api, tenant).await?;
     let layout = &*live.layout;
-    let project = known_project(layout, name)?;
+    let project = find_project(layout, name)?;
     let mut configs = Vec::new();
     for (source, stanza) in stanzas(layout).filter_map(|(source, stanza)| match stanza {
         Stanza::Project(project) => Some((source, project)),
         _ => None,
     }) {
-        if !applies(layout, project, source, stanza) {
+        if !applies_to(layout, project, source, stanza) {
             continue;
         }
         configs.push(config_json(layout, source, stanza, IsTemplate::No));
@@ -181,7 +179,7 @@ pub(crate) async fn project(
 }
 
 /// `T/jobs`.
-pub(crate) async fn jobs(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn jobs(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ApiError> {
     let live = load::live(api, tenant).await?;
     let layout = &*live.layout;
     let list = by_name(layout).into_iter().map(|(name, variants)| {
@@ -215,31 +213,31 @@ pub(crate) async fn jobs(api: &Api, tenant: &TenantName) -> Result<Response<Byte
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// `T/job/{name}`: its variants. The name is decoded once more than other parts of a path, with `+`
-/// for a space.
+/// `T/job/{name}`: the variants of a job. The name is decoded once more than other path parts, with
+/// `+` for a space.
 pub(crate) async fn job(
     api: &Api,
     tenant: &TenantName,
     name: &str,
-) -> Result<Response<Bytes>, Refusal> {
+) -> Result<Response<Bytes>, ApiError> {
     let live = load::live(api, tenant).await?;
     let layout = &*live.layout;
-    let name = form_text(name);
+    let name = decode_form_text(name);
     let found = by_name(layout);
     let variants = found.get(name.as_str()).ok_or_else(|| {
-        Refusal::missing(format!("There is no job {name} in the tenant {tenant}."))
+        ApiError::missing(format!("There is no job {name} in the tenant {tenant}."))
     })?;
     let list = variants.iter().map(|(source, variant)| variant::json(layout, source, variant));
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// Returns a project by its short or canonical name.
-pub(crate) fn known_project<'l>(
+/// Returns a project by short or canonical name.
+pub(crate) fn find_project<'l>(
     layout: &'l Layout,
     name: &str,
-) -> Result<&'l TenantProject, Refusal> {
+) -> Result<&'l TenantProject, ApiError> {
     let missing = || {
-        Refusal::missing(format!(
+        ApiError::missing(format!(
             "There is no project {name} in the tenant {}.",
             layout.tenant().name
         ))
@@ -247,7 +245,7 @@ pub(crate) fn known_project<'l>(
     layout.project(name).ok_or_else(missing)
 }
 
-/// Returns every stanza with its file.
+/// Returns every stanza of the layout with its source.
 pub(crate) fn stanzas(layout: &Layout) -> impl Iterator<Item = (&Source, &Stanza)> {
     layout
         .fragments()
@@ -255,7 +253,7 @@ pub(crate) fn stanzas(layout: &Layout) -> impl Iterator<Item = (&Source, &Stanza
         .flat_map(|fragment| fragment.stanzas().map(|stanza| (&fragment.source, stanza)))
 }
 
-/// Returns the definitions of the layout's jobs by name.
+/// Returns the variants of each job, by job name.
 fn by_name(layout: &Layout) -> BTreeMap<&str, Vec<(&Source, &JobStanza)>> {
     let mut found: BTreeMap<&str, Vec<(&Source, &JobStanza)>> =
         layout.job_names().map(|name| (name, Vec::new())).collect();
@@ -269,8 +267,9 @@ fn by_name(layout: &Layout) -> BTreeMap<&str, Vec<(&Source, &JobStanza)>> {
     found
 }
 
-/// Returns whether a stanza is about a project and comes from where such a stanza may come from.
-fn applies(
+/// Returns whether a `project` stanza is about a project, and its source may configure that
+/// project.
+fn applies_to(
     layout: &Layout,
     project: &TenantProject,
     source: &Source,
@@ -334,20 +333,20 @@ fn config_json(
     })
 }
 
-fn severity_word(severity: Severity) -> &'static str {
+fn severity_name(severity: Severity) -> &'static str {
     match severity {
         Severity::Warning => "warning",
         Severity::Error => "error",
     }
 }
 
-fn kind_words(kind: ProblemKind) -> &'static str {
+fn kind_name(kind: DiagnosticKind) -> &'static str {
     match kind {
-        ProblemKind::Syntax => "Configuration Syntax Error",
-        ProblemKind::UnknownName => "Unknown Name",
-        ProblemKind::Duplicate => "Duplicate Definition",
-        ProblemKind::NotPermitted => "Not Permitted",
-        ProblemKind::Conflict => "Conflicting Definitions",
-        ProblemKind::NotServed => "Not Carried Out",
+        DiagnosticKind::Syntax => "Configuration Syntax Error",
+        DiagnosticKind::UnknownName => "Unknown Name",
+        DiagnosticKind::Duplicate => "Duplicate Definition",
+        DiagnosticKind::NotPermitted => "Not Permitted",
+        DiagnosticKind::Conflict => "Conflicting Definitions",
+        DiagnosticKind::Unsupported => "Not Carried Out",
     }
 }

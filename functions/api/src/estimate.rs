@@ -1,60 +1,60 @@
-//! How long jobs take, guessed from builds that succeeded of late; kept for a minute, since a page
-//! asks every two seconds.
+//! Estimates how long jobs take, from recent successful builds. Cached for a minute, because the
+//! page polls every two seconds.
 
 use crate::builds;
-use crate::reply::Refusal;
+use crate::reply::ApiError;
 use sluice_model::{JobName, ProjectName, TenantName, Timestamp};
 use sluice_runtime::Ports;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Builds that a guess looks back on.
+/// The number of recent builds that an estimate is based on.
 const BUILDS_MAX: usize = 200;
-/// Successes of one job that count.
+/// The maximum number of successful builds of one job that are averaged.
 const SUCCESSES_MAX: u64 = 10;
-/// Seconds that a guess is kept.
-const KEPT_SECONDS: u64 = 60;
-/// Tenants whose guesses are kept.
+/// Seconds for which an estimate is cached.
+const CACHED_SECONDS: u64 = 60;
+/// The maximum number of tenants with cached estimates.
 const TENANTS_MAX: usize = 64;
 
-/// Milliseconds that a job of a project takes.
+/// The estimated duration of each job of a project, in milliseconds.
 pub(crate) type Durations = BTreeMap<(JobName, ProjectName), u64>;
 
-/// Guesses by tenant, with the time they were made.
+/// The cached estimates of each tenant, with the time they were made.
 #[derive(Debug, Default)]
-pub(crate) struct Estimates {
-    kept: Mutex<BTreeMap<TenantName, (Timestamp, Arc<Durations>)>>,
+pub(crate) struct DurationEstimates {
+    cache: Mutex<BTreeMap<TenantName, (Timestamp, Arc<Durations>)>>,
 }
 
-impl Estimates {
-    /// Returns how long the jobs of a tenant take; jobs that never succeeded of late are missing.
+impl DurationEstimates {
+    /// Returns the estimates for a tenant's jobs. Jobs without a recent success are missing.
     pub(crate) async fn of(
         &self,
         ports: &Ports,
         tenant: &TenantName,
-    ) -> Result<Arc<Durations>, Refusal> {
+    ) -> Result<Arc<Durations>, ApiError> {
         let now = ports.clock.now();
-        if let Some((made_at, kept)) = self.lock().get(tenant)
-            && now.since(*made_at) < KEPT_SECONDS * 1_000
+        if let Some((made_at, cached)) = self.lock().get(tenant)
+            && now.since(*made_at) < CACHED_SECONDS * 1_000
         {
-            return Ok(kept.clone());
+            return Ok(cached.clone());
         }
-        let guessed = Arc::new(guess(ports, tenant).await?);
-        let mut kept = self.lock();
-        if kept.len() >= TENANTS_MAX && !kept.contains_key(tenant) {
-            kept.pop_first();
+        let estimates = Arc::new(estimate_durations(ports, tenant).await?);
+        let mut cache = self.lock();
+        if cache.len() >= TENANTS_MAX && !cache.contains_key(tenant) {
+            cache.pop_first();
         }
-        kept.insert(tenant.clone(), (now, guessed.clone()));
-        Ok(guessed)
+        cache.insert(tenant.clone(), (now, estimates.clone()));
+        Ok(estimates)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<TenantName, (Timestamp, Arc<Durations>)>> {
-        // Each change is one call, so the map is whole after any panic.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        // Each update is a single call, so the map is consistent even after a panic.
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn guess(ports: &Ports, tenant: &TenantName) -> Result<Durations, Refusal> {
+async fn estimate_durations(ports: &Ports, tenant: &TenantName) -> Result<Durations, ApiError> {
     let mut sums: BTreeMap<(JobName, ProjectName), (u64, u64)> = BTreeMap::new();
     for (order, ended) in builds::newest_ended(ports, tenant, BUILDS_MAX).await? {
         let Some(started_at) = ended.started_at.filter(|_| ended.result.passed()) else {

@@ -1,14 +1,13 @@
-//! `T/item/{id}/explain/{job}`, a route of our own: which definitions made a job of an item what it
-//! is, which were left out, and why.
+//! `T/item/{id}/explain/{job}`, a route of our own: which definitions apply to a job of an item,
+//! which do not, and why.
 //!
-//! Nothing of this is kept with the item, however much a tenant's configuration comes to: it is
-//! worked out anew from the live layout when somebody asks for one job. What was applied when it
-//! was frozen stands in the frozen job, and is told beside it: a change that proposes configuration
-//! is frozen with it, and here only what is merged is at hand.
+//! The trace is computed from the live layout on each request, because storing it with items would
+//! be too large. The definitions applied when the job was frozen are shown too: a change that
+//! proposes configuration was frozen with it, but only merged configuration is available here.
 
 use crate::Api;
-use crate::load::{self, Found};
-use crate::reply::{self, Refusal};
+use crate::load::{self, ItemLocation};
+use crate::reply::{self, ApiError};
 use bytes::Bytes;
 use http::Response;
 use serde::de::DeserializeOwned;
@@ -20,27 +19,27 @@ use sluice_model::job::JobGraph;
 use sluice_model::{BranchName, ItemId, TenantName};
 use std::collections::BTreeSet;
 
-/// Answers for an item in its queue and for one that left.
+/// Answers for an item that is queued or has left.
 pub(crate) async fn job(
     api: &Api,
     tenant: &TenantName,
     id: &str,
     name: &str,
-) -> Result<Response<Bytes>, Refusal> {
-    let missing = || Refusal::missing(format!("There is no item {id} in the tenant {tenant}."));
+) -> Result<Response<Bytes>, ApiError> {
+    let missing = || ApiError::missing(format!("There is no item {id} in the tenant {tenant}."));
     let id_wanted = ItemId::from(id);
     let found = load::item(&api.ports, tenant, &id_wanted).await?.ok_or_else(missing)?;
     let (item, pipeline) = match &found {
-        Found::Queued(loaded, queue) => (
+        ItemLocation::Queued(loaded, queue) => (
             loaded.items.get(&id_wanted).map(|(_, item)| &**item).ok_or_else(missing)?,
             &queue.pipeline,
         ),
-        Found::Left(buildset) => (&buildset.item, &buildset.queue.pipeline),
+        ItemLocation::Left(buildset) => (&buildset.item, &buildset.queue.pipeline),
     };
-    let frozen = frozen(api, item).await?;
+    let frozen = read_frozen(api, item).await?;
     let change = &item.candidate.change;
     let facts = load::facts(&api.ports, &BTreeSet::from([change.key.clone()])).await?;
-    // Of an older patch set nobody remembers the files.
+    // Facts of another patch set may list other files.
     let facts = facts.get(&change.key).filter(|facts| facts.change == *change);
     let files = facts.and_then(|facts| facts.files.as_deref());
 
@@ -62,34 +61,32 @@ pub(crate) async fn job(
     if trace.is_none() && applied.is_none() {
         let project = change.key.project.name();
         let branch = &change.branch;
-        return Err(Refusal::missing(format!(
-            "{project} does not list a job {name} in {pipeline} for {branch}."
+        return Err(ApiError::missing(format!(
+            "{project} does not run a job {name} in {pipeline} for {branch}."
         )));
     }
     let mut notes = Vec::new();
     match &frozen {
         None => notes.push(
-            "It is not frozen; this is how it would be by the configuration as it is merged now."
+            "The job is not frozen yet; this trace uses the configuration as merged now."
                 .to_owned(),
         ),
         Some(frozen) if !frozen.configured.is_empty() => {
-            let where_from = frozen.configured.join(", ");
+            let proposed = frozen.configured.join(", ");
             notes.push(format!(
-                "It was frozen with configuration that is not merged, of {where_from}; this is by the configuration as it is merged now."
+                "The job was frozen with proposed configuration of {proposed}; this trace uses the configuration as merged now."
             ));
         }
         Some(_) => {}
     }
     if files.is_none() && change.key.moved().is_none() {
         notes.push(
-            "Which files the change touches is not known here, so no job is left out for them."
-                .to_owned(),
+            "The files of the change are unknown, so file matchers were not applied.".to_owned(),
         );
     }
     if trace.is_none() {
         notes.push(
-            "By the configuration as it is merged now the project does not list the job."
-                .to_owned(),
+            "In the configuration as merged now, the project does not list the job.".to_owned(),
         );
     }
     Ok(reply::json(&json!({
@@ -103,30 +100,30 @@ pub(crate) async fn job(
     })))
 }
 
-/// What an item's jobs were frozen to.
-struct Frozen {
-    /// Branches whose proposed configuration counted, for people.
+/// What an item's jobs were frozen with.
+struct FrozenJobs {
+    /// The branches whose proposed configuration was used, as text.
     configured: Vec<String>,
-    /// Of a tag, the branches that it was frozen by.
+    /// For a tag, the branches that contain it.
     containing: Option<Vec<BranchName>>,
-    /// `None` when it is gone.
+    /// The job graph; `None` if it has expired.
     graph: Option<JobGraph>,
 }
 
-async fn frozen(api: &Api, item: &Item) -> Result<Option<Frozen>, Refusal> {
+async fn read_frozen(api: &Api, item: &Item) -> Result<Option<FrozenJobs>, ApiError> {
     let Some(merged) = item.merged() else { return Ok(None) };
-    let speculation: Option<Speculation> = object(api, &merged.speculation).await?;
-    let (branches, containing) =
-        speculation.map_or_else(Default::default, |state| (state.configured, state.containing));
+    let speculation: Option<Speculation> = read_object(api, &merged.speculation).await?;
+    let (branches, containing) = speculation
+        .map_or_else(Default::default, |state| (state.config_branches, state.containing));
     let configured =
         branches.iter().map(|key| format!("{}@{}", key.project.name(), key.branch)).collect();
-    Ok(Some(Frozen { configured, containing, graph: object(api, &merged.graph).await? }))
+    Ok(Some(FrozenJobs { configured, containing, graph: read_object(api, &merged.graph).await? }))
 }
 
-async fn object<T: DeserializeOwned>(api: &Api, key: &str) -> Result<Option<T>, Refusal> {
+async fn read_object<T: DeserializeOwned>(api: &Api, key: &str) -> Result<Option<T>, ApiError> {
     let Some(object) = api.ports.objects.get(key).await? else { return Ok(None) };
     let read = serde_json::from_slice(&object.bytes);
-    read.map(Some).map_err(|error| Refusal::Unavailable {
-        detail: format!("the object {key} cannot be read: {error}"),
+    read.map(Some).map_err(|error| ApiError::Unavailable {
+        detail: format!("could not read the object {key}: {error}"),
     })
 }

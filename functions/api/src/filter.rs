@@ -1,15 +1,15 @@
-//! Which builds and buildsets a list shows.
+//! The filters of the lists of builds and buildsets.
 
-use crate::asked::Asked;
 use crate::build_row::{BuildRow, NUMBERS_PER_MS};
-use crate::reply::Refusal;
+use crate::reply::ApiError;
+use crate::request::ApiRequest;
 use sluice_model::change::ChangeRef;
 use sluice_model::{JobName, PipelineName, Timestamp};
 
-/// The parameters of the lists of builds, besides those of [`BUILDSETS`].
+/// The additional parameters of lists of builds.
 pub(crate) const BUILDS: &[&str] = &["job_name", "voting", "nodeset", "held", "final"];
 
-/// The parameters of the lists of buildsets and of builds.
+/// The parameters of lists of buildsets and builds.
 pub(crate) const BUILDSETS: &[&str] = &[
     "project",
     "pipeline",
@@ -29,16 +29,16 @@ pub(crate) const BUILDSETS: &[&str] = &[
     "skip",
 ];
 
-/// What is asked for.
+/// The filter parameters of a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Filter<'a> {
-    asked: &'a Asked,
+pub(crate) struct BuildFilter<'a> {
+    request: &'a ApiRequest,
     idx_min: Option<u64>,
     idx_max: Option<u64>,
 }
 
-/// What a list shows of a build or buildset, as far as filters ask.
-pub(crate) struct Subject<'a> {
+/// The properties of a build or buildset that filters match.
+pub(crate) struct BuildSubject<'a> {
     pub(crate) change: &'a ChangeRef,
     pub(crate) pipeline: &'a PipelineName,
     pub(crate) job: Option<&'a JobName>,
@@ -46,52 +46,57 @@ pub(crate) struct Subject<'a> {
     pub(crate) item: &'a str,
 }
 
-impl<'a> Filter<'a> {
-    /// Reads a filter.
+impl<'a> BuildFilter<'a> {
+    /// Reads the filter of a request.
     ///
     /// # Errors
-    /// When `idx_min` or `idx_max` is no number.
-    pub(crate) fn read(asked: &'a Asked) -> Result<Self, Refusal> {
-        Ok(Self { asked, idx_min: asked.number("idx_min")?, idx_max: asked.number("idx_max")? })
+    /// When `idx_min` or `idx_max` is not a number.
+    pub(crate) fn read(request: &'a ApiRequest) -> Result<Self, ApiError> {
+        Ok(Self {
+            request,
+            idx_min: request.number_parameter("idx_min")?,
+            idx_max: request.number_parameter("idx_max")?,
+        })
     }
 
-    /// Returns where the index begins for `idx_max`: before this sort key.
+    /// Returns the index position before which a search starts, from `idx_max`.
     pub(crate) fn before(&self) -> Option<String> {
-        // `$` sorts after `#`, so that everything of that very millisecond is still read.
+        // `$` sorts after `#`, so the search includes the whole millisecond.
         self.idx_max.map(|number| format!("{:015}$", number / NUMBERS_PER_MS))
     }
 
-    /// Returns whether everything older than `at` is too old.
+    /// Returns whether everything older than `at` is below `idx_min`.
     pub(crate) fn ends_before(&self, at: Timestamp) -> bool {
         self.idx_min.is_some_and(|number| at.0 < number / NUMBERS_PER_MS)
     }
 
-    /// Returns whether everything of earlier milliseconds than this number's is too old.
+    /// Returns whether everything older than the millisecond of a number is below `idx_min`.
     pub(crate) fn ends_before_number(&self, number: u64) -> bool {
         self.ends_before(Timestamp(number / NUMBERS_PER_MS))
     }
 
-    /// Returns whether a number is wanted.
-    pub(crate) fn takes_number(&self, number: u64) -> bool {
+    /// Returns whether a number is within `idx_min` and `idx_max`.
+    pub(crate) fn matches_number(&self, number: u64) -> bool {
         self.idx_min.is_none_or(|min| number >= min) && self.idx_max.is_none_or(|max| number <= max)
     }
 
-    /// Returns whether it is wanted as far as its order tells; this needs no further record.
-    pub(crate) fn takes_subject(&self, subject: &Subject<'_>) -> bool {
+    /// Returns whether the properties match that are known without reading another record.
+    pub(crate) fn matches_subject(&self, subject: &BuildSubject<'_>) -> bool {
         let key = &subject.change.key;
         let project = |pattern: &str| {
-            wild(pattern, key.project.name()) || wild(pattern, key.project.as_str())
+            matches_wildcard(pattern, key.project.name())
+                || matches_wildcard(pattern, key.project.as_str())
         };
         let number = key.number().map(|number| number.to_string());
         let newrev = key.moved().and_then(|moved| moved.newrev.as_ref());
         let branch = subject.change.on_branch();
         self.any("project", project)
-            && self.any("pipeline", |pattern| wild(pattern, subject.pipeline.as_str()))
+            && self.any("pipeline", |pattern| matches_wildcard(pattern, subject.pipeline.as_str()))
             && self.any("branch", |pattern| {
-                branch.is_some_and(|branch| wild(pattern, branch.as_str()))
+                branch.is_some_and(|branch| matches_wildcard(pattern, branch.as_str()))
             })
             && self.any("job_name", |pattern| {
-                subject.job.is_some_and(|job| wild(pattern, job.as_str()))
+                subject.job.is_some_and(|job| matches_wildcard(pattern, job.as_str()))
             })
             && self.any("change", |value| number.as_deref() == Some(value))
             && self.any("patchset", |value| value == subject.change.patchset)
@@ -101,54 +106,54 @@ impl<'a> Filter<'a> {
             && self.any("queue_item_uuid", |value| value == subject.item)
     }
 
-    /// Returns whether a build is wanted whose subject is.
-    pub(crate) fn takes_build(&self, row: &BuildRow) -> bool {
+    /// Returns whether the outcome of a build matches, given that its subject does.
+    pub(crate) fn matches_build(&self, row: &BuildRow) -> bool {
         let end = row.end();
         let result = end.as_ref().map(|end| end.result.as_str());
-        self.takes_held(row.held)
-            && self.takes_end(result, row.order.voting, row.nodeset.as_deref())
+        self.matches_held(row.held)
+            && self.matches_end(result, row.order.voting, row.nodeset.as_deref())
     }
 
-    /// Returns whether builds are wanted whose nodes are kept, or those whose nodes are not.
-    pub(crate) fn takes_held(&self, held: bool) -> bool {
-        self.any("held", |value| truth(value) == Some(held))
+    /// Returns whether builds with held nodes (`held`), or without, match.
+    pub(crate) fn matches_held(&self, held: bool) -> bool {
+        self.any("held", |value| parse_bool(value) == Some(held))
     }
 
-    /// Returns whether a job is wanted that came to this, and whose subject is.
-    pub(crate) fn takes_end(
+    /// Returns whether the outcome of a job matches, given that its subject does.
+    pub(crate) fn matches_end(
         &self,
         result: Option<&str>,
         voting: bool,
         nodeset: Option<&str>,
     ) -> bool {
         let is_final = result.map(|result| result != "RETRY");
-        self.takes_result(result)
-            && self.any("voting", |value| truth(value) == Some(voting))
+        self.matches_result(result)
+            && self.any("voting", |value| parse_bool(value) == Some(voting))
             && self.any("nodeset", |value| nodeset == Some(value))
-            && self.any("final", |value| truth(value) == is_final)
+            && self.any("final", |value| parse_bool(value) == is_final)
     }
 
-    /// Returns whether jobs that ended without a build may be wanted: they have no id, and are
-    /// over.
+    /// Returns whether jobs without a build can match: they have no id, and have ended.
     pub(crate) fn may_be_unbuilt(&self) -> bool {
-        self.asked.one("uuid").is_none() && self.any("complete", |value| truth(value) == Some(true))
+        self.request.parameter("uuid").is_none()
+            && self.any("complete", |value| parse_bool(value) == Some(true))
     }
 
-    /// Returns whether a result is wanted; `None` is that of something that is not over.
-    pub(crate) fn takes_result(&self, result: Option<&str>) -> bool {
+    /// Returns whether a result matches; `None` is that of an unfinished build.
+    pub(crate) fn matches_result(&self, result: Option<&str>) -> bool {
         self.any("result", |value| result == Some(value))
-            && self.any("complete", |value| truth(value) == Some(result.is_some()))
-            && !self.asked.all("exclude_result").any(|value| result == Some(value))
+            && self.any("complete", |value| parse_bool(value) == Some(result.is_some()))
+            && !self.request.parameter_values("exclude_result").any(|value| result == Some(value))
     }
 
-    /// A parameter that is given several times is met by any of its values.
-    fn any(&self, name: &str, fits: impl Fn(&str) -> bool) -> bool {
-        let mut values = self.asked.all(name).peekable();
-        values.peek().is_none() || values.any(fits)
+    /// Returns whether any value of a parameter matches, or the parameter is not given.
+    fn any(&self, name: &str, matches: impl Fn(&str) -> bool) -> bool {
+        let mut values = self.request.parameter_values(name).peekable();
+        values.peek().is_none() || values.any(matches)
     }
 }
 
-fn truth(text: &str) -> Option<bool> {
+fn parse_bool(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" => Some(true),
         "0" | "false" => Some(false),
@@ -156,8 +161,8 @@ fn truth(text: &str) -> Option<bool> {
     }
 }
 
-/// Returns whether `text` fits a pattern in which `*` stands for anything.
-pub(crate) fn wild(pattern: &str, text: &str) -> bool {
+/// Returns whether a text matches a pattern in which `*` stands for any text.
+pub(crate) fn matches_wildcard(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else {
         return pattern == text;
     };
@@ -177,17 +182,21 @@ pub(crate) fn wild(pattern: &str, text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::wild;
+    use super::matches_wildcard;
 
     /// Z9.1
     #[test]
     fn a_star_stands_for_anything() {
         assert!(
-            wild("org/*", "org/one")
-                && wild("*one", "org/one")
-                && wild("o*/*e", "org/one")
-                && wild("*", "")
+            matches_wildcard("org/*", "org/one")
+                && matches_wildcard("*one", "org/one")
+                && matches_wildcard("o*/*e", "org/one")
+                && matches_wildcard("*", "")
         );
-        assert!(!wild("org/*", "other/one") && !wild("a*a", "a") && !wild("one", "org/one"));
+        assert!(
+            !matches_wildcard("org/*", "other/one")
+                && !matches_wildcard("a*a", "a")
+                && !matches_wildcard("one", "org/one")
+        );
     }
 }

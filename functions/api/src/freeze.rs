@@ -1,11 +1,10 @@
-//! `freeze-jobs` and `freeze-job`: what would run for a branch, and how; `freeze-pipeline`: what
-//! somebody who enqueues by hand may give along. No secret's ciphertext is part of the answer
-//! (Z5.4).
+//! `freeze-jobs` and `freeze-job`: the jobs that would run for a branch; `freeze-pipeline`: the
+//! parameters for enqueuing by hand. Answers never contain the ciphertext of secrets (Z5.4).
 
 use crate::Api;
-use crate::configuration::known_project;
+use crate::configuration::find_project;
 use crate::load;
-use crate::reply::{self, Refusal};
+use crate::reply::{self, ApiError};
 use crate::variant::nodeset;
 use bytes::Bytes;
 use http::Response;
@@ -17,8 +16,8 @@ use sluice_config::tenant::TenantProject;
 use sluice_model::TenantName;
 use sluice_model::job::{FrozenJob, JobGraph, Playbook};
 
-/// Which jobs are asked for.
-pub(crate) struct Wanted<'a> {
+/// The pipeline, project and branch to freeze jobs for.
+pub(crate) struct FreezeQuery<'a> {
     pub(crate) pipeline: &'a str,
     pub(crate) project: &'a str,
     pub(crate) branch: &'a str,
@@ -28,10 +27,10 @@ pub(crate) struct Wanted<'a> {
 pub(crate) async fn jobs(
     api: &Api,
     tenant: &TenantName,
-    wanted: &Wanted<'_>,
-) -> Result<Response<Bytes>, Refusal> {
+    query: &FreezeQuery<'_>,
+) -> Result<Response<Bytes>, ApiError> {
     let live = load::live(api, tenant).await?;
-    let (_, graph) = freeze(&live.layout, wanted)?;
+    let (_, graph) = freeze(&live.layout, query)?;
     let list =
         graph.jobs.iter().map(|job| json!({"name": job.name, "dependencies": job.dependencies}));
     Ok(reply::json(&Value::Array(list.collect())))
@@ -41,50 +40,53 @@ pub(crate) async fn jobs(
 pub(crate) async fn job(
     api: &Api,
     tenant: &TenantName,
-    wanted: &Wanted<'_>,
+    query: &FreezeQuery<'_>,
     name: &str,
-) -> Result<Response<Bytes>, Refusal> {
+) -> Result<Response<Bytes>, ApiError> {
     let live = load::live(api, tenant).await?;
     let layout = &*live.layout;
-    let (project, graph) = freeze(layout, wanted)?;
-    let missing = || Refusal::missing(format!("The job {name} would not run there."));
+    let (project, graph) = freeze(layout, query)?;
+    let missing = || ApiError::missing(format!("The job {name} would not run."));
     let job = graph.jobs.iter().find(|job| job.name.as_str() == name).ok_or_else(missing)?;
-    Ok(reply::json(&frozen_json(layout, tenant, project, wanted, job)))
+    Ok(reply::json(&frozen_json(layout, tenant, project, query, job)))
 }
 
-/// What `freeze-pipeline` is asked with.
+/// The body of a `freeze-pipeline` query.
 #[derive(Deserialize)]
-struct Question {
+struct FreezePipelineQuery {
     pipeline: String,
     #[serde(rename = "ref")]
     git_ref: String,
 }
 
-/// `T/project/{p}/freeze-pipeline`: the parameters of a pipeline for a ref of a project; none where
-/// the pipeline takes none.
+/// `T/project/{p}/freeze-pipeline`: the parameters of a pipeline for a ref of a project; empty if
+/// the pipeline allows none.
 pub(crate) async fn pipeline(
     api: &Api,
     tenant: &TenantName,
     project: &str,
     sent: &[u8],
-) -> Result<Response<Bytes>, Refusal> {
+) -> Result<Response<Bytes>, ApiError> {
     let live = load::live(api, tenant).await?;
-    let asked: Question = serde_json::from_slice(sent).map_err(|error| {
-        Refusal::bad(format!(
-            "The question is {{\"pipeline\": NAME, \"ref\": \"refs/heads/BRANCH\"}}, and this is none: {error}."
+    let request: FreezePipelineQuery = serde_json::from_slice(sent).map_err(|error| {
+        ApiError::bad(format!(
+            "The body must be {{\"pipeline\": NAME, \"ref\": \"refs/heads/BRANCH\"}}: {error}."
         ))
     })?;
-    let project = known_project(&live.layout, project)?;
+    let project = find_project(&live.layout, project)?;
     let missing = || {
-        Refusal::missing(format!("There is no pipeline {} in the tenant {tenant}.", asked.pipeline))
+        ApiError::missing(format!(
+            "There is no pipeline {} in the tenant {tenant}.",
+            request.pipeline
+        ))
     };
-    let pipeline = live.layout.pipeline(&asked.pipeline).ok_or_else(missing)?;
-    let branch = asked.git_ref.strip_prefix("refs/heads/");
-    let known = match pipeline.allow_parameters {
-        true => live.layout.parameters(&project.name, &asked.pipeline, branch),
+    let pipeline = live.layout.pipeline(&request.pipeline).ok_or_else(missing)?;
+    let branch = request.git_ref.strip_prefix("refs/heads/");
+    let parameters = match pipeline.allow_parameters {
+        true => live.layout.parameters(&project.name, &request.pipeline, branch),
         false => Vec::new(),
     };
-    let shown = known.into_iter().map(|parameter| {
+    let shown = parameters.into_iter().map(|parameter| {
         let mut shown = Map::new();
         shown.insert("name".into(), json!(parameter.name));
         shown.insert("type".into(), json!(parameter.r#type));
@@ -107,20 +109,20 @@ pub(crate) async fn pipeline(
 
 fn freeze<'l>(
     layout: &'l Layout,
-    wanted: &Wanted<'_>,
-) -> Result<(&'l TenantProject, JobGraph), Refusal> {
-    let project = known_project(layout, wanted.project)?;
-    if layout.pipeline(wanted.pipeline).is_none() {
-        return Err(Refusal::missing(format!(
+    query: &FreezeQuery<'_>,
+) -> Result<(&'l TenantProject, JobGraph), ApiError> {
+    let project = find_project(layout, query.project)?;
+    if layout.pipeline(query.pipeline).is_none() {
+        return Err(ApiError::missing(format!(
             "There is no pipeline {} in the tenant {}.",
-            wanted.pipeline,
+            query.pipeline,
             layout.tenant().name
         )));
     }
-    let input = FreezeInput::change(wanted.pipeline, &project.name, wanted.branch);
+    let input = FreezeInput::change(query.pipeline, &project.name, query.branch);
     let graph = layout.freeze(&input).map_err(|errors| {
         let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        Refusal::bad(format!("No jobs can be frozen: {}", words.join("; ")))
+        ApiError::bad(format!("Could not freeze jobs: {}", words.join("; ")))
     })?;
     Ok((project, graph))
 }
@@ -129,13 +131,13 @@ fn frozen_json(
     layout: &Layout,
     tenant: &TenantName,
     project: &TenantProject,
-    wanted: &Wanted<'_>,
+    query: &FreezeQuery<'_>,
     job: &FrozenJob,
 ) -> Value {
     let mut shown = json!({
         "job": job.name,
-        "branch": wanted.branch,
-        "zuul": zuul_json(tenant, project, wanted, job),
+        "branch": query.branch,
+        "zuul": zuul_json(tenant, project, query, job),
         "items": [],
         "projects": projects_json(layout, project, job),
         "repo_state_keys": [],
@@ -174,15 +176,15 @@ fn frozen_json(
 fn zuul_json(
     tenant: &TenantName,
     project: &TenantProject,
-    wanted: &Wanted<'_>,
+    query: &FreezeQuery<'_>,
     job: &FrozenJob,
 ) -> Value {
     json!({
         "build": "0".repeat(32),
         "buildset": null,
-        "branch": wanted.branch,
-        "ref": format!("refs/heads/{}", wanted.branch),
-        "pipeline": wanted.pipeline,
+        "branch": query.branch,
+        "ref": format!("refs/heads/{}", query.branch),
+        "pipeline": query.pipeline,
         "post_review": job.post_review,
         "job": job.name,
         "voting": job.voting,

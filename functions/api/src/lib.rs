@@ -1,89 +1,89 @@
-//! The REST API, the pages and the logs: what people and tools read of the system (Z9.1, Z7.4).
+//! The REST API, the pages and the logs: everything that users and tools read (Z9.1, Z7.4).
 //!
-//! [`Api::answer`] takes one request and gives one response; who calls it (a function behind a
-//! gateway, the local machine) owns the sockets. Nothing is written here: every answer is made of
-//! records and objects that other functions wrote. The way of a request: [`asked`] reads path and
-//! query, [`route`] picks the answer, one file per subject makes it ([`status`], [`builds`],
-//! [`buildsets`], [`configuration`], [`pool`], [`logs`] …), [`reply`] gives it its headers.
-// The definition of a job has some fifty attributes, written as one `json!`.
+//! [`Api::answer`] answers one request; the caller (a function behind a gateway, the local machine)
+//! owns the sockets. The API never writes: answers are built from records and objects that other
+//! functions wrote. [`request`] parses path and query, [`route`] selects the handler, one module
+//! per subject builds the answer ([`status`], [`builds`], [`buildsets`], [`configuration`],
+//! [`pool`], [`logs`] …), and [`reply`] adds the headers.
+// The JSON of a job definition has about fifty attributes in one `json!`.
 #![recursion_limit = "256"]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
-mod asked;
 mod autohold;
-mod board;
 mod build_row;
 mod builds;
 mod buildsets;
 mod bundle;
 mod configuration;
-mod detail;
 mod estimate;
-mod events;
 mod explain;
 mod filter;
 mod freeze;
 mod item;
 mod keys;
-mod ledger;
-mod live;
+mod live_logs;
 mod load;
 mod logs;
+mod node_waits;
 mod page;
+mod pipeline_reasons;
 mod pool;
 mod reply;
+mod request;
 mod route;
 mod semaphores;
 mod status;
-mod system;
+mod status_board;
+mod status_detail;
+mod system_events;
+mod system_info;
+mod unaccounted;
 mod unbuilt;
 mod variant;
-mod waits;
-mod why;
 
-pub use live::{HttpLiveLogs, LIVE_BYTES_MAX, LiveLogs, LogPiece};
+pub use live_logs::{HttpLiveLogSource, LIVE_BYTES_MAX, LiveLogSource, LogPiece};
 
-use asked::Asked;
 use bytes::Bytes;
-use estimate::Estimates;
+use estimate::DurationEstimates;
 use http::{Method, Request, Response, header};
-use reply::Refusal;
+use reply::ApiError;
+use request::ApiRequest;
 use sluice_model::Timestamp;
 use sluice_records::layout::Layouts;
 use sluice_runtime::Ports;
 use std::sync::Arc;
 
-/// Everything the answers are made from.
+/// The API with its ports and caches.
 pub struct Api {
     ports: Ports,
     layouts: Layouts,
-    live_logs: Arc<dyn LiveLogs>,
-    estimates: Estimates,
+    live_logs: Arc<dyn LiveLogSource>,
+    estimates: DurationEstimates,
     web_root: String,
     started_at: Timestamp,
-    /// Whether any page that a browser has open may read the answers.
+    /// Whether pages of any origin may read the answers.
     any_page: bool,
 }
 
 impl Api {
-    /// Returns the API over these ports. `web_root` is where people find the pages, for example
-    /// `https://ci.example.org/`.
-    pub fn new(ports: Ports, live_logs: Arc<dyn LiveLogs>, web_root: &str) -> Self {
+    /// Returns the API over the given ports. `web_root` is the public address of the pages, for
+    /// example `https://ci.example.org/`.
+    pub fn new(ports: Ports, live_logs: Arc<dyn LiveLogSource>, web_root: &str) -> Self {
         let started_at = ports.clock.now();
         let web_root = format!("{}/", web_root.trim_end_matches('/'));
-        let (layouts, estimates) = (Layouts::default(), Estimates::default());
+        let (layouts, estimates) = (Layouts::default(), DurationEstimates::default());
         Self { ports, layouts, live_logs, estimates, web_root, started_at, any_page: true }
     }
 
-    /// Has browsers give the answers to its own pages alone. Of a system on one's own machine
-    /// nobody else was meant to read, and any page that is open in a browser there reaches it.
+    /// Restricts browsers to the API's own pages. A local system has no authentication, and every
+    /// page open in a browser on the machine could reach it.
     #[must_use]
-    pub fn for_own_pages(self) -> Self {
+    pub fn restricted_to_own_pages(self) -> Self {
         Self { any_page: false, ..self }
     }
 
-    /// Answers one request. Whatever goes wrong is an answer too: a status and JSON with `error`
-    /// and `description`.
+    /// Answers one request. Errors are answers too: a status and JSON with `error` and
+    /// `description`.
     pub async fn answer(&self, request: Request<Bytes>) -> Response<Bytes> {
         let mut response = self.answer_any_page(request).await;
         if !self.any_page {
@@ -97,8 +97,8 @@ impl Api {
             return reply::options();
         }
         let is_head = request.method() == Method::HEAD;
-        let outcome = match Asked::read(&request) {
-            Ok(asked) => route::answer(self, &asked).await,
+        let outcome = match ApiRequest::read(&request) {
+            Ok(request) => route::answer(self, &request).await,
             Err(refusal) => Err(refusal),
         };
         let mut response = outcome.unwrap_or_else(|refusal| refused(&request, &refusal));
@@ -109,8 +109,8 @@ impl Api {
     }
 }
 
-fn refused(request: &Request<Bytes>, refusal: &Refusal) -> Response<Bytes> {
-    if let Refusal::Unavailable { detail } = refusal {
+fn refused(request: &Request<Bytes>, refusal: &ApiError) -> Response<Bytes> {
+    if let ApiError::Unavailable { detail } = refusal {
         tracing::warn!(
             path = request.uri().path(),
             detail,

@@ -1,8 +1,8 @@
-//! Reading what several answers need: tenants, their queues, an item wherever it is, many records
-//! at once.
+//! Loads what several answers need: tenants, their queues, an item in any state, many records at
+//! once.
 
 use crate::Api;
-use crate::reply::Refusal;
+use crate::reply::ApiError;
 use futures::future::join_all;
 use serde::de::DeserializeOwned;
 use sluice_gate::{Head, Item, Job, JobStatus};
@@ -10,61 +10,61 @@ use sluice_model::build::{Ended, Phase, Run};
 use sluice_model::change::{ChangeFacts, ChangeKey};
 use sluice_model::name::escape;
 use sluice_model::{DeliveryId, ItemId, QueueKey, QueueName, TenantName, Timestamp};
-use sluice_records::codec::{BadRecord, decode, decode_foreign, get};
+use sluice_records::codec::{BadRecord, decode, decode_or_log, get};
 use sluice_records::delivery::{self, Delivery};
-use sluice_records::layout::Live;
-use sluice_records::queue::Loaded;
+use sluice_records::layout::LiveLayout;
+use sluice_records::queue::LoadedQueue;
 use sluice_records::report::{Buildset, buildset_key};
 use sluice_records::tenant::Tenant;
 use sluice_records::{build, change, queue, tenant};
-use sluice_runtime::quarantine::frozen_because;
+use sluice_runtime::quarantine::halt_reason;
 use sluice_runtime::record::{Key, Query, Record};
 use sluice_runtime::{PortError, Ports};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The most queues of a tenant that one answer covers: in an independent pipeline each change is
-/// one.
+/// The maximum number of queues in one answer. In an independent pipeline each change has a queue.
 const QUEUES_MAX: usize = 2_000;
-/// Queues that are read side by side.
+/// The number of queues that are read concurrently.
 const QUEUES_AT_ONCE: usize = 16;
-/// Characters that are told of why a queue cannot be read.
-const WHY_MAX: usize = 600;
-/// Keys in one read of the table.
+/// The maximum length of a reason in an answer, in characters.
+const REASON_CHARS_MAX: usize = 600;
+/// The maximum number of keys in one read of the table.
 const KEYS_AT_ONCE: usize = 100;
 
-/// A tenant's queues as they were read.
+/// The queues of a tenant.
 #[derive(Debug, Default)]
-pub(crate) struct Queues {
-    /// Those that hold items or arrivals; not those whose change stands in another one.
-    pub(crate) queues: Vec<(QueueKey, Loaded)>,
-    /// Why those of them are frozen whose records could not be decided on.
+pub(crate) struct TenantQueues {
+    /// The queues that have items or inbox messages. Queues whose change is hosted in another queue
+    /// are left out.
+    pub(crate) queues: Vec<(QueueKey, LoadedQueue)>,
+    /// Why queues are halted, for those with unreadable records.
     pub(crate) frozen: BTreeMap<QueueKey, String>,
-    /// Those that are left out, since a record of theirs cannot be read.
+    /// The queues that are left out because a record cannot be read.
     pub(crate) unread: Vec<QueueKey>,
-    /// Of those whose change stands in another one, in which.
-    pub(crate) lent: BTreeMap<QueueKey, QueueName>,
-    /// What could not be read, for people: an answer that leaves something out says so.
-    pub(crate) troubles: Vec<String>,
+    /// For each queue whose change is hosted in another queue, the name of that queue.
+    pub(crate) hosted: BTreeMap<QueueKey, QueueName>,
+    /// Messages about what could not be read and is left out of the answer.
+    pub(crate) problems: Vec<String>,
 }
 
-/// Where an item was found.
-pub(crate) enum Found {
-    /// In its queue.
-    Queued(Box<Loaded>, QueueKey),
-    /// It has left.
+/// An item, queued or not.
+pub(crate) enum ItemLocation {
+    /// The item is in this queue.
+    Queued(Box<LoadedQueue>, QueueKey),
+    /// The item has left.
     Left(Box<Buildset>),
 }
 
 /// Returns the names of all tenants in order.
-pub(crate) async fn tenants(ports: &Ports) -> Result<Vec<TenantName>, Refusal> {
-    let mut names = tenant::listed(ports).await?;
+pub(crate) async fn tenants(ports: &Ports) -> Result<Vec<TenantName>, ApiError> {
+    let mut names = tenant::list_tenants(ports).await?;
     names.sort();
     Ok(names)
 }
 
-/// Refuses a tenant that does not exist.
-pub(crate) async fn known(ports: &Ports, name: &TenantName) -> Result<(), Refusal> {
+/// Returns an error if the tenant does not exist.
+pub(crate) async fn require_tenant(ports: &Ports, name: &TenantName) -> Result<(), ApiError> {
     let keys = [tenant::key(name), Key::new(tenant::TENANTS, escape(name.as_str()))];
     let found = ports.records.get(&keys).await?;
     let [head, listed] = found.as_slice() else { return Err(missing(name)) };
@@ -73,165 +73,170 @@ pub(crate) async fn known(ports: &Ports, name: &TenantName) -> Result<(), Refusa
     if is_removed || (head.is_none() && listed.is_none()) { Err(missing(name)) } else { Ok(()) }
 }
 
-fn missing(name: &TenantName) -> Refusal {
-    Refusal::missing(format!("There is no tenant {name}."))
+fn missing(name: &TenantName) -> ApiError {
+    ApiError::missing(format!("There is no tenant {name}."))
 }
 
-/// Returns a tenant with its live layout.
-pub(crate) async fn live(api: &Api, name: &TenantName) -> Result<Live, Refusal> {
+/// Returns a tenant with its live layout. Returns an error if it does not exist or was never
+/// loaded.
+pub(crate) async fn live(api: &Api, name: &TenantName) -> Result<LiveLayout, ApiError> {
     if let Some(live) =
-        api.layouts.live(&api.ports, name).await?.filter(|live| !live.tenant.is_removed)
+        api.layouts.load_live(&api.ports, name).await?.filter(|live| !live.tenant.is_removed)
     {
         return Ok(live);
     }
-    known(&api.ports, name).await?;
-    Err(Refusal::NotLoaded { tenant: name.to_string() })
+    require_tenant(&api.ports, name).await?;
+    Err(ApiError::NotLoaded { tenant: name.to_string() })
 }
 
-/// Reads a record among many. One that cannot be read is left out of the answer, and the log says
-/// which: the others are of use without it.
+/// Decodes one of many records. Logs an unreadable record and returns `None`, so that the others
+/// can be shown.
 pub(crate) fn readable<T: DeserializeOwned>(record: &Record) -> Option<T> {
     let left_out = |bad: &BadRecord| {
-        tracing::warn!(%bad, "left a record out of an answer; mend it, or delete it where nothing needs it any more");
+        tracing::warn!(%bad, "left an unreadable record out of an answer; repair it, or delete it if nothing needs it");
     };
     decode(record).inspect_err(left_out).ok()
 }
 
-/// Reads a record as [`readable`] does, and says among the troubles what is left out where it
-/// cannot be read.
-pub(crate) fn told<T: DeserializeOwned>(
+/// Decodes a record like [`readable`], and adds a message to `problems` if it is unreadable.
+pub(crate) fn read_or_report<T: DeserializeOwned>(
     record: &Record,
     what: &str,
-    troubles: &mut Vec<String>,
+    problems: &mut Vec<String>,
 ) -> Option<T> {
     match decode(record) {
         Ok(read) => Some(read),
         Err(bad) => {
-            tracing::warn!(%bad, "left a record out of an answer, which says so; mend it");
-            let why: String = bad.to_string().chars().take(WHY_MAX).collect();
-            troubles.push(format!("{what} is left out: {why}. That record is to be mended."));
+            tracing::warn!(%bad, "left an unreadable record out of an answer that says so; repair it");
+            let why: String = bad.to_string().chars().take(REASON_CHARS_MAX).collect();
+            problems.push(format!("{what} is left out: {why}. Repair that record."));
             None
         }
     }
 }
 
-/// Returns the keys of a tenant's queues that are not empty, of one pipeline or of all, in order,
-/// and for people what is wrong with the records that list them.
+/// Returns the keys of a tenant's non-empty queues in order, of one pipeline or of all, with
+/// messages about unreadable index records.
 async fn queue_keys(
     ports: &Ports,
     name: &TenantName,
     pipeline: Option<&str>,
-) -> Result<(Vec<QueueKey>, Vec<String>), Refusal> {
+) -> Result<(Vec<QueueKey>, Vec<String>), ApiError> {
     let prefix = pipeline.map_or_else(String::new, |pipeline| format!("{}/", escape(pipeline)));
     let query =
         Query::prefix(tenant::partition(name), format!("{}{prefix}", tenant::QUEUES), QUEUES_MAX);
-    let (mut keys, mut troubles) = (Vec::new(), Vec::new());
+    let (mut keys, mut problems) = (Vec::new(), Vec::new());
     let records = ports.records.query(&query).await?;
     if records.len() == QUEUES_MAX {
-        troubles.push(format!(
-            "Only {QUEUES_MAX} queues are looked at, and there may be more. Ask for one pipeline at a time."
+        problems.push(format!(
+            "Only {QUEUES_MAX} queues are shown; there may be more. Select one pipeline at a time."
         ));
     }
     for record in records {
         match decode::<QueueKey>(&record) {
             Ok(key) => keys.push(key),
             Err(bad) => {
-                tracing::warn!(%bad, "a queue is known by the key of its record alone; mend the record");
-                let key = tenant::listed_queue(name, &record.key);
-                troubles.push(badly_listed(key.as_ref(), &bad));
+                tracing::warn!(%bad, "the record of a queue is unreadable, so only its key is known; repair it");
+                let key = tenant::queue_of_list_key(name, &record.key);
+                problems.push(unreadable_listing(key.as_ref(), &bad));
                 keys.extend(key);
             }
         }
     }
     keys.retain(|key| key.tenant == *name);
-    Ok((keys, troubles))
+    Ok((keys, problems))
 }
 
-/// Says what is wrong with the record that lists a queue, and what to do.
-fn badly_listed(key: Option<&QueueKey>, bad: &BadRecord) -> String {
-    let why: String = bad.to_string().chars().take(WHY_MAX).collect();
+/// Formats the message about an unreadable record that lists a queue.
+fn unreadable_listing(key: Option<&QueueKey>, bad: &BadRecord) -> String {
+    let why: String = bad.to_string().chars().take(REASON_CHARS_MAX).collect();
     match key {
         Some(QueueKey { pipeline, queue, .. }) => {
             format!(
-                "The queue {queue} of {pipeline} is shown by its name alone: {why}. That record is to be mended."
+                "Only the name of the queue {queue} of {pipeline} is known: {why}. Repair that record."
             )
         }
-        None => format!("A queue is left out: {why}. That record is to be mended."),
+        None => format!("A queue is left out: {why}. Repair that record."),
     }
 }
 
-/// Reads every queue of a tenant that is not empty. One bad record hides its queue, not the others.
-pub(crate) async fn queues(ports: &Ports, name: &TenantName) -> Result<Queues, Refusal> {
+/// Loads all non-empty queues of a tenant. A queue with an unreadable record is left out.
+pub(crate) async fn queues(ports: &Ports, name: &TenantName) -> Result<TenantQueues, ApiError> {
     queues_of(ports, name, None).await
 }
 
-/// Reads those of one pipeline, or of all.
+/// Loads the non-empty queues of one pipeline, or of all.
 pub(crate) async fn queues_of(
     ports: &Ports,
     name: &TenantName,
     pipeline: Option<&str>,
-) -> Result<Queues, Refusal> {
-    let (keys, troubles) = queue_keys(ports, name, pipeline).await?;
-    let mut read = Queues { troubles, ..Queues::default() };
+) -> Result<TenantQueues, ApiError> {
+    let (keys, problems) = queue_keys(ports, name, pipeline).await?;
+    let mut read = TenantQueues { problems, ..TenantQueues::default() };
     for keys in keys.chunks(QUEUES_AT_ONCE) {
         for (key, loaded) in
             keys.iter().zip(join_all(keys.iter().map(|key| queue::load(ports, key))).await)
         {
             match loaded {
                 Ok(loaded) => {
-                    if loaded.is_frozen
-                        && let Some(why) = frozen_because(ports, &queue::partition(key)).await?
+                    if loaded.is_halted
+                        && let Some(why) = halt_reason(ports, &queue::partition(key)).await?
                     {
                         read.frozen.insert(key.clone(), why);
                     }
                     if let Some(other) =
-                        loaded.head.as_ref().and_then(|head| head.stands_in.clone())
+                        loaded.head.as_ref().and_then(|head| head.hosted_in.clone())
                     {
-                        read.lent.insert(key.clone(), other);
+                        read.hosted.insert(key.clone(), other);
                     }
-                    if !is_lent(&loaded) {
+                    if !is_hosted_elsewhere(&loaded) {
                         read.queues.push((key.clone(), loaded));
                     }
                 }
                 Err(queue::LoadError::Port(error)) => return Err(error.into()),
                 Err(queue::LoadError::Bad(bad)) => {
-                    tracing::warn!(queue = %key, error = %bad, "left a queue out of an answer");
-                    let mark = frozen_because(ports, &queue::partition(key)).await?;
-                    read.troubles.push(trouble(key, mark, &bad));
+                    tracing::warn!(queue = %key, error = %bad, "left an unreadable queue out of an answer");
+                    let mark = halt_reason(ports, &queue::partition(key)).await?;
+                    read.problems.push(queue_problem(key, mark, &bad));
                     read.unread.push(key.clone());
                 }
             }
         }
     }
-    claims(ports, &mut read.queues).await?;
+    update_from_runs(ports, &mut read.queues).await?;
     Ok(read)
 }
 
-/// Returns whether there is nothing to be shown of a queue: its change stands in another one, with
-/// those that need it as much as it needs them, and is shown there.
-fn is_lent(loaded: &Loaded) -> bool {
+/// Returns whether a queue is empty because its change is shown in the queue that hosts it.
+fn is_hosted_elsewhere(loaded: &LoadedQueue) -> bool {
     let lends =
-        |head: &Head| head.stands_in.is_some() && head.slots.is_empty() && head.frozen.is_none();
-    loaded.head.as_ref().is_some_and(lends) && loaded.arrivals.is_empty() && !loaded.is_frozen
+        |head: &Head| head.hosted_in.is_some() && head.slots.is_empty() && head.halted.is_none();
+    loaded.head.as_ref().is_some_and(lends) && loaded.inbox.is_empty() && !loaded.is_halted
 }
 
-/// Says why a queue is not shown, and what to do where it is frozen for that.
-fn trouble(key: &QueueKey, mark: Option<String>, bad: &BadRecord) -> String {
+/// Formats the message about a queue that is left out, with the command to resume it if it is
+/// halted.
+fn queue_problem(key: &QueueKey, mark: Option<String>, bad: &BadRecord) -> String {
     let QueueKey { tenant, pipeline, queue } = key;
     let is_frozen = mark.is_some();
-    let why: String = mark.unwrap_or_else(|| bad.to_string()).chars().take(WHY_MAX).collect();
+    let why: String =
+        mark.unwrap_or_else(|| bad.to_string()).chars().take(REASON_CHARS_MAX).collect();
     if is_frozen {
-        let thaw = format!("sluice queue thaw {tenant} {pipeline} {queue} --reason TEXT");
-        format!("The queue {queue} of {pipeline} is frozen: {why}. Once that is mended: {thaw}")
+        let resume = format!("sluice queue resume {tenant} {pipeline} {queue} --reason TEXT");
+        format!(
+            "The queue {queue} of {pipeline} is halted: {why}. To resume it after the record is repaired: {resume}"
+        )
     } else {
-        format!("The queue {queue} of {pipeline} cannot be read: {why}.")
+        format!("The queue {queue} of {pipeline} could not be read: {why}.")
     }
 }
 
-/// Shows builds as running that executors have claimed, and as passed those that have: a queue
-/// itself hears of that with its next look only, and of what passed while others of its item go on
-/// nobody tells it before.
-async fn claims(ports: &Ports, queues: &mut [(QueueKey, Loaded)]) -> Result<(), Refusal> {
+/// Updates job states from the executors' runs. A queue itself learns of claims and successes
+/// later: at its next reconciliation, or when all jobs of the item have ended.
+async fn update_from_runs(
+    ports: &Ports,
+    queues: &mut [(QueueKey, LoadedQueue)],
+) -> Result<(), ApiError> {
     let is_open =
         |job: &Job| matches!(job.status, JobStatus::Ordered { .. } | JobStatus::Running { .. });
     let mut under_way: Vec<&mut Job> = queues
@@ -242,16 +247,16 @@ async fn claims(ports: &Ports, queues: &mut [(QueueKey, Loaded)]) -> Result<(), 
         .collect();
     let keys: Vec<Key> =
         under_way.iter().filter_map(|job| job.build.as_ref().map(build::run_key)).collect();
-    for (job, record) in under_way.iter_mut().zip(many(ports, &keys).await?) {
-        // One that cannot be read its queue sets aside.
-        let Some(run) = record.as_ref().and_then(decode_foreign::<Run>) else { continue };
+    for (job, record) in under_way.iter_mut().zip(read_many(ports, &keys).await?) {
+        // The queue itself quarantines an unreadable run.
+        let Some(run) = record.as_ref().and_then(decode_or_log::<Run>) else { continue };
         let started_at = Some(run.claimed_at);
         job.status = match run.phase {
-            Phase::Ended(ended) if ended.result.passed() => {
+            Phase::RunEnd(ended) if ended.result.passed() => {
                 let Ended { result, detail, started_at, ended_at, log_url, .. } = ended;
                 JobStatus::Ended { result, detail, started_at, ended_at, log_url }
             }
-            // All else about a build that its queue has seen running it is told at once.
+            // The queue is notified at once of any other end of a running build.
             _ if matches!(job.status, JobStatus::Running { .. }) => continue,
             Phase::Paused(_) => JobStatus::Paused { started_at, resumed: false },
             phase => JobStatus::Running { started_at, pre_fail: matches!(phase, Phase::Failing) },
@@ -260,55 +265,54 @@ async fn claims(ports: &Ports, queues: &mut [(QueueKey, Loaded)]) -> Result<(), 
     Ok(())
 }
 
-/// Returns an item of a tenant, in its queue or after it left; `None` when the tenant has no such
-/// item.
+/// Returns an item of a tenant, queued or not; `None` if there is none with this id.
 pub(crate) async fn item(
     ports: &Ports,
     name: &TenantName,
     id: &ItemId,
-) -> Result<Option<Found>, Refusal> {
+) -> Result<Option<ItemLocation>, ApiError> {
     if let Some(record) = get(ports, &buildset_key(id)).await? {
         let buildset: Buildset = decode(&record)?;
         if buildset.queue.tenant != *name {
             return Ok(None);
         }
         if buildset.is_open() {
-            // Its queue knows its last jobs, unless it has left meanwhile.
+            // The queue has the state of the last jobs, unless the item has just left.
             let mut read = [(buildset.queue.clone(), queue::load(ports, &buildset.queue).await?)];
-            claims(ports, &mut read).await?;
+            update_from_runs(ports, &mut read).await?;
             let [(key, loaded)] = read;
             if loaded.items.contains_key(id) {
-                return Ok(Some(Found::Queued(Box::new(loaded), key)));
+                return Ok(Some(ItemLocation::Queued(Box::new(loaded), key)));
             }
         }
-        return Ok(Some(Found::Left(Box::new(buildset))));
+        return Ok(Some(ItemLocation::Left(Box::new(buildset))));
     }
     let (queues, _) = queue_keys(ports, name, None).await?;
     let keys: Vec<Key> = queues.iter().map(|key| queue::item_key(key, id)).collect();
-    let found = many(ports, &keys).await?;
+    let found = read_many(ports, &keys).await?;
     let Some((_, key)) = found.iter().zip(&queues).find(|(record, _)| record.is_some()) else {
         return Ok(None);
     };
     let mut read = [(key.clone(), queue::load(ports, key).await?)];
-    claims(ports, &mut read).await?;
+    update_from_runs(ports, &mut read).await?;
     let [(key, loaded)] = read;
-    Ok(Some(Found::Queued(Box::new(loaded), key)))
+    Ok(Some(ItemLocation::Queued(Box::new(loaded), key)))
 }
 
-/// Returns what is known of items by where their builds say they are: the item in its queue, or as
-/// it left. Of one whose records cannot be read nothing is known.
+/// Returns items by the queue in their builds: the queued item, or the item as it left. Unreadable
+/// items are missing.
 pub(crate) async fn items(
     ports: &Ports,
     wanted: &BTreeSet<(QueueKey, ItemId)>,
-) -> Result<BTreeMap<ItemId, Item>, Refusal> {
+) -> Result<BTreeMap<ItemId, Item>, ApiError> {
     let queued: Vec<Key> =
         wanted.iter().map(|(queue, item)| queue::item_key(queue, item)).collect();
     let left: Vec<Key> = wanted.iter().map(|(_, item)| buildset_key(item)).collect();
-    let (queued, left) = (many(ports, &queued).await?, many(ports, &left).await?);
+    let (queued, left) = (read_many(ports, &queued).await?, read_many(ports, &left).await?);
     let mut found = BTreeMap::new();
     for ((_, id), (queued, left)) in wanted.iter().zip(queued.iter().zip(&left)) {
         let left = left.as_ref().and_then(readable::<Buildset>);
-        // A queue knows the last jobs of what is open.
+        // For an unfinished buildset, the queue has the state of the last jobs.
         let is_queued = left.as_ref().is_none_or(Buildset::is_open);
         let queued = queued.as_ref().filter(|_| is_queued).and_then(readable::<Item>);
         if let Some(item) = queued.or(left.map(|left| left.item)) {
@@ -318,38 +322,41 @@ pub(crate) async fn items(
     Ok(found)
 }
 
-/// Returns what the forges showed of changes last, as far as it can be read.
+/// Returns the latest facts of changes from their forges. Unreadable facts are missing.
 pub(crate) async fn facts(
     ports: &Ports,
     wanted: &BTreeSet<ChangeKey>,
-) -> Result<BTreeMap<ChangeKey, ChangeFacts>, Refusal> {
+) -> Result<BTreeMap<ChangeKey, ChangeFacts>, ApiError> {
     let keys: Vec<Key> = wanted.iter().map(change::facts_key).collect();
     let mut found = BTreeMap::new();
-    for record in many(ports, &keys).await?.into_iter().flatten() {
+    for record in read_many(ports, &keys).await?.into_iter().flatten() {
         let Some(facts) = readable::<ChangeFacts>(&record) else { continue };
         found.insert(facts.change.key.clone(), facts);
     }
     Ok(found)
 }
 
-/// Returns when the events of these ids came, as far as their deliveries are remembered.
+/// Returns when events were received, by delivery id. Expired deliveries are missing.
 pub(crate) async fn received<'e>(
     ports: &Ports,
     events: impl IntoIterator<Item = &'e str>,
-) -> Result<BTreeMap<String, Timestamp>, Refusal> {
+) -> Result<BTreeMap<String, Timestamp>, ApiError> {
     let ids: BTreeSet<DeliveryId> = events.into_iter().map(DeliveryId::from).collect();
     let keys: Vec<Key> = ids.iter().map(delivery::key).collect();
-    let records = many(ports, &keys).await?;
-    let known = ids.into_iter().zip(records).filter_map(|(id, record)| {
-        // The time is an extra: a delivery that cannot be read must not hide the builds it led to.
-        let delivery: Delivery = decode_foreign(&record?)?;
+    let records = read_many(ports, &keys).await?;
+    let require_tenant = ids.into_iter().zip(records).filter_map(|(id, record)| {
+        // The time is optional: an unreadable delivery must not hide its builds.
+        let delivery: Delivery = decode_or_log(&record?)?;
         Some((id.0, delivery.received_at))
     });
-    Ok(known.collect())
+    Ok(require_tenant.collect())
 }
 
 /// Returns the records under `keys`, in their order.
-pub(crate) async fn many(ports: &Ports, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError> {
+pub(crate) async fn read_many(
+    ports: &Ports,
+    keys: &[Key],
+) -> Result<Vec<Option<Record>>, PortError> {
     let mut records = Vec::with_capacity(keys.len());
     for some in keys.chunks(KEYS_AT_ONCE) {
         records.extend(ports.records.get(some).await?);

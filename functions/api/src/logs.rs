@@ -1,14 +1,13 @@
-//! Logs: `T/build/{uuid}/log` follows a build while it runs and afterwards; `/logs/{build}/…`
-//! serves what was archived (Z7.4).
+//! `T/build/{uuid}/log` follows the log of a build; `/logs/{build}/…` serves archived files (Z7.4).
 
 use crate::Api;
-use crate::asked::Asked;
 use crate::build_row::BuildRow;
 use crate::builds;
-use crate::live::{LIVE_BYTES_MAX, LogPiece};
+use crate::live_logs::{LIVE_BYTES_MAX, LogPiece};
 use crate::load;
 use crate::page::text as escape_html;
-use crate::reply::{self, Refusal};
+use crate::reply::{self, ApiError};
+use crate::request::ApiRequest;
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
 use sluice_model::build::{Phase, Run};
@@ -16,41 +15,45 @@ use sluice_model::{BuildId, TenantName};
 use sluice_records::codec::decode;
 use sluice_records::logs::{self, LOG};
 use sluice_records::session::{self, Session};
-use sluice_runtime::object::Part;
+use sluice_runtime::object::ObjectPart;
 
-/// The most bytes of a file in one answer: a function's answer holds 6 MB, of which base64 takes a
-/// quarter.
+/// The maximum size of a file in one answer, in bytes: a response holds 6 MB, and base64 adds a
+/// third.
 const FILE_BYTES_MAX: usize = 4 << 20;
-/// Files that a listing names.
+/// The maximum number of files in a listing.
 const LISTED_MAX: usize = 1_000;
 
-/// `T/build/{uuid}/log?offset=N`: text from byte N. `X-Log-Length` is the length at that moment,
-/// `X-Log-Next` the offset to ask for next, `X-Log-Ended` whether no more will come.
+/// `T/build/{uuid}/log?offset=N`: the text from byte N. `X-Log-Length` is the current length,
+/// `X-Log-Next` the next offset, `X-Log-Ended` whether the log is complete.
 pub(crate) async fn follow(
     api: &Api,
     tenant: &TenantName,
     uuid: &str,
-    asked: &Asked,
-) -> Result<Response<Bytes>, Refusal> {
-    asked.only(&["offset"])?;
-    let offset = asked.number("offset")?.unwrap_or(0);
+    request: &ApiRequest,
+) -> Result<Response<Bytes>, ApiError> {
+    request.allow_parameters(&["offset"])?;
+    let offset = request.number_parameter("offset")?.unwrap_or(0);
     let row = builds::row(&api.ports, tenant, uuid).await?;
     if let Some(piece) = running(api, &row, offset).await? {
-        return Ok(text(&piece, offset, Ends::Later));
+        return Ok(text(&piece, offset, LogEnd::Later));
     }
-    // Read again: it may have ended between the two looks, and then the archive is whole.
+    // Read again: the build may have ended in between, and then the archived log is complete.
     let row = builds::row(&api.ports, tenant, uuid).await?;
-    let ends = if row.end().is_some() { Ends::Here } else { Ends::Later };
-    let piece = match logs::part(&api.ports, &row.order.build, LOG, offset, LIVE_BYTES_MAX).await? {
-        Some(part) => LogPiece { bytes: part.bytes, length: part.length },
-        None => LogPiece { bytes: Bytes::new(), length: 0 },
-    };
+    let ends = if row.end().is_some() { LogEnd::Here } else { LogEnd::Later };
+    let piece =
+        match logs::read_file_part(&api.ports, &row.order.build, LOG, offset, LIVE_BYTES_MAX)
+            .await?
+        {
+            Some(part) => LogPiece { bytes: part.bytes, length: part.length },
+            None => LogPiece { bytes: Bytes::new(), length: 0 },
+        };
     Ok(text(&piece, offset, ends))
 }
 
-/// Returns a piece from the executor, if the build runs and its executor answers.
-async fn running(api: &Api, row: &BuildRow, offset: u64) -> Result<Option<LogPiece>, Refusal> {
-    let Some(run) = row.run.as_ref().filter(|run| !matches!(run.phase, Phase::Ended(_))) else {
+/// Returns a piece of the log from the executor. `None` if the build is not running or its executor
+/// does not answer.
+async fn running(api: &Api, row: &BuildRow, offset: u64) -> Result<Option<LogPiece>, ApiError> {
+    let Some(run) = row.run.as_ref().filter(|run| !matches!(run.phase, Phase::RunEnd(_))) else {
         return Ok(None);
     };
     let Some(address) = address(api, run).await? else {
@@ -59,44 +62,43 @@ async fn running(api: &Api, row: &BuildRow, offset: u64) -> Result<Option<LogPie
     match api.live_logs.read(&address, &row.order.build, offset).await {
         Ok(piece) => Ok(piece),
         Err(error) => {
-            // The executor may be gone; what was archived so far is better than nothing.
-            tracing::info!(build = %row.order.build, %error, "an executor did not give a log");
+            // The executor may be gone; the archived part is better than nothing.
+            tracing::info!(build = %row.order.build, %error, "could not read a log from its executor");
             Ok(None)
         }
     }
 }
 
-async fn address(api: &Api, run: &Run) -> Result<Option<String>, Refusal> {
+async fn address(api: &Api, run: &Run) -> Result<Option<String>, ApiError> {
     if let Some(log) =
         run.log.as_ref().filter(|log| log.starts_with("http://") || log.starts_with("https://"))
     {
-        // The whole address of the log and the executor's own are both understood.
+        // Accepts both the log's full address and the executor's address.
         return Ok(Some(log.split("/log/").next().unwrap_or(log).to_owned()));
     }
-    let records = load::many(&api.ports, &[session::key(&run.session)]).await?;
+    let records = load::read_many(&api.ports, &[session::key(&run.session)]).await?;
     let session: Option<Session> =
         records.first().and_then(Option::as_ref).map(decode).transpose()?;
     Ok(session.and_then(|session| session.log_address))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ends {
+enum LogEnd {
     Here,
     Later,
 }
 
-fn text(piece: &LogPiece, offset: u64, ends: Ends) -> Response<Bytes> {
+fn text(piece: &LogPiece, offset: u64, ends: LogEnd) -> Response<Bytes> {
     let next = offset.saturating_add(piece.bytes.len() as u64);
     let is_rest = next >= piece.length;
     let mut bytes = piece.bytes.clone();
-    // A character that is cut in two comes whole with the next piece; at the very end nothing more
-    // would come.
-    if !(is_rest && ends == Ends::Here) {
+    // A multi-byte character that is cut is sent whole with the next piece, except at the very end.
+    if !(is_rest && ends == LogEnd::Here) {
         bytes.truncate(bytes.len() - unfinished(&bytes));
     }
     let next = offset.saturating_add(bytes.len() as u64);
-    let is_over = ends == Ends::Here && next >= piece.length;
-    let builder = reply::open()
+    let is_over = ends == LogEnd::Here && next >= piece.length;
+    let builder = reply::builder()
         .header(header::CONTENT_TYPE, "text/plain; charset=utf-8")
         .header(header::CACHE_CONTROL, "no-store")
         .header(header::X_CONTENT_TYPE_OPTIONS, "nosniff")
@@ -107,7 +109,7 @@ fn text(piece: &LogPiece, offset: u64, ends: Ends) -> Response<Bytes> {
     reply::finish(builder, bytes)
 }
 
-/// Returns how many bytes at the end begin a character that is not complete.
+/// Returns how many bytes at the end belong to an incomplete character.
 fn unfinished(bytes: &[u8]) -> usize {
     let tail = bytes.iter().rev().take(4).enumerate();
     for (back, byte) in tail {
@@ -123,28 +125,28 @@ fn unfinished(bytes: &[u8]) -> usize {
     0
 }
 
-/// `/logs/{build}/{path}`: a file, or the list of what lies below.
+/// `/logs/{build}/{path}`: an archived file, or a listing of a directory.
 pub(crate) async fn file(
     api: &Api,
     build: &str,
     path: &[&str],
-    asked: &Asked,
-) -> Result<Response<Bytes>, Refusal> {
+    request: &ApiRequest,
+) -> Result<Response<Bytes>, ApiError> {
     let is_id = build.len() == 32 && build.bytes().all(|byte| byte.is_ascii_hexdigit());
     let is_odd = |part: &&str| matches!(*part, "." | "..") || part.contains(['/', '\\', '\0']);
     if !is_id || path.iter().any(is_odd) {
-        return Err(Refusal::missing("There is no such log."));
+        return Err(ApiError::missing("There is no log at this path."));
     }
     let build = BuildId::from(build);
     let relative = path.join("/");
     if !path.is_empty()
-        && let Some((part, range)) = part(api, &logs::key(&build, &relative), asked.range).await?
+        && let Some((part, range)) = part(api, &logs::key(&build, &relative), request.range).await?
     {
         return whole_or_part(&part, &relative, range);
     }
-    let packed = logs::packed(&api.ports, &build).await?;
+    let packed = logs::load_packed(&api.ports, &build).await?;
     if let Some(content) = packed.find(&relative) {
-        let (part, range) = packed_part(content, asked.range);
+        let (part, range) = packed_part(content, request.range);
         return whole_or_part(&part, &relative, range);
     }
     let folder = if path.is_empty() {
@@ -160,7 +162,7 @@ pub(crate) async fn file(
     keys.dedup();
     keys.truncate(LISTED_MAX);
     if keys.is_empty() {
-        return Err(Refusal::missing(format!("There is no log {relative} of the build {build}.")));
+        return Err(ApiError::missing(format!("There is no log {relative} of the build {build}.")));
     }
     let rows: String = keys
         .iter()
@@ -182,10 +184,10 @@ pub(crate) async fn file(
     Ok(reply::finish(builder, page.into()))
 }
 
-/// Begins an answer with what a job left behind: it is a stranger's text, and nothing in it may act
-/// as this site.
+/// Starts a response with a job's file. The content is untrusted, so it must not run as part of
+/// this site.
 fn archived() -> http::response::Builder {
-    reply::open()
+    reply::builder()
         .header(header::X_CONTENT_TYPE_OPTIONS, "nosniff")
         .header(
             header::CONTENT_SECURITY_POLICY,
@@ -195,21 +197,22 @@ fn archived() -> http::response::Builder {
         .header(header::ACCEPT_RANGES, "bytes")
 }
 
-/// Returns where an answer begins and how many bytes it may have, where a part is asked for.
-fn wanted(range: Option<(u64, Option<u64>)>) -> Option<(u64, usize)> {
+/// Returns the first byte and the maximum length of a range request; `None` if the range is
+/// invalid.
+fn requested_part(range: Option<(u64, Option<u64>)>) -> Option<(u64, usize)> {
     let (first, last) = range.filter(|(first, last)| last.is_none_or(|last| last >= *first))?;
-    let asked = last.map_or(u64::MAX, |last| (last - first).saturating_add(1));
-    Some((first, usize::try_from(asked).unwrap_or(usize::MAX).min(FILE_BYTES_MAX)))
+    let request = last.map_or(u64::MAX, |last| (last - first).saturating_add(1));
+    Some((first, usize::try_from(request).unwrap_or(usize::MAX).min(FILE_BYTES_MAX)))
 }
 
-/// Reads what is asked of an archived file that is an object of its own, never more of it than one
-/// answer holds, with the byte that it begins at where a part was asked for that there is.
+/// Reads an archived file, or the requested part of it, up to the response limit. Also returns the
+/// first byte of a valid range request.
 async fn part(
     api: &Api,
     key: &str,
     range: Option<(u64, Option<u64>)>,
-) -> Result<Option<(Part, Option<u64>)>, Refusal> {
-    if let Some((first, most)) = wanted(range) {
+) -> Result<Option<(ObjectPart, Option<u64>)>, ApiError> {
+    if let Some((first, most)) = requested_part(range) {
         let Some(part) = api.ports.objects.get_part(key, first, most).await? else {
             return Ok(None);
         };
@@ -220,15 +223,19 @@ async fn part(
     Ok(api.ports.objects.get_part(key, 0, FILE_BYTES_MAX).await?.map(|part| (part, None)))
 }
 
-/// Returns the same of a file that lies with others and was read whole.
-fn packed_part(content: &Bytes, range: Option<(u64, Option<u64>)>) -> (Part, Option<u64>) {
-    match wanted(range).filter(|(first, _)| *first < content.len() as u64) {
-        Some((first, most)) => (logs::cut(content, first, most), Some(first)),
-        None => (logs::cut(content, 0, FILE_BYTES_MAX), None),
+/// Returns the same for a file from a pack that was read as a whole.
+fn packed_part(content: &Bytes, range: Option<(u64, Option<u64>)>) -> (ObjectPart, Option<u64>) {
+    match requested_part(range).filter(|(first, _)| *first < content.len() as u64) {
+        Some((first, most)) => (logs::slice_of(content, first, most), Some(first)),
+        None => (logs::slice_of(content, 0, FILE_BYTES_MAX), None),
     }
 }
 
-fn whole_or_part(part: &Part, path: &str, first: Option<u64>) -> Result<Response<Bytes>, Refusal> {
+fn whole_or_part(
+    part: &ObjectPart,
+    path: &str,
+    first: Option<u64>,
+) -> Result<Response<Bytes>, ApiError> {
     let (kind, encoding) = content_type(path);
     let mut builder = archived().header(header::CONTENT_TYPE, kind);
     if let Some(encoding) = encoding {
@@ -238,20 +245,21 @@ fn whole_or_part(part: &Part, path: &str, first: Option<u64>) -> Result<Response
     let Some(first) = first else {
         if length > part.bytes.len() as u64 {
             let why = format!(
-                "The file has {length} bytes and one answer holds {FILE_BYTES_MAX}; ask for parts of it with Range."
+                "The file has {length} bytes, and a response holds at most {FILE_BYTES_MAX}; request parts of it with a Range header."
             );
-            return Err(Refusal::TooLarge { why });
+            return Err(ApiError::TooLarge { why });
         }
         return Ok(reply::finish(builder, part.bytes.clone()));
     };
     let end = first.saturating_add(part.bytes.len() as u64);
-    let told = format!("bytes {first}-{}/{length}", end.saturating_sub(1));
-    builder = builder.status(StatusCode::PARTIAL_CONTENT).header(header::CONTENT_RANGE, told);
+    let content_range = format!("bytes {first}-{}/{length}", end.saturating_sub(1));
+    builder =
+        builder.status(StatusCode::PARTIAL_CONTENT).header(header::CONTENT_RANGE, content_range);
     Ok(reply::finish(builder, part.bytes.clone()))
 }
 
-/// Returns type and encoding of a file by its name. A `.gz` is what is in it, packed; an archive
-/// stays an archive.
+/// Returns the content type and encoding of a file, by name. A `.gz` has the type of its content;
+/// an archive stays an archive.
 fn content_type(path: &str) -> (&'static str, Option<&'static str>) {
     let name = path.rsplit('/').next().unwrap_or(path);
     let inner = name.strip_suffix(".gz").filter(|inner| !inner.ends_with(".tar"));
@@ -277,7 +285,7 @@ fn content_type(path: &str) -> (&'static str, Option<&'static str>) {
     (kind, inner.map(|_| "gzip"))
 }
 
-/// Returns a key as a path in a link.
+/// Percent-encodes a key as a path.
 fn link(key: &str) -> String {
     let plain =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'_' | b'.' | b'~');
@@ -290,9 +298,9 @@ fn link(key: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Z7.4: the dashboard reads packed JSON as JSON.
+    /// Z7.4: the dashboard reads compressed JSON as JSON.
     #[test]
-    fn a_packed_file_is_told_as_what_is_in_it() {
+    fn a_compressed_file_has_the_type_of_its_content() {
         assert_eq!(content_type("job-output.json.gz"), ("application/json", Some("gzip")));
         assert_eq!(content_type("a/b.tar.gz"), ("application/gzip", None));
         assert_eq!(content_type("zuul-info/inventory.yaml"), ("text/plain; charset=utf-8", None));
@@ -312,19 +320,19 @@ mod tests {
             (0, 2, 1, 0)
         );
         let piece = LogPiece { bytes: Bytes::copy_from_slice(&bytes[..5]), length: 5 };
-        let response = text(&piece, 10, Ends::Later);
+        let response = text(&piece, 10, LogEnd::Later);
         assert_eq!(response.body(), "aé");
         assert_eq!(response.headers()["x-log-next"], "13");
     }
 
-    /// Z7.4: one answer is bounded, and the rest can be asked for.
+    /// Z7.4: a response is bounded, and the rest can be read in parts.
     #[test]
     fn a_large_file_is_read_in_parts() {
         let length = FILE_BYTES_MAX as u64 + 10;
-        let some = |bytes: usize| Part { bytes: Bytes::from(vec![b'x'; bytes]), length };
+        let some = |bytes: usize| ObjectPart { bytes: Bytes::from(vec![b'x'; bytes]), length };
         assert!(matches!(
             whole_or_part(&some(FILE_BYTES_MAX), "a.txt", None),
-            Err(Refusal::TooLarge { .. })
+            Err(ApiError::TooLarge { .. })
         ));
         let part = whole_or_part(&some(10), "a.txt", Some(FILE_BYTES_MAX as u64)).unwrap();
         assert_eq!((part.status(), part.body().len()), (StatusCode::PARTIAL_CONTENT, 10));

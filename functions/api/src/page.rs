@@ -1,4 +1,5 @@
-//! The pages: one self-contained document, made of the files beside it, that reads this API.
+//! The pages: one self-contained document, built from the files next to this module, that reads
+//! this API.
 
 use crate::reply;
 use base64::Engine as _;
@@ -26,7 +27,7 @@ const SCRIPT: &str = concat!(
 );
 const ICON: &str = include_str!("page/icon.svg");
 
-/// The document and the policy that lets nothing but its own script and style act.
+/// The document, and the content security policy that allows only its own script and style.
 static DOCUMENT: LazyLock<(Bytes, String)> = LazyLock::new(|| {
     let icon = format!("data:image/svg+xml;base64,{}", STANDARD.encode(ICON));
     let document =
@@ -40,19 +41,19 @@ static DOCUMENT: LazyLock<(Bytes, String)> = LazyLock::new(|| {
     (Bytes::from(document), policy)
 });
 
-/// Returns the document; which view it shows follows from its own address.
+/// Returns the document. Its script selects the view by the address.
 pub(crate) fn page() -> Response<Bytes> {
     with_status(StatusCode::OK)
 }
 
-/// Returns the document for an address of which it will say that nothing is there.
-pub(crate) fn nowhere() -> Response<Bytes> {
+/// Returns the document with status 404; it shows that nothing exists at its address.
+pub(crate) fn not_found() -> Response<Bytes> {
     with_status(StatusCode::NOT_FOUND)
 }
 
 fn with_status(status: StatusCode) -> Response<Bytes> {
     let (document, policy) = &*DOCUMENT;
-    let builder = reply::open()
+    let builder = reply::builder()
         .status(status)
         .header(header::CONTENT_TYPE, "text/html; charset=utf-8")
         .header(header::CONTENT_SECURITY_POLICY, policy.as_str())
@@ -64,13 +65,13 @@ fn with_status(status: StatusCode) -> Response<Bytes> {
 
 /// Returns the icon.
 pub(crate) fn icon() -> Response<Bytes> {
-    let builder = reply::open()
+    let builder = reply::builder()
         .header(header::CONTENT_TYPE, "image/svg+xml")
         .header(header::CACHE_CONTROL, "public, max-age=86400");
     reply::finish(builder, Bytes::from_static(ICON.as_bytes()))
 }
 
-/// Returns text that is only text in HTML.
+/// Escapes text for HTML.
 pub(crate) fn text(raw: &str) -> String {
     raw.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -79,7 +80,7 @@ pub(crate) fn text(raw: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Z9.1: nothing is fetched from anywhere else.
+    /// Z9.1: nothing is loaded from other sites.
     #[test]
     fn the_document_needs_nothing_from_elsewhere() {
         let (document, policy) = &*DOCUMENT;
@@ -91,7 +92,7 @@ mod tests {
         assert!(policy.contains("default-src 'none'") && policy.contains("'sha256-"));
     }
 
-    /// Z5.4: what strangers wrote stays text.
+    /// Z5.4: untrusted text is shown as text.
     #[test]
     fn markup_in_a_name_is_shown_as_text() {
         assert_eq!(text("<b a=\"&\">"), "&lt;b a=&quot;&amp;&quot;&gt;");

@@ -1,31 +1,31 @@
-//! Nodes and requests for nodes of one tenant, and the labels it can ask for.
+//! `T/labels`, `T/nodes` and `T/nodeset-requests`: a tenant's labels, nodes and node requests.
 
 use crate::Api;
 use crate::load;
-use crate::reply::{self, Refusal};
+use crate::reply::{self, ApiError};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
 use sluice_config::layout::Layout;
 use sluice_model::build::Order;
 use sluice_model::{ProviderName, TenantName};
-use sluice_pool::{Node, NodeState, Request, RequestState};
+use sluice_pool::{Node, NodeRequest, NodeState, RequestState};
 use sluice_records::build::order_key;
-use sluice_records::codec::decode_foreign;
-use sluice_records::provider::{self, Loaded};
+use sluice_records::codec::decode_or_log;
+use sluice_records::provider::{self, LoadedProvider};
 use sluice_records::queue::LoadError;
 use sluice_runtime::Ports;
-use sluice_runtime::quarantine::{frozen_key, reason};
+use sluice_runtime::quarantine::{halt_key, recorded_reason};
 use sluice_runtime::record::Key;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Providers that one answer covers.
+/// The maximum number of providers in one answer.
 const PROVIDERS_MAX: usize = 50;
-/// Nodes or requests in one answer.
+/// The maximum number of nodes or requests in one answer.
 const LISTED_MAX: usize = 1_000;
 
 /// `T/labels`.
-pub(crate) async fn labels(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn labels(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ApiError> {
     let live = load::live(api, tenant).await?;
     let mut found: BTreeMap<&str, &str> = BTreeMap::new();
     for label in live.layout.providers().iter().flat_map(|provider| &provider.labels) {
@@ -36,8 +36,9 @@ pub(crate) async fn labels(api: &Api, tenant: &TenantName) -> Result<Response<By
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// `T/nodes`: nodes of the tenant's providers that nobody has, and those its own builds have.
-pub(crate) async fn nodes(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+/// `T/nodes`: the unallocated nodes of the tenant's providers, and those allocated to its own
+/// builds.
+pub(crate) async fn nodes(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ApiError> {
     let live = load::live(api, tenant).await?;
     let mut list = Vec::new();
     for loaded in providers(&api.ports, names(&live.layout)).await? {
@@ -60,19 +61,19 @@ pub(crate) async fn nodes(api: &Api, tenant: &TenantName) -> Result<Response<Byt
 }
 
 /// `T/nodeset-requests`.
-pub(crate) async fn requests(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn requests(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ApiError> {
     let live = load::live(api, tenant).await?;
     let mut list = Vec::new();
     for loaded in providers(&api.ports, names(&live.layout)).await? {
-        let own: Vec<&Request> = loaded
+        let own: Vec<&NodeRequest> = loaded
             .requests
             .values()
             .map(|(_, request)| request)
             .filter(|request| request.queue.tenant == *tenant)
             .collect();
         let keys: Vec<_> = own.iter().map(|request| order_key(&request.build)).collect();
-        for (request, record) in own.into_iter().zip(load::many(&api.ports, &keys).await?) {
-            let order: Option<Order> = record.as_ref().and_then(decode_foreign);
+        for (request, record) in own.into_iter().zip(load::read_many(&api.ports, &keys).await?) {
+            let order: Option<Order> = record.as_ref().and_then(decode_or_log);
             list.push(request_json(request, order.as_ref()));
         }
         list.truncate(LISTED_MAX);
@@ -85,9 +86,12 @@ fn names(layout: &Layout) -> Vec<ProviderName> {
     providers.map(|provider| ProviderName(provider.canonical_name.clone())).collect()
 }
 
-/// Reads providers. One bad record hides its provider, not the others; the board says which are
-/// frozen for that, and why.
-async fn providers(ports: &Ports, names: Vec<ProviderName>) -> Result<Vec<Loaded>, Refusal> {
+/// Loads providers. Skips a provider with an unreadable record; the board shows it as halted, with
+/// the reason.
+async fn providers(
+    ports: &Ports,
+    names: Vec<ProviderName>,
+) -> Result<Vec<LoadedProvider>, ApiError> {
     let mut all = Vec::new();
     for provider in names {
         match provider::load(ports, &provider).await {
@@ -95,7 +99,7 @@ async fn providers(ports: &Ports, names: Vec<ProviderName>) -> Result<Vec<Loaded
             Err(LoadError::Bad(bad)) => tracing::warn!(
                 %provider,
                 %bad,
-                "left a provider out of an answer; mend the record, then let it go on with `sluice provider thaw`"
+                "left an unreadable provider out of an answer; repair the record, then run `sluice provider resume`"
             ),
             Err(LoadError::Port(error)) => return Err(error.into()),
         }
@@ -103,29 +107,30 @@ async fn providers(ports: &Ports, names: Vec<ProviderName>) -> Result<Vec<Loaded
     Ok(all)
 }
 
-/// Returns the frozen ones of a tenant's providers, and why they are.
-pub(crate) async fn frozen(ports: &Ports, layout: &Layout) -> Result<Vec<Value>, Refusal> {
+/// Returns the halted providers of a tenant as JSON, with the reasons.
+pub(crate) async fn halted(ports: &Ports, layout: &Layout) -> Result<Vec<Value>, ApiError> {
     let named: BTreeMap<Key, &str> = layout
         .providers()
         .iter()
         .take(PROVIDERS_MAX)
         .map(|provider| provider.canonical_name.as_str())
-        .map(|name| (frozen_key(&provider::partition(&ProviderName(name.to_owned()))), name))
+        .map(|name| (halt_key(&provider::partition(&ProviderName(name.to_owned()))), name))
         .collect();
     let keys: Vec<Key> = named.keys().cloned().collect();
-    let marks = load::many(ports, &keys).await?;
-    let frozen =
-        named.values().zip(&marks).filter_map(|(name, mark)| Some((name, reason(mark.as_ref()?))));
-    Ok(frozen.map(|(name, why)| json!({"name": name, "why": why})).collect())
+    let marks = load::read_many(ports, &keys).await?;
+    let halted = named
+        .values()
+        .zip(&marks)
+        .filter_map(|(name, mark)| Some((name, recorded_reason(mark.as_ref()?))));
+    Ok(halted.map(|(name, why)| json!({"name": name, "why": why})).collect())
 }
 
-/// Returns the tenant's builds among those that nodes are given to: a request may be gone before
-/// its nodes are.
+/// Returns the tenant's builds among those that have nodes. Their requests may already be deleted.
 async fn builds_of(
     api: &Api,
     tenant: &TenantName,
-    loaded: &Loaded,
-) -> Result<BTreeSet<String>, Refusal> {
+    loaded: &LoadedProvider,
+) -> Result<BTreeSet<String>, ApiError> {
     let given: BTreeSet<_> = loaded
         .nodes
         .values()
@@ -133,8 +138,8 @@ async fn builds_of(
         .collect();
     let keys: Vec<_> = given.iter().take(LISTED_MAX).map(order_key).collect();
     let mut own = BTreeSet::new();
-    for record in load::many(&api.ports, &keys).await?.into_iter().flatten() {
-        let Some(order) = decode_foreign::<Order>(&record) else { continue };
+    for record in load::read_many(&api.ports, &keys).await?.into_iter().flatten() {
+        let Some(order) = decode_or_log::<Order>(&record) else { continue };
         if order.queue.tenant == *tenant {
             own.insert(order.build.to_string());
         }
@@ -150,7 +155,7 @@ fn node_json(node: &Node, layout: &Layout) -> Value {
         .filter(|provider| provider.canonical_name == node.provider.as_str())
         .find_map(|provider| provider.labels.iter().find(|label| label.name == node.label));
     let comment = match &node.state {
-        NodeState::Hold { reason, .. } => Some(reason.as_str()),
+        NodeState::Hold { reason, .. } => Some(recorded_reason.as_str()),
         _ => None,
     };
     json!({
@@ -160,7 +165,7 @@ fn node_json(node: &Node, layout: &Layout) -> Value {
         "label": node.label,
         "connection_type": label.map_or("ssh", |label| label.connection_type.as_str()),
         "external_id": null,
-        "state": node.state.word(),
+        "state": node.state.as_str(),
         "state_time": node.updated_at.to_iso(),
         "comment": comment,
         "max_ready_age": label.map(|label| label.max_ready_age_seconds),
@@ -189,7 +194,7 @@ fn node_json(node: &Node, layout: &Layout) -> Value {
     })
 }
 
-fn request_json(request: &Request, order: Option<&Order>) -> Value {
+fn request_json(request: &NodeRequest, order: Option<&Order>) -> Value {
     let state = match &request.state {
         RequestState::Requested => "requested",
         RequestState::Placed(_) => "accepted",
@@ -233,7 +238,7 @@ mod tests {
     use sluice_records::codec::encode_first;
     use sluice_runtime::record::{Expect, Record, Write};
 
-    /// Z9.1, Z7: what is not readable of one provider says nothing of the nodes of another.
+    /// Z9.1, Z7: an unreadable record of one provider does not hide another provider's nodes.
     #[tokio::test]
     async fn a_provider_that_cannot_be_read_hides_no_other() {
         let world = World::new(7, 0, Timestamp(0));

@@ -1,4 +1,4 @@
-//! Responses and their headers; refusals and their words.
+//! Builds responses with their headers, and error responses.
 
 use bytes::Bytes;
 use http::response::Builder;
@@ -8,65 +8,63 @@ use sluice_model::Timestamp;
 use sluice_records::BadRecord;
 use sluice_records::queue::LoadError;
 use sluice_runtime::PortError;
-use sluice_runtime::batch::LookError;
+use sluice_runtime::batch::ReconcileError;
 
-/// The type of every JSON answer.
+/// The content type of JSON.
 const JSON: &str = "application/json; charset=utf-8";
 
-/// Why a request is not answered with what it asks for.
+/// Why a request failed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
-    /// There is no such thing, or none in this tenant.
+pub(crate) enum ApiError {
+    /// The object does not exist, or not in this tenant.
     #[error("{what}")]
     Missing {
-        /// Which.
+        /// The message.
         what: String,
     },
-    /// The tenant is known, but nothing could be read of it yet.
+    /// The tenant exists, but its configuration was never loaded.
     #[error(
-        "the tenant {tenant} has no configuration that could be loaded: it is being read, or could not be; `sluice tenant reload {tenant}` reads it again and says what comes of it"
+        "the configuration of tenant {tenant} has not been loaded yet, or could not be loaded; `sluice tenant reload {tenant}` loads it again and shows the outcome"
     )]
     NotLoaded {
-        /// Which.
+        /// The name of the tenant.
         tenant: String,
     },
-    /// The request makes no sense.
+    /// The request is invalid.
     #[error("{why}")]
     Bad {
-        /// Why.
+        /// The message.
         why: String,
     },
-    /// Something other than reading.
+    /// The method would write.
     #[error(
-        "only reading is offered here: no authenticator is configured, so nothing can be changed through this API"
+        "this API is read-only: no authenticator is configured, so nothing can be changed through it"
     )]
     Method,
-    /// Reading what is asked for by sending the question.
-    #[error(
-        "this is asked by POST, with {{\"pipeline\": \"NAME\", \"ref\": \"refs/heads/BRANCH\"}}"
-    )]
+    /// The query must be sent with POST.
+    #[error("use POST with the body {{\"pipeline\": \"NAME\", \"ref\": \"refs/heads/BRANCH\"}}")]
     PostOnly,
-    /// The answer would be larger than what can be carried at once.
+    /// The answer exceeds the maximum response size.
     #[error("{why}")]
     TooLarge {
-        /// What, and what to do.
+        /// The message, with what to do.
         why: String,
     },
     /// A record, object or executor could not be read.
-    #[error("something this answer needs could not be read; ask again")]
+    #[error("a part of the answer could not be read; try again")]
     Unavailable {
-        /// What exactly, for the log.
+        /// The details, for the log only.
         detail: String,
     },
 }
 
-impl Refusal {
-    /// Returns the refusal of something that is not there.
+impl ApiError {
+    /// Returns the error for an object that does not exist.
     pub(crate) fn missing(what: impl Into<String>) -> Self {
         Self::Missing { what: what.into() }
     }
 
-    /// Returns the refusal of something that makes no sense.
+    /// Returns the error for an invalid request.
     pub(crate) fn bad(why: impl Into<String>) -> Self {
         Self::Bad { why: why.into() }
     }
@@ -82,14 +80,14 @@ impl Refusal {
         }
     }
 
-    /// Returns the response: JSON that clients of Zuul show to their users.
+    /// Returns the response with the JSON that clients of Zuul show to their users.
     pub(crate) fn response(&self) -> Response<Bytes> {
         let status = self.status();
         let body = json!({
             "error": status.canonical_reason().unwrap_or("Error"),
             "description": self.to_string(),
         });
-        let mut builder = open().status(status).header(header::CONTENT_TYPE, JSON);
+        let mut builder = builder().status(status).header(header::CONTENT_TYPE, JSON);
         let allowed = match self {
             Self::Method => Some("GET, HEAD, OPTIONS"),
             Self::PostOnly => Some("POST, OPTIONS"),
@@ -102,40 +100,39 @@ impl Refusal {
     }
 }
 
-impl From<PortError> for Refusal {
+impl From<PortError> for ApiError {
     fn from(error: PortError) -> Self {
         Self::Unavailable { detail: error.to_string() }
     }
 }
 
-impl From<BadRecord> for Refusal {
+impl From<BadRecord> for ApiError {
     fn from(error: BadRecord) -> Self {
         Self::Unavailable { detail: error.to_string() }
     }
 }
 
-impl From<LookError> for Refusal {
-    fn from(error: LookError) -> Self {
+impl From<ReconcileError> for ApiError {
+    fn from(error: ReconcileError) -> Self {
         Self::Unavailable { detail: error.to_string() }
     }
 }
 
-impl From<LoadError> for Refusal {
+impl From<LoadError> for ApiError {
     fn from(error: LoadError) -> Self {
         Self::Unavailable { detail: error.to_string() }
     }
 }
 
-/// Begins a response that any page may read.
-pub(crate) fn open() -> Builder {
+/// Starts a response that pages of any origin may read.
+pub(crate) fn builder() -> Builder {
     Response::builder().header(header::ACCESS_CONTROL_ALLOW_ORIGIN, "*")
 }
 
-/// Ends a response.
+/// Finishes a response. Returns status 500 if a header is invalid.
 pub(crate) fn finish(builder: Builder, body: Bytes) -> Response<Bytes> {
     builder.body(body).unwrap_or_else(|error| {
-        // A header that cannot be written came from a record; the answer says so instead of being
-        // half right.
+        // The invalid header came from a record. An error is better than a partial response.
         tracing::warn!(%error, "could not write a response");
         let mut response = Response::new(Bytes::new());
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
@@ -143,23 +140,23 @@ pub(crate) fn finish(builder: Builder, body: Bytes) -> Response<Bytes> {
     })
 }
 
-/// Returns JSON.
+/// Returns a JSON response.
 pub(crate) fn json(value: &Value) -> Response<Bytes> {
-    finish(open().header(header::CONTENT_TYPE, JSON), value.to_string().into())
+    finish(builder().header(header::CONTENT_TYPE, JSON), value.to_string().into())
 }
 
-/// Returns JSON that may be kept for `seconds`, with the time it was made.
-pub(crate) fn json_kept(value: &Value, seconds: u32, made_at: Timestamp) -> Response<Bytes> {
-    let builder = open()
+/// Returns a JSON response that may be cached for `seconds`, with the time it was built.
+pub(crate) fn cacheable_json(value: &Value, seconds: u32, made_at: Timestamp) -> Response<Bytes> {
+    let builder = builder()
         .header(header::CONTENT_TYPE, JSON)
         .header(header::CACHE_CONTROL, format!("public, max-age={seconds}"))
         .header(header::LAST_MODIFIED, http_date(made_at));
     finish(builder, value.to_string().into())
 }
 
-/// Returns the answer to a browser that asks what it may ask.
+/// Returns the response to a CORS preflight request.
 pub(crate) fn options() -> Response<Bytes> {
-    let builder = open()
+    let builder = builder()
         .status(StatusCode::NO_CONTENT)
         .header(header::ACCESS_CONTROL_ALLOW_HEADERS, "Authorization, Content-Type, Range")
         .header(header::ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, POST, OPTIONS")
@@ -167,7 +164,7 @@ pub(crate) fn options() -> Response<Bytes> {
     finish(builder, Bytes::new())
 }
 
-/// Returns a time as HTTP writes it: `Sat, 21 Nov 2026 11:03:45 GMT`.
+/// Formats a time as in HTTP: `Sat, 21 Nov 2026 11:03:45 GMT`.
 fn http_date(time: Timestamp) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =
@@ -189,15 +186,15 @@ mod tests {
 
     /// Z9.1
     #[test]
-    fn dates_are_written_as_http_wants_them() {
+    fn dates_are_formatted_as_in_http() {
         assert_eq!(http_date(Timestamp(784_111_777_000)), "Sun, 06 Nov 1994 08:49:37 GMT");
         assert_eq!(http_date(Timestamp(0)), "Thu, 01 Jan 1970 00:00:00 GMT");
     }
 
-    /// Z9.1: a client shows error and description.
+    /// Z9.1: clients show `error` and `description`.
     #[test]
-    fn a_refusal_says_what_is_wrong_and_is_json() {
-        let response = Refusal::missing("There is no tenant x.").response();
+    fn an_error_is_json_with_a_description() {
+        let response = ApiError::missing("There is no tenant x.").response();
         assert_eq!(response.status(), StatusCode::NOT_FOUND);
         assert_eq!(response.headers()["content-type"], JSON);
         assert_eq!(response.headers()["access-control-allow-origin"], "*");
@@ -205,19 +202,19 @@ mod tests {
         assert_eq!(body, json!({"error": "Not Found", "description": "There is no tenant x."}));
     }
 
-    /// Z9.1: a tenant of which nothing could be read yet is told with what to do.
+    /// Z9.1: the error for a tenant that was never loaded says what to do.
     #[test]
-    fn a_tenant_without_configuration_is_told_with_what_to_do() {
-        let response = Refusal::NotLoaded { tenant: "demo".to_owned() }.response();
+    fn the_error_for_an_unloaded_tenant_says_what_to_do() {
+        let response = ApiError::NotLoaded { tenant: "demo".to_owned() }.response();
         assert_eq!(response.status(), StatusCode::UNPROCESSABLE_ENTITY);
         assert!(String::from_utf8_lossy(response.body()).contains("`sluice tenant reload demo`"));
     }
 
-    /// Z5.4: what failed inside is for the log, not for strangers.
+    /// Z5.4: internal details go to the log, not to clients.
     #[test]
-    fn what_failed_inside_is_not_told() {
+    fn internal_details_are_not_sent() {
         let refusal =
-            Refusal::from(PortError::unknown("read tenant#secret-project / head", "timed out"));
+            ApiError::from(PortError::unknown("read tenant#secret-project / head", "timed out"));
         assert!(!String::from_utf8_lossy(refusal.response().body()).contains("secret-project"));
     }
 }

@@ -1,102 +1,118 @@
-//! Which path is answered by what. Names of projects and branches hold slashes, so they reach as
-//! far as the known word behind them.
+//! Maps paths to handlers. Names of projects and branches may contain slashes: they end at the next
+//! known path part.
 
-use crate::asked::Asked;
-use crate::freeze::{self, Wanted};
-use crate::reply::{self, Refusal};
+use crate::freeze::{self, FreezeQuery};
+use crate::reply::{self, ApiError};
+use crate::request::ApiRequest;
 use crate::{
-    Api, board, builds, buildsets, configuration, events, explain, item, keys, load, logs, page,
-    pool, semaphores, status, system,
+    Api, builds, buildsets, configuration, explain, item, keys, load, logs, page, pool, semaphores,
+    status, status_board, system_events, system_info,
 };
 use bytes::Bytes;
 use http::Response;
 use serde_json::json;
 use sluice_model::TenantName;
 
-/// Answers a request to read something.
-pub(crate) async fn answer(api: &Api, asked: &Asked) -> Result<Response<Bytes>, Refusal> {
-    let parts: Vec<&str> = asked.parts.iter().map(String::as_str).collect();
+/// Answers a request by its path.
+pub(crate) async fn answer(api: &Api, request: &ApiRequest) -> Result<Response<Bytes>, ApiError> {
+    let parts: Vec<&str> = request.parts.iter().map(String::as_str).collect();
     match parts.as_slice() {
         []
         | ["t", _]
         | ["t", _, "status" | "builds" | "configuration"]
         | ["t", _, "build" | "buildset", _] => Ok(page::page()),
-        // Where links to Zuul's own pages lead, as far as there is something like them; the page
-        // knows them, too.
+        // Paths of Zuul's own pages; the page's script maps them to the nearest view.
         ["t", _, "stream", _]
         | ["t", _, "buildsets" | "projects" | "jobs" | "config-errors"]
         | ["t", _, "project" | "job", _, ..]
         | ["t", _, "status", "change" | "pipeline", _, ..] => Ok(page::page()),
         ["favicon.ico" | "favicon.svg"] => Ok(page::icon()),
-        ["logs", build, path @ ..] => logs::file(api, build, path, asked).await,
-        ["api"] => alone(asked, system::routes()),
-        ["api", "info"] => alone(asked, system::info(api, None)),
+        ["logs", build, path @ ..] => logs::file(api, build, path, request).await,
+        ["api"] => without_parameters(request, system_info::routes()),
+        ["api", "info"] => without_parameters(request, system_info::info(api, None)),
         ["api", "tenant", name, "info"] => {
-            alone(asked, system::info(api, Some(&TenantName::from(*name))))
+            without_parameters(request, system_info::info(api, Some(&TenantName::from(*name))))
         }
-        ["api", rest @ ..] => of_api(api, rest, asked).await,
-        _ if asked.by_browser => Ok(page::nowhere()),
-        _ => Err(Refusal::missing(format!("There is nothing at /{}.", parts.join("/")))),
+        ["api", rest @ ..] => api_route(api, rest, request).await,
+        _ if request.accepts_html => Ok(page::not_found()),
+        _ => Err(ApiError::missing(format!("There is nothing at /{}.", parts.join("/")))),
     }
 }
 
-fn alone(asked: &Asked, response: Response<Bytes>) -> Result<Response<Bytes>, Refusal> {
-    asked.only(&[])?;
+fn without_parameters(
+    request: &ApiRequest,
+    response: Response<Bytes>,
+) -> Result<Response<Bytes>, ApiError> {
+    request.allow_parameters(&[])?;
     Ok(response)
 }
 
-async fn of_api(api: &Api, rest: &[&str], asked: &Asked) -> Result<Response<Bytes>, Refusal> {
+async fn api_route(
+    api: &Api,
+    rest: &[&str],
+    request: &ApiRequest,
+) -> Result<Response<Bytes>, ApiError> {
     match rest {
-        ["tenant", name, rest @ ..] => of_tenant(api, &TenantName::from(*name), rest, asked).await,
+        ["tenant", name, rest @ ..] => {
+            tenant_route(api, &TenantName::from(*name), rest, request).await
+        }
         ["tenants" | "components" | "connections"] => {
-            asked.only(&[])?;
+            request.allow_parameters(&[])?;
             match rest {
-                ["tenants"] => system::tenants(api).await,
-                ["components"] => system::components(api).await,
-                _ => system::connections(api).await,
+                ["tenants"] => system_info::tenants(api).await,
+                ["components"] => system_info::components(api).await,
+                _ => system_info::connections(api).await,
             }
         }
-        _ => Err(Refusal::missing(format!("There is nothing at /api/{}.", rest.join("/")))),
+        _ => Err(ApiError::missing(format!("There is nothing at /api/{}.", rest.join("/")))),
     }
 }
 
-async fn of_tenant(
+async fn tenant_route(
     api: &Api,
     tenant: &TenantName,
     rest: &[&str],
-    asked: &Asked,
-) -> Result<Response<Bytes>, Refusal> {
+    request: &ApiRequest,
+) -> Result<Response<Bytes>, ApiError> {
     match rest {
-        // These read parameters of their own.
-        ["builds"] => return existing(api, tenant, builds::list(api, tenant, asked)).await,
-        ["buildsets"] => return existing(api, tenant, buildsets::list(api, tenant, asked)).await,
-        ["build-times"] => return existing(api, tenant, builds::times(api, tenant, asked)).await,
-        ["badge"] => return existing(api, tenant, buildsets::badge(api, tenant, asked)).await,
-        ["config-errors"] => return configuration::errors(api, tenant, asked).await,
-        ["why"] => return crate::why::not_there(api, tenant, asked).await,
-        ["build", uuid, "log"] => return logs::follow(api, tenant, uuid, asked).await,
-        ["autohold"] => {
-            asked.only(&["project"])?;
-            return crate::autohold::list(api, tenant, asked.one("project")).await;
+        // These routes read parameters of their own.
+        ["builds"] => {
+            return in_existing_tenant(api, tenant, builds::list(api, tenant, request)).await;
         }
-        ["system-events"] => return events::list(api, tenant, asked).await,
-        ["board"] => return board::board(api, tenant, asked).await,
-        _ => asked.only(&[])?,
+        ["buildsets"] => {
+            return in_existing_tenant(api, tenant, buildsets::list(api, tenant, request)).await;
+        }
+        ["build-times"] => {
+            return in_existing_tenant(api, tenant, builds::times(api, tenant, request)).await;
+        }
+        ["badge"] => {
+            return in_existing_tenant(api, tenant, buildsets::badge(api, tenant, request)).await;
+        }
+        ["config-errors"] => return configuration::errors(api, tenant, request).await,
+        ["why"] => return crate::pipeline_reasons::answer(api, tenant, request).await,
+        ["build", uuid, "log"] => return logs::follow(api, tenant, uuid, request).await,
+        ["autohold"] => {
+            request.allow_parameters(&["project"])?;
+            return crate::autohold::list(api, tenant, request.parameter("project")).await;
+        }
+        ["system-events"] => return system_events::list(api, tenant, request).await,
+        ["board"] => return status_board::board(api, tenant, request).await,
+        _ => request.allow_parameters(&[])?,
     }
     match rest {
         ["status"] => status::status(api, tenant).await,
         ["status", "change", id @ ..] if !id.is_empty() => {
             status::change(api, tenant, &id.join("/")).await
         }
-        ["item", id] => item::one(api, tenant, id).await,
+        ["item", id] => item::get(api, tenant, id).await,
         ["item", id, "explain", name @ ..] if !name.is_empty() => {
             explain::job(api, tenant, id, &name.join("/")).await
         }
-        ["ledger"] => crate::ledger::ledger(api, tenant).await,
+        ["ledger"] => crate::unaccounted::ledger(api, tenant).await,
         ["tenant-status"] => configuration::tenant_status(api, tenant).await,
         ["pipelines"] => configuration::pipelines(api, tenant).await,
         ["projects"] => configuration::projects(api, tenant).await,
-        ["autohold", id] => crate::autohold::one(api, tenant, id).await,
+        ["autohold", id] => crate::autohold::get(api, tenant, id).await,
         ["project", name @ .., "autohold"] if !name.is_empty() => {
             crate::autohold::list(api, tenant, Some(&name.join("/"))).await
         }
@@ -105,12 +121,12 @@ async fn of_tenant(
                 api,
                 tenant,
                 &name.join("/"),
-                asked.sent.as_deref().unwrap_or_default(),
+                request.body.as_deref().unwrap_or_default(),
             )
             .await
         }
-        ["project", _, .., "enqueue" | "dequeue"] => Err(Refusal::Method),
-        ["console-stream"] => no_socket(api, tenant).await,
+        ["project", _, .., "enqueue" | "dequeue"] => Err(ApiError::Method),
+        ["console-stream"] => no_websocket(api, tenant).await,
         ["project", name @ ..] if !name.is_empty() => {
             configuration::project(api, tenant, &name.join("/")).await
         }
@@ -118,21 +134,23 @@ async fn of_tenant(
         ["job", name @ ..] if !name.is_empty() => {
             configuration::job(api, tenant, &name.join("/")).await
         }
-        ["pipeline", pipeline, "project", rest @ ..] => frozen(api, tenant, pipeline, rest).await,
+        ["pipeline", pipeline, "project", rest @ ..] => {
+            freeze_route(api, tenant, pipeline, rest).await
+        }
         ["key", name @ ..] if !name.is_empty() => keys::public(api, tenant, &name.join("/")).await,
         ["project-ssh-key" | "tenant-ssh-key", ..] => keys::no_ssh(api, tenant).await,
         ["labels"] => pool::labels(api, tenant).await,
         ["nodes"] => pool::nodes(api, tenant).await,
         ["nodeset-requests"] => pool::requests(api, tenant).await,
-        ["build", uuid] => builds::one(api, tenant, uuid).await,
-        ["buildset", uuid] => buildsets::one(api, tenant, uuid).await,
+        ["build", uuid] => builds::get(api, tenant, uuid).await,
+        ["buildset", uuid] => buildsets::get(api, tenant, uuid).await,
         ["semaphores"] => semaphores::all(api, tenant).await,
-        // Nothing of these is kept yet, so there is none of them.
-        ["images" | "flavors" | "providers"] => nothing(api, tenant).await,
-        ["promote"] => Err(Refusal::Method),
+        // These are not supported yet, so the lists are empty.
+        ["images" | "flavors" | "providers"] => empty_list(api, tenant).await,
+        ["promote"] => Err(ApiError::Method),
         _ => {
-            load::known(&api.ports, tenant).await?;
-            Err(Refusal::missing(format!(
+            load::require_tenant(&api.ports, tenant).await?;
+            Err(ApiError::missing(format!(
                 "There is nothing at /api/tenant/{tenant}/{}.",
                 rest.join("/")
             )))
@@ -140,44 +158,43 @@ async fn of_tenant(
     }
 }
 
-/// Answers only for a tenant that exists.
-async fn existing(
+/// Checks that the tenant exists before answering.
+async fn in_existing_tenant(
     api: &Api,
     tenant: &TenantName,
-    answer: impl Future<Output = Result<Response<Bytes>, Refusal>>,
-) -> Result<Response<Bytes>, Refusal> {
-    load::known(&api.ports, tenant).await?;
+    answer: impl Future<Output = Result<Response<Bytes>, ApiError>>,
+) -> Result<Response<Bytes>, ApiError> {
+    load::require_tenant(&api.ports, tenant).await?;
     answer.await
 }
 
-/// What comes over the dashboard's WebSocket is read piece by piece here.
-async fn no_socket(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
-    load::known(&api.ports, tenant).await?;
+/// Zuul's dashboard streams logs over a WebSocket; here they are read piece by piece.
+async fn no_websocket(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ApiError> {
+    load::require_tenant(&api.ports, tenant).await?;
     let log = format!("/api/tenant/{tenant}/build/UUID/log");
-    Err(Refusal::missing(format!(
-        "There is no WebSocket here: a build's log, as it grows, is at {log}?offset=N."
+    Err(ApiError::missing(format!(
+        "There is no WebSocket: read a build's log, while it grows, at {log}?offset=N."
     )))
 }
 
-async fn nothing(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
-    load::known(&api.ports, tenant).await?;
+async fn empty_list(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ApiError> {
+    load::require_tenant(&api.ports, tenant).await?;
     Ok(reply::json(&json!([])))
 }
 
-/// `<project>/branch/<branch>/freeze-jobs` and `…/freeze-job/<job>`. A project may hold the word
-/// `branch` in its name: the first reading whose project exists counts, the longest name of a
-/// project first.
-async fn frozen(
+/// `<project>/branch/<branch>/freeze-jobs` and `…/freeze-job/<job>`. A project's name may contain
+/// the part `branch`: the longest name of an existing project is used.
+async fn freeze_route(
     api: &Api,
     tenant: &TenantName,
     pipeline: &str,
     rest: &[&str],
-) -> Result<Response<Bytes>, Refusal> {
+) -> Result<Response<Bytes>, ApiError> {
     let (path, job) = match rest {
         [path @ .., "freeze-jobs"] => (path, None),
         [path @ .., "freeze-job", job] => (path, Some(*job)),
         _ => {
-            return Err(Refusal::missing("There is nothing at this path of a pipeline."));
+            return Err(ApiError::missing("There is nothing at this path."));
         }
     };
     let words = path.iter().enumerate().filter(|(_, word)| **word == "branch").map(|(at, _)| at);
@@ -192,10 +209,10 @@ async fn frozen(
         .find(|(project, _)| live.layout.project(project).is_some())
         .or(readings.last());
     let (project, branch) =
-        chosen.ok_or_else(|| Refusal::missing("A project and a branch are needed in the path."))?;
-    let wanted = Wanted { pipeline, project, branch };
+        chosen.ok_or_else(|| ApiError::missing("The path must contain a project and a branch."))?;
+    let query = FreezeQuery { pipeline, project, branch };
     match job {
-        None => freeze::jobs(api, tenant, &wanted).await,
-        Some(job) => freeze::job(api, tenant, &wanted, job).await,
+        None => freeze::jobs(api, tenant, &query).await,
+        Some(job) => freeze::job(api, tenant, &query, job).await,
     }
 }

@@ -1,8 +1,8 @@
-//! `T/semaphores`: the semaphores a tenant may use, and which of its builds hold them.
+//! `T/semaphores`: the semaphores that a tenant may use, and their holders.
 
 use crate::Api;
 use crate::load;
-use crate::reply::{self, Refusal};
+use crate::reply::{self, ApiError};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
@@ -13,11 +13,11 @@ use sluice_records::semaphore;
 use sluice_runtime::record::Key;
 use std::collections::BTreeSet;
 
-/// Keys in one read of the table.
+/// The maximum number of keys in one read of the table.
 const KEYS_AT_ONCE: usize = 100;
 
-/// `T/semaphores`. A holder of another tenant is counted, not named.
-pub(crate) async fn all(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+/// `T/semaphores`. Holders of other tenants are only counted.
+pub(crate) async fn all(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ApiError> {
     let live = load::live(api, tenant).await?;
     let names: BTreeSet<&str> = live.layout.semaphore_names().collect();
     let known: Vec<(SemaphoreKey, u32)> = names
@@ -44,12 +44,12 @@ pub(crate) async fn all(api: &Api, tenant: &TenantName) -> Result<Response<Bytes
             Some(record) => decode(&record)?,
             None => Semaphore::new(key),
         };
-        list.push(shown(&found, max, tenant));
+        list.push(to_json(&found, max, tenant));
     }
     Ok(reply::json(&Value::Array(list)))
 }
 
-fn shown(semaphore: &Semaphore, max: u32, tenant: &TenantName) -> Value {
+fn to_json(semaphore: &Semaphore, max: u32, tenant: &TenantName) -> Value {
     let own = semaphore.holders.iter().filter(|holder| holder.queue.tenant == *tenant);
     let this_tenant: Vec<Value> =
         own.map(|holder| json!({"buildset_uuid": holder.item, "job_name": holder.job})).collect();

@@ -1,63 +1,63 @@
-//! `T/status` in Zuul's shape: pipelines, queues, items and their jobs.
+//! `T/status` in Zuul's format: pipelines, queues, items and their jobs.
 
 use crate::Api;
 use crate::build_row::seconds;
-use crate::bundle::{self, Line, bundles};
-use crate::detail::{Detail, fitting};
+use crate::bundle::{self, QueueView, bundles};
 use crate::estimate::Durations;
 use crate::load;
-use crate::reply::{self, Refusal};
-use crate::waits::Waits;
+use crate::node_waits::NodeWaits;
+use crate::reply::{self, ApiError};
+use crate::status_detail::{DetailLevel, fit_detail};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
 use sluice_config::Pipeline;
 use sluice_config::layout::Layout;
 use sluice_config::pipeline::{Manager, TriggerKind};
-use sluice_gate::{Ask, Head, Item, Job, JobStatus, Slot};
+use sluice_gate::{Head, Item, Job, JobStatus, MergeStatus, Slot};
 use sluice_model::change::ChangeRef;
 use sluice_model::{BranchName, QueueKey, TenantName, Timestamp};
-use sluice_records::queue::Loaded;
+use sluice_records::queue::LoadedQueue;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// What is needed to show an item besides itself.
+/// What is needed to show items.
 #[derive(Clone, Copy)]
-pub(crate) struct Scene<'a> {
+pub(crate) struct StatusContext<'a> {
     pub(crate) tenant: &'a TenantName,
     pub(crate) web_root: &'a str,
     pub(crate) durations: &'a Durations,
-    pub(crate) waits: &'a Waits,
+    pub(crate) node_waits: &'a NodeWaits,
     pub(crate) now: Timestamp,
-    /// How much is told.
-    pub(crate) detail: Detail,
+    /// How much detail is shown.
+    pub(crate) detail: DetailLevel,
 }
 
 /// `T/status`.
-pub(crate) async fn status(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn status(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ApiError> {
     let live = load::live(api, tenant).await?;
     let read = load::queues(&api.ports, tenant).await?;
     let durations = api.estimates.of(&api.ports, tenant).await?;
     let now = api.ports.clock.now();
-    // Zuul tells the request alone, and so does this answer; why it waits is on the board.
-    let waits = Waits::new();
-    let scene = Scene {
+    // Like Zuul, this answer only names the node request; the board shows why it waits.
+    let node_waits = NodeWaits::new();
+    let context = StatusContext {
         tenant,
         web_root: &api.web_root,
         durations: &durations,
-        waits: &waits,
+        node_waits: &node_waits,
         now,
-        detail: Detail::Whole,
+        detail: DetailLevel::Whole,
     };
     let layout = &*live.layout;
-    let body = fitting(|detail| {
-        let scene = Scene { detail, ..scene };
+    let body = fit_detail(|detail| {
+        let context = StatusContext { detail, ..context };
         let known = layout.pipelines().iter();
         let mut pipelines: Vec<Value> =
-            known.map(|pipeline| scene.pipeline(layout, pipeline, &read.queues)).collect();
-        pipelines.extend(scene.pipelines_without_layout(layout, &read.queues));
-        let troubles: Vec<String> =
-            detail.left_out().into_iter().chain(read.troubles.iter().cloned()).collect();
+            known.map(|pipeline| context.pipeline(layout, pipeline, &read.queues)).collect();
+        pipelines.extend(context.pipelines_without_layout(layout, &read.queues));
+        let problems: Vec<String> =
+            detail.left_out().into_iter().chain(read.problems.iter().cloned()).collect();
         json!({
             "zuul_version": concat!("sluice ", env!("CARGO_PKG_VERSION")),
             "last_reconfigured": live.tenant.live_since.0,
@@ -66,7 +66,7 @@ pub(crate) async fn status(api: &Api, tenant: &TenantName) -> Result<Response<By
                 "trigger_queue_paused": live.tenant.events.trigger_queue_paused,
                 "result_queue_paused": live.tenant.events.result_queue_paused,
                 "reason": live.tenant.events.reason(),
-                "info": info(live.tenant.layout.wanted > live.tenant.layout.live, &troubles),
+                "info": info(live.tenant.layout.wanted > live.tenant.layout.live, &problems),
             },
             "trigger_event_queue": {"length": 0},
             "management_event_queue": {"length": 0},
@@ -74,7 +74,7 @@ pub(crate) async fn status(api: &Api, tenant: &TenantName) -> Result<Response<By
             "pipelines": pipelines,
         })
     });
-    Ok(reply::json_kept(&body, 1, now))
+    Ok(reply::cacheable_json(&body, 1, now))
 }
 
 /// `T/status/change/{id}`.
@@ -82,54 +82,53 @@ pub(crate) async fn change(
     api: &Api,
     tenant: &TenantName,
     id: &str,
-) -> Result<Response<Bytes>, Refusal> {
+) -> Result<Response<Bytes>, ApiError> {
     load::live(api, tenant).await?;
     let read = load::queues(&api.ports, tenant).await?;
     let durations = api.estimates.of(&api.ports, tenant).await?;
-    let (waits, now) = (Waits::new(), api.ports.clock.now());
-    let scene = Scene {
+    let (node_waits, now) = (NodeWaits::new(), api.ports.clock.now());
+    let context = StatusContext {
         tenant,
         web_root: &api.web_root,
         durations: &durations,
-        waits: &waits,
+        node_waits: &node_waits,
         now,
-        detail: Detail::Whole,
+        detail: DetailLevel::Whole,
     };
     let mut items = Vec::new();
     for (key, loaded) in &read.queues {
         let Some(head) = &loaded.head else { continue };
-        let line = Line::of(head);
-        // Any of the changes that are tested as one names them all.
+        let view = QueueView::of(head);
+        // Any member of a bundle names the bundle.
         let is_named = |bundle: &Range<usize>| {
             head.slots[bundle.clone()].iter().any(|slot| slot.change.id() == id)
         };
         items.extend(
             bundles(head)
                 .filter(is_named)
-                .filter_map(|bundle| scene.item(key, &line, loaded, bundle)),
+                .filter_map(|bundle| context.item(key, &view, loaded, bundle)),
         );
     }
-    Ok(reply::json_kept(&Value::Array(items), 1, scene.now))
+    Ok(reply::cacheable_json(&Value::Array(items), 1, context.now))
 }
 
-/// Returns the connections that trigger a pipeline with their drivers, each once however many
-/// triggers it has.
+/// Returns the connections that trigger a pipeline, each once, with their drivers.
 pub(crate) fn triggers(pipeline: &Pipeline) -> BTreeMap<&str, &'static str> {
     pipeline
         .triggers
         .iter()
-        .map(|trigger| (trigger.connection.as_str(), trigger_word(&trigger.kind)))
+        .map(|trigger| (trigger.connection.as_str(), trigger_driver(&trigger.kind)))
         .collect()
 }
 
-/// Returns Zuul's `number,patchset`, the commit that a ref is at, or nothing for a branch that is
-/// tested where it stands.
+/// Returns Zuul's `number,patchset` of a change, or the commit of a ref. `None` for a branch that
+/// is tested at its current head.
 fn id_of(change: &ChangeRef) -> Option<String> {
     Some(change.id()).filter(|id| change.key.number().is_some() || *id != change.git_ref())
 }
 
-/// Returns a queue's name and branch as people know them: a queue of one project bears its name,
-/// and only one that branches do not share has a branch.
+/// Returns the name and branch of a queue as users know them. A queue of one project has the
+/// project's name; only a queue per branch has a branch.
 fn queue_name<'h>(layout: &Layout, head: &'h Head) -> (&'h str, Option<&'h BranchName>) {
     let whole = head.key.queue.0.as_str();
     let Some(change) = head.slots.first().map(|slot| &slot.change) else { return (whole, None) };
@@ -150,12 +149,12 @@ fn queue_name<'h>(layout: &Layout, head: &'h Head) -> (&'h str, Option<&'h Branc
     }
 }
 
-impl Scene<'_> {
+impl StatusContext<'_> {
     fn pipeline(
         &self,
         layout: &Layout,
         pipeline: &Pipeline,
-        queues: &[(QueueKey, Loaded)],
+        queues: &[(QueueKey, LoadedQueue)],
     ) -> Value {
         let own = || queues.iter().filter(|(key, _)| key.pipeline == pipeline.name);
         let triggers = triggers(pipeline).into_values().map(|driver| json!({"driver": driver}));
@@ -165,18 +164,18 @@ impl Scene<'_> {
             "state": "normal",
             "manager": pipeline.manager.as_str(),
             "triggers": triggers.collect::<Vec<_>>(),
-            "trigger_events": own().map(|(_, loaded)| loaded.arrivals.len()).sum::<usize>(),
+            "trigger_events": own().map(|(_, loaded)| loaded.inbox.len()).sum::<usize>(),
             "result_events": 0,
             "management_events": 0,
             "change_queues": own().filter_map(|(key, loaded)| self.queue(layout, key, loaded)).collect::<Vec<_>>(),
         })
     }
 
-    /// Pipelines that a newer configuration no longer has, as long as something is left in them.
+    /// Returns pipelines that the live configuration no longer has, but that still have items.
     fn pipelines_without_layout(
         &self,
         layout: &Layout,
-        queues: &[(QueueKey, Loaded)],
+        queues: &[(QueueKey, LoadedQueue)],
     ) -> Vec<Value> {
         let is_known = |key: &&QueueKey| {
             layout.pipelines().iter().any(|pipeline| pipeline.name == key.pipeline)
@@ -198,13 +197,13 @@ impl Scene<'_> {
             .collect()
     }
 
-    fn queue(&self, layout: &Layout, key: &QueueKey, loaded: &Loaded) -> Option<Value> {
+    fn queue(&self, layout: &Layout, key: &QueueKey, loaded: &LoadedQueue) -> Option<Value> {
         let head = loaded.head.as_ref().filter(|head| !head.slots.is_empty())?;
-        let line = Line::of(head);
+        let view = QueueView::of(head);
         let mut heads: Vec<Vec<Value>> = Vec::new();
         for bundle in bundles(head) {
             let has_ahead = head.slots[bundle.start].ahead.is_some();
-            let Some(item) = self.item(key, &line, loaded, bundle) else {
+            let Some(item) = self.item(key, &view, loaded, bundle) else {
                 continue;
             };
             match heads.last_mut().filter(|_| has_ahead) {
@@ -216,36 +215,36 @@ impl Scene<'_> {
         Some(json!({"name": name, "branch": branch, "window": head.window, "heads": heads}))
     }
 
-    /// Returns what stands at these places of a queue, a change or a whole bundle, as one item;
-    /// `None` where nothing is known of it.
+    /// Returns the change or bundle at these positions as one item; `None` if its records are
+    /// missing.
     fn item(
         &self,
         key: &QueueKey,
-        line: &Line<'_>,
-        loaded: &Loaded,
+        view: &QueueView<'_>,
+        loaded: &LoadedQueue,
         bundle: Range<usize>,
     ) -> Option<Value> {
-        let is_active = line.head.is_active(bundle.start);
-        let slots = line.head.slots.get(bundle)?;
+        let is_active = view.head.is_active(bundle.start);
+        let slots = view.head.slots.get(bundle)?;
         let first = slots.first()?;
         let known: Vec<(&Slot, &Item)> =
             slots.iter().filter_map(|slot| Some((slot, &*loaded.items.get(&slot.id)?.1))).collect();
         let items: Vec<&Item> = known.iter().map(|(_, item)| *item).collect();
         let since = items.first()?.admitted_at;
         let jobs = bundle::jobs(&items);
-        let told = if self.detail.tells_all_of(is_active) { jobs.as_slice() } else { &[] };
+        let shown_jobs = if self.detail.includes_jobs(is_active) { jobs.as_slice() } else { &[] };
         Some(json!({
             "id": first.id,
             "active": is_active,
             "live": true,
             "refs": known.iter().map(|(slot, item)| reference(slot, item)).collect::<Vec<_>>(),
-            "item_ahead": first.ahead.as_ref().map(|ahead| line.shown_as(&ahead.item)),
-            "items_behind": line.behind(&first.id),
+            "item_ahead": first.ahead.as_ref().map(|ahead| view.shown_as(&ahead.item)),
+            "items_behind": view.behind(&first.id),
             "failing_reasons": failing_reasons(&items),
             "zuul_ref": null,
             "enqueue_time": since.0,
             "remaining_time": self.remaining_of(&items, &jobs),
-            "jobs": told.iter().map(|(item, job)| self.job(key, item, job)).collect::<Vec<_>>(),
+            "jobs": shown_jobs.iter().map(|(item, job)| self.job(key, item, job)).collect::<Vec<_>>(),
         }))
     }
 
@@ -291,7 +290,7 @@ impl Scene<'_> {
         })
     }
 
-    /// Returns the milliseconds that a job takes, if it succeeded of late.
+    /// Returns the estimated duration of a job in milliseconds; `None` without a recent success.
     pub(crate) fn estimate(&self, item: &Item, job: &Job) -> Option<u64> {
         let project = item.candidate.change.key.project.clone();
         self.durations.get(&(job.summary.name.clone(), project)).copied()
@@ -307,8 +306,8 @@ impl Scene<'_> {
         }
     }
 
-    /// Returns the milliseconds until the last of some jobs is over; `None` while one has not
-    /// started, or is not known yet.
+    /// Returns the milliseconds until the last of some jobs ends; `None` if one has not started or
+    /// is unknown.
     fn remaining_of(&self, items: &[&Item], jobs: &[(&Item, &Job)]) -> Option<u64> {
         if items.iter().any(|item| item.jobs.is_empty() && item.merged().is_none()) {
             return None;
@@ -319,8 +318,8 @@ impl Scene<'_> {
     }
 }
 
-/// Returns the word for a driver that Zuul uses.
-pub(crate) fn trigger_word(kind: &TriggerKind) -> &'static str {
+/// Returns Zuul's name of a trigger's driver.
+pub(crate) fn trigger_driver(kind: &TriggerKind) -> &'static str {
     match kind {
         TriggerKind::GitHub(_) => "github",
         TriggerKind::Gerrit(_) => "gerrit",
@@ -332,7 +331,7 @@ pub(crate) fn trigger_word(kind: &TriggerKind) -> &'static str {
     }
 }
 
-/// Returns what a job waits for, `None` for one that runs or is over.
+/// Returns what a job waits for; `None` if it is running or has ended.
 pub(crate) fn waiting_status(item: &Item, job: &Job) -> Option<String> {
     match &job.status {
         JobStatus::Ordered { .. } if job.waits_for.is_some() => {
@@ -349,10 +348,10 @@ pub(crate) fn waiting_status(item: &Item, job: &Job) -> Option<String> {
                 item.jobs.iter().any(|other| other.summary.name == **name && is_open(other))
             };
             let unmet: Vec<&str> = unmet.filter(is_open).map(|name| name.as_str()).collect();
-            let is_untold =
+            let is_unreported =
                 item.reporting.as_ref().is_none_or(|reporting| reporting.awaits.is_some());
             Some(match unmet.as_slice() {
-                [] if job.summary.reporter && is_untold => "reports".to_owned(),
+                [] if job.summary.reporter && is_unreported => "reports".to_owned(),
                 [] => job
                     .waits_for
                     .as_ref()
@@ -364,23 +363,23 @@ pub(crate) fn waiting_status(item: &Item, job: &Job) -> Option<String> {
     }
 }
 
-/// Returns why items that are tested as one will not pass, each reason once.
+/// Returns why the members of a bundle fail, each reason once.
 fn failing_reasons(items: &[&Item]) -> Vec<&'static str> {
-    let asks = || items.iter().map(|item| &item.ask);
+    let merges = || items.iter().map(|item| &item.merge_status);
     let misconfigured =
-        asks().any(|ask| matches!(ask, Ask::Unmergeable { configuration: true, .. }));
+        merges().any(|ask| matches!(ask, MergeStatus::Unmergeable { configuration: true, .. }));
     let unmergeable =
-        asks().any(|ask| matches!(ask, Ask::Unmergeable { configuration: false, .. }));
+        merges().any(|ask| matches!(ask, MergeStatus::Unmergeable { configuration: false, .. }));
     let failed = items.iter().flat_map(|item| &item.jobs).any(Job::fails_item);
     let reasons = [
-        (misconfigured, "its configuration is wrong"),
+        (misconfigured, "its configuration has errors"),
         (unmergeable, "it does not merge"),
         (failed, "at least one job failed"),
     ];
     reasons.into_iter().filter_map(|(holds, why)| holds.then_some(why)).collect()
 }
 
-/// Returns a change with the shape of an item's ref.
+/// Returns a change in the shape of an item's ref.
 fn reference(slot: &Slot, item: &Item) -> Value {
     let change = &slot.change;
     json!({
@@ -393,11 +392,12 @@ fn reference(slot: &Slot, item: &Item) -> Value {
     })
 }
 
-fn info(is_settling: bool, troubles: &[String]) -> Option<String> {
+fn info(is_settling: bool, problems: &[String]) -> Option<String> {
     let settling = is_settling.then(|| {
-        "A new configuration is being read; nothing enters or lands until it is live.".to_owned()
+        "A new configuration is being loaded. Nothing is enqueued or merged until it is live."
+            .to_owned()
     });
-    let words: Vec<String> = settling.into_iter().chain(troubles.iter().cloned()).collect();
+    let words: Vec<String> = settling.into_iter().chain(problems.iter().cloned()).collect();
     (!words.is_empty()).then(|| words.join(" "))
 }
 
@@ -440,9 +440,9 @@ mod tests {
         Layout::build(LayoutSources { tenant, connections, branches: BTreeMap::new(), fragments })
     }
 
-    /// Z9.1, Z6.3: nobody is shown the text by which a queue is stored.
+    /// Z9.1, Z6.3: the stored key of a queue is not shown.
     #[test]
-    fn a_queue_is_named_as_people_know_it() {
+    fn a_queue_is_shown_by_its_public_name() {
         let layout = layout();
         assert_eq!(layout.errors(), []);
         let change = |project: &str| ChangeRef {
@@ -451,7 +451,7 @@ mod tests {
             head: Oid("5".repeat(40)),
             patchset: "5".repeat(40),
         };
-        let moved = RefMove::standing(&"stable/1".into());
+        let moved = RefMove::at_tip(&"stable/1".into());
         let pushed = ChangeRef::of_ref("github".into(), "github.com/org/app".into(), moved);
         let named = |pipeline: &str, change: &ChangeRef| {
             let pipeline = layout.pipeline(pipeline).unwrap();
@@ -462,7 +462,7 @@ mod tests {
                 change: change.clone(),
                 generation: 1,
                 ahead: None,
-                standing: sluice_gate::Standing::Testing,
+                status: sluice_gate::SlotStatus::Testing,
                 joined: false,
                 version: 0,
             });

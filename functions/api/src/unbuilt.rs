@@ -1,55 +1,58 @@
-//! Jobs that ended without a build: those that were skipped, and those that do nothing (`noop`).
-//! Zuul lists them among the builds, without an id. They stand in their items' records alone, so
-//! the list has them once their item has left its queue.
+//! Jobs that ended without a build: skipped jobs, and `noop`. Zuul lists them among the builds,
+//! without an id. They are only in their items' records, so they are listed once the item has left
+//! its queue.
 
 use crate::Api;
 use crate::build_row::{change_json, number};
-use crate::buildsets::{self, Row};
-use crate::filter::{Filter, Subject};
+use crate::buildsets::{self, BuildsetRow};
+use crate::filter::{BuildFilter, BuildSubject};
 use crate::load;
-use crate::reply::Refusal;
+use crate::reply::ApiError;
 use serde_json::{Map, Value, json};
 use sluice_gate::{Item, Job, JobStatus};
 use sluice_model::{TenantName, Timestamp};
 
-/// Entries of the index that one answer looks through.
+/// The maximum number of index entries that one answer searches.
 const SEARCHED_MAX: usize = 2_000;
-/// Entries of the index that are read at once.
+/// The number of index entries that are read at once.
 const STEP: usize = 50;
 
-/// One of them, as far as a list needs it.
+/// A job without a build, as shown in a list.
 #[derive(Debug)]
-pub(crate) struct Unbuilt {
-    /// The number that orders it among builds: when its item left, and which of its jobs it is.
+pub(crate) struct JobWithoutBuild {
+    /// The number that orders it among builds, from the end of its item and the position of the
+    /// job.
     pub(crate) number: u64,
     event_id: String,
     shown: Map<String, Value>,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Default)]
-pub(crate) struct Search {
-    /// The newest first.
-    pub(crate) found: Vec<Unbuilt>,
-    /// The number of the last item looked at, when older ones were not.
+pub(crate) struct UnbuiltSearch {
+    /// The jobs found, newest first.
+    pub(crate) found: Vec<JobWithoutBuild>,
+    /// The number of the last searched item, if older ones were not searched.
     pub(crate) searched_until: Option<u64>,
 }
 
-/// Returns the newest that a filter takes, at least `wanted` of them where there are as many that
-/// are not older than `until`.
+/// Returns the newest jobs that match a filter: at least `wanted`, if there are that many not older
+/// than `until`.
 pub(crate) async fn newest(
     api: &Api,
     tenant: &TenantName,
-    filter: &Filter<'_>,
+    filter: &BuildFilter<'_>,
     wanted: usize,
     until: Option<u64>,
-) -> Result<Search, Refusal> {
-    let (mut search, mut before, mut searched) = (Search::default(), filter.before(), 0);
+) -> Result<UnbuiltSearch, ApiError> {
+    let (mut search, mut before, mut searched) = (UnbuiltSearch::default(), filter.before(), 0);
     while search.found.len() < wanted {
         let (rows, next) = buildsets::page(&api.ports, tenant, before.as_deref(), STEP).await?;
         search.found.extend(rows.iter().flat_map(|row| of_row(row, filter)));
         searched += STEP;
-        let (Some(oldest), Some(next)) = (rows.last().map(Row::number), next) else { break };
+        let (Some(oldest), Some(next)) = (rows.last().map(BuildsetRow::number), next) else {
+            break;
+        };
         if until.is_some_and(|until| oldest < until) || filter.ends_before_number(oldest) {
             break;
         }
@@ -63,36 +66,39 @@ pub(crate) async fn newest(
     Ok(search)
 }
 
-fn of_row(row: &Row, filter: &Filter<'_>) -> Vec<Unbuilt> {
+fn of_row(row: &BuildsetRow, filter: &BuildFilter<'_>) -> Vec<JobWithoutBuild> {
     let item = &row.item;
     let made = ended(item).enumerate().filter_map(|(place, (job, result))| {
-        let subject = Subject {
+        let subject = BuildSubject {
             change: &item.candidate.change,
             pipeline: &row.queue.pipeline,
             job: Some(&job.summary.name),
             uuid: "",
             item: item.id.as_str(),
         };
-        // The jobs of an item follow each other, so that a page can end between them.
+        // The jobs of an item have consecutive numbers, so that a page can end between them.
         let number = row.number().saturating_add(place as u64);
-        let is_taken = filter.takes_number(number)
-            && filter.takes_subject(&subject)
-            && filter.takes_held(false)
-            && filter.takes_end(Some(result), job.summary.voting, None);
+        let is_taken = filter.matches_number(number)
+            && filter.matches_subject(&subject)
+            && filter.matches_held(false)
+            && filter.matches_end(Some(result), job.summary.voting, None);
         let mut shown = is_taken.then(|| core(item, job, number))?;
         shown.insert("pipeline".into(), json!(row.queue.pipeline));
         shown.insert("event_id".into(), json!(item.event_id));
         shown.insert("queue_item_uuid".into(), json!(item.id));
         shown.insert("buildset".into(), json!({"uuid": item.id}));
-        Some(Unbuilt { number, event_id: item.event_id.clone(), shown })
+        Some(JobWithoutBuild { number, event_id: item.event_id.clone(), shown })
     });
     made.collect()
 }
 
-/// Returns them with the shape of `builds`, with the times of their events.
-pub(crate) async fn to_json(api: &Api, some: Vec<Unbuilt>) -> Result<Vec<(u64, Value)>, Refusal> {
+/// Returns the jobs in the shape of `builds`, with the times of their events.
+pub(crate) async fn to_json(
+    api: &Api,
+    some: Vec<JobWithoutBuild>,
+) -> Result<Vec<(u64, Value)>, ApiError> {
     let received = load::received(&api.ports, some.iter().map(|one| one.event_id.as_str())).await?;
-    let shown = some.into_iter().map(|Unbuilt { number, event_id, mut shown }| {
+    let shown = some.into_iter().map(|JobWithoutBuild { number, event_id, mut shown }| {
         let at = received.get(&event_id).copied().map(Timestamp::to_iso);
         shown.insert("event_timestamp".into(), json!(at));
         (number, Value::Object(shown))
@@ -100,7 +106,7 @@ pub(crate) async fn to_json(api: &Api, some: Vec<Unbuilt>) -> Result<Vec<(u64, V
     Ok(shown.collect())
 }
 
-/// Returns those of an item as parts of its buildset.
+/// Returns an item's jobs without a build, as parts of its buildset.
 pub(crate) fn of_item(item: &Item) -> impl Iterator<Item = Value> {
     ended(item).map(move |(job, _)| {
         let at = ended_at(job).unwrap_or(item.admitted_at);

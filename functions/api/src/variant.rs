@@ -1,4 +1,4 @@
-//! One definition of a job in Zuul's shape. Secrets are shown by name alone (Z5.4).
+//! A variant of a job in Zuul's format. Secrets are shown by name only (Z5.4).
 
 use crate::configuration::stanzas;
 use serde_json::{Map, Value, json};
@@ -9,9 +9,9 @@ use sluice_config::objects::{
     Alternative, Combined, JobStanza, NodesetBody, NodesetRef, Parent, PlaybookRef, RoleSource,
     Selector, Stanza,
 };
-use sluice_model::job::{Checkout, NodeSet, WorkspaceScheme};
+use sluice_model::job::{NodeSet, WorkspaceCheckout, WorkspaceScheme};
 
-/// Returns a definition.
+/// Returns a variant of a job.
 pub(crate) fn json(layout: &Layout, source: &Source, job: &JobStanza) -> Value {
     let list = |combined: &Option<Combined<Vec<String>>>| {
         combined.as_ref().map(|list| list.value.clone()).unwrap_or_default()
@@ -96,7 +96,7 @@ pub(crate) fn json(layout: &Layout, source: &Source, job: &JobStanza) -> Value {
         "ansible_version": job.ansible_version,
         "ansible_split_streams": run_time.ansible_split_streams,
         "workspace_scheme": job.workspace_scheme.unwrap_or(WorkspaceScheme::Golang),
-        "workspace_checkout": run_time.workspace_checkout.map(Checkout).unwrap_or_default(),
+        "workspace_checkout": run_time.workspace_checkout.map(WorkspaceCheckout).unwrap_or_default(),
     });
     if let Some(map) = shown.as_object_mut()
         && let Some((key, value)) = job.nodeset.as_ref().and_then(|nodeset| nodes(layout, nodeset))
@@ -106,7 +106,7 @@ pub(crate) fn json(layout: &Layout, source: &Source, job: &JobStanza) -> Value {
     shown
 }
 
-/// Returns the name of the job that a definition inherits from.
+/// Returns the name of the parent job of a variant.
 pub(crate) fn parent<'a>(layout: &'a Layout, job: &'a JobStanza) -> Option<&'a str> {
     match &job.parent {
         Parent::Named(name) => Some(name),
@@ -117,12 +117,12 @@ pub(crate) fn parent<'a>(layout: &'a Layout, job: &'a JobStanza) -> Option<&'a s
     }
 }
 
-/// Returns patterns as they were written.
+/// Returns the texts of patterns.
 pub(crate) fn texts(patterns: &[Pattern]) -> Vec<String> {
     patterns.iter().map(|pattern| pattern.as_str().to_owned()).collect()
 }
 
-/// Returns where something is defined.
+/// Returns the source of a definition.
 pub(crate) fn source_context(source: &Source) -> Value {
     json!({"project": source.project.name(), "branch": source.branch, "path": source.path})
 }

@@ -1,4 +1,4 @@
-//! Builds and buildsets: shapes, filters, pages.
+//! Tests builds and buildsets: JSON shapes, filters, pages of lists.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -6,7 +6,7 @@ mod common;
 use common::{each, get, json, keys, story};
 use serde_json::{Value, json as value};
 use sluice_browser_tests::story::{A, B, C, E, build_id, item_id};
-use sluice_gate::autohold::{Autohold, Held};
+use sluice_gate::autohold::{Autohold, HeldNodes};
 use sluice_model::{ProjectName, Timestamp};
 use sluice_records::autohold;
 use sluice_runtime::record::{Expect, Record, Write};
@@ -121,13 +121,12 @@ async fn builds_are_filtered() {
     assert_eq!(get(&story.api, "/api/tenant/acme/builds?idx_max=soon").await.status(), 400);
 }
 
-/// N15, Z9.1: a build whose nodes a request keeps says so, wherever it is told, and can be asked
-/// for.
+/// N15, Z9.1: a build with held nodes is marked, and can be selected.
 #[tokio::test]
 async fn a_build_whose_nodes_are_kept_says_so() {
     let story = story().await;
     let id = build_id(&C, "unit", 1);
-    let held = Held {
+    let held = HeldNodes {
         build: id.clone(),
         provider: "p".into(),
         nodes: vec!["node".into()],
@@ -153,9 +152,9 @@ async fn a_build_whose_nodes_are_kept_says_so() {
     story.world.write_directly(autohold::create(&request).unwrap());
     let damaged = Record::new(autohold::key(&request.tenant, "0000000002"), "{}".to_owned());
     story.world.write_directly(Write::Put { record: damaged, expect: Expect::Absent });
-    let kept = list("held=True").await;
+    let held = list("held=True").await;
     assert_eq!(
-        (each(&kept, "uuid"), each(&kept, "held")),
+        (each(&held, "uuid"), each(&held, "held")),
         (vec![&value!(id)], vec![&value!(true)])
     );
     let others = list("held=0").await;
@@ -174,7 +173,7 @@ async fn a_build_whose_nodes_are_kept_says_so() {
     assert_eq!(each(&listed, "current_count"), [&value!(1)], "what cannot be read hides no other");
 }
 
-/// Z9.1: every way through the pages shows every build once.
+/// Z9.1: consecutive pages contain every build exactly once.
 #[tokio::test]
 async fn pages_join_without_gap_or_repeat() {
     let story = story().await;
@@ -230,8 +229,8 @@ async fn a_buildset_has_its_builds_and_the_jobs_that_were_skipped() {
     assert_eq!(one["message"], "unit failed");
 }
 
-/// Z9.1: a job that was skipped is listed among the builds once its item left, in its place by
-/// time, and by its filters.
+/// Z9.1: a skipped job is listed among the builds once its item has left, ordered by time, and
+/// matches filters.
 #[tokio::test]
 async fn skipped_jobs_are_listed_among_the_builds() {
     let story = story().await;
@@ -271,7 +270,7 @@ async fn skipped_jobs_are_listed_among_the_builds() {
     );
 }
 
-/// Z9.1: what is in a queue is a buildset that is not over.
+/// Z9.1: a queued item is an unfinished buildset.
 #[tokio::test]
 async fn a_buildset_can_be_seen_before_it_is_over() {
     let story = story().await;
@@ -352,6 +351,6 @@ async fn a_tenant_sees_nothing_of_another() {
     assert_eq!(get(&story.api, &format!("/api/tenant/other/build/{ours}")).await.status(), 404);
     for path in ["status", "board", "builds", "buildsets", "nodes", "nodeset-requests"] {
         let text = json(&story.api, &format!("/api/tenant/acme/{path}")).await.to_string();
-        assert!(!text.contains("nobody else") && !text.contains(build), "{path}");
+        assert!(!text.contains("A change of another tenant") && !text.contains(build), "{path}");
     }
 }

@@ -1,4 +1,4 @@
-//! Changes that need each other, as the status shows them: one item with several refs.
+//! Tests bundles in the status: one item with several refs.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -6,22 +6,26 @@ mod common;
 use common::{each, json, story};
 use serde_json::{Value, json as value};
 use sluice_browser_tests::story::{
-    A, B, C, Change, D, E, F, G, NOW, Story, build_id, change, item_id, queue_key,
+    A, B, C, D, E, F, G, NOW, StoryChange, TestSystem, build_id, change, item_id, queue_key,
 };
 use sluice_config::pipeline::Manager;
-use sluice_gate::queue::Ahead;
-use sluice_gate::{Ask, Candidate, Head, Item, JobStatus, Slot, Standing};
+use sluice_gate::queue::Predecessor;
+use sluice_gate::{Candidate, Head, Item, JobStatus, MergeStatus, Slot, SlotStatus};
 use sluice_model::QueueKey;
-use sluice_model::job::Shared;
+use sluice_model::job::BuildSharing;
 use sluice_records::codec::{decode, encode_first, with_body};
 use sluice_records::{queue, tenant};
 use sluice_runtime::record::{Expect, Record, Write};
 
-/// Comes to check with G, each needing the other.
-const H: Change =
-    Change { project: "org/lib", number: 18, title: "Say what a dry run would do", author: "ada" };
+/// Enqueued in check with G, as a bundle.
+const H: StoryChange = StoryChange {
+    project: "org/lib",
+    number: 18,
+    title: "Say what a dry run would do",
+    author: "ada",
+};
 
-fn put(story: &Story, record: Record) {
+fn put(story: &TestSystem, record: Record) {
     story.world.write_directly(Write::Put { record, expect: Expect::Anything });
 }
 
@@ -29,16 +33,16 @@ fn gate() -> QueueKey {
     queue_key("acme", "gate", "integrated")
 }
 
-/// Changes the head of a queue.
-async fn edit_head(story: &Story, key: &QueueKey, edit: impl FnOnce(&mut Head)) {
+/// Edits the head record of a queue.
+async fn edit_head(story: &TestSystem, key: &QueueKey, edit: impl FnOnce(&mut Head)) {
     let mut head = queue::load(&story.world.ports(), key).await.unwrap().head.unwrap();
     edit(&mut head);
     let record = story.world.record(&queue::head_key(key)).unwrap();
     put(story, with_body(record, &head.stored()).unwrap());
 }
 
-/// Changes an item of the gate queue.
-fn edit_item(story: &Story, of: &Change, edit: impl FnOnce(&mut Item)) {
+/// Edits an item of the gate queue.
+fn edit_item(story: &TestSystem, of: &StoryChange, edit: impl FnOnce(&mut Item)) {
     let record = story.world.record(&queue::item_key(&gate(), &item_id(of))).unwrap();
     let mut item: Item = decode(&record).unwrap();
     edit(&mut item);
@@ -46,35 +50,35 @@ fn edit_item(story: &Story, of: &Change, edit: impl FnOnce(&mut Item)) {
 }
 
 /// Returns an item of the gate queue.
-fn item(story: &Story, of: &Change) -> Item {
+fn item(story: &TestSystem, of: &StoryChange) -> Item {
     decode(&story.world.record(&queue::item_key(&gate(), &item_id(of))).unwrap()).unwrap()
 }
 
-/// Tells the story with B and C as changes that need each other: both are on A, and D is on them.
-async fn joined() -> Story {
+/// Writes the fixture with B and C as a bundle, which is tested on A; D is tested on the bundle.
+async fn bundle_story() -> TestSystem {
     let story = story().await;
     edit_head(&story, &gate(), |head| {
-        head.slots[2].joined = true;
+        head.slots[2].bundle_story = true;
         head.slots[2].ahead = head.slots[1].ahead.clone();
-        head.slots[3].ahead = Some(Ahead { item: item_id(&C), generation: 1 });
+        head.slots[3].ahead = Some(Predecessor { item: item_id(&C), generation: 1 });
     })
     .await;
     story
 }
 
 /// Returns the items of the gate queue.
-async fn items(story: &Story) -> Value {
+async fn items(story: &TestSystem) -> Value {
     let status = json(&story.api, "/api/tenant/acme/status").await;
     let heads = &status["pipelines"][1]["change_queues"][0]["heads"];
     assert_eq!(heads.as_array().unwrap().len(), 1, "only A has no item ahead");
     heads[0].clone()
 }
 
-/// Z6.5, Z9.1: changes that need each other are one item, under the id of the first, with the refs
-/// of all.
+/// Z6.5, Z9.1: a bundle is one item, under the id of the first member, with the refs of all
+/// members.
 #[tokio::test]
 async fn changes_that_need_each_other_are_one_item_with_several_refs() {
-    let story = joined().await;
+    let story = bundle_story().await;
     let items = items(&story).await;
     let ids: Vec<Value> = [&A, &B, &D, &E, &F].into_iter().map(|of| value!(item_id(of))).collect();
     assert_eq!(each(&items, "id"), ids.iter().collect::<Vec<_>>());
@@ -91,10 +95,10 @@ async fn changes_that_need_each_other_are_one_item_with_several_refs() {
     );
 }
 
-/// Z6.4, Z6.5: whoever is tested on any of them is tested on the one item.
+/// Z6.4, Z6.5: an item that is tested on any member is shown on top of the bundle's item.
 #[tokio::test]
 async fn what_is_tested_on_a_bundle_points_to_its_one_item() {
-    let story = joined().await;
+    let story = bundle_story().await;
     let items = items(&story).await;
     let ahead = [
         Value::Null,
@@ -114,10 +118,10 @@ async fn what_is_tested_on_a_bundle_points_to_its_one_item() {
     assert_eq!(each(&items, "items_behind"), behind.iter().collect::<Vec<_>>());
 }
 
-/// Z6.5, Z9.1: one graph has the jobs of all, and each build leads to the change that it runs for.
+/// Z6.5, Z9.1: the item has the jobs of all members, and each build leads to its own change.
 #[tokio::test]
 async fn a_bundle_has_the_jobs_of_all_of_its_changes() {
-    let story = joined().await;
+    let story = bundle_story().await;
     let bundle = items(&story).await[1].clone();
     assert_eq!(each(&bundle["jobs"], "name"), ["unit", "integration", "unit", "docs"]);
     let of = [(&B, "unit"), (&B, "integration"), (&C, "unit"), (&C, "docs")];
@@ -137,7 +141,9 @@ async fn a_bundle_has_the_jobs_of_all_of_its_changes() {
     edit_item(&story, &C, |item| item.jobs.truncate(1));
     let bundle = items(&story).await[1].clone();
     assert_eq!(bundle["remaining_time"], 80_000, "of integration, which takes longest");
-    edit_item(&story, &C, |item| (item.jobs, item.ask) = (Vec::new(), Ask::No));
+    edit_item(&story, &C, |item| {
+        (item.jobs, item.merge_status) = (Vec::new(), MergeStatus::NotRequested)
+    });
     let bundle = items(&story).await[1].clone();
     assert_eq!(
         (&bundle["remaining_time"], &bundle["failing_reasons"]),
@@ -145,16 +151,17 @@ async fn a_bundle_has_the_jobs_of_all_of_its_changes() {
     );
     let why = "src/lib.rs does not merge with main".to_owned();
     edit_item(&story, &C, |item| {
-        item.ask = Ask::Unmergeable { why, configuration: false, notes: Vec::new() }
+        item.merge_status =
+            MergeStatus::Unmergeable { why, configuration: false, notes: Vec::new() }
     });
     assert_eq!(items(&story).await[1]["failing_reasons"], value!(["it does not merge"]));
 }
 
-/// Z6.5, D15: a job that runs once for several changes of a bundle is there once, before it has its
-/// build as well.
+/// Z6.5, D15: a job that runs once for several members is listed once, even before its build
+/// exists.
 #[tokio::test]
 async fn a_job_that_runs_once_for_a_bundle_is_listed_once() {
-    let story = joined().await;
+    let story = bundle_story().await;
     let names = async || {
         let bundle = items(&story).await[1].clone();
         each(&bundle["jobs"], "name")
@@ -162,9 +169,9 @@ async fn a_job_that_runs_once_for_a_bundle_is_listed_once() {
             .map(|name| name.as_str().unwrap().to_owned())
             .collect::<Vec<_>>()
     };
-    // C runs what B runs, one build for both, and waits with the rest.
+    // C and B share the build of a job; the other jobs of C wait.
     edit_item(&story, &B, |item| {
-        item.jobs.iter_mut().for_each(|job| job.summary.shared = Shared::InCycle)
+        item.jobs.iter_mut().for_each(|job| job.summary.sharing = BuildSharing::InBundle)
     });
     let of_first = item(&story, &B).jobs;
     edit_item(&story, &C, |item| {
@@ -182,10 +189,10 @@ async fn a_job_that_runs_once_for_a_bundle_is_listed_once() {
     );
     let bundle = items(&story).await[1].clone();
     assert_eq!(bundle["jobs"][1]["uuid"], build_id(&B, "integration", 1).as_str());
-    // With a build of its own before it, the other one has to run as well.
+    // If a dependency has a build of its own, the job does too.
     edit_item(&story, &C, |item| item.jobs[0].build = Some(build_id(&C, "unit", 1)));
     assert_eq!(names().await, ["unit", "integration", "unit", "integration", "docs"]);
-    // Nothing has run yet: what is frozen alike will be one, and what is frozen otherwise not.
+    // Before any build exists, jobs that are frozen identically will share a build.
     for of in [&B, &C] {
         edit_item(&story, of, |item| {
             for job in &mut item.jobs {
@@ -198,15 +205,15 @@ async fn a_job_that_runs_once_for_a_bundle_is_listed_once() {
     assert_eq!(names().await, ["unit", "integration", "unit", "integration", "docs"]);
     edit_item(&story, &C, |item| {
         item.jobs[0].summary.hash = of_first[0].summary.hash.clone();
-        item.jobs[0].summary.shared = Shared::Never;
+        item.jobs[0].summary.sharing = BuildSharing::Never;
     });
     assert_eq!(names().await, ["unit", "integration", "unit", "integration", "docs"]);
 }
 
-/// Z6.5, Z9.1: each of them names them all, on Zuul's path and on the board.
+/// Z6.5, Z9.1: any member selects the bundle, in Zuul's route and on the board.
 #[tokio::test]
 async fn any_change_of_a_bundle_finds_it() {
-    let story = joined().await;
+    let story = bundle_story().await;
     let whole = items(&story).await[1].clone();
     for of in [&B, &C] {
         let id = change(of).id();
@@ -216,36 +223,36 @@ async fn any_change_of_a_bundle_finds_it() {
             json(&story.api, &format!("/api/tenant/acme/board?pipeline=gate&change={id}")).await;
         let shown = &board["pipelines"][0]["queues"][0]["items"];
         assert_eq!(each(shown, "id"), [&value!(item_id(&B)), &value!(item_id(&C))], "{id}");
-        assert_eq!(shown[0]["together"], value!([{"project": "org/lib", "number": 13}]));
-        assert_eq!(shown[1]["together"], value!([{"project": "org/app", "number": 12}]));
+        assert_eq!(shown[0]["bundle"], value!([{"project": "org/lib", "number": 13}]));
+        assert_eq!(shown[1]["bundle"], value!([{"project": "org/app", "number": 12}]));
     }
 }
 
-/// Z6.5: where each change is a queue of its own they are one item of the queue in which they
-/// stand, whichever of them is asked for.
+/// Z6.5: in an independent pipeline, a bundle is one item of its host queue, whichever member is
+/// selected.
 #[tokio::test]
 async fn a_change_that_stands_in_the_queue_of_another_one_is_a_ref_of_its_item() {
     let story = story().await;
-    let [home, guest] = ["github.com/org/app#17", "github.com/org/lib#18"]
+    let [host, hosted] = ["github.com/org/app#17", "github.com/org/lib#18"]
         .map(|name| queue_key("acme", "check", name));
     let slot = Slot {
         id: item_id(&H),
         change: change(&H),
         generation: 1,
         ahead: None,
-        standing: Standing::Waiting,
-        joined: true,
+        status: SlotStatus::Waiting,
+        bundle_story: true,
         version: 0,
     };
     let item = Item::admitted(&slot, Candidate::bare(&slot.change), "event", NOW);
-    put(&story, encode_first(queue::item_key(&home, &item.id), &item).unwrap());
-    edit_head(&story, &home, |head| head.slots.push(slot)).await;
+    put(&story, encode_first(queue::item_key(&host, &item.id), &item).unwrap());
+    edit_head(&story, &host, |head| head.slots.push(slot)).await;
     let lent = Head {
-        stands_in: Some(home.queue.clone()),
-        ..Head::new(guest.clone(), Manager::Independent, 0, 3)
+        hosted_in: Some(host.queue.clone()),
+        ..Head::new(hosted.clone(), Manager::Independent, 0, 3)
     };
     put(&story, Record { revision: 1, ..queue::head_record(&lent).unwrap() });
-    story.world.write_directly(tenant::put_queue(&guest, 0).unwrap());
+    story.world.write_directly(tenant::put_queue(&hosted, 0).unwrap());
     let status = json(&story.api, "/api/tenant/acme/status").await;
     let queues = &status["pipelines"][0]["change_queues"];
     assert_eq!(each(queues, "name"), ["org/app"]);

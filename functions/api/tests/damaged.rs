@@ -1,12 +1,13 @@
-//! Records that cannot be read: what one of them says is left out, and everything else is told as
-//! always.
+//! Tests answers with unreadable records: only the content of such a record is left out.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 
 use common::{each, get, json, story};
 use serde_json::{Value, json as value};
-use sluice_browser_tests::story::{A, B, C, E, G, Story, build_id, change, item_id, queue_key};
+use sluice_browser_tests::story::{
+    A, B, C, E, G, TestSystem, build_id, change, item_id, queue_key,
+};
 use sluice_config::pipeline::Manager;
 use sluice_gate::Head;
 use sluice_model::{ItemId, QueueKey};
@@ -15,7 +16,7 @@ use sluice_records::{build, change as changes, queue, session, tenant};
 use sluice_runtime::record::{Expect, Key, Record, Write};
 
 /// Makes a record unreadable.
-fn damage(story: &Story, key: &Key) {
+fn damage(story: &TestSystem, key: &Key) {
     let record = Record { body: "{}".to_owned(), ..story.world.record(key).unwrap() };
     story.world.write_directly(Write::Put { record, expect: Expect::Anything });
 }
@@ -24,11 +25,11 @@ fn integrated() -> QueueKey {
     queue_key("acme", "gate", "integrated")
 }
 
-async fn builds(story: &Story) -> Value {
+async fn builds(story: &TestSystem) -> Value {
     json(&story.api, "/api/tenant/acme/builds").await
 }
 
-/// Z9.1: the key of the record says the name as well.
+/// Z9.1: the key of the record also has the name.
 #[tokio::test]
 async fn a_tenant_that_is_badly_listed_is_listed_with_the_others() {
     let story = story().await;
@@ -38,7 +39,7 @@ async fn a_tenant_that_is_badly_listed_is_listed_with_the_others() {
     assert_eq!((each(&before, "name"), &before), (vec![&value!("acme"), &value!("other")], &after));
 }
 
-/// Z9.1: a queue whose place on the list is damaged is shown, and so is what is wrong.
+/// Z9.1: a queue with an unreadable index record is shown, with a message.
 #[tokio::test]
 async fn a_queue_that_is_badly_listed_is_shown_with_what_is_wrong() {
     let story = story().await;
@@ -46,12 +47,12 @@ async fn a_queue_that_is_badly_listed_is_shown_with_what_is_wrong() {
     damage(&story, &tenant::queue_key(&integrated()));
     let after = json(&story.api, "/api/tenant/acme/board").await;
     assert_eq!(after["pipelines"], before["pipelines"]);
-    let told = after["troubles"][0].as_str().unwrap();
+    let answer = after["problems"][0].as_str().unwrap();
     assert!(
-        told.starts_with("The queue integrated of gate is shown by its name alone: the record "),
-        "{told}"
+        answer.starts_with("Only the name of the queue integrated of gate is known: the record "),
+        "{answer}"
     );
-    assert!(told.ends_with("That record is to be mended."), "{told}");
+    assert!(answer.ends_with("Repair that record."), "{answer}");
     let status = json(&story.api, "/api/tenant/acme/status").await;
     assert!(
         status["state"]["info"].as_str().unwrap().contains("integrated of gate"),
@@ -62,7 +63,7 @@ async fn a_queue_that_is_badly_listed_is_shown_with_what_is_wrong() {
     assert_eq!(item["position"], 4);
 }
 
-/// Z9.1: where a change is looked at is an extra.
+/// Z9.1: the address of a change is optional.
 #[tokio::test]
 async fn a_change_whose_facts_cannot_be_read_hides_no_build() {
     let story = story().await;
@@ -75,7 +76,7 @@ async fn a_change_whose_facts_cannot_be_read_hides_no_build() {
     assert_eq!((&build["ref"]["change"], &build["ref"]["ref_url"]), (&value!(13), &Value::Null));
 }
 
-/// Z9.1: of an item that cannot be read its builds' own records tell enough.
+/// Z9.1: builds of an unreadable item are shown from their own records.
 #[tokio::test]
 async fn an_item_that_cannot_be_read_hides_no_build() {
     let story = story().await;
@@ -102,7 +103,7 @@ async fn a_buildset_that_cannot_be_read_hides_no_other() {
     assert_eq!(ids(&left, "uuid"), but_one(all));
 }
 
-/// Z9.1: a build of which nobody can say whether it ran is told of neither way.
+/// Z9.1: a build with an unreadable run is shown neither as running nor as waiting.
 #[tokio::test]
 async fn a_build_that_cannot_be_read_hides_no_other_and_is_not_called_missing() {
     let story = story().await;
@@ -116,12 +117,12 @@ async fn a_build_that_cannot_be_read_hides_no_other_and_is_not_called_missing() 
     let left = builds(&story).await;
     assert_eq!(each(&left, "uuid"), expected.iter().collect::<Vec<_>>());
     assert_eq!(get(&story.api, &format!("/api/tenant/acme/build/{id}")).await.status(), 503);
-    // How long jobs take is told by the others.
+    // Estimates come from the other builds.
     json(&story.api, "/api/tenant/acme/status").await;
 }
 
-/// Z9.1: an executor of which nobody can read more than its name is named, and the others are told
-/// of as always.
+/// Z9.1: an executor with an unreadable session is listed by its id; the others are listed
+/// normally.
 #[tokio::test]
 async fn a_session_that_cannot_be_read_is_named_and_hides_no_other() {
     let story = story().await;
@@ -133,15 +134,15 @@ async fn a_session_that_cannot_be_read_is_named_and_hides_no_other() {
     story.world.write_directly(Write::Put { record, expect: Expect::Anything });
     damage(&story, &other);
     let components = json(&story.api, "/api/components").await;
-    let mut told: Vec<(&Value, &Value)> = components["executor"]
+    let mut answer: Vec<(&Value, &Value)> = components["executor"]
         .as_array()
         .unwrap()
         .iter()
         .map(|one| (&one["hostname"], &one["state"]))
         .collect();
-    told.sort_by_key(|(hostname, _)| hostname.to_string());
+    answer.sort_by_key(|(hostname, _)| hostname.to_string());
     assert_eq!(
-        told,
+        answer,
         [
             (&value!("executor-1"), &value!("running")),
             (&value!("session-2"), &value!("unreadable"))
@@ -150,12 +151,12 @@ async fn a_session_that_cannot_be_read_is_named_and_hides_no_other() {
     );
 }
 
-async fn why(story: &Story, number: u64, project: &str) -> Value {
+async fn why(story: &TestSystem, number: u64, project: &str) -> Value {
     json(&story.api, &format!("/api/tenant/acme/why?project={project}&change={number}")).await
 }
 
-fn of_pipeline<'v>(told: &'v Value, name: &str) -> &'v Value {
-    told[0]["pipelines"]
+fn of_pipeline<'v>(answer: &'v Value, name: &str) -> &'v Value {
+    answer[0]["pipelines"]
         .as_array()
         .unwrap()
         .iter()
@@ -163,86 +164,81 @@ fn of_pipeline<'v>(told: &'v Value, name: &str) -> &'v Value {
         .unwrap()
 }
 
-/// Z1.6, Z9.1: where a change stands is told without what its forge showed of it, and nobody says
-/// that it was never heard of.
+/// Z1.6, Z9.1: the state of a change is shown without its unreadable facts, and the change counts
+/// as known.
 #[tokio::test]
 async fn a_change_whose_facts_cannot_be_read_is_explained_without_them() {
     let story = story().await;
     let before = why(&story, C.number, C.project).await;
-    assert_eq!((&before[0]["seen"], &before[0]["troubles"]), (&value!(true), &value!([])));
+    assert_eq!((&before[0]["seen"], &before[0]["problems"]), (&value!(true), &value!([])));
     damage(&story, &changes::facts_key(&change(&C).key));
     let after = why(&story, C.number, C.project).await;
     assert_eq!(after[0]["pipelines"], before[0]["pipelines"]);
     assert_eq!(
-        (&after[0]["seen"], &after[0]["nowhere"], &after[0]["status"]),
+        (&after[0]["seen"], &after[0]["not_enqueued"], &after[0]["status"]),
         (&value!(true), &Value::Null, &Value::Null)
     );
-    let trouble = after[0]["troubles"][0].as_str().unwrap();
+    let problem = after[0]["problems"][0].as_str().unwrap();
     assert!(
-        trouble.starts_with("What the forge showed of org/lib#13 is left out: the record "),
-        "{trouble}"
+        problem.starts_with("The data of org/lib#13 from its forge is left out: the record "),
+        "{problem}"
     );
 }
 
-/// Z1.6, Z9.1: of events that nobody can read it is not said that there were none.
+/// Z1.6, Z9.1: unreadable outcomes of events are reported instead of ignored.
 #[tokio::test]
 async fn a_change_whose_events_cannot_be_read_is_explained_without_them() {
     let story = story().await;
     let key = changes::verdicts_key(&change(&C).key);
     let record = Record { revision: 1, ..Record::new(key, "{}".to_owned()) };
     story.world.write_directly(Write::Put { record, expect: Expect::Anything });
-    let told = why(&story, C.number, C.project).await;
-    assert_eq!(of_pipeline(&told, "gate")["item"], item_id(&C).as_str());
-    let check = of_pipeline(&told, "check");
-    assert_eq!(check["why"], value!(["what became of its events cannot be read"]));
+    let answer = why(&story, C.number, C.project).await;
+    assert_eq!(of_pipeline(&answer, "gate")["item"], item_id(&C).as_str());
+    let check = of_pipeline(&answer, "check");
+    assert_eq!(check["why"], value!(["the outcomes of its events could not be read"]));
     assert!(
-        told[0]["troubles"][0]
-            .as_str()
-            .unwrap()
-            .starts_with("What became of the events of org/lib#13"),
-        "{told}"
+        answer[0]["problems"][0].as_str().unwrap().starts_with("The routing record of org/lib#13"),
+        "{answer}"
     );
 }
 
-/// Z1.6, Z9.1: a change that may stand in a queue which nobody can read is not said to be elsewhere
-/// without a word of it.
+/// Z1.6, Z9.1: an unreadable queue is named for a change that may be in it.
 #[tokio::test]
 async fn a_change_of_a_queue_that_cannot_be_read_is_told_so() {
     let story = story().await;
     damage(&story, &queue::head_key(&integrated()));
-    let told = why(&story, B.number, B.project).await;
-    let gate = of_pipeline(&told, "gate");
+    let answer = why(&story, B.number, B.project).await;
+    let gate = of_pipeline(&answer, "gate");
     assert_eq!(gate["item"], Value::Null);
     assert_eq!(
         gate["why"][0],
-        "it may stand there all the same: the queue integrated cannot be read"
+        "it may be queued all the same: the queue integrated could not be read"
     );
-    assert!(told[0]["troubles"][0].as_str().unwrap().contains("integrated of gate"), "{told}");
-    // What is in other queues is explained as always.
+    assert!(answer[0]["problems"][0].as_str().unwrap().contains("integrated of gate"), "{answer}");
+    // Changes in other queues are explained normally.
     let other = why(&story, G.number, G.project).await;
     assert_eq!(of_pipeline(&other, "check")["item"], item_id(&G).as_str());
 }
 
-/// Z1.6, Z6.5, Z9.1: nor is one that is tested as one with another, in that one's queue: its own
-/// says in which it stands.
+/// Z1.6, Z6.5, Z9.1: an unreadable host queue is named for a hosted change.
 #[tokio::test]
 async fn a_change_that_stands_in_a_queue_of_another_one_is_told_that_it_cannot_be_read() {
     let story = story().await;
     let home = queue_key("acme", "check", "github.com/org/app#17");
     let own = queue_key("acme", "check", "github.com/org/lib#11");
     let head = Head {
-        stands_in: Some(home.queue.clone()),
+        hosted_in: Some(home.queue.clone()),
         ..Head::new(own.clone(), Manager::Independent, 0, 3)
     };
     let record = Record { revision: 1, ..queue::head_record(&head).unwrap() };
     story.world.write_directly(Write::Put { record, expect: Expect::Anything });
     story.world.write_directly(tenant::put_queue(&own, 0).unwrap());
     damage(&story, &queue::head_key(&home));
-    let told = why(&story, A.number, A.project).await;
-    let check = of_pipeline(&told, "check");
+    let answer = why(&story, A.number, A.project).await;
+    let check = of_pipeline(&answer, "check");
     assert_eq!(check["item"], Value::Null);
     assert_eq!(
         check["why"][0],
-        "it may stand there all the same: the queue github.com/org/app#17 cannot be read"
+        "it may be queued all the same: the queue github.com/org/app#17 could not be read"
     );
 }

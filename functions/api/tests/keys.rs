@@ -20,8 +20,7 @@ async fn publish(world: &World, project: &str) {
     project_key::publish(&world.ports(), &"github".into(), &project.into(), PEM).await.unwrap();
 }
 
-/// Z5.2, Z9.1: `zuul-client encrypt` is given the key that opens the secret, by the project's short
-/// and its canonical name.
+/// Z5.2, Z9.1: the public key matches the private key, and is found by short and canonical name.
 #[tokio::test]
 async fn the_public_key_of_a_project_is_served_as_text() {
     let story = story().await;
@@ -37,15 +36,15 @@ async fn the_public_key_of_a_project_is_served_as_text() {
     }
 }
 
-/// Z2.5, Z5.2: the files that a tenant includes are one project with a key pair of its own, whose
-/// public half is served.
+/// Z2.5, Z5.2: a tenant's included files are a project with its own key pair, whose public key is
+/// served.
 #[tokio::test]
 async fn the_public_key_of_included_files_is_served() {
     let story = story().await;
     let ports = story.world.ports();
     let path = "/api/tenant/acme/key/system/included.pub";
     project_key::publish(&ports, &SYSTEM.into(), &included_project(), PEM).await.unwrap();
-    let live = Layouts::default().live(&ports, &"acme".into()).await.unwrap().unwrap();
+    let live = Layouts::default().load_live(&ports, &"acme".into()).await.unwrap().unwrap();
     let tenant = TenantConfig {
         include: vec!["global.yaml".to_owned()],
         included: Some(TenantProject::new(SYSTEM, included_project(), Trust::Config)),
@@ -65,10 +64,9 @@ async fn the_public_key_of_included_files_is_served() {
     assert_eq!((response.status().as_u16(), &response.body()[..]), (200, PEM.as_bytes()));
 }
 
-/// Z5.2, Z2.1: a key that is not there, or not of this tenant, is not served, and who asks is told
-/// what to do.
+/// Z5.2, Z2.1: the error for a missing key, or a key of another tenant, says what to do.
 #[tokio::test]
-async fn a_key_that_is_not_there_is_told_with_what_to_do() {
+async fn the_error_for_a_missing_key_says_what_to_do() {
     let story = story().await;
     publish(&story.world, "github.com/org/elsewhere").await;
     let cases = [
@@ -76,14 +74,14 @@ async fn a_key_that_is_not_there_is_told_with_what_to_do() {
         ("acme/key/org/elsewhere.pub", "no project org/elsewhere"),
         ("acme/key/system/included.pub", "no project system/included"),
         ("acme/key/org/app.pem", "key/PROJECT.pub"),
-        ("nobody/key/org/app.pub", "no tenant nobody"),
+        ("unknown/key/org/app.pub", "no tenant unknown"),
         ("acme/project-ssh-key/org/app.pub", "no SSH keys"),
         ("acme/tenant-ssh-key/ssh.pub", "no SSH keys"),
     ];
-    for (path, told) in cases {
+    for (path, expected) in cases {
         let response = get(&story.api, &format!("/api/tenant/{path}")).await;
         let body: Value = serde_json::from_slice(response.body()).unwrap();
         assert_eq!(response.status(), 404, "{path}");
-        assert!(body["description"].as_str().unwrap().contains(told), "{path}: {body}");
+        assert!(body["description"].as_str().unwrap().contains(expected), "{path}: {body}");
     }
 }

@@ -1,4 +1,4 @@
-//! Logs while a build runs and afterwards, and the reader of executors.
+//! Tests logs of running and finished builds, and the HTTP reader of executors' logs.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -11,10 +11,10 @@ use axum::routing::get as route;
 use bytes::Bytes;
 use common::{get, story};
 use http::Request;
-use sluice_api::{HttpLiveLogs, LiveLogs};
+use sluice_api::{HttpLiveLogs, LiveLogSource};
 use sluice_browser_tests::story::{ARCHIVED_LOG, B, D, G, LIVE_LOG, PAST, build_id};
 use sluice_model::BuildId;
-use sluice_records::logs::{self, Packed};
+use sluice_records::logs::{self, PackedLogs};
 use sluice_runtime::object::PutMode;
 use std::collections::BTreeMap;
 
@@ -42,8 +42,8 @@ async fn the_log_of_a_running_build_comes_from_its_executor_and_grows() {
     assert_eq!(second.body(), "more\n");
 }
 
-/// Z7.4: an executor that does not answer, and a build that has not begun, give an empty log that
-/// goes on.
+/// Z7.4: if the executor does not answer, or the build has not started, the log is empty but not
+/// complete.
 #[tokio::test]
 async fn a_log_that_is_not_there_yet_is_empty() {
     let story = story().await;
@@ -70,7 +70,7 @@ async fn the_log_of_a_build_that_is_over_comes_from_the_archive() {
     assert_eq!((end.body().len(), &end.headers()["x-log-ended"]), (0, &"1".parse().unwrap()));
 }
 
-/// Z7.4, Z5.4: what a job left behind is served with its type, and can do nothing here.
+/// Z7.4, Z5.4: a job's files are served with their types, and cannot run scripts.
 #[tokio::test]
 async fn archived_files_are_served_and_confined() {
     let story = story().await;
@@ -97,7 +97,7 @@ async fn archived_files_are_served_and_confined() {
     }
 }
 
-/// The small files that builds of the tests below leave.
+/// The small files of the builds in the tests below.
 const FILES: [(&str, &str); 5] = [
     ("job-output.json", "[]"),
     ("job-output.txt", "2026-11-21 10:40:00.000000 | gr\u{f6}\u{df}er\n"),
@@ -106,15 +106,15 @@ const FILES: [(&str, &str); 5] = [
     ("zuul-info/inventory.yaml", "all: {}\n"),
 ];
 
-fn packed() -> Packed {
-    let mut packed = Packed::default();
+fn packed() -> PackedLogs {
+    let mut packed = PackedLogs::default();
     FILES.iter().for_each(|(name, text)| {
         packed.add((*name).to_owned(), Bytes::from_static(text.as_bytes()))
     });
     packed
 }
 
-/// Z7.4: links that people follow mean the same, whatever lies where.
+/// Z7.4: packed and single files have the same addresses.
 #[tokio::test]
 async fn files_that_lie_together_are_served_as_those_that_are_objects_of_their_own() {
     let story = story().await;
@@ -159,8 +159,7 @@ async fn files_that_lie_together_are_served_as_those_that_are_objects_of_their_o
     }
 }
 
-/// Z7.4: the dashboard asks for `job-output.json.gz` first, and for the plain file when there is
-/// none.
+/// Z7.4: the dashboard first requests `job-output.json.gz`, then the plain file if there is none.
 #[tokio::test]
 async fn a_file_that_was_not_written_is_missing_and_a_large_one_is_listed_with_the_small_ones() {
     let story = story().await;
@@ -188,7 +187,7 @@ async fn a_file_that_was_not_written_is_missing_and_a_large_one_is_listed_with_t
     assert!(places.is_sorted(), "{list}");
 }
 
-/// Z7.4: a short log lies with the other small files, and is followed all the same.
+/// Z7.4: a short log is packed with other small files, and can still be followed.
 #[tokio::test]
 async fn the_log_of_a_build_that_is_over_is_followed_where_it_lies_with_other_files() {
     let story = story().await;
@@ -198,11 +197,11 @@ async fn the_log_of_a_build_that_is_over_is_followed_where_it_lies_with_other_fi
     let response = get(&story.api, &format!("/api/tenant/acme/build/{build}/log?offset=11")).await;
     assert_eq!(response.body().as_ref(), &FILES[1].1.as_bytes()[11..]);
     assert_eq!(response.headers()["x-log-ended"], "1");
-    // What an earlier version stored of the same build is there as before.
+    // Files that are stored as single objects are served too.
     assert_eq!(get(&story.api, &format!("/logs/{build}/job-output.json.gz")).await.status(), 200);
 }
 
-/// Z7.4: what cannot be read is not told as missing.
+/// Z7.4: an unreadable file is not reported as missing.
 #[tokio::test]
 async fn files_that_lie_together_and_cannot_be_read_are_asked_for_again() {
     let story = story().await;
@@ -216,7 +215,7 @@ async fn files_that_lie_together_and_cannot_be_read_are_asked_for_again() {
     assert_eq!(get(&story.api, &format!("/logs/{build}/job-output.txt")).await.status(), 503);
 }
 
-/// Z7.4: the reader of executors, against a server that speaks as they do.
+/// Z7.4: the HTTP reader works with a server that behaves like an executor.
 #[tokio::test]
 async fn an_executor_is_read_over_http() {
     let log = async |Query(query): Query<BTreeMap<String, usize>>| {
@@ -234,5 +233,5 @@ async fn an_executor_is_read_over_http() {
     assert_eq!(logs.read(&address, &"other".into(), 0).await.unwrap(), None);
     server.abort();
     let _ = server.await;
-    assert!(logs.read(&address, &"one".into(), 0).await.is_err(), "nobody listens any more");
+    assert!(logs.read(&address, &"one".into(), 0).await.is_err(), "nothing listens there any more");
 }

@@ -1,26 +1,26 @@
-//! Parts of a status, and one that would be too large to be answered whole.
+//! Tests selected parts of a status, and a status that exceeds the maximum response size.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 
 use common::{each, get, json, story};
 use serde_json::{Value, json as value};
-use sluice_browser_tests::story::{A, B, F, Story, change, item_id, queue_key};
+use sluice_browser_tests::story::{A, B, F, TestSystem, change, item_id, queue_key};
 use sluice_config::pipeline::Manager;
-use sluice_gate::{Arrival, ArrivalKind, Head, Item};
+use sluice_gate::{Head, InboxMessage, InboxMessageKind, Item};
 use sluice_model::Timestamp;
 use sluice_records::codec::decode;
 use sluice_records::{queue, tenant};
 use sluice_runtime::record::{Expect, Record, Write};
 
-/// Jobs of one change that are more than an answer can carry.
+/// More jobs of one change than a response can carry.
 const TOO_MANY: usize = 24_000;
 
-/// What an answer carries at most.
+/// The maximum size of a response.
 const CARRIED_MAX: usize = 6 << 20;
 
-/// Gives a change of the gate queue the jobs of another one, again and again.
-fn fill(story: &Story, of: sluice_model::ItemId) {
+/// Gives a change of the gate queue many copies of another change's jobs.
+fn fill(story: &TestSystem, of: sluice_model::ItemId) {
     let key = queue_key("acme", "gate", "integrated");
     let read = |id: &sluice_model::ItemId| story.world.record(&queue::item_key(&key, id)).unwrap();
     let job = decode::<Item>(&read(&item_id(&A))).unwrap().jobs.remove(0);
@@ -34,26 +34,26 @@ fn jobs(items: &Value) -> Vec<usize> {
     each(items, "jobs").into_iter().map(|jobs| jobs.as_array().unwrap().len()).collect()
 }
 
-/// Returns how many jobs each change of the gate queue is shown with, and what is said of those
+/// Returns the number of jobs shown for each change of the gate queue, and the message about those
 /// left out.
-async fn shown(story: &Story) -> [(Vec<usize>, String); 2] {
-    let told = async |what: &str| {
+async fn shown(story: &TestSystem) -> [(Vec<usize>, String); 2] {
+    let answer = async |what: &str| {
         let response = get(&story.api, &format!("/api/tenant/acme/{what}")).await;
         let text = String::from_utf8_lossy(response.body()).into_owned();
         assert!(value!(text).to_string().len() < CARRIED_MAX, "{what}");
         serde_json::from_str::<Value>(&text).unwrap()
     };
-    let (status, board) = (told("status").await, told("board").await);
+    let (status, board) = (answer("status").await, answer("board").await);
     let heads = status["pipelines"][1]["change_queues"][0]["heads"].as_array().unwrap();
     let items: Vec<Value> =
         heads.iter().flat_map(|items| items.as_array().unwrap()).cloned().collect();
     [
         (jobs(&value!(items)), status["state"]["info"].to_string()),
-        (jobs(&board["pipelines"][1]["queues"][0]["items"]), board["troubles"].to_string()),
+        (jobs(&board["pipelines"][1]["queues"][0]["items"]), board["problems"].to_string()),
     ]
 }
 
-/// Z9.1: a status that would be too large leaves out what matters least first, and says so.
+/// Z9.1: a status that is too large leaves out the least important jobs first, and says so.
 #[tokio::test]
 async fn a_status_that_would_be_too_large_says_less_of_each_change() {
     let story = story().await;
@@ -73,8 +73,7 @@ async fn a_status_that_would_be_too_large_says_less_of_each_change() {
     }
 }
 
-/// Z6.5, Z9.1: a queue whose change stands in another one, with those that need it as much as it
-/// needs them, is nothing to look at; what arrives there is.
+/// Z6.5, Z9.1: the queue of a hosted change is only shown if it has inbox messages.
 #[tokio::test]
 async fn a_queue_whose_change_stands_in_another_one_is_not_shown() {
     let story = story().await;
@@ -84,33 +83,33 @@ async fn a_queue_whose_change_stands_in_another_one_is_not_shown() {
     let before = (pipelines("board").await, pipelines("status").await);
     let key = queue_key("acme", "check", "github.com/org/lib#11");
     let stands_in = Some("github.com/org/app#17".into());
-    let head = Head { stands_in, ..Head::new(key.clone(), Manager::Independent, 0, 3) };
+    let head = Head { hosted_in, ..Head::new(key.clone(), Manager::Independent, 0, 3) };
     let record = Record { revision: 1, ..queue::head_record(&head).unwrap() };
     story.world.write_directly(Write::Put { record, expect: Expect::Anything });
     story.world.write_directly(tenant::put_queue(&key, 0).unwrap());
     assert_eq!((pipelines("board").await, pipelines("status").await), before);
-    let kind = ArrivalKind::MakeWay {
+    let kind = InboxMessageKind::MoveToHost {
         change: change(&A),
         as_of: Timestamp(0),
         to: "github.com/org/app#17".into(),
     };
     let (id, event_id) = ("arrival-2".into(), "event".to_owned());
-    let arrival = Arrival {
+    let message = InboxMessage {
         id,
         at: Timestamp(1),
         event_id,
         layout: 0,
         by_operator: false,
-        taken_up: false,
+        in_progress: false,
         kind,
     };
-    story.world.write_directly(queue::put_arrival(&key, &arrival).unwrap());
+    story.world.write_directly(queue::put_message(&key, &message).unwrap());
     let shown = pipelines("board").await[0]["queues"].clone();
     assert_eq!(each(&shown, "name"), ["github.com/org/app#17", "github.com/org/lib#11"]);
-    assert_eq!(each(&shown[1]["arrivals"], "kind"), ["make-way"]);
+    assert_eq!(each(&shown[1]["inbox"], "kind"), ["move-to-host"]);
 }
 
-/// Z9.1: a person can look at one pipeline, one project or one change.
+/// Z9.1: one pipeline, project or change can be selected.
 #[tokio::test]
 async fn a_board_can_be_narrowed() {
     let story = story().await;

@@ -1,4 +1,4 @@
-//! Branches and tags in lists of builds, and when the events came that led to builds.
+//! Tests branches and tags in lists of builds, and the times of events.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -6,7 +6,7 @@ mod common;
 use common::{json, story};
 use serde_json::{Value, json as value};
 use sluice_browser_tests::story::{NOW, TENANT, queue_key};
-use sluice_gate::{Candidate, Item, Job, JobStatus, Slot, Standing};
+use sluice_gate::{Candidate, Item, Job, JobStatus, Slot, SlotStatus};
 use sluice_model::build::{BuildResult, Ended, Order, Phase, Run};
 use sluice_model::change::{ChangeRef, RefMove};
 use sluice_model::git::Oid;
@@ -20,8 +20,7 @@ use sluice_runtime::record::{Expect, Write};
 const PAGE: &str = "https://github.com/org/app/commit/5555";
 const RECEIVED: Timestamp = Timestamp(NOW.0 - 90_000);
 
-/// Writes what is left of a branch that was pushed and tested: its buildset, its build and the
-/// delivery of the push.
+/// Writes the records of a branch that was pushed and tested: its buildset, build and delivery.
 async fn pushed(ports: &Ports) -> (ItemId, BuildId) {
     let (id, built) = (ItemId::derive(&["pushed"]), BuildId::derive(&["pushed", "unit"]));
     let moved = RefMove::new("refs/heads/main", Oid("4".repeat(40)), Oid("5".repeat(40)));
@@ -33,7 +32,7 @@ async fn pushed(ports: &Ports) -> (ItemId, BuildId) {
         change: change.clone(),
         generation: 1,
         ahead: None,
-        standing: Standing::Testing,
+        status: SlotStatus::Testing,
         joined: false,
         version: 0,
     };
@@ -88,7 +87,7 @@ async fn pushed(ports: &Ports) -> (ItemId, BuildId) {
         build: built.clone(),
         session: "session-1".into(),
         fence: 1,
-        phase: Phase::Ended(ended),
+        phase: Phase::RunEnd(ended),
         claimed_at: RECEIVED.plus_seconds(2),
         log: None,
     };
@@ -122,7 +121,7 @@ async fn pushed(ports: &Ports) -> (ItemId, BuildId) {
     (id, built)
 }
 
-/// Z9.1: a push has a page and a time, wherever its build is shown.
+/// Z9.1: a build of a push has a link and a time.
 #[tokio::test]
 async fn a_build_of_a_branch_says_where_its_commit_is_shown_and_when_the_push_came() {
     let story = story().await;
@@ -153,7 +152,7 @@ async fn a_build_of_a_branch_says_where_its_commit_is_shown_and_when_the_push_ca
     );
 }
 
-/// Z9.1: a delivery that is forgotten takes its time along, and nothing else.
+/// Z9.1: without its expired delivery, a build only lacks the time of the event.
 #[tokio::test]
 async fn a_build_whose_event_is_forgotten_has_no_time_of_it() {
     let story = story().await;

@@ -1,4 +1,4 @@
-//! The rules of all routes, and those that are not of one tenant.
+//! Tests the rules of all routes, and the routes outside tenants.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -9,31 +9,30 @@ use http::{Method, Request};
 use serde_json::{Value, json as value};
 use sluice_api::Api;
 
-/// Z5.4, Z9.1: any page that is open in a browser reaches what listens on the same machine, and is
-/// to read nothing of it.
+/// Z5.4, Z9.1: pages of other origins cannot read a system on the same machine.
 #[tokio::test]
 async fn a_system_for_its_own_pages_lets_no_other_page_read_its_answers() {
     let story = story().await;
-    let own =
-        Api::new(story.world.ports(), story.logs.clone(), "http://127.0.0.1:9000/").for_own_pages();
+    let own = Api::new(story.world.ports(), story.logs.clone(), "http://127.0.0.1:9000/")
+        .restricted_to_own_pages();
     for path in [
         "/",
         "/api/info",
         "/api/tenant/acme/status",
         "/api/tenant/acme/builds",
-        "/api/tenant/nobody/status",
+        "/api/tenant/unknown/status",
     ] {
         for method in [Method::GET, Method::OPTIONS] {
             let open = ask(&story.api, method.clone(), path).await;
-            let kept = ask(&own, method, path).await;
+            let restricted = ask(&own, method, path).await;
             assert_eq!(open.headers()["access-control-allow-origin"], "*", "{path}");
-            assert!(!kept.headers().contains_key("access-control-allow-origin"), "{path}");
-            assert_eq!(kept.status(), open.status(), "{path}");
+            assert!(!restricted.headers().contains_key("access-control-allow-origin"), "{path}");
+            assert_eq!(restricted.status(), open.status(), "{path}");
         }
     }
 }
 
-/// Z9.1: what clients ask first.
+/// Z9.1: clients request this first.
 #[tokio::test]
 async fn info_is_there_for_everybody() {
     let story = story().await;
@@ -46,7 +45,7 @@ async fn info_is_there_for_everybody() {
     let auth = &info["info"]["capabilities"]["auth"];
     assert_eq!(keys(auth), ["auth_log_file_requests", "default_realm", "read_protected", "realms"]);
     assert_eq!(auth["realms"], value!({}));
-    assert_eq!(json(&story.api, "/api/tenant/nobody/info").await["info"]["tenant"], "nobody");
+    assert_eq!(json(&story.api, "/api/tenant/unknown/info").await["info"]["tenant"], "unknown");
     let response = get(&story.api, "/api/info").await;
     assert_eq!(response.headers()["cache-control"], "public, max-age=3600");
     assert_eq!(response.headers()["last-modified"], "Sat, 21 Nov 2026 11:03:45 GMT");
@@ -67,7 +66,7 @@ async fn tenants_components_and_connections_are_listed() {
     assert!(json(&story.api, "/api").await["builds"].as_str().unwrap().ends_with("/builds"));
 }
 
-/// Z9.1: browsers ask what they may ask.
+/// Z9.1: CORS preflight requests are answered.
 #[tokio::test]
 async fn options_need_no_permission() {
     let story = story().await;
@@ -96,12 +95,12 @@ async fn repeated_slashes_are_one() {
 
 /// Z9.1
 #[tokio::test]
-async fn what_is_not_there_is_told_as_json() {
+async fn errors_for_missing_objects_are_json() {
     let story = story().await;
     let missing = [
-        "/api/tenant/nobody/status",
-        "/api/tenant/nobody/builds",
-        "/api/tenant/nobody/semaphores",
+        "/api/tenant/unknown/status",
+        "/api/tenant/unknown/builds",
+        "/api/tenant/unknown/semaphores",
         "/api/tenant/acme/project/org/none",
         "/api/tenant/acme/project/org%2Fapp",
         "/api/tenant/acme/job/none",
@@ -121,7 +120,7 @@ async fn what_is_not_there_is_told_as_json() {
     }
 }
 
-/// Z9.1: nothing can be changed where nobody can be recognised.
+/// Z9.1: without authentication, nothing can be changed.
 #[tokio::test]
 async fn writing_is_refused() {
     let story = story().await;
@@ -138,7 +137,7 @@ async fn writing_is_refused() {
     assert_eq!(ask(&story.api, Method::HEAD, "/api/tenants").await.body().len(), 0);
 }
 
-/// Z9.1: what has no records yet is empty, in its own shape.
+/// Z9.1: a list without records is empty, in its own format.
 #[tokio::test]
 async fn what_is_not_kept_yet_is_empty() {
     let story = story().await;
@@ -190,7 +189,7 @@ async fn projects_pipelines_and_jobs_are_what_the_layout_says() {
     assert_eq!(jobs[3]["tags"], value!(["fast"]));
 }
 
-/// Z9.1, Z5.4: a job's whole definition, and of its secrets the names alone.
+/// Z9.1, Z5.4: the full definition of a job is shown; secrets by name only.
 #[tokio::test]
 async fn a_job_is_shown_whole_and_its_secrets_by_name() {
     let story = story().await;
@@ -228,9 +227,9 @@ async fn a_project_lists_its_jobs_by_pipeline() {
     }
 }
 
-/// Z9.1: what the dashboard's form for enqueuing asks people for.
+/// Z9.1: the data for the dashboard's enqueue form.
 #[tokio::test]
-async fn the_parameters_of_a_pipeline_are_told_to_whoever_asks_by_post() {
+async fn the_parameters_of_a_pipeline_are_read_with_post() {
     let story = story().await;
     let ask = async |path: &str, body: Value| {
         let path = format!("/api/tenant/acme/project/{path}/freeze-pipeline");
@@ -250,7 +249,7 @@ async fn the_parameters_of_a_pipeline_are_told_to_whoever_asks_by_post() {
     let check = value!({"pipeline": "check", "ref": "refs/heads/main"});
     assert_eq!(ask("org/app", check).await, (200, value!({"parameters": []})), "it takes none");
     let none = value!({"pipeline": "none", "ref": "refs/heads/main"});
-    for (name, body, status, told) in [
+    for (name, body, status, texts) in [
         ("org/none", manual.clone(), 404, "no project org/none"),
         ("org/app", none, 404, "no pipeline none"),
         ("org/app", value!({"pipeline": "manual"}), 400, "refs/heads/BRANCH"),
@@ -258,7 +257,7 @@ async fn the_parameters_of_a_pipeline_are_told_to_whoever_asks_by_post() {
     ] {
         let (answered, body) = ask(name, body).await;
         assert!(
-            answered == status && body["description"].as_str().unwrap().contains(told),
+            answered == status && body["description"].as_str().unwrap().contains(texts),
             "{name}: {body}"
         );
     }
@@ -269,8 +268,8 @@ async fn the_parameters_of_a_pipeline_are_told_to_whoever_asks_by_post() {
     );
 }
 
-/// Z9.1: links that were written for Zuul's pages lead to what comes nearest, and its WebSocket to
-/// words about the log.
+/// Z9.1: links to Zuul's pages show the nearest view; the WebSocket route explains where the log
+/// is.
 #[tokio::test]
 async fn addresses_of_zuuls_pages_lead_somewhere() {
     let story = story().await;
@@ -309,22 +308,25 @@ async fn mistakes_are_listed_and_counted() {
     assert_eq!(keys(&of_lib[0]), ["error", "name", "severity", "short_error", "source_context"]);
     assert!(of_lib[0]["error"].as_str().unwrap().contains("no-such-job"), "{of_lib}");
     let warnings = json(&story.api, "/api/tenant/acme/config-errors?severity=warning").await;
-    let told: Vec<_> = warnings
+    let texts: Vec<_> = warnings
         .as_array()
         .unwrap()
         .iter()
         .map(|warning| warning["short_error"].as_str().unwrap())
         .collect();
-    assert!(!told.iter().any(|text| text.contains("periodic")), "a timer is carried out: {told:?}");
     assert!(
-        told.iter().any(|text| text.contains("no provider of the tenant offers small")),
-        "{told:?}"
+        !texts.iter().any(|text| text.contains("periodic")),
+        "a timer is carried out: {texts:?}"
+    );
+    assert!(
+        texts.iter().any(|text| text.contains("no provider of the tenant offers small")),
+        "{texts:?}"
     );
     let all = json(&story.api, "/api/tenant/acme/config-errors").await;
-    assert_eq!(all.as_array().unwrap().len(), count + told.len());
+    assert_eq!(all.as_array().unwrap().len(), count + texts.len());
 }
 
-/// Z4.7: what would run, without a change.
+/// Z4.7: the jobs of a branch can be frozen without a change.
 #[tokio::test]
 async fn jobs_can_be_frozen_for_a_branch() {
     let story = story().await;

@@ -1,4 +1,4 @@
-//! Status, board and items as Zuul's clients and the page read them.
+//! Tests the status, the board and items, as Zuul's clients and the page read them.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
@@ -11,7 +11,7 @@ use sluice_model::QueueKey;
 use sluice_model::build::{BuildResult, Ended, Phase, Run};
 use sluice_records::codec::{decode, with_body};
 use sluice_records::{build, queue};
-use sluice_runtime::quarantine::freeze;
+use sluice_runtime::quarantine::halt_cell;
 use sluice_runtime::record::{Expect, Record, Write};
 
 /// Z9.1: the shape of status.
@@ -73,7 +73,7 @@ async fn status_lists_pipelines_in_order_with_their_queues_and_items() {
     );
 }
 
-/// Z6.4, Z9.1: who is tested on whom.
+/// Z6.4, Z9.1: the speculative order is shown.
 #[tokio::test]
 async fn an_item_says_what_is_ahead_of_it_and_behind() {
     let story = story().await;
@@ -98,7 +98,7 @@ async fn an_item_says_what_is_ahead_of_it_and_behind() {
     assert_eq!(
         b["items_behind"],
         value!([item_id(&C), item_id(&D)]),
-        "C failed, so D stands behind B too"
+        "C failed, so D is behind B too"
     );
     assert_eq!(items[2]["failing_reasons"], value!(["at least one job failed"]));
     assert_eq!(
@@ -171,8 +171,8 @@ async fn a_job_says_how_far_it_is() {
     );
 }
 
-/// N16: who waits for a semaphore says for which: before he asks for nodes, and with the nodes in
-/// his hand (`resources-first`). What a job waits for first is told first.
+/// N16: a job that waits for a semaphore names it, before its nodes are requested and while it has
+/// them (`resources-first`). The first thing it waits for is shown first.
 #[tokio::test]
 async fn a_job_that_waits_for_a_semaphore_names_it() {
     let story = story().await;
@@ -222,16 +222,16 @@ async fn the_status_of_one_change_is_its_items() {
     assert_eq!(json(&story.api, "/api/tenant/acme/status/change/99,1").await, value!([]));
 }
 
-/// Z9.1: proxies may keep it for a second.
+/// Z9.1: proxies may cache the status for a second.
 #[tokio::test]
-async fn status_tells_when_it_was_made() {
+async fn status_has_its_time() {
     let story = story().await;
     let response = get(&story.api, "/api/tenant/acme/status").await;
     assert_eq!(response.headers()["cache-control"], "public, max-age=1");
     assert_eq!(response.headers()["last-modified"], "Sat, 21 Nov 2026 11:03:45 GMT");
 }
 
-/// Z6.4: the page draws what each item is tested on, and says why.
+/// Z6.4: the board has what each item is tested on, and why.
 #[tokio::test]
 async fn the_board_shows_states_and_reasons() {
     let story = story().await;
@@ -249,48 +249,48 @@ async fn the_board_shows_states_and_reasons() {
     ];
     assert_eq!(on, expected.iter().collect::<Vec<_>>());
     assert_eq!(
-        each(&queue["items"], "standing"),
+        each(&queue["items"], "status"),
         ["landing", "testing", "failing", "testing", "waiting", "waiting"]
     );
-    assert_eq!(queue["items"][3]["reasons"][2], "tested again, now on org/app#12");
-    assert_eq!(queue["arrivals"][0]["changes"], value!([{"project": "org/app", "number": 17}]));
+    assert_eq!(queue["items"][3]["reasons"][2], "testing again on top of org/app#12");
+    assert_eq!(queue["inbox"][0]["changes"], value!([{"project": "org/app", "number": 17}]));
     assert_eq!(
         each(&board["recent"], "result"),
         ["SUCCESS", "SUCCESS", "FAILURE", "MERGE_CONFLICT"]
     );
 }
 
-/// Z9.1: why a queue is frozen is told, also where its records cannot be read, and then how it goes
-/// on.
+/// Z9.1: the reason why a queue is halted is shown, with the command to resume it if its records
+/// are unreadable.
 #[tokio::test]
-async fn the_board_says_why_a_queue_is_frozen() {
+async fn the_board_says_why_a_queue_is_halted() {
     let story = story().await;
     let path = "/api/tenant/acme/board";
     let board = json(&story.api, path).await;
-    assert_eq!((&board["frozen_providers"], &board["troubles"]), (&value!([]), &value!([])));
+    assert_eq!((&board["halted_providers"], &board["problems"]), (&value!([]), &value!([])));
     let name = board["pipelines"][1]["queues"][0]["name"].as_str().unwrap();
     let key = QueueKey { tenant: "acme".into(), pipeline: "gate".into(), queue: name.into() };
-    let why = "somebody wrote nonsense";
-    freeze(&story.world.ports(), &queue::partition(&key), why).await.unwrap();
-    let frozen = json(&story.api, path).await;
-    assert_eq!(frozen["pipelines"][1]["queues"][0]["frozen"], why);
+    let why = "its record is invalid";
+    halt_cell(&story.world.ports(), &queue::partition(&key), why).await.unwrap();
+    let halted = json(&story.api, path).await;
+    assert_eq!(halted["pipelines"][1]["queues"][0]["halted"], why);
     let head = story.world.record(&queue::head_key(&key)).unwrap();
     let record = Record { body: "{}".to_owned(), ..head };
     story.world.write_directly(Write::Put { record, expect: Expect::Anything });
     let unread = json(&story.api, path).await;
-    let told = format!(
-        "of gate is frozen: {why}. Once that is mended: sluice queue thaw acme gate {name} --reason TEXT"
+    let answer = format!(
+        "of gate is halted: {why}. To resume it after the record is repaired: sluice queue resume acme gate {name} --reason TEXT"
     );
-    assert!(unread["troubles"][0].as_str().unwrap().ends_with(&told), "{}", unread["troubles"]);
+    assert!(unread["problems"][0].as_str().unwrap().ends_with(&answer), "{}", unread["problems"]);
 }
 
-/// The reasons of an item can be asked for while it waits and after it left.
+/// The reasons of an item can be read while it is queued and after it has left.
 #[tokio::test]
 async fn an_item_explains_itself() {
     let story = story().await;
     let item = json(&story.api, &format!("/api/tenant/acme/item/{}", item_id(&E))).await;
-    assert_eq!(item["ask"]["state"], "asked");
-    assert_eq!(item["ask"]["onto"], item_id(&D).as_str());
+    assert_eq!(item["merge"]["state"], "requested");
+    assert_eq!(item["merge"]["onto"], item_id(&D).as_str());
     assert_eq!(
         (&item["pipeline"], &item["position"], &item["end"]),
         (&value!("gate"), &value!(4), &Value::Null)
@@ -301,41 +301,41 @@ async fn an_item_explains_itself() {
         .to_owned();
     let item = json(&story.api, &format!("/api/tenant/acme/item/{gone}")).await;
     assert_eq!(item["end"]["result"], "MERGE_CONFLICT");
-    assert_eq!(item["ask"]["state"], "conflict");
+    assert_eq!(item["merge"]["state"], "conflict");
 }
 
-/// Z4.7, Z9.1: which definitions made a job of an item what it is, and where they stand; a job that
-/// nobody lists is not there.
+/// Z4.7, Z9.1: the trace of a job names the definitions and their sources; an unknown job is an
+/// error.
 #[tokio::test]
 async fn a_job_of_an_item_says_which_definitions_made_it() {
     let story = story().await;
     let path = format!("/api/tenant/acme/item/{}/explain", item_id(&B));
-    let told = json(&story.api, &format!("{path}/integration")).await;
-    assert_eq!(keys(&told), ["applied", "item", "job", "notes", "pipeline", "text", "trace"]);
-    assert_eq!((&told["pipeline"], &told["trace"]["runs"]), (&value!("gate"), &value!(true)));
-    let steps = &told["trace"]["steps"];
+    let answer = json(&story.api, &format!("{path}/integration")).await;
+    assert_eq!(keys(&answer), ["applied", "item", "job", "notes", "pipeline", "text", "trace"]);
+    assert_eq!((&answer["pipeline"], &answer["trace"]["runs"]), (&value!("gate"), &value!(true)));
+    let steps = &answer["trace"]["steps"];
     assert_eq!(each(steps, "name"), ["base", "unit", "integration", "integration"]);
     assert_eq!(each(steps, "kind"), ["definition", "definition", "definition", "entry"]);
     assert!(steps[2]["sets"].as_array().unwrap().contains(&value!("branches")), "{steps}");
-    let text = told["text"].as_str().unwrap();
+    let text = answer["text"].as_str().unwrap();
     assert!(
         text.starts_with("job integration runs\n  + job base from org/config@main zuul.yaml:"),
         "{text}"
     );
-    let missing = get(&story.api, &format!("{path}/nobody")).await;
+    let missing = get(&story.api, &format!("{path}/unknown")).await;
     assert_eq!(missing.status(), 404);
 }
 
-/// Z9.1: what nobody sees to any more is told to its own tenant, and to no other.
+/// Z9.1: unaccounted work is shown to its own tenant only.
 #[tokio::test]
-async fn the_ledger_names_what_nobody_sees_to() {
+async fn the_ledger_lists_unaccounted_work() {
     let story = story().await;
     let ledger = json(&story.api, "/api/tenant/acme/ledger").await;
     assert_eq!(
         (&ledger["unaccounted"], &ledger["bound_seconds"], &ledger["complete"]),
         (&0.into(), &600.into(), &true.into())
     );
-    // Its executor is silent from now on, and no gate runs that could give its builds up.
+    // The executor's session expires, and no gate runs that could retry its builds.
     story.world.advance_millis(700_000);
     let [ours, theirs] = [
         json(&story.api, "/api/tenant/acme/ledger").await,
@@ -348,39 +348,39 @@ async fn the_ledger_names_what_nobody_sees_to() {
         ours["things"].as_array().unwrap().iter().filter(|thing| thing["kind"] == "builds");
     let whys: Vec<&str> = builds.map(|thing| thing["why"].as_str().unwrap()).collect();
     assert_eq!(
-        (&ours["counts"]["builds"], &ours["counts"]["arrivals"]),
+        (&ours["counts"]["builds"], &ours["counts"]["messages"]),
         (&value!(whys.len()), &value!(1))
     );
     assert_eq!(theirs["counts"]["builds"], 1);
     assert!(!ids(&ours).contains(&ids(&theirs)[0]), "nothing crosses tenants");
     assert!(
-        whys.iter().all(|why| why.contains("its executor is gone since 11 minutes")),
+        whys.iter().all(|why| why.contains("its executor has been gone for 11 minutes")),
         "{whys:?}"
     );
 }
 
-/// Z1.6, Z9.1: what each change of a queue waits for now, besides what was decided about it before.
+/// Z1.6, Z9.1: what each queued change waits for is shown, next to earlier decisions.
 #[tokio::test]
 async fn a_change_in_a_queue_says_what_it_waits_for_now() {
     let story = story().await;
     for (change, said) in [
         (&A, "is to be put into its branch"),
-        (&B, "jobs are not over"),
+        (&B, "jobs have not finished"),
         (&C, "org/app#12 ahead of it, which is being tested"),
-        (&F, "outside of the window of its queue: the first 5 of 6 changes are worked on"),
+        (&F, "outside the window of its queue: the first 5 of 6 changes are being processed"),
     ] {
         let path =
             format!("/api/tenant/acme/why?project={}&change={}", change.project, change.number);
-        let told = json(&story.api, &path).await;
-        let pipelines = told[0]["pipelines"].as_array().unwrap();
+        let answer = json(&story.api, &path).await;
+        let pipelines = answer[0]["pipelines"].as_array().unwrap();
         let gate = pipelines.iter().find(|pipeline| pipeline["pipeline"] == "gate").unwrap();
         assert!(gate["now"].to_string().contains(said), "{said}: {gate}");
         assert_eq!(gate["item"], item_id(change).as_str());
-        assert_eq!(told[0]["kept"], value!([]));
+        assert_eq!(answer[0]["deferred_events"], value!([]));
     }
 }
 
-/// Z9.1, Z7.6: nobody tells a queue of a build that passed while others of its item go on.
+/// Z9.1, Z7.6: a build that passed is shown as such before its queue learns of it.
 #[tokio::test]
 async fn a_build_that_passed_is_shown_so_before_its_queue_has_looked() {
     let story = story().await;
@@ -396,7 +396,7 @@ async fn a_build_that_passed_is_shown_so_before_its_queue_has_looked() {
         data_object: None,
         log_url: None,
     };
-    let record = with_body(record, &Run { phase: Phase::Ended(ended), ..run }).unwrap();
+    let record = with_body(record, &Run { phase: Phase::RunEnd(ended), ..run }).unwrap();
     story.world.write_directly(Write::Put { record, expect: Expect::Anything });
     let status = json(&story.api, "/api/tenant/acme/status").await;
     let jobs = &status["pipelines"][0]["change_queues"][0]["heads"][0][0]["jobs"];

@@ -1,43 +1,43 @@
-//! Headless Chromium: the document of a page after its scripts ran, and pictures of it.
+//! Runs headless Chromium: returns a page's document after its scripts ran, or a screenshot.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
 
-/// Seconds that one run may take.
+/// The timeout of one run of the browser, in seconds.
 const RUN_SECONDS_MAX: u64 = 90;
-/// Milliseconds of the page's own time that are let pass.
+/// The virtual time that a page gets, in milliseconds.
 const PAGE_MS: u32 = 6_000;
 
-/// Why a page could not be looked at.
+/// Why a page could not be rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum BrowserError {
-    /// There is no browser.
+    /// No browser is installed.
     #[error(
-        "cannot look at the page: there is no chromium on this machine; install it with `apt-get install chromium`, or name one in SLUICE_CHROMIUM"
+        "could not render the page: chromium is not installed; install it with `apt-get install chromium`, or name one in SLUICE_CHROMIUM"
     )]
     Missing,
-    /// It could not be run, or did not end well.
-    #[error("chromium did not show {url}: {why}")]
+    /// The browser could not be started, or failed.
+    #[error("chromium could not render {url}: {why}")]
     Failed {
-        /// The page.
+        /// The address of the page.
         url: String,
-        /// What it said.
+        /// The error output.
         why: String,
     },
 }
 
-/// How a page is looked at.
+/// The window in which a page is rendered.
 #[derive(Debug, Clone, Copy)]
-pub struct Look {
-    /// Width and height of the window.
+pub struct Viewport {
+    /// The width and height of the window.
     pub size: (u32, u32),
-    /// Which colours the person prefers.
+    /// The user's preferred colour scheme.
     pub colours: Colours,
 }
 
-/// Which colours a person prefers.
+/// A preferred colour scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Colours {
     /// Dark on light.
@@ -46,17 +46,17 @@ pub enum Colours {
     Dark,
 }
 
-/// A browser that was found.
+/// The browser of this machine.
 #[derive(Debug, Clone)]
 pub struct Browser {
     program: PathBuf,
 }
 
 impl Browser {
-    /// Returns the browser of this machine.
+    /// Finds the browser.
     ///
     /// # Errors
-    /// [`BrowserError::Missing`] with the words how to install it.
+    /// [`BrowserError::Missing`], which says how to install one.
     pub fn find() -> Result<Self, BrowserError> {
         let named = std::env::var_os("SLUICE_CHROMIUM").map(PathBuf::from);
         let usual = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"]
@@ -69,35 +69,45 @@ impl Browser {
         Ok(Self { program })
     }
 
-    /// Returns the document of a page as it is after some seconds of the page's own time.
+    /// Returns the document of a page after its scripts ran.
     ///
     /// # Errors
     /// When the browser fails.
     pub async fn document(&self, url: &str) -> Result<String, BrowserError> {
-        let look = Look { size: (1280, 900), colours: Colours::Light };
-        self.run(url, look, &["--dump-dom".to_owned()]).await
+        let viewport = Viewport { size: (1280, 900), colours: Colours::Light };
+        self.run(url, viewport, &["--dump-dom".to_owned()]).await
     }
 
-    /// Takes a picture of a page.
+    /// Takes a screenshot of a page.
     ///
     /// # Errors
-    /// When the browser fails or leaves no picture.
-    pub async fn picture(&self, url: &str, look: Look, file: &Path) -> Result<(), BrowserError> {
+    /// When the browser fails or writes no screenshot.
+    pub async fn screenshot(
+        &self,
+        url: &str,
+        viewport: Viewport,
+        file: &Path,
+    ) -> Result<(), BrowserError> {
         let failed = |why: String| BrowserError::Failed { url: url.to_owned(), why };
         if file.exists() {
             std::fs::remove_file(file).map_err(|error| failed(error.to_string()))?;
         }
-        self.run(url, look, &[format!("--screenshot={}", file.display())]).await?;
+        self.run(url, viewport, &[format!("--screenshot={}", file.display())]).await?;
         let bytes = std::fs::metadata(file)
-            .map_err(|error| failed(format!("it left no picture: {error}")))?
+            .map_err(|error| failed(format!("it wrote no screenshot: {error}")))?
             .len();
-        if bytes == 0 { Err(failed("its picture is empty".to_owned())) } else { Ok(()) }
+        if bytes == 0 { Err(failed("the screenshot is empty".to_owned())) } else { Ok(()) }
     }
 
-    async fn run(&self, url: &str, look: Look, task: &[String]) -> Result<String, BrowserError> {
+    async fn run(
+        &self,
+        url: &str,
+        viewport: Viewport,
+        task: &[String],
+    ) -> Result<String, BrowserError> {
         let failed = |why: String| BrowserError::Failed { url: url.to_owned(), why };
         let profile = tempfile::tempdir().map_err(|error| failed(error.to_string()))?;
-        let (width, height) = look.size;
+        let (width, height) = viewport.size;
         let mut command = Command::new(&self.program);
         command
             .args([
@@ -116,7 +126,7 @@ impl Browser {
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .arg(format!("--virtual-time-budget={PAGE_MS}"))
             .arg(format!("--window-size={width},{height}"));
-        if look.colours == Colours::Dark {
+        if viewport.colours == Colours::Dark {
             command.arg("--blink-settings=preferredColorScheme=0");
         }
         let child = command.args(task).arg(url).stdin(Stdio::null()).kill_on_drop(true).output();

@@ -1,4 +1,4 @@
-//! The configuration of the story's tenants.
+//! The configuration of the fixture's tenants.
 
 use sluice_config::connection::{Connections, Driver};
 use sluice_config::fragment::{self, Source, SourceFile, Trust};
@@ -104,8 +104,7 @@ const LIB: &str = r#"
     check: {jobs: [no-such-job]}
 "#;
 
-/// Returns the live layout of the tenant with a story: two projects, a shared queue, and one
-/// mistake.
+/// Returns the live layout of a tenant: two projects, a shared queue, and one configuration error.
 pub fn layout(tenant: &str) -> Layout {
     let mut config = TenantConfig::new(tenant);
     let file = |project: &str, path: &str, trust: Trust, text: &str| {

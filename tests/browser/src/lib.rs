@@ -1,5 +1,5 @@
-//! What the tests of the API and its pages stand on: a [`story`] in records as the functions write
-//! them, a server on loopback ([`serve`]), and headless Chromium ([`browser`]).
+//! Fixtures for tests of the API and its pages: a [`story`] in records as the functions write them,
+//! a server on loopback ([`serve`]), and headless Chromium ([`browser`]).
 
 pub mod browser;
 pub mod configuration;

@@ -10,24 +10,24 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// The largest body of a request.
+/// The maximum size of a request's body in bytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// A server; it ends when this is dropped.
-pub struct Served {
-    /// Where it listens.
+/// A server, which ends when this is dropped.
+pub struct TestServer {
+    /// The address of the socket.
     pub address: SocketAddr,
     task: JoinHandle<()>,
 }
 
-impl Served {
-    /// Returns the address of a path.
+impl TestServer {
+    /// Returns the URL of a path.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 }
 
-impl Drop for Served {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -36,16 +36,16 @@ impl Drop for Served {
 /// Serves `api` on a free port of loopback.
 ///
 /// # Errors
-/// When no port can be had.
-pub async fn serve(api: Arc<Api>) -> std::io::Result<Served> {
+/// When no port is available.
+pub async fn serve(api: Arc<Api>) -> std::io::Result<TestServer> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let address = listener.local_addr()?;
     let router = Router::new().fallback(answer).with_state(api);
     let task = tokio::spawn(async move {
-        // It runs until it is aborted; an error of one connection does not end it.
+        // The server runs until it is aborted; errors of single connections are ignored.
         let _ = axum::serve(listener, router).await;
     });
-    Ok(Served { address, task })
+    Ok(TestServer { address, task })
 }
 
 async fn answer(State(api): State<Arc<Api>>, request: Request) -> Response<Body> {

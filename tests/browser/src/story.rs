@@ -1,9 +1,9 @@
-//! A busy moment of one tenant, in records and objects as the functions write them, with a second
-//! tenant beside it.
+//! The busy state of one tenant, in records and objects as the functions write them, with a second
+//! tenant.
 //!
-//! The gate queue `integrated`: A lands; B is tested on A; C failed on B; D was tested behind C and
-//! is tested again on B; E is being merged on D; F is outside the window of five. A change is in
-//! check, and three have left.
+//! The gate queue `integrated`: A is being merged; B is tested on A; C failed on B; D was tested
+//! behind C and is tested again on B; E is being merged speculatively on D; F is outside the window
+//! of five. One change is in check, and four have left.
 
 mod parts;
 mod write;
@@ -13,28 +13,28 @@ pub use parts::{Change, PAST, build_id, change, item_id, queue_key};
 use crate::configuration;
 use async_trait::async_trait;
 use bytes::Bytes;
-use sluice_api::{Api, LIVE_BYTES_MAX, LiveLogs, LogPiece};
+use sluice_api::{Api, LIVE_BYTES_MAX, LiveLogSource, LogPiece};
 use sluice_config::pipeline::Manager;
-use sluice_gate::queue::Ahead;
-use sluice_gate::{Head, Slot, Standing};
+use sluice_gate::queue::Predecessor;
+use sluice_gate::{Head, Slot, SlotStatus};
 use sluice_memory::World;
 use sluice_model::build::BuildResult;
 use sluice_model::{BuildId, Timestamp};
 use sluice_runtime::{Objects, PortError};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use write::{JobSeen, Writer};
+use write::{JobState, Writer};
 
-/// The moment.
+/// The current time.
 pub const NOW: Timestamp = Timestamp(1_795_259_025_000);
 
-/// The tenant that the story is about.
+/// The tenant with the busy queue.
 pub const TENANT: &str = "acme";
 
-/// The tenant beside it.
+/// The second tenant.
 pub const OTHER: &str = "other";
 
-/// Where people find the pages in the story.
+/// The public address of the pages.
 pub const WEB_ROOT: &str = "https://ci.example.org/";
 
 /// The changes of the gate queue, in order.
@@ -79,22 +79,22 @@ pub const F: Change = Change {
 pub const G: Change =
     Change { project: "org/app", number: 17, title: "Add a dry run", author: "grace" };
 
-/// The world of the story with what serves it.
-pub struct Story {
+/// The world with its records, and the API over it.
+pub struct TestSystem {
     /// All records and objects.
     pub world: World,
-    /// The logs of builds that run.
+    /// The logs of running builds.
     pub logs: Arc<StoryLogs>,
-    /// The API over them.
+    /// The API.
     pub api: Arc<Api>,
 }
 
-/// Logs of running builds, as an executor would serve them.
+/// A source of the logs of running builds.
 #[derive(Debug, Default)]
 pub struct StoryLogs(Mutex<BTreeMap<BuildId, String>>);
 
 impl StoryLogs {
-    /// Appends to the log of a build.
+    /// Appends text to the log of a build.
     pub fn append(&self, build: &BuildId, text: &str) {
         self.0
             .lock()
@@ -106,7 +106,7 @@ impl StoryLogs {
 }
 
 #[async_trait]
-impl LiveLogs for StoryLogs {
+impl LiveLogSource for StoryLogs {
     async fn read(
         &self,
         address: &str,
@@ -116,7 +116,7 @@ impl LiveLogs for StoryLogs {
         if address.trim_end_matches('/') != "http://10.0.0.7:7900" {
             return Err(PortError::unknown(
                 format!("read a log at {address}"),
-                "nobody listens there",
+                "nothing listens there",
             ));
         }
         let logs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,11 +130,11 @@ impl LiveLogs for StoryLogs {
     }
 }
 
-/// Writes the story and returns what serves it.
+/// Writes all records and returns the API over them.
 ///
 /// # Errors
 /// When a record cannot be written.
-pub async fn tell() -> Result<Story, PortError> {
+pub async fn write_story() -> Result<TestSystem, PortError> {
     let world = World::new(7, 0, NOW);
     let ports = world.ports();
     let mut writer = Writer::new(ports.clone());
@@ -143,14 +143,14 @@ pub async fn tell() -> Result<Story, PortError> {
     writer.session().await?;
     gate(&mut writer).await?;
     check(&mut writer).await?;
-    left(&mut writer).await?;
+    write_finished(&mut writer).await?;
     writer.of_other_tenant(OTHER).await?;
     let logs = Arc::new(StoryLogs::default());
     logs.append(&build_id(&B, "integration", 1), LIVE_LOG);
-    let live: Arc<dyn LiveLogs> = logs.clone();
+    let live: Arc<dyn LiveLogSource> = logs.clone();
     let api = Arc::new(Api::new(ports.clone(), live, WEB_ROOT));
     archive(&world).await?;
-    Ok(Story { world, logs, api })
+    Ok(TestSystem { world, logs, api })
 }
 
 async fn gate(writer: &mut Writer) -> Result<(), PortError> {
@@ -160,22 +160,22 @@ async fn gate(writer: &mut Writer) -> Result<(), PortError> {
         id: item_id(of),
         change: change(of),
         generation,
-        ahead: ahead.map(|(change, generation)| Ahead { item: item_id(change), generation }),
-        standing,
+        ahead: ahead.map(|(change, generation)| Predecessor { item: item_id(change), generation }),
+        status: standing,
         joined: false,
         version: 0,
     };
     head.slots = vec![
-        slot(&A, 1, None, Standing::Landing),
-        slot(&B, 1, Some((&A, 1)), Standing::Testing),
-        slot(&C, 1, Some((&B, 1)), Standing::Failing),
-        slot(&D, 2, Some((&B, 1)), Standing::Testing),
-        slot(&E, 2, Some((&D, 2)), Standing::Waiting),
-        slot(&F, 1, Some((&E, 2)), Standing::Waiting),
+        slot(&A, 1, None, SlotStatus::Landing),
+        slot(&B, 1, Some((&A, 1)), SlotStatus::Testing),
+        slot(&C, 1, Some((&B, 1)), SlotStatus::Failing),
+        slot(&D, 2, Some((&B, 1)), SlotStatus::Testing),
+        slot(&E, 2, Some((&D, 2)), SlotStatus::Waiting),
+        slot(&F, 1, Some((&E, 2)), SlotStatus::Waiting),
     ];
     head.landed = vec![change(&PAST[1]).key, change(&PAST[0]).key];
     writer.head(&head).await?;
-    use JobSeen::{Ended, Running, Waiting};
+    use JobState::{Ended, Running, Waiting};
     let success = |seconds| Ended(BuildResult::Success, seconds, None);
     writer
         .item(
@@ -186,11 +186,7 @@ async fn gate(writer: &mut Writer) -> Result<(), PortError> {
                 ("unit", success(95)),
                 ("docs", Ended(BuildResult::Failure, 12, Some("the spelling check found 3 words"))),
             ],
-            &[
-                "took it in: approved by grace",
-                "tested on main as it is",
-                "every voting job passed: landing",
-            ],
+            &["enqueued: approved by grace", "tested on main", "every voting job passed: merging"],
         )
         .await?;
     writer
@@ -199,7 +195,7 @@ async fn gate(writer: &mut Writer) -> Result<(), PortError> {
             &B,
             1,
             &[("unit", success(102)), ("integration", Running(160))],
-            &["took it in: approved by ada; it needs org/lib#11", "tested on org/lib#11"],
+            &["enqueued: approved by ada; it depends on org/lib#11", "tested on org/lib#11"],
         )
         .await?;
     writer
@@ -212,9 +208,9 @@ async fn gate(writer: &mut Writer) -> Result<(), PortError> {
                 ("docs", Running(30)),
             ],
             &[
-                "took it in: approved by ada",
+                "enqueued: approved by ada",
                 "tested on org/app#12",
-                "unit failed; what is behind is tested without it",
+                "unit failed; the changes behind it are tested without it",
             ],
         )
         .await?;
@@ -225,9 +221,9 @@ async fn gate(writer: &mut Writer) -> Result<(), PortError> {
             2,
             &[("unit", Running(28)), ("integration", Waiting)],
             &[
-                "took it in: approved by margaret",
+                "enqueued: approved by margaret",
                 "tested on org/lib#13",
-                "tested again, now on org/app#12",
+                "testing again on top of org/app#12",
             ],
         )
         .await?;
@@ -237,11 +233,11 @@ async fn gate(writer: &mut Writer) -> Result<(), PortError> {
             &E,
             2,
             &[],
-            &["took it in: approved by ada", "tested again, now on org/app#14"],
+            &["enqueued: approved by ada", "testing again on top of org/app#14"],
         )
         .await?;
     writer
-        .item(&queue, &F, 1, &[], &["took it in: approved by grace", "the window of 5 is full"])
+        .item(&queue, &F, 1, &[], &["enqueued: approved by grace", "the window of 5 is full"])
         .await?;
     Ok(())
 }
@@ -249,26 +245,26 @@ async fn gate(writer: &mut Writer) -> Result<(), PortError> {
 async fn check(writer: &mut Writer) -> Result<(), PortError> {
     let queue = queue_key(TENANT, "check", "github.com/org/app#17");
     let mut head = Head::new(queue.clone(), Manager::Independent, 0, 3);
-    let (id, change, standing) = (item_id(&G), change(&G), Standing::Testing);
+    let (id, change, standing) = (item_id(&G), change(&G), SlotStatus::Testing);
     head.slots =
-        vec![Slot { id, change, generation: 1, ahead: None, standing, joined: false, version: 0 }];
+        vec![Slot { id, change, generation: 1, ahead: None, status, joined: false, version: 0 }];
     writer.head(&head).await?;
     writer
         .item(
             &queue,
             &G,
             1,
-            &[("unit", JobSeen::Running(12)), ("integration", JobSeen::Ordered)],
-            &["took it in: the pull request was opened"],
+            &[("unit", JobState::Running(12)), ("integration", JobState::Ordered)],
+            &["enqueued: the pull request was opened"],
         )
         .await
 }
 
-async fn left(writer: &mut Writer) -> Result<(), PortError> {
+async fn write_finished(writer: &mut Writer) -> Result<(), PortError> {
     let queue = queue_key(TENANT, "gate", "integrated");
     let ends = [
-        ("SUCCESS", "landed as tested"),
-        ("SUCCESS", "landed as tested"),
+        ("SUCCESS", "merged as tested"),
+        ("SUCCESS", "merged as tested"),
         ("FAILURE", "unit failed"),
         ("MERGE_CONFLICT", "src/lib.rs does not merge with main"),
     ];
@@ -300,7 +296,7 @@ async fn archive(world: &World) -> Result<(), PortError> {
     Ok(())
 }
 
-/// The log of B's integration job so far.
+/// The log of B's running integration job.
 pub const LIVE_LOG: &str = "\
 2026-11-21 11:01:02.104233 | Job integration of gate, attempt 1
 2026-11-21 11:01:02.911402 | PLAY [all] *********************************************************************
@@ -311,5 +307,5 @@ pub const LIVE_LOG: &str = "\
 2026-11-21 11:03:12.030018 | ok: [primary] => imported 31,882 of 40,000
 ";
 
-/// The log of a build that is over.
+/// The log of a finished build.
 pub const ARCHIVED_LOG: &str = "2026-11-21 10:50:00.000000 | Job unit of gate, attempt 1\n2026-11-21 10:51:35.000000 | PLAY RECAP: ok=12 failed=0 naïve\n";

@@ -1,13 +1,13 @@
-// One build, and its log as it grows.
+// The view of one build with its live log.
 
 const LINES_MAX = 8000;
 const log = { next: 0, ended: false, rest: "", lines: 0, dropped: 0, decoder: new TextDecoder() };
 
 const toneOf = (line) => {
-  const said = line.replace(/^[-0-9: .]+\| /, "");
-  if (/^(fatal|failed|error)\b|ERROR|FAILED!|failed=[1-9]/i.test(said) && !/failed=0\s*$/.test(said)) return "bad";
-  if (/^(PLAY|PLAY RECAP|TASK|RUNNING HANDLER) ?[[*]/.test(said)) return "head";
-  if (/^(ok|changed): /.test(said)) return "good";
+  const message = line.replace(/^[-0-9: .]+\| /, "");
+  if (/^(fatal|failed|error)\b|ERROR|FAILED!|failed=[1-9]/i.test(message) && !/failed=0\s*$/.test(message)) return "bad";
+  if (/^(PLAY|PLAY RECAP|TASK|RUNNING HANDLER) ?[[*]/.test(message)) return "head";
+  if (/^(ok|changed): /.test(message)) return "good";
   return null;
 };
 
@@ -24,7 +24,7 @@ const addLines = (target, text) => {
   }
 };
 
-// Reads on until there is nothing more for now; the bound leaves the rest to the next look.
+// Reads until there is no more for now. The bound leaves the rest to the next refresh.
 const followLog = async () => {
   const target = document.getElementById("log");
   for (let round = 0; round < 8 && target && !log.ended; round += 1) {
@@ -39,7 +39,7 @@ const followLog = async () => {
     if (follows) target.scrollTop = target.scrollHeight;
     const dropped = log.dropped ? `; the first ${log.dropped} lines are only in the file` : "";
     const state = document.getElementById("log-state");
-    const words = log.ended ? `The log is complete: ${log.lines} lines` : log.lines ? `Following: ${log.lines} lines so far` : "Nothing is written yet";
+    const words = log.ended ? `The log is complete: ${log.lines} lines` : log.lines ? `Following: ${log.lines} lines so far` : "The log is empty so far";
     state.textContent = `${words}${dropped}`;
     if (!bytes.byteLength) return;
   }
@@ -54,9 +54,9 @@ const showBuild = async () => {
     ["Branch", build.ref.branch || "–"],
     ["Pipeline", build.pipeline],
     ["Buildset", el("a", { href: pageOf("buildset", build.buildset.uuid) }, build.buildset.uuid.slice(0, 8))],
-    ["Ordered", timeElement(build.execute_time)],
-    ["Took", took],
-    ["Nodes", `${build.nodeset || "–"}${build.held ? ", kept for an operator" : ""}`],
+    ["Queued at", timeElement(build.execute_time)],
+    ["Duration", took],
+    ["Nodes", [build.nodeset, build.held && "held by an autohold request"].filter(Boolean).join(", ") || "–"],
     ["Voting", build.voting ? "yes" : "no"],
     ["Logs", build.log_url ? link(build.log_url, "files") : "–"],
   ];
@@ -67,9 +67,9 @@ const showBuild = async () => {
     build.error_detail && el("p", { class: "notice bad", "data-key": "detail" }, build.error_detail),
     el("dl", { class: "facts", "data-key": "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
     artifacts.length > 0 && el("section", { "data-key": "artifacts" }, el("h2", {}, "Artifacts"), el("ul", {}, artifacts.map((artifact) => el("li", {}, link(artifact.url, artifact.name))))),
-    document.getElementById("log-frame") ? null : el("section", { id: "log-frame", "data-kept": "" },
+    document.getElementById("log-frame") ? null : el("section", { id: "log-frame", "data-preserved": "" },
       el("h2", {}, "Log"),
-      el("p", { id: "log-state", class: "quiet", role: "status" }, "Reading…"),
+      el("p", { id: "log-state", class: "quiet", role: "status" }, "Loading…"),
       el("pre", { id: "log", class: "log", tabindex: "0", "aria-label": "Log of the build" })));
   document.title = `${build.job_name} · Sluice`;
   await followLog();

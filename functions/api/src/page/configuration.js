@@ -1,11 +1,11 @@
-// What a tenant consists of: its mistakes, what is not carried out, pipelines, projects, jobs, labels, nodes.
+// The configuration view: errors, unsupported attributes, pipelines, projects, jobs, labels and nodes.
 
-const mistakeItem = (error, index) => {
+const errorItem = (error, index) => {
   const { project, branch, path } = error.source_context;
   const where = [project, branch, path].filter(Boolean).join(", ");
   return el("li", { "data-key": `${index} ${error.short_error}`, class: `notice ${error.severity === "warning" ? "" : "bad"}` },
     el("p", {}, error.short_error), where ? el("p", { class: "quiet" }, where) : null,
-    el("details", {}, el("summary", {}, "where exactly"), el("pre", { class: "log" }, error.error)));
+    el("details", {}, el("summary", {}, "Show details"), el("pre", { class: "log" }, error.error)));
 };
 
 const configurationTable = (name, heads, rows) => el("section", { "data-key": name },
@@ -19,16 +19,16 @@ const configurationTable = (name, heads, rows) => el("section", { "data-key": na
 const showConfiguration = async () => {
   const [errors, pipelines, projects, jobs, labels, nodes] = await Promise.all(
     ["config-errors?limit=1000", "pipelines", "projects", "jobs", "labels", "nodes"].map((path) => ask(api(path))));
-  const mistakes = errors.filter((error) => error.severity !== "warning");
+  const failures = errors.filter((error) => error.severity !== "warning");
   const warnings = errors.filter((error) => error.severity === "warning");
   show(
     el("h1", { "data-key": "title" }, "Configuration"),
-    el("section", { "data-key": "mistakes" }, el("h2", {}, "Mistakes"),
-      mistakes.length ? el("ul", {}, mistakes.map(mistakeItem)) : el("p", { class: "quiet" }, "No mistakes.")),
-    warnings.length > 0 && el("section", { "data-key": "warnings" }, el("h2", {}, "Understood, and not carried out yet"), el("ul", {}, warnings.map(mistakeItem))),
-    configurationTable("Pipelines", ["Pipeline", "Started by"], pipelines.map((pipeline) => [pipeline.name, pipeline.triggers.map((trigger) => trigger.driver).join(", ")])),
-    configurationTable("Projects", ["Project", "Connection", "Kind"], projects.map((project) => [project.canonical_name, project.connection_name, project.type])),
-    configurationTable("Jobs", ["Job", "What it is for"], jobs.map((job) => [job.name, job.description || ""])),
+    el("section", { "data-key": "errors" }, el("h2", {}, "Configuration errors"),
+      failures.length ? el("ul", {}, failures.map(errorItem)) : el("p", { class: "quiet" }, "No errors.")),
+    warnings.length > 0 && el("section", { "data-key": "warnings" }, el("h2", {}, "Not supported yet (ignored)"), el("ul", {}, warnings.map(errorItem))),
+    configurationTable("Pipelines", ["Pipeline", "Triggers"], pipelines.map((pipeline) => [pipeline.name, pipeline.triggers.map((trigger) => trigger.driver).join(", ")])),
+    configurationTable("Projects", ["Project", "Connection", "Type"], projects.map((project) => [project.canonical_name, project.connection_name, project.type])),
+    configurationTable("Jobs", ["Job", "Description"], jobs.map((job) => [job.name, job.description || ""])),
     configurationTable("Labels", ["Label", "Canonical name"], labels.map((label) => [label.name, label.canonical_name])),
     configurationTable("Nodes", ["Node", "Label", "State", "Provider"], nodes.map((node) => [node.id, node.label, node.state, node.provider])));
   document.title = `Configuration · ${place.tenant} · Sluice`;

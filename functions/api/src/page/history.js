@@ -14,14 +14,14 @@ const buildRow = (build) => {
     cell("Job", build.uuid ? el("a", { href: pageOf("build", build.uuid) }, build.job_name) : build.job_name, build.voting ? null : el("small", {}, " non-voting")),
     cell("Change", link(build.ref.ref_url, refName(build.ref)), el("small", {}, ` ${build.ref.branch || ""}`)),
     build.pipeline ? cell("Pipeline", build.pipeline) : null,
-    cell("Took", took),
-    cell("Ordered", timeElement(build.execute_time || build.end_time)));
+    cell("Duration", took),
+    cell("Queued at", timeElement(build.execute_time || build.end_time)));
 };
 
 const oidElement = (oid) => el("code", { title: oid }, oid.slice(0, 12));
 
 const buildTable = (builds, caption) => {
-  const heads = ["Result", "Job", "Change", ...(builds.some((build) => build.pipeline) ? ["Pipeline"] : []), "Took", "Ordered"];
+  const heads = ["Result", "Job", "Change", ...(builds.some((build) => build.pipeline) ? ["Pipeline"] : []), "Duration", "Queued at"];
   return el("table", { "data-key": "builds" },
     el("caption", {}, caption),
     el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))),
@@ -34,23 +34,23 @@ const filterForm = (query) => el("form", { class: "filters", "data-key": "filter
     el("select", { name: "result" },
       el("option", { value: "" }, "any"),
       RESULTS.map((result) => el("option", { value: result, selected: query.get("result") === result }, words(result))))),
-  el("button", { type: "submit" }, "Show"),
-  query.size ? el("a", { class: "plain", href: pageOf("builds") }, "all") : null);
+  el("button", { type: "submit" }, "Filter"),
+  query.size ? el("a", { class: "plain", href: pageOf("builds") }, "Clear") : null);
 
 const showBuilds = async () => {
   const query = new URLSearchParams(location.search);
   for (const [name, value] of [...query]) if (!value) query.delete(name);
-  const asked = new URLSearchParams(query);
-  asked.set("limit", String(PAGE));
-  // Jobs that never ran are many and say little; who asks for them by their result sees them.
-  if (!asked.has("result")) asked.set("exclude_result", "SKIPPED");
-  const builds = await ask(api(`builds?${asked}`));
+  const request = new URLSearchParams(query);
+  request.set("limit", String(PAGE));
+  // Skipped jobs are numerous and rarely of interest, so they are only shown on request.
+  if (!request.has("result")) request.set("exclude_result", "SKIPPED");
+  const builds = await ask(api(`builds?${request}`));
   const older = new URLSearchParams(query);
   if (builds.length) older.set("idx_max", String(builds[builds.length - 1]._id - 1));
   show(
     el("h1", { "data-key": "title" }, "Builds"),
     filterForm(query),
-    builds.length ? buildTable(builds, `${place.tenant}, newest first; a * in a field stands for anything`) : el("p", { class: "quiet", "data-key": "none" }, "No builds like this."),
+    builds.length ? buildTable(builds, `${place.tenant}, newest first; use * as a wildcard in the filters`) : el("p", { class: "quiet", "data-key": "none" }, "No builds match."),
     builds.length === PAGE && el("p", { "data-key": "older" }, el("a", { class: "button", href: `${pageOf("builds")}?${older}` }, "Older builds")));
   document.title = `Builds · ${place.tenant} · Sluice`;
 };
@@ -65,15 +65,15 @@ const showBuildset = async () => {
     ["First build", timeElement(buildset.first_build_start_time)],
     ["Last build", timeElement(buildset.last_build_end_time)],
   ];
-  if (item && item.ask.tested) facts.push(["Tested tree", oidElement(item.ask.tested.tree)], ["Tested commit", oidElement(item.ask.tested.id)]);
+  if (item && item.merge.tested) facts.push(["Tested tree", oidElement(item.merge.tested.tree)], ["Tested commit", oidElement(item.merge.tested.id)]);
   show(
     el("p", { class: "crumb", "data-key": "crumb" }, el("a", { href: pageOf("status") }, "Status"), " / buildset"),
     el("h1", { "data-key": "title" }, refName(ref), " ", chip(buildset.result)),
     item && item.change.title && el("p", { class: "lead", "data-key": "lead" }, item.change.title),
     buildset.message && el("p", { class: "notice", "data-key": "message" }, buildset.message),
     el("dl", { class: "facts", "data-key": "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
-    buildset.builds ? buildTable(buildset.builds, "Builds of this item, every attempt") : el("p", { class: "quiet", "data-key": "none" }, "No build yet."),
-    item && item.reasons.length > 0 && el("section", { "data-key": "reasons" }, el("h2", {}, "What was decided, and why"), el("ol", { class: "reasons" }, item.reasons.map((reason) => el("li", {}, reason)))));
+    buildset.builds ? buildTable(buildset.builds, "Builds of this item, including retries") : el("p", { class: "quiet", "data-key": "none" }, "No builds yet."),
+    item && item.reasons.length > 0 && el("section", { "data-key": "reasons" }, el("h2", {}, "Decisions and reasons"), el("ol", { class: "reasons" }, item.reasons.map((reason) => el("li", {}, reason)))));
   document.title = `${refName(ref)} · Sluice`;
 };
 
@@ -87,5 +87,5 @@ const showTenants = async () => {
     el("h1", { "data-key": "title" }, "Tenants"),
     tenants.length
       ? el("ul", { class: "tenants", "data-key": "tenants" }, tenants.map(({ name }) => el("li", { "data-key": name }, el("a", { href: `/t/${encodeURIComponent(name)}/status` }, name))))
-      : el("p", { class: "quiet", "data-key": "none" }, "There is no tenant yet."));
+      : el("p", { class: "quiet", "data-key": "none" }, "There are no tenants yet."));
 };

@@ -1,14 +1,14 @@
-// Which view this is, and looking again: every two seconds while somebody looks, slower when nothing is heard.
+// Selects the view and refreshes it: every two seconds while the page is visible, more slowly when there is no answer.
 
 const VIEWS = { status: showBoard, builds: showBuilds, build: showBuild, buildset: showBuildset, configuration: showConfiguration, tenants: showTenants };
-const [LOOK_MS, LOOK_MS_MAX] = [2000, 30000];
+const [REFRESH_MS, REFRESH_MS_MAX] = [2000, 30000];
 let failures = 0;
 
-const showNowhere = async () => {
+const showNotFound = async () => {
   show(
-    el("h1", { "data-key": "title" }, "Not here"),
+    el("h1", { "data-key": "title" }, "Not found"),
     el("p", { class: "notice bad", "data-key": "why" }, `There is nothing at ${location.pathname}.`),
-    el("p", { "data-key": "back" }, el("a", { href: "/" }, "To the tenants")));
+    el("p", { "data-key": "back" }, el("a", { href: "/" }, "All tenants")));
   return "still";
 };
 
@@ -19,24 +19,24 @@ const nav = () => {
   document.getElementById("nav").append(...views.map(([view, label]) => el("a", { href: pageOf(view), "aria-current": view === current ? "page" : null }, label)));
 };
 
-const look = async () => {
-  let next = LOOK_MS;
+const refresh = async () => {
+  let next = REFRESH_MS;
   try {
-    const state = document.hidden && failures === 0 && look.seen ? "moving" : await (VIEWS[place.view] || showNowhere)();
-    look.seen = true;
+    const state = document.hidden && failures === 0 && refresh.hasShown ? "moving" : await (VIEWS[place.view] || showNotFound)();
+    refresh.hasShown = true;
     failures = 0;
-    if (state === "still") next = LOOK_MS_MAX;
+    if (state === "still") next = REFRESH_MS_MAX;
     pulse(state === "still" ? "complete" : "live", "good");
   } catch (error) {
     failures += 1;
-    next = Math.min(LOOK_MS_MAX, LOOK_MS * 2 ** Math.min(failures, 4));
-    if (error instanceof Refused && !look.seen) show(el("h1", { "data-key": "title" }, "Not here"), el("p", { class: "notice bad", "data-key": "why" }, error.message));
-    pulse(error instanceof Refused ? "refused" : "not connected, trying again", "bad");
+    next = Math.min(REFRESH_MS_MAX, REFRESH_MS * 2 ** Math.min(failures, 4));
+    if (error instanceof ApiError && !refresh.hasShown) show(el("h1", { "data-key": "title" }, "Not found"), el("p", { class: "notice bad", "data-key": "why" }, error.message));
+    pulse(error instanceof ApiError ? "not found" : "not connected, retrying", "bad");
   }
-  setTimeout(look, next);
+  setTimeout(refresh, next);
 };
 
 new ResizeObserver(drawRails).observe(document.getElementById("main"));
 document.addEventListener("toggle", drawRails, true);
 nav();
-look();
+refresh();

@@ -1,6 +1,6 @@
-// Small tools: elements, patching, times, reading the API.
+// Helpers: elements, patching the document, times, reading the API.
 
-// Makes an element. Children that are null or false are left out; text is always text, never markup.
+// Creates an element. Skips children that are null or false. Text is never parsed as markup.
 const el = (tag, attributes, ...children) => {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes || {})) {
@@ -17,7 +17,7 @@ const svg = (tag, attributes) => {
   return node;
 };
 
-// Makes `old` like `fresh` without replacing what stays: focus, selection, open details and moving bars survive a refresh.
+// Updates `old` to match `fresh` without replacing unchanged nodes: focus, selection and open details survive a refresh.
 const patch = (old, fresh) => {
   for (const { name } of [...old.attributes]) {
     if (name !== "open" && !fresh.hasAttribute(name)) old.removeAttribute(name);
@@ -29,15 +29,15 @@ const patch = (old, fresh) => {
 };
 
 const keyOf = (node) => (node.dataset && node.dataset.key ? node.dataset.key : null);
-const isKept = (node) => node.dataset && node.dataset.kept !== undefined;
+const isPreserved = (node) => node.dataset && node.dataset.preserved !== undefined;
 
-const patchChildren = (old, wanted) => {
+const patchChildren = (old, children) => {
   const keyed = new Map();
   for (const child of old.childNodes) if (keyOf(child)) keyed.set(keyOf(child), child);
   let place = old.firstChild;
-  const skipKept = () => { while (place && isKept(place)) place = place.nextSibling; };
-  for (const fresh of wanted) {
-    skipKept();
+  const skipPreserved = () => { while (place && isPreserved(place)) place = place.nextSibling; };
+  for (const fresh of children) {
+    skipPreserved();
     const found = keyOf(fresh) ? keyed.get(keyOf(fresh)) : place && !keyOf(place) ? place : null;
     const fits = found && found.nodeType === fresh.nodeType && found.nodeName === fresh.nodeName;
     if (!fits) {
@@ -52,7 +52,7 @@ const patchChildren = (old, wanted) => {
   }
   while (place) {
     const next = place.nextSibling;
-    if (!isKept(place)) place.remove();
+    if (!isPreserved(place)) place.remove();
     place = next;
   }
 };
@@ -75,7 +75,7 @@ const ago = (then, now) => {
   return `${Math.floor(seconds / 86400)} days ago`;
 };
 
-// Times of the API are UTC without a zone.
+// The API returns times in UTC without a zone.
 const SHORT = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
 const moment = (text) => (text ? new Date(`${text}Z`) : null);
 const timeElement = (text) => {
@@ -83,15 +83,15 @@ const timeElement = (text) => {
   return at ? el("time", { datetime: at.toISOString(), title: at.toISOString() }, at.toLocaleString(undefined, SHORT)) : "–";
 };
 
-class Refused extends Error {}
+class ApiError extends Error {}
 
 const ask = async (path) => {
   const response = await fetch(path, { headers: { Accept: "application/json" } });
   if (!response.ok) {
     const body = await response.json().catch(() => ({}));
-    const refusal = new Refused(body.description || `The server answered ${response.status}.`);
-    refusal.status = response.status;
-    throw refusal;
+    const failure = new ApiError(body.description || `The server answered ${response.status}.`);
+    failure.status = response.status;
+    throw failure;
   }
   return response.json();
 };
@@ -108,16 +108,16 @@ const chip = (result, isWaiting) => {
   return el("span", { class: `chip ${tone}` }, el("span", { class: "mark", "aria-hidden": "true" }, mark), words(result));
 };
 
-// Only addresses of the web become links: what a forge or a job said is not trusted with more.
+// Only http and https addresses become links: addresses from forges and jobs are not trusted.
 const link = (address, text, attributes) => {
   const safe = typeof address === "string" && /^(https?:\/\/|\/)/.test(address);
   return safe ? el("a", { href: address, ...attributes }, text) : el("span", attributes, text);
 };
 
-// Zuul's names of pages that are others here: links that were written for it lead to what comes nearest.
-const ALSO = { stream: "build", buildsets: "builds", projects: "configuration", project: "configuration", jobs: "configuration", job: "configuration", "config-errors": "configuration" };
+// Zuul's page names and the nearest view here, so that links to Zuul's pages work.
+const ZUUL_VIEWS = { stream: "build", buildsets: "builds", projects: "configuration", project: "configuration", jobs: "configuration", job: "configuration", "config-errors": "configuration" };
 
-// A part of the address; what is not encoded as it should be stands for itself.
+// Decodes a part of the address; returns it unchanged if it is not valid.
 const decoded = (part) => {
   try {
     return decodeURIComponent(part);
@@ -128,11 +128,11 @@ const decoded = (part) => {
 
 const place = (() => {
   const parts = location.pathname.split("/").filter(Boolean).map(decoded);
-  if (parts[0] === "t" && parts[1]) return { tenant: parts[1], view: ALSO[parts[2]] || parts[2] || "status", id: parts[3] };
-  return { tenant: null, view: parts.length ? "nowhere" : "tenants", id: null };
+  if (parts[0] === "t" && parts[1]) return { tenant: parts[1], view: ZUUL_VIEWS[parts[2]] || parts[2] || "status", id: parts[3] };
+  return { tenant: null, view: parts.length ? "notFound" : "tenants", id: null };
 })();
 const api = (path) => `/api/tenant/${encodeURIComponent(place.tenant)}/${path}`;
-// What the address names stays one part of a path: with its slashes it would lead elsewhere, also to what a job left behind.
+// The id is encoded as one part of the path: with slashes it could lead elsewhere, even to a file of a job.
 const apiOf = (kind, rest = "") => api(`${kind}/${encodeURIComponent(place.id)}${rest}`);
 const pageOf = (view, id) => `/t/${encodeURIComponent(place.tenant)}/${view}${id ? `/${encodeURIComponent(id)}` : ""}`;
 

@@ -1,18 +1,18 @@
-//! Asking the API of the story.
+//! Calls the API of the fixture.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use serde_json::Value;
 use sluice_api::Api;
-use sluice_browser_tests::story::{self, Story};
+use sluice_browser_tests::story::{self, TestSystem};
 
-/// Returns the story.
-pub async fn story() -> Story {
-    story::tell().await.unwrap()
+/// Returns a new fixture.
+pub async fn story() -> TestSystem {
+    story::write_story().await.unwrap()
 }
 
-/// Asks with a method.
+/// Sends a request with a method.
 pub async fn ask(api: &Api, method: Method, path: &str) -> Response<Bytes> {
     api.answer(Request::builder().method(method).uri(path).body(Bytes::new()).unwrap()).await
 }

@@ -1,53 +1,58 @@
-//! Changes of the story, and the pieces that its records are made of.
+//! The fixture's changes, and parts of their records.
 
 use super::NOW;
 use sluice_gate::merge::Merged;
-use sluice_gate::{Ask, Candidate, JobStatus};
+use sluice_gate::{Candidate, JobStatus, MergeStatus};
 use sluice_model::build::{BuildResult, Ended};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::{Commit, Oid};
 use sluice_model::id::digest;
-use sluice_model::job::{Dependency, FrozenJob, JobSummary, NodeSet};
+use sluice_model::job::{FrozenJob, JobDependency, JobSummary, NodeSet};
 use sluice_model::{BuildId, ItemId, JobName, ProjectName, QueueKey, Timestamp};
 
-/// A change of the story.
+/// A change of the fixture.
 #[derive(Debug, Clone, Copy)]
-pub struct Change {
-    /// Its project as users name it.
+pub struct StoryChange {
+    /// The name of the project.
     pub project: &'static str,
-    /// Its number.
+    /// The number.
     pub number: u64,
-    /// Its title.
+    /// The title.
     pub title: &'static str,
-    /// Its author.
+    /// The author.
     pub author: &'static str,
 }
 
-/// Changes that have left, the newest first.
-pub const PAST: [Change; 4] = [
-    Change { project: "org/lib", number: 10, title: "Name the units", author: "ada" },
-    Change { project: "org/app", number: 9, title: "Count what was imported", author: "grace" },
-    Change { project: "org/app", number: 8, title: "Import in parallel", author: "linus" },
-    Change { project: "org/lib", number: 7, title: "Move the parser", author: "edsger" },
+/// Changes that have left, newest first.
+pub const PAST: [StoryChange; 4] = [
+    StoryChange { project: "org/lib", number: 10, title: "Name the units", author: "ada" },
+    StoryChange {
+        project: "org/app",
+        number: 9,
+        title: "Count what was imported",
+        author: "grace",
+    },
+    StoryChange { project: "org/app", number: 8, title: "Import in parallel", author: "linus" },
+    StoryChange { project: "org/lib", number: 7, title: "Move the parser", author: "edsger" },
 ];
 
-/// Returns a queue's key.
+/// Returns the key of a queue.
 pub fn queue_key(tenant: &str, pipeline: &str, queue: &str) -> QueueKey {
     QueueKey { tenant: tenant.into(), pipeline: pipeline.into(), queue: queue.into() }
 }
 
-/// Returns a change's item.
-pub fn item_id(change: &Change) -> ItemId {
+/// Returns the item of a change.
+pub fn item_id(change: &StoryChange) -> ItemId {
     ItemId::derive(&[change.project, &change.number.to_string()])
 }
 
 /// Returns the build of a change's job.
-pub fn build_id(change: &Change, job: &str, attempt: u32) -> BuildId {
+pub fn build_id(change: &StoryChange, job: &str, attempt: u32) -> BuildId {
     BuildId::derive(&[item_id(change).as_str(), job, &attempt.to_string()])
 }
 
-/// Returns a change as events name it.
-pub fn change(change: &Change) -> ChangeRef {
+/// Returns a change as in events.
+pub fn change(change: &StoryChange) -> ChangeRef {
     let head = oid(change.title, 1).0;
     let key = ChangeKey::change(
         "github".into(),
@@ -57,7 +62,7 @@ pub fn change(change: &Change) -> ChangeRef {
     ChangeRef { key, branch: "main".into(), patchset: head.clone(), head: Oid(head) }
 }
 
-pub(super) fn url(change: &Change) -> String {
+pub(super) fn url(change: &StoryChange) -> String {
     format!("https://github.com/{}/pull/{}", change.project, change.number)
 }
 
@@ -73,7 +78,7 @@ pub(super) fn before(seconds: u64) -> Timestamp {
     Timestamp(NOW.0 - seconds * 1_000)
 }
 
-pub(super) fn candidate(of: &Change) -> Candidate {
+pub(super) fn candidate(of: &StoryChange) -> Candidate {
     Candidate {
         change: change(of),
         url: url(of),
@@ -81,26 +86,26 @@ pub(super) fn candidate(of: &Change) -> Candidate {
         message: String::new(),
         author: of.author.into(),
         needs: Vec::new(),
-        cycle: Vec::new(),
-        mates: Vec::new(),
-        unfollowed: Vec::new(),
+        bundle: Vec::new(),
+        cycle_needs: Vec::new(),
+        unresolved_dependencies: Vec::new(),
         refused: None,
         merged: None,
         moved_from: None,
         as_of: Timestamp(0),
-        moved_on: None,
+        newer_head: None,
         debug: false,
     }
 }
 
-pub(super) fn merged(of: &Change) -> Ask {
-    Ask::Merged(Merged {
+pub(super) fn merged(of: &StoryChange) -> MergeStatus {
+    MergeStatus::Merged(Merged {
         speculation: "speculations/x".into(),
         graph: "jobs/unit".into(),
         jobs: Vec::new(),
         base: commit("base"),
         tested: commit(of.title),
-        kept: false,
+        can_fast_forward: false,
         touches_configuration: false,
         fail_fast: false,
         debug: Vec::new(),
@@ -156,7 +161,7 @@ pub(super) fn frozen(name: &str) -> FrozenJob {
         .unwrap_or_else(|error| unreachable!("the text above is a frozen job: {error}"));
     job.nodesets = vec![set];
     if name == "integration" {
-        job.dependencies = vec![Dependency { name: JobName::from("unit"), soft: false }];
+        job.dependencies = vec![JobDependency { name: JobName::from("unit"), soft: false }];
     }
     job
 }

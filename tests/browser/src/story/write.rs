@@ -1,14 +1,16 @@
-//! Writes what the functions would have written.
+//! Writes the records that the functions would have written.
 
 use super::parts::{
-    Change, before, build_id, candidate, change, ended, frozen, item_id, merged, queue_key,
+    StoryChange, before, build_id, candidate, change, ended, frozen, item_id, merged, queue_key,
     status_of, summary, url,
 };
 use super::{NOW, TENANT};
 use sluice_config::layout::Layout;
 use sluice_gate::item::Onto;
 use sluice_gate::plan::LayoutNumbers;
-use sluice_gate::{Arrival, ArrivalKind, Ask, Candidate, Head, Item, Job, JobStatus};
+use sluice_gate::{
+    Candidate, Head, InboxMessage, InboxMessageKind, Item, Job, JobStatus, MergeStatus,
+};
 use sluice_model::build::{BuildResult, Order, Phase, RequestRef, Run};
 use sluice_model::change::ChangeFacts;
 use sluice_model::id::digest;
@@ -24,18 +26,18 @@ use sluice_runtime::object::PutMode;
 use sluice_runtime::record::{Expect, Key, Write};
 use sluice_runtime::{PortError, Ports};
 
-/// How a job of the story is seen.
+/// The state of a job.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum JobSeen {
+pub(super) enum JobState {
     Waiting,
     Ordered,
-    /// Seconds since its first playbook started.
+    /// The seconds since the first playbook started.
     Running(u64),
-    /// How, after how many seconds, and why.
+    /// The result, the duration in seconds, and the reason.
     Ended(BuildResult, u64, Option<&'static str>),
 }
 
-/// Writes records.
+/// Writes records and objects.
 pub(super) struct Writer {
     ports: Ports,
     writes: u64,
@@ -75,7 +77,7 @@ impl Writer {
         self.commit(writes).await
     }
 
-    /// Writes the life of the executor that runs everything.
+    /// Writes the session of the executor that runs everything.
     pub(super) async fn session(&mut self) -> Result<(), PortError> {
         let id = SessionId::from("session-1");
         let life = Session {
@@ -91,7 +93,7 @@ impl Writer {
         self.commit(vec![Write::Put { record, expect: Expect::Anything }]).await
     }
 
-    /// Writes a queue's head and lists the queue as not empty.
+    /// Writes a queue's head record, and lists the queue as not empty.
     pub(super) async fn head(&mut self, head: &Head) -> Result<(), PortError> {
         let writes = vec![
             Self::put(queue::head_key(&head.key), &head.stored())?,
@@ -104,27 +106,32 @@ impl Writer {
     pub(super) async fn item(
         &mut self,
         key: &QueueKey,
-        of: &Change,
+        of: &StoryChange,
         generation: u64,
-        jobs: &[(&str, JobSeen)],
+        jobs: &[(&str, JobState)],
         reasons: &[&str],
     ) -> Result<(), PortError> {
         let mut item = self.new_item(of, generation).await?;
         item.reasons = reasons.iter().map(|reason| (*reason).to_owned()).collect();
-        item.ask = match jobs {
+        item.merge_status = match jobs {
             [] if of.number == 15 => {
                 let onto = Onto {
                     item: item_id(&super::D),
                     generation: 2,
                     speculation: "speculations/d".into(),
                 };
-                Ask::Asked { at: before(4), since: None, onto: Some(onto), landed: Vec::new() }
+                MergeStatus::Requested {
+                    at: before(4),
+                    since: None,
+                    onto: Some(onto),
+                    landed: Vec::new(),
+                }
             }
-            [] => Ask::No,
+            [] => MergeStatus::NotRequested,
             _ => merged(of),
         };
-        for (name, seen) in jobs {
-            let job = self.job(key, of, &item, name, *seen).await?;
+        for (name, state) in jobs {
+            let job = self.job(key, of, &item, name, *state).await?;
             item.builds.extend(job.build.clone());
             item.jobs.push(job);
         }
@@ -132,7 +139,7 @@ impl Writer {
         self.commit(vec![write]).await
     }
 
-    async fn new_item(&mut self, of: &Change, generation: u64) -> Result<Item, PortError> {
+    async fn new_item(&mut self, of: &StoryChange, generation: u64) -> Result<Item, PortError> {
         let change = change(of);
         let needs = if of.number == 12 { vec![candidate(&super::A)] } else { Vec::new() };
         let facts = ChangeFacts {
@@ -148,7 +155,7 @@ impl Writer {
             change,
             generation,
             ahead: None,
-            standing: sluice_gate::Standing::Waiting,
+            status: sluice_gate::SlotStatus::Waiting,
             joined: false,
             version: 0,
         };
@@ -160,17 +167,17 @@ impl Writer {
     async fn job(
         &mut self,
         key: &QueueKey,
-        of: &Change,
+        of: &StoryChange,
         item: &Item,
         name: &str,
-        seen: JobSeen,
+        state: JobState,
     ) -> Result<Job, PortError> {
         let mut job = Job::new(summary(name));
         let build = build_id(of, name, 1);
-        let (ordered_at, phase, status) = match seen {
-            JobSeen::Waiting => return Ok(job),
-            JobSeen::Ordered => (before(5), None, JobStatus::Ordered { at: before(5) }),
-            JobSeen::Running(seconds) => {
+        let (ordered_at, phase, status) = match state {
+            JobState::Waiting => return Ok(job),
+            JobState::Ordered => (before(5), None, JobStatus::Ordered { at: before(5) }),
+            JobState::Running(seconds) => {
                 let started_at = before(seconds);
                 (
                     before(seconds + 2),
@@ -178,15 +185,15 @@ impl Writer {
                     JobStatus::Running { started_at: Some(started_at), pre_fail: false },
                 )
             }
-            JobSeen::Ended(result, seconds, why) => {
+            JobState::Ended(result, seconds, why) => {
                 let ended = ended(&build, result, before(20), seconds, why);
                 let status = status_of(&ended);
-                (before(seconds + 30), Some(Phase::Ended(ended)), status)
+                (before(seconds + 30), Some(Phase::RunEnd(ended)), status)
             }
         };
         job.attempt = 1;
         job.build = Some(build.clone());
-        job.request = matches!(seen, JobSeen::Ordered)
+        job.request = matches!(state, JobState::Ordered)
             .then(|| RequestRef { provider: "cloud".into(), row: "200-0000-000000000042".into() });
         job.status = status;
         self.build(key, of, &item.id, name, ordered_at, phase).await?;
@@ -196,7 +203,7 @@ impl Writer {
     async fn build(
         &mut self,
         key: &QueueKey,
-        of: &Change,
+        of: &StoryChange,
         item: &ItemId,
         name: &str,
         ordered_at: Timestamp,
@@ -244,24 +251,27 @@ impl Writer {
         self.commit(writes).await
     }
 
-    /// Writes an item that left some seconds ago.
+    /// Writes an item that left `ago` seconds ago.
     pub(super) async fn buildset(
         &mut self,
         key: &QueueKey,
-        of: &Change,
+        of: &StoryChange,
         result: &str,
         why: &str,
         ago: u64,
     ) -> Result<(), PortError> {
         let mut item = self.new_item(of, 1).await?;
         item.reasons =
-            vec!["took it in: approved by ada".into(), format!("left gate: {result}: {why}")];
+            vec!["enqueued: approved by ada".into(), format!("left gate: {result}: {why}")];
         let ended_at = before(ago);
         if result == "MERGE_CONFLICT" {
-            item.ask =
-                Ask::Unmergeable { why: why.into(), configuration: false, notes: Vec::new() };
+            item.merge_status = MergeStatus::Unmergeable {
+                why: why.into(),
+                configuration: false,
+                notes: Vec::new(),
+            };
         } else {
-            item.ask = merged(of);
+            item.merge_status = merged(of);
             for name in ["unit", "integration"] {
                 let is_skipped = result == "FAILURE" && name == "integration";
                 let mut job = Job::new(summary(name));
@@ -284,7 +294,7 @@ impl Writer {
                         &item.id,
                         name,
                         Timestamp(ended_at.0 - 300_000),
-                        Some(Phase::Ended(ended)),
+                        Some(Phase::RunEnd(ended)),
                     )
                     .await?;
                 }
@@ -302,40 +312,41 @@ impl Writer {
         self.commit(vec![report::put_buildset(&buildset)?]).await
     }
 
-    /// Writes one build and one queue of another tenant.
-    pub(super) async fn of_other_tenant(&mut self, tenant: &str) -> Result<(), PortError> {
-        let of = Change {
+    /// Writes an item, a build and a queue of another tenant, and an inbox message of the first
+    /// one.
+    pub(super) async fn second_tenant(&mut self, tenant: &str) -> Result<(), PortError> {
+        let of = StoryChange {
             project: "org/app",
             number: 99,
-            title: "Something that is nobody else's business",
+            title: "A change of another tenant",
             author: "eve",
         };
         let key = queue_key(tenant, "gate", "integrated");
         let mut head = Head::new(key.clone(), sluice_config::pipeline::Manager::Dependent, 5, 3);
-        let standing = sluice_gate::Standing::Testing;
+        let standing = sluice_gate::SlotStatus::Testing;
         let (id, change) = (item_id(&of), change(&of));
         let slot = sluice_gate::Slot {
             id,
             change,
             generation: 1,
             ahead: None,
-            standing,
+            status: standing,
             joined: false,
             version: 0,
         };
         head.slots = vec![slot];
         self.head(&head).await?;
-        self.item(&key, &of, 1, &[("unit", JobSeen::Running(10))], &["took it in"]).await?;
-        let arrival = Arrival {
+        self.item(&key, &of, 1, &[("unit", JobState::Running(10))], &["enqueued"]).await?;
+        let arrival = InboxMessage {
             id: "arrival-1".into(),
             at: before(1),
             event_id: "event".into(),
             layout: 0,
             by_operator: false,
-            taken_up: false,
-            kind: ArrivalKind::Enqueue { candidates: vec![candidate(&super::G)] },
+            in_progress: false,
+            kind: InboxMessageKind::Enqueue { candidates: vec![candidate(&super::G)] },
         };
-        let write = queue::put_arrival(&queue_key(TENANT, "gate", "integrated"), &arrival)?;
+        let write = queue::put_message(&queue_key(TENANT, "gate", "integrated"), &arrival)?;
         self.commit(vec![write]).await
     }
 }

@@ -1,8 +1,8 @@
-//! What is not of one tenant: information, tenants, components, connections.
+//! Routes outside tenants: system information, tenants, components, connections.
 
 use crate::Api;
 use crate::load;
-use crate::reply::{self, Refusal};
+use crate::reply::{self, ApiError};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Map, Value, json};
@@ -10,12 +10,12 @@ use sluice_model::TenantName;
 use sluice_records::connection;
 use sluice_records::session::{self, Session};
 
-/// The partition of the index `find` that lists executors' sessions.
+/// The partition of the index that lists executors' sessions.
 const SESSIONS: &str = "sessions";
-/// Executors that are listed.
+/// The maximum number of executors listed.
 const SESSIONS_MAX: usize = 200;
 
-/// `/api`: where everything is.
+/// `/api`: the index of all routes.
 pub(crate) fn routes() -> Response<Bytes> {
     let tenant = "/api/tenant/{tenant}";
     let of_tenant = [
@@ -70,7 +70,7 @@ pub(crate) fn routes() -> Response<Bytes> {
     reply::json(&Value::Object(map))
 }
 
-/// `/api/info` and `T/info`; the latter answers for unknown tenants too, as Zuul does.
+/// `/api/info` and `T/info`; as in Zuul, the latter also answers for unknown tenants.
 pub(crate) fn info(api: &Api, tenant: Option<&TenantName>) -> Response<Bytes> {
     let mut info = json!({
         "capabilities": {
@@ -83,24 +83,23 @@ pub(crate) fn info(api: &Api, tenant: Option<&TenantName>) -> Response<Bytes> {
     if let (Some(tenant), Some(map)) = (tenant, info.as_object_mut()) {
         map.insert("tenant".into(), json!(tenant));
     }
-    reply::json_kept(&json!({"info": info}), 3_600, api.started_at)
+    reply::cacheable_json(&json!({"info": info}), 3_600, api.started_at)
 }
 
 /// `/api/tenants`.
-pub(crate) async fn tenants(api: &Api) -> Result<Response<Bytes>, Refusal> {
+pub(crate) async fn tenants(api: &Api) -> Result<Response<Bytes>, ApiError> {
     let names = load::tenants(&api.ports).await?;
     let list = names.iter().map(|name| json!({"name": name})).collect();
-    Ok(reply::json_kept(&Value::Array(list), 1, api.ports.clock.now()))
+    Ok(reply::cacheable_json(&Value::Array(list), 1, api.ports.clock.now()))
 }
 
-/// `/api/components`: the executors that live. What else there is are functions, which come and go
-/// with their work. An executor whose session cannot be read is named by what the record's key says
-/// of it.
-pub(crate) async fn components(api: &Api) -> Result<Response<Bytes>, Refusal> {
+/// `/api/components`: the live executors. Everything else is functions, which run on demand. An
+/// executor with an unreadable session is shown by its session id.
+pub(crate) async fn components(api: &Api) -> Result<Response<Bytes>, ApiError> {
     let keys = api.ports.records.find(SESSIONS, None, SESSIONS_MAX).await?;
     let now = api.ports.clock.now();
     let mut executors = Vec::new();
-    for record in load::many(&api.ports, &keys).await?.into_iter().flatten() {
+    for record in load::read_many(&api.ports, &keys).await?.into_iter().flatten() {
         let (hostname, state) = match load::readable::<Session>(&record) {
             Some(session) => {
                 (session.hostname, if session.alive_until >= now { "running" } else { "stopped" })
@@ -120,8 +119,8 @@ pub(crate) async fn components(api: &Api) -> Result<Response<Bytes>, Refusal> {
     Ok(reply::json(&body))
 }
 
-/// `/api/connections`; secrets and logins are no part of the answer (Z5.4).
-pub(crate) async fn connections(api: &Api) -> Result<Response<Bytes>, Refusal> {
+/// `/api/connections`, without secrets and logins (Z5.4).
+pub(crate) async fn connections(api: &Api) -> Result<Response<Bytes>, ApiError> {
     let file = match api.ports.objects.get(connection::OBJECT).await? {
         None => connection::ConnectionsFile::default(),
         Some(_) => connection::load(&api.ports).await?,

@@ -1,7 +1,7 @@
-//! `T/system-events`: what happened to a tenant as a whole, the newest first.
+//! `T/system-events`: the events of a tenant as a whole, newest first.
 
-use crate::asked::Asked;
-use crate::reply::{self, Refusal};
+use crate::reply::{self, ApiError};
+use crate::request::ApiRequest;
 use crate::{Api, load};
 use bytes::Bytes;
 use http::Response;
@@ -10,42 +10,44 @@ use sluice_model::TenantName;
 use sluice_model::id::digest;
 use sluice_records::system_event::{self, SystemEvent};
 
-/// Events that are read at once.
+/// The number of events that are read at once.
 const PAGE: usize = 1_000;
-/// Such readings for one answer.
+/// The maximum number of reads for one answer.
 const PAGES_MAX: usize = 12;
 
-/// Answers with the events that are asked for. The index that `idx_min` and `idx_max` bound is the
-/// number of the layout.
+/// Answers with the events that match the parameters. `idx_min` and `idx_max` are layout numbers.
 pub(crate) async fn list(
     api: &Api,
     tenant: &TenantName,
-    asked: &Asked,
-) -> Result<Response<Bytes>, Refusal> {
-    asked.only(&["event_type", "idx_min", "idx_max", "limit", "skip"])?;
-    let (page, min, mut newest) =
-        (asked.page()?, asked.number("idx_min")?, asked.number("idx_max")?);
-    load::known(&api.ports, tenant).await?;
-    let types: Vec<&str> = asked.all("event_type").collect();
-    let is_asked =
+    request: &ApiRequest,
+) -> Result<Response<Bytes>, ApiError> {
+    request.allow_parameters(&["event_type", "idx_min", "idx_max", "limit", "skip"])?;
+    let (page, min, mut newest) = (
+        request.page()?,
+        request.number_parameter("idx_min")?,
+        request.number_parameter("idx_max")?,
+    );
+    load::require_tenant(&api.ports, tenant).await?;
+    let types: Vec<&str> = request.parameter_values("event_type").collect();
+    let matches_type =
         |event: &SystemEvent| types.is_empty() || types.contains(&event.event_type.as_str());
     let mut found: Vec<SystemEvent> = Vec::new();
     for _ in 0..PAGES_MAX {
         let events = system_event::newest(&api.ports, tenant, newest, PAGE).await?;
         let (is_last, oldest) = (events.len() < PAGE, events.last().map(|event| event.number));
         let in_bounds = |event: &SystemEvent| min.is_none_or(|min| event.number >= min);
-        found.extend(events.into_iter().filter(|event| in_bounds(event) && is_asked(event)));
+        found.extend(events.into_iter().filter(|event| in_bounds(event) && matches_type(event)));
         newest = oldest.and_then(|oldest| oldest.checked_sub(1));
         let is_below = newest.is_none_or(|newest| min.is_some_and(|min| newest < min));
         if is_last || is_below || found.len() >= page.skip + page.limit {
             break;
         }
     }
-    let list = found.iter().skip(page.skip).take(page.limit).map(|event| shown(tenant, event));
+    let list = found.iter().skip(page.skip).take(page.limit).map(|event| to_json(tenant, event));
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-fn shown(tenant: &TenantName, event: &SystemEvent) -> Value {
+fn to_json(tenant: &TenantName, event: &SystemEvent) -> Value {
     json!({
         "event_id": digest(&["system-event", tenant.as_str(), &event.number.to_string()]),
         "event_time": event.at.to_iso(),

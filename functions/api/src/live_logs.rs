@@ -1,4 +1,4 @@
-//! Logs of builds that run, as their executors serve them.
+//! Reads the logs of running builds from their executors.
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -7,27 +7,27 @@ use sluice_model::BuildId;
 use sluice_runtime::PortError;
 use std::time::Duration;
 
-/// The most bytes of a log in one answer.
+/// The maximum size of a piece of a log, in bytes.
 pub const LIVE_BYTES_MAX: usize = 512 << 10;
 
-/// Seconds to wait for an executor.
+/// The timeout of a request to an executor, in seconds.
 const WAIT_SECONDS: u64 = 5;
 
 /// A piece of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogPiece {
-    /// The bytes from the offset asked for; empty when there are no more yet.
+    /// The bytes from the given offset; empty if there are no more yet.
     pub bytes: Bytes,
-    /// The length of the whole log at that moment.
+    /// The current length of the whole log.
     pub length: u64,
 }
 
-/// Who can read the log of a running build.
+/// A source of the logs of running builds.
 #[async_trait]
-pub trait LiveLogs: Send + Sync {
+pub trait LiveLogSource: Send + Sync {
     /// Reads at most [`LIVE_BYTES_MAX`] bytes of a build's log from byte `offset`, from the
-    /// executor at `address` (`http://host:port/`); `None` when the build does not run there any
-    /// more.
+    /// executor at `address` (`http://host:port/`). Returns `None` if the build no longer runs
+    /// there.
     ///
     /// # Errors
     /// When the executor does not answer.
@@ -39,13 +39,13 @@ pub trait LiveLogs: Send + Sync {
     ) -> Result<Option<LogPiece>, PortError>;
 }
 
-/// Reads logs over HTTP: `GET <address>log/<build>?offset=N`, the length in `X-Log-Length`.
+/// Reads logs over HTTP: `GET <address>log/<build>?offset=N`, with the length in `X-Log-Length`.
 #[derive(Debug, Clone)]
-pub struct HttpLiveLogs {
+pub struct HttpLiveLogSource {
     client: reqwest::Client,
 }
 
-impl HttpLiveLogs {
+impl HttpLiveLogSource {
     /// Returns a reader.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl HttpLiveLogs {
 }
 
 #[async_trait]
-impl LiveLogs for HttpLiveLogs {
+impl LiveLogSource for HttpLiveLogSource {
     async fn read(
         &self,
         address: &str,
@@ -82,8 +82,8 @@ impl LiveLogs for HttpLiveLogs {
             return Ok(None);
         }
         response.error_for_status_ref().map_err(failed)?;
-        let told = response.headers().get("x-log-length").and_then(|value| value.to_str().ok());
-        let told: Option<u64> = told.and_then(|text| text.parse().ok());
+        let header = response.headers().get("x-log-length").and_then(|value| value.to_str().ok());
+        let header: Option<u64> = header.and_then(|text| text.parse().ok());
         let mut bytes = BytesMut::new();
         while bytes.len() < LIVE_BYTES_MAX {
             let Some(chunk) = response.chunk().await.map_err(failed)? else {
@@ -93,6 +93,6 @@ impl LiveLogs for HttpLiveLogs {
         }
         bytes.truncate(LIVE_BYTES_MAX);
         let read = offset.saturating_add(bytes.len() as u64);
-        Ok(Some(LogPiece { bytes: bytes.freeze(), length: told.unwrap_or(read).max(read) }))
+        Ok(Some(LogPiece { bytes: bytes.freeze(), length: header.unwrap_or(read).max(read) }))
     }
 }
