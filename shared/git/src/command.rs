@@ -1,4 +1,4 @@
-//! Running the git command line with nothing of the machine in it, for as long as it may take.
+//! Runs the git command line in isolation from the machine's configuration, with a time limit.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -8,46 +8,46 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// How much of what git says is kept for an error.
-const STDERR_KEPT_BYTES: u64 = 16 * 1024;
-/// How often a running git is looked at.
+/// The most bytes of git's error output that are stored.
+const STDERR_BYTES_MAX: u64 = 16 * 1024;
+/// The interval at which a running git is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// Why a git command did not do its work.
+/// Why a git command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// It could not be started, or not be talked to.
+    /// It could not be started, or its input could not be written.
     #[error("could not run `git {command}`: is git installed?")]
     Start {
-        /// The subcommand.
+        /// The git subcommand.
         command: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// It ended with an error.
+    /// It exited with an error.
     #[error("`git {command}` failed ({status}): {stderr}")]
     Failed {
-        /// The subcommand.
+        /// The git subcommand.
         command: String,
-        /// Its exit status.
+        /// The exit status.
         status: std::process::ExitStatus,
-        /// What it said.
+        /// The error output.
         stderr: String,
     },
-    /// It was killed for taking too long.
+    /// It was killed when its time was up.
     #[error("`git {command}` was ended after {timeout_seconds} s")]
     TimedOut {
-        /// The subcommand.
+        /// The git subcommand.
         command: String,
-        /// How long it could run.
+        /// The time limit.
         timeout_seconds: u64,
     },
 }
 
 /// Runs `git` in `dir` with `input` on its standard input, until `deadline`.
 ///
-/// Configuration of the system and the user is not read, no hook runs, nobody is asked anything,
-/// and no transport works.
+/// Git reads no configuration of the system or the user, runs no hooks, never prompts, and has no
+/// transports.
 pub(crate) fn git<A: AsRef<OsStr>>(
     dir: &Path,
     arguments: &[A],
@@ -84,12 +84,12 @@ pub(crate) fn git<A: AsRef<OsStr>>(
     if !status.success() {
         return Err(CommandError::Failed { command, status, stderr });
     }
-    // A git that ended well has read all it wanted, so only now a broken pipe counts.
+    // A git that succeeded has read all the input it needed. So a broken pipe only counts now.
     written.map_err(start)
 }
 
-/// Returns where git is. By its bare name, and with an environment of its own, the standard library
-/// would start it by `fork`, which takes the longer the more memory this process has.
+/// Returns the path of git. Given a bare name and a custom environment, the standard library would
+/// use `fork`, which is slow in a process with much memory.
 fn program() -> &'static OsStr {
     static PROGRAM: OnceLock<OsString> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -102,7 +102,7 @@ fn program() -> &'static OsStr {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let found =
             std::env::split_paths(&path).map(|directory| directory.join("git")).find(is_program);
-        // Whoever starts it says that it is missing.
+        // The caller that starts it reports that it is missing.
         found.map_or_else(|| OsString::from("git"), PathBuf::into_os_string)
     })
 }
@@ -141,20 +141,20 @@ fn prepare<A: AsRef<OsStr>>(dir: &Path, arguments: &[A]) -> Command {
     command
 }
 
-/// Reads all that git says, keeping its beginning.
+/// Reads git's error output to its end and returns the beginning.
 fn listen(stderr: Option<std::process::ChildStderr>) -> String {
     let Some(mut stderr) = stderr else {
         return String::new();
     };
-    let mut kept = Vec::new();
-    // What cannot be read is not told; the exit status says that it failed.
-    let _ = stderr.by_ref().take(STDERR_KEPT_BYTES).read_to_end(&mut kept);
+    let mut output = Vec::new();
+    // The exit status reports the failure even when the output cannot be read.
+    let _ = stderr.by_ref().take(STDERR_BYTES_MAX).read_to_end(&mut output);
     let _ = std::io::copy(&mut stderr, &mut std::io::sink());
-    String::from_utf8_lossy(&kept).trim().to_owned()
+    String::from_utf8_lossy(&output).trim().to_owned()
 }
 
 fn end(child: &mut Child) {
-    // Both fail only for a process that has ended by itself.
+    // Both only fail for a process that has already exited.
     let _ = child.kill();
     let _ = child.wait();
 }

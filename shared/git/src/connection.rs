@@ -1,4 +1,4 @@
-//! One conversation with a forge over smart HTTP: greeting, list of refs, a pack.
+//! One conversation with a forge over smart HTTP: handshake, list of refs, and a pack.
 
 use crate::error::FetchError;
 use crate::fetch::{Credential, FetchLimits, RemoteRef};
@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// A server that sends nothing for so long is given up.
+/// How long a server may be silent before it counts as unavailable.
 const SILENCE_MAX_SECONDS: u64 = 30;
 
 impl Repository {
-    /// Opens a conversation: checks the address and reads the forge's greeting.
+    /// Opens a conversation: checks the address and reads the forge's handshake.
     pub(crate) fn connect<'a>(
         &self,
         url: &'a str,
@@ -56,7 +56,7 @@ impl Repository {
             transport: None,
             handshake: Handshake::default(),
         };
-        // Whoever has a credential has sent it already: there is no other to ask for.
+        // A given credential was sent already, and there is no other.
         let opened = gix::protocol::handshake(
             &mut transport,
             Service::UploadPack,
@@ -86,14 +86,14 @@ fn agent() -> gix::protocol::command::Feature {
 }
 
 impl Connection<'_> {
-    /// Lists the refs that are wanted. A forge can be asked by what names begin with only, so
-    /// `prefixes` may bring more; what is not wanted counts for no limit.
+    /// Lists the wanted refs. A forge can only filter by prefix, so the answer may contain more;
+    /// unwanted refs do not count towards the limit.
     pub(crate) fn refs(
         &mut self,
         prefixes: &[&str],
         is_wanted: impl Fn(&str) -> bool,
     ) -> Result<Vec<RemoteRef>, FetchError> {
-        // A server of an older protocol has sent all refs with its greeting.
+        // A server with an older protocol sends all refs with its handshake.
         let found = match self.handshake.refs.clone() {
             Some(refs) => Ok(refs),
             None => {
@@ -126,7 +126,7 @@ impl Connection<'_> {
         Ok(refs)
     }
 
-    /// Asks for a pack with all that `wants` reach and `haves` do not.
+    /// Requests a pack with everything reachable from `wants` and not from `haves`.
     pub(crate) fn pack(
         &mut self,
         repository: &Repository,
@@ -175,10 +175,10 @@ impl Connection<'_> {
         }
     }
 
-    /// Finds out what a failure means for the caller.
+    /// Converts a failure into the error class that the caller acts on.
     fn failed(&self, doing: &'static str, source: gix::Error) -> FetchError {
         let (project, url) = (self.project.clone(), self.url.to_owned());
-        // The library tells the server's refusals in words only.
+        // The library reports the server's refusals only as text.
         let says =
             |words: &str| source.iter_errors().any(|error| error.to_string().contains(words));
         if self.budget.too_large() {
@@ -207,8 +207,8 @@ fn remote_ref(found: &Ref) -> Option<RemoteRef> {
     Some(RemoteRef { name: text(name), target: oid(target?), peeled: peeled.map(oid), leads_to })
 }
 
-/// All wants and haves in one request: a forge that knows some of the haves leaves out what they
-/// reach, and another round trip would cost more than the few objects it could save.
+/// Sends all wants and haves in one request. The forge omits what known haves reach; another round
+/// trip would cost more than the few objects it could save.
 struct OneRound {
     wants: Vec<ObjectId>,
     haves: Vec<ObjectId>,

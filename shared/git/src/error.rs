@@ -1,35 +1,35 @@
-//! What can go wrong, one enum per operation; each message names the repository, the thing asked
-//! for and what to do.
+//! The errors of this crate, one enum per operation. Each message names the repository, the object
+//! or address, and what to do.
 
 use sluice_model::{ProjectName, git::Oid};
 use std::path::PathBuf;
 
-/// The cause behind an error, as the library below reported it.
+/// The underlying error, as reported by the library.
 pub(crate) type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a repository could not be opened, or a pack not be kept.
+/// Why a repository could not be opened, or a pack not be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
-    /// The cache directory cannot be used; free space or another directory helps.
+    /// The cache directory cannot be used. Free space or another directory helps.
     #[error("could not {doing} {path} for the repository of {project}: check that the cache directory is writable and has space", path = path.display())]
     Directory {
-        /// Whose repository.
+        /// The project of the repository.
         project: ProjectName,
-        /// What was attempted, as in "create".
+        /// The attempted action, such as "create".
         doing: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The bytes are not a whole pack with its index; fetch the objects again.
+    /// The bytes are not a complete pack with its index. Fetch the objects again.
     #[error(
-        "the pack given for the repository of {project} is damaged ({reason}): download it again, or drop it from the list and fetch anew"
+        "the pack given for the repository of {project} is damaged ({reason}): download it again, or remove it from the list and fetch again"
     )]
     Damaged {
-        /// Whose repository.
+        /// The project of the repository.
         project: ProjectName,
-        /// What does not fit.
+        /// What is wrong with the pack.
         reason: &'static str,
     },
     /// Git objects could not be read from, or written to, the cache directory.
@@ -37,26 +37,26 @@ pub enum PackError {
         "could not {doing} in the repository of {project}: remove its cache directory and open it again"
     )]
     Engine {
-        /// Whose repository.
+        /// The project of the repository.
         project: ProjectName,
-        /// What was attempted.
+        /// The attempted action.
         doing: &'static str,
-        /// What the git library said.
+        /// The error of the git library.
         source: Cause,
     },
 }
 
-/// Why files could not be made a commit.
+/// Why no commit could be made of files.
 #[derive(Debug, thiserror::Error)]
 pub enum PlantError {
-    /// Git would not check it out.
+    /// Git would refuse to check the path out.
     #[error(
         "{path:?} can be no file of a commit because {why}: give it another name, or take it away"
     )]
     Path {
         /// The path.
         path: String,
-        /// What is wrong with it.
+        /// What is wrong with the path.
         why: &'static str,
     },
     /// The objects do not fit into a pack.
@@ -64,15 +64,15 @@ pub enum PlantError {
     Pack(#[source] std::io::Error),
 }
 
-/// Why something could not be read from a repository.
+/// Why a read from a repository failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// None of the packs holds the object; fetch it.
+    /// No pack contains the object; it has to be fetched.
     #[error(
         "{object} is in none of the packs held for {project}: fetch it, or add the pack that holds it"
     )]
     Missing {
-        /// Whose repository.
+        /// The project of the repository.
         project: ProjectName,
         /// The object.
         object: Oid,
@@ -82,135 +82,134 @@ pub enum ReadError {
         "{object:?} is no object id (40 hexadecimal digits), asked for in the repository of {project}"
     )]
     NotAnId {
-        /// Whose repository.
+        /// The project of the repository.
         project: ProjectName,
         /// The text.
         object: String,
     },
-    /// The object is of another kind than what was asked for.
-    #[error("{object} in the repository of {project} is no {wanted}")]
+    /// The object has another type than the requested one.
+    #[error("{object} in the repository of {project} is not a {wanted}")]
     WrongKind {
-        /// Whose repository.
+        /// The project of the repository.
         project: ProjectName,
         /// The object.
         object: Oid,
-        /// What it should have been.
+        /// The requested type.
         wanted: &'static str,
     },
-    /// More than the caller's limits allow.
+    /// The result exceeds the caller's limits.
     #[error(
         "{what} at {object} in the repository of {project} exceed the limit of {limit}: raise the limit, or ask for less"
     )]
     TooLarge {
-        /// Whose repository.
+        /// The project of the repository.
         project: ProjectName,
-        /// The commit or tree read.
+        /// The commit or tree that was read.
         object: Oid,
-        /// What there is too much of, with its unit.
+        /// What exceeds the limit, with its unit.
         what: String,
         /// The limit in that unit.
         limit: u64,
     },
-    /// The object database failed in another way.
+    /// Another failure of the object database.
     #[error("could not {doing} at {object} in the repository of {project}")]
     Engine {
-        /// Whose repository.
+        /// The project of the repository.
         project: ProjectName,
-        /// What was attempted.
+        /// The attempted action.
         doing: &'static str,
-        /// On what.
+        /// The object it was attempted on.
         object: Oid,
-        /// What the git library said.
+        /// The error of the git library.
         source: Cause,
     },
 }
 
-/// Why a merge could be neither made nor refused. A conflict is no error.
+/// Why a merge was neither made nor refused. A conflict is not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum MergeError {
-    /// One of the commits, or what it reaches, cannot be read.
-    #[error("could not read what is to be merged")]
+    /// One of the commits, or an object they reach, cannot be read.
+    #[error("could not read the commits to merge")]
     Read(#[from] ReadError),
-    /// There are more commits to put on the tip than one change may have; it has to be squashed or
-    /// merged.
+    /// The change has more commits than can be replayed. It has to be squashed or merged.
     #[error(
         "{theirs} has more than {limit} commits to put on {ours} in the repository of {project}: use another merge mode, or fewer commits"
     )]
     TooManyCommits {
-        /// Whose repository.
+        /// The project of the repository.
         project: ProjectName,
-        /// The tip.
+        /// The branch tip.
         ours: Oid,
         /// The proposed commit.
         theirs: Oid,
-        /// How many are allowed.
+        /// The limit.
         limit: usize,
     },
     /// The merge itself failed.
     #[error("could not merge {theirs} into {ours} in the repository of {project}")]
     Engine {
-        /// Whose repository.
+        /// The project of the repository.
         project: ProjectName,
-        /// The tip.
+        /// The branch tip.
         ours: Oid,
         /// The proposed commit.
         theirs: Oid,
-        /// What the git library said.
+        /// The error of the git library.
         source: Cause,
     },
 }
 
-/// Why nothing could be fetched. `url` never holds a credential.
+/// Why a fetch failed. `url` never contains a credential.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The address cannot be used as it is.
+    /// The address is not usable.
     #[error("cannot fetch {project}: its address {reason}")]
     Address {
-        /// Whose repository.
+        /// The project of the repository.
         project: ProjectName,
-        /// What is wrong, without the address: it may hold a secret.
+        /// What is wrong, without the address, which may contain a secret.
         reason: &'static str,
     },
-    /// The forge wants a credential, or refuses the one given.
+    /// The forge requires a credential, or rejects the given one.
     #[error(
         "{url} refused access to {project}: check the connection's credential and that it may read the repository"
     )]
     Denied {
-        /// Whose repository.
+        /// The project of the repository.
         project: ProjectName,
-        /// Where it was asked for.
+        /// The requested address.
         url: String,
     },
-    /// There is no such repository, or the credential may not know of it.
+    /// There is no such repository, or the credential has no access to it.
     #[error(
         "{url} knows no repository {project}: check its name and that the connection's credential may read it"
     )]
     NoRepository {
-        /// Whose repository.
+        /// The project of the repository.
         project: ProjectName,
-        /// Where it was asked for.
+        /// The requested address.
         url: String,
     },
-    /// A wanted ref or commit does not exist (any more).
+    /// A requested ref or commit does not exist, or no longer does.
     #[error(
         "{url} has no {wanted} in {project}: it was deleted or rewritten; look at the change again"
     )]
     Gone {
-        /// Whose repository.
+        /// The project of the repository.
         project: ProjectName,
-        /// Where it was asked for.
+        /// The requested address.
         url: String,
         /// The ref or commit.
         wanted: String,
     },
-    /// More refs are wanted, by prefix or by name, than allowed.
+    /// The request matches more refs than allowed.
     #[error(
-        "{url} has more than {limit} refs of {project} under the wanted names: delete branches or tags there that nobody needs"
+        "{url} has more than {limit} refs of {project} that match the request: delete unused branches or tags there"
     )]
     TooManyRefs {
-        /// Whose repository.
+        /// The project of the repository.
         project: ProjectName,
-        /// Where it was asked for.
+        /// The requested address.
         url: String,
         /// The limit.
         limit: usize,
@@ -220,42 +219,41 @@ pub enum FetchError {
         "fetching {project} from {url} exceeded {limit_bytes} bytes: raise the limit for this repository"
     )]
     TooLarge {
-        /// Whose repository.
+        /// The project of the repository.
         project: ProjectName,
-        /// Where it was asked for.
+        /// The requested address.
         url: String,
         /// The limit.
         limit_bytes: u64,
     },
-    /// The forge took too long; worth another attempt.
+    /// The forge took too long. A retry may succeed.
     #[error("fetching {project} from {url} took longer than {limit_seconds} s: try again")]
     TimedOut {
-        /// Whose repository.
+        /// The project of the repository.
         project: ProjectName,
-        /// Where it was asked for.
+        /// The requested address.
         url: String,
         /// The limit.
         limit_seconds: u64,
     },
-    /// The forge cannot be reached, fails, or answers what is not git's protocol; worth another
-    /// attempt.
+    /// The forge is unreachable, fails, or does not speak git's protocol. A retry may succeed.
     #[error("could not {doing} of {project} from {url}: {detail}; try again")]
     Unavailable {
-        /// Whose repository.
+        /// The project of the repository.
         project: ProjectName,
-        /// Where it was asked for.
+        /// The requested address.
         url: String,
-        /// What was attempted.
+        /// The attempted action.
         doing: &'static str,
-        /// The innermost cause, in its own words.
+        /// The text of the innermost cause.
         detail: String,
-        /// What the git library said.
+        /// The error of the git library.
         source: Cause,
     },
-    /// What was received could not be kept.
-    #[error("could not keep what was fetched")]
+    /// The received objects could not be stored.
+    #[error("could not store the fetched objects")]
     Pack(#[from] PackError),
-    /// A commit already held could not be read.
-    #[error("could not read what is held already")]
+    /// A commit in the cache could not be read.
+    #[error("could not read a cached commit")]
     Read(#[from] ReadError),
 }

@@ -1,5 +1,5 @@
-//! Fetching over smart HTTP: what a forge has under some refs or ids arrives as one pack that is
-//! whole by itself.
+//! Fetches over smart HTTP: the objects behind requested refs or ids arrive as one self-contained
+//! pack.
 
 use crate::connection::Connection;
 use crate::error::{FetchError, ReadError};
@@ -12,7 +12,7 @@ use sluice_model::git::Oid;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// A user name and password, or token, for a forge. Never shown.
+/// A user name and password, or token, for a forge. Its debug output is redacted.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential {
     user: String,
@@ -20,12 +20,12 @@ pub struct Credential {
 }
 
 impl Credential {
-    /// Makes a credential of user name and password.
+    /// Creates a credential from a user name and password.
     pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
         Self { user: user.into(), password: password.into() }
     }
 
-    /// Makes a credential of an access token, in the form that GitHub and others take.
+    /// Creates a credential from an access token, in the form that GitHub and others accept.
     pub fn token(token: impl Into<String>) -> Self {
         Self::new("x-access-token", token)
     }
@@ -43,84 +43,84 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// Bounds of one fetch, all its requests together.
+/// The limits of one fetch, for all of its requests together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FetchLimits {
-    /// How long it may take; a server that falls silent is given up after at most 30 seconds more.
+    /// The time limit. A silent server is given up after at most 30 seconds more.
     pub timeout_seconds: u64,
-    /// How many bytes may be received.
+    /// The most bytes that are received.
     pub size_bytes: u64,
-    /// How many refs may be wanted, by prefix and by name.
+    /// The most refs that prefixes and names may match.
     pub refs_max: usize,
 }
 
 impl Default for FetchLimits {
-    /// Two minutes, 2 GiB, 20,000 refs.
+    /// Returns two minutes, 2 GiB and 20,000 refs.
     fn default() -> Self {
         Self { timeout_seconds: 120, size_bytes: 2 << 30, refs_max: 20_000 }
     }
 }
 
-/// Something wanted from a forge.
+/// One thing to request from a forge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Want {
     /// A ref by its full name: `refs/heads/main`, `refs/pull/7/head`.
     Ref(String),
-    /// All refs whose full name starts so: `refs/heads/`.
+    /// All refs whose full name has this prefix: `refs/heads/`.
     Prefix(String),
     /// A commit by its id.
     Commit(Oid),
 }
 
-/// What to fetch and from where.
+/// A fetch: what to request, and from where.
 #[derive(Debug, Clone)]
 pub struct FetchRequest<'a> {
     /// The repository's address, `https://…` or `http://…`, without a credential.
     pub url: &'a str,
-    /// What to show the forge. Over `http` it is sent to loopback addresses only.
+    /// The credential for the forge. Over `http` it is sent only to loopback addresses.
     pub credential: Option<&'a Credential>,
-    /// What is wanted.
+    /// The requested refs and commits.
     pub wants: &'a [Want],
-    /// Commits whose packs are held: the refs as they were recorded after the last fetch. Those
-    /// that are not held are passed over, and without any the whole history arrives.
+    /// Commits that are in the cache: the refs recorded after the last fetch. Missing ones are
+    /// ignored; without any, the whole history is fetched.
     pub haves: &'a [Oid],
-    /// Bounds.
+    /// The limits.
     pub limits: FetchLimits,
 }
 
-/// A ref as a forge has it.
+/// A ref on a forge.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RemoteRef {
-    /// Its full name.
+    /// The full name.
     pub name: String,
-    /// The object it points to.
+    /// The object that it points to.
     pub target: Oid,
-    /// The commit behind it, where `target` is an annotated tag.
+    /// The tagged commit, when `target` is an annotated tag.
     pub peeled: Option<Oid>,
-    /// The full name of the ref that it is another name of, as `HEAD` is of the default branch.
+    /// The full name of the target of a symbolic ref, as for `HEAD`.
     pub leads_to: Option<String>,
 }
 
 impl RemoteRef {
-    /// Returns the commit behind the ref.
+    /// Returns the commit that the ref leads to.
     pub fn commit(&self) -> &Oid {
         self.peeled.as_ref().unwrap_or(&self.target)
     }
 }
 
-/// What a fetch brought.
+/// The result of a fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fetched {
-    /// The wanted refs as the forge has them now, sorted by name.
+    /// The requested refs as they are on the forge, sorted by name.
     pub refs: Vec<RemoteRef>,
-    /// What is new, none when everything was held. The pack is held by the repository already.
+    /// The new packs, empty when nothing was missing. The repository has them already.
     pub packs: Vec<NewPack>,
 }
 
-/// More commits are not offered to a forge: the newest of each line tell it what it needs.
+/// The most commits that are offered to a forge; the newest of each branch are enough.
 const HAVES_MAX: usize = 512;
-/// Of each commit held, older ones are offered too, in case its branch was rewritten. So far back,
-/// and of so many commits.
+/// How far back, and for how many commits, ancestors are offered too, in case a branch was
+/// rewritten.
 const STEPS_BACK_MAX: usize = 128;
 const LINES_BACK_MAX: usize = 16;
 
@@ -138,8 +138,8 @@ impl Repository {
         connection.refs(prefixes, |name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
     }
 
-    /// Asks a forge's repository for one ref by its full name; `None` where there is none of that
-    /// name. However many other names begin like it, they count for no limit.
+    /// Looks up one ref by its full name; `None` when there is none. Other refs with this prefix do
+    /// not count towards the limit.
     pub fn ls_ref(
         &self,
         url: &str,
@@ -151,7 +151,7 @@ impl Repository {
         Ok(connection.refs(&[name], |found| found == name)?.pop())
     }
 
-    /// Fetches what is wanted and not held. Asks the forge at most three times, in one go each.
+    /// Fetches the requested objects that are missing, in at most three requests.
     pub fn fetch(&mut self, request: &FetchRequest<'_>) -> Result<Fetched, FetchError> {
         let mut connection = self.connect(request.url, request.credential, request.limits)?;
         let (refs, wanted) = self.resolve(&mut connection, request.wants)?;
@@ -177,7 +177,7 @@ impl Repository {
         Ok(Fetched { refs, packs: made.into_iter().collect() })
     }
 
-    /// Turns wants into refs and the objects behind them.
+    /// Resolves requests to refs and the objects behind them.
     fn resolve(
         &self,
         connection: &mut Connection<'_>,
@@ -220,8 +220,8 @@ impl Repository {
         Ok((refs.into_iter().collect(), objects))
     }
 
-    /// Chooses the commits to tell the forge about: those given, then some of their first parents
-    /// at doubling distances.
+    /// Chooses the commits to offer to the forge: the given ones, then some of their first-parent
+    /// ancestors at doubling distances.
     fn offer(&self, haves: &[Oid]) -> Result<Vec<ObjectId>, ReadError> {
         let mut offered: Vec<ObjectId> = Vec::new();
         for have in haves.iter().take(HAVES_MAX) {

@@ -1,5 +1,5 @@
-//! HTTP under a fetch: one client for the process, one budget of time and bytes for all of a
-//! conversation, and the credential sent to nobody but the forge.
+//! HTTP for fetches: one client per process, one budget of time and bytes per conversation, and a
+//! credential that is only sent to the forge.
 
 use gix::protocol::transport::client::blocking_io::http::{
     GetResponse, Http, PostBodyDataKind, PostResponse,
@@ -16,13 +16,13 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a fetch may still use, shared by its requests.
+/// The remaining budget of a fetch, shared by its requests.
 pub(crate) struct Budget {
     deadline: Instant,
     bytes_left: AtomicU64,
     timed_out: AtomicBool,
     too_large: AtomicBool,
-    /// The HTTP status with which the forge refused, none if zero.
+    /// The HTTP status with which the forge refused; 0 for none.
     refused: AtomicU16,
 }
 
@@ -39,22 +39,22 @@ impl Budget {
         })
     }
 
-    /// Tells whether the deadline ended the fetch.
+    /// Returns whether the deadline ended the fetch.
     pub(crate) fn timed_out(&self) -> bool {
         self.timed_out.load(Ordering::Relaxed) || Instant::now() >= self.deadline
     }
 
-    /// Tells whether the size of the answers ended the fetch.
+    /// Returns whether the size limit ended the fetch.
     pub(crate) fn too_large(&self) -> bool {
         self.too_large.load(Ordering::Relaxed)
     }
 
-    /// Returns the HTTP status with which the forge refused a request.
+    /// Returns the HTTP status with which the forge refused a request; `None` when it did not.
     pub(crate) fn refused(&self) -> Option<u16> {
         Some(self.refused.load(Ordering::Relaxed)).filter(|status| *status != 0)
     }
 
-    /// Passes on an answer that is none of refusal.
+    /// Returns a successful answer; turns another status into an error.
     fn accepted(&self, response: Response) -> io::Result<Response> {
         let status = response.status().as_u16();
         if response.status().is_success() {
@@ -86,23 +86,22 @@ impl Budget {
     }
 }
 
-/// HTTP as git's library wants it, held to a budget, over the client that all fetches of the
-/// process share: certificates are loaded once, and a forge that was asked a moment ago is asked
-/// over the same connection.
+/// The HTTP transport for the git library, within a budget. All fetches of the process share one
+/// client, so that certificates are loaded once and connections are reused.
 pub(crate) struct Bounded {
     authorization: Option<String>,
-    /// Scheme, host and port: only there the credential is sent.
+    /// Scheme, host and port that the credential is sent to.
     origin: Option<String>,
     /// How long the server may be silent.
     silence: Duration,
-    /// Where the repository is now, if it was moved.
+    /// The new address of a repository that has moved; `None` while it has not.
     moved_to: Option<String>,
     budget: Arc<Budget>,
 }
 
 impl Bounded {
-    /// Makes a client for `url`; `authorization` is the value of that header. A server that is
-    /// silent for longer than `silence` is given up.
+    /// Creates a transport for `url` with this `Authorization` header. A server that is silent for
+    /// longer than `silence` is given up.
     pub(crate) fn new(
         url: &str,
         authorization: Option<String>,
@@ -118,7 +117,7 @@ impl Bounded {
             .filter(|_| self.origin.is_some() && origin(url) == self.origin)
     }
 
-    /// Completes a request: the library's headers, and the credential where it may go.
+    /// Completes a request with the library's headers, and the credential if it may be sent there.
     fn prepared<S: AsRef<str>>(
         &self,
         mut request: RequestBuilder,
@@ -131,7 +130,7 @@ impl Bounded {
             }
         }
         match self.credential(url) {
-            // Marked as sensitive, so that it is never shown.
+            // Marked as sensitive, so that it is never logged.
             Some(value) => match HeaderValue::from_str(value) {
                 Ok(mut value) => {
                     value.set_sensitive(true);
@@ -143,8 +142,8 @@ impl Bounded {
         }
     }
 
-    /// Asks for the refs, and follows a repository that was moved, as git does: to https only where
-    /// it was https, and to an address that ends as the one that was asked for.
+    /// Requests the refs and follows redirects as git does: never from https to http, and only to
+    /// an address with the same ending.
     fn asked<S: AsRef<str>>(
         &mut self,
         url: &str,
@@ -163,7 +162,7 @@ impl Bounded {
                 ))
             };
             let response = match request()?.send() {
-                // Of a function that slept, the connection may be dead without its knowing.
+                // After a function was suspended, a pooled connection may be dead.
                 Err(error) if !error.is_timeout() && !error.is_connect() => request()?.send(),
                 answered => answered,
             };
@@ -202,24 +201,24 @@ impl Bounded {
     }
 }
 
-/// A repository that was moved more often in one chain is not followed further.
+/// The most redirects that are followed.
 const REDIRECTS_MAX: usize = 5;
-/// How long a connection that nobody uses is kept: less than a forge keeps it, and than a function
-/// sleeps between two events.
+/// How long an idle connection is kept open: less than forges do, and less than a function is
+/// suspended between events.
 const IDLE_SECONDS: u64 = 10;
 const CONNECT_SECONDS: u64 = 20;
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Returns the client of the process for servers that may be silent for so long. It holds no
-/// secret: credentials belong to requests.
+/// Returns the process-wide client for servers that may be silent for this long. It contains no
+/// secrets: credentials belong to requests.
 ///
-/// Of a client this bounds each wait for the server; said of a request it would bound the whole
-/// transfer, which the budget does.
+/// A timeout of the client limits each wait for the server. A timeout of a request would limit the
+/// whole transfer, for which there is the budget.
 fn client(silence: Duration) -> io::Result<Client> {
-    // A handful: silence is a number of seconds, and one of those that callers say.
+    // There are only a few: callers use a handful of timeouts.
     static CLIENTS: Mutex<BTreeMap<Duration, Client>> = Mutex::new(BTreeMap::new());
-    let mut kept = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(client) = kept.get(&silence) {
+    let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(client) = clients.get(&silence) {
         return Ok(client.clone());
     }
     let new = Client::builder()
@@ -229,11 +228,11 @@ fn client(silence: Duration) -> io::Result<Client> {
         .pool_idle_timeout(Duration::from_secs(IDLE_SECONDS))
         .build()
         .map_err(|error| failure(&error))?;
-    kept.insert(silence, new.clone());
+    clients.insert(silence, new.clone());
     Ok(new)
 }
 
-/// Returns what went wrong with a request, with the cause that the client's own words leave out.
+/// Returns the error of a request with its cause, which the client's own text omits.
 fn failure(error: &reqwest::Error) -> io::Error {
     let mut cause: &dyn Error = error;
     while let Some(deeper) = cause.source() {
@@ -245,8 +244,7 @@ fn failure(error: &reqwest::Error) -> io::Error {
     io::Error::new(kind, words)
 }
 
-/// Returns scheme, host and port of an address, however they are written; `None` of what is none
-/// that is asked over HTTP.
+/// Returns the normalised scheme, host and port of an address; `None` for one that is not HTTP.
 fn origin(url: &str) -> Option<String> {
     let url = Url::parse(url).ok()?;
     matches!(url.scheme(), "http" | "https").then(|| url.origin().ascii_serialization())
@@ -282,7 +280,7 @@ impl Http for Bounded {
         self.budget.check().map_err(gix::Error::from_error)?;
         let client = client(self.silence).map_err(gix::Error::from_error)?;
         let request = self.prepared(client.post(url), url, headers);
-        let of = Shared::new(Exchange::Asked(request, Vec::new()), &self.budget);
+        let of = Shared::new(Exchange::Pending(request, Vec::new()), &self.budget);
         let headers = Headers { of: of.clone(), lines: None };
         Ok(PostResponse {
             post_body: PostBody(of.clone()),
@@ -291,7 +289,7 @@ impl Http for Bounded {
         })
     }
 
-    /// There is nothing to set.
+    /// There is nothing to configure.
     fn configure(&mut self, _config: &dyn Any) -> gix::Result {
         Ok(())
     }
@@ -301,21 +299,21 @@ impl Http for Bounded {
     }
 }
 
-/// A request and its answer. It is asked when somebody wants to know the answer: only then its body
-/// is whole.
+/// A request and its answer. It is sent when the answer is first read, because its body is complete
+/// only then.
 enum Exchange {
-    /// What to ask, and its body so far: some lines for each commit, never the objects.
-    Asked(RequestBuilder, Vec<u8>),
+    /// The request and its body so far: some lines for each commit, never objects.
+    Pending(RequestBuilder, Vec<u8>),
     Answered(Response),
-    /// Its body is being read, or it came to nothing.
+    /// The answer's body is being read, or the request failed.
     Over,
 }
 
 impl Exchange {
-    /// Asks, if that was not done.
+    /// Sends the request if that was not done.
     fn answer(&mut self, budget: &Budget) -> io::Result<&Response> {
         *self = match std::mem::replace(self, Self::Over) {
-            Self::Asked(request, body) => {
+            Self::Pending(request, body) => {
                 budget.check()?;
                 let response = request.body(body).send().map_err(|error| failure(&error))?;
                 Self::Answered(budget.accepted(response)?)
@@ -324,13 +322,13 @@ impl Exchange {
         };
         match self {
             Self::Answered(response) => Ok(response),
-            Self::Asked(..) | Self::Over => Err(io::Error::other("the forge did not answer")),
+            Self::Pending(..) | Self::Over => Err(io::Error::other("the forge did not answer")),
         }
     }
 }
 
-/// One exchange, of which the request's body, the answer's headers and the answer's body are in
-/// three hands.
+/// One exchange. The request's body, the answer's headers and the answer's body are separate
+/// handles to it.
 #[derive(Clone)]
 struct Shared {
     exchange: Arc<Mutex<Exchange>>,
@@ -346,7 +344,7 @@ impl Shared {
         self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the answer's headers, a line each.
+    /// Returns the answer's headers, one per line.
     fn headers(&self) -> io::Result<Vec<u8>> {
         let mut exchange = self.lock();
         let mut lines = Vec::new();
@@ -358,26 +356,26 @@ impl Shared {
         Ok(lines)
     }
 
-    /// Hands out the answer, for its body to be read.
+    /// Returns the answer, whose body is to be read.
     fn body(&self) -> io::Result<Response> {
         let mut exchange = self.lock();
         exchange.answer(&self.budget)?;
         match std::mem::replace(&mut *exchange, Exchange::Over) {
             Exchange::Answered(response) => Ok(response),
-            Exchange::Asked(..) | Exchange::Over => {
+            Exchange::Pending(..) | Exchange::Over => {
                 Err(io::Error::other("the forge did not answer"))
             }
         }
     }
 }
 
-/// What is sent to the forge.
+/// The request's body as a writer.
 pub(crate) struct PostBody(Shared);
 
 impl Write for PostBody {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut *self.0.lock() {
-            Exchange::Asked(_, body) => body.extend_from_slice(bytes),
+            Exchange::Pending(_, body) => body.extend_from_slice(bytes),
             Exchange::Answered(_) | Exchange::Over => {
                 return Err(io::Error::other("the request was sent already"));
             }
@@ -390,7 +388,7 @@ impl Write for PostBody {
     }
 }
 
-/// The headers of an answer, a line each.
+/// The headers of an answer, one per line.
 pub(crate) struct Headers {
     of: Shared,
     lines: Option<Cursor<Vec<u8>>>,
@@ -424,7 +422,7 @@ impl BufRead for Headers {
     }
 }
 
-/// The body of an answer, counted.
+/// The body of an answer, counted against the budget.
 pub(crate) struct Body {
     of: Shared,
     reader: Option<BufReader<Response>>,
@@ -463,7 +461,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// Whoever sends a large pack is not silent, however long that takes.
+    /// A server that sends a large pack is not silent, however long it takes.
     #[test]
     fn an_answer_may_take_longer_than_a_server_may_be_silent() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

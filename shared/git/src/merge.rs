@@ -1,5 +1,4 @@
-//! Merging a proposed commit into a branch's tip, in memory, so that equal inputs give an equal
-//! commit.
+//! Merges a proposed commit into a branch tip, in memory. Equal inputs give an equal commit.
 
 use crate::error::{MergeError, ReadError};
 use crate::pack::text;
@@ -12,46 +11,46 @@ use gix::merge::tree::{Options, Outcome, TreatAsUnresolved};
 use sluice_model::git::{Commit, MergeMode, Oid};
 use std::collections::BTreeSet;
 
-/// Who commits what we merge; fixed, so that a result is a function of its inputs.
+/// The committer of merges. It is fixed, so that the result depends only on the inputs.
 pub(crate) const NAME: &str = "Sluice";
 pub(crate) const EMAIL: &str = "sluice@localhost";
 
-/// What to merge, and how.
+/// A merge to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Merge<'a> {
-    /// The branch's tip.
+    /// The branch tip.
     pub ours: &'a Oid,
     /// The proposed commit.
     pub theirs: &'a Oid,
-    /// How it is put into the branch.
+    /// How the commit is put on the branch.
     pub mode: MergeMode,
-    /// The message of a merge commit or squashed commit; other modes keep each commit's own.
+    /// The message of a merge or squash commit; other modes keep the commits' own messages.
     pub message: &'a str,
 }
 
-/// How a merge ended. All of these are final for these two commits.
+/// The outcome of a merge. It is final for these two commits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MergeOutcome {
-    /// The branch as it would be.
-    Merged(Merged),
-    /// The branch holds the proposed commit already and stays as it is.
+    /// The commits were merged.
+    Merged(MergedCommit),
+    /// The branch already contains the proposed commit and does not change.
     Contained(Commit),
-    /// Both sides changed the same; nothing was made.
+    /// Both sides changed the same lines or files; no commit was made.
     Conflict {
-        /// The paths in conflict, sorted. Of a renamed file both paths.
+        /// The conflicting paths, sorted; both paths of a renamed file.
         paths: Vec<String>,
     },
-    /// The two histories have no commit in common, so a forge refuses to merge them.
+    /// The histories have no common commit, so a forge refuses to merge them.
     Unrelated,
 }
 
-/// The branch after a merge.
+/// The new branch tip after a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Merged {
-    /// Its new tip.
+pub struct MergedCommit {
+    /// The new tip.
     pub commit: Commit,
-    /// The commits that were made, oldest first, the tip last. Empty when replaying left nothing:
-    /// then the tip is the old one.
+    /// The commits that were made, oldest first, ending with the tip. Empty when a replay left no
+    /// changes; the tip is then the old one.
     pub made: Vec<Oid>,
 }
 
@@ -59,7 +58,7 @@ impl Repository {
     /// Merges a proposed commit into a branch's tip as a forge's merge button would: never by
     /// fast-forward.
     ///
-    /// The commits made are kept in memory until [`Repository::pack_new_objects`]. Their committer
+    /// The new commits stay in memory until [`Repository::pack_new_objects`]. Their committer
     /// is `Sluice <sluice@localhost>` and their time the newer committer time of the two commits,
     /// in UTC, so the result depends on the two commits, the mode and the message alone.
     ///
@@ -103,7 +102,7 @@ impl Repository {
         }
     }
 
-    /// Merges the two commits by their merge bases into one new commit with `parents`.
+    /// Merges the two commits, by their merge bases, into one new commit with `parents`.
     fn merge_both(
         &self,
         merge: Merge<'_>,
@@ -115,8 +114,8 @@ impl Repository {
         let (our_tree, their_tree) = (self.tree_of(merge.ours)?, self.tree_of(merge.theirs)?);
         let bases = self.git.merge_bases_many(ours, &[theirs]).map_err(failed)?;
         let settled = match bases.as_slice() {
-            // The library would do the same, after looking for a short name of the base in all
-            // packs: ten times the work.
+            // The library would do the same, but looks up a short name of the base in all packs
+            // first, which takes ten times as long.
             [base] => self.merge_three(self.tree_of(&oid(base))?, our_tree, their_tree),
             _ => {
                 let options = self.merge_options().map_err(failed)?.into();
@@ -143,13 +142,13 @@ impl Repository {
             extra_headers: Vec::new(),
         };
         let id = oid(&self.git.write_object(&commit).map_err(failed)?);
-        Ok(MergeOutcome::Merged(Merged {
+        Ok(MergeOutcome::Merged(MergedCommit {
             commit: Commit { id: id.clone(), tree: oid(&tree) },
             made: vec![id],
         }))
     }
 
-    /// Puts what a commit changed relative to `base` onto `ours`; all three are trees.
+    /// Applies the changes of a commit relative to `base` to `ours`; all three are trees.
     pub(crate) fn merge_three(
         &self,
         base: ObjectId,
@@ -191,7 +190,8 @@ impl Repository {
 
     pub(crate) fn merge_failed(&self, merge: &Merge<'_>, source: gix::Error) -> MergeError {
         if source.is_not_found() {
-            // Something behind a commit that is held is not: the list of packs is not closed.
+            // An object behind a commit that is present is missing: the list of packs is not
+            // closed.
             return MergeError::Read(self.engine(
                 "read what the commits reach",
                 merge.theirs,
@@ -216,22 +216,22 @@ impl Repository {
     }
 }
 
-/// A three-way merge of trees, done or refused.
+/// The outcome of a three-way merge of trees.
 pub(crate) enum Settled {
     /// The merged tree.
     Tree(ObjectId),
-    /// The paths in conflict.
+    /// The conflicting paths.
     Conflict(Vec<String>),
 }
 
-/// Returns a message as git keeps it: with a line end.
+/// Returns the message with a final line feed, as git stores it.
 fn whole_lines(message: &str) -> String {
     let trimmed = message.trim_end();
     format!("{trimmed}\n")
 }
 
 fn labels() -> Labels<'static> {
-    // Only seen inside of conflicts, and those are thrown away.
+    // Only visible in conflicts, which are discarded.
     Labels {
         ancestor: Some("base".into()),
         current: Some("ours".into()),

@@ -1,8 +1,7 @@
-//! Renamed directories: what one side adds to a directory that the other side has renamed.
+//! Handles renamed directories: one side adds a file to a directory that the other side renames.
 //!
-//! Git asks people in that case (`merge.directoryRenames = conflict`), while the library below
-//! moves the file along without a word. A forge refuses what git asks about, so it is a conflict
-//! here too.
+//! Git reports that as a conflict (`merge.directoryRenames = conflict`), while the library silently
+//! moves the file. A forge refuses such a merge, so it is a conflict here too.
 
 use crate::pack::text;
 use crate::repository::Repository;
@@ -13,7 +12,7 @@ use gix::object::tree::diff::ChangeDetached;
 use std::collections::BTreeSet;
 
 impl Repository {
-    /// Lists the paths that one side added to a directory which the other side has renamed; all
+    /// Lists the paths that one side added to a directory that the other side renamed; all
     /// arguments are trees.
     pub(crate) fn added_to_renamed(
         &self,
@@ -23,8 +22,8 @@ impl Repository {
     ) -> gix::Result<BTreeSet<String>> {
         let mut paths = BTreeSet::new();
         for (adding, renaming) in [(ours, theirs), (theirs, ours)] {
-            // Only a directory that has vanished can have been renamed; that is rare, so renames
-            // are looked for after that only.
+            // Only a vanished directory can have been renamed. That is rare, so renames are
+            // searched only then.
             let mut candidates = Vec::new();
             for change in self.changes(base, adding, None)? {
                 let ChangeDetached::Addition { location, entry_mode, .. } = change else {
@@ -69,8 +68,8 @@ impl Repository {
         Ok(paths)
     }
 
-    /// Puts back what the library has moved along with a directory although git leaves it: files in
-    /// directories that are new themselves.
+    /// Reverts moves that the library made for a renamed directory although git makes none: files
+    /// in directories that are new themselves.
     pub(crate) fn put_back(&self, base: ObjectId, outcome: &mut Outcome<'_>) -> gix::Result<()> {
         let base = self.git.find_tree(base)?;
         for conflict in &outcome.conflicts {
@@ -79,7 +78,7 @@ impl Repository {
             else {
                 continue;
             };
-            // One of the two is the directory's rename, whichever side it came from.
+            // One of the two is the rename of the directory, on either side.
             let Some(change) = [&conflict.ours, &conflict.theirs]
                 .into_iter()
                 .find(|change| !change.entry_mode().is_tree())
@@ -121,11 +120,11 @@ fn parent(path: &BString) -> Option<BString> {
     path.rfind_byte(b'/').map(|at| path[..at].into())
 }
 
-/// Adds the directories that the rename of one file speaks for: its own, and those above as long as
-/// both paths end alike.
+/// Adds the directory renames that the rename of one file indicates: its own directory, and parents
+/// as long as both paths have the same ending.
 fn collect_renamed(from: &BString, to: &BString, renamed: &mut BTreeSet<BString>) {
     let (mut from, mut to) = (parent(from), parent(to));
-    // Ends: each round shortens `from`.
+    // Terminates: each round shortens `from`.
     while let Some(old) = from {
         if Some(&old) == to.as_ref() {
             return;

@@ -1,5 +1,5 @@
-//! Packs: their names, what arrives as a new one, and writing objects of memory as one that needs
-//! no other.
+//! Packs: their names, storing a received pack, and writing objects in memory as a self-contained
+//! pack.
 
 use crate::error::PackError;
 use gix::bstr::ByteSlice;
@@ -16,7 +16,7 @@ use std::{fmt, fs, str::FromStr};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PackName(String);
 
-/// A text that names no pack.
+/// The text is not the name of a pack.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no pack name: expected `pack-` and 40 hexadecimal digits")]
 pub struct BadPackName(pub String);
@@ -52,25 +52,25 @@ impl FromStr for PackName {
     }
 }
 
-/// A pack that the repository has gained: to be uploaded ([`NewPack::joined`]), then appended to
-/// the repository's list.
+/// A pack that was added to the repository. The caller uploads it ([`NewPack::joined`]) and appends
+/// it to the repository's list.
 ///
-/// The files stay in the repository's cache directory; read them before that directory is removed.
+/// The files are in the repository's cache directory. Read them before that directory is removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewPack {
-    /// Its name.
+    /// The pack's name.
     pub name: PackName,
-    /// The pack file.
+    /// The path of the pack file.
     pub pack: PathBuf,
-    /// Its index.
+    /// The path of its index.
     pub index: PathBuf,
-    /// How many objects it holds.
+    /// The number of objects.
     pub objects: u32,
-    /// The size of the pack file.
+    /// The size of the pack file in bytes.
     pub size_bytes: u64,
 }
 
-/// Checks that `pack` is a whole pack and `index` the index made for it, and returns its name.
+/// Checks that `pack` is complete and `index` is its index, and returns the pack's name.
 pub(crate) fn verify(pack: &[u8], index: &[u8]) -> Result<PackName, &'static str> {
     const SUM: usize = 20;
     if pack.len() < 12 + SUM || !pack.starts_with(b"PACK") {
@@ -99,18 +99,17 @@ fn sha1(bytes: &[u8]) -> Option<Vec<u8>> {
     hasher.try_finalize().ok().map(|id| id.as_bytes().to_owned())
 }
 
-/// A pack and its index, whole files.
+/// The contents of a pack file and of its index.
 pub(crate) struct Encoded {
     pub(crate) name: PackName,
     pub(crate) pack: Vec<u8>,
     pub(crate) index: Vec<u8>,
 }
 
-/// Makes a pack of whole objects, in the order of their ids, and its index: equal objects make
+/// Encodes objects as a pack of whole objects, ordered by id, with its index. Equal objects give
 /// equal files.
 ///
-/// Nothing has to be resolved, so the index is known while the pack is made, and nothing is read
-/// back.
+/// Nothing is delta-compressed, so the index is built while the pack is written.
 pub(crate) fn encode(objects: &BTreeMap<ObjectId, (Kind, Vec<u8>)>) -> std::io::Result<Encoded> {
     let mut out = header(objects.len())?;
     let mut entries = Vec::with_capacity(objects.len());
@@ -125,14 +124,14 @@ pub(crate) fn encode(objects: &BTreeMap<ObjectId, (Kind, Vec<u8>)>) -> std::io::
     Ok(Encoded { name: PackName::of(&ObjectId::from_bytes_or_panic(&sum)), pack: out, index })
 }
 
-/// Writes an object as a pack holds it, whole.
+/// Writes an object as a whole pack entry.
 pub(crate) fn write_entry(
     id: ObjectId,
     kind: Kind,
     data: &[u8],
     out: &mut Vec<u8>,
 ) -> std::io::Result<()> {
-    // Nobody else looks whether an object is what it is called before it is passed on.
+    // Nothing else checks that an object matches its id before it is passed on.
     if gix::objs::compute_hash(gix::hash::Kind::Sha1, kind, data).ok() != Some(id) {
         return Err(std::io::Error::other(format!("the object {id} is damaged")));
     }
@@ -143,7 +142,7 @@ pub(crate) fn write_entry(
     deflate.flush()
 }
 
-/// Makes a pack of objects as [`write_entry`] writes them.
+/// Encodes pack entries, as written by [`write_entry`], as a pack.
 pub(crate) fn of_entries<'a>(
     entries: impl ExactSizeIterator<Item = &'a Vec<u8>>,
 ) -> std::io::Result<Vec<u8>> {
@@ -164,10 +163,10 @@ fn header(objects: usize) -> std::io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Offsets from here on stand in a table of their own.
+/// Offsets from here on are stored in a separate table.
 const LARGE_OFFSET: u64 = 1 << 31;
 
-/// Returns the index, of version 2, of a pack with this checksum: ids with offsets and checksums,
+/// Returns the version 2 index of the pack with this checksum: ids with offsets and checksums,
 /// sorted by id.
 fn index_of(entries: &[(ObjectId, u64, u32)], pack_sum: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut out = Vec::from(*b"\xfftOc\0\0\0\x02");
@@ -209,8 +208,8 @@ fn checksum(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
         .ok_or_else(|| std::io::Error::other("the pack collides with a known attack on SHA-1"))
 }
 
-/// Writes kind and size: four bits of the size beside the kind, then seven in each byte, the top
-/// bit saying that more follows.
+/// Writes type and size of an entry: four bits of the size next to the type, then seven bits per
+/// byte; the top bit marks that more bytes follow.
 fn entry_header(kind: Kind, mut size: u64, out: &mut Vec<u8>) {
     let kind = match kind {
         Kind::Commit => 1u8,
@@ -228,11 +227,11 @@ fn entry_header(kind: Kind, mut size: u64, out: &mut Vec<u8>) {
     out.push(byte);
 }
 
-/// Reads pack data, completes it with bases from `objects` where it is thin, and keeps it with an
-/// index in `directory`.
+/// Reads pack data, adds missing delta bases from `objects`, and stores the pack with an index in
+/// `directory`.
 ///
-/// Returns `None` for a pack without objects. `object_bytes_max` bounds each object's size when
-/// unpacked.
+/// Returns `None` for a pack without objects. `object_bytes_max` limits the unpacked size of each
+/// object.
 pub(crate) fn keep_stream(
     data: &mut dyn BufRead,
     directory: &Path,
@@ -253,7 +252,7 @@ pub(crate) fn keep_stream(
         gix::hash::Kind::Sha1,
         options,
     )?;
-    // The mark that keeps `git gc` away is of no use: nothing collects garbage here.
+    // The file that protects the pack from `git gc` is useless: nothing collects garbage here.
     if let Some(mark) = outcome.keep_path {
         fs::remove_file(mark).map_err(gix::Error::from_error)?;
     }
@@ -293,8 +292,7 @@ pub(crate) fn list(project: &ProjectName, directory: &Path) -> Result<Vec<PackNa
     Ok(names)
 }
 
-/// Returns text of git for people and records; bytes that are not UTF-8 become the replacement
-/// character.
+/// Converts git's bytes to text; bytes that are not UTF-8 become the replacement character.
 pub(crate) fn text(bytes: &[u8]) -> String {
     bytes.to_str_lossy().into_owned()
 }
@@ -303,7 +301,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// The library that everybody else's packs are indexed by makes the same files of it.
+    /// The library that indexes received packs produces the same files.
     #[test]
     fn a_pack_and_its_index_are_what_the_library_makes_of_the_pack() {
         let data: Vec<Vec<u8>> = (0..700_u32)
@@ -318,18 +316,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut stream = made.pack.as_slice();
         let never = AtomicBool::new(false);
-        let kept = keep_stream(&mut stream, folder.path(), gix::objs::find::Never, 1 << 20, &never)
-            .unwrap()
-            .unwrap();
-        assert_eq!(kept.name, made.name);
-        assert_eq!(usize::try_from(kept.objects), Ok(objects.len()));
+        let stored =
+            keep_stream(&mut stream, folder.path(), gix::objs::find::Never, 1 << 20, &never)
+                .unwrap()
+                .unwrap();
+        assert_eq!(stored.name, made.name);
+        assert_eq!(usize::try_from(stored.objects), Ok(objects.len()));
         assert!(
-            fs::read(kept.pack).unwrap() == made.pack
-                && fs::read(kept.index).unwrap() == made.index
+            fs::read(stored.pack).unwrap() == made.pack
+                && fs::read(stored.index).unwrap() == made.index
         );
     }
 
-    /// No pack of ours gets that large; the format is kept all the same.
+    /// Our packs never get that large, but the format is respected.
     #[test]
     fn offsets_beyond_two_gigabytes_stand_in_a_table_of_their_own() {
         let entries = [(ObjectId::null(gix::hash::Kind::Sha1), LARGE_OFFSET + 7, 1)];

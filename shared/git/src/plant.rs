@@ -1,11 +1,10 @@
-//! A commit without parents, made of files that lie in no repository, with all of its objects in
-//! one pack.
+//! Makes a commit without parents from files outside any repository, with all of its objects in one
+//! pack.
 //!
-//! Who made it and when is fixed, so that equal files make an equal commit and an equal pack,
-//! whoever makes them.
+//! Author and time are fixed, so equal files give an equal commit and an equal pack.
 
 use crate::error::PlantError;
-use crate::joined::join;
+use crate::indexed_pack::join;
 use crate::merge::{EMAIL, NAME};
 use crate::pack::{self, PackName};
 use crate::read::oid;
@@ -15,36 +14,36 @@ use sluice_model::git::Commit;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// Directories that a file may lie in; deeper ones no checkout could make.
+/// The most nested directories of a file; a checkout could not create more.
 const DEPTH_MAX: usize = 256;
 
-/// A file to be part of a commit.
+/// A file of the new commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NewFile {
-    /// A file with these bytes.
+    /// A regular file with this content.
     File(Vec<u8>),
-    /// The same, which may be executed.
+    /// An executable file with this content.
     Executable(Vec<u8>),
-    /// A symbolic link, and where it leads.
+    /// A symbolic link with this target.
     Link(String),
 }
 
-/// A commit that [`plant`] made.
+/// A commit made by [`plant`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Planted {
     /// The commit.
     pub commit: Commit,
-    /// The pack that holds it and all that it reaches.
+    /// The name of the pack with all of its objects.
     pub pack: PackName,
-    /// The pack with its index, as it is stored under [`crate::keys::pack`].
+    /// The pack with its index, as stored under [`crate::keys::pack`].
     pub object: Vec<u8>,
 }
 
-/// Makes a commit without parents out of files by their paths, with `/`.
+/// Makes a commit without parents from files by path, with `/` as separator.
 ///
 /// # Errors
-/// [`PlantError::Path`] for a path that git would not check out, and [`PlantError::Pack`] for more
-/// than a pack can hold.
+/// [`PlantError::Path`] for a path that git would refuse to check out, and [`PlantError::Pack`] for
+/// more than a pack can hold.
 pub fn plant(files: &BTreeMap<String, NewFile>, message: &str) -> Result<Planted, PlantError> {
     let mut root = Directory::default();
     for (path, file) in files {
@@ -64,8 +63,8 @@ pub fn plant(files: &BTreeMap<String, NewFile>, message: &str) -> Result<Planted
     Ok(Planted { commit, pack: made.name, object: join(&made.pack, &made.index) })
 }
 
-/// Returns whether git takes a name for that of its own directory, in any of the spellings that
-/// some file system makes one of: of a tree with such a name it checks out nothing.
+/// Returns whether a name is a spelling of `.git` on some file system. Git refuses to check out a
+/// tree with such a name.
 pub fn is_own_directory(name: &str) -> bool {
     name.split('\\').any(|part| {
         let part = part.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']);
@@ -75,7 +74,7 @@ pub fn is_own_directory(name: &str) -> bool {
 
 type Objects = BTreeMap<ObjectId, (Kind, Vec<u8>)>;
 
-/// A directory in the making.
+/// A directory under construction.
 #[derive(Default)]
 struct Directory<'f> {
     members: BTreeMap<&'f str, Member<'f>>,
@@ -118,11 +117,11 @@ impl<'f> Directory<'f> {
         }
     }
 
-    /// Adds its tree and all below to the objects, and returns the tree.
+    /// Adds its tree and everything below to the objects, and returns the tree's id.
     fn write(&self, objects: &mut Objects) -> Result<ObjectId, PlantError> {
         let mut lines: Vec<(String, Vec<u8>)> = Vec::with_capacity(self.members.len());
         for (name, member) in &self.members {
-            // Git puts a directory where it would stand if its name ended so.
+            // Git sorts a directory as if its name ended with a slash.
             let (mode, id, end) = match member {
                 Member::File(file) => {
                     (file.mode(), add(objects, Kind::Blob, file.bytes().to_vec())?, "")
@@ -155,7 +154,7 @@ impl NewFile {
     }
 }
 
-/// Returns what is wrong with a part of a path.
+/// Returns what is wrong with a component of a path; `None` when it is valid.
 fn wrong(part: &str) -> Option<&'static str> {
     match part {
         "" | "." | ".." => Some("a part of it is no name"),

@@ -1,5 +1,5 @@
-//! Reading: commits and how they relate, files and directories at a commit, what differs between
-//! two.
+//! Reads repositories: commits and their ancestry, files and directories at a commit, and
+//! differences between commits.
 
 use crate::error::{Cause, ReadError};
 use crate::pack::text;
@@ -11,81 +11,81 @@ use sluice_model::git::{Commit, Oid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-/// A commit as its object tells it.
+/// The data of a commit object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitFacts {
-    /// Its id and tree.
+    /// The commit's id and tree.
     pub commit: Commit,
     /// Its parents, in order.
     pub parents: Vec<Oid>,
     /// When it was committed, in seconds since 1970.
     pub committed_at_seconds: i64,
-    /// Its message.
+    /// The commit message.
     pub message: String,
 }
 
-/// What stands at a path.
+/// The type of a file in a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileKind {
-    /// A file.
+    /// A regular file.
     File,
-    /// A file that may be executed.
+    /// An executable file.
     Executable,
-    /// A symbolic link; its content is where it points to.
+    /// A symbolic link; its content is the target.
     Symlink,
-    /// A commit of another repository.
+    /// A submodule: a commit of another repository.
     Submodule,
 }
 
 /// A file of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeFile {
-    /// Its path from the repository's root, with `/`.
+    /// The path from the repository's root, with `/` as separator.
     pub path: String,
-    /// What it is.
+    /// The type of the file.
     pub kind: FileKind,
-    /// The object with its content; of a submodule the commit.
+    /// The object with the content; for a submodule, the commit.
     pub id: Oid,
 }
 
-/// What [`Repository::read_files`] found on its way and asks about.
+/// A tree entry that [`Repository::read_files`] asks its filter about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
-    /// A directory: shall it be entered?
+pub enum TreeEntry {
+    /// A directory; the filter returns whether to enter it.
     Directory,
-    /// A file: shall it be read?
+    /// A file; the filter returns whether to read it.
     File,
 }
 
-/// Bounds of a walk through a tree.
+/// The limits of a tree walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadLimits {
-    /// How many files may be listed or read.
+    /// The most files that are listed or read.
     pub files_max: usize,
-    /// How many bytes one file may have.
+    /// The most bytes of one file.
     pub file_bytes_max: usize,
-    /// How many bytes all files read may have together.
+    /// The most bytes of all read files together.
     pub total_bytes_max: usize,
 }
 
 impl Default for ReadLimits {
-    /// Room for any configuration: 10,000 files, 4 MiB each, 64 MiB together.
+    /// Returns 10,000 files of 4 MiB each and 64 MiB together, enough for any configuration.
     fn default() -> Self {
         Self { files_max: 10_000, file_bytes_max: 4 << 20, total_bytes_max: 64 << 20 }
     }
 }
 
-/// Sees each entry of a tree, and says of a directory whether to enter it.
-type Visit<'a> = dyn FnMut(Found, &str, EntryMode, ObjectId) -> Result<bool, ReadError> + 'a;
+/// A visitor of tree entries; for a directory, it returns whether to enter it.
+type Visit<'a> = dyn FnMut(TreeEntry, &str, EntryMode, ObjectId) -> Result<bool, ReadError> + 'a;
 
-/// How far clocks may be off: a commit may say that it is so much older than what it builds on.
+/// The assumed clock error: a commit may be dated this much earlier than its parents.
 const SKEW_SECONDS: i64 = 30 * 24 * 3_600;
 
-/// Directories deeper than this are not entered: no file system would hold them.
+/// The deepest directory level that is read; no file system supports more.
 const DEPTH_MAX: usize = 256;
 
 impl Repository {
-    /// Returns a commit; an annotated tag gives the commit it points to.
+    /// Reads a commit. An annotated tag is followed to its commit.
     pub fn commit(&self, commit: &Oid) -> Result<CommitFacts, ReadError> {
         let found = self.find_commit(commit)?;
         let failed = |source: gix::Error| self.engine("read the commit", commit, source);
@@ -101,8 +101,7 @@ impl Repository {
         })
     }
 
-    /// Returns the best common ancestor of two commits; `None` for histories that have nothing in
-    /// common.
+    /// Returns the best common ancestor of two commits; `None` for unrelated histories.
     pub fn merge_base(&self, one: &Oid, other: &Oid) -> Result<Option<Oid>, ReadError> {
         let (a, b) = (self.find_commit(one)?.id, self.find_commit(other)?.id);
         let base = self
@@ -112,17 +111,17 @@ impl Repository {
         Ok(base.map(|id| oid(&id)))
     }
 
-    /// Tells whether `ancestor` is `of` or can be reached from it.
+    /// Returns whether `ancestor` equals `of` or is reachable from it.
     pub fn is_ancestor(&self, ancestor: &Oid, of: &Oid) -> Result<bool, ReadError> {
         let ancestor = self.find_commit(ancestor)?.id;
         Ok(self.merge_base(&oid(&ancestor), of)? == Some(oid(&ancestor)))
     }
 
-    /// Returns those of `tips` that are a commit or have it in their history.
+    /// Returns those of `tips` that are `commit` or descend from it.
     ///
-    /// What was committed more than 30 days before it is not looked behind, so that the cost is
-    /// that of what came since; so far may clocks be off. At more than `commits_max` commits it
-    /// ends with [`ReadError::TooLarge`].
+    /// Commits dated more than 30 days before it are not followed, so that the cost depends on what
+    /// was committed since; clocks may be wrong by that much. Fails with [`ReadError::TooLarge`]
+    /// after `commits_max` commits.
     pub fn containing(
         &self,
         commit: &Oid,
@@ -132,15 +131,14 @@ impl Repository {
         let wanted = self.commit(commit)?;
         let oldest_seconds = wanted.committed_at_seconds.saturating_sub(SKEW_SECONDS);
         let wanted = self.id(&wanted.commit.id)?;
-        // From each commit those that build on it, as far as there are any between the tips and the
-        // wanted one.
+        // Maps each commit between the tips and the wanted commit to its children.
         let mut children: BTreeMap<ObjectId, Vec<ObjectId>> = BTreeMap::new();
         let mut seen: BTreeSet<ObjectId> = BTreeSet::from([wanted]);
         let mut ahead = Vec::with_capacity(tips.len());
         for tip in tips {
             ahead.push(self.find_commit(tip)?.id);
         }
-        // Ends: each commit is looked at once.
+        // Terminates: each commit is visited once.
         while let Some(id) = ahead.pop() {
             if !seen.insert(id) {
                 continue;
@@ -174,8 +172,8 @@ impl Repository {
         Ok(containing)
     }
 
-    /// Reads a file at a commit or tree; `None` when there is no regular file (links are not
-    /// followed).
+    /// Reads a file at a commit or tree; `None` when there is no regular file. Links are not
+    /// followed.
     pub fn read_file(
         &self,
         at: &Oid,
@@ -196,8 +194,8 @@ impl Repository {
         }
     }
 
-    /// Tells whether there is a file at a commit or tree; a link, at its end or on the way, counts
-    /// as one: where it leads only a checkout shows.
+    /// Returns whether there is a file at a commit or tree. A link anywhere on the path counts as a
+    /// file, because only a checkout shows its target.
     pub fn has_file(&self, at: &Oid, path: &str) -> Result<bool, ReadError> {
         let tree = self.find_tree(at)?;
         let parts: Vec<&[u8]> = path.split('/').map(str::as_bytes).collect();
@@ -217,8 +215,8 @@ impl Repository {
         Ok(false)
     }
 
-    /// Lists all files at a commit or tree whose path is one of `prefixes` or lies below one; all
-    /// files when there are none. Sorted as git does.
+    /// Lists the files at a commit or tree whose path equals one of `prefixes` or is below one; all
+    /// files when `prefixes` is empty. Sorted as git does.
     pub fn list_files(
         &self,
         at: &Oid,
@@ -237,10 +235,10 @@ impl Repository {
         let mut files = Vec::new();
         self.walk(at, &mut |found, path, mode, id| {
             match found {
-                Found::Directory => {
+                TreeEntry::Directory => {
                     return Ok(listed(path) || prefixes.iter().any(|prefix| below(prefix, path)));
                 }
-                Found::File if listed(path) => {
+                TreeEntry::File if listed(path) => {
                     if files.len() == limits.files_max {
                         return Err(self.too_large(at, "files", limits.files_max));
                     }
@@ -250,21 +248,22 @@ impl Repository {
                         id: oid(&id),
                     });
                 }
-                Found::File => {}
+                TreeEntry::File => {}
             }
             Ok(true)
         })?;
         Ok(files)
     }
 
-    /// Reads the regular files at a commit or tree that `wanted` says yes to, sorted as git does.
+    /// Reads the regular files at a commit or tree for which `wanted` returns true, sorted as git
+    /// does.
     ///
-    /// `wanted` is asked about each directory before it is entered, so that a walk for
-    /// configuration costs little in a large tree.
+    /// `wanted` is called for each directory before it is entered, so that reading configuration is
+    /// cheap in a large tree.
     pub fn read_files(
         &self,
         at: &Oid,
-        wanted: &dyn Fn(Found, &str) -> bool,
+        wanted: &dyn Fn(TreeEntry, &str) -> bool,
         limits: ReadLimits,
     ) -> Result<Vec<(String, Vec<u8>)>, ReadError> {
         let mut files = Vec::new();
@@ -273,7 +272,7 @@ impl Repository {
             if !wanted(found, path) {
                 return Ok(false);
             }
-            if found == Found::File
+            if found == TreeEntry::File
                 && matches!(mode.kind(), EntryKind::Blob | EntryKind::BlobExecutable)
             {
                 let bytes = self.blob(at, id, path, limits.file_bytes_max)?;
@@ -291,10 +290,10 @@ impl Repository {
         Ok(files)
     }
 
-    /// Lists the paths that differ between two commits or trees, sorted; of a renamed file both
-    /// paths.
+    /// Lists the paths that differ between two commits or trees, sorted; both paths of a renamed
+    /// file.
     ///
-    /// To know what a change does, give the merge base of branch and change as `base`.
+    /// For the changes of a proposed change, pass the merge base of branch and change as `base`.
     pub fn changed_files(
         &self,
         base: &Oid,
@@ -326,7 +325,7 @@ impl Repository {
         Ok(paths)
     }
 
-    /// Finds a commit, through annotated tags.
+    /// Finds a commit, following annotated tags.
     pub(crate) fn find_commit(&self, object: &Oid) -> Result<gix::Commit<'_>, ReadError> {
         let found = self.find(object)?;
         found
@@ -335,7 +334,7 @@ impl Repository {
             .map_err(|source| self.not_a("commit", object, source))
     }
 
-    /// Finds a tree, that of a commit or tag too.
+    /// Finds a tree, also by the id of a commit or tag.
     pub(crate) fn find_tree(&self, object: &Oid) -> Result<gix::Tree<'_>, ReadError> {
         self.find(object)?.peel_to_tree().map_err(|source| self.not_a("tree", object, source))
     }
@@ -353,7 +352,7 @@ impl Repository {
 
     fn not_a(&self, wanted: &'static str, object: &Oid, source: gix::Error) -> ReadError {
         if source.is_not_found() {
-            // The object is there, what it points to is not: the list of packs is not closed.
+            // The object is present and its target is not: the list of packs is not closed.
             return self.engine("follow the object", object, source);
         }
         ReadError::WrongKind { project: self.project.clone(), object: object.clone(), wanted }
@@ -376,7 +375,7 @@ impl Repository {
         Ok(blob.take_data())
     }
 
-    /// Walks a tree in git's order; `visit` says of a directory whether to enter it.
+    /// Walks a tree in git's order. For a directory, `visit` returns whether to enter it.
     fn walk(&self, at: &Oid, visit: &mut Visit<'_>) -> Result<(), ReadError> {
         let root = self.find_tree(at)?;
         self.walk_tree(at, &root, &mut String::new(), 0, visit)
@@ -402,7 +401,7 @@ impl Repository {
             path.push_str(&text(entry.filename()));
             let (mode, id) = (entry.mode(), entry.object_id());
             if mode.is_tree() {
-                if visit(Found::Directory, path, mode, id)? {
+                if visit(TreeEntry::Directory, path, mode, id)? {
                     let sub = self
                         .git
                         .find_tree(id)
@@ -410,7 +409,7 @@ impl Repository {
                     self.walk_tree(at, &sub, path, depth + 1, visit)?;
                 }
             } else {
-                visit(Found::File, path, mode, id)?;
+                visit(TreeEntry::File, path, mode, id)?;
             }
             path.truncate(length);
         }
@@ -441,7 +440,7 @@ impl Repository {
     }
 }
 
-/// Returns an object id as the records write it.
+/// Returns an object id in the form of the records.
 pub(crate) fn oid(id: &gix::oid) -> Oid {
     Oid(id.to_hex().to_string())
 }

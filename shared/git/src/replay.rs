@@ -1,7 +1,8 @@
-//! Putting a change's commits on a tip one by one: cherry-pick and the two rebases.
+//! Replays the commits of a change onto a branch tip one by one: cherry-pick and the two rebase
+//! modes.
 
 use crate::error::MergeError;
-use crate::merge::{Merge, MergeOutcome, Merged, Settled};
+use crate::merge::{Merge, MergeOutcome, MergedCommit, Settled};
 use crate::read::oid;
 use crate::repository::Repository;
 use gix::ObjectId;
@@ -10,12 +11,12 @@ use gix::traverse::commit::topo;
 use sluice_model::git::{Commit, MergeMode};
 use std::collections::HashSet;
 
-/// A change with more commits is refused: replaying each takes a merge.
+/// The most commits of a change; replaying each one takes a merge.
 const COMMITS_MAX: usize = 1000;
 
 impl Repository {
-    /// Puts each commit that `ours` lacks on it, oldest first. The histories are related and
-    /// `theirs` is not contained.
+    /// Replays each commit that `ours` lacks, oldest first. The histories are related, and `ours`
+    /// does not contain `theirs`.
     pub(crate) fn replay(
         &self,
         merge: Merge<'_>,
@@ -41,7 +42,7 @@ impl Repository {
                 Settled::Tree(merged) => merged,
                 Settled::Conflict(paths) => return Ok(MergeOutcome::Conflict { paths }),
             };
-            // What the branch has got meanwhile is left out; a commit that was made empty stays.
+            // A commit that became empty is dropped; one that was empty from the start stays.
             if merged == tree && before != after {
                 continue;
             }
@@ -59,7 +60,7 @@ impl Repository {
             tree = merged;
             made.push(oid(&tip));
         }
-        Ok(MergeOutcome::Merged(Merged {
+        Ok(MergeOutcome::Merged(MergedCommit {
             commit: Commit { id: oid(&tip), tree: oid(&tree) },
             made,
         }))
@@ -92,7 +93,7 @@ impl Repository {
         Ok(commits)
     }
 
-    /// Keeps of `commits` those along first parents from `tip`, newest first.
+    /// Returns those of `commits` on the first-parent line from `tip`, newest first.
     fn first_parents(
         &self,
         tip: ObjectId,
@@ -101,7 +102,7 @@ impl Repository {
         let lacking: HashSet<ObjectId> = commits.iter().copied().collect();
         let mut line = Vec::new();
         let mut next = Some(tip);
-        // Ends: a history has no cycles, and only commits of the bounded list are followed.
+        // Terminates: a history has no cycles, and only listed commits are followed.
         while let Some(id) = next.filter(|id| lacking.contains(id)) {
             line.push(id);
             next = self.git.find_commit(id)?.parent_ids().next().map(gix::Id::detach);

@@ -1,4 +1,4 @@
-//! A bare repository in a cache directory, made of nothing but packs.
+//! A bare repository in a cache directory, made only of packs.
 
 use crate::error::{Cause, PackError, ReadError};
 use crate::pack::{self, NewPack, PackName};
@@ -10,21 +10,21 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// How much memory decoded objects may take while one repository is worked on.
+/// The memory for decoded objects while a repository is in use.
 const OBJECT_CACHE_BYTES: usize = 16 * 1024 * 1024;
-/// No single object of ours or of a forge may be larger when unpacked.
+/// The most bytes of one unpacked object.
 pub(crate) const OBJECT_BYTES_MAX: usize = 512 * 1024 * 1024;
 
-/// A project's repository, opened in a cache directory.
+/// The repository of a project, opened in a cache directory.
 ///
-/// What a merge makes is kept in memory until [`Repository::pack_new_objects`]; nothing else ever
-/// changes but by a pack more. The directory may be shared by several processes: each file appears
-/// whole or not at all, under a name that its content gives.
+/// Merge results stay in memory until [`Repository::pack_new_objects`]. Otherwise the repository
+/// only changes by added packs. Several processes may share the directory: each file appears
+/// atomically, under a name derived from its content.
 pub struct Repository {
     pub(crate) project: ProjectName,
     pub(crate) git: gix::Repository,
     dir: PathBuf,
-    /// Indexes of packs that were asked what they hold; a pack never changes under its name.
+    /// Cached indexes of packs; a pack never changes under its name.
     indexes: BTreeMap<PackName, gix::odb::pack::index::File>,
 }
 
@@ -38,17 +38,17 @@ impl std::fmt::Debug for Repository {
 }
 
 impl Repository {
-    /// Opens the repository of `project` in `dir`; an empty one is made where there is none.
+    /// Opens the repository of `project` in `dir`. Creates an empty one when there is none.
     pub fn open(project: &ProjectName, dir: &Path) -> Result<Self, PackError> {
         create(project, dir)?;
         let git = open_git(project, dir)?.with_object_memory();
         Ok(Self { project: project.clone(), git, dir: dir.to_owned(), indexes: BTreeMap::new() })
     }
 
-    /// Opens a repository of its own in `dir`, made of packs that lie in `pack_dir`: linked, or
-    /// copied from another file system.
+    /// Opens a separate repository in `dir` with packs from `pack_dir`, which are hard-linked or
+    /// copied.
     ///
-    /// What is done with it changes nothing in `pack_dir`.
+    /// Changes to it never affect `pack_dir`.
     pub fn of_packs(
         project: &ProjectName,
         dir: &Path,
@@ -61,7 +61,7 @@ impl Repository {
             for ending in ["pack", "idx"] {
                 let file = format!("{name}.{ending}");
                 let (from, to) = (pack_dir.join(&file), own_dir.join(&file));
-                // A copy onto what is linked already would empty both.
+                // Copying onto an existing link would truncate both files.
                 if to.exists() {
                     continue;
                 }
@@ -77,31 +77,31 @@ impl Repository {
         Self::open(project, dir)
     }
 
-    /// Returns the project.
+    /// Returns the project of the repository.
     pub fn project(&self) -> &ProjectName {
         &self.project
     }
 
-    /// Returns the directory with the pack files, for those who link them elsewhere.
+    /// Returns the directory of the pack files.
     pub fn pack_dir(&self) -> PathBuf {
         self.dir.join("objects/pack")
     }
 
-    /// Lists the packs held, sorted by name.
+    /// Lists the packs in the cache, sorted by name.
     pub fn packs(&self) -> Result<Vec<PackName>, PackError> {
         pack::list(&self.project, &self.pack_dir())
     }
 
-    /// Tells whether a pack is held with its index.
+    /// Returns whether the cache has a pack and its index.
     pub fn has_pack(&self, name: &PackName) -> bool {
         let path = self.pack_dir().join(format!("{name}.idx"));
         path.is_file() && path.with_extension("pack").is_file()
     }
 
-    /// Adds a pack and its index, whole files as they were uploaded; checks both against their
-    /// checksums and each other.
+    /// Adds a pack and its index, given as whole files, and checks both against their checksums and
+    /// each other.
     ///
-    /// A pack already held is left as it is.
+    /// Does nothing when the cache has the pack.
     pub fn add_pack(&mut self, pack: &[u8], index: &[u8]) -> Result<PackName, PackError> {
         let name = pack::verify(pack, index)
             .map_err(|reason| PackError::Damaged { project: self.project.clone(), reason })?;
@@ -112,31 +112,30 @@ impl Repository {
         Ok(name)
     }
 
-    /// Looks for packs that others put into the directory.
+    /// Finds packs that other processes added to the directory.
     pub fn refresh(&mut self) -> Result<(), PackError> {
         self.reload()
     }
 
-    /// Tells whether an object is held, in a pack or in memory.
+    /// Returns whether an object is present, in a pack or in memory.
     pub fn has(&self, object: &Oid) -> bool {
         self.id(object).is_ok_and(|id| self.git.objects.exists(&id))
     }
 
-    /// Writes what merges have made and `tips` reach as one pack that is whole by itself, objects
-    /// of the packs held left out.
+    /// Writes the objects that merges created and `tips` reach as one self-contained pack, without
+    /// objects of existing packs.
     ///
-    /// Returns `None` when everything is in a pack already. Equal tips make an equal pack.
+    /// Returns `None` when every object is in a pack already. Equal tips give an equal pack.
     pub fn pack_new_objects(&mut self, tips: &[Oid]) -> Result<Option<NewPack>, PackError> {
         let held = self.packs()?;
         self.pack_objects_beyond(tips, &held)
     }
 
-    /// Writes what `tips` reach and none of the packs `base` holds as one pack that is whole by
-    /// itself.
+    /// Writes the objects that `tips` reach and none of the packs `base` contains as one
+    /// self-contained pack.
     ///
-    /// Whoever has `base` and this pack has all of it, whatever else lies in this cache: packs of
-    /// other states, or of an earlier attempt at the same one. Returns `None` when `base` holds
-    /// everything. Equal arguments make an equal pack.
+    /// `base` and this pack together are complete, whatever other packs the cache has. Returns
+    /// `None` when `base` contains everything. Equal arguments give an equal pack.
     pub fn pack_objects_beyond(
         &mut self,
         tips: &[Oid],
@@ -152,7 +151,7 @@ impl Repository {
             source,
         };
         let made = pack::encode(&objects).map_err(|source| failed(source.into()))?;
-        // Whoever opens the directory finds the pack; here memory holds what is in it.
+        // Other processes find the pack in the directory; this one has its objects in memory.
         self.write_pack(&made.name, &made.pack, &made.index)?;
         let at = |ending: &str| self.pack_dir().join(format!("{}.{ending}", made.name));
         Ok(Some(NewPack {
@@ -164,7 +163,8 @@ impl Repository {
         }))
     }
 
-    /// Puts a pack into the directory; the pack first, for whoever sees an index expects its pack.
+    /// Stores a pack in the directory: the pack first, because a reader of the index expects its
+    /// pack.
     fn write_pack(&self, name: &PackName, pack: &[u8], index: &[u8]) -> Result<(), PackError> {
         let dir = self.pack_dir();
         for (ending, bytes) in [("pack", pack), ("idx", index)] {
@@ -179,8 +179,7 @@ impl Repository {
         Ok(())
     }
 
-    /// Collects objects by walking from `tips` as far as `base` does not hold them: what else lies
-    /// here is of no use to others.
+    /// Collects the objects reachable from `tips` that `base` does not contain.
     fn objects_beyond(
         &mut self,
         tips: &[Oid],
@@ -204,7 +203,7 @@ impl Repository {
         for tip in tips {
             ahead.push(self.id(tip).map_err(|source| failed(source.into()))?);
         }
-        // Ends: each object is entered once, and what lies behind one of the base not at all.
+        // Terminates: each object is visited once, and objects of `base` are not followed.
         while let Some(id) = ahead.pop() {
             if found.contains_key(&id) || base.iter().any(|index| index.lookup(id).is_some()) {
                 continue;
@@ -237,8 +236,8 @@ impl Repository {
         Ok(found)
     }
 
-    /// Opens the packs anew and keeps what memory holds: the store below has room for a fixed
-    /// number of packs.
+    /// Reopens the packs and keeps the objects in memory. The store has room for a limited number
+    /// of packs.
     pub(crate) fn reload(&mut self) -> Result<(), PackError> {
         let memory = self.git.objects.take_object_memory().unwrap_or_default();
         self.git = open_git(&self.project, &self.dir)?;
@@ -255,7 +254,7 @@ impl Repository {
     }
 }
 
-/// Makes the files that a bare repository needs, unless they are there.
+/// Creates the files of a bare repository that are missing.
 fn create(project: &ProjectName, dir: &Path) -> Result<(), PackError> {
     let failed = |path: &Path| {
         let (project, path) = (project.clone(), path.to_owned());
@@ -278,8 +277,8 @@ fn create(project: &ProjectName, dir: &Path) -> Result<(), PackError> {
 }
 
 fn open_git(project: &ProjectName, dir: &Path) -> Result<gix::Repository, PackError> {
-    // Isolated: neither the machine's configuration nor its environment may change what a merge
-    // gives. The two settings are what `git merge` uses by itself.
+    // Isolated: neither the machine's configuration nor its environment may affect a merge. The two
+    // settings are the defaults of `git merge`.
     let options = gix::open::Options::isolated()
         .with(gix::sec::Trust::Full)
         .open_path_as_is(true)
@@ -297,7 +296,7 @@ fn open_git(project: &ProjectName, dir: &Path) -> Result<gix::Repository, PackEr
     Ok(git)
 }
 
-/// Writes a file that appears whole or not at all.
+/// Writes a file atomically.
 fn write_whole(dir: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(dir)?;
     file.write_all(bytes)?;

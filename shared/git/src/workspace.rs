@@ -1,8 +1,8 @@
-//! Workspaces for an executor: a repository with files, made of packs, as a job finds it.
+//! Creates workspaces for an executor: a repository with files, made of packs, as a job expects it.
 //!
-//! `HEAD` is on the branch at the merged commit; `origin` leads nowhere (`file:///dev/null`), and
-//! `origin/<branch>` is the state before the merge. So a job sees what its change does as
-//! `origin/<branch>..HEAD`, and fetches nothing.
+//! `HEAD` is on the branch at the merged commit. `origin` points to nothing (`file:///dev/null`),
+//! and `origin/<branch>` is the state before the merge. So a job sees its change as
+//! `origin/<branch>..HEAD` and cannot fetch.
 
 pub use crate::command::CommandError;
 use crate::command::git;
@@ -12,80 +12,79 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What a workspace is made of.
+/// The contents of a workspace.
 #[derive(Debug, Clone)]
 pub struct Checkout<'a> {
-    /// The directory with the pack files and their indices ([`crate::Repository::pack_dir`]).
+    /// The directory with the pack files and their indexes ([`crate::Repository::pack_dir`]).
     pub pack_dir: &'a Path,
-    /// Which of its packs are needed; together they hold everything reachable from the commits
-    /// below.
+    /// The needed packs; together they contain everything reachable from the commits below.
     pub packs: &'a [PackName],
-    /// Where the repository goes: a directory that is empty or does not exist.
+    /// The destination: a directory that is empty or does not exist.
     pub dest: &'a Path,
-    /// The branch that is checked out. A whole ref, `refs/tags/1.0`, is no branch: `HEAD` is then
-    /// on the commit itself.
+    /// The branch to check out. For another full ref, such as `refs/tags/1.0`, `HEAD` is detached
+    /// at the commit.
     pub branch: &'a BranchName,
-    /// The commit under test.
+    /// The tested commit.
     pub result: &'a Oid,
-    /// The branch's tip before the merge.
+    /// The branch tip before the merge.
     pub base: &'a Oid,
-    /// Other branches of the project, as their tips are: they become remote branches.
+    /// The tips of the project's other branches, which become remote branches.
     pub other_branches: &'a [(BranchName, Oid)],
     /// Tags by short name, with the object they point to.
     pub tags: &'a [(String, Oid)],
-    /// How long all of it may take.
+    /// The time limit for everything.
     pub timeout_seconds: u64,
 }
 
-/// Why a workspace could not be made.
+/// Why a workspace could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckoutError {
-    /// There is something at the destination.
+    /// The destination is not empty.
     #[error("cannot make a workspace in {dest}: it is not empty", dest = .0.display())]
     NotEmpty(PathBuf),
-    /// A pack is not where it should be.
+    /// A pack is missing.
     #[error("cannot make a workspace in {dest}: {pack} is not in {pack_dir}; download it first", dest = dest.display(), pack_dir = pack_dir.display())]
     NoPack {
         /// The destination.
         dest: PathBuf,
-        /// The pack.
+        /// The missing pack.
         pack: PackName,
-        /// Where it was looked for.
+        /// The directory that should have the pack.
         pack_dir: PathBuf,
     },
-    /// A name or id cannot be used in git.
+    /// A name or id is not valid in git.
     #[error("cannot make a workspace in {dest}: {name:?} is no {what} for git", dest = dest.display())]
     BadName {
         /// The destination.
         dest: PathBuf,
-        /// The text.
+        /// The invalid text.
         name: String,
-        /// What it should be.
+        /// The expected kind of name.
         what: &'static str,
     },
     /// A file could not be written; the disk may be full.
     #[error("could not {doing} {path}: check space and rights of the workspace's disk", path = path.display())]
     File {
-        /// What was attempted.
+        /// The attempted action.
         doing: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// Git did not do its part.
+    /// A git command failed.
     #[error("could not make a workspace in {dest}", dest = dest.display())]
     Git {
         /// The destination.
         dest: PathBuf,
-        /// What it said.
+        /// The error of the command.
         source: CommandError,
     },
 }
 
-/// Makes a workspace; what is left at `dest` after an error is to be removed.
+/// Creates a workspace. After an error, the caller removes what is at `dest`.
 ///
-/// Packs are hard-linked where the file system allows it and copied elsewhere. Needs git 2.28 or
+/// Packs are hard-linked where the file system allows it and copied otherwise. Needs git 2.28 or
 /// newer on the machine.
 pub fn checkout(checkout: &Checkout<'_>) -> Result<(), CheckoutError> {
     let refs = refs(checkout)?;
@@ -108,22 +107,22 @@ pub fn checkout(checkout: &Checkout<'_>) -> Result<(), CheckoutError> {
     run(&["reset", "-q", "--hard", "--no-recurse-submodules", checkout.result.as_str()], "")
 }
 
-/// The branch that `HEAD` is on until it is put on a commit; it never exists.
+/// The branch of `HEAD` until it is detached; it never exists.
 const UNBORN: &str = "none";
 
-/// Returns whether a name is that of a whole ref rather than a branch's.
+/// Returns whether a name is a full ref rather than a branch name.
 fn is_whole_ref(name: &BranchName) -> bool {
     name.as_str().starts_with("refs/")
 }
 
-/// Writes the transaction that makes all refs at once, after checking each name and id in it.
+/// Writes the transaction that creates all refs, after checking each name and id.
 fn refs(checkout: &Checkout<'_>) -> Result<String, CheckoutError> {
     let bad = |name: &str, what| CheckoutError::BadName {
         dest: checkout.dest.to_owned(),
         name: name.to_owned(),
         what,
     };
-    // Git allows it in a ref but not as a branch: commands would take it for an option.
+    // Valid in a ref but not as a branch: commands would take it for an option.
     if checkout.branch.as_str().starts_with('-') {
         return Err(bad(checkout.branch.as_str(), "branch name"));
     }
@@ -176,7 +175,7 @@ fn link_packs(checkout: &Checkout<'_>) -> Result<(), CheckoutError> {
                 let (dest, pack_dir) = (checkout.dest.to_owned(), checkout.pack_dir.to_owned());
                 return Err(CheckoutError::NoPack { dest, pack: pack.clone(), pack_dir });
             }
-            // A link fails between file systems; what else is wrong shows when copying.
+            // Hard links fail across file systems; other errors show up when copying.
             if fs::hard_link(&from, &to).is_err() {
                 fs::copy(&from, &to).map_err(|source| CheckoutError::File {
                     doing: "write",
@@ -189,7 +188,7 @@ fn link_packs(checkout: &Checkout<'_>) -> Result<(), CheckoutError> {
     Ok(())
 }
 
-/// Adds the remote that leads nowhere.
+/// Adds the remote that points to nothing.
 fn write_config(dest: &Path) -> Result<(), CheckoutError> {
     let path = dest.join(".git/config");
     let failed = |doing| {

@@ -1,4 +1,4 @@
-//! Which branches have a commit: the same that git names.
+//! Checks that the branches found with a commit are those that git finds.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -9,7 +9,7 @@ use support::Sandbox;
 
 /// Z4.2: forks, merges, an annotated tag, and a branch that has nothing in common with the others.
 #[test]
-fn the_branches_that_have_a_commit_are_those_that_git_names() {
+fn the_branches_with_a_commit_are_those_that_git_finds() {
     let dir = tempfile::tempdir().unwrap();
     let sandbox = Sandbox::new(&dir.path().join("repo"));
     let first = sandbox.write("a", "1\n").commit("one");
@@ -51,10 +51,9 @@ fn the_branches_that_have_a_commit_are_those_that_git_names() {
     }
 }
 
-/// A history that is longer than may be looked at is told as such, and not taken for one without
-/// the commit.
+/// A history over the limit is an error, and is not taken for one without the commit.
 #[test]
-fn more_commits_than_may_be_looked_at_are_an_error() {
+fn more_commits_than_the_limit_are_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let sandbox = Sandbox::new(&dir.path().join("repo"));
     let first = sandbox.write("a", "0\n").commit("start");

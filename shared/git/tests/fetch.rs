@@ -1,4 +1,4 @@
-//! Fetching over HTTP from real repositories behind `git http-backend`.
+//! Fetches over HTTP from real repositories served by `git http-backend`.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -7,7 +7,7 @@ use sluice_git::{Credential, FetchError, FetchLimits, FetchRequest, Fetched, Rep
 use sluice_model::git::{MergeMode, Oid};
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use support::server::{Manner, Server};
+use support::server::{Behaviour, Server};
 use support::{Sandbox, carry, git_checks, project};
 
 fn want_refs(names: &[&str]) -> Vec<Want> {
@@ -37,10 +37,10 @@ fn forge(root: &Path) -> (Sandbox, Oid) {
 }
 
 #[test]
-fn branches_and_pull_requests_arrive_as_one_pack_and_another_machine_works_from_it() {
+fn branches_and_pull_requests_arrive_as_one_usable_pack() {
     let dir = tempfile::tempdir().unwrap();
     let (sandbox, first) = forge(dir.path());
-    let server = Server::start(dir.path(), Manner::Open);
+    let server = Server::start(dir.path(), Behaviour::Open);
     let url = format!("{}/name/.git", server.url);
     let mut here = Repository::open(&project(), &dir.path().join("here")).unwrap();
 
@@ -70,10 +70,10 @@ fn branches_and_pull_requests_arrive_as_one_pack_and_another_machine_works_from_
 }
 
 #[test]
-fn a_second_fetch_brings_the_new_objects_only_and_its_pack_is_complete_by_itself() {
+fn a_second_fetch_transfers_only_new_objects_in_a_self_contained_pack() {
     let dir = tempfile::tempdir().unwrap();
     let (sandbox, _) = forge(dir.path());
-    let server = Server::start(dir.path(), Manner::Open);
+    let server = Server::start(dir.path(), Behaviour::Open);
     let url = format!("{}/name/.git", server.url);
     let mut repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
     let wants = want_refs(&["refs/heads/main", "refs/pull/7/head"]);
@@ -82,8 +82,8 @@ fn a_second_fetch_brings_the_new_objects_only_and_its_pack_is_complete_by_itself
     let again = repository.fetch(&request(&url, &wants, &tips(&first))).unwrap();
     assert_eq!((again.refs, again.packs.len()), (first.refs.clone(), 0));
 
-    // One line of a large file: the forge sends a delta against what we have, which must not be
-    // needed afterwards.
+    // One line of a large file: the forge sends a delta against an object that we have. The pack
+    // must not need that object afterwards.
     let long = std::fs::read_to_string(sandbox.dir.join("long.txt")).unwrap();
     let new = sandbox.write("long.txt", format!("{long}end\n")).commit("two");
     let second = repository.fetch(&request(&url, &wants, &tips(&first))).unwrap();
@@ -99,10 +99,10 @@ fn a_second_fetch_brings_the_new_objects_only_and_its_pack_is_complete_by_itself
 }
 
 #[test]
-fn a_branch_rewritten_since_still_brings_the_new_objects_only() {
+fn a_rewritten_branch_transfers_only_new_objects() {
     let dir = tempfile::tempdir().unwrap();
     let (sandbox, first) = forge(dir.path());
-    let server = Server::start(dir.path(), Manner::Open);
+    let server = Server::start(dir.path(), Behaviour::Open);
     let url = format!("{}/name/.git", server.url);
     let mut repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
     let wants = want_refs(&["refs/heads/change"]);
@@ -121,7 +121,7 @@ fn a_commit_is_fetched_by_its_id() {
     let dir = tempfile::tempdir().unwrap();
     let (sandbox, _) = forge(dir.path());
     let change = sandbox.rev("change");
-    let server = Server::start(dir.path(), Manner::Open);
+    let server = Server::start(dir.path(), Behaviour::Open);
     let mut repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
     let wants = [Want::Commit(change.clone())];
     let fetched =
@@ -131,11 +131,11 @@ fn a_commit_is_fetched_by_its_id() {
 }
 
 #[test]
-fn refs_are_listed_by_prefix_with_the_commit_behind_a_tag() {
+fn refs_are_listed_by_prefix_with_the_commit_of_a_tag() {
     let dir = tempfile::tempdir().unwrap();
     let (_, first) = forge(dir.path());
-    for manner in [Manner::Open, Manner::Old] {
-        let server = Server::start(dir.path(), manner);
+    for behaviour in [Behaviour::Open, Behaviour::Old] {
+        let server = Server::start(dir.path(), behaviour);
         let repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
         let url = format!("{}/name/.git", server.url);
         let refs = repository
@@ -148,9 +148,9 @@ fn refs_are_listed_by_prefix_with_the_commit_behind_a_tag() {
     }
 }
 
-/// Z4.3: however many others begin like it, a ref is found by its whole name and counts as one.
+/// Z4.3: a ref is found by its full name and counts once, however many refs share its prefix.
 #[test]
-fn a_ref_is_found_by_its_whole_name_among_many_that_begin_like_it() {
+fn a_ref_is_found_by_its_full_name_among_many_with_its_prefix() {
     let dir = tempfile::tempdir().unwrap();
     let (sandbox, first) = forge(dir.path());
     for more in ["1", "2", "3"] {
@@ -158,8 +158,8 @@ fn a_ref_is_found_by_its_whole_name_among_many_that_begin_like_it() {
         sandbox.git(&["branch", &format!("main-{more}"), "main"]);
     }
     let few = FetchLimits { refs_max: 1, ..FetchLimits::default() };
-    for manner in [Manner::Open, Manner::Old] {
-        let server = Server::start(dir.path(), manner);
+    for behaviour in [Behaviour::Open, Behaviour::Old] {
+        let server = Server::start(dir.path(), behaviour);
         let mut repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
         let url = format!("{}/name/.git", server.url);
         let found = repository.ls_ref(&url, None, "refs/tags/v1", few).unwrap().unwrap();
@@ -172,13 +172,13 @@ fn a_ref_is_found_by_its_whole_name_among_many_that_begin_like_it() {
     }
 }
 
-/// Z2.2: which branch is the default one is for the forge to say.
+/// Z2.2: the forge decides which branch is the default.
 #[test]
-fn the_head_of_a_repository_tells_its_default_branch() {
+fn the_head_of_a_repository_names_its_default_branch() {
     let dir = tempfile::tempdir().unwrap();
     forge(dir.path());
-    for manner in [Manner::Open, Manner::Old] {
-        let server = Server::start(dir.path(), manner);
+    for behaviour in [Behaviour::Open, Behaviour::Old] {
+        let server = Server::start(dir.path(), behaviour);
         let repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
         let url = format!("{}/name/.git", server.url);
         let refs = repository
@@ -192,10 +192,10 @@ fn the_head_of_a_repository_tells_its_default_branch() {
 }
 
 #[test]
-fn a_server_of_the_old_protocol_serves_too() {
+fn a_server_with_the_old_protocol_works() {
     let dir = tempfile::tempdir().unwrap();
     let (sandbox, _) = forge(dir.path());
-    let server = Server::start(dir.path(), Manner::Old);
+    let server = Server::start(dir.path(), Behaviour::Old);
     let url = format!("{}/name/.git", server.url);
     let mut repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
     let wants = want_refs(&["refs/heads/main"]);
@@ -207,10 +207,10 @@ fn a_server_of_the_old_protocol_serves_too() {
 }
 
 #[test]
-fn the_credential_travels_in_a_header_and_shows_nowhere() {
+fn the_credential_is_sent_in_a_header_and_never_printed() {
     let dir = tempfile::tempdir().unwrap();
     let _forge = forge(dir.path());
-    let server = Server::start(dir.path(), Manner::Guarded("x-access-token", "s3cret"));
+    let server = Server::start(dir.path(), Behaviour::Guarded("x-access-token", "s3cret"));
     let url = format!("{}/name/.git", server.url);
     let mut repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
     let wants = want_refs(&["refs/heads/main"]);
@@ -247,11 +247,11 @@ fn the_credential_travels_in_a_header_and_shows_nowhere() {
 }
 
 #[test]
-fn a_repository_that_was_moved_is_followed_and_strangers_are_not_told_the_credential() {
+fn a_redirect_is_followed_and_other_hosts_get_no_credential() {
     let dir = tempfile::tempdir().unwrap();
     let (_, first) = forge(dir.path());
-    let now = Server::start(dir.path(), Manner::Open);
-    let before = Server::start(dir.path(), Manner::Moved(now.url.clone()));
+    let now = Server::start(dir.path(), Behaviour::Open);
+    let before = Server::start(dir.path(), Behaviour::Moved(now.url.clone()));
     let mut repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
     let (wants, secret) = (want_refs(&["refs/heads/main"]), Credential::token("s3cret"));
     let url = format!("{}/name/.git", before.url);
@@ -266,8 +266,8 @@ fn a_repository_that_was_moved_is_followed_and_strangers_are_not_told_the_creden
     );
     assert!(seen.len() == 3 && seen.iter().all(|(_, header)| header.is_none()), "{seen:?}");
 
-    // One that sends everybody to itself is given up.
-    let circle = Server::start(dir.path(), Manner::Circle);
+    // A server that redirects to itself is given up.
+    let circle = Server::start(dir.path(), Behaviour::Circle);
     let lost =
         repository.fetch(&request(&format!("{}/name/.git", circle.url), &wants, &[])).unwrap_err();
     assert!(
@@ -277,10 +277,10 @@ fn a_repository_that_was_moved_is_followed_and_strangers_are_not_told_the_creden
 }
 
 #[test]
-fn a_forge_is_asked_again_over_the_connection_that_is_open() {
+fn a_second_request_reuses_the_open_connection() {
     let dir = tempfile::tempdir().unwrap();
     let _forge = forge(dir.path());
-    let server = Server::start(dir.path(), Manner::Kept);
+    let server = Server::start(dir.path(), Behaviour::KeepAlive);
     let url = format!("{}/name/.git", server.url);
     for name in ["one", "two", "three", "four"] {
         let mut repository = Repository::open(&project(), &dir.path().join(name)).unwrap();
@@ -293,10 +293,10 @@ fn a_forge_is_asked_again_over_the_connection_that_is_open() {
 }
 
 #[test]
-fn a_failure_tells_whether_to_try_again() {
+fn a_failure_shows_whether_a_retry_helps() {
     let dir = tempfile::tempdir().unwrap();
     let _forge = forge(dir.path());
-    let server = Server::start(dir.path(), Manner::Open);
+    let server = Server::start(dir.path(), Behaviour::Open);
     let mut repository = Repository::open(&project(), &dir.path().join("here")).unwrap();
     let url = format!("{}/name/.git", server.url);
     let main = want_refs(&["refs/heads/main"]);
@@ -318,13 +318,13 @@ fn a_failure_tells_whether_to_try_again() {
     let large =
         repository.fetch(&FetchRequest { limits: small, ..request(&url, &main, &[]) }).unwrap_err();
     assert!(matches!(large, FetchError::TooLarge { limit_bytes: 2000, .. }), "{large:?}");
-    assert_eq!(repository.packs().unwrap(), [], "half a pack is not kept");
+    assert_eq!(repository.packs().unwrap(), [], "a partial pack is not stored");
 
     let few = FetchLimits { refs_max: 1, ..FetchLimits::default() };
     let many = repository.ls_refs(&url, None, &["refs/"], few).unwrap_err();
     assert!(matches!(many, FetchError::TooManyRefs { limit: 1, .. }), "{many:?}");
 
-    let silent = Server::start(dir.path(), Manner::Silent);
+    let silent = Server::start(dir.path(), Behaviour::Silent);
     let short = FetchLimits { timeout_seconds: 1, ..FetchLimits::default() };
     let url = format!("{}/name/.git", silent.url);
     let slow =
@@ -338,10 +338,10 @@ fn a_failure_tells_whether_to_try_again() {
 }
 
 #[test]
-fn what_was_merged_here_is_a_base_for_deltas_and_for_merges_elsewhere() {
+fn a_local_merge_is_a_base_for_fetched_deltas_and_other_merges() {
     let dir = tempfile::tempdir().unwrap();
     let (_, first) = forge(dir.path());
-    let server = Server::start(dir.path(), Manner::Open);
+    let server = Server::start(dir.path(), Behaviour::Open);
     let url = format!("{}/name/.git", server.url);
     let mut here = Repository::open(&project(), &dir.path().join("here")).unwrap();
     let fetched = here

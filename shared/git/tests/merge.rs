@@ -1,9 +1,9 @@
-//! Merges: what each mode makes, whose names and times it carries, and what is no merge.
+//! Merges: the commits of each mode with their names and times, conflicts and errors.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
-use sluice_git::{Merge, MergeOutcome, Merged, ReadError, Repository};
+use sluice_git::{Merge, MergeOutcome, MergedCommit, ReadError, Repository};
 use sluice_model::git::{MergeMode, Oid};
 use std::fs;
 use support::{Sandbox, git_checks, git_merge, numbered, replace};
@@ -12,7 +12,7 @@ fn merge(repository: &Repository, ours: &Oid, theirs: &Oid, mode: MergeMode) -> 
     repository.merge(Merge { ours, theirs, mode, message: "Merge it" }).unwrap()
 }
 
-fn merged(outcome: MergeOutcome) -> Merged {
+fn merged(outcome: MergeOutcome) -> MergedCommit {
     match outcome {
         MergeOutcome::Merged(merged) => merged,
         other => panic!("expected a merge: {other:?}"),
@@ -36,7 +36,7 @@ fn fork(dir: &std::path::Path) -> (Sandbox, Oid, Oid, Oid) {
 
 /// Z6.4
 #[test]
-fn the_same_merge_made_elsewhere_has_the_same_id() {
+fn the_same_merge_in_another_cache_has_the_same_id() {
     let dir = tempfile::tempdir().unwrap();
     let (sandbox, _, ours, theirs) = fork(&dir.path().join("repo"));
     let modes = [
@@ -59,7 +59,7 @@ fn the_same_merge_made_elsewhere_has_the_same_id() {
 }
 
 #[test]
-fn a_merge_has_two_parents_our_name_and_the_newer_time() {
+fn a_merge_commit_has_two_parents_our_name_and_the_newer_time() {
     let dir = tempfile::tempdir().unwrap();
     let (sandbox, _, ours, theirs) = fork(&dir.path().join("repo"));
     let mut repository = sandbox.open(&dir.path().join("cache"));
@@ -94,7 +94,7 @@ fn a_merge_has_two_parents_our_name_and_the_newer_time() {
 }
 
 #[test]
-fn never_by_fast_forward_but_what_is_contained_stays() {
+fn a_merge_is_never_a_fast_forward_and_a_contained_commit_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (sandbox, base, ours, theirs) = fork(&dir.path().join("repo"));
     let repository = sandbox.open(&dir.path().join("cache"));
@@ -127,7 +127,7 @@ fn a_squash_is_one_commit_on_the_tip() {
 }
 
 #[test]
-fn replayed_commits_are_those_of_git_rebase_and_keep_author_and_message() {
+fn replayed_commits_equal_those_of_git_rebase() {
     let dir = tempfile::tempdir().unwrap();
     let (sandbox, base, ours, theirs) = fork(&dir.path().join("repo"));
     // The branch gets one of the change's commits meanwhile, which so becomes empty, and the change
@@ -180,7 +180,7 @@ fn replayed_commits_are_those_of_git_rebase_and_keep_author_and_message() {
 }
 
 #[test]
-fn a_conflict_is_a_result_that_names_its_paths_and_makes_nothing() {
+fn a_conflict_names_its_paths_and_makes_no_commit() {
     let dir = tempfile::tempdir().unwrap();
     let sandbox = Sandbox::new(&dir.path().join("repo"));
     let base = sandbox
@@ -219,7 +219,7 @@ fn histories_without_a_common_commit_are_not_merged() {
 }
 
 #[test]
-fn a_commit_that_is_not_held_is_named() {
+fn a_missing_commit_is_named_in_the_error() {
     let dir = tempfile::tempdir().unwrap();
     let (sandbox, _, ours, _) = fork(&dir.path().join("repo"));
     let repository = sandbox.open(&dir.path().join("cache"));

@@ -1,5 +1,4 @@
-//! Merges give the trees and the conflicts that git gives: stories of two sides, and random
-//! histories.
+//! Merges give the same trees and conflicts as git, for fixed cases and random histories.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -14,10 +13,10 @@ fn merge(repository: &Repository, ours: &Oid, theirs: &Oid) -> MergeOutcome {
     repository.merge(Merge { ours, theirs, mode, message }).unwrap()
 }
 
-/// One side's edits of a story.
+/// The edits of one side of a case.
 type Edit = fn(&Sandbox);
 
-/// The common start of the stories below.
+/// The common start of the cases below.
 fn start(sandbox: &Sandbox) {
     sandbox
         .write("a.txt", numbered(0..40))
@@ -130,7 +129,7 @@ const STORIES: &[(&str, Edit, Edit)] = &[
     ("binary differently", |s| put(s, "bin", [9, 0, 9]), |s| put(s, "bin", [8, 0, 8])),
     ("added alike", |s| put(s, "new.txt", "x\n"), |s| put(s, "new.txt", "x\n")),
     ("added differently", |s| put(s, "new.txt", "x\n"), |s| put(s, "new.txt", "y\n")),
-    ("added beside", |s| put(s, "dir/x.txt", "x\n"), |s| put(s, "dir/y.txt", "y\n")),
+    ("added next to it", |s| put(s, "dir/x.txt", "x\n"), |s| put(s, "dir/y.txt", "y\n")),
     (
         "file becomes directory",
         |s| {
@@ -194,9 +193,9 @@ fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap()
 }
 
-/// Z6.4: what is tested is what a forge's git would make.
+/// Z6.4: the tested tree is the one that the forge's git makes.
 #[test]
-fn each_story_ends_as_it_does_in_git() {
+fn each_case_merges_as_in_git() {
     let dir = tempfile::tempdir().unwrap();
     let sandbox = Sandbox::new(&dir.path().join("repo"));
     start(&sandbox);
@@ -213,7 +212,7 @@ fn each_story_ends_as_it_does_in_git() {
             sandbox.git(&["add", "-A", ":!module"]);
             sandbox.git(&["commit", "-q", "--allow-empty", "-m", side]);
             let tip = sandbox.rev("HEAD");
-            sandbox.git(&["update-ref", &format!("refs/kept/{tip}"), tip.as_str()]);
+            sandbox.git(&["update-ref", &format!("refs/tests/{tip}"), tip.as_str()]);
             tips.push(tip);
         }
         cases.push((*name, tips.remove(0), tips.remove(0)));
@@ -318,7 +317,7 @@ impl Files {
         use std::fmt::Write;
         write!(
             stream,
-            "commit refs/kept/{mark}\nmark :{mark}\ncommitter Bob <bob@example.org> {} +0000\ndata 2\nx\n",
+            "commit refs/tests/{mark}\nmark :{mark}\ncommitter Bob <bob@example.org> {} +0000\ndata 2\nx\n",
             1_700_000_000 + mark
         )
         .unwrap();
@@ -336,7 +335,7 @@ impl Files {
 
 /// Z6.4: also where several merge bases exist (criss-cross), and with whatever edits come together.
 #[test]
-fn random_histories_end_as_they_do_in_git() {
+fn random_histories_merge_as_in_git() {
     let dir = tempfile::tempdir().unwrap();
     let sandbox = Sandbox::new(&dir.path().join("repo"));
     let mut dice = Dice(20_261_121);
@@ -382,8 +381,8 @@ fn random_histories_end_as_they_do_in_git() {
     let (mut clean, mut conflicts, mut differences) = (0, 0, Vec::new());
     for (ours, theirs) in cases {
         let (ours, theirs) = (
-            sandbox.rev(&format!("refs/kept/{ours}")),
-            sandbox.rev(&format!("refs/kept/{theirs}")),
+            sandbox.rev(&format!("refs/tests/{ours}")),
+            sandbox.rev(&format!("refs/tests/{theirs}")),
         );
         let expected = git_merge(&sandbox, &ours, &theirs);
         match (&expected, merge(&repository, &ours, &theirs)) {

@@ -4,14 +4,14 @@
 mod support;
 
 use sluice_git::{
-    FileKind, Found, Merge, MergeOutcome, PackError, ReadError, ReadLimits, Repository,
+    FileKind, Merge, MergeOutcome, PackError, ReadError, ReadLimits, Repository, TreeEntry,
 };
 use sluice_model::git::{MergeMode, Oid};
 use std::time::Instant;
 use support::{Sandbox, carry, git_checks, project};
 
 #[test]
-fn objects_are_found_across_packs_and_a_pack_is_kept_once() {
+fn objects_are_found_across_packs_and_a_pack_is_stored_once() {
     let dir = tempfile::tempdir().unwrap();
     let sandbox = Sandbox::new(&dir.path().join("repo"));
     let first = sandbox.write("a.txt", "a\n").commit("one");
@@ -27,7 +27,7 @@ fn objects_are_found_across_packs_and_a_pack_is_kept_once() {
     assert_eq!(repository.add_pack(&old.0, &old.1).unwrap(), name);
     assert_eq!(repository.packs().unwrap().len(), 2);
     assert_eq!(repository.commit(&second).unwrap().parents, std::slice::from_ref(&first));
-    // Another opening of the same directory sees the same.
+    // A second repository in the same directory has the same objects.
     let again = Repository::open(&project(), &dir.path().join("cache")).unwrap();
     assert!(
         again.is_ancestor(&first, &second).unwrap() && !again.is_ancestor(&second, &first).unwrap()
@@ -36,7 +36,7 @@ fn objects_are_found_across_packs_and_a_pack_is_kept_once() {
 }
 
 #[test]
-fn more_packs_than_the_store_has_room_for_at_first_are_no_problem() {
+fn many_packs_can_be_added_to_an_open_repository() {
     let dir = tempfile::tempdir().unwrap();
     let sandbox = Sandbox::new(&dir.path().join("repo"));
     let mut made = Repository::open(&project(), &dir.path().join("made")).unwrap();
@@ -47,7 +47,7 @@ fn more_packs_than_the_store_has_room_for_at_first_are_no_problem() {
     made.add_pack(&pack, &index).unwrap();
     repository.add_pack(&pack, &index).unwrap();
     let mut tip = base;
-    // Each merge is a pack of its own, as in a long queue.
+    // Each merge makes a pack of its own, as in a long queue.
     for round in 0..80 {
         let message = format!("round {round}");
         let MergeOutcome::Merged(merged) = made
@@ -95,9 +95,9 @@ fn a_damaged_pack_is_refused() {
     assert_eq!(repository.packs().unwrap(), []);
 }
 
-/// As it is uploaded by one and downloaded by another.
+/// One process uploads the object, another downloads it.
 #[test]
-fn a_pack_is_carried_with_its_index_as_one_object_or_with_the_index_beside_it() {
+fn a_pack_and_its_index_are_transferred_as_one_object() {
     let dir = tempfile::tempdir().unwrap();
     let sandbox = Sandbox::new(&dir.path().join("repo"));
     let tip = sandbox.write("a.txt", "a\n").write("dir/b.txt", "b\n").commit("one");
@@ -105,21 +105,14 @@ fn a_pack_is_carried_with_its_index_as_one_object_or_with_the_index_beside_it() 
     let made = from.pack_objects_beyond(std::slice::from_ref(&tip), &[]).unwrap().unwrap();
     let object = made.joined(&project()).unwrap();
     let (pack, index) = carry(&from, &made.name);
-    for (cache, object, beside) in [("joined", &object, None), ("beside", &pack, Some(&index[..]))]
-    {
-        let mut to = Repository::open(&project(), &dir.path().join(cache)).unwrap();
-        assert_eq!(to.add_stored(object, beside).unwrap(), made.name, "{cache}");
-        assert_eq!(carry(&to, &made.name), (pack.clone(), index.clone()), "{cache}");
-        assert_eq!(
-            to.read_file(&tip, "dir/b.txt", ReadLimits::default()).unwrap().unwrap(),
-            b"b\n",
-            "{cache}"
-        );
-    }
+    let mut to = Repository::open(&project(), &dir.path().join("to")).unwrap();
+    assert_eq!(to.add_stored(&object).unwrap(), made.name);
+    assert_eq!(carry(&to, &made.name), (pack, index));
+    assert_eq!(to.read_file(&tip, "dir/b.txt", ReadLimits::default()).unwrap().unwrap(), b"b\n");
 }
 
 #[test]
-fn a_damaged_object_of_pack_and_index_is_refused_and_the_error_says_what_to_do() {
+fn a_damaged_object_is_refused_with_advice() {
     let dir = tempfile::tempdir().unwrap();
     let sandbox = Sandbox::new(&dir.path().join("repo"));
     let tip = sandbox.write("a.txt", "a\n").commit("one");
@@ -145,7 +138,7 @@ fn a_damaged_object_of_pack_and_index_is_refused_and_the_error_says_what_to_do()
     ];
     let mut repository = Repository::open(&project(), &dir.path().join("cache")).unwrap();
     for (what, object) in rows {
-        let error = repository.add_stored(&object, None).unwrap_err();
+        let error = repository.add_stored(&object).unwrap_err();
         assert!(matches!(error, PackError::Damaged { .. }), "{what}: {error}");
         let text = error.to_string();
         assert!(
@@ -154,12 +147,12 @@ fn a_damaged_object_of_pack_and_index_is_refused_and_the_error_says_what_to_do()
         );
     }
     assert_eq!(repository.packs().unwrap(), []);
-    repository.add_stored(&whole, None).unwrap();
+    repository.add_stored(&whole).unwrap();
     assert_eq!(repository.packs().unwrap(), [made.name]);
 }
 
 #[test]
-fn a_pack_of_merges_holds_what_is_new_only_and_nothing_when_nothing_is() {
+fn a_pack_of_merges_contains_only_new_objects() {
     let dir = tempfile::tempdir().unwrap();
     let sandbox = Sandbox::new(&dir.path().join("repo"));
     let base = sandbox
@@ -192,10 +185,10 @@ fn a_pack_of_merges_holds_what_is_new_only_and_nothing_when_nothing_is() {
     git_checks(&dir.path().join("cache"), &[&merged.commit.id]);
 }
 
-/// Z6.4: whoever builds a state has the packs that the state lists, not those that another state
-/// left in the merger's cache.
+/// Z6.4: an executor has the packs that a state lists, not those that other states left in the
+/// merger's cache.
 #[test]
-fn a_pack_beyond_a_base_completes_the_base_whatever_else_is_held() {
+fn a_pack_completes_its_base_whatever_else_the_cache_has() {
     let dir = tempfile::tempdir().unwrap();
     let sandbox = Sandbox::new(&dir.path().join("repo"));
     let base = sandbox.write("a.txt", "a\n").commit("start");
@@ -246,11 +239,11 @@ fn configuration_is_read_without_entering_other_directories() {
     let tip = sample(&sandbox);
     let repository = sandbox.open(&dir.path().join("cache"));
     let asked = std::cell::RefCell::new(Vec::new());
-    let wanted = |found: Found, path: &str| {
+    let wanted = |found: TreeEntry, path: &str| {
         asked.borrow_mut().push(path.to_owned());
         match found {
-            Found::Directory => path.starts_with("zuul.d"),
-            Found::File => {
+            TreeEntry::Directory => path.starts_with("zuul.d"),
+            TreeEntry::File => {
                 path == ".zuul.yaml" || path == "link.yaml" || path.starts_with("zuul.d/")
             }
         }
@@ -281,7 +274,7 @@ fn configuration_is_read_without_entering_other_directories() {
 }
 
 #[test]
-fn files_are_listed_below_prefixes_with_what_they_are() {
+fn files_are_listed_below_prefixes_with_their_types() {
     let dir = tempfile::tempdir().unwrap();
     let sandbox = Sandbox::new(&dir.path().join("repo"));
     let tip = sample(&sandbox);
@@ -401,5 +394,5 @@ fn a_repository_of_two_thousand_files_is_merged_quickly() {
         .unwrap()
         .unwrap();
     assert_eq!(file, b"Y\nsecond\nthird\nX\n");
-    assert!(done.as_secs() < 5, "without optimisation and beside other work: {done:?}");
+    assert!(done.as_secs() < 5, "in an unoptimised build on a busy machine: {done:?}");
 }

@@ -1,4 +1,4 @@
-//! Commits made of files that lie in no repository.
+//! Commits made of files outside any repository.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
@@ -47,7 +47,7 @@ fn equal_files_make_an_equal_commit() {
 
 /// Z2.5: git makes the same tree of the same files, and checks out what was put in.
 #[test]
-fn git_finds_the_files_in_the_pack_as_they_were() {
+fn git_checks_out_the_same_files() {
     let dir = tempfile::tempdir().unwrap();
     let made = plant(&files(), "Message").unwrap();
     let sandbox = Sandbox::new(&dir.path().join("same"));
@@ -67,7 +67,7 @@ fn git_finds_the_files_in_the_pack_as_they_were() {
     assert_eq!(sandbox.git(&["write-tree"]), made.commit.tree.as_str());
 
     let mut repository = Repository::open(&project(), &dir.path().join("cache")).unwrap();
-    assert_eq!(repository.add_stored(&made.object, None).unwrap(), made.pack);
+    assert_eq!(repository.add_stored(&made.object).unwrap(), made.pack);
     let facts = repository.commit(&made.commit.id).unwrap();
     assert_eq!(
         (facts.commit, facts.parents.len(), facts.message.as_str()),

@@ -50,7 +50,7 @@ fn prepare(dir: &Path) -> Prepared {
 
 /// Z7.2
 #[test]
-fn a_job_finds_its_branch_at_the_merged_commit_and_origin_before_it() {
+fn a_workspace_has_its_branch_at_the_merged_commit_and_origin_before_it() {
     let dir = tempfile::tempdir().unwrap();
     let prepared = prepare(dir.path());
     let dest = dir.path().join("work/src/forge.example/org/name");
@@ -112,7 +112,7 @@ fn a_job_finds_its_branch_at_the_merged_commit_and_origin_before_it() {
 }
 
 #[test]
-fn what_cannot_be_made_says_why() {
+fn an_error_names_the_destination_and_the_cause() {
     let dir = tempfile::tempdir().unwrap();
     let prepared = prepare(dir.path());
     let (dest, main) = (dir.path().join("work"), BranchName::from("main"));
@@ -159,9 +159,9 @@ fn what_cannot_be_made_says_why() {
     );
 }
 
-/// S06, Z7.2: a tag is no branch; what is tested is its commit.
+/// S06, Z7.2: a tag is not a branch; its commit is tested.
 #[test]
-fn a_job_of_a_tag_finds_the_tag_checked_out_and_no_branch_made_of_it() {
+fn a_tag_is_checked_out_without_a_branch() {
     let dir = tempfile::tempdir().unwrap();
     let prepared = prepare(dir.path());
     let (dest, tag) = (dir.path().join("work"), BranchName::from("refs/tags/1.0"));

@@ -1,4 +1,4 @@
-//! A repository's packs: which there are (a record) and where they lie (objects).
+//! Loads, stores and lists the packs of a repository: the list is a record, the packs are objects.
 
 use crate::ReposError;
 use bytes::Bytes;
@@ -8,13 +8,14 @@ use sluice_model::git::Oid;
 use sluice_records::codec::{decode, encode, get, with_body};
 use sluice_records::repository;
 use sluice_runtime::object::PutMode;
-use sluice_runtime::{Commit, Ports, Saved, cell};
+use sluice_runtime::{CellCommit, CommitOutcome, Ports, cell};
 use std::path::{Path, PathBuf};
 
-/// Tips that a repository's record remembers, so that a fetch brings only what is new.
+/// The most tips that a repository's record lists. A fetch transfers only commits that they do not
+/// reach.
 const TIPS_MAX: usize = 64;
 
-/// Tries to append to the list before the message has to come again.
+/// Attempts to append to the list before the message has to be delivered again.
 const APPEND_TRIES: u32 = 8;
 
 /// Uploads a new pack with its index and returns its key.
@@ -33,39 +34,36 @@ pub(crate) async fn upload(
     Ok(key)
 }
 
-/// Downloads a pack as it is stored: with its index, or with the index of an earlier version that
-/// lies beside it.
-pub(crate) async fn download(
-    ports: &Ports,
-    key: &str,
-) -> Result<(Bytes, Option<Bytes>), ReposError> {
-    let Some(index) = keys::index_beside(key) else { return Ok((object(ports, key).await?, None)) };
-    let (pack, index) = tokio::try_join!(object(ports, key), object(ports, &index))?;
-    Ok((pack, Some(index)))
+/// Downloads a pack in its stored form, with its index.
+pub(crate) async fn download(ports: &Ports, key: &str) -> Result<Bytes, ReposError> {
+    let found = ports.objects.get(key).await?;
+    found.map(|object| object.bytes).ok_or_else(|| {
+        ReposError::Unknown(format!("the pack {key} is listed but missing in object storage"))
+    })
 }
 
-/// Reads which packs make up a repository and which tips were fetched last.
-pub(crate) async fn listed(
+/// Reads the list of packs and the fetched tips of a repository.
+pub(crate) async fn load_list(
     ports: &Ports,
     project: &ProjectName,
-) -> Result<repository::Repository, ReposError> {
+) -> Result<repository::RepositoryPacks, ReposError> {
     let record = get(ports, &repository::key(project)).await?;
     record.map_or_else(
-        || Ok(repository::Repository::default()),
+        || Ok(repository::RepositoryPacks::default()),
         |record| decode(&record).map_err(unknown),
     )
 }
 
-/// Appends packs and tips to the list, whoever else appends at the same time.
+/// Appends packs and tips to the list, also when other functions append at the same time.
 pub(crate) async fn append(
     ports: &Ports,
     project: &ProjectName,
     packs: &[String],
     tips: &[Oid],
-) -> Result<repository::Repository, ReposError> {
+) -> Result<repository::RepositoryPacks, ReposError> {
     for _ in 0..APPEND_TRIES {
         let found = get(ports, &repository::key(project)).await?;
-        let mut list: repository::Repository =
+        let mut list: repository::RepositoryPacks =
             found.as_ref().map(decode).transpose().map_err(unknown)?.unwrap_or_default();
         let before = list.clone();
         list.packs.extend(packs.iter().filter(|pack| !before.packs.contains(pack)).cloned());
@@ -82,21 +80,23 @@ pub(crate) async fn append(
             Some(record) => with_body(record, &list)?,
             None => encode(repository::key(project), &list)?,
         };
-        let plan = Commit { head, others: Vec::new(), pokes: Vec::new(), due: None };
-        if let Saved::Yes(_) = cell::commit(ports, plan).await? {
+        let plan = CellCommit { head, others: Vec::new(), wakeups: Vec::new(), due: None };
+        if let CommitOutcome::Written(_) = cell::commit(ports, plan).await? {
             return Ok(list);
         }
     }
-    Err(ReposError::Unknown(format!("too many others write the list of {project}'s packs at once")))
+    Err(ReposError::Unknown(format!(
+        "the list of packs of {project} is written by too many functions at once"
+    )))
 }
 
-/// Runs git, which blocks, beside the other work.
+/// Runs git work in a thread for blocking work.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ReposError> + Send + 'static,
 ) -> Result<T, ReposError> {
     tokio::task::spawn_blocking(work)
         .await
-        .map_err(|error| ReposError::Unknown(format!("git work did not end: {error}")))?
+        .map_err(|error| ReposError::Unknown(format!("a git operation failed: {error}")))?
 }
 
 pub(crate) fn dir_of(root: &Path, project: &ProjectName) -> PathBuf {
@@ -104,11 +104,11 @@ pub(crate) fn dir_of(root: &Path, project: &ProjectName) -> PathBuf {
 }
 
 pub(crate) fn unknown(error: impl std::error::Error) -> ReposError {
-    ReposError::Unknown(told(&error))
+    ReposError::Unknown(error_chain(&error))
 }
 
-/// Returns an error with its causes as one text.
-pub(crate) fn told(error: &impl std::error::Error) -> String {
+/// Returns the text of an error with its causes.
+pub(crate) fn error_chain(error: &impl std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -117,11 +117,4 @@ pub(crate) fn told(error: &impl std::error::Error) -> String {
         source = cause.source();
     }
     text
-}
-
-async fn object(ports: &Ports, key: &str) -> Result<Bytes, ReposError> {
-    let found = ports.objects.get(key).await?;
-    found
-        .map(|object| object.bytes)
-        .ok_or_else(|| ReposError::Unknown(format!("the pack {key} is listed but not there")))
 }

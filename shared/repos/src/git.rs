@@ -1,18 +1,19 @@
-//! Real git: forges over HTTP, packs in object storage, a cache directory that may be empty at any
-//! time.
+//! Implements [`Repos`] with git: forges over HTTP, packs in object storage, and a cache directory
+//! that may be lost at any time.
 
 use crate::cache::{dir_of, unknown, upload};
-use crate::shelf::{From, Shelf, names_of};
+use crate::project_cache::{FetchSource, ProjectCache, names_of};
 use crate::{
-    Branches, Files, MergeAnswer, MergeAsk, ProjectAt, Repos, ReposError, is_configuration,
+    BranchMerge, BranchMergeResult, Branches, CommitFiles, ProjectAt, Repos, ReposError,
+    is_configuration,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
 use sluice_git::{
-    Credential, FetchError, FetchLimits, Found, Kept, Merge, MergeError, MergeOutcome, NewPack,
-    PackName, ReadError, ReadLimits, RemoteRef, Repository, Want, keys,
+    CommitDelta, Credential, FetchError, FetchLimits, Merge, MergeError, MergeOutcome, NewPack,
+    PackName, ReadError, ReadLimits, RemoteRef, Repository, TreeEntry, Want, keys,
 };
-use sluice_model::git::{BranchKey, BranchState, Commit, LandingWay, Oid};
+use sluice_model::git::{BranchKey, BranchState, Commit, LandingMethod, Oid};
 use sluice_model::{BranchName, ConnectionName, ProjectName};
 use sluice_runtime::Ports;
 use sluice_runtime::object::PutMode;
@@ -20,93 +21,93 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Packs of one tested state beyond those of its repository; then they become one.
+/// The most packs of a tested state beyond those of its repository; then they are combined into
+/// one.
 const CHAIN_MAX: usize = 12;
 
-/// Repositories that are kept open.
-const SHELVES_MAX: usize = 64;
+/// The most repositories that are open.
+const CACHES_MAX: usize = 64;
 
-/// What the full names of branches begin with.
+/// The prefix of full branch names.
 const BRANCHES: &str = "refs/heads/";
 
-/// What the full names of tags begin with.
+/// The prefix of full tag names.
 const TAGS: &str = "refs/tags/";
 
-/// Paths of one change that are told; more count as "any".
+/// The most paths of a change that are returned; more count as "any".
 const FILES_MAX: usize = 5_000;
 
-/// Commits that are looked at for the branches that have one.
+/// The most commits that are visited to find the branches with a commit.
 const COMMITS_MAX: usize = 1_000_000;
 
-/// Where a connection's repositories are, and what to show there.
+/// The repositories of a connection, and how to access them.
 #[derive(Debug, Clone)]
 pub struct Remote {
-    /// The address that a project's path is appended to.
+    /// The base URL; a project's path is appended.
     pub git_url: String,
-    /// What to show the forge.
+    /// The credential for the forge.
     pub credential: Option<Credential>,
-    /// How its changes land: where branches are moved, tested commits are kept for that.
-    pub landing: LandingWay,
+    /// How changes are merged. For fast-forwards, the objects of tested commits are stored.
+    pub landing: LandingMethod,
 }
 
-/// Repositories of real forges.
+/// The repositories of real forges.
 ///
-/// Merges of one repository run side by side; a fetch is one at a time. A merge asks the forge only
-/// for what is not held: the head of a change that was merged before is, and so is the state of an
-/// item ahead.
+/// Merges in one repository run concurrently; fetches do not. A merge fetches only missing objects:
+/// the head of a change that was merged before is in the cache, and so is the state of the item
+/// ahead.
 pub struct GitRepos {
     ports: Ports,
     remotes: BTreeMap<ConnectionName, Remote>,
     dir: PathBuf,
-    shelves: Mutex<BTreeMap<ProjectName, Arc<Shelf>>>,
+    caches: Mutex<BTreeMap<ProjectName, Arc<ProjectCache>>>,
 }
 
 impl GitRepos {
-    /// Makes repositories that are cached below `dir`.
+    /// Creates repositories that are cached below `dir`.
     pub fn new(ports: Ports, remotes: BTreeMap<ConnectionName, Remote>, dir: PathBuf) -> Self {
-        Self { ports, remotes, dir, shelves: Mutex::new(BTreeMap::new()) }
+        Self { ports, remotes, dir, caches: Mutex::new(BTreeMap::new()) }
     }
 
-    fn remote(&self, project: &ProjectAt) -> Result<From, ReposError> {
+    fn remote(&self, project: &ProjectAt) -> Result<FetchSource, ReposError> {
         let remote = self.remotes.get(&project.connection).ok_or_else(|| {
             ReposError::Unknown(format!("the connection {} is not configured", project.connection))
         })?;
         let url = format!("{}/{}", remote.git_url.trim_end_matches('/'), project.project.name());
-        Ok(From { url, credential: remote.credential.clone() })
+        Ok(FetchSource { url, credential: remote.credential.clone() })
     }
 
-    fn shelf(&self, project: &ProjectName) -> Arc<Shelf> {
-        let mut shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
-        if shelves.len() >= SHELVES_MAX && !shelves.contains_key(project) {
-            shelves.pop_first();
+    fn cache(&self, project: &ProjectName) -> Arc<ProjectCache> {
+        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        if caches.len() >= CACHES_MAX && !caches.contains_key(project) {
+            caches.pop_first();
         }
-        let new = || Arc::new(Shelf::new(project.clone(), dir_of(&self.dir, project)));
-        shelves.entry(project.clone()).or_insert_with(new).clone()
+        let new = || Arc::new(ProjectCache::new(project.clone(), dir_of(&self.dir, project)));
+        caches.entry(project.clone()).or_insert_with(new).clone()
     }
 
-    /// Returns whether the commit that a merge makes is kept, so that the branch can be moved to
-    /// it.
-    fn keeps(&self, ask: &MergeAsk) -> bool {
+    /// Returns whether the objects of a merge result are stored for a fast-forward.
+    fn keeps(&self, ask: &BranchMerge) -> bool {
         let landing = self.remotes.get(&ask.connection).map(|remote| remote.landing);
-        landing == Some(LandingWay::FastForward) && ask.mode.keeps_head()
+        landing == Some(LandingMethod::FastForward) && ask.mode.keeps_head()
     }
 
-    /// Fetches a branch's tip, and more with it.
+    /// Fetches a branch tip, and `more` in the same request.
     async fn fetch_tip(
         &self,
-        shelf: &Shelf,
+        cache: &ProjectCache,
         at: &ProjectAt,
         branch: &BranchName,
         more: Option<Want>,
     ) -> Result<Commit, ReposError> {
         let name = format!("refs/heads/{branch}");
         let wants = std::iter::once(Want::Ref(name.clone())).chain(more).collect();
-        let refs = shelf.fetch(&self.ports, &self.remote(at)?, wants).await?;
+        let refs = cache.fetch(&self.ports, &self.remote(at)?, wants).await?;
         let tip = refs.iter().find(|found| found.name == name).map(|found| found.commit().clone());
         let Some(tip) = tip else {
             return Err(ReposError::Gone(format!("{} has no branch {branch}", at.project)));
         };
-        shelf.with(move |repository| Ok(repository.commit(&tip).map_err(unknown)?.commit)).await
+        cache.with(move |repository| Ok(repository.commit(&tip).map_err(unknown)?.commit)).await
     }
 }
 
@@ -114,7 +115,7 @@ impl GitRepos {
 impl Repos for GitRepos {
     async fn branches(&self, at: &ProjectAt) -> Result<Branches, ReposError> {
         let from = self.remote(at)?;
-        self.shelf(&at.project)
+        self.cache(&at.project)
             .with(move |repository| {
                 let limits = FetchLimits { timeout_seconds: 30, ..FetchLimits::default() };
                 let refs = repository.ls_refs(
@@ -144,19 +145,23 @@ impl Repos for GitRepos {
             .await
     }
 
-    async fn tip(&self, at: &ProjectAt, branch: &BranchName) -> Result<BranchState, ReposError> {
-        let shelf = self.shelf(&at.project);
-        let tip = self.fetch_tip(&shelf, at, branch, None).await?;
-        let packs = shelf.packs_with(&self.ports, &tip.id).await?;
+    async fn branch_tip(
+        &self,
+        at: &ProjectAt,
+        branch: &BranchName,
+    ) -> Result<BranchState, ReposError> {
+        let cache = self.cache(&at.project);
+        let tip = self.fetch_tip(&cache, at, branch, None).await?;
+        let packs = cache.packs_with(&self.ports, &tip.id).await?;
         let branch = BranchKey { project: at.project.clone(), branch: branch.clone() };
         Ok(BranchState::untouched(branch, tip, packs))
     }
 
-    async fn tag(&self, at: &ProjectAt, tag: &str) -> Result<BranchState, ReposError> {
-        let (shelf, from) = (self.shelf(&at.project), self.remote(at)?);
+    async fn tag_state(&self, at: &ProjectAt, tag: &str) -> Result<BranchState, ReposError> {
+        let (cache, from) = (self.cache(&at.project), self.remote(at)?);
         let name = format!("{TAGS}{tag}");
         let (asked, listed_from) = (name.clone(), from.clone());
-        let found = shelf
+        let found = cache
             .with(move |repository| {
                 let limits = FetchLimits { timeout_seconds: 30, ..FetchLimits::default() };
                 let credential = listed_from.credential.as_ref();
@@ -169,35 +174,35 @@ impl Repos for GitRepos {
         let Some(found) = found else {
             return Err(ReposError::Gone(format!("{} has no tag {tag}", at.project)));
         };
-        // By its id: of what a tag leads to only a commit may be told as a tip that is held.
-        shelf.need(&self.ports, &from, &found).await?;
+        // Fetched by id: a tag may lead to another object, and only a commit may be offered as
+        // present.
+        cache.ensure_commit(&self.ports, &from, &found).await?;
         let no_commit = format!("the tag {tag} of {} leads to no commit", at.project);
-        let tip = shelf
+        let tip = cache
             .with(move |repository| match repository.commit(&found) {
                 Ok(found) => Ok(found.commit),
                 Err(ReadError::WrongKind { .. }) => Err(ReposError::Gone(no_commit)),
                 Err(error) => Err(unknown(error)),
             })
             .await?;
-        let packs = shelf.packs_with(&self.ports, &tip.id).await?;
+        let packs = cache.packs_with(&self.ports, &tip.id).await?;
         let branch = BranchKey { project: at.project.clone(), branch: BranchName(name) };
         Ok(BranchState::untouched(branch, tip, packs))
     }
 
-    async fn at(
+    async fn commit_state(
         &self,
         at: &ProjectAt,
         branch: &BranchName,
         commit: &Oid,
         since: Option<&Oid>,
     ) -> Result<(BranchState, Option<Vec<String>>), ReposError> {
-        let (shelf, from) = (self.shelf(&at.project), self.remote(at)?);
-        shelf.need(&self.ports, &from, commit).await?;
-        // What it moved from may be gone with a push that was forced; then there is nothing to
-        // compare with.
+        let (cache, from) = (self.cache(&at.project), self.remote(at)?);
+        cache.ensure_commit(&self.ports, &from, commit).await?;
+        // After a forced push, the old commit may be gone. Then there is nothing to compare.
         let held = match since {
             Some(since) => {
-                shelf.need(&self.ports, &from, since).await.map(|()| Some(since.clone()))
+                cache.ensure_commit(&self.ports, &from, since).await.map(|()| Some(since.clone()))
             }
             None => Ok(None),
         };
@@ -206,28 +211,28 @@ impl Repos for GitRepos {
             held => held.unwrap_or_default(),
         };
         let wanted = commit.clone();
-        let (commit, files) = shelf
+        let (commit, files) = cache
             .with(move |repository| {
                 let files = since
                     .and_then(|since| repository.changed_files(&since, &wanted, FILES_MAX).ok());
                 Ok((repository.commit(&wanted).map_err(unknown)?.commit, files))
             })
             .await?;
-        let packs = shelf.packs_with(&self.ports, &commit.id).await?;
+        let packs = cache.packs_with(&self.ports, &commit.id).await?;
         let branch = BranchKey { project: at.project.clone(), branch: branch.clone() };
         Ok((BranchState::untouched(branch, commit, packs), files))
     }
 
-    async fn containing(
+    async fn branches_containing(
         &self,
         at: &ProjectAt,
         commit: &Oid,
     ) -> Result<Vec<BranchName>, ReposError> {
-        let (shelf, from) = (self.shelf(&at.project), self.remote(at)?);
-        shelf.need(&self.ports, &from, commit).await?;
-        let refs = shelf.fetch(&self.ports, &from, vec![Want::Prefix(BRANCHES.to_owned())]).await?;
+        let (cache, from) = (self.cache(&at.project), self.remote(at)?);
+        cache.ensure_commit(&self.ports, &from, commit).await?;
+        let refs = cache.fetch(&self.ports, &from, vec![Want::Prefix(BRANCHES.to_owned())]).await?;
         let commit = commit.clone();
-        shelf
+        cache
             .with(move |repository| {
                 let tips: BTreeSet<Oid> = refs.iter().map(|found| found.commit().clone()).collect();
                 let tips: Vec<Oid> = tips.into_iter().collect();
@@ -246,77 +251,77 @@ impl Repos for GitRepos {
             .await
     }
 
-    async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError> {
+    async fn merge(&self, ask: &BranchMerge) -> Result<BranchMergeResult, ReposError> {
         let at =
             ProjectAt { connection: ask.connection.clone(), project: ask.branch.project.clone() };
-        let shelf = self.shelf(&at.project);
+        let cache = self.cache(&at.project);
         let (base, start, packs) = match &ask.onto {
             None => {
                 let head = Want::Commit(ask.head.clone());
-                let tip = self.fetch_tip(&shelf, &at, &ask.branch.branch, Some(head)).await?;
-                // What of the tip no listed pack holds goes into the pack of the merge.
-                (tip.clone(), tip, shelf.list(&self.ports).await?.packs)
+                let tip = self.fetch_tip(&cache, &at, &ask.branch.branch, Some(head)).await?;
+                // Objects of the tip that are in no listed pack go into the pack of the merge.
+                (tip.clone(), tip, cache.list(&self.ports).await?.packs)
             }
             Some(state) => {
-                shelf.hold(&self.ports, &state.packs).await?;
-                shelf.need(&self.ports, &self.remote(&at)?, &ask.head).await?;
+                cache.ensure_packs(&self.ports, &state.packs).await?;
+                cache.ensure_commit(&self.ports, &self.remote(&at)?, &ask.head).await?;
                 let mut packs = state.packs.clone();
-                let listed = shelf.list(&self.ports).await?.packs;
+                let listed = cache.list(&self.ports).await?.packs;
                 if packs.len() > listed.len() + CHAIN_MAX {
-                    shelf.hold(&self.ports, &listed).await?;
+                    cache.ensure_packs(&self.ports, &listed).await?;
                     packs = listed;
                 }
                 (state.base.clone(), state.result.clone(), packs)
             }
         };
         let (ask_again, names, below) = (ask.clone(), names_of(&packs)?, start.id.clone());
-        let keep = if self.keeps(ask) { Keep::Added } else { Keep::Nothing };
-        let made = shelf
+        let keep = if self.keeps(ask) { DeltaMode::Added } else { DeltaMode::Nothing };
+        let made = cache
             .with(move |repository| merge_here(repository, &ask_again, &start, &names, keep))
             .await?;
         match made {
-            Made::Conflict(detail) => Ok(MergeAnswer::Conflict { detail }),
-            Made::Merged { result, pack, files, kept } => {
+            LocalMerge::Conflict(detail) => Ok(BranchMergeResult::Conflict { detail }),
+            LocalMerge::Merged { result, pack, files, delta } => {
                 let mut packs = packs;
                 if let Some(pack) = pack {
-                    shelf.added(1);
+                    cache.added(1);
                     let key = upload(&self.ports, &at.project, &pack).await?;
                     if !packs.contains(&key) {
                         packs.push(key);
                     }
                 }
-                if let Some(kept) = &kept {
-                    let key = keys::kept(&at.project, &below, &result.id);
-                    let bytes = Bytes::from(kept.bytes());
+                if let Some(delta) = &delta {
+                    let key = keys::commit_delta(&at.project, &below, &result.id);
+                    let bytes = Bytes::from(delta.bytes());
                     self.ports
                         .objects
                         .put(&key, bytes, PutMode::Always, "application/octet-stream")
                         .await?;
                 }
                 let state = BranchState { branch: ask.branch.clone(), base, result, packs };
-                Ok(MergeAnswer::Merged { state, files, kept: kept.is_some() })
+                Ok(BranchMergeResult::Merged { state, files, has_delta: delta.is_some() })
             }
         }
     }
 
-    async fn configuration(
+    async fn configuration_files(
         &self,
         at: &ProjectAt,
         commit: &Oid,
         state: Option<&BranchState>,
         extra: &[String],
-    ) -> Result<Files, ReposError> {
-        let shelf = self.shelf(&at.project);
+    ) -> Result<CommitFiles, ReposError> {
+        let cache = self.cache(&at.project);
         match state {
-            Some(state) => shelf.hold(&self.ports, &state.packs).await?,
-            None => shelf.need(&self.ports, &self.remote(at)?, commit).await?,
+            Some(state) => cache.ensure_packs(&self.ports, &state.packs).await?,
+            None => cache.ensure_commit(&self.ports, &self.remote(at)?, commit).await?,
         }
         let (commit, extra) = (commit.clone(), extra.to_vec());
-        shelf
+        cache
             .with(move |repository| {
-                let wanted = |found: Found, path: &str| match found {
-                    Found::File => is_configuration(path, &extra),
-                    Found::Directory => {
+                let wanted = |found: TreeEntry, path: &str| match found {
+                    TreeEntry::File => is_configuration(path, &extra),
+                    TreeEntry::Directory => {
                         let inside = |dir: &str| {
                             dir.starts_with(&format!("{path}/"))
                                 || format!("{path}/").starts_with(dir)
@@ -336,20 +341,20 @@ impl Repos for GitRepos {
             .await
     }
 
-    async fn present(
+    async fn existing_files(
         &self,
         at: &ProjectAt,
         commit: &Oid,
         state: Option<&BranchState>,
         paths: &[String],
     ) -> Result<Vec<String>, ReposError> {
-        let shelf = self.shelf(&at.project);
+        let cache = self.cache(&at.project);
         match state {
-            Some(state) => shelf.hold(&self.ports, &state.packs).await?,
-            None => shelf.need(&self.ports, &self.remote(at)?, commit).await?,
+            Some(state) => cache.ensure_packs(&self.ports, &state.packs).await?,
+            None => cache.ensure_commit(&self.ports, &self.remote(at)?, commit).await?,
         }
         let (commit, paths) = (commit.clone(), paths.to_vec());
-        shelf
+        cache
             .with(move |repository| {
                 let mut found = Vec::new();
                 for path in paths {
@@ -363,69 +368,76 @@ impl Repos for GitRepos {
     }
 }
 
-/// What a merge leaves besides its packs.
+/// Whether a merge returns a commit delta.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Keep {
+enum DeltaMode {
     Nothing,
-    /// What the result adds to the commit below.
+    /// Return the objects that the result adds to the commit below.
     Added,
 }
 
-enum Made {
-    Merged { result: Commit, pack: Option<NewPack>, files: Option<Vec<String>>, kept: Option<Kept> },
+enum LocalMerge {
+    Merged {
+        result: Commit,
+        pack: Option<NewPack>,
+        files: Option<Vec<String>>,
+        delta: Option<CommitDelta>,
+    },
     Conflict(String),
 }
 
-/// Merges in the cache. The pack that is made completes `packs`, whatever else the cache holds:
-/// other states' packs, and what was fetched and is not listed, are not named for this one, so
-/// whoever builds it does not have them.
+/// Merges in the cache. The new pack completes `packs`, whatever other packs the cache has: packs
+/// of other states and unlisted fetched packs are not part of this state, so an executor does not
+/// have them.
 fn merge_here(
     repository: &mut Repository,
-    ask: &MergeAsk,
+    ask: &BranchMerge,
     onto: &Commit,
     packs: &[PackName],
-    keep: Keep,
-) -> Result<Made, ReposError> {
+    keep: DeltaMode,
+) -> Result<LocalMerge, ReposError> {
     let merge = Merge { ours: &onto.id, theirs: &ask.head, mode: ask.mode, message: &ask.message };
     let outcome = match repository.merge(merge) {
         Ok(outcome) => outcome,
-        // It is the same however often it is tried.
+        // A retry would give the same.
         Err(error @ MergeError::TooManyCommits { .. }) => {
-            return Ok(Made::Conflict(error.to_string()));
+            return Ok(LocalMerge::Conflict(error.to_string()));
         }
         Err(error) => return Err(unknown(error)),
     };
     let result = match outcome {
         MergeOutcome::Merged(merged) => merged.commit,
         MergeOutcome::Contained(commit) => commit,
-        MergeOutcome::Conflict { paths } => return Ok(Made::Conflict(paths.join(", "))),
+        MergeOutcome::Conflict { paths } => return Ok(LocalMerge::Conflict(paths.join(", "))),
         MergeOutcome::Unrelated => {
-            return Ok(Made::Conflict(
-                "its history has nothing in common with the branch".to_owned(),
+            return Ok(LocalMerge::Conflict(
+                "its history has no commit in common with the branch".to_owned(),
             ));
         }
     };
-    let files = touched(repository, &onto.id, &ask.head, &result.id)?;
-    // The proposed commit goes with it where the result does not have it as a parent: what jobs say
-    // of lines is told of its files.
+    let files = changed_paths(repository, &onto.id, &ask.head, &result.id)?;
+    // The pack includes the proposed commit even when it is not a parent of the result: file
+    // comments of jobs refer to its lines.
     let tips = [result.id.clone(), ask.head.clone()];
     let pack = repository.pack_objects_beyond(&tips, packs).map_err(unknown)?;
-    let kept = match keep {
-        // A change that its branch holds already leaves nothing to move to.
-        Keep::Added if result.id != onto.id => match repository.added(&onto.id, &result.id) {
-            Ok(kept) => kept,
-            Err(ReadError::TooLarge { .. }) => None,
-            Err(error) => return Err(unknown(error)),
-        },
-        Keep::Added | Keep::Nothing => None,
+    let delta = match keep {
+        // A change that the branch already contains needs no fast-forward.
+        DeltaMode::Added if result.id != onto.id => {
+            match repository.commit_delta(&onto.id, &result.id) {
+                Ok(delta) => delta,
+                Err(ReadError::TooLarge { .. }) => None,
+                Err(error) => return Err(unknown(error)),
+            }
+        }
+        DeltaMode::Added | DeltaMode::Nothing => None,
     };
-    Ok(Made::Merged { result, pack, files, kept })
+    Ok(LocalMerge::Merged { result, pack, files, delta })
 }
 
-/// Returns the paths that a change touches: compared with where it left the branch, and those that
-/// its merge changes in the branch. They differ where the branch has renamed a file since, for
-/// merges follow renames. `None` for too many.
-fn touched(
+/// Returns the paths that a change touches: those that differ from the merge base, and those that
+/// its merge changes in the branch. They differ when the branch renamed a file, because merges
+/// follow renames. `None` when there are too many.
+fn changed_paths(
     repository: &Repository,
     onto: &Oid,
     head: &Oid,
@@ -462,7 +474,7 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
 
-    /// Runs git, which has to succeed, and returns what it printed.
+    /// Runs git, which must succeed, and returns its output.
     fn git(dir: &Path, arguments: &[&str]) -> String {
         let who = [
             "-c",
@@ -497,7 +509,7 @@ mod tests {
     /// C06, Z6.6: a merge follows renames, so it may change a configuration file that the change
     /// does not name.
     #[test]
-    fn a_change_to_a_file_that_the_branch_moved_into_the_configuration_touches_configuration() {
+    fn a_change_to_a_file_moved_into_the_configuration_touches_configuration() {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("repository");
         std::fs::create_dir_all(at.join("conf")).unwrap();
@@ -527,7 +539,7 @@ mod tests {
                 repository.add_pack(&pack, &index).unwrap();
             }
         }
-        let ask = MergeAsk {
+        let ask = BranchMerge {
             connection: "github".into(),
             branch: BranchKey { project: project.clone(), branch: "main".into() },
             onto: None,
@@ -536,8 +548,8 @@ mod tests {
             message: "Merge it".to_owned(),
         };
         let onto = repository.commit(&onto).unwrap().commit;
-        let Made::Merged { files: Some(files), .. } =
-            merge_here(&mut repository, &ask, &onto, &[], Keep::Nothing).unwrap()
+        let LocalMerge::Merged { files: Some(files), .. } =
+            merge_here(&mut repository, &ask, &onto, &[], DeltaMode::Nothing).unwrap()
         else {
             panic!("it merges");
         };

@@ -1,25 +1,25 @@
-//! Repositories as functions use them: fetched from forges, kept as packs in object storage, merged
-//! in memory.
+//! Repositories as functions use them: fetched from forges, stored as packs in object storage, and
+//! merged in memory.
 //!
-//! [`Repos`] is what merger and tenant ask; [`GitRepos`] is real git, the simulator has a toy of
-//! its own.
+//! Merger and tenant use the trait [`Repos`]. [`GitRepos`] implements it with git; the simulator
+//! has a simple model.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod cache;
+mod commit_delta;
 mod git;
-mod kept;
-mod shelf;
+mod project_cache;
 
+pub use commit_delta::load_commit_delta;
 pub use git::{GitRepos, Remote};
-pub use kept::kept;
-pub use sluice_git::Kept;
+pub use sluice_git::CommitDelta;
 
 use async_trait::async_trait;
 use sluice_config::fragment::config_paths;
 use sluice_model::git::{BranchKey, BranchState, MergeMode, Oid};
 use sluice_model::{BranchName, ConnectionName, ProjectName};
 
-/// A project and the connection it is reached by.
+/// A project and the connection to its forge.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProjectAt {
     /// The connection.
@@ -28,18 +28,18 @@ pub struct ProjectAt {
     pub project: ProjectName,
 }
 
-/// A change to be put on a branch.
+/// A change to merge into a branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MergeAsk {
-    /// The connection of the project.
+pub struct BranchMerge {
+    /// The project's connection.
     pub connection: ConnectionName,
-    /// The branch.
+    /// The target branch.
     pub branch: BranchKey,
-    /// The state to start from; `None` for the branch's tip as the forge has it.
+    /// The state to merge into; `None` for the branch tip on the forge.
     pub onto: Option<BranchState>,
     /// The proposed commit.
     pub head: Oid,
-    /// How it is put there.
+    /// How it is merged.
     pub mode: MergeMode,
     /// The message of a merge commit.
     pub message: String,
@@ -48,29 +48,28 @@ pub struct MergeAsk {
 /// The branches of a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Branches {
-    /// The default branch as the forge says it, whatever its name; `None` where the forge does not
-    /// say.
+    /// The default branch as reported by the forge; `None` when it reports none.
     pub default: Option<BranchName>,
-    /// Every branch with the commit it is at, by name.
+    /// Every branch with its tip, by name.
     pub tips: Vec<(BranchName, Oid)>,
 }
 
-/// How a merge ended; final for what was asked.
+/// The outcome of a merge. A retry would give the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MergeAnswer {
-    /// It merges.
+pub enum BranchMergeResult {
+    /// The change was merged.
     Merged {
-        /// The branch below and with the change.
+        /// The branch before and after the change.
         state: BranchState,
-        /// Paths that the change touches, sorted; `None` when there are too many to tell.
+        /// The paths that the change touches, sorted; `None` when there are too many.
         files: Option<Vec<String>>,
-        /// Whether the result is kept, so that the branch can be moved to it from where it was
-        /// below the change ([`sluice_git::keys::kept`]).
-        kept: bool,
+        /// Whether the objects of the result are stored, so that the branch can be fast-forwarded
+        /// to it ([`sluice_git::keys::commit_delta`]).
+        has_delta: bool,
     },
-    /// It does not.
+    /// The change cannot be merged.
     Conflict {
-        /// The paths, or why there is no merge at all.
+        /// The conflicting paths, or another reason.
         detail: String,
     },
 }
@@ -78,18 +77,17 @@ pub enum MergeAnswer {
 /// Why a repository could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReposError {
-    /// The repository, branch or commit is not there (any more): an outcome to tell.
+    /// The repository, branch or commit does not exist, or no longer does. The caller reports it.
     #[error("{0}")]
     Gone(String),
-    /// It is there and cannot be read as it is: too many refs, too large, access refused. Asking
-    /// again at once does not help.
+    /// It exists and cannot be read: too many refs, too large, or access denied. An immediate retry
+    /// does not help.
     #[error("{0}")]
     Unreadable(String),
-    /// Whoever has it does not answer, the forge or the store: to be asked again for as long as it
-    /// takes.
+    /// The forge or the store does not answer. The caller retries without limit.
     #[error("{0}")]
     Unreachable(String),
-    /// Anything else: to be asked again for a while.
+    /// Any other failure. The caller retries for a while.
     #[error("{0}")]
     Unknown(String),
 }
@@ -100,57 +98,57 @@ impl From<sluice_runtime::PortError> for ReposError {
     }
 }
 
-/// Files of one commit.
-pub type Files = Vec<(String, Vec<u8>)>;
+/// The files of one commit: path and content.
+pub type CommitFiles = Vec<(String, Vec<u8>)>;
 
-/// What functions ask of repositories.
+/// The repository operations of functions.
 #[async_trait]
 pub trait Repos: Send + Sync {
-    /// Returns every branch, and which one is the default.
+    /// Returns all branches and the default branch.
     async fn branches(&self, project: &ProjectAt) -> Result<Branches, ReposError>;
-    /// Returns a branch as the forge has it: base and result are its tip.
-    async fn tip(
+    /// Returns a branch as it is on the forge: base and result are its tip.
+    async fn branch_tip(
         &self,
         project: &ProjectAt,
         branch: &BranchName,
     ) -> Result<BranchState, ReposError>;
-    /// Returns the commit of a tag, which is given by its short name, as the state of its whole
-    /// ref: base and result are the commit.
-    async fn tag(&self, project: &ProjectAt, tag: &str) -> Result<BranchState, ReposError>;
-    /// Returns a commit as the state of a branch, or of a tag by its whole ref: base and result are
-    /// the commit. With it come the paths in which it differs from `since`, sorted; `None` where
-    /// there is nothing to compare with, or too many differ.
-    async fn at(
+    /// Returns the commit of a tag, given by its short name, as the state of its full ref: base and
+    /// result are the commit.
+    async fn tag_state(&self, project: &ProjectAt, tag: &str) -> Result<BranchState, ReposError>;
+    /// Returns a commit as the state of a branch, or of a tag given by its full ref: base and
+    /// result are the commit. Also returns the sorted paths that differ from `since`; `None`
+    /// without `since`, or when too many differ.
+    async fn commit_state(
         &self,
         project: &ProjectAt,
         branch: &BranchName,
         commit: &Oid,
         since: Option<&Oid>,
     ) -> Result<(BranchState, Option<Vec<String>>), ReposError>;
-    /// Returns the branches whose history has a commit, by name, as the forge has them now.
-    async fn containing(
+    /// Returns the names of the branches on the forge that contain a commit.
+    async fn branches_containing(
         &self,
         project: &ProjectAt,
         commit: &Oid,
     ) -> Result<Vec<BranchName>, ReposError>;
-    /// Puts a change on a branch.
-    async fn merge(&self, ask: &MergeAsk) -> Result<MergeAnswer, ReposError>;
-    /// Returns the configuration files at a commit: `zuul.yaml`, `.zuul.yaml`, those below
-    /// `zuul.d/` and `.zuul.d/`, and below `extra`.
+    /// Merges a change into a branch.
+    async fn merge(&self, ask: &BranchMerge) -> Result<BranchMergeResult, ReposError>;
+    /// Returns the configuration files at a commit: `zuul.yaml`, `.zuul.yaml`, and the files below
+    /// `zuul.d/`, `.zuul.d/` and `extra`.
     ///
-    /// `state` names the packs that hold the commit; `None` when the forge has it.
-    async fn configuration(
+    /// `state` names the packs that contain the commit; `None` when it is on the forge.
+    async fn configuration_files(
         &self,
         project: &ProjectAt,
         commit: &Oid,
         state: Option<&BranchState>,
         extra: &[String],
-    ) -> Result<Files, ReposError>;
-    /// Returns those of some paths that are files at a commit, in the order given; a link counts as
-    /// a file.
+    ) -> Result<CommitFiles, ReposError>;
+    /// Returns those of `paths` that are files at a commit, in the given order. A link counts as a
+    /// file.
     ///
     /// `state` as above.
-    async fn present(
+    async fn existing_files(
         &self,
         project: &ProjectAt,
         commit: &Oid,
@@ -159,11 +157,10 @@ pub trait Repos: Send + Sync {
     ) -> Result<Vec<String>, ReposError>;
 }
 
-/// The name of a file that keeps its directory from being read as configuration (Z2.4).
+/// The name of the file that excludes its directory from configuration (Z2.4).
 const IGNORE: &str = ".zuul.ignore";
 
-/// Returns whether a path may hold configuration, or says by its name which paths do: whoever adds
-/// or removes it changes what is read.
+/// Returns whether a path may contain configuration, or excludes a directory from it.
 pub fn is_configuration(path: &str, extra: &[String]) -> bool {
     let counts = |path: &str| !config_paths([path], extra).is_empty();
     counts(path)
@@ -176,7 +173,7 @@ mod tests {
 
     /// Z2.4
     #[test]
-    fn a_file_that_hides_a_directory_of_configuration_is_configuration_too() {
+    fn a_file_that_excludes_a_directory_is_configuration() {
         let extra = ["more/".to_owned()];
         for path in [
             "zuul.yaml",

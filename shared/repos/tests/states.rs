@@ -1,30 +1,31 @@
-//! Tested states against a forge of this machine: what a merge asks of the forge, and that its
-//! packs alone are the state.
+//! Tested states with a local forge: the requests of a merge, and that its packs alone are complete.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use bytes::Bytes;
 use sluice_forge::{Forge as _, GitHub, GitHubOptions, Secret};
-use sluice_git::{Credential, Kept, keys};
+use sluice_git::{CommitDelta, Credential, keys};
 use sluice_local_forge::{Account, Edit, Forge, Options, Permission, Proposal, PullState};
 use sluice_memory::World;
-use sluice_model::git::{BranchKey, BranchState, LandingWay, MergeMode, Oid};
+use sluice_model::git::{BranchKey, BranchState, LandingMethod, MergeMode, Oid};
 use sluice_model::{ProjectName, Timestamp};
-use sluice_repos::{GitRepos, MergeAnswer, MergeAsk, ProjectAt, Remote, Repos, ReposError};
+use sluice_repos::{
+    BranchMerge, BranchMergeResult, GitRepos, ProjectAt, Remote, Repos, ReposError,
+};
 use sluice_runtime::object::PutMode;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// More than a state may name packs beyond its repository's: the chain becomes one pack on the way.
+/// More packs than a state may have beyond those of its repository, so that they are combined.
 const CHANGES: usize = 16;
 
-struct Ground {
+struct TestForge {
     forge: Forge,
     world: World,
     folder: tempfile::TempDir,
 }
 
-impl Ground {
+impl TestForge {
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("forge");
@@ -38,12 +39,12 @@ impl Ground {
         Self { forge, world: World::new(1, 0, Timestamp(1_800_000_000_000)), folder }
     }
 
-    /// Repositories with a cache of their own, at this address of the forge.
+    /// Returns repositories with a separate cache, at this address of the forge.
     fn repos(&self, cache: &str, git_url: &str) -> GitRepos {
-        self.repos_that_land(cache, git_url, LandingWay::Merge)
+        self.repos_that_land(cache, git_url, LandingMethod::Merge)
     }
 
-    fn repos_that_land(&self, cache: &str, git_url: &str, landing: LandingWay) -> GitRepos {
+    fn repos_that_land(&self, cache: &str, git_url: &str, landing: LandingMethod) -> GitRepos {
         let credential = Some(Credential::token("ada-token"));
         let remote = Remote { git_url: git_url.to_owned(), credential, landing };
         let cache = Path::join(self.folder.path(), cache);
@@ -87,37 +88,37 @@ fn at() -> ProjectAt {
     ProjectAt { connection: "github".into(), project: ProjectName::new("forge.test", "org/one") }
 }
 
-fn ask(head: &Oid, onto: Option<BranchState>) -> MergeAsk {
+fn ask(head: &Oid, onto: Option<BranchState>) -> BranchMerge {
     let branch = BranchKey { project: at().project, branch: "main".into() };
     let (head, mode, message) = (head.clone(), MergeMode::Merge, "Merge it".to_owned());
-    MergeAsk { connection: "github".into(), branch, onto, head, mode, message }
+    BranchMerge { connection: "github".into(), branch, onto, head, mode, message }
 }
 
-async fn merged(repos: &GitRepos, ask: &MergeAsk) -> BranchState {
+async fn merged(repos: &GitRepos, ask: &BranchMerge) -> BranchState {
     match repos.merge(ask).await.unwrap() {
-        MergeAnswer::Merged { state, .. } => state,
-        MergeAnswer::Conflict { detail } => panic!("{detail}"),
+        BranchMergeResult::Merged { state, .. } => state,
+        BranchMergeResult::Conflict { detail } => panic!("{detail}"),
     }
 }
 
-/// C2, Z6.4: an executor, or a merger on another machine, has the packs of a state and nothing
-/// else.
+/// C2, Z6.4: an executor, or another merger, only has the packs of a state.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_chain_of_states_is_complete_by_its_packs_alone() {
-    let ground = Ground::new().await;
-    let repos = ground.repos("one", ground.forge.web_url());
+async fn the_packs_of_a_long_chain_of_states_are_complete() {
+    let site = TestForge::new().await;
+    let repos = site.repos("one", site.forge.web_url());
     let mut state = None;
     let mut heads = Vec::new();
     for number in 0..CHANGES {
-        heads.push(ground.propose(number).await);
+        heads.push(site.propose(number).await);
         state = Some(merged(&repos, &ask(&heads[number], state.take())).await);
         let packs = state.as_ref().map(|state| state.packs.len()).unwrap_or_default();
         assert!(packs <= 14, "{packs} packs after {} changes", number + 1);
     }
     let state = state.unwrap();
-    // Nobody answers there: whatever is missing cannot be had.
-    let elsewhere = ground.repos("two", "http://127.0.0.1:1");
-    let files = elsewhere.configuration(&at(), &state.result.id, Some(&state), &[]).await.unwrap();
+    // No forge is at this address, so missing objects cannot be fetched.
+    let elsewhere = site.repos("two", "http://127.0.0.1:1");
+    let files =
+        elsewhere.configuration_files(&at(), &state.result.id, Some(&state), &[]).await.unwrap();
     assert_eq!(files, [(".zuul.yaml".to_owned(), b"[]\n".to_vec())]);
     // The last head came with the state, so it merges there too: its branch has it already.
     let again = merged(&elsewhere, &ask(&heads[CHANGES - 1], Some(state.clone()))).await;
@@ -127,129 +128,98 @@ async fn a_long_chain_of_states_is_complete_by_its_packs_alone() {
 /// The budget: storing or loading a pack is one call.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_pack_of_a_state_is_one_object() {
-    let ground = Ground::new().await;
-    let repos = ground.repos("one", ground.forge.web_url());
-    let head = ground.propose(1).await;
+    let site = TestForge::new().await;
+    let repos = site.repos("one", site.forge.web_url());
+    let head = site.propose(1).await;
     let state = merged(&repos, &ask(&head, None)).await;
     let mut packs = state.packs.clone();
     packs.sort();
-    let mut stored = ground.world.object_keys();
+    let mut stored = site.world.object_keys();
     stored.sort();
     assert_eq!(stored, packs);
-    assert!(packs.iter().all(|key| keys::index_beside(key).is_none()), "{packs:?}");
 }
 
-/// Z7.4: whoever tells lines of the change's own files has them by the state's packs, whichever way
-/// the change is put on its branch.
+/// Z7.4: file comments need the change's own files, so the packs of a state contain the proposed
+/// commit in every merge mode.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_state_holds_the_commit_that_was_proposed_in_every_merge_mode() {
-    let ground = Ground::new().await;
-    let repos = ground.repos("one", ground.forge.web_url());
+async fn a_state_contains_the_proposed_commit_in_every_merge_mode() {
+    let site = TestForge::new().await;
+    let repos = site.repos("one", site.forge.web_url());
     let modes =
         [MergeMode::SquashMerge, MergeMode::CherryPick, MergeMode::Rebase, MergeMode::Merge];
     for (number, mode) in modes.into_iter().enumerate() {
-        let head = ground.propose(number).await;
-        let state = merged(&repos, &MergeAsk { mode, ..ask(&head, None) }).await;
-        let elsewhere = ground.repos(&format!("of-{number}"), "http://127.0.0.1:1");
+        let head = site.propose(number).await;
+        let state = merged(&repos, &BranchMerge { mode, ..ask(&head, None) }).await;
+        let elsewhere = site.repos(&format!("of-{number}"), "http://127.0.0.1:1");
         let file = format!("file-{number}");
         let found = elsewhere
-            .present(&at(), &head, Some(&state), std::slice::from_ref(&file))
+            .existing_files(&at(), &head, Some(&state), std::slice::from_ref(&file))
             .await
             .unwrap();
         assert_eq!(found, [file], "{mode:?}");
     }
 }
 
-/// States and lists of an earlier version name packs whose index is an object of its own.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pack_of_an_earlier_version_is_read_with_the_index_beside_it() {
-    let ground = Ground::new().await;
-    let repos = ground.repos("one", ground.forge.web_url());
-    let head = ground.propose(1).await;
-    let mut state = merged(&repos, &ask(&head, None)).await;
-    let objects = ground.world.ports().objects;
-    let project = at().project;
-    let held =
-        ground.folder.path().join("one").join(keys::escape(project.as_str())).join("objects/pack");
-    for key in &mut state.packs {
-        let name = keys::pack_of(key).unwrap();
-        objects.delete(key).await.unwrap();
-        for ending in ["pack", "idx"] {
-            let file = format!("{name}.{ending}");
-            let bytes = Bytes::from(std::fs::read(held.join(&file)).unwrap());
-            let beside = format!("{}{file}", keys::prefix(&project));
-            objects.put(&beside, bytes, PutMode::Always, "application/octet-stream").await.unwrap();
-        }
-        *key = format!("{}{name}.pack", keys::prefix(&project));
-    }
-    let elsewhere = ground.repos("two", "http://127.0.0.1:1");
-    let files = elsewhere.configuration(&at(), &state.result.id, Some(&state), &[]).await.unwrap();
-    assert_eq!(files, [(".zuul.yaml".to_owned(), b"[]\n".to_vec())]);
-    let again = merged(&elsewhere, &ask(&head, Some(state.clone()))).await;
-    assert_eq!((again.result, again.packs), (state.result, state.packs));
-}
-
-/// Whoever mends it has to know which one it is.
+/// The operator who repairs it needs to know which pack it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_pack_is_named_with_what_to_do() {
-    let ground = Ground::new().await;
-    let repos = ground.repos("one", ground.forge.web_url());
-    let head = ground.propose(1).await;
+    let site = TestForge::new().await;
+    let repos = site.repos("one", site.forge.web_url());
+    let head = site.propose(1).await;
     let state = merged(&repos, &ask(&head, None)).await;
-    let (objects, key) = (ground.world.ports().objects, &state.packs[0]);
+    let (objects, key) = (site.world.ports().objects, &state.packs[0]);
     let whole = objects.get(key).await.unwrap().unwrap().bytes;
     let cut = whole.slice(..whole.len() - 1);
     objects.put(key, cut, PutMode::Always, "application/octet-stream").await.unwrap();
-    let elsewhere = ground.repos("two", "http://127.0.0.1:1");
-    let error =
-        elsewhere.configuration(&at(), &state.result.id, Some(&state), &[]).await.unwrap_err();
+    let elsewhere = site.repos("two", "http://127.0.0.1:1");
+    let error = elsewhere
+        .configuration_files(&at(), &state.result.id, Some(&state), &[])
+        .await
+        .unwrap_err();
     let text = error.to_string();
     assert!(text.contains(key) && text.contains("download it again"), "{text}");
     objects.put(key, whole, PutMode::Always, "application/octet-stream").await.unwrap();
-    elsewhere.configuration(&at(), &state.result.id, Some(&state), &[]).await.unwrap();
+    elsewhere.configuration_files(&at(), &state.result.id, Some(&state), &[]).await.unwrap();
 }
 
-/// The budget: a change that was merged before is merged again without a question to the forge.
+/// The budget: a change that was merged before is merged again without a request to the forge.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_head_that_is_held_is_not_asked_for_again() {
-    let ground = Ground::new().await;
-    let repos = ground.repos("one", ground.forge.web_url());
-    let (one, two) = (ground.propose(1).await, ground.propose(2).await);
+async fn a_cached_head_is_not_fetched_again() {
+    let site = TestForge::new().await;
+    let repos = site.repos("one", site.forge.web_url());
+    let (one, two) = (site.propose(1).await, site.propose(2).await);
     let ahead = merged(&repos, &ask(&one, None)).await;
     merged(&repos, &ask(&two, None)).await;
-    let busy = ground.forge.busy();
+    let busy = site.forge.busy();
     let state = merged(&repos, &ask(&two, Some(ahead))).await;
-    assert_eq!(ground.forge.busy(), busy, "the forge was asked");
-    let elsewhere = ground.repos("two", "http://127.0.0.1:1");
-    elsewhere.configuration(&at(), &state.result.id, Some(&state), &[]).await.unwrap();
+    assert_eq!(site.forge.busy(), busy, "the forge was asked");
+    let elsewhere = site.repos("two", "http://127.0.0.1:1");
+    elsewhere.configuration_files(&at(), &state.result.id, Some(&state), &[]).await.unwrap();
 }
 
-/// A branch that moves is listed for all who have no cache, whatever merges of this machine did
-/// before.
+/// The packs of a new branch tip are complete for a function without a cache, whatever was merged
+/// here before.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tip_is_complete_by_the_packs_it_names() {
-    let ground = Ground::new().await;
-    let repos = ground.repos("one", ground.forge.web_url());
-    let head = ground.propose(1).await;
+async fn the_packs_of_a_tip_are_complete() {
+    let site = TestForge::new().await;
+    let repos = site.repos("one", site.forge.web_url());
+    let head = site.propose(1).await;
     merged(&repos, &ask(&head, None)).await;
-    ground
-        .forge
-        .commit("org/one", "main", "on", &[Edit::write("more", "x\n")], "ada")
-        .await
-        .unwrap();
-    let tip = repos.tip(&at(), &"main".into()).await.unwrap();
-    let elsewhere = ground.repos("two", "http://127.0.0.1:1");
-    let files = elsewhere.configuration(&at(), &tip.result.id, Some(&tip), &[]).await.unwrap();
+    site.forge.commit("org/one", "main", "on", &[Edit::write("more", "x\n")], "ada").await.unwrap();
+    let tip = repos.branch_tip(&at(), &"main".into()).await.unwrap();
+    let elsewhere = site.repos("two", "http://127.0.0.1:1");
+    let files =
+        elsewhere.configuration_files(&at(), &tip.result.id, Some(&tip), &[]).await.unwrap();
     assert_eq!(files.len(), 1);
 }
 
-/// S06: what was pushed is tested as it was pushed, although its branch has moved on.
+/// S06: a pushed commit is tested even when its branch has moved on.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_is_a_state_of_its_own_with_the_files_since_another() {
-    let ground = Ground::new().await;
-    let repos = ground.repos("one", ground.forge.web_url());
+async fn a_commit_is_a_state_with_the_paths_that_differ_from_another() {
+    let site = TestForge::new().await;
+    let repos = site.repos("one", site.forge.web_url());
     let commit = async |file: &str| {
-        Oid(ground
+        Oid(site
             .forge
             .commit("org/one", "main", file, &[Edit::write(file, "x\n")], "ada")
             .await
@@ -257,146 +227,157 @@ async fn a_commit_is_a_state_of_its_own_with_the_files_since_another() {
     };
     let (first, second) = (commit("first").await, commit("second").await);
     commit("third").await;
-    let (state, files) = repos.at(&at(), &"main".into(), &second, Some(&first)).await.unwrap();
+    let (state, files) =
+        repos.commit_state(&at(), &"main".into(), &second, Some(&first)).await.unwrap();
     assert_eq!((&state.base.id, &state.result.id), (&second, &second));
     assert_eq!(files, Some(vec!["second".to_owned()]));
-    let (_, unknown) = repos.at(&at(), &"main".into(), &second, None).await.unwrap();
+    let (_, unknown) = repos.commit_state(&at(), &"main".into(), &second, None).await.unwrap();
     assert_eq!(unknown, None);
     let forced = Oid("ab".repeat(20));
-    let (_, gone) = repos.at(&at(), &"main".into(), &second, Some(&forced)).await.unwrap();
+    let (_, gone) =
+        repos.commit_state(&at(), &"main".into(), &second, Some(&forced)).await.unwrap();
     assert_eq!(gone, None, "what it moved from is not there any more");
-    assert!(repos.at(&at(), &"main".into(), &forced, None).await.is_err());
-    let elsewhere = ground.repos("two", "http://127.0.0.1:1");
-    elsewhere.configuration(&at(), &state.result.id, Some(&state), &[]).await.unwrap();
+    assert!(repos.commit_state(&at(), &"main".into(), &forced, None).await.is_err());
+    let elsewhere = site.repos("two", "http://127.0.0.1:1");
+    elsewhere.configuration_files(&at(), &state.result.id, Some(&state), &[]).await.unwrap();
 }
 
-/// Z4.3: a job may check out a tag, an annotated one too; one that leads to no commit is none.
+/// Z4.3: a job may check out a tag, also an annotated one; a tag of another object counts as missing.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tag_is_the_state_of_its_whole_ref() {
-    let ground = Ground::new().await;
-    let repos = ground.repos("one", ground.forge.web_url());
-    let tagged = repos.tip(&at(), &"main".into()).await.unwrap().result;
+async fn a_tag_is_the_state_of_its_full_ref() {
+    let site = TestForge::new().await;
+    let repos = site.repos("one", site.forge.web_url());
+    let tagged = repos.branch_tip(&at(), &"main".into()).await.unwrap().result;
     for arguments in
         [&["1.0", "main"][..], &["-a", "-m", "two", "2.0", "main"], &["file", "main:.zuul.yaml"]]
     {
-        ground.tag(arguments);
+        site.tag(arguments);
     }
     let edit = Edit::write("more", "x\n");
-    ground.forge.commit("org/one", "main", "on", &[edit], "ada").await.unwrap();
-    let other = ground.repos("two", ground.forge.web_url());
+    site.forge.commit("org/one", "main", "on", &[edit], "ada").await.unwrap();
+    let other = site.repos("two", site.forge.web_url());
     for repos in [&repos, &other] {
         for tag in ["1.0", "2.0"] {
-            let state = repos.tag(&at(), tag).await.unwrap();
+            let state = repos.tag_state(&at(), tag).await.unwrap();
             assert_eq!(state.branch.branch.as_str(), format!("refs/tags/{tag}"));
             assert_eq!((&state.base, &state.result), (&tagged, &tagged));
-            let elsewhere = ground.repos(&format!("of-{tag}"), "http://127.0.0.1:1");
-            elsewhere.configuration(&at(), &state.result.id, Some(&state), &[]).await.unwrap();
+            let elsewhere = site.repos(&format!("of-{tag}"), "http://127.0.0.1:1");
+            elsewhere
+                .configuration_files(&at(), &state.result.id, Some(&state), &[])
+                .await
+                .unwrap();
         }
         for none in ["3.0", "1", "main", "file"] {
-            assert!(matches!(repos.tag(&at(), none).await, Err(ReposError::Gone(_))), "{none}");
+            assert!(
+                matches!(repos.tag_state(&at(), none).await, Err(ReposError::Gone(_))),
+                "{none}"
+            );
         }
-        // What is no commit is not told to the forge as held.
-        repos.tip(&at(), &"main".into()).await.unwrap();
+        // An object that is not a commit is not offered to the forge.
+        repos.branch_tip(&at(), &"main".into()).await.unwrap();
     }
 }
 
-/// Z4.2: which branches have a tag's commit is what the forge has now, by name.
+/// Z4.2: the branches with a tag's commit are those on the forge, by name.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_branches_that_have_a_commit_are_told_by_name() {
-    let ground = Ground::new().await;
-    let repos = ground.repos("one", ground.forge.web_url());
-    let start = repos.tip(&at(), &"main".into()).await.unwrap().result.id;
-    let change = ground.propose(1).await;
+async fn the_branches_with_a_commit_are_named() {
+    let site = TestForge::new().await;
+    let repos = site.repos("one", site.forge.web_url());
+    let start = repos.branch_tip(&at(), &"main".into()).await.unwrap().result.id;
+    let change = site.propose(1).await;
     let edit = Edit::write("on", "x\n");
-    let on = Oid(ground.forge.commit("org/one", "main", "on", &[edit], "ada").await.unwrap());
-    let other = ground.repos("two", ground.forge.web_url());
+    let on = Oid(site.forge.commit("org/one", "main", "on", &[edit], "ada").await.unwrap());
+    let other = site.repos("two", site.forge.web_url());
     for repos in [&repos, &other] {
         for (commit, expected) in [
             (&start, &["change-1", "main"][..]),
             (&change, &["change-1"][..]),
             (&on, &["main"][..]),
         ] {
-            let found = repos.containing(&at(), commit).await.unwrap();
+            let found = repos.branches_containing(&at(), commit).await.unwrap();
             let found: Vec<&str> = found.iter().map(|branch| branch.as_str()).collect();
             assert_eq!(found, expected, "{commit}");
         }
     }
-    assert!(repos.containing(&at(), &Oid("ab".repeat(20))).await.is_err());
+    assert!(repos.branches_containing(&at(), &Oid("ab".repeat(20))).await.is_err());
 }
 
-/// Z6.4: what a tested commit adds is kept where branches are moved to it, and nowhere else; a mode
-/// that leaves the change's own commit out of the branch never moves it.
+/// Z6.4: the delta of a tested commit is stored only when its branch may be fast-forwarded to it. That
+/// excludes modes in which the branch does not contain the change's own commit.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tested_commit_is_kept_where_its_branch_may_be_moved_to_it() {
-    let ground = Ground::new().await;
-    let head = ground.propose(1).await;
+async fn a_delta_is_stored_when_the_branch_may_be_fast_forwarded() {
+    let site = TestForge::new().await;
+    let head = site.propose(1).await;
     let rows = [
-        (LandingWay::Merge, MergeMode::Merge, false),
-        (LandingWay::FastForward, MergeMode::Merge, true),
-        (LandingWay::FastForward, MergeMode::MergeResolve, true),
-        (LandingWay::FastForward, MergeMode::SquashMerge, false),
-        (LandingWay::FastForward, MergeMode::Rebase, false),
+        (LandingMethod::Merge, MergeMode::Merge, false),
+        (LandingMethod::FastForward, MergeMode::Merge, true),
+        (LandingMethod::FastForward, MergeMode::MergeResolve, true),
+        (LandingMethod::FastForward, MergeMode::SquashMerge, false),
+        (LandingMethod::FastForward, MergeMode::Rebase, false),
     ];
     for (number, (landing, mode, expected)) in rows.into_iter().enumerate() {
-        let repos =
-            ground.repos_that_land(&format!("cache-{number}"), ground.forge.web_url(), landing);
-        let asked = MergeAsk { mode, message: format!("Merge it, {number}"), ..ask(&head, None) };
-        let MergeAnswer::Merged { state, kept, .. } = repos.merge(&asked).await.unwrap() else {
+        let repos = site.repos_that_land(&format!("cache-{number}"), site.forge.web_url(), landing);
+        let asked =
+            BranchMerge { mode, message: format!("Merge it, {number}"), ..ask(&head, None) };
+        let BranchMergeResult::Merged { state, has_delta, .. } = repos.merge(&asked).await.unwrap()
+        else {
             panic!("it merges")
         };
-        let key = keys::kept(&at().project, &state.base.id, &state.result.id);
-        let object = ground.world.ports().objects.get(&key).await.unwrap();
+        let key = keys::commit_delta(&at().project, &state.base.id, &state.result.id);
+        let object = site.world.ports().objects.get(&key).await.unwrap();
         assert_eq!((kept, object.is_some()), (expected, expected), "{landing:?} {mode:?}");
         if let Some(object) = object {
-            // The change's commit with its tree and file, and the merge's with the same tree.
-            let kept = Kept::read(&object.bytes).unwrap();
+            // The change's commit with its tree and file, and the merge commit with the same tree.
+            let kept = CommitDelta::read(&object.bytes).unwrap();
             assert_eq!(kept.pack().unwrap().get(8..12), Some(&4_u32.to_be_bytes()[..]));
         }
     }
 }
 
-/// Z6.4: a change that its branch holds already moves it nowhere.
+/// Z6.4: a change that its branch contains already needs no fast-forward.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_kept_of_a_change_that_is_in_its_branch() {
-    let ground = Ground::new().await;
-    let repos = ground.repos_that_land("one", ground.forge.web_url(), LandingWay::FastForward);
-    let head = ground.propose(1).await;
+async fn a_change_that_is_in_its_branch_has_no_delta() {
+    let site = TestForge::new().await;
+    let repos = site.repos_that_land("one", site.forge.web_url(), LandingMethod::FastForward);
+    let head = site.propose(1).await;
     let state = merged(&repos, &ask(&head, None)).await;
-    let MergeAnswer::Merged { kept, .. } = repos.merge(&ask(&head, Some(state))).await.unwrap()
+    let BranchMergeResult::Merged { has_delta, .. } =
+        repos.merge(&ask(&head, Some(state))).await.unwrap()
     else {
         panic!("it merges");
     };
     assert!(!kept);
 }
 
-/// Z6.4: two tested commits land by one push of what is kept of them, and the forge takes both
-/// changes for merged.
+/// Z6.4: two tested commits land by one push of their deltas, and the forge marks both changes as
+/// merged.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_of_tested_commits_lands_by_one_push() {
-    let ground = Ground::new().await;
-    let repos = ground.repos_that_land("one", ground.forge.web_url(), LandingWay::FastForward);
-    let heads = [ground.propose(1).await, ground.propose(2).await];
+async fn successive_tested_commits_land_by_one_push() {
+    let site = TestForge::new().await;
+    let repos = site.repos_that_land("one", site.forge.web_url(), LandingMethod::FastForward);
+    let heads = [site.propose(1).await, site.propose(2).await];
     let mut numbers = Vec::new();
     for number in [1, 2] {
         let (title, head) = (format!("Change {number}"), format!("change-{number}"));
         let proposal = Proposal { title, body: String::new(), head, base: "main".to_owned() };
-        numbers.push(ground.forge.open_pull("org/one", proposal, "ada").await.unwrap());
+        numbers.push(site.forge.open_pull("org/one", proposal, "ada").await.unwrap());
     }
     let first = merged(&repos, &ask(&heads[0], None)).await;
     let second = merged(&repos, &ask(&heads[1], Some(first.clone()))).await;
     let (start, tested) =
         (first.base.id.clone(), [first.result.id.clone(), second.result.id.clone()]);
-    let objects = ground.world.ports().objects;
-    let mut all = Kept::default();
+    let objects = site.world.ports().objects;
+    let mut all = CommitDelta::default();
     for (from, to) in [(&start, &tested[0]), (&tested[0], &tested[1])] {
-        let object = objects.get(&keys::kept(&at().project, from, to)).await.unwrap().unwrap();
-        all = all.with(Kept::read(&object.bytes).unwrap());
+        let object =
+            objects.get(&keys::commit_delta(&at().project, from, to)).await.unwrap().unwrap();
+        all = all.with(CommitDelta::read(&object.bytes).unwrap());
     }
     let github = GitHub::new(GitHubOptions {
         connection: "github".into(),
         host: "forge.test".to_owned(),
-        api_url: ground.forge.api_url(),
-        web_url: ground.forge.web_url().to_owned(),
+        api_url: site.forge.api_url(),
+        web_url: site.forge.web_url().to_owned(),
         token: Secret::new("ada-token"),
         own_login: None,
     })
@@ -408,7 +389,7 @@ async fn a_run_of_tested_commits_lands_by_one_push() {
         assert!(github.contains(&main, commit).await.unwrap());
     }
     for number in numbers {
-        let state = ground.forge.pull("org/one", number).unwrap().state;
+        let state = site.forge.pull("org/one", number).unwrap().state;
         assert!(matches!(state, PullState::Merged { .. }), "{number}: {state:?}");
     }
 }

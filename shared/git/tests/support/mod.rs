@@ -15,7 +15,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The project all tests speak of.
+/// The project of all tests.
 pub fn project() -> ProjectName {
     ProjectName::from("forge.example/org/name")
 }
@@ -55,14 +55,14 @@ impl Sandbox {
         command
     }
 
-    /// Runs git, which has to succeed, and returns what it printed.
+    /// Runs git, which must succeed, and returns its output.
     pub fn git(&self, arguments: &[&str]) -> String {
         let (status, out) = self.try_git(arguments);
         assert_eq!(status, 0, "git {arguments:?}: {out}");
         out
     }
 
-    /// Runs git and returns its exit status and what it printed.
+    /// Runs git and returns its exit status and output.
     pub fn try_git(&self, arguments: &[&str]) -> (i32, String) {
         let output = self.command(arguments).output().unwrap();
         let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -98,7 +98,7 @@ impl Sandbox {
         self.rev("HEAD")
     }
 
-    /// Switches to a branch, made at the given start when one is given.
+    /// Switches to a branch, which is created at `start` when one is given.
     pub fn switch(&self, branch: &str, start: Option<&Oid>) -> &Self {
         match start {
             Some(start) => self.git(&["checkout", "-q", "-B", branch, start.as_str()]),
@@ -115,7 +115,7 @@ impl Sandbox {
         self.rev(&format!("{name}^{{tree}}"))
     }
 
-    /// Returns all objects as pack and index, made whole.
+    /// Returns all objects as one pack with its index.
     pub fn packs(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         self.git(&["repack", "-adq"]);
         let mut packs = Vec::new();
@@ -147,8 +147,7 @@ pub fn carry(from: &Repository, name: &PackName) -> (Vec<u8>, Vec<u8>) {
     (read("pack"), read("idx"))
 }
 
-/// Lets git itself check a directory with packs: everything reachable from `tips` is there and
-/// sound.
+/// Has git check a directory with packs: everything reachable from `tips` is present and valid.
 pub fn git_checks(dir: &Path, tips: &[&Oid]) {
     let mut arguments =
         vec!["--git-dir", ".", "fsck", "--strict", "--no-dangling", "--connectivity-only"];
@@ -157,7 +156,7 @@ pub fn git_checks(dir: &Path, tips: &[&Oid]) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What git says of a merge: the tree, or the paths in conflict.
+/// The outcome of a merge by git: the tree, or the conflicting paths.
 pub fn git_merge(sandbox: &Sandbox, ours: &Oid, theirs: &Oid) -> Result<Oid, Vec<String>> {
     let arguments = [
         "merge-tree",

@@ -8,40 +8,40 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// How the server treats who asks.
+/// How the server answers.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Manner {
-    /// Answers everybody.
+pub enum Behaviour {
+    /// Answers every request.
     Open,
-    /// Answers those who show this user name and password.
+    /// Answers requests with this user name and password.
     Guarded(&'static str, &'static str),
-    /// Takes connections and says nothing.
+    /// Accepts connections and never answers.
     Silent,
-    /// Knows only git's first protocol.
+    /// Supports only version 0 of git's protocol.
     Old,
-    /// Answers everybody, several times over one connection.
-    Kept,
-    /// Sends everybody to the same path at this address.
+    /// Answers every request, several per connection.
+    KeepAlive,
+    /// Redirects to the same path at this address.
     Moved(String),
-    /// Sends everybody to where they are.
+    /// Redirects to the requested address.
     Circle,
 }
 
 /// Request lines and the values of `Authorization`, in order.
-pub type Seen = Vec<(String, Option<String>)>;
+pub type RequestLog = Vec<(String, Option<String>)>;
 
 /// A running server; it ends with the test process.
 pub struct Server {
     pub url: String,
-    /// What was asked so far.
-    pub seen: Arc<Mutex<Seen>>,
-    /// Connections that were made so far.
+    /// The requests so far.
+    pub seen: Arc<Mutex<RequestLog>>,
+    /// The number of connections so far.
     pub connections: Arc<AtomicUsize>,
 }
 
 impl Server {
     /// Serves the repositories below `root`.
-    pub fn start(root: &Path, manner: Manner) -> Self {
+    pub fn start(root: &Path, behaviour: Behaviour) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -52,13 +52,13 @@ impl Server {
             for stream in listener.incoming() {
                 let stream = stream.unwrap();
                 made.fetch_add(1, Ordering::Relaxed);
-                if manner == Manner::Silent {
+                if behaviour == Behaviour::Silent {
                     silent.push(stream);
                     continue;
                 }
-                let (root, manner, log) = (root.clone(), manner.clone(), log.clone());
-                // A client that hangs up early is part of the tests.
-                std::thread::spawn(move || serve(stream, &root, &manner, &log).ok());
+                let (root, behaviour, log) = (root.clone(), behaviour.clone(), log.clone());
+                // The tests include clients that disconnect early.
+                std::thread::spawn(move || serve(stream, &root, &behaviour, &log).ok());
             }
         });
         Self { url, seen, connections }
@@ -68,21 +68,23 @@ impl Server {
 fn serve(
     mut stream: TcpStream,
     root: &PathBuf,
-    manner: &Manner,
-    log: &Mutex<Seen>,
+    behaviour: &Behaviour,
+    log: &Mutex<RequestLog>,
 ) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
-    while answer(&mut reader, &mut stream, root, manner, log)? && *manner == Manner::Kept {}
+    while answer(&mut reader, &mut stream, root, behaviour, log)?
+        && *behaviour == Behaviour::KeepAlive
+    {}
     Ok(())
 }
 
-/// Answers one request, unless there is none.
+/// Answers one request; returns false when there is none.
 fn answer(
     reader: &mut BufReader<TcpStream>,
     stream: &mut TcpStream,
     root: &PathBuf,
-    manner: &Manner,
-    log: &Mutex<Seen>,
+    behaviour: &Behaviour,
+    log: &Mutex<RequestLog>,
 ) -> std::io::Result<bool> {
     let mut first = String::new();
     if reader.read_line(&mut first)? == 0 {
@@ -119,7 +121,7 @@ fn answer(
     } else if let Some(length) = header("content-length") {
         reader.by_ref().take(length.parse().unwrap()).read_to_end(&mut body)?;
     }
-    if let Manner::Guarded(user, password) = manner {
+    if let Behaviour::Guarded(user, password) = behaviour {
         let expected = format!(
             "Basic {}",
             base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"))
@@ -131,9 +133,9 @@ fn answer(
     }
     let mut words = first.split_whitespace();
     let (method, target) = (words.next().unwrap().to_owned(), words.next().unwrap().to_owned());
-    let to = match manner {
-        Manner::Moved(to) => Some(to.as_str()),
-        Manner::Circle => Some(""),
+    let to = match behaviour {
+        Behaviour::Moved(to) => Some(to.as_str()),
+        Behaviour::Circle => Some(""),
         _ => None,
     };
     if let Some(to) = to {
@@ -160,7 +162,7 @@ fn answer(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
-    if let Some(protocol) = header("git-protocol").filter(|_| *manner != Manner::Old) {
+    if let Some(protocol) = header("git-protocol").filter(|_| *behaviour != Behaviour::Old) {
         command.env("GIT_PROTOCOL", protocol);
     }
     let mut child = command.spawn()?;
@@ -173,7 +175,7 @@ fn answer(
     let status = head.lines().find_map(|line| line.strip_prefix("Status: ")).unwrap_or("200 OK");
     let rest: Vec<&str> = head.lines().filter(|line| !line.starts_with("Status:")).collect();
     let body = &answer[end + 4..];
-    let after = if *manner == Manner::Kept { "keep-alive" } else { "close" };
+    let after = if *behaviour == Behaviour::KeepAlive { "keep-alive" } else { "close" };
     let head = format!(
         "HTTP/1.1 {status}\r\n{}\r\nContent-Length: {}\r\nConnection: {after}\r\n\r\n",
         rest.join("\r\n"),

@@ -1,8 +1,8 @@
-//! What a tested commit adds to the commit it was put on, kept so that a branch can be moved to
-//! exactly that commit.
+//! The objects that a tested commit adds to the commit it was put on. They are stored so that a
+//! branch can be moved to exactly that commit.
 //!
-//! The objects stand there as a pack holds them, each whole: what several commits in a row add
-//! becomes one pack by putting it one behind the other, and nothing is unpacked for that.
+//! Each object is stored whole, in the form of a pack entry. So the deltas of several commits
+//! become one pack by concatenation, without unpacking.
 
 use crate::error::ReadError;
 use crate::pack;
@@ -13,34 +13,34 @@ use gix::traverse::commit::topo;
 use sluice_model::git::Oid;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Bytes of objects that are kept of one commit; a change that adds more is merged by its forge.
-const KEPT_BYTES_MAX: usize = 16 << 20;
-/// Commits of one change that are kept.
+/// The most bytes of one delta. A larger change is merged by its forge.
+const DELTA_BYTES_MAX: usize = 16 << 20;
+/// The most commits of one delta.
 const COMMITS_MAX: usize = 1_000;
-/// Directories deeper than this are not entered: no file system would hold them.
+/// The deepest directory level that is read; no file system supports more.
 const DEPTH_MAX: usize = 256;
-/// What the bytes begin with.
-const MAGIC: &[u8] = b"sluice-kept-1\n";
-/// The length of an object's id.
+/// The first bytes of a stored delta.
+const MAGIC: &[u8] = b"sluice-delta-1\n";
+/// The length of an object id in bytes.
 const ID_BYTES: usize = 20;
 
-/// Objects that a repository needs in order to have a commit, where it has another one already.
+/// The objects that a repository needs for one commit when it has another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Kept {
-    /// Each as a pack holds it.
+pub struct CommitDelta {
+    /// The objects, each as a pack entry.
     entries: BTreeMap<ObjectId, Vec<u8>>,
-    /// Their bytes together.
+    /// The total size of the entries in bytes.
     size: usize,
 }
 
-/// Bytes that are not what was kept of a commit.
+/// The stored bytes are not a commit delta.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "what was kept of a tested commit cannot be read: {0}; its change is merged by its forge instead"
+    "the stored objects of a tested commit cannot be read: {0}; the forge merges the change instead"
 )]
-pub struct BadKept(&'static str);
+pub struct BadCommitDelta(&'static str);
 
-impl Kept {
+impl CommitDelta {
     /// Returns the bytes to store.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
@@ -52,28 +52,28 @@ impl Kept {
         out
     }
 
-    /// Reads what [`Kept::bytes`] returned. What the objects are nobody looks at here: who is sent
-    /// them does.
+    /// Decodes the output of [`CommitDelta::bytes`]. Does not check the objects; the forge that
+    /// receives them does.
     ///
     /// # Errors
-    /// When the bytes are of another form, or end too soon.
-    pub fn read(bytes: &[u8]) -> Result<Self, BadKept> {
-        let short = BadKept("it ends within an object");
-        let mut rest = bytes.strip_prefix(MAGIC).ok_or(BadKept("it is of another form"))?;
-        let mut kept = Self::default();
-        // Ends: each round takes the head of an object at least.
+    /// When the bytes have another format or are truncated.
+    pub fn read(bytes: &[u8]) -> Result<Self, BadCommitDelta> {
+        let short = BadCommitDelta("it ends within an object");
+        let mut rest = bytes.strip_prefix(MAGIC).ok_or(BadCommitDelta("it has another format"))?;
+        let mut delta = Self::default();
+        // Terminates: each round consumes at least the header of an object.
         while !rest.is_empty() {
             let (id, after) = rest.split_at_checked(ID_BYTES).ok_or(short)?;
             let (length, after) = after.split_first_chunk::<8>().ok_or(short)?;
             let length = usize::try_from(u64::from_be_bytes(*length)).map_err(|_| short)?;
             let (entry, after) = after.split_at_checked(length).ok_or(short)?;
-            kept.put(ObjectId::from_bytes_or_panic(id), entry.to_vec());
+            delta.put(ObjectId::from_bytes_or_panic(id), entry.to_vec());
             rest = after;
         }
-        Ok(kept)
+        Ok(delta)
     }
 
-    /// Returns the same with what another commit adds.
+    /// Returns this delta combined with that of another commit.
     #[must_use]
     pub fn with(mut self, other: Self) -> Self {
         for (id, entry) in other.entries {
@@ -82,18 +82,18 @@ impl Kept {
         self
     }
 
-    /// Returns how many bytes its objects have.
+    /// Returns the total size of the objects in bytes.
     pub fn size_bytes(&self) -> usize {
         self.size
     }
 
-    /// Returns one pack of all the objects, as a push sends it.
+    /// Returns one pack of all objects, as a push sends it.
     ///
     /// # Errors
-    /// When there are more objects than a pack can name.
-    pub fn pack(&self) -> Result<Vec<u8>, BadKept> {
+    /// When there are more objects than a pack can hold.
+    pub fn pack(&self) -> Result<Vec<u8>, BadCommitDelta> {
         pack::of_entries(self.entries.values())
-            .map_err(|_| BadKept("its objects do not fit into a pack"))
+            .map_err(|_| BadCommitDelta("its objects do not fit into a pack"))
     }
 
     fn put(&mut self, id: ObjectId, entry: Vec<u8>) {
@@ -105,12 +105,12 @@ impl Kept {
 }
 
 impl Repository {
-    /// Returns what a repository that has `from` needs in order to have `to`; `None` where `to`
-    /// does not follow `from`, so that no branch moves forward by that.
+    /// Returns what a repository with `from` needs for `to`; `None` when `to` is not a descendant
+    /// of `from`, so that a branch cannot be fast-forwarded.
     ///
     /// # Errors
-    /// [`ReadError::TooLarge`] for more than is kept.
-    pub fn added(&self, from: &Oid, to: &Oid) -> Result<Option<Kept>, ReadError> {
+    /// [`ReadError::TooLarge`] when the delta exceeds the limits.
+    pub fn commit_delta(&self, from: &Oid, to: &Oid) -> Result<Option<CommitDelta>, ReadError> {
         if !self.is_ancestor(from, to)? {
             return Ok(None);
         }
@@ -120,7 +120,7 @@ impl Repository {
             .sorting(topo::Sorting::TopoOrder)
             .build()
             .map_err(failed)?;
-        let mut kept = Kept::default();
+        let mut delta = CommitDelta::default();
         for (count, info) in walk.enumerate() {
             if count == COMMITS_MAX {
                 return Err(self.too_many(to, "commits", COMMITS_MAX));
@@ -129,27 +129,27 @@ impl Repository {
             let commit = self.git.find_commit(id).map_err(failed)?;
             let tree = commit.tree_id().map_err(failed)?.detach();
             let mut known = Vec::new();
-            // What a parent holds is there, or is kept with it.
+            // The objects of a parent are in the repository or in this delta.
             for parent in commit.parent_ids() {
                 let parent = self.git.find_commit(parent.detach()).map_err(failed)?;
                 known.push(parent.tree_id().map_err(failed)?.detach());
             }
-            self.keep_tree(to, tree, &known, 0, &mut kept)?;
-            self.keep(to, id, &mut kept)?;
+            self.add_tree(to, tree, &known, 0, &mut delta)?;
+            self.add_object(to, id, &mut delta)?;
         }
-        Ok(Some(kept))
+        Ok(Some(delta))
     }
 
-    /// Keeps what of a tree stands at the same place in none of the `known` ones.
-    fn keep_tree(
+    /// Adds the objects of a tree that are not at the same path in one of the `known` trees.
+    fn add_tree(
         &self,
         at: &Oid,
         tree: ObjectId,
         known: &[ObjectId],
         depth: usize,
-        kept: &mut Kept,
+        delta: &mut CommitDelta,
     ) -> Result<(), ReadError> {
-        if known.contains(&tree) || kept.entries.contains_key(&tree) {
+        if known.contains(&tree) || delta.entries.contains_key(&tree) {
             return Ok(());
         }
         if depth == DEPTH_MAX {
@@ -171,37 +171,37 @@ impl Repository {
             }
             if is_folder {
                 let known = folders.get(&name).map(Vec::as_slice).unwrap_or_default();
-                self.keep_tree(at, id, known, depth + 1, kept)?;
+                self.add_tree(at, id, known, depth + 1, delta)?;
             } else {
-                self.keep(at, id, kept)?;
+                self.add_object(at, id, delta)?;
             }
         }
-        self.keep(at, tree, kept)
+        self.add_object(at, tree, delta)
     }
 
-    fn keep(&self, at: &Oid, id: ObjectId, kept: &mut Kept) -> Result<(), ReadError> {
-        if kept.entries.contains_key(&id) {
+    fn add_object(&self, at: &Oid, id: ObjectId, delta: &mut CommitDelta) -> Result<(), ReadError> {
+        if delta.entries.contains_key(&id) {
             return Ok(());
         }
         let header =
             self.git.find_header(id).map_err(|source| self.engine("read an object", at, source))?;
-        if header.size() > KEPT_BYTES_MAX as u64 {
-            return Err(self.too_many(at, "bytes to be kept", KEPT_BYTES_MAX));
+        if header.size() > DELTA_BYTES_MAX as u64 {
+            return Err(self.too_many(at, "bytes in a commit delta", DELTA_BYTES_MAX));
         }
         let object =
             self.git.find_object(id).map_err(|source| self.engine("read an object", at, source))?;
         let (kind, mut entry): (Kind, Vec<u8>) = (object.kind, Vec::new());
         pack::write_entry(id, kind, &object.data, &mut entry)
             .map_err(|source| self.engine("keep an object", at, source))?;
-        kept.put(id, entry);
-        if kept.size > KEPT_BYTES_MAX {
-            return Err(self.too_many(at, "bytes to be kept", KEPT_BYTES_MAX));
+        delta.put(id, entry);
+        if delta.size > DELTA_BYTES_MAX {
+            return Err(self.too_many(at, "bytes in a commit delta", DELTA_BYTES_MAX));
         }
         Ok(())
     }
 
-    /// Returns the entries of a tree, but for other repositories' commits: those are theirs to
-    /// have.
+    /// Returns the entries of a tree without submodules, whose commits belong to other
+    /// repositories.
     fn entries(&self, at: &Oid, tree: ObjectId) -> Result<Vec<Entry>, ReadError> {
         let found = self
             .git
@@ -240,20 +240,26 @@ struct Entry {
 mod tests {
     use super::*;
 
-    /// A stored object that is cut, or another one's, is no reason to stop: the forge merges.
+    /// A truncated or foreign object is only a reason for the forge to merge.
     #[test]
-    fn bytes_that_are_not_what_was_kept_are_told_from_it() {
+    fn malformed_bytes_are_refused() {
         let id = ObjectId::from_bytes_or_panic(&[7; ID_BYTES]);
-        let mut kept = Kept::default();
-        kept.put(id, b"an object".to_vec());
-        let bytes = kept.bytes();
-        assert_eq!(Kept::read(&bytes), Ok(kept.clone()));
-        assert_eq!(Kept::read(&bytes[..bytes.len() - 1]), Err(BadKept("it ends within an object")));
-        assert_eq!(Kept::read(&bytes[..MAGIC.len() + 3]), Err(BadKept("it ends within an object")));
-        assert_eq!(Kept::read(b"PACK"), Err(BadKept("it is of another form")));
+        let mut delta = CommitDelta::default();
+        delta.put(id, b"an object".to_vec());
+        let bytes = delta.bytes();
+        assert_eq!(CommitDelta::read(&bytes), Ok(delta.clone()));
         assert_eq!(
-            kept.clone().with(kept.clone()),
-            kept,
+            CommitDelta::read(&bytes[..bytes.len() - 1]),
+            Err(BadCommitDelta("it ends within an object"))
+        );
+        assert_eq!(
+            CommitDelta::read(&bytes[..MAGIC.len() + 3]),
+            Err(BadCommitDelta("it ends within an object"))
+        );
+        assert_eq!(CommitDelta::read(b"PACK"), Err(BadCommitDelta("it has another format")));
+        assert_eq!(
+            delta.clone().with(delta.clone()),
+            delta,
             "an object that two commits add is there once"
         );
     }

@@ -1,10 +1,10 @@
-//! What a tested commit adds, judged by git itself: a repository that has the branch takes it as a
-//! push would send it.
+//! Commit deltas, checked by git: a repository with the branch accepts the pack of a delta as from
+//! a push.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
-use sluice_git::{Kept, Merge, MergeOutcome, Repository};
+use sluice_git::{CommitDelta, Merge, MergeOutcome, Repository};
 use sluice_model::git::{MergeMode, Oid};
 use std::fs::File;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn merge(repository: &Repository, ours: &Oid, theirs: &Oid) -> Oid {
     }
 }
 
-/// Returns a repository that has a branch and nothing else.
+/// Returns a repository with one branch.
 fn clone_of(sandbox: &Sandbox, branch: &str, dest: &Path) -> Sandbox {
     let url = format!("file://{}", sandbox.dir.display());
     sandbox.git(&[
@@ -34,10 +34,10 @@ fn clone_of(sandbox: &Sandbox, branch: &str, dest: &Path) -> Sandbox {
     Sandbox::new(dest)
 }
 
-/// Feeds a pack to git as a forge does that takes no damaged object.
-fn take(there: &Sandbox, kept: &Kept, dir: &Path) {
+/// Has git receive a pack with the strict checks of a forge.
+fn take(there: &Sandbox, delta: &CommitDelta, dir: &Path) {
     let file = dir.join("push.pack");
-    std::fs::write(&file, kept.pack().unwrap()).unwrap();
+    std::fs::write(&file, delta.pack().unwrap()).unwrap();
     let output = Command::new("git")
         .args(["index-pack", "--stdin", "--strict"])
         .current_dir(&there.dir)
@@ -47,10 +47,10 @@ fn take(there: &Sandbox, kept: &Kept, dir: &Path) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Z6.4: what several commits in a row add is one pack, and whoever has the branch has all of the
-/// last with it.
+/// Z6.4: the deltas of successive commits combine into one pack, which completes the last commit in
+/// a repository with the branch.
 #[test]
-fn whoever_has_the_branch_has_the_last_tested_commit_by_one_pack() {
+fn one_pack_of_deltas_completes_the_last_tested_commit() {
     let dir = tempfile::tempdir().unwrap();
     let sandbox = Sandbox::new(&dir.path().join("forge"));
     sandbox
@@ -75,10 +75,10 @@ fn whoever_has_the_branch_has_the_last_tested_commit_by_one_pack() {
     let repository = sandbox.open(&dir.path().join("cache"));
     let first = merge(&repository, &start, &one);
     let second = merge(&repository, &first, &two);
-    let kept = [(&start, &first), (&first, &second)]
-        .map(|(from, to)| repository.added(from, to).unwrap().unwrap());
-    let kept = kept.map(|kept| Kept::read(&kept.bytes()).unwrap());
-    let [of_first, of_second] = kept;
+    let deltas = [(&start, &first), (&first, &second)]
+        .map(|(from, to)| repository.commit_delta(from, to).unwrap().unwrap());
+    let deltas = deltas.map(|delta| CommitDelta::read(&delta.bytes()).unwrap());
+    let [of_first, of_second] = deltas;
     take(&there, &of_first.with(of_second), dir.path());
     for commit in [&first, &second] {
         there.git(&["rev-list", "--objects", "--quiet", commit.as_str()]);
@@ -89,9 +89,9 @@ fn whoever_has_the_branch_has_the_last_tested_commit_by_one_pack() {
     assert!(text.contains("line one\n") && text.contains("line thirty\n"), "{text}");
 }
 
-/// Z6.4: no branch moves aside or back.
+/// Z6.4: a branch is only ever fast-forwarded.
 #[test]
-fn nothing_is_kept_of_a_commit_that_does_not_follow() {
+fn a_commit_that_is_no_descendant_has_no_delta() {
     let dir = tempfile::tempdir().unwrap();
     let sandbox = Sandbox::new(&dir.path().join("forge"));
     sandbox.write("a.txt", "a\n");
@@ -101,7 +101,7 @@ fn nothing_is_kept_of_a_commit_that_does_not_follow() {
     sandbox.switch("two", Some(&start)).write("c.txt", "c\n");
     let two = sandbox.commit("two");
     let repository = sandbox.open(&dir.path().join("cache"));
-    assert_eq!(repository.added(&one, &two).unwrap(), None);
-    assert_eq!(repository.added(&one, &start).unwrap(), None);
-    assert!(repository.added(&start, &two).unwrap().is_some());
+    assert_eq!(repository.commit_delta(&one, &two).unwrap(), None);
+    assert_eq!(repository.commit_delta(&one, &start).unwrap(), None);
+    assert!(repository.commit_delta(&start, &two).unwrap().is_some());
 }

@@ -1,7 +1,7 @@
-//! A pack and its index as one object, so that storing or loading a pack is one call.
+//! Stores a pack and its index as one object, so that reading or writing a pack takes one call.
 //!
-//! The bytes of the pack come first, then those of its index, then sixteen more: [`MARK`] and the
-//! length of the pack. It is told apart again where it lies in memory: nothing is copied for that.
+//! The object contains the pack, then its index, then sixteen bytes: [`MARK`] and the length of the
+//! pack. It is split in memory without copying.
 
 use crate::error::PackError;
 use crate::pack::{NewPack, PackName};
@@ -11,14 +11,14 @@ use std::fs::File;
 use std::io::{Error, Read as _};
 use std::path::Path;
 
-/// What the last bytes begin with.
+/// The start of the trailer.
 const MARK: &[u8] = b"slu+pack";
-/// The length of what follows pack and index.
+/// The length of the trailer.
 const TRAILER_BYTES: usize = 16;
 
 impl NewPack {
-    /// Reads the pack and its index and returns the object to upload, which
-    /// [`Repository::add_stored`] takes.
+    /// Reads the pack and its index and returns the object to upload; [`Repository::add_stored`]
+    /// reads it.
     ///
     /// # Errors
     /// [`PackError::Directory`] when one of the files cannot be read.
@@ -31,33 +31,25 @@ impl NewPack {
             open(&self.pack).map_err(|source| failed(&self.pack, source))?;
         let (mut index, index_bytes) =
             open(&self.index).map_err(|source| failed(&self.index, source))?;
-        // At once: a pack may be large, and growing would copy it.
+        // Allocated at once, because a pack may be large and growing would copy it.
         let mut out = Vec::with_capacity(pack_bytes + index_bytes + TRAILER_BYTES);
         pack.read_to_end(&mut out).map_err(|source| failed(&self.pack, source))?;
         let length = out.len();
         index.read_to_end(&mut out).map_err(|source| failed(&self.index, source))?;
-        close(&mut out, length);
+        append_trailer(&mut out, length);
         Ok(out)
     }
 }
 
 impl Repository {
-    /// Adds a pack as it lies in object storage: `object` is what [`NewPack::joined`] returned, or
-    /// the pack alone where its `index` lies beside it, as earlier versions stored it
-    /// ([`crate::keys::index_beside`]). Both are checked as by [`Repository::add_pack`].
+    /// Adds a pack from its stored form, as [`NewPack::joined`] returns it. Pack and index are
+    /// checked as by [`Repository::add_pack`].
     ///
     /// # Errors
-    /// [`PackError::Damaged`] when that is not what `object` is.
-    pub fn add_stored(
-        &mut self,
-        object: &[u8],
-        index: Option<&[u8]>,
-    ) -> Result<PackName, PackError> {
-        let (pack, index) = match index {
-            Some(index) => (object, index),
-            None => split(object)
-                .map_err(|reason| PackError::Damaged { project: self.project.clone(), reason })?,
-        };
+    /// [`PackError::Damaged`] when `object` is not a pack with its index.
+    pub fn add_stored(&mut self, object: &[u8]) -> Result<PackName, PackError> {
+        let (pack, index) = split(object)
+            .map_err(|reason| PackError::Damaged { project: self.project.clone(), reason })?;
         self.add_pack(pack, index)
     }
 }
@@ -68,37 +60,37 @@ fn open(path: &Path) -> Result<(File, usize), Error> {
     Ok((file, bytes))
 }
 
-/// Puts a pack and its index together as [`NewPack::joined`] does.
+/// Joins a pack and its index as [`NewPack::joined`] does.
 pub(crate) fn join(pack: &[u8], index: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(pack.len() + index.len() + TRAILER_BYTES);
     out.extend_from_slice(pack);
     out.extend_from_slice(index);
-    close(&mut out, pack.len());
+    append_trailer(&mut out, pack.len());
     out
 }
 
-/// Appends what tells a pack of this length from the index behind it.
-fn close(out: &mut Vec<u8>, pack_bytes: usize) {
+/// Appends the trailer, from which the length of the pack is read.
+fn append_trailer(out: &mut Vec<u8>, pack_bytes: usize) {
     out.extend_from_slice(MARK);
     out.extend_from_slice(&(pack_bytes as u64).to_be_bytes());
 }
 
-/// Tells the pack from its index.
+/// Splits an object into pack and index.
 fn split(object: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
-    const CUT: &str = "it does not end as a pack with its index does";
+    const CUT: &str = "it has no trailer of a pack with its index";
     let (rest, length) = object.split_last_chunk::<8>().ok_or(CUT)?;
     let rest = rest.strip_suffix(MARK).ok_or(CUT)?;
     let length = usize::try_from(u64::from_be_bytes(*length)).ok();
     length
         .and_then(|length| rest.split_at_checked(length))
-        .ok_or("it is shorter than its pack is said to be")
+        .ok_or("it is shorter than the length of its pack")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Objects that are stored are read by every later version.
+    /// Every later version must be able to read stored objects.
     #[test]
     fn a_pack_and_its_index_stand_one_behind_the_other_before_a_mark_and_the_length_of_the_pack() {
         let folder = tempfile::tempdir().unwrap();
@@ -122,16 +114,16 @@ mod tests {
     #[test]
     fn what_does_not_end_so_is_refused() {
         let mut object = b"PACK\xfftOc".to_vec();
-        close(&mut object, 4);
+        append_trailer(&mut object, 4);
         assert!(split(&object).is_ok());
         for end in 0..object.len() {
             assert!(split(&object[..end]).is_err(), "{end}");
         }
         let mut longer = b"PACK\xfftOc".to_vec();
-        close(&mut longer, 9);
-        assert_eq!(split(&longer), Err("it is shorter than its pack is said to be"));
+        append_trailer(&mut longer, 9);
+        assert_eq!(split(&longer), Err("it is shorter than the length of its pack"));
         let mut longest = b"PACK\xfftOc".to_vec();
-        close(&mut longest, usize::MAX);
+        append_trailer(&mut longest, usize::MAX);
         assert!(split(&longest).is_err());
     }
 }

@@ -1,73 +1,73 @@
-//! What one function has of a repository: its cache directory, opened and kept open, and what it
-//! knows of the repository's list.
+//! The repository of one project in this process: its cache directory, open repositories, and the
+//! last read list of packs.
 
 use crate::ReposError;
-use crate::cache::{append, blocking, download, listed, told, unknown, upload};
+use crate::cache::{append, blocking, download, error_chain, load_list, unknown, upload};
 use sluice_git::{
     Credential, FetchLimits, FetchRequest, PackName, RemoteRef, Repository, Want, keys,
 };
 use sluice_model::ProjectName;
 use sluice_model::Timestamp;
 use sluice_model::git::Oid;
-use sluice_records::repository::Repository as List;
+use sluice_records::repository::RepositoryPacks as List;
 use sluice_runtime::Ports;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Open repositories of one project that are kept.
+/// The most open repositories of one project.
 const OPEN_MAX: usize = 2;
-/// Merges after which an open repository is closed: what they made lies in its memory, and in packs
+/// Merges after which an open repository is closed. Its merge results are in memory, and in packs
 /// on disk.
 const MERGES_MAX: u32 = 64;
-/// Packs that may be added to the directory before an open repository looks again: it has room for
-/// some more only.
+/// Packs that may be added to the directory before an open repository is refreshed. It has room for
+/// only some more.
 const PACKS_ADDED_MAX: u64 = 16;
-/// Milliseconds for which the list of packs is used. An old one is a shorter one: what it lacks is
-/// fetched, or packed, again.
+/// Milliseconds for which the list of packs is cached. An old list is only shorter: missing objects
+/// are fetched, or packed, again.
 const LIST_MILLIS: u64 = 60_000;
-/// Objects that were fetched and are in no listed pack; more of them are listed, so that not every
-/// merge packs them again.
+/// The most fetched objects that are in no listed pack. When there are more they are listed, so
+/// that not every merge packs them again.
 const TAIL_OBJECTS_MAX: u64 = 500;
 
-/// One project's repository, as far as this machine has it.
-pub(crate) struct Shelf {
+/// The cached repository of one project.
+pub(crate) struct ProjectCache {
     project: ProjectName,
     dir: PathBuf,
     state: Mutex<State>,
-    /// One at a time: two fetches of the same objects would be two packs.
+    /// Only one fetch runs at a time: two would store the same objects twice.
     fetching: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
-    open: Vec<Open>,
+    open: Vec<OpenRepository>,
     list: Option<(Timestamp, List)>,
-    /// Tips that were fetched and are in no listed pack, and how many objects came with them.
+    /// Fetched tips that are in no listed pack, and the number of objects fetched with them.
     tail: (Vec<Oid>, u64),
-    /// Packs added to the directory so far.
+    /// The number of packs added to the directory.
     added: u64,
 }
 
-struct Open {
+struct OpenRepository {
     repository: Repository,
     merges: u32,
-    /// `added` when it looked last.
+    /// The value of `added` at the last refresh.
     seen: u64,
 }
 
-/// Where to fetch from.
+/// The address and credential of a repository on a forge.
 #[derive(Debug, Clone)]
-pub(crate) struct From {
+pub(crate) struct FetchSource {
     pub(crate) url: String,
     pub(crate) credential: Option<Credential>,
 }
 
-impl Shelf {
+impl ProjectCache {
     pub(crate) fn new(project: ProjectName, dir: PathBuf) -> Self {
         Self { project, dir, state: Mutex::default(), fetching: tokio::sync::Mutex::new(()) }
     }
 
-    /// Works in an open repository, beside the other work, since git blocks.
+    /// Runs `work` on an open repository, in a thread for blocking work.
     pub(crate) async fn with<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Repository) -> Result<T, ReposError> + Send + 'static,
@@ -80,7 +80,7 @@ impl Shelf {
         let (open, done) = blocking(move || {
             let mut open = match open {
                 Some(open) => open,
-                None => Open {
+                None => OpenRepository {
                     repository: Repository::open(&project, &dir).map_err(unknown)?,
                     merges: 0,
                     seen: added,
@@ -102,13 +102,17 @@ impl Shelf {
         Ok(done)
     }
 
-    /// Counts packs that were put into the directory.
+    /// Counts packs that were added to the directory.
     pub(crate) fn added(&self, packs: usize) {
         self.lock().added += packs as u64;
     }
 
-    /// Downloads packs that are not held.
-    pub(crate) async fn hold(&self, ports: &Ports, packs: &[String]) -> Result<(), ReposError> {
+    /// Downloads the packs that are missing in the cache.
+    pub(crate) async fn ensure_packs(
+        &self,
+        ports: &Ports,
+        packs: &[String],
+    ) -> Result<(), ReposError> {
         let names = packs.iter().map(|key| Ok((key.clone(), name_of(key)?)));
         let names: Vec<(String, PackName)> = names.collect::<Result<_, ReposError>>()?;
         let missing = self
@@ -118,12 +122,12 @@ impl Shelf {
             })
             .await?;
         for key in &missing {
-            let (object, index) = download(ports, key).await?;
+            let object = download(ports, key).await?;
             let at = key.clone();
-            self.with(move |repository| match repository.add_stored(&object, index.as_deref()) {
+            self.with(move |repository| match repository.add_stored(&object) {
                 Ok(_) => Ok(()),
                 Err(error) => {
-                    Err(ReposError::Unknown(format!("could not add {at}: {}", told(&error))))
+                    Err(ReposError::Unknown(format!("could not add {at}: {}", error_chain(&error))))
                 }
             })
             .await?;
@@ -132,17 +136,17 @@ impl Shelf {
         Ok(())
     }
 
-    /// Tells whether a commit is held, and so all that it reaches.
+    /// Returns whether the cache has a commit, and so everything it reaches.
     pub(crate) async fn has(&self, commit: &Oid) -> Result<bool, ReposError> {
         let commit = commit.clone();
         self.with(move |repository| Ok(repository.has(&commit))).await
     }
 
-    /// Fetches a commit that is not held.
-    pub(crate) async fn need(
+    /// Fetches a commit that is missing in the cache.
+    pub(crate) async fn ensure_commit(
         &self,
         ports: &Ports,
-        from: &From,
+        from: &FetchSource,
         commit: &Oid,
     ) -> Result<(), ReposError> {
         if self.has(commit).await? {
@@ -151,17 +155,17 @@ impl Shelf {
         self.fetch(ports, from, vec![Want::Commit(commit.clone())]).await.map(|_| ())
     }
 
-    /// Fetches what is wanted and not held. What came stays on this machine; once it is much, it is
-    /// listed for all.
+    /// Fetches the wanted objects that are missing. They stay in this cache; when there are many,
+    /// their packs are listed for all functions.
     pub(crate) async fn fetch(
         &self,
         ports: &Ports,
-        from: &From,
+        from: &FetchSource,
         wants: Vec<Want>,
     ) -> Result<Vec<RemoteRef>, ReposError> {
         let _one = self.fetching.lock().await;
         let list = self.list(ports).await?;
-        self.hold(ports, &list.packs).await?;
+        self.ensure_packs(ports, &list.packs).await?;
         let (tips, before) = self.lock().tail.clone();
         let haves: Vec<Oid> = list.tips.iter().chain(&tips).cloned().collect();
         let from = from.clone();
@@ -191,7 +195,7 @@ impl Shelf {
             state.tail.0.extend(missing);
             state.tail.1 = objects;
         } else if before == 0 {
-            // All that it builds on is listed, so it may be listed as it came.
+            // Everything it builds on is listed, so it is listed as received.
             let mut packs = Vec::new();
             for pack in &fetched.packs {
                 packs.push(upload(ports, &self.project, pack).await?);
@@ -204,8 +208,8 @@ impl Shelf {
         Ok(fetched.refs)
     }
 
-    /// Returns the packs that make up the repository and hold a commit; lists what is missing for
-    /// that.
+    /// Returns the packs that make up the repository including a commit. Lists a pack with the
+    /// missing objects first.
     pub(crate) async fn packs_with(
         &self,
         ports: &Ports,
@@ -215,24 +219,24 @@ impl Shelf {
         Ok(self.list(ports).await?.packs)
     }
 
-    /// Returns the list of packs as it was read or written last.
+    /// Returns the list of packs as last read or written.
     pub(crate) async fn list(&self, ports: &Ports) -> Result<List, ReposError> {
         let now = ports.clock.now();
         let known = self.lock().list.clone().filter(|(at, _)| now.since(*at) < LIST_MILLIS);
         match known {
             Some((_, list)) => Ok(list),
             None => {
-                let list = listed(ports, &self.project).await?;
+                let list = load_list(ports, &self.project).await?;
                 self.lock().list = Some((now, list.clone()));
                 Ok(list)
             }
         }
     }
 
-    /// Packs what tips reach and no listed pack holds, and lists that.
+    /// Packs the objects that tips reach and no listed pack contains, and lists the pack.
     async fn list_tips(&self, ports: &Ports, tips: Vec<Oid>) -> Result<(), ReposError> {
         let list = self.list(ports).await?;
-        self.hold(ports, &list.packs).await?;
+        self.ensure_packs(ports, &list.packs).await?;
         let (names, packed) = (names_of(&list.packs)?, tips.clone());
         let made = self
             .with(move |repository| {
@@ -263,11 +267,11 @@ impl Shelf {
     }
 }
 
-/// Returns the names of packs by their keys.
+/// Parses the names of packs from their keys.
 pub(crate) fn names_of(keys: &[String]) -> Result<Vec<PackName>, ReposError> {
     keys.iter().map(|key| name_of(key)).collect()
 }
 
 fn name_of(key: &str) -> Result<PackName, ReposError> {
-    keys::pack_of(key).ok_or_else(|| ReposError::Unknown(format!("{key} is no key of a pack")))
+    keys::pack_of(key).ok_or_else(|| ReposError::Unknown(format!("{key} is not the key of a pack")))
 }
