@@ -1,18 +1,18 @@
-//! Puts a build's logs into object storage (Z7.4).
+//! Uploads a build's logs to object storage (Z7.4).
 //!
-//! Playbooks wrote them, and anybody may read them afterwards: nothing outside of the build's own
-//! logs may get among them, and no amount of them may use up the executor that other builds run on
-//! (Z7.5).
+//! Playbooks write the log files, and archived logs are public. So no file from outside the log
+//! directory may be included, and the total size is limited to protect other builds on the
+//! executor (Z7.5).
 //!
-//! Small files, the log among them, are stored together by one call ([`sluice_records::logs`]),
-//! before the large ones: whoever dies between the calls has stored what people look at first.
+//! Small files, including the job log, are stored first, in one object ([`sluice_records::logs`]).
+//! If the executor dies before the large files are stored, the most important files are there.
 
-use crate::beneath;
+use crate::confined_files;
 use crate::jobdir::log_path;
 use bytes::Bytes;
 use rustix::fs::{Dir, FileType};
 use sluice_model::BuildId;
-use sluice_records::logs::{self, LOG, Packed};
+use sluice_records::logs::{self, LOG, PackedLogs};
 use sluice_runtime::Ports;
 use sluice_runtime::object::PutMode;
 use std::ffi::OsStr;
@@ -22,49 +22,53 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use tokio::sync::Semaphore;
 
-/// Files of one build that are archived; more are left out with a word in the executor's own log.
+/// The maximum number of archived files of one build; more are skipped with a warning.
 const FILES_MAX: usize = 2_000;
-/// Directories that are looked into, and how deep they may lie.
+/// The maximum number of directories that are searched.
 const DIRECTORIES_MAX: usize = 5_000;
+/// The maximum depth of a directory that is searched.
 const DEPTH_MAX: usize = 40;
-/// Bytes of one file: as much as the log itself may have. A larger one is left out, whatever it
-/// holds on disk.
+/// The maximum size of one file in bytes, equal to the limit of the job log. Larger files are
+/// skipped.
 const FILE_BYTES_MAX: u64 = 256 << 20;
-/// Bytes of those files of one build that are not small, together; the log comes first and is
-/// always kept.
+/// The maximum total size of the large files of one build in bytes. The job log comes first.
 const BUILD_BYTES_MAX: u64 = 2 << 30;
-/// Bytes of a file that is stored with others, and of all that one build stores so: the API reads
-/// them whole. Any other file is an object of its own.
+/// The maximum size of a file that is stored in the common object; larger files are separate
+/// objects.
+
 const PACKED_FILE_BYTES_MAX: u64 = 256 << 10;
+/// The maximum size of the common object, which the API reads as a whole.
 const PACKED_BYTES_MAX: u64 = 1 << 20;
-/// MiB of files that all builds of this process hold in memory at once; a build's small files come
-/// on top, which is one each.
+/// The memory in MiB for large files of all builds of this process together. The common object of
+/// each build, at most 1 MiB, comes in addition.
 const MEMORY_MIB: u32 = 512;
 
 static MEMORY: Semaphore = Semaphore::const_new(MEMORY_MIB as usize);
 
-/// Uploads the log and everything below `work/logs` of the job directory at `root`, and returns the
-/// address to read it from, which begins with `address`; `None` when there is nothing, or it
-/// failed.
+/// Uploads the job log and all files below `work/logs` of the job directory `root`. Returns their
+/// address below `address`, or `None` if nothing was stored.
 ///
-/// A failed upload never changes a build's result: what was tested was tested.
+/// A failed upload is logged and does not change the build's result.
 pub async fn archive(ports: &Ports, build: &BuildId, root: &Path, address: &str) -> Option<String> {
-    let (of, at) = (build.clone(), root.to_owned());
-    // In one go beside the other work: most builds leave a few small files and no other.
-    let Sorted { packed, mut small, mut alone } =
-        match tokio::task::spawn_blocking(move || sort(&of, &at)).await {
-            Ok(sorted) => sorted,
-            Err(error) => {
-                tracing::error!(%build, %error, "the logs could not be read, and are not archived");
-                return None;
-            }
-        };
+    let (build_id, directory) = (build.clone(), root.to_owned());
+    // One blocking task for all small files, because most builds have only a few of them.
+    let ArchivePlan { packed, mut small, mut alone } = match tokio::task::spawn_blocking(
+        move || plan_archive(&build_id, &directory),
+    )
+    .await
+    {
+        Ok(sorted) => sorted,
+        Err(error) => {
+            tracing::error!(%build, %error, "could not read the logs of a build; they are not archived");
+            return None;
+        }
+    };
     let mut stored_any = false;
     if !packed.is_empty() {
         match logs::store_packed(ports, build, &packed).await {
             Ok(()) => stored_any = true,
             Err(error) => {
-                tracing::error!(%build, %error, "small logs could not be archived together; each is tried by itself");
+                tracing::error!(%build, %error, "could not archive small logs together; trying each one alone");
                 small.append(&mut alone);
                 alone = small;
             }
@@ -73,50 +77,50 @@ pub async fn archive(ports: &Ports, build: &BuildId, root: &Path, address: &str)
     drop(packed);
     let mut left = BUILD_BYTES_MAX;
     for path in alone {
-        let held = match read(root, &path, left).await {
-            Ok(held) => held,
+        let loaded = match read(root, &path, left).await {
+            Ok(loaded) => loaded,
             Err(error) => {
-                tracing::warn!(%build, file = %path.display(), %error, "a log is not archived");
+                tracing::warn!(%build, file = %path.display(), %error, "could not read a log file; it is not archived");
                 continue;
             }
         };
-        left = left.saturating_sub(held.content.len() as u64);
+        left = left.saturating_sub(loaded.content.len() as u64);
         let key = logs::key(build, &path.to_string_lossy());
-        match ports.objects.put(&key, held.content, PutMode::Always, content_type(&path)).await {
+        match ports.objects.put(&key, loaded.content, PutMode::Always, content_type(&path)).await {
             Ok(_) => stored_any = true,
             Err(error) => {
-                tracing::error!(%build, file = %path.display(), %error, "a log could not be archived")
+                tracing::error!(%build, file = %path.display(), %error, "could not upload a log file")
             }
         }
     }
     stored_any.then(|| format!("{address}{build}/"))
 }
 
-/// The files of a build by how they are stored.
+/// The files of a build, grouped by how they are stored.
 #[derive(Default)]
-struct Sorted {
-    /// Small ones, read.
-    packed: Packed,
-    /// Where these lie, in their order.
+struct ArchivePlan {
+    /// The small files with their content.
+    packed: PackedLogs,
+    /// The paths of the small files, in order.
     small: Vec<PathBuf>,
-    /// The others, in their order.
+    /// The paths of the files that are separate objects, in order.
     alone: Vec<PathBuf>,
 }
 
-/// Reads small files, as far as one object holds them, and tells which are to be stored by
-/// themselves. It blocks.
-fn sort(build: &BuildId, root: &Path) -> Sorted {
-    // The log as it was written: what lies under its name below work/logs may be a playbook's.
+/// Groups the files of a build and reads the small ones up to the limit of the common object.
+/// Blocks on file access.
+fn plan_archive(build: &BuildId, root: &Path) -> ArchivePlan {
+    // The executor's own log file. A playbook may have replaced its link below work/logs.
     let mut paths = vec![PathBuf::from(LOG)];
-    paths.extend(files(root).into_iter().filter(|path| path != Path::new(LOG)));
-    let (mut sorted, mut room) = (Sorted::default(), PACKED_BYTES_MAX);
+    paths.extend(log_files(root).into_iter().filter(|path| path != Path::new(LOG)));
+    let (mut plan, mut room) = (ArchivePlan::default(), PACKED_BYTES_MAX);
     for path in paths {
-        // Names count: anybody may give many empty files long ones.
+        // Names count too, because a job may create many empty files with long names.
         let name_bytes = path.as_os_str().len() as u64;
         let content_max = PACKED_FILE_BYTES_MAX.min(room.saturating_sub(name_bytes));
         let read = match open(root, &path, FILE_BYTES_MAX) {
             Ok(opened) if opened.bytes > content_max || name_bytes > room => {
-                sorted.alone.push(path);
+                plan.alone.push(path);
                 continue;
             }
             Ok(opened) => opened.read_now(),
@@ -125,29 +129,29 @@ fn sort(build: &BuildId, root: &Path) -> Sorted {
         match read {
             Ok(content) => {
                 room = room.saturating_sub(name_bytes + content.len() as u64);
-                sorted.packed.add(path.to_string_lossy().into_owned(), content);
-                sorted.small.push(path);
+                plan.packed.add(path.to_string_lossy().into_owned(), content);
+                plan.small.push(path);
             }
             Err(error) => {
-                tracing::warn!(%build, file = %path.display(), %error, "a log is not archived")
+                tracing::warn!(%build, file = %path.display(), %error, "could not read a log file; it is not archived")
             }
         }
     }
-    sorted
+    plan
 }
 
-/// Returns the ordinary files below `work/logs` of the job directory at `root`: paths relative to
-/// it, sorted.
-pub fn files(root: &Path) -> Vec<PathBuf> {
+/// Returns the paths of regular files below `work/logs` of the job directory `root`, relative to
+/// `work/logs` and sorted.
+pub fn log_files(root: &Path) -> Vec<PathBuf> {
     let logs = root.join("work/logs");
-    let (mut found, mut waiting, mut looked_into) = (Vec::new(), vec![PathBuf::new()], 0);
+    let (mut found, mut waiting, mut searched) = (Vec::new(), vec![PathBuf::new()], 0);
     while let Some(path) = waiting.pop() {
-        looked_into += 1;
-        if looked_into > DIRECTORIES_MAX || found.len() >= FILES_MAX {
-            tracing::warn!(logs = %logs.display(), "too many logs: the rest is left out");
+        searched += 1;
+        if searched > DIRECTORIES_MAX || found.len() >= FILES_MAX {
+            tracing::warn!(logs = %logs.display(), "too many log files or directories; the rest is skipped");
             break;
         }
-        let Ok(directory) = beneath::open_directory(&logs, &path)
+        let Ok(directory) = confined_files::open_directory(&logs, &path)
             .and_then(|directory| Ok(Dir::read_from(directory)?))
         else {
             continue;
@@ -160,7 +164,7 @@ pub fn files(root: &Path) -> Vec<PathBuf> {
                     waiting.push(path.join(name))
                 }
                 FileType::RegularFile if found.len() < FILES_MAX => found.push(path.join(name)),
-                // Links are left out: what they lead to may lie outside of the logs.
+                // Links are skipped, because they may lead out of the log directory.
                 _ => {}
             }
         }
@@ -169,60 +173,65 @@ pub fn files(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The content of a file, and its share of the memory that all of them may have.
-struct Held {
+/// The content of a file, with its share of the memory limit.
+struct LoadedFile {
+    /// The bytes of the file.
     content: Bytes,
+    /// Frees the memory share when dropped.
     _memory: tokio::sync::SemaphorePermit<'static>,
 }
 
-/// A file that may be archived, and how many bytes of it.
-struct Opened {
+/// An open file that may be archived.
+struct OpenFile {
+    /// The file.
     file: File,
+    /// The number of bytes to archive.
     bytes: u64,
 }
 
-async fn read(root: &Path, path: &Path, left: u64) -> std::io::Result<Held> {
+async fn read(root: &Path, path: &Path, left: u64) -> std::io::Result<LoadedFile> {
     open(root, path, left)?.read().await
 }
 
-/// Opens a file to archive; one that is larger than a file may be, or than `left`, is refused.
-fn open(root: &Path, path: &Path, left: u64) -> std::io::Result<Opened> {
-    let below = || beneath::open(&root.join("work/logs"), path);
+/// Opens a file to archive. Returns an error if it exceeds the file limit or `left`. Only the
+/// beginning of an oversized job log is archived.
+fn open(root: &Path, path: &Path, left: u64) -> std::io::Result<OpenFile> {
+    let below = || confined_files::open_file(&root.join("work/logs"), path);
     let file = match path == Path::new(LOG) {
         true => match File::open(log_path(root)) {
-            // A runner that keeps none out of its jobs' reach.
+            // This runner writes the log only below work/logs.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => below()?,
             opened => opened?,
         },
         false => below()?,
     };
     let size = file.metadata()?.len();
-    // Of the log, the beginning is better than nothing.
+    // An oversized job log is archived up to the limit.
     let bytes = if path == Path::new(LOG) { size.min(FILE_BYTES_MAX) } else { size };
     if bytes > FILE_BYTES_MAX.min(left) {
         return Err(Error::other(format!(
-            "it has {bytes} bytes, and {} are left for it",
+            "it has {bytes} bytes, more than the limit of {}",
             FILE_BYTES_MAX.min(left)
         )));
     }
-    Ok(Opened { file, bytes })
+    Ok(OpenFile { file, bytes })
 }
 
-impl Opened {
-    /// Returns what is in the file, once there is memory for it.
-    async fn read(self) -> std::io::Result<Held> {
+impl OpenFile {
+    /// Waits for memory, then reads the file.
+    async fn read(self) -> std::io::Result<LoadedFile> {
         let mib =
             u32::try_from(self.bytes >> 20).unwrap_or(MEMORY_MIB).saturating_add(1).min(MEMORY_MIB);
         let memory = MEMORY.acquire_many(mib).await.map_err(Error::other)?;
         let content =
             tokio::task::spawn_blocking(move || self.read_now()).await.map_err(Error::other)??;
-        Ok(Held { content, _memory: memory })
+        Ok(LoadedFile { content, _memory: memory })
     }
 
     fn read_now(self) -> std::io::Result<Bytes> {
         let Self { file, bytes } = self;
         let mut content = Vec::with_capacity(usize::try_from(bytes).unwrap_or_default());
-        // No further than it was long: what writes to it still is nobody's log.
+        // Reads only the checked length, even if a process still appends to the file.
         file.take(bytes).read_to_end(&mut content)?;
         Ok(content.into())
     }
@@ -257,47 +266,51 @@ mod tests {
         jobdir
     }
 
-    /// Returns the names of all files that are kept of a build.
+    /// Returns the names of all stored files of a build.
     async fn stored(ports: &Ports, build: &BuildId) -> Vec<String> {
         let prefix = format!("logs/{build}/");
         let keys = ports.objects.list(&prefix, None, 100).await.unwrap();
         let mut names: Vec<String> =
             keys.iter().map(|key| key.trim_start_matches(&prefix).to_owned()).collect();
-        names.extend(logs::packed(ports, build).await.unwrap().names().map(str::to_owned));
+        names.extend(logs::load_packed(ports, build).await.unwrap().names().map(str::to_owned));
         names.sort_unstable();
         names
     }
 
-    /// Writes what an executor leaves beside the log of every build.
-    fn leave_papers(jobdir: &Jobdir) {
+    /// Writes the files that the executor adds to the logs of every build.
+    fn write_standard_files(jobdir: &Jobdir) {
         std::fs::create_dir(jobdir.logs.join("zuul-info")).unwrap();
-        for (name, text) in PAPERS {
+        for (name, text) in STANDARD_FILES {
             std::fs::write(jobdir.logs.join(name), text).unwrap();
         }
     }
 
-    const PAPERS: [(&str, &str); 3] = [
+    const STANDARD_FILES: [(&str, &str); 3] = [
         ("job-output.json", "[]"),
         ("workspace-repos.json", "[{}]"),
         ("zuul-info/inventory.yaml", "all: {}\n"),
     ];
 
-    /// Z7.4: one call for all that every build leaves, and nothing that is large among it.
+    /// Z7.4: the files of every build take one call; large files are not among them.
     #[tokio::test]
     async fn small_files_are_stored_together_and_a_large_one_by_itself() {
         let scratch = tempfile::tempdir().unwrap();
         let build = BuildId::derive(&["together"]);
         let jobdir = jobdir(scratch.path(), &build);
-        leave_papers(&jobdir);
+        write_standard_files(&jobdir);
         let world = World::new(1, 0, sluice_model::Timestamp(0));
         let ports = world.ports();
         let address = archive(&ports, &build, &jobdir.root, "http://pages/logs/").await;
         assert_eq!(address, Some(format!("http://pages/logs/{build}/")));
         assert_eq!(world.object_keys(), [format!("logs/{build}.files")]);
-        for (name, text) in PAPERS.into_iter().chain([(LOG, "what the executor wrote\n")]) {
-            assert_eq!(logs::whole(&ports, &build, name).await.unwrap().unwrap(), text, "{name}");
+        for (name, text) in STANDARD_FILES.into_iter().chain([(LOG, "what the executor wrote\n")]) {
+            assert_eq!(
+                logs::read_file(&ports, &build, name).await.unwrap().unwrap(),
+                text,
+                "{name}"
+            );
         }
-        assert_eq!(logs::whole(&ports, &build, "none.txt").await.unwrap(), None);
+        assert_eq!(logs::read_file(&ports, &build, "none.txt").await.unwrap(), None);
 
         let limit = usize::try_from(PACKED_FILE_BYTES_MAX).unwrap();
         let other = BuildId::derive(&["large"]);
@@ -308,15 +321,18 @@ mod tests {
             world.object_keys().into_iter().filter(|key| key.contains(other.as_str())).collect();
         assert_eq!(keys, [format!("logs/{other}.files"), format!("logs/{other}/job-output.json")]);
         assert_eq!(
-            logs::whole(&ports, &other, "job-output.json").await.unwrap().unwrap().len(),
+            logs::read_file(&ports, &other, "job-output.json").await.unwrap().unwrap().len(),
             limit + 1
         );
-        assert_eq!(logs::whole(&ports, &other, "just.txt").await.unwrap().unwrap().len(), limit);
+        assert_eq!(
+            logs::read_file(&ports, &other, "just.txt").await.unwrap().unwrap().len(),
+            limit
+        );
     }
 
-    /// Z7.4, Z7.5: what is read whole is bounded, whatever a job leaves.
+    /// Z7.4, Z7.5: the common object is bounded, whatever a job writes.
     #[tokio::test]
-    async fn files_beyond_what_one_object_holds_are_stored_by_themselves() {
+    async fn files_beyond_the_limit_of_the_common_object_are_separate_objects() {
         let scratch = tempfile::tempdir().unwrap();
         let build = BuildId::derive(&["many"]);
         let jobdir = jobdir(scratch.path(), &build);
@@ -334,13 +350,13 @@ mod tests {
         assert_eq!(stored(&ports, &build).await.len(), 7);
     }
 
-    /// Z7.4: an executor may die between any two calls; what people look at first is there by then.
+    /// Z7.4: an executor may die between any two calls; the most important files are stored first.
     #[tokio::test]
-    async fn the_log_is_kept_when_nothing_can_be_stored_after_the_small_files() {
+    async fn the_log_is_stored_even_if_nothing_can_be_stored_after_the_small_files() {
         let scratch = tempfile::tempdir().unwrap();
         let build = BuildId::derive(&["cut"]);
         let jobdir = jobdir(scratch.path(), &build);
-        leave_papers(&jobdir);
+        write_standard_files(&jobdir);
         std::fs::write(jobdir.logs.join("a.txt"), vec![b'x'; 1 << 20]).unwrap();
         let world = World::new(1, 0, sluice_model::Timestamp(0));
         let ports = world.ports();
@@ -359,13 +375,13 @@ mod tests {
         );
     }
 
-    /// Z7.4: one call that fails is not the end of all small files.
+    /// Z7.4: a failure to store small files together does not lose them.
     #[tokio::test]
     async fn small_files_that_cannot_be_stored_together_are_stored_by_themselves() {
         let scratch = tempfile::tempdir().unwrap();
         let build = BuildId::derive(&["refused"]);
         let jobdir = jobdir(scratch.path(), &build);
-        leave_papers(&jobdir);
+        write_standard_files(&jobdir);
         let world = World::new(1, 0, sluice_model::Timestamp(0));
         let ports = world.ports();
         world.set_fate(0, Fate::FailsBefore);
@@ -379,9 +395,9 @@ mod tests {
         assert_eq!(world.object_keys(), expected.map(|name| format!("logs/{build}/{name}")));
     }
 
-    /// Z7.4, Z7.5: what is archived, anybody may read.
+    /// Z7.4, Z7.5: archived files are public.
     #[tokio::test]
-    async fn nothing_is_archived_but_the_log_when_the_logs_were_replaced_by_a_link() {
+    async fn only_the_job_log_is_archived_if_the_log_directory_was_replaced_by_a_link() {
         let scratch = tempfile::tempdir().unwrap();
         let build = BuildId::derive(&["replaced"]);
         let jobdir = jobdir(scratch.path(), &build);
@@ -395,9 +411,9 @@ mod tests {
         assert_eq!(stored(&ports, &build).await, ["job-output.txt"]);
     }
 
-    /// Z7.4: of what a build said, the beginning is better than nothing.
+    /// Z7.4: the beginning of an oversized log is archived.
     #[tokio::test]
-    async fn a_log_that_is_too_long_is_archived_as_far_as_a_file_may_go() {
+    async fn a_log_that_is_too_long_is_archived_up_to_the_file_limit() {
         let scratch = tempfile::tempdir().unwrap();
         let build = BuildId::derive(&["long"]);
         let jobdir = jobdir(scratch.path(), &build);
@@ -440,7 +456,7 @@ mod tests {
         assert_eq!(address, Some(format!("http://pages/logs/{build}/")));
         assert_eq!(stored(&ports, &build).await, ["job-output.txt", "unit/report.txt"]);
         assert_eq!(
-            logs::whole(&ports, &build, LOG).await.unwrap().unwrap(),
+            logs::read_file(&ports, &build, LOG).await.unwrap().unwrap(),
             "what the executor wrote\n"
         );
     }

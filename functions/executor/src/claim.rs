@@ -1,84 +1,87 @@
-//! Claiming builds and ending them: the executor's half of the contract with the gate (Z7.6).
+//! Claims builds and records their progress and end: the executor's side of the contract with the
+//! gate (Z7.6).
 //!
-//! A claim is one transaction: the run must not exist, nobody may want the build stopped, and the
-//! request for its nodes must still be the one that was read; it becomes *claimed*, so nodes are
-//! never taken away and used at once. Builds that came together are claimed in one transaction, and
-//! each by itself where that one is lost. The end is one transaction too, and its request becomes
-//! *ended*. Every later write shows the run's revision: whoever lost it writes nothing.
+//! A claim is one transaction with these conditions: the run does not exist, no stop of the build
+//! is requested, and the node request is unchanged since it was read. The transaction creates the
+//! run and marks the node request *claimed*, so nodes are never in use and released at once. Builds
+//! received together are claimed in one transaction, or each by itself if that one fails.
 //!
-//! No outbox is kept here. A queue looks after builds that it ordered by itself, and so does a
-//! provider after requests; what is sent at the end only makes them sooner.
+//! The end is one transaction too and marks the node request *ended*. Every later write is
+//! conditional on the run's revision, so an executor that lost the run writes nothing.
+//!
+//! There is no outbox here. Queues check their running builds periodically, and providers check
+//! their requests; the wakeups sent at the end only make this faster.
 
-mod unheard;
+mod unconfirmed;
 
-use crate::inherited::inherited;
-use crate::job::Inherited;
-use crate::kept::Kept;
-use crate::returned;
+use crate::job::InheritedData;
+use crate::object_cache::ObjectCache;
+use crate::parent_data::read_inherited;
+use crate::returned_data;
 use futures::future::join_all;
 use sluice_model::build::{BuildResult, Ended, Order, Pause, Phase, RequestRef, Run, Speculation};
 use sluice_model::job::{FrozenJob, JobGraph};
 use sluice_model::node::NodeAccess;
-use sluice_model::poke::Poke;
+use sluice_model::wakeup::Wakeup;
 use sluice_model::{BuildId, JobName, NodeId, SessionId};
-use sluice_pool::{Node, Request, RequestState, Row};
+use sluice_pool::{Node, NodeRequest, RequestRow, RequestState};
 use sluice_records::codec::{decode, get, with_body};
 use sluice_records::{build, provider};
-use sluice_runtime::batch::LookError;
+use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::{Expect, Key, Record, TRANSACTION_RECORDS_MAX, Write};
-use sluice_runtime::{Commit, PortError, Ports, Saved, cell};
+use sluice_runtime::{CellCommit, CommitOutcome, PortError, Ports, cell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-/// Keys that one call may name (the limit of DynamoDB's BatchGetItem).
+/// The maximum number of keys in one read (the limit of DynamoDB's BatchGetItem).
 const KEYS_MAX: usize = 100;
-/// Job graphs, and tested states, that are kept in memory: builds of one item follow each other
-/// closely.
-const OBJECTS_KEPT: usize = 16;
+/// Job graphs, and tested states, cached in memory. Builds of one item share them and start at
+/// about the same time.
+const CACHED_OBJECTS: usize = 16;
 
-/// A build that this executor owns.
+/// A build that this executor has claimed.
 pub struct Claimed {
-    /// The run's record as it is stored.
+    /// The stored record of the run.
     pub record: Record,
-    /// The run.
+    /// The run, decoded.
     pub run: Run,
-    /// What the gate asks for.
+    /// The gate's order for the build.
     pub order: Order,
     /// The frozen job.
     pub job: FrozenJob,
-    /// Jobs that wait for this one.
+    /// The jobs that depend on this one.
     pub child_jobs: Vec<JobName>,
     /// The tested state.
     pub speculation: Arc<Speculation>,
-    /// What the jobs before it left it.
-    pub inherited: Inherited,
-    /// Its nodes, in the nodeset's order.
+    /// Data and artifacts from parent jobs and changes ahead.
+    pub inherited: InheritedData,
+    /// The nodes of the build, in the nodeset's order.
     pub nodes: Vec<NodeAccess>,
-    /// The request for its nodes as it is stored, until its end was written.
-    request: Option<(Record, Request)>,
+    /// The stored node request; `None` without nodes and after the end was stored.
+    request: Option<(Record, NodeRequest)>,
 }
 
-/// A build that an executor was sent.
+/// A message that orders an executor to run a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct BuildMessage {
     /// The build.
     pub build: BuildId,
-    /// Keys that came with it. The records decide: what was not named is read after them.
+    /// The node request, if the message names it. Only a hint that saves a read.
     pub request: Option<RequestRef>,
-    /// The same of its nodes.
+    /// The nodes, if the message names them. Only a hint that saves a read.
     pub nodes: Vec<NodeId>,
 }
 
-impl Asked {
-    /// Returns what a message asks for; `None` when it is no build.
-    pub fn of(poke: Poke) -> Option<Self> {
-        match poke {
-            Poke::Build { build, request, nodes, .. } => Some(Self { build, request, nodes }),
+impl BuildMessage {
+    /// Returns the content of a build wakeup; `None` for any other wakeup.
+    pub fn from_wakeup(wakeup: Wakeup) -> Option<Self> {
+        match wakeup {
+            Wakeup::Build { build, request, nodes, .. } => Some(Self { build, request, nodes }),
             _ => None,
         }
     }
 
-    fn keys(&self) -> Vec<Key> {
+    fn record_keys(&self) -> Vec<Key> {
         let mut keys = vec![
             build::order_key(&self.build),
             build::stop_key(&self.build),
@@ -92,40 +95,47 @@ impl Asked {
     }
 }
 
-/// Claims builds for one life of an executor.
+/// Claims builds under one executor session.
 pub struct Claims {
     ports: Ports,
     session: SessionId,
     log_root: Option<String>,
-    graphs: Kept<JobGraph>,
-    states: Kept<Speculation>,
-    /// Builds whose claim may be written though its answer was lost.
-    doubtful: Mutex<BTreeSet<BuildId>>,
+    graphs: ObjectCache<JobGraph>,
+    states: ObjectCache<Speculation>,
+    /// Builds whose claim may be stored although the response was lost.
+    unconfirmed: Mutex<BTreeSet<BuildId>>,
 }
 
 impl Claims {
-    /// Makes claims for a session; live logs are read below `log_root`, which ends in `/`.
+    /// Creates the claims of a session. `log_root` is the address of live logs and ends in `/`.
     pub fn new(ports: Ports, session: SessionId, log_root: Option<String>) -> Self {
-        let (graphs, states) = (Kept::new(OBJECTS_KEPT), Kept::new(OBJECTS_KEPT));
-        Self { ports, session, log_root, graphs, states, doubtful: Mutex::default() }
+        let (graphs, states) = (ObjectCache::new(CACHED_OBJECTS), ObjectCache::new(CACHED_OBJECTS));
+        Self { ports, session, log_root, graphs, states, unconfirmed: Mutex::default() }
     }
 
-    /// Claims builds that came together, and returns for each in their order what became of it.
-    /// `None`: there is nothing to do, for it was stopped, somebody else has it, or its nodes are
-    /// gone. An error: its message comes again.
+    /// Claims builds and returns one result for each, in the same order. `None` means that there is
+    /// nothing to run: the build was stopped, another executor has it, or its nodes are gone. After
+    /// an error the message must be redelivered.
     ///
-    /// The caller asks only for builds that it does not run already, and for none twice.
-    pub async fn claim(&self, asked: &[Asked]) -> Vec<Result<Option<Claimed>, LookError>> {
-        let mut seen = Seen::default();
-        if let Err(error) = self.read(asked, &mut seen).await {
-            return asked.iter().map(|_| Err(LookError::Again(error.to_string()))).collect();
+    /// The builds must be distinct, and none of them may be running here already.
+    pub async fn claim(
+        &self,
+        messages: &[BuildMessage],
+    ) -> Vec<Result<Option<Claimed>, ReconcileError>> {
+        let mut loaded = LoadedRecords::default();
+        if let Err(error) = self.read(messages, &mut loaded).await {
+            return messages
+                .iter()
+                .map(|_| Err(ReconcileError::Retry(error.to_string())))
+                .collect();
         }
         let mut ready = Vec::new();
         let mut claims: Vec<_> = Vec::new();
-        for prepared in join_all(asked.iter().map(|asked| self.prepare(&asked.build, &seen))).await
+        for prepared in
+            join_all(messages.iter().map(|message| self.prepare(&message.build, &loaded))).await
         {
             claims.push(match prepared {
-                Ok(Some(Prepared { claimed, others })) => {
+                Ok(Some(PreparedClaim { claimed, others })) => {
                     ready.push((claims.len(), claimed, others));
                     Ok(None)
                 }
@@ -133,105 +143,124 @@ impl Claims {
                 Err(error) => Err(error),
             });
         }
-        for (at, claim) in self.write(ready).await {
+        for (at, claim) in self.store_claims(ready).await {
             claims[at] = claim;
         }
-        let mut doubtful = self.doubtful();
-        for (asked, claim) in asked.iter().zip(&claims) {
+        let mut unconfirmed = self.unconfirmed();
+        for (message, claim) in messages.iter().zip(&claims) {
             match claim {
-                Ok(_) => doubtful.remove(&asked.build),
-                Err(_) => doubtful.insert(asked.build.clone()),
+                Ok(_) => unconfirmed.remove(&message.build),
+                Err(_) => unconfirmed.insert(message.build.clone()),
             };
         }
-        drop(doubtful);
+        drop(unconfirmed);
         claims
     }
 
-    /// Reads everything about builds, in one call where the messages named it all.
-    async fn read(&self, asked: &[Asked], seen: &mut Seen) -> Result<(), PortError> {
-        seen.read(&self.ports, asked.iter().flat_map(Asked::keys)).await?;
+    /// Reads the records of builds; one call is enough if the messages name all keys.
+    async fn read(
+        &self,
+        messages: &[BuildMessage],
+        loaded: &mut LoadedRecords,
+    ) -> Result<(), PortError> {
+        loaded.read(&self.ports, messages.iter().flat_map(BuildMessage::record_keys)).await?;
         let requests: Vec<RequestRef> =
-            asked.iter().filter_map(|asked| seen.order(&asked.build)?.request).collect();
-        seen.read(&self.ports, requests.iter().map(request_key)).await?;
+            messages.iter().filter_map(|message| loaded.order(&message.build)?.request).collect();
+        loaded.read(&self.ports, requests.iter().map(request_key)).await?;
         let mut nodes = Vec::new();
         for at in &requests {
-            let request =
-                seen.found.get(&request_key(at)).and_then(|record| decode::<Request>(record).ok());
-            let ids = request.iter().flat_map(Request::nodes);
+            let request = loaded
+                .found
+                .get(&request_key(at))
+                .and_then(|record| decode::<NodeRequest>(record).ok());
+            let ids = request.iter().flat_map(NodeRequest::nodes);
             nodes.extend(ids.map(|node| provider::node_key(&at.provider, node)));
         }
-        seen.read(&self.ports, nodes.into_iter()).await
+        loaded.read(&self.ports, nodes.into_iter()).await
     }
 
-    /// Finds everything that a build needs, and what its claim writes.
-    async fn prepare(&self, id: &BuildId, seen: &Seen) -> Result<Option<Prepared>, LookError> {
-        let Some(order) = seen.found.get(&build::order_key(id)) else { return Ok(None) };
-        if let Some(stop) = seen.found.get(&build::stop_key(id)) {
-            let why = build::stop_of(stop).why;
-            tracing::info!(build = %id, why, "a build was stopped before it was run");
-            if let Ok(Some(mine)) = self.own_run(id, seen) {
-                self.end_unheard(&decode::<Order>(order)?, mine, seen, (BuildResult::Aborted, why))
-                    .await?;
+    /// Collects all inputs of a build and the writes of its claim. Returns `None` if the build
+    /// cannot be claimed; ends its run if this session had claimed it.
+    async fn prepare(
+        &self,
+        id: &BuildId,
+        loaded: &LoadedRecords,
+    ) -> Result<Option<PreparedClaim>, ReconcileError> {
+        let Some(order) = loaded.found.get(&build::order_key(id)) else { return Ok(None) };
+        if let Some(stop) = loaded.found.get(&build::stop_key(id)) {
+            let why = build::decode_stop(stop).why;
+            tracing::info!(build = %id, why, "a build was stopped before it started");
+            if let Ok(Some(own_run)) = self.own_run(id, loaded) {
+                self.end_unconfirmed(
+                    &decode::<Order>(order)?,
+                    own_run,
+                    loaded,
+                    (BuildResult::Aborted, why),
+                )
+                .await?;
             }
             return Ok(None);
         }
-        // Claimed by this very life, which was never told so.
-        let mine = self.own_run(id, seen)?;
-        if mine.is_none() && seen.found.contains_key(&build::run_key(id)) {
+        // The build was claimed by this session, but the response was lost.
+        let own_run = self.own_run(id, loaded)?;
+        if own_run.is_none() && loaded.found.contains_key(&build::run_key(id)) {
             return Ok(None);
         }
         let order: Order = decode(order)?;
         let (request, nodes) = match &order.request {
             None => (None, Vec::new()),
-            Some(at) => match seen.request(at, mine.is_some())? {
+            Some(at) => match loaded.request(at, own_run.is_some())? {
                 None => {
-                    if let Some(mine) = mine {
-                        let why = "Its nodes were taken away before it began.".to_owned();
-                        self.end_unheard(&order, mine, seen, (BuildResult::Retry, why)).await?;
+                    if let Some(own_run) = own_run {
+                        let why = "Its nodes were released before it started.".to_owned();
+                        self.end_unconfirmed(&order, own_run, loaded, (BuildResult::Retry, why))
+                            .await?;
                     }
                     return Ok(None);
                 }
                 Some((record, request)) => {
-                    let nodes = seen.nodes(at, &request)?;
+                    let nodes = loaded.nodes(at, &request)?;
                     (Some((record, request)), nodes)
                 }
             },
         };
         let (job, child_jobs) = self.job(&order).await?;
         let speculation = self.states.open(&self.ports, &order.speculation).await?;
-        let nodes = access(&job, nodes)?;
-        let inherited = inherited(&self.ports, &order).await?;
-        let NewRun { record, run, request, others } = match mine {
-            // It is written once more: its queue may have given it up meanwhile, since nobody ran
-            // it.
-            Some((record, run)) => NewRun { record, run, request, others: vec![not_stopped(id)] },
+        let nodes = node_access(&job, nodes)?;
+        let inherited = read_inherited(&self.ports, &order).await?;
+        let RunToStore { record, run, request, others } = match own_run {
+            // The run is written again on condition that no stop is requested: the queue may have
+            // given up the build because no session lists it.
+            Some((record, run)) => {
+                RunToStore { record, run, request, others: vec![no_stop_requested(id)] }
+            }
             None => self.new_run(id, request)?,
         };
         let claimed =
             Claimed { record, run, order, job, child_jobs, speculation, inherited, nodes, request };
-        Ok(Some(Prepared { claimed, others }))
+        Ok(Some(PreparedClaim { claimed, others }))
     }
 
-    /// Returns the job of an order, and the jobs that wait for it.
-    async fn job(&self, order: &Order) -> Result<(FrozenJob, Vec<JobName>), LookError> {
+    /// Returns the job of an order and the names of the jobs that depend on it.
+    async fn job(&self, order: &Order) -> Result<(FrozenJob, Vec<JobName>), ReconcileError> {
         let graph = self.graphs.open(&self.ports, &order.graph).await?;
         let waits = |job: &&FrozenJob| job.dependencies.iter().any(|other| other.name == order.job);
         let child_jobs = graph.jobs.iter().filter(waits).map(|job| job.name.clone()).collect();
         match graph.jobs.iter().find(|job| job.name == order.job) {
             Some(job) => Ok((with_nodeset(job.clone(), order.nodeset), child_jobs)),
-            None => Err(LookError::Broken {
+            None => Err(ReconcileError::Undecidable {
                 partition: build::partition(&order.build),
                 reason: format!("{} has no job {}", order.graph, order.job),
             }),
         }
     }
 
-    /// Returns a run that was never stored, with what is written beside it.
+    /// Returns a new run and the other writes of its claim.
     fn new_run(
         &self,
         id: &BuildId,
-        request: Option<(Record, Request)>,
-    ) -> Result<NewRun, LookError> {
+        request: Option<(Record, NodeRequest)>,
+    ) -> Result<RunToStore, ReconcileError> {
         let now = self.ports.clock.now();
         let run = Run {
             build: id.clone(),
@@ -241,59 +270,66 @@ impl Claims {
             claimed_at: now,
             log: self.log_root.as_ref().map(|root| format!("{root}{id}")),
         };
-        // Whoever stopped it meanwhile may have given its nodes away.
-        let mut others = vec![not_stopped(id)];
+        // If the build was stopped meanwhile, its nodes may serve another build.
+        let mut others = vec![no_stop_requested(id)];
         let claimed = match request {
             None => None,
             Some((record, request)) => {
-                let request = request.claimed(now).ok_or_else(|| raced(id))?;
-                let (record, write) = next(record, &request)?;
+                let request = request.claim(now).ok_or_else(|| claim_conflict(id))?;
+                let (record, write) = next_revision(record, &request)?;
                 others.push(write);
                 Some((record, request))
             }
         };
-        Ok(NewRun { record: build::new_run(&run)?, run, request: claimed, others })
+        Ok(RunToStore { record: build::new_run(&run)?, run, request: claimed, others })
     }
 
-    /// Writes the runs of builds that came together, and their requests as claimed.
-    async fn write(&self, ready: Vec<Ready>) -> Vec<(usize, Result<Option<Claimed>, LookError>)> {
+    /// Stores claims, new ones together if possible. Returns the result for each index.
+    async fn store_claims(
+        &self,
+        ready: Vec<ReadyClaim>,
+    ) -> Vec<(usize, Result<Option<Claimed>, ReconcileError>)> {
         let mut written = Vec::with_capacity(ready.len());
-        let (stored, new): (Vec<Ready>, Vec<Ready>) =
+        let (stored, new): (Vec<ReadyClaim>, Vec<ReadyClaim>) =
             ready.into_iter().partition(|(_, claimed, _)| claimed.record.revision > 0);
-        written.extend(join_all(stored.into_iter().map(|ready| self.write_one(ready))).await);
+        written.extend(join_all(stored.into_iter().map(|ready| self.store_claim(ready))).await);
         let mut ready = new.into_iter();
         loop {
-            // Each writes up to three records.
-            let mut some: Vec<Ready> = ready.by_ref().take(TRANSACTION_RECORDS_MAX / 3).collect();
+            // Each claim writes up to three records.
+            let mut some: Vec<ReadyClaim> =
+                ready.by_ref().take(TRANSACTION_RECORDS_MAX / 3).collect();
             match some.len() {
                 0 => return written,
                 1 => {}
-                _ => match self.write_together(&mut some).await {
-                    Ok(Saved::Yes(_)) => {
+                _ => match self.store_claims_together(&mut some).await {
+                    Ok(CommitOutcome::Written(_)) => {
                         written.extend(
                             some.into_iter().map(|(at, claimed, _)| (at, Ok(Some(claimed)))),
                         );
                         continue;
                     }
-                    // One of them was claimed or stopped by somebody else, or its request was
-                    // written: the others go on.
-                    Ok(Saved::Stale) => {}
+                    // One of the builds was claimed by another executor or stopped, or its node
+                    // request changed. Each claim is retried alone below.
+                    Ok(CommitOutcome::Stale) => {}
                     Err(error) => {
                         let why = error.to_string();
                         written.extend(
                             some.into_iter()
-                                .map(|(at, ..)| (at, Err(LookError::Again(why.clone())))),
+                                .map(|(at, ..)| (at, Err(ReconcileError::Retry(why.clone())))),
                         );
                         continue;
                     }
                 },
             }
-            written.extend(join_all(some.into_iter().map(|ready| self.write_one(ready))).await);
+            written.extend(join_all(some.into_iter().map(|ready| self.store_claim(ready))).await);
         }
     }
 
-    /// Writes several claims, all or none.
-    async fn write_together(&self, some: &mut [Ready]) -> Result<Saved, PortError> {
+    /// Stores several new claims in one transaction, and updates their records.
+    async fn store_claims_together(
+        &self,
+        some: &mut [ReadyClaim],
+    ) -> Result<CommitOutcome, PortError> {
         let token = self.ports.entropy.token();
         let mut writes = Vec::new();
         for (_, claimed, others) in some.iter() {
@@ -301,11 +337,11 @@ impl Claims {
             writes.push(Write::Put { record, expect: Expect::Absent });
             writes.extend(others.iter().cloned());
         }
-        // The first stands for all of them: what it is as it was written, they all are.
+        // All have the same write id, so the first one's state is the state of all.
         let head = some[0].1.record.clone();
-        let plan = Commit { head, others: writes.split_off(1), pokes: Vec::new(), due: None };
+        let plan = CellCommit { head, others: writes.split_off(1), wakeups: Vec::new(), due: None };
         let saved = cell::commit(&self.ports, plan).await?;
-        if let Saved::Yes(head) = &saved {
+        if let CommitOutcome::Written(head) = &saved {
             for (_, claimed, _) in some.iter_mut().skip(1) {
                 claimed.record =
                     Record { revision: 1, write_id: token.clone(), ..claimed.record.clone() };
@@ -315,90 +351,109 @@ impl Claims {
         Ok(saved)
     }
 
-    async fn write_one(&self, ready: Ready) -> (usize, Result<Option<Claimed>, LookError>) {
+    async fn store_claim(
+        &self,
+        ready: ReadyClaim,
+    ) -> (usize, Result<Option<Claimed>, ReconcileError>) {
         let (at, claimed, others) = ready;
-        let plan = Commit { head: claimed.record.clone(), others, pokes: Vec::new(), due: None };
+        let plan =
+            CellCommit { head: claimed.record.clone(), others, wakeups: Vec::new(), due: None };
         let claim = match cell::commit(&self.ports, plan).await {
-            Ok(Saved::Yes(record)) => Ok(Some(Claimed { record, ..claimed })),
-            // Somebody claimed it, stopped it or wrote its request: the next look tells which.
-            Ok(Saved::Stale) => Err(raced(&claimed.run.build)),
+            Ok(CommitOutcome::Written(record)) => Ok(Some(Claimed { record, ..claimed })),
+            // The build was claimed or stopped, or its request changed: the next attempt reads
+            // which.
+            Ok(CommitOutcome::Stale) => Err(claim_conflict(&claimed.run.build)),
             Err(error) => Err(error.into()),
         };
         (at, claim)
     }
 }
 
-/// A run as it is to be stored.
-struct NewRun {
+/// A run to store, with the other writes of its claim.
+struct RunToStore {
+    /// The record of the run.
     record: Record,
+    /// The run.
     run: Run,
-    /// Its request as claimed.
-    request: Option<(Record, Request)>,
-    /// What is written beside it.
+    /// The node request, marked claimed.
+    request: Option<(Record, NodeRequest)>,
+    /// The other writes of the claim.
     others: Vec<Write>,
 }
 
-/// A build that may be run as soon as its claim is written.
-struct Prepared {
+/// A build that may run once its claim is stored.
+struct PreparedClaim {
+    /// The claim to store.
     claimed: Claimed,
-    /// What is written beside its run.
+    /// The other writes of the claim.
     others: Vec<Write>,
 }
 
-/// The place of a build among those asked for, what is known of it, and what is written beside its
-/// run.
-type Ready = (usize, Claimed, Vec<Write>);
+/// The index of a build in the request, its claim, and the other writes of the claim.
+type ReadyClaim = (usize, Claimed, Vec<Write>);
 
-/// Says that a build will fail, so that its queue need not wait for the end (G05).
+/// Records that a build will fail and wakes its queue, which need not wait for the end (G05).
 ///
 /// # Errors
-/// When the store does not answer, the run is no longer ours, or the queue may not have been
-/// reached.
-pub async fn will_fail(ports: &Ports, claimed: &mut Claimed) -> Result<(), LookError> {
+/// Returns an error if the store does not answer, another writer changed the run, or the wakeup
+/// may not have been sent.
+pub async fn will_fail(ports: &Ports, claimed: &mut Claimed) -> Result<(), ReconcileError> {
     let run = Run { phase: Phase::Failing, ..claimed.run.clone() };
     let head = build::next_run(&claimed.record, &run)?;
-    match cell::commit(ports, Commit { head, others: Vec::new(), pokes: Vec::new(), due: None })
-        .await?
+    match cell::commit(
+        ports,
+        CellCommit { head, others: Vec::new(), wakeups: Vec::new(), due: None },
+    )
+    .await?
     {
-        Saved::Yes(record) => (claimed.record, claimed.run) = (record, run),
-        Saved::Stale => {
-            return Err(LookError::Again(format!(
-                "the run of {} was written by somebody else",
+        CommitOutcome::Written(record) => (claimed.record, claimed.run) = (record, run),
+        CommitOutcome::Stale => {
+            return Err(ReconcileError::Retry(format!(
+                "the run of {} was changed by another writer",
                 run.build
             )));
         }
     }
-    Ok(cell::send(ports, &[Poke::Queue { queue: claimed.order.queue.clone() }]).await?)
+    Ok(cell::send(ports, &[Wakeup::Queue { queue: claimed.order.queue.clone() }]).await?)
 }
 
-/// Says that a build waits for the jobs behind it, and what it returned for them. May be called
-/// again after an error.
+/// Records that a build is paused, with the data for its dependents, and wakes its queue. May be
+/// called again after an error.
 ///
 /// # Errors
-/// When the store does not answer, the run is no longer ours, or the queue may not have been
-/// reached.
-pub async fn pause(ports: &Ports, claimed: &mut Claimed, pause: Pause) -> Result<(), LookError> {
+/// Returns an error if the store does not answer, another writer changed the run, or the wakeup
+/// may not have been sent.
+pub async fn pause(
+    ports: &Ports,
+    claimed: &mut Claimed,
+    pause: Pause,
+) -> Result<(), ReconcileError> {
     if matches!(claimed.run.phase, Phase::Running) {
-        let (data, data_object) = returned::keep(ports, &claimed.run.build, pause.data).await?;
+        let (data, data_object) =
+            returned_data::store_data(ports, &claimed.run.build, pause.data).await?;
         let run = Run {
             phase: Phase::Paused(Pause { data, data_object, ..pause }),
             ..claimed.run.clone()
         };
         let head = build::next_run(&claimed.record, &run)?;
-        match cell::commit(ports, Commit { head, others: Vec::new(), pokes: Vec::new(), due: None })
-            .await?
+        match cell::commit(
+            ports,
+            CellCommit { head, others: Vec::new(), wakeups: Vec::new(), due: None },
+        )
+        .await?
         {
-            Saved::Yes(record) => (claimed.record, claimed.run) = (record, run),
-            Saved::Stale => {
+            CommitOutcome::Written(record) => (claimed.record, claimed.run) = (record, run),
+            CommitOutcome::Stale => {
                 let error =
-                    LookError::Again(format!("the run of {} was written meanwhile", run.build));
+                    ReconcileError::Retry(format!("the run of {} changed concurrently", run.build));
                 let stored = get(ports, &build::run_key(&run.build)).await?;
-                let mine = stored
-                    .map(|record| Ok::<_, LookError>((decode::<Run>(&record)?, record)))
+                let own_run = stored
+                    .map(|record| Ok::<_, ReconcileError>((decode::<Run>(&record)?, record)))
                     .transpose()?;
-                // Ours, if an answer was lost: the next try shows what is stored.
+                // If the stored run is this session's, a response was lost: the next call continues
+                // from it.
                 if let Some((run, record)) =
-                    mine.filter(|(run, _)| run.session == claimed.run.session)
+                    own_run.filter(|(run, _)| run.session == claimed.run.session)
                 {
                     (claimed.record, claimed.run) = (record, run);
                 }
@@ -406,119 +461,124 @@ pub async fn pause(ports: &Ports, claimed: &mut Claimed, pause: Pause) -> Result
             }
         }
     }
-    Ok(cell::send(ports, &[Poke::Queue { queue: claimed.order.queue.clone() }]).await?)
+    Ok(cell::send(ports, &[Wakeup::Queue { queue: claimed.order.queue.clone() }]).await?)
 }
 
-/// Whether a queue is told of a build's end.
+/// Whether a stored end wakes the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueueHears {
-    /// It is.
-    Now,
-    /// Not by itself: it decides nothing by it before another build ends, which is told.
-    WithAnother,
+pub enum QueueWakeup {
+    /// The queue is woken now.
+    Send,
+    /// The queue is woken by the end of another running build of the item.
+    Defer,
 }
 
-/// Ends a build and tells its queue and its nodes' provider. May be called again after an error.
+/// Stores a build's end, and wakes its queue and the provider of its nodes. May be called again
+/// after an error.
 ///
 /// # Errors
-/// When the store does not answer, the run is no longer ours, or whoever is told may not have been
-/// reached.
-pub async fn end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result<(), LookError> {
-    keep_end(ports, claimed, ended).await?;
-    tell_end(ports, claimed, QueueHears::Now).await
+/// Returns an error if the store does not answer, another writer changed the run, or a wakeup may
+/// not have been sent.
+pub async fn end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result<(), ReconcileError> {
+    store_end(ports, claimed, ended).await?;
+    send_wakeups(ports, &claimed.order, QueueWakeup::Send).await
 }
 
-/// Writes a build's end, of which nobody is told yet. May be called again after an error, and after
-/// the end.
+/// Stores a build's end without sending wakeups. May be called again after an error or a success.
 ///
 /// # Errors
-/// When the store does not answer, or the run is no longer ours.
-pub async fn keep_end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result<(), LookError> {
-    if !matches!(claimed.run.phase, Phase::Ended(_)) {
-        let (data, data_object) = returned::keep(ports, &claimed.run.build, ended.data).await?;
+/// Returns an error if the store does not answer, or another writer changed the run.
+pub async fn store_end(
+    ports: &Ports,
+    claimed: &mut Claimed,
+    ended: Ended,
+) -> Result<(), ReconcileError> {
+    if !matches!(claimed.run.phase, Phase::RunEnd(_)) {
+        let (data, data_object) =
+            returned_data::store_data(ports, &claimed.run.build, ended.data).await?;
         write_end(ports, claimed, Ended { data, data_object, ..ended }).await?;
     }
     Ok(())
 }
 
-/// Tells of an end that is written: the queue, if it is to hear of it now, and the provider in any
-/// case, whose nodes are free.
+/// Wakes the provider of a build's nodes, which are free, and its queue if `queue` says so.
 ///
 /// # Errors
-/// When whoever is told may not have been reached.
-pub async fn tell_end(
+/// Returns an error if a wakeup may not have been sent.
+pub async fn send_wakeups(
     ports: &Ports,
-    claimed: &Claimed,
-    queue: QueueHears,
-) -> Result<(), LookError> {
-    send_end(ports, &claimed.order, queue).await
-}
-
-async fn send_end(ports: &Ports, order: &Order, queue: QueueHears) -> Result<(), LookError> {
-    let mut pokes = Vec::new();
-    if queue == QueueHears::Now {
-        pokes.push(Poke::Answer { queue: order.queue.clone() });
+    order: &Order,
+    queue: QueueWakeup,
+) -> Result<(), ReconcileError> {
+    let mut wakeups = Vec::new();
+    if queue == QueueWakeup::Send {
+        pokes.push(Wakeup::Answer { queue: order.queue.clone() });
     }
-    pokes.extend(order.request.iter().map(|at| Poke::Pool { provider: at.provider.clone() }));
-    Ok(cell::send(ports, &pokes).await?)
+    wakeups.extend(order.request.iter().map(|at| Wakeup::Pool { provider: at.provider.clone() }));
+    Ok(cell::send(ports, &wakeups).await?)
 }
 
-async fn write_end(ports: &Ports, claimed: &mut Claimed, ended: Ended) -> Result<(), LookError> {
+async fn write_end(
+    ports: &Ports,
+    claimed: &mut Claimed,
+    ended: Ended,
+) -> Result<(), ReconcileError> {
     let own = (&claimed.record, &claimed.run);
     let (saved, run) =
         commit_end(ports, &claimed.order, own, claimed.request.clone(), ended).await?;
     match saved {
-        Saved::Yes(record) => {
+        CommitOutcome::Written(record) => {
             claimed.record = record;
             claimed.run = run;
             claimed.request = None;
             Ok(())
         }
-        Saved::Stale => written(ports, claimed).await,
+        CommitOutcome::Stale => reload_run(ports, claimed).await,
     }
 }
 
-/// Writes the end of a run, and of the request for its nodes while that is its own. Returns the run
-/// as it ended.
+/// Stores the end of a run, and of its node request if the run still owns it. Returns the outcome
+/// of the commit and the ended run.
 async fn commit_end(
     ports: &Ports,
     order: &Order,
     (record, run): (&Record, &Run),
-    request: Option<(Record, Request)>,
+    request: Option<(Record, NodeRequest)>,
     ended: Ended,
-) -> Result<(Saved, Run), LookError> {
+) -> Result<(CommitOutcome, Run), ReconcileError> {
     let is_last = order.attempt >= order.max_attempts;
     let result = match ended.result {
         BuildResult::Retry if is_last => BuildResult::RetryLimit,
         result => result,
     };
     let now = ports.clock.now();
-    let request = request.and_then(|(record, request)| Some((record, request.ended(result, now)?)));
-    let run = Run { phase: Phase::Ended(ended), ..run.clone() };
+    let request = request.and_then(|(record, request)| Some((record, request.end(result, now)?)));
+    let run = Run { phase: Phase::RunEnd(ended), ..run.clone() };
     let head = build::next_run(record, &run)?;
     let mut others = Vec::new();
     if let Some((record, request)) = request {
-        others.push(next(record, &request)?.1);
+        others.push(next_revision(record, &request)?.1);
     }
     let alone = others.is_empty();
-    let plan = |others| Commit { head: head.clone(), others, pokes: Vec::new(), due: None };
+    let plan = |others| CellCommit { head: head.clone(), others, wakeups: Vec::new(), due: None };
     let mut saved = cell::commit(ports, plan(others)).await?;
-    if saved == Saved::Stale && !alone {
-        // Its nodes may have been taken away: then the request is somebody else's, and the run is
-        // still ours.
+    if saved == CommitOutcome::Stale && !alone {
+        // The nodes may have been released. Then the request has changed, but the run has not.
         saved = cell::commit(ports, plan(Vec::new())).await?;
     }
     Ok((saved, run))
 }
 
-/// Looks who has written a run that is this life's own. It was us, if an answer was lost.
-async fn written(ports: &Ports, claimed: &mut Claimed) -> Result<(), LookError> {
+/// Reloads a run after a lost race. Succeeds if it has ended or belongs to another session; the
+/// writer may be this process, if a response was lost.
+async fn reload_run(ports: &Ports, claimed: &mut Claimed) -> Result<(), ReconcileError> {
     let build = &claimed.run.build;
-    let again = |why: &str| LookError::Again(format!("the run of {build} {why}"));
+    let again = |why: &str| ReconcileError::Retry(format!("the run of {build} {why}"));
     let record = get(ports, &build::run_key(build)).await?.ok_or_else(|| again("is gone"))?;
     let stored: Run = decode(&record)?;
-    let is_ended = matches!(stored.phase, Phase::Ended(_)) || stored.session != claimed.run.session;
-    let outcome = if is_ended { Ok(()) } else { Err(again("was written meanwhile")) };
+    let is_ended =
+        matches!(stored.phase, Phase::RunEnd(_)) || stored.session != claimed.run.session;
+    let outcome = if is_ended { Ok(()) } else { Err(again("changed concurrently")) };
     if is_ended {
         claimed.run = stored;
         claimed.request = None;
@@ -527,21 +587,23 @@ async fn written(ports: &Ports, claimed: &mut Claimed) -> Result<(), LookError> 
     outcome
 }
 
-/// Records that were read, and the keys that were asked for.
+/// Records that were read, and the keys that were requested.
 #[derive(Default)]
-struct Seen {
-    asked: BTreeSet<Key>,
+struct LoadedRecords {
+    /// All keys that were read, whether or not they exist.
+    requested: BTreeSet<Key>,
+    /// The records that exist.
     found: BTreeMap<Key, Record>,
 }
 
-impl Seen {
-    /// Reads what was not asked for before.
+impl LoadedRecords {
+    /// Reads the keys that were not requested before.
     async fn read(
         &mut self,
         ports: &Ports,
         keys: impl Iterator<Item = Key>,
     ) -> Result<(), PortError> {
-        let keys: Vec<Key> = keys.filter(|key| self.asked.insert(key.clone())).collect();
+        let keys: Vec<Key> = keys.filter(|key| self.requested.insert(key.clone())).collect();
         for page in keys.chunks(KEYS_MAX) {
             let records = ports.records.get(page).await?;
             self.found
@@ -550,78 +612,78 @@ impl Seen {
         Ok(())
     }
 
-    /// Returns an order; one that cannot be read is told where it is needed.
+    /// Returns an order; `None` if it is missing or cannot be decoded.
     fn order(&self, build: &BuildId) -> Option<Order> {
         decode(self.found.get(&build::order_key(build))?).ok()
     }
 
-    /// Returns the request of a build whose nodes may be used; `None` when they may not.
+    /// Returns the node request of a build; `None` if its nodes may not be used.
     fn request(
         &self,
         at: &RequestRef,
-        is_mine: bool,
-    ) -> Result<Option<(Record, Request)>, LookError> {
+        is_claimed_here: bool,
+    ) -> Result<Option<(Record, NodeRequest)>, ReconcileError> {
         let Some(record) = self.found.get(&request_key(at)) else { return Ok(None) };
-        let request: Request = decode(record)?;
+        let request: NodeRequest = decode(record)?;
         let is_usable = match request.state {
-            RequestState::Fulfilled(_) => !is_mine,
-            RequestState::Claimed(_) => is_mine,
+            RequestState::Fulfilled(_) => !is_claimed_here,
+            RequestState::Claimed(_) => is_claimed_here,
             _ => false,
         };
         Ok(is_usable.then(|| (record.clone(), request)))
     }
 
-    /// Returns the nodes of a request in their order.
-    fn nodes(&self, at: &RequestRef, request: &Request) -> Result<Vec<Node>, LookError> {
+    /// Returns the nodes of a request in the request's order.
+    fn nodes(&self, at: &RequestRef, request: &NodeRequest) -> Result<Vec<Node>, ReconcileError> {
         let nodes = request.nodes().iter().map(|id| {
             let key = provider::node_key(&at.provider, id);
             let record = self
                 .found
                 .get(&key)
-                .ok_or_else(|| LookError::Again(format!("{key} is not there yet")))?;
+                .ok_or_else(|| ReconcileError::Retry(format!("{key} does not exist yet")))?;
             Ok(decode(record)?)
         });
         nodes.collect()
     }
 }
 
-/// Returns the job with the nodeset alone that its nodes are of; the others could not be had (N14).
+/// Returns the job with only the nodeset that was provided, of its alternatives (N14).
 fn with_nodeset(mut job: FrozenJob, nodeset: u32) -> FrozenJob {
     let chosen = job.nodesets.drain(..).nth(nodeset as usize);
     job.nodesets.extend(chosen);
     job
 }
 
-/// Returns the nodes as the job's playbooks know them.
-fn access(job: &FrozenJob, nodes: Vec<Node>) -> Result<Vec<NodeAccess>, LookError> {
+/// Returns how playbooks access the nodes, under the names of the job's nodeset.
+fn node_access(job: &FrozenJob, nodes: Vec<Node>) -> Result<Vec<NodeAccess>, ReconcileError> {
     let specs = job.nodesets.first().map(|set| set.nodes.as_slice()).unwrap_or_default();
     let named = nodes.into_iter().enumerate().map(|(number, node)| {
         let names = specs
             .get(number)
             .map_or_else(|| vec![format!("node{number}")], |spec| spec.names.clone());
-        // Read beside its request, it may be older than that by a moment.
-        node.access(names).ok_or_else(|| LookError::Again(format!("node {} is not ready", node.id)))
+        // The node may have been read slightly earlier than its request.
+        node.access(names)
+            .ok_or_else(|| ReconcileError::Retry(format!("node {} is not ready", node.id)))
     });
     named.collect()
 }
 
-/// Returns the condition that nobody wants a build stopped.
-fn not_stopped(id: &BuildId) -> Write {
+/// Returns the condition that no stop of the build is requested.
+fn no_stop_requested(id: &BuildId) -> Write {
     Write::Check { key: build::stop_key(id), expect: Expect::Absent }
 }
 
-/// Returns a record with a new body as it is stored next, and the write that stores it on condition
-/// of what was read.
-fn next(record: Record, request: &Request) -> Result<(Record, Write), PortError> {
-    let seen = record.revision;
-    let record = Record { revision: seen + 1, ..with_body(record, request)? };
-    Ok((record.clone(), Write::Put { record, expect: Expect::Revision(seen) }))
+/// Returns the next revision of a node request's record, and the conditional write that stores it.
+fn next_revision(record: Record, request: &NodeRequest) -> Result<(Record, Write), PortError> {
+    let revision = record.revision;
+    let record = Record { revision: revision + 1, ..with_body(record, request)? };
+    Ok((record.clone(), Write::Put { record, expect: Expect::Revision(revision) }))
 }
 
 fn request_key(at: &RequestRef) -> Key {
-    provider::request_key(&at.provider, &Row(at.row.clone()))
+    provider::request_key(&at.provider, &RequestRow(at.row.clone()))
 }
 
-fn raced(id: &BuildId) -> LookError {
-    LookError::Again(format!("the claim of {id} was raced"))
+fn claim_conflict(id: &BuildId) -> ReconcileError {
+    ReconcileError::Retry(format!("the claim of {id} conflicted with another write"))
 }

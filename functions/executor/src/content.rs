@@ -1,5 +1,5 @@
-//! The executor's own Ansible plugins and roles: part of the program, written to disk where
-//! sandboxes can see them.
+//! Unpacks the executor's own Ansible plugins and roles from the program to a directory that
+//! sandboxes can read.
 
 use crate::settings::SetupError;
 use sluice_model::id::digest;
@@ -37,16 +37,16 @@ files![
     "roles/validate-host/tasks/main.yaml",
 ];
 
-/// Where the content lies on this machine.
+/// The unpacked plugins and roles on this machine.
 #[derive(Debug, Clone)]
-pub struct Content {
-    /// The directory; its name is the content's hash, so that it never changes under a running
+pub struct AnsibleContent {
+    /// The directory. Its name is a hash of the content, so it never changes under a running
     /// playbook.
     pub root: PathBuf,
 }
 
-impl Content {
-    /// Writes the content below `parent`, unless it is there, and has `python` compile it.
+impl AnsibleContent {
+    /// Writes the content below `parent` and compiles it with `python`, unless it exists already.
     pub async fn unpack(parent: &Path, python: &Path) -> Result<Self, SetupError> {
         let failed = |source| SetupError::Content { path: parent.to_owned(), source };
         let parts: Vec<&str> = FILES.iter().flat_map(|(path, text)| [*path, *text]).collect();
@@ -62,8 +62,8 @@ impl Content {
             }
             std::fs::write(path, text).map_err(failed)?;
         }
-        // Sandboxes see it read-only and could not keep bytecode. Without it, a start is slower and
-        // nothing else.
+        // Sandboxes see the content read-only and cannot cache bytecode. Without bytecode, a
+        // playbook only starts more slowly.
         let mut compile = Command::new(python);
         compile
             .args(["-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"])
@@ -76,7 +76,7 @@ impl Content {
             .kill_on_drop(true);
         let _ = compile.status().await;
         if let Err(error) = std::fs::rename(&unfinished, &root) {
-            // Another executor was quicker.
+            // Another executor may have unpacked it first.
             let _ = std::fs::remove_dir_all(&unfinished);
             if !root.is_dir() {
                 return Err(failed(error));

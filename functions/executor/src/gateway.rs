@@ -1,9 +1,9 @@
-//! The one way out of a sandbox: a socket through which it reaches the build's own nodes and
-//! nothing else (Z7.5).
+//! The gateway of a sandbox: a socket that connects to the build's own nodes and nothing else
+//! (Z7.5).
 //!
-//! A client sends one line, `host port`, and then speaks with that port. Anything but a node's SSH
-//! port is refused by closing the connection: no metadata address, no neighbour, no service of the
-//! executor's.
+//! A client sends one line, `host port`, and is then connected to that port. For any address except
+//! the SSH port of a node of the build the gateway closes the connection. So a playbook reaches no
+//! metadata address, no other machine, and no service of the executor.
 
 use sluice_model::node::NodeAccess;
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Connections that one build may have at a time.
+/// The maximum number of concurrent connections of one build.
 const CONNECTIONS_MAX: usize = 64;
 const GREETING_BYTES_MAX: usize = 300;
 const GREETING_SECONDS: u64 = 10;
@@ -44,29 +44,29 @@ type Allowed = BTreeSet<(String, u16)>;
 
 async fn serve(listener: UnixListener, allowed: Arc<Allowed>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    // Owned here, so that they end with this task.
+    // The set aborts the connections when this task ends.
     let mut connections = JoinSet::new();
     while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
         let Ok((client, _)) = listener.accept().await else { return };
         let allowed = Arc::clone(&allowed);
         connections.spawn(async move {
-            // A connection that breaks is the client's to notice.
-            let _ = pass(client, &allowed).await;
+            // The client notices a broken connection itself.
+            let _ = forward(client, &allowed).await;
             drop(permit);
         });
         while connections.try_join_next().is_some() {}
     }
 }
 
-async fn pass(mut client: UnixStream, allowed: &Allowed) -> std::io::Result<()> {
+async fn forward(mut client: UnixStream, allowed: &Allowed) -> std::io::Result<()> {
     let greeting =
         tokio::time::timeout(Duration::from_secs(GREETING_SECONDS), read_greeting(&mut client))
             .await??;
-    let wanted = greeting
+    let requested = greeting
         .split_once(' ')
         .and_then(|(host, port)| Some((host.to_owned(), port.parse::<u16>().ok()?)));
-    let Some(address) = wanted.filter(|address| allowed.contains(address)) else {
-        tracing::info!(wanted = %greeting, "a playbook asked for an address that is not a node of its build");
+    let Some(address) = requested.filter(|address| allowed.contains(address)) else {
+        tracing::info!(address = %greeting, "a playbook requested an address that is not a node of its build");
         return Ok(());
     };
     let connect = TcpStream::connect((address.0.as_str(), address.1));
@@ -78,7 +78,7 @@ async fn pass(mut client: UnixStream, allowed: &Allowed) -> std::io::Result<()> 
 
 async fn read_greeting(client: &mut UnixStream) -> std::io::Result<String> {
     let mut greeting = Vec::new();
-    // Byte by byte: what follows the line belongs to the node.
+    // Reads byte by byte, because the bytes after the line are for the node.
     while greeting.len() < GREETING_BYTES_MAX {
         match client.read_u8().await? {
             b'\n' => return Ok(String::from_utf8_lossy(&greeting).into_owned()),

@@ -1,14 +1,13 @@
-//! Files of variables that a job names (`include-vars`): read from the tested state before anything
-//! of the job runs.
+//! Reads the variable files of a job (`include-vars`) from the tested state before the job runs.
 //!
-//! What they say stands below the job's own variables and above what parents returned; a later file
-//! overrides an earlier one. From there on it is treated as the job's own is: expanded with it,
-//! restricted with it (see [`crate::steering`]).
+//! These variables override data returned by parents and are overridden by the job's own variables;
+//! a later file overrides an earlier one. Afterwards they are treated like job variables: expanded
+//! and restricted with them (see [`crate::restricted_vars`]).
 
-use crate::beneath;
-use crate::job::{Job, Sources};
+use crate::confined_files;
+use crate::job::{Job, RepositorySources};
 use crate::jobdir::Jobdir;
-use crate::workspace::{WorkspaceError, choose_branch, place_aside, states_of};
+use crate::workspace::{WorkspaceError, checkout_outside_workspace, choose_branch, states_of};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use sluice_model::git::{BranchKey, BranchState, Oid};
@@ -19,18 +18,18 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Bytes of one file of variables.
+/// The maximum size of one variable file in bytes.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Why a job's files of variables do not give what they are to give.
+/// Why a variable file of a job could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum IncludeError {
     /// A repository is missing.
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
-    /// There is no such file, and the job does not do without.
+    /// A required file does not exist.
     #[error(
-        "{project}@{branch} has no file {name} of variables, which the job needs (include-vars): add it, or say required: false"
+        "{project}@{branch} has no variable file {name}, which the job requires (include-vars): add it, or set required: false"
     )]
     Missing {
         /// The project.
@@ -40,7 +39,7 @@ pub enum IncludeError {
         /// The path within it.
         name: String,
     },
-    /// The file is there, and is no mapping of variables.
+    /// The file exists but is not a mapping of variables.
     #[error("{name} of {project}@{branch} cannot be read as variables (include-vars): {why}")]
     Unreadable {
         /// The project.
@@ -49,26 +48,25 @@ pub enum IncludeError {
         branch: BranchName,
         /// The path within it.
         name: String,
-        /// What is the matter; nothing of its text.
+        /// The cause, without quoting the file.
         why: String,
     },
 }
 
-/// Returns the frozen job with the variables of its files below its own; as it is where it names
-/// none.
+/// Returns the frozen job with the variables of its files added, overridden by the job's own.
 ///
 /// # Errors
-/// When a file that it needs is not there, or one cannot be read.
-pub async fn with_files<'j>(
+/// Returns an error if a required file is missing, or a file cannot be read.
+pub async fn add_file_vars<'j>(
     job: &Job<'j>,
-    sources: &dyn Sources,
+    sources: &dyn RepositorySources,
     jobdir: &Jobdir,
 ) -> Result<Cow<'j, FrozenJob>, IncludeError> {
-    let mut shelf =
-        Shelf { job, sources, root: jobdir.root.join("variables"), placed: BTreeMap::new() };
+    let mut checkouts =
+        VarsCheckouts { job, sources, root: jobdir.root.join("variables"), paths: BTreeMap::new() };
     let mut vars = Map::new();
     for file in &job.job.run_time.include_vars {
-        vars.extend(shelf.read(file).await?);
+        vars.extend(checkouts.read(file).await?);
     }
     if vars.is_empty() {
         return Ok(Cow::Borrowed(job.job));
@@ -79,35 +77,42 @@ pub async fn with_files<'j>(
     Ok(Cow::Owned(whole))
 }
 
-/// Checkouts that files share, where no playbook looks.
-struct Shelf<'a, 'j> {
+/// Checkouts for variable files, one per project and commit, outside of all playbooks' reach.
+struct VarsCheckouts<'a, 'j> {
     job: &'a Job<'j>,
-    sources: &'a dyn Sources,
+    sources: &'a dyn RepositorySources,
     root: PathBuf,
-    placed: BTreeMap<(ProjectName, Oid), PathBuf>,
+    paths: BTreeMap<(ProjectName, Oid), PathBuf>,
 }
 
-impl Shelf<'_, '_> {
+impl VarsCheckouts<'_, '_> {
     async fn read(&mut self, file: &IncludeVars) -> Result<Map<String, Value>, IncludeError> {
         let (connection, project) = file.source.project(&self.job.order.change.key);
-        let state = state_for(self.job, file, project)
+        let state = branch_of_file(self.job, file, project)
             .ok_or_else(|| WorkspaceError::NotPrepared { project: project.clone() })?;
         let commit = file.commit.as_ref().unwrap_or(&state.result.id);
         let branch = state.branch.branch.clone();
         let key = (project.clone(), commit.clone());
-        let checkout = match self.placed.get(&key) {
+        let checkout = match self.paths.get(&key) {
             Some(path) => path.clone(),
             None => {
-                let path = self.root.join(format!("project_{}", self.placed.len()));
+                let path = self.root.join(format!("project_{}", self.paths.len()));
                 let branch = BranchKey { project: project.clone(), branch: branch.clone() };
-                place_aside(self.sources, connection, self.job.speculation, &branch, commit, &path)
-                    .await?;
-                self.placed.insert(key, path.clone());
+                checkout_outside_workspace(
+                    self.sources,
+                    connection,
+                    self.job.speculation,
+                    &branch,
+                    commit,
+                    &path,
+                )
+                .await?;
+                self.paths.insert(key, path.clone());
                 path
             }
         };
         let (project, name) = (project.clone(), file.name.clone());
-        match beneath::read_text(&checkout, Path::new(&file.name), BYTES_MAX) {
+        match confined_files::read_text(&checkout, Path::new(&file.name), BYTES_MAX) {
             Ok(text) => variables(&text).map_err(|why| IncludeError::Unreadable {
                 project,
                 branch,
@@ -125,9 +130,9 @@ impl Shelf<'_, '_> {
     }
 }
 
-/// Returns the branch that a file is read from: of the ref that the build is of, else beside the
-/// definition that asks for it, else as for any other repository of the job.
-fn state_for<'j>(
+/// Returns the branch that a file is read from: the ref of the build if `use_ref` is set, else the
+/// branch chosen as for other repositories of the job.
+fn branch_of_file<'j>(
     job: &Job<'j>,
     file: &IncludeVars,
     project: &ProjectName,
@@ -142,35 +147,35 @@ fn state_for<'j>(
     let is_tag =
         |state: &&BranchState| own.on_branch().is_none() && state.branch.branch == own.branch;
     if is_of_ref && chosen.as_ref().is_some_and(is_tag) {
-        // A tag's own tree was not wanted.
+        // With use_ref unset, the tag's own tree is not used.
         return states().find(|state| !is_tag(state));
     }
     chosen
 }
 
-/// Reads variables out of YAML, of which JSON is a part. A file that says nothing has none.
+/// Parses variables from YAML or JSON. An empty file has no variables.
 fn variables(text: &str) -> Result<Map<String, Value>, String> {
     let mut yaml: serde_yaml::Value =
-        serde_yaml::from_str(text).map_err(|error| place_of(&error))?;
-    yaml.apply_merge().map_err(|error| place_of(&error))?;
+        serde_yaml::from_str(text).map_err(|error| error_position(&error))?;
+    yaml.apply_merge().map_err(|error| error_position(&error))?;
     match Value::deserialize(yaml) {
         Ok(Value::Null) => Ok(Map::new()),
         Ok(Value::Object(vars)) => match vars.keys().find(|name| !is_name(name)) {
             Some(name) => {
-                Err(format!("\"{name}\" is no name of a variable: letters, digits and _ make one"))
+                Err(format!("\"{name}\" is not a valid variable name: use letters, digits and _"))
             }
             None => Ok(vars),
         },
-        Ok(_) => Err("it is no mapping of names to values".to_owned()),
-        Err(_) => Err("it has a tag, or a key that is no text".to_owned()),
+        Ok(_) => Err("it is not a mapping of names to values".to_owned()),
+        Err(_) => Err("it has a YAML tag, or a key that is not a string".to_owned()),
     }
 }
 
-/// Returns where a text stops being YAML; what it says there may be somebody's password.
-fn place_of(error: &serde_yaml::Error) -> String {
+/// Returns the position of a YAML error without the parser's message, which may quote a password.
+fn error_position(error: &serde_yaml::Error) -> String {
     match error.location() {
-        Some(place) => format!("it is no YAML at line {}, column {}", place.line(), place.column()),
-        None => "it is no YAML".to_owned(),
+        Some(at) => format!("it is not valid YAML at line {}, column {}", at.line(), at.column()),
+        None => "it is not valid YAML".to_owned(),
     }
 }
 
@@ -185,7 +190,7 @@ mod tests {
 
     /// Z4.3
     #[test]
-    fn variables_are_read_from_yaml_and_json_and_nothing_is_told_of_what_is_wrong_but_its_place() {
+    fn variables_are_read_from_yaml_and_json_and_errors_do_not_quote_the_file() {
         let read = |text: &str| variables(text).map(Value::Object);
         assert_eq!(read("a: 1\nb: {c: [x]}\n"), Ok(json!({"a": 1, "b": {"c": ["x"]}})));
         assert_eq!(read("{\"a\": null}"), Ok(json!({"a": null})));
@@ -195,17 +200,17 @@ mod tests {
         );
         assert_eq!(read(""), Ok(json!({})));
         assert_eq!(read("# nothing\n"), Ok(json!({})));
-        for (text, told) in [
-            ("- a\n", "it is no mapping of names to values"),
-            ("word\n", "it is no mapping of names to values"),
-            ("a: !vault x\n", "it has a tag, or a key that is no text"),
-            ("a-b: x\n", "\"a-b\" is no name of a variable: letters, digits and _ make one"),
+        for (text, error) in [
+            ("- a\n", "it is not a mapping of names to values"),
+            ("word\n", "it is not a mapping of names to values"),
+            ("a: !vault x\n", "it has a YAML tag, or a key that is not a string"),
+            ("a-b: x\n", "\"a-b\" is not a valid variable name: use letters, digits and _"),
         ] {
-            assert_eq!(read(text), Err(told.to_owned()), "{text}");
+            assert_eq!(read(text), Err(error.to_owned()), "{text}");
         }
         let broken = read("a: b\npassword: [hunter2\n").unwrap_err();
         assert!(
-            broken.starts_with("it is no YAML at line ") && !broken.contains("hunter2"),
+            broken.starts_with("it is not valid YAML at line ") && !broken.contains("hunter2"),
             "{broken}"
         );
     }

@@ -1,18 +1,18 @@
-//! The inventory: all nodes, groups and variables (Z7.1).
+//! Builds the Ansible inventory: nodes, groups and variables (Z7.1).
 
 use crate::job::Job;
 use crate::jobdir::Jobdir;
-use crate::steering::{Reach, restrict};
+use crate::restricted_vars::{VarScope, restrict};
 use crate::vars::{is_template, to_map, unsafe_texts};
 use serde_json::{Map, Value, json};
 use serde_yaml::value::{Tag, TaggedValue};
-use sluice_model::job::{ALL_NODES, NodeSet, means_executor};
+use sluice_model::job::{ALL_NODES, NodeSet, names_executor};
 use sluice_model::node::NodeAccess;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A host of the inventory: one per name of a node.
+/// A host of the inventory. A node with several names is several hosts.
 #[derive(Debug, Clone)]
-pub struct Host<'a> {
+pub struct InventoryHost<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its node.
@@ -20,67 +20,69 @@ pub struct Host<'a> {
 }
 
 /// Returns the hosts of the build in the nodeset's order.
-pub fn hosts<'a>(job: &Job<'a>) -> Vec<Host<'a>> {
+pub fn hosts<'a>(job: &Job<'a>) -> Vec<InventoryHost<'a>> {
     let named = |node: &'a NodeAccess| {
-        node.names.iter().filter(|name| is_host_name(name)).map(move |name| Host { name, node })
+        node.names
+            .iter()
+            .filter(|name| is_host_name(name))
+            .map(move |name| InventoryHost { name, node })
     };
     job.nodes.iter().flat_map(named).collect()
 }
 
-/// Ansible expands templates in the names of hosts and groups, in trusted playbooks too, and would
-/// do on a node what is for the executor. Configuration refuses such names.
+/// Returns whether a name is safe as a host or group. Ansible expands templates in these names even
+/// in trusted playbooks, and a node named like the executor would receive the executor's tasks. The
+/// configuration refuses such names, too.
 fn is_host_name(name: &str) -> bool {
-    !is_template(name) && !means_executor(name)
+    !is_template(name) && !names_executor(name)
 }
 
-/// A node or a group of the job has a name that playbooks have for something else.
+/// A node or group of the job has a name that is reserved in playbooks.
 #[derive(Debug, thiserror::Error)]
-pub enum WrongName {
-    /// They call the executor so.
+pub enum ReservedName {
+    /// The name means the executor.
     #[error(
-        "the job's nodeset has a {kind} named \"{name}\", and that is what playbooks call the executor: give it another name"
+        "the job's nodeset has a {kind} named \"{name}\", which is reserved for the executor: give it another name"
     )]
     Executor {
-        /// What has it.
+        /// "node" or "group".
         kind: &'static str,
         /// The name.
         name: String,
     },
-    /// Ansible has the group itself, and reads no inventory in which there is another one.
+    /// Ansible's built-in group of all nodes; an inventory must not define it.
     #[error(
-        "the job's nodeset has a group named \"all\", and Ansible has one of all nodes anyway: give it another name, or leave it out"
+        "the job's nodeset has a group named \"all\", which Ansible defines itself: rename or remove it"
     )]
     AllNodes,
 }
 
-/// Checks that no node and no group stands where playbooks mean something else. Configuration
-/// refuses these names; jobs that were frozen before it did come here.
-pub fn check_names(job: &Job<'_>) -> Result<(), WrongName> {
+/// Checks that no node and no group has a reserved name. The configuration refuses these names too;
+/// this check protects the executor.
+pub fn check_names(job: &Job<'_>) -> Result<(), ReservedName> {
     let nodes = job.nodes.iter().flat_map(|node| &node.names).map(|name| ("node", name));
     let groups = || nodeset(job).groups.iter().map(|group| ("group", &group.name));
-    if let Some((kind, name)) = nodes.chain(groups()).find(|(_, name)| means_executor(name)) {
-        return Err(WrongName::Executor { kind, name: name.clone() });
+    if let Some((kind, name)) = nodes.chain(groups()).find(|(_, name)| names_executor(name)) {
+        return Err(ReservedName::Executor { kind, name: name.clone() });
     }
-    if groups().any(|(_, name)| name == ALL_NODES) { Err(WrongName::AllNodes) } else { Ok(()) }
+    if groups().any(|(_, name)| name == ALL_NODES) { Err(ReservedName::AllNodes) } else { Ok(()) }
 }
 
-/// How the job's own variables stand in an inventory.
+/// In which form the job's own variables are in an inventory.
 #[derive(Debug, Clone, Copy)]
 pub enum JobVars<'a> {
     /// As written: templates are expanded where they are used.
     AsWritten,
-    /// As written, for the run that expands them: what the playbooks after it do not see is not
-    /// there.
+    /// As written, but without restricted variables, for the run that expands them.
     ToExpand,
-    /// As they were expanded before the first playbook, per host (`localhost` included).
+    /// Expanded before the first playbook, per host (including `localhost`).
     Frozen(&'a BTreeMap<String, Map<String, Value>>),
 }
 
-/// Returns the inventory in Ansible's YAML structure, as JSON, which Ansible reads several times
-/// faster.
+/// Returns the inventory in Ansible's YAML structure as JSON, which Ansible parses faster.
 ///
-/// `interpreters` names the Python of hosts where it was looked for; `unreachable` the hosts that
-/// have been lost so far.
+/// `interpreters` maps host names to Python paths, where known. `unreachable` lists hosts that were
+/// unreachable in an earlier playbook.
 pub fn inventory(
     job: &Job<'_>,
     jobdir: &Jobdir,
@@ -91,8 +93,8 @@ pub fn inventory(
     let all_hosts = hosts(job);
     let mut entries = Map::new();
     let (on_node, everywhere) = match vars {
-        JobVars::AsWritten => (Reach::Harmless, Reach::Harmless),
-        JobVars::ToExpand | JobVars::Frozen(_) => (Reach::OneNode, Reach::Everywhere),
+        JobVars::AsWritten => (VarScope::Unprivileged, VarScope::Unprivileged),
+        JobVars::ToExpand | JobVars::Frozen(_) => (VarScope::OneNode, VarScope::Everywhere),
     };
     for host in &all_hosts {
         let mut of_host = match vars {
@@ -102,7 +104,7 @@ pub fn inventory(
             JobVars::Frozen(frozen) => frozen_for(frozen, host.name),
         };
         restrict(&mut of_host, on_node);
-        // Last, so that nothing above says where or as whom a playbook logs in.
+        // Last, so that job variables cannot override the address or the login.
         of_host.extend(access(host, interpreters));
         entries.insert(host.name.to_owned(), Value::Object(of_host));
     }
@@ -113,7 +115,7 @@ pub fn inventory(
         JobVars::Frozen(frozen) => all_vars.extend(frozen_for(frozen, "localhost")),
     }
     restrict(&mut all_vars, everywhere);
-    // Hosts override it; what runs on the executor works in its work directory.
+    // Hosts override it; tasks on the executor use the work directory.
     all_vars.insert("zuul_user_dir".to_owned(), json!(jobdir.work));
     let mut groups = Map::new();
     for group in nodeset(job).groups.iter().filter(|group| is_host_name(&group.name)) {
@@ -139,7 +141,7 @@ fn frozen_for(frozen: &BTreeMap<String, Map<String, Value>>, host: &str) -> Map<
     to_map(unsafe_texts(Value::Object(frozen.get(host).cloned().unwrap_or_default())))
 }
 
-/// Returns the nodeset that the nodes were given for.
+/// Returns the job's nodeset that matches the nodes of the build.
 pub fn nodeset<'a>(job: &Job<'a>) -> &'a NodeSet {
     static NONE: NodeSet = NodeSet { name: String::new(), nodes: Vec::new(), groups: Vec::new() };
     let given = || job.nodes.iter().map(|node| &node.names);
@@ -149,9 +151,8 @@ pub fn nodeset<'a>(job: &Job<'a>) -> &'a NodeSet {
     job.job.nodesets.iter().find(fits).or(job.job.nodesets.first()).unwrap_or(&NONE)
 }
 
-/// Returns `inventory` with the `zuul` dictionary as YAML for people and tools: what
-/// `log-inventory` keeps.
-pub fn for_people(inventory: &Value, zuul: &Map<String, Value>) -> String {
+/// Returns `inventory` with the `zuul` dictionary as readable YAML, for the logs.
+pub fn to_readable_yaml(inventory: &Value, zuul: &Map<String, Value>) -> String {
     let mut inventory = inventory.clone();
     if let Some(vars) = inventory.pointer_mut("/all/vars").and_then(Value::as_object_mut) {
         vars.insert("zuul".to_owned(), unsafe_texts(Value::Object(zuul.clone())));
@@ -159,8 +160,8 @@ pub fn for_people(inventory: &Value, zuul: &Map<String, Value>) -> String {
     serde_yaml::to_string(&tagged(inventory)).unwrap_or_default()
 }
 
-/// Every login variable of a host comes from us.
-fn access(host: &Host<'_>, interpreters: &BTreeMap<String, String>) -> Map<String, Value> {
+/// Returns the connection variables of a host, all of them defined by the executor.
+fn access(host: &InventoryHost<'_>, interpreters: &BTreeMap<String, String>) -> Map<String, Value> {
     let node = host.node;
     let python = node.python_path.as_deref().filter(|path| *path != "auto");
     let python =
@@ -197,7 +198,7 @@ fn access(host: &Host<'_>, interpreters: &BTreeMap<String, String>) -> Map<Strin
     }))
 }
 
-/// JSON's form of an unsafe text, in YAML's: a tag.
+/// Converts JSON to YAML; Ansible's JSON form of an unsafe text becomes the tag `!unsafe`.
 fn tagged(value: Value) -> serde_yaml::Value {
     match value {
         Value::Object(entries) => match entries.get("__ansible_unsafe") {

@@ -1,5 +1,5 @@
-//! What executing a build takes and gives: the contract between the gate's side and whatever runs
-//! jobs (Z7.6).
+//! The interface between the executor service and what runs jobs: inputs, events, stop signal and
+//! result (Z7.6).
 
 use async_trait::async_trait;
 use serde_json::{Map, Value};
@@ -15,73 +15,68 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Executes builds. The gate knows claim, report and result; how a job is run is an
-/// implementation's own business.
+/// Runs jobs. [`crate::Ansible`] is the implementation of the product; tests have others.
 #[async_trait]
 pub trait Runner: Send + Sync {
-    /// Runs one attempt of a job to its end and returns how it ended; it never fails otherwise.
+    /// Runs one attempt of a job and returns how it ended. Every failure is a result.
     ///
-    /// `jobdir` is an absolute path that exists no longer than this build; what lies below its
-    /// `work/logs` afterwards is what there is to archive. The caller removes it. A result of
-    /// `Retry` says that the attempt does not count.
+    /// `jobdir` is the absolute path of the build's directory, which the caller removes afterwards.
+    /// Files below its `work/logs` are archived. The result `Retry` asks for another attempt.
     async fn execute(
         &self,
         job: &Job<'_>,
-        sources: &dyn Sources,
+        sources: &dyn RepositorySources,
         jobdir: &Path,
         stop: StopSignal,
         observer: &dyn Observer,
     ) -> Ended;
 }
 
-/// One attempt of one job with everything that has been decided about it.
+/// The inputs of one attempt of a job.
 #[derive(Clone, Copy)]
 pub struct Job<'a> {
-    /// What the gate asks for.
+    /// The gate's order for the build.
     pub order: &'a Order,
     /// The frozen job.
     pub job: &'a FrozenJob,
     /// The state under test.
     pub speculation: &'a Speculation,
-    /// The nodes it was given, in the nodeset's order.
+    /// The nodes of the build, in the nodeset's order.
     pub nodes: &'a [NodeAccess],
-    /// The private key that its nodes accept: an OpenSSH file of mode 0600. `None` when it has no
-    /// nodes.
+    /// The private key that the nodes accept, an OpenSSH file of mode 0600; `None` without nodes.
     pub node_key: Option<&'a Path>,
-    /// The opened secrets of its playbooks.
+    /// The decrypted secrets of its playbooks.
     pub secrets: &'a OpenedSecrets,
-    /// Jobs that wait for this one (`zuul.child_jobs`).
+    /// The jobs that depend on this one (`zuul.child_jobs`).
     pub child_jobs: &'a [JobName],
-    /// What the jobs it waited for left it.
-    pub inherited: &'a Inherited,
+    /// Data and artifacts from parent jobs and changes ahead.
+    pub inherited: &'a InheritedData,
 }
 
-/// What a build gets from the jobs it depends on. It holds plaintext, so that it has no `Debug`
-/// (Z5.4).
+/// Data that a build receives from earlier builds. It has no `Debug`, because it holds plaintext
+/// secrets (Z5.4).
 #[derive(Clone, Default)]
-pub struct Inherited {
-    /// Their returned data, later parents winning; the lowest precedence of all variables.
+pub struct InheritedData {
+    /// Data returned by parents, later ones winning: variables of the lowest precedence.
     pub data: Map<String, Value>,
-    /// What they returned as secret: variables of its playbooks like secrets, before those of its
-    /// own definition.
+    /// Secret data returned by parents: variables that the job's own secrets override.
     pub secret_data: Map<String, Value>,
-    /// Artifacts they, and changes ahead, offer to this job (`zuul.artifacts`).
+    /// Artifacts of parents and of changes ahead (`zuul.artifacts`).
     pub artifacts: Vec<Value>,
 }
 
-/// Plaintext of secrets. It has neither `Debug` nor `Serialize`, so that it cannot slip into a log
-/// or a record (Z5.4).
+/// Decrypted secrets. It has neither `Debug` nor `Serialize`, so it cannot get into a log or a
+/// record (Z5.4).
 #[derive(Default)]
 pub struct OpenedSecrets(BTreeMap<String, Value>);
 
 impl OpenedSecrets {
-    /// Keeps the plaintext mapping of `secret`, as [`SecretUse::data`] with each ciphertext
-    /// replaced.
+    /// Adds the plaintext of `secret`: [`SecretUse::data`] with each ciphertext replaced.
     pub fn insert(&mut self, secret: &SecretUse, plain: Value) {
         self.0.insert(Self::key(secret), plain);
     }
 
-    /// Returns the plaintext of `secret`, or `None` if nobody opened it.
+    /// Returns the plaintext of `secret`; `None` if it was not decrypted.
     pub fn get(&self, secret: &SecretUse) -> Option<&Value> {
         self.0.get(&Self::key(secret))
     }
@@ -91,18 +86,18 @@ impl OpenedSecrets {
         self.0.values()
     }
 
-    // Two branches may define a secret of one name; the ciphertext tells them apart.
+    // Two branches may define a secret of the same name, so the key includes the ciphertext.
     fn key(secret: &SecretUse) -> String {
         digest(&[secret.project.as_str(), &secret.secret, &secret.data.to_string()])
     }
 }
 
-/// Where repositories come from: objects merged on our side (Z7.2).
+/// Provides the Git packs of repositories (Z7.2).
 #[async_trait]
-pub trait Sources: Send + Sync {
-    /// Returns packs on this machine's disk that together hold everything reachable from the wanted
-    /// commits. They stay until the build is over; nothing writes into them.
-    async fn packs(&self, wanted: &Wanted<'_>) -> Result<Packs, SourceError>;
+pub trait RepositorySources: Send + Sync {
+    /// Returns packs on this machine's disk that contain everything reachable from the requested
+    /// commits. They exist at least until the build has ended, and are never modified.
+    async fn packs(&self, request: &PackRequest<'_>) -> Result<Packs, SourceError>;
 }
 
 /// Packs on this machine's disk.
@@ -110,25 +105,25 @@ pub trait Sources: Send + Sync {
 pub struct Packs {
     /// The directory that holds `<name>.pack` and `<name>.idx`.
     pub directory: PathBuf,
-    /// Which of its packs are meant.
+    /// The names of the packs in it.
     pub names: Vec<PackName>,
 }
 
-/// A repository and what is needed of it.
+/// A request for packs of one repository.
 #[derive(Debug, Clone)]
-pub struct Wanted<'a> {
+pub struct PackRequest<'a> {
     /// The connection of the project.
     pub connection: Option<&'a ConnectionName>,
     /// The project.
     pub project: &'a ProjectName,
-    /// Object keys of the packs, as the merge recorded them. Empty for a project outside the tested
-    /// state.
+    /// The object keys of the packs, as recorded by the merger; empty for a project outside of the
+    /// tested state.
     pub packs: Vec<&'a str>,
-    /// The commits that must be in them.
+    /// The commits that the packs must contain.
     pub commits: Vec<&'a Oid>,
 }
 
-/// Why a repository could not be had. The attempt does not count then.
+/// The packs of a repository could not be provided. The build is retried then.
 #[derive(Debug, thiserror::Error)]
 #[error("could not get the objects of {project}")]
 pub struct SourceError {
@@ -138,31 +133,33 @@ pub struct SourceError {
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// Hears what happens while a build runs. Calls are short and must not block: they come from the
+/// Receives the events of a running build. Calls must not block, because they are made from the
 /// build's own task.
 pub trait Observer: Send + Sync {
-    /// The workspace stands and the first playbook starts.
+    /// The workspace is ready and the first playbook starts.
     fn started(&self, at: Timestamp);
-    /// `bytes` were appended to `job-output.txt` at `offset`.
+    /// `bytes` were appended to the log at `offset`.
     fn log_appended(&self, offset: u64, bytes: &[u8]);
-    /// A main playbook has a failed task that nothing rescues: the build will not succeed.
+    /// A task of a main playbook failed without rescue: the build will fail.
     fn will_fail(&self);
-    /// The main playbooks passed and the job asks to wait for those behind it; what it returned so
-    /// far is theirs. The build goes on when [`Stopper::resume`] says so.
+    /// The main playbooks passed and the job asks to pause; `pause` holds the data for its
+    /// dependents. The build continues after [`Stopper::resume`].
     fn paused(&self, pause: Pause);
-    /// The job has returned this so far for the jobs behind it alone; told before a pause, and at
-    /// the end.
+    /// The job has returned this secret data for its dependents. Called before a pause and at the
+    /// end.
     fn returned_secrets(&self, secret_data: Map<String, Value>);
 }
 
-/// Asks a running build to stop, or a paused one to go on. Dropping it asks for nothing.
+/// Requests a running build to stop, or a paused one to resume. Dropping it has no effect.
 #[derive(Debug, Clone)]
-pub struct Stopper(Arc<Wishes>);
+pub struct Stopper(Arc<BuildRequests>);
 
-/// What is wanted of a build.
+/// The senders of both requests.
 #[derive(Debug)]
-struct Wishes {
+struct BuildRequests {
+    /// The reason of the requested stop.
     stop: watch::Sender<Option<String>>,
+    /// Whether the build may resume.
     resume: watch::Sender<bool>,
 }
 
@@ -171,11 +168,11 @@ impl Stopper {
     pub fn new() -> (Self, StopSignal) {
         let (stop, stopped) = watch::channel(None);
         let (resume, resumed) = watch::channel(false);
-        let wishes = Arc::new(Wishes { stop, resume });
-        (Self(Arc::clone(&wishes)), StopSignal { stopped, resumed, _wishes: wishes })
+        let requests = Arc::new(BuildRequests { stop, resume });
+        (Self(Arc::clone(&requests)), StopSignal { stopped, resumed, _requests: requests })
     }
 
-    /// Asks for the stop; the first reason given stands.
+    /// Requests the stop. Later calls do not change the reason.
     pub fn stop(&self, reason: &str) {
         self.0.stop.send_if_modified(|current| {
             let first = current.is_none();
@@ -186,23 +183,23 @@ impl Stopper {
         });
     }
 
-    /// Lets a build go on that is paused, or will be.
+    /// Lets the build resume, even if it pauses only later.
     pub fn resume(&self) {
         self.0.resume.send_replace(true);
     }
 }
 
-/// Tells a build that it is to stop, or may go on.
+/// Receives the requests to stop or resume one build.
 #[derive(Debug, Clone)]
 pub struct StopSignal {
     stopped: watch::Receiver<Option<String>>,
     resumed: watch::Receiver<bool>,
-    // Kept so that waiting never ends merely because the stopper is gone.
-    _wishes: Arc<Wishes>,
+    // Keeps the senders alive, so that waiting does not end when the stopper is dropped.
+    _requests: Arc<BuildRequests>,
 }
 
 impl StopSignal {
-    /// Returns the reason once a stop is asked for; waits until then.
+    /// Waits until a stop is requested and returns the reason.
     pub async fn stopped(&mut self) -> String {
         let reason = self
             .stopped
@@ -211,12 +208,12 @@ impl StopSignal {
             .map(|reason| reason.clone().unwrap_or_default());
         match reason {
             Ok(reason) => reason,
-            // Impossible, the sender is ours; waiting is the harmless answer.
+            // Cannot happen, because this value holds the sender.
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// Waits until the build may go on, or is to stop.
+    /// Waits until the build may resume, or a stop is requested.
     pub async fn resumed(&mut self) {
         tokio::select! {
             _ = self.resumed.wait_for(|resumed| *resumed) => {}
@@ -224,7 +221,7 @@ impl StopSignal {
         }
     }
 
-    /// Returns the reason if a stop was asked for.
+    /// Returns the reason of a requested stop; `None` if there is none.
     pub fn reason(&self) -> Option<String> {
         self.stopped.borrow().clone()
     }

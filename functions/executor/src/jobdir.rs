@@ -1,5 +1,5 @@
-//! The directory a build lives in, as jobs know it, and a small one in memory for its sockets and
-//! opened secrets.
+//! The directories of a build: the job directory on disk, and a runtime directory in memory for
+//! sockets and decrypted secrets.
 
 use sluice_model::BuildId;
 use std::fs;
@@ -13,70 +13,70 @@ use std::sync::Arc;
 pub struct Jobdir {
     /// The directory itself, absolute.
     pub root: PathBuf,
-    /// What playbooks may write (`zuul.executor.work_root`).
+    /// The directory that playbooks may write (`zuul.executor.work_root`).
     pub work: PathBuf,
     /// The repositories under test (`zuul.executor.src_root`).
     pub src: PathBuf,
-    /// What is archived (`zuul.executor.log_root`).
+    /// The directory of logs, which is archived (`zuul.executor.log_root`).
     pub logs: PathBuf,
-    /// What `zuul_return` writes (`zuul.executor.result_data_file`).
+    /// The file that `zuul_return` writes (`zuul.executor.result_data_file`).
     pub results: PathBuf,
-    /// The log, out of playbooks' reach as a path; `logs/job-output.txt` is the same file.
+    /// The log. Playbooks cannot replace this path; `logs/job-output.txt` is a link to the file.
     pub log: PathBuf,
     /// Inventories, variables, configuration: read-only for playbooks.
     pub ansible: PathBuf,
-    /// Where playbooks find their home directory. What lies there is one of [`Self::state_of`].
+    /// The path of the home directory inside a sandbox; see [`Self::state_of`].
     pub home: PathBuf,
-    /// Where playbooks find Ansible's own state; likewise.
+    /// The path of Ansible's own state inside a sandbox; see [`Self::state_of`].
     pub dot_ansible: PathBuf,
-    /// Where playbooks find the facts of hosts, and leave expanded variables; likewise.
+    /// The path of cached facts and expanded variables inside a sandbox; see [`Self::state_of`].
     pub facts: PathBuf,
     /// Known hosts and the client configuration of ssh; read-only in every home.
     pub ssh: PathBuf,
-    /// The homes, by who may use them; no playbook sees another's.
+    /// The state directories by owner; a playbook sees only its own.
     pub homes: PathBuf,
-    /// Sockets and opened secrets, in memory; removed with this value.
-    pub runtime: Runtime,
+    /// The runtime directory in memory.
+    pub runtime: RuntimeDirectory,
 }
 
-/// The directory in memory.
+/// The runtime directory of a build, in memory.
 #[derive(Debug, Clone)]
-pub struct Runtime {
-    /// Its path, short.
+pub struct RuntimeDirectory {
+    /// Its path; short, because paths of sockets are limited to 107 bytes.
     pub root: PathBuf,
     /// OpenSSH's control sockets; the only part that playbooks may write.
     pub control: PathBuf,
-    /// Its file [`ALIVE`], locked as long as this executor lives, if the directory was made.
+    /// The locked file [`ALIVE`], once the directory was created.
     pub alive: Option<Arc<fs::File>>,
 }
 
-/// The file of a runtime directory that its executor holds locked: the kernel lets go of it with
-/// the process, however that ends.
+/// The name of the lock file in a runtime directory. The kernel releases the lock when the executor
+/// process ends.
 const ALIVE: &str = "alive";
 
-/// How the names of runtime directories begin.
+/// The prefix of the names of runtime directories.
 const PREFIX: &str = "sluice-";
 
-/// The owner of what trusted playbooks share.
+/// The owner name of the state that trusted playbooks share.
 pub const TRUSTED: &str = "trusted";
 
-/// What processes of a build may write beside its work directory.
+/// The directories that a sandbox may write in addition to the work directory.
 #[derive(Debug, Clone)]
-pub struct State {
+pub struct SandboxState {
     /// Their home directory.
     pub home: PathBuf,
-    /// What Ansible keeps.
+    /// Ansible's own state.
     pub dot_ansible: PathBuf,
-    /// Facts of hosts: they name interpreters, too.
+    /// Cached facts of hosts, which include paths of interpreters.
     pub facts: PathBuf,
 }
 
 impl Jobdir {
-    /// Makes the directories of `build` at `root` and below `runtime`.
+    /// Creates the directories of `build` at `root` and below `runtime`.
     pub fn make(root: &Path, runtime: &Path, build: &BuildId) -> std::io::Result<Self> {
         let work = root.join("work");
         let short = build.as_str().get(..16).unwrap_or(build.as_str());
-        // The process id keeps two executors on one machine apart that both believe in the build.
+        // The process id keeps two executors on one machine apart that run the same build.
         let runtime_root = runtime.join(format!("{PREFIX}{}-{short}", std::process::id()));
         if runtime_root.exists() {
             fs::remove_dir_all(&runtime_root)?;
@@ -93,7 +93,11 @@ impl Jobdir {
             facts: root.join("facts"),
             ssh: root.join("ssh"),
             homes: root.join("homes"),
-            runtime: Runtime { control: runtime_root.join("cp"), root: runtime_root, alive: None },
+            runtime: RuntimeDirectory {
+                control: runtime_root.join("cp"),
+                root: runtime_root,
+                alive: None,
+            },
             work,
         };
         let tmp = jobdir.work.join("tmp");
@@ -114,22 +118,21 @@ impl Jobdir {
         ] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         }
-        jobdir.runtime.alive = Some(Arc::new(show_life(&jobdir.runtime.root)?));
+        jobdir.runtime.alive = Some(Arc::new(create_alive_lock(&jobdir.runtime.root)?));
         fs::write(&jobdir.results, "")?;
         fs::File::create_new(&jobdir.log)?;
         fs::hard_link(&jobdir.log, jobdir.logs.join("job-output.txt"))?;
         Ok(jobdir)
     }
 
-    /// Returns the home and Ansible's state of the processes that share them under the name
-    /// `owner`, made if they are not there.
+    /// Returns the state directories shared under the name `owner`, creating them if necessary.
     ///
-    /// What trusted playbooks have found out of hosts is there from the start: looking again takes
-    /// a second on each.
-    pub fn state_of(&self, owner: &str) -> std::io::Result<State> {
+    /// New directories start with the facts cached by trusted playbooks, to save gathering them
+    /// again.
+    pub fn state_of(&self, owner: &str) -> std::io::Result<SandboxState> {
         let own = self.homes.join(owner);
         let is_new = !own.exists();
-        let state = State {
+        let state = SandboxState {
             home: own.join("home"),
             dot_ansible: own.join("ansible"),
             facts: own.join("facts"),
@@ -147,14 +150,14 @@ impl Jobdir {
         Ok(state)
     }
 
-    /// Returns what playbooks may write on disk.
+    /// Returns the directories on disk that playbooks may write.
     pub fn writable(&self) -> Vec<PathBuf> {
         vec![self.work.clone(), self.homes.clone()]
     }
 
-    /// Removes what lies in memory. Done before the sandbox's last process is gone, a socket could
-    /// come back.
-    pub fn forget_runtime(&self) {
+    /// Removes the runtime directory; logs a failure. Call it after the last sandbox process has
+    /// ended, which could create a socket again.
+    pub fn remove_runtime(&self) {
         if let Err(error) = remove_runtime(&self.runtime.root)
             && error.kind() != ErrorKind::NotFound
         {
@@ -163,10 +166,11 @@ impl Jobdir {
     }
 }
 
-/// Holds a runtime directory as that of somebody who lives.
+/// Creates the locked file that marks a runtime directory as in use.
 ///
-/// The file gets its name when it is locked: nobody finds it free while this executor is there.
-fn show_life(root: &Path) -> std::io::Result<fs::File> {
+/// The file is renamed to its final name after it is locked, so it is never found unlocked while
+/// this executor lives.
+fn create_alive_lock(root: &Path) -> std::io::Result<fs::File> {
     let unnamed = root.join("alive.new");
     let file = fs::File::create_new(&unnamed)?;
     file.lock()?;
@@ -174,8 +178,8 @@ fn show_life(root: &Path) -> std::io::Result<fs::File> {
     Ok(file)
 }
 
-/// Removes a runtime directory, last the file by which it is found if whoever removes it dies
-/// meanwhile.
+/// Removes a runtime directory, its lock file last. If this is interrupted, the directory is still
+/// recognised.
 fn remove_runtime(root: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(root)? {
         let entry = entry?;
@@ -188,7 +192,7 @@ fn remove_runtime(root: &Path) -> std::io::Result<()> {
         } else {
             fs::remove_file(path)
         };
-        // A socket goes with its process.
+        // A socket may disappear with its process.
         removed.or_else(
             |error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) },
         )?;
@@ -196,21 +200,19 @@ fn remove_runtime(root: &Path) -> std::io::Result<()> {
     fs::remove_dir_all(root)
 }
 
-/// Removes the runtime directories below `runtime` of executors that died before they could: opened
-/// secrets may lie there.
+/// Removes runtime directories that dead executors left below `runtime`, because they may contain
+/// decrypted secrets.
 ///
-/// Those of others that live are held by a lock, which works across containers as well, where
-/// process ids say nothing. What cannot be read or removed is another account's, or is found the
-/// next time.
-pub fn forget_the_dead(runtime: &Path) {
+/// Directories of live executors are recognised by their lock, which works across containers,
+/// unlike process ids. Directories that cannot be read or removed are skipped.
+pub fn remove_dead_runtimes(runtime: &Path) {
     let Ok(entries) = fs::read_dir(runtime) else { return };
     for entry in
         entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX))
     {
         let path = entry.path();
         let alive = path.join(ALIVE);
-        // Anybody may put something else there, where memory is shared: whoever opened a pipe would
-        // wait for its other end.
+        // Other accounts may create entries here. Opening a pipe would block.
         let is_file = fs::symlink_metadata(&alive).is_ok_and(|found| found.is_file());
         let is_free = is_file && fs::File::open(&alive).is_ok_and(|file| file.try_lock().is_ok());
         if !is_free {
@@ -218,23 +220,23 @@ pub fn forget_the_dead(runtime: &Path) {
         }
         match remove_runtime(&path) {
             Ok(()) => {
-                tracing::info!(path = %path.display(), "removed what an executor that died had in memory of a build")
+                tracing::info!(path = %path.display(), "removed the runtime directory of a dead executor")
             }
             Err(error) => tracing::warn!(
                 path = %path.display(),
                 %error,
-                "could not remove what an executor that died had in memory of a build: opened secrets may lie there, remove it by hand"
+                "could not remove the runtime directory of a dead executor: it may contain decrypted secrets, remove it manually"
             ),
         }
     }
 }
 
-/// Returns where the log of the build in the job directory `root` lies while it runs.
+/// Returns the path of the log below the job directory `root`.
 pub fn log_path(root: &Path) -> PathBuf {
     root.join("job-output.txt")
 }
 
-/// Writes a file that only its owner can read; it must not be there yet.
+/// Creates a file that only its owner can read. Returns an error if it exists.
 pub fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
     fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(content)
 }
@@ -247,30 +249,29 @@ mod tests {
         BuildId::derive(&[name])
     }
 
-    /// Z7.1, Z7.3: an executor that is killed leaves opened secrets in memory, which the next one
-    /// on the machine removes.
+    /// Z7.1, Z7.3: a killed executor leaves decrypted secrets, which the next one removes.
     #[test]
-    fn what_a_dead_executor_had_in_memory_is_removed_and_what_a_living_one_has_stays() {
+    fn runtime_directories_of_dead_executors_are_removed_and_others_stay() {
         let scratch = tempfile::tempdir().unwrap();
         let runtime = scratch.path().join("runtime");
         let living = Jobdir::make(&scratch.path().join("one"), &runtime, &build("one")).unwrap();
         let dead = Jobdir::make(&scratch.path().join("two"), &runtime, &build("two")).unwrap();
         write_private(&dead.runtime.root.join("secret"), b"x").unwrap();
-        let foreign = runtime.join("somebody-else");
+        let foreign = runtime.join("foreign");
         fs::create_dir(&foreign).unwrap();
         fs::write(foreign.join(ALIVE), "").unwrap();
         let elsewhere = runtime.join(format!("{PREFIX}elsewhere"));
         fs::create_dir(&elsewhere).unwrap();
         std::os::unix::fs::symlink(foreign.join(ALIVE), elsewhere.join(ALIVE)).unwrap();
         let root = dead.runtime.root.clone();
-        forget_the_dead(&runtime);
+        remove_dead_runtimes(&runtime);
         assert!(root.join("secret").exists(), "its executor lives");
         drop(dead);
-        forget_the_dead(&runtime);
+        remove_dead_runtimes(&runtime);
         assert!(!root.exists() && living.runtime.control.exists() && foreign.exists());
-        assert!(elsewhere.exists(), "what is no file says nothing of an executor");
+        assert!(elsewhere.exists(), "a link does not mark a runtime directory");
         write_private(&living.runtime.root.join("secret"), b"x").unwrap();
-        living.forget_runtime();
+        living.remove_runtime();
         assert!(!living.runtime.root.exists());
     }
 }

@@ -1,28 +1,31 @@
-//! `job-output.txt`: what a build says, line by line, with the time and without secrets (Z7.4,
-//! Z5.4).
+//! Writes `job-output.txt`, the log of a build, with timestamps and secrets masked (Z7.4, Z5.4).
 
 use crate::job::Observer;
 use crate::jobdir::Jobdir;
 use crate::redact::Redactor;
-use crate::returned::Returned;
+use crate::returned_data::ReturnedData;
 use sluice_model::Timestamp;
 use sluice_model::build::Pause;
 use std::fs::File;
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The log of one build. It alone writes the file; playbooks send it their lines.
+/// The log of one build. Playbooks do not write the file; they send their lines.
 pub struct JobLog<'a> {
+    /// The open log file.
     file: File,
+    /// The length of the log in bytes.
     offset: u64,
+    /// The maximum length in bytes; 0 after the limit was reached.
     bytes_max: u64,
+    /// Receives the events of the build.
     observer: &'a dyn Observer,
-    /// What is masked from now on.
+    /// The values to mask.
     pub redactor: Redactor,
 }
 
 impl<'a> JobLog<'a> {
-    /// Starts the log in `jobdir`. After `bytes_max` bytes, lines are dropped.
+    /// Opens the log in `jobdir`. Lines after `bytes_max` bytes are dropped.
     pub fn create(
         jobdir: &Jobdir,
         bytes_max: u64,
@@ -39,7 +42,7 @@ impl<'a> JobLog<'a> {
         }
         let now = stamp();
         let mut block = String::new();
-        // Masked as a whole, so that a value of several lines is found too.
+        // Masked before it is split, to find values of several lines.
         for line in self.redactor.text(text).split('\n') {
             block.push_str(&now);
             block.push_str(" | ");
@@ -53,7 +56,7 @@ impl<'a> JobLog<'a> {
             );
             self.bytes_max = 0;
         }
-        // A log that cannot be written does not end the build: its result still counts.
+        // A failure to write the log does not fail the build.
         if let Err(error) = self.file.write_all(block.as_bytes()) {
             tracing::warn!(%error, "could not write to a build's log");
             return;
@@ -62,27 +65,27 @@ impl<'a> JobLog<'a> {
         self.offset += block.len() as u64;
     }
 
-    /// Tells that the build is bound to fail.
+    /// Notifies the observer that the build will fail.
     pub fn will_fail(&self) {
         self.observer.will_fail();
     }
 
-    /// Passes on what the job returned for the jobs behind it alone; what is too much is told
-    /// instead.
-    pub fn returned_secrets(&mut self, returned: &Returned) {
+    /// Passes the job's secret data for its dependents to the observer; logs a message if it is too
+    /// large.
+    pub fn returned_secrets(&mut self, returned: &ReturnedData) {
         match returned.secret_data() {
             Ok(secret_data) => self.observer.returned_secrets(secret_data),
             Err(why) => self.say(&why),
         }
     }
 
-    /// Tells that the build waits for the jobs behind it.
+    /// Notifies the observer that the build is paused.
     pub fn paused(&self, pause: Pause) {
         self.observer.paused(pause);
     }
 }
 
-/// Returns the present time.
+/// Returns the current time.
 pub fn now() -> Timestamp {
     Timestamp(
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),

@@ -1,38 +1,45 @@
-//! The executor: claims builds, runs their playbooks over SSH, confined, and reports how they ended
-//! (Z7).
+//! The executor: claims builds, runs their playbooks in a sandbox over SSH, and reports the
+//! results (Z7).
 //!
-//! What executes is behind [`Runner`]; [`Ansible`] is its implementation. The flow of one build, in
-//! reading order: [`job`] (what is asked) → [`include`] (files of variables) → [`phases`] (pre,
-//! run, post and the result) → [`jobdir`], [`workspace`], [`vars`], [`inventory`] (what playbooks
-//! find around them) → [`playbook`] (one `ansible-playbook`) in a [`sandbox`], its output through
-//! [`joblog`] to whoever reads it [`live`].
+//! [`Runner`] runs a job; [`Ansible`] is its implementation. One build passes through these
+//! modules, in this order:
+//!
+//! 1. [`claim`]: takes the build, so that no other executor runs it.
+//! 2. [`job`]: the inputs of one attempt.
+//! 3. [`include`]: variable files of the job.
+//! 4. [`jobdir`], [`workspace`], [`vars`], [`inventory`]: directories, repositories and variables.
+//! 5. [`phases`]: pre-run, run and post-run, and the result.
+//! 6. [`playbook`]: one `ansible-playbook` process in a [`sandbox`].
+//! 7. [`joblog`] and [`live`]: the log, and readers that follow it.
+//! 8. [`archive`]: uploads the logs.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod archive;
-pub mod beneath;
+pub mod build_result;
 pub mod claim;
-mod clock;
+mod comment_lines;
+pub mod confined_files;
 pub mod content;
 pub mod disk;
-pub mod freeze;
+pub mod frozen_vars;
 pub mod gateway;
 pub mod include;
-pub mod inherited;
 pub mod inventory;
 pub mod job;
 pub mod jobdir;
 pub mod joblog;
-mod kept;
-mod lines;
 pub mod live;
-pub mod lookup;
+mod object_cache;
+pub mod parent_data;
 pub mod phases;
 pub mod playbook;
+pub mod playbook_files;
 pub mod prepare;
 pub mod process;
 pub mod receiver;
 pub mod redact;
-pub mod returned;
+pub mod restricted_vars;
+pub mod returned_data;
 pub mod roles;
 pub mod sandbox;
 pub mod secrets;
@@ -40,16 +47,15 @@ pub mod service;
 pub mod settings;
 pub mod sources;
 pub mod ssh;
-pub mod steering;
+mod time_limits;
 pub mod vars;
-pub mod verdict;
 pub mod workspace;
 
-pub use content::Content;
+pub use content::AnsibleContent;
 pub use job::{
-    Inherited, Job, Observer, OpenedSecrets, Packs, Runner, SourceError, Sources, StopSignal,
-    Stopper, Wanted,
+    InheritedData, Job, Observer, OpenedSecrets, PackRequest, Packs, RepositorySources, Runner,
+    SourceError, StopSignal, Stopper,
 };
-pub use live::{LiveLog, LiveLogs};
+pub use live::{LiveLog, LiveLogRegistry};
 pub use phases::Ansible;
-pub use settings::{Network, Settings, SetupError};
+pub use settings::{AnsibleSettings, SandboxNetwork, SetupError};

@@ -1,10 +1,9 @@
 //! Serves logs of running builds over HTTP, from an offset and following (Z7.4).
 //!
-//! `GET /log/{build}?offset=N` answers what there is from byte N as `text/plain`; with `follow=1`
-//! the answer goes on, in chunks, until the build ends. `X-Log-Length` is the length at that
-//! moment, `X-Log-Ended` whether the build is over. 404: no such build runs here; its log is then
-//! to be read from where it was archived. 421: whoever asks does so by a name that a stranger may
-//! own.
+//! `GET /log/{build}?offset=N` returns the log from byte N as `text/plain`. With `follow=1` the
+//! response continues in chunks until the build ends. `X-Log-Length` is the current length,
+//! `X-Log-Ended` whether the build has ended. Status 404: no such build runs here; read the
+//! archived log instead. Status 421: the request uses a host name that may belong to someone else.
 
 use crate::jobdir::log_path;
 use axum::Router;
@@ -28,7 +27,7 @@ const CHUNK_BYTES_MAX: usize = 64 << 10;
 
 /// The logs of the builds that run in this process.
 #[derive(Clone, Default)]
-pub struct LiveLogs(Arc<Mutex<BTreeMap<BuildId, Feed>>>);
+pub struct LiveLogRegistry(Arc<Mutex<BTreeMap<BuildId, Feed>>>);
 
 #[derive(Clone)]
 struct Feed {
@@ -36,40 +35,40 @@ struct Feed {
     length: watch::Receiver<u64>,
 }
 
-/// One build's entry. Dropping it ends every answer that follows the log, and removes the build.
+/// One build's entry. Dropping it ends all responses that follow the log, and removes the build.
 pub struct LiveLog {
-    logs: LiveLogs,
+    logs: LiveLogRegistry,
     build: BuildId,
     length: watch::Sender<u64>,
 }
 
-impl LiveLogs {
+impl LiveLogRegistry {
     /// Adds a build whose job directory is `root`.
     ///
-    /// Read is the log as the executor writes it: its other name, below `work/logs`, may be a
-    /// playbook's link by now.
+    /// Serves the executor's own log path, because a playbook may replace the link below
+    /// `work/logs`.
     pub fn open(&self, build: &BuildId, root: &Path) -> LiveLog {
         let (length, receiver) = watch::channel(0);
         self.feeds().insert(build.clone(), Feed { path: log_path(root), length: receiver });
         LiveLog { logs: self.clone(), build: build.clone(), length }
     }
 
-    /// Returns the routes, to be served wherever the executor listens.
+    /// Returns the HTTP routes.
     pub fn router(&self) -> Router {
         Router::new()
             .route("/log/{build}", get(read))
-            .layer(from_fn(by_address))
+            .layer(from_fn(reject_foreign_hosts))
             .with_state(self.clone())
     }
 
     fn feeds(&self) -> std::sync::MutexGuard<'_, BTreeMap<BuildId, Feed>> {
-        // The map is whole after any panic: each change is one call.
+        // The map is consistent after a panic: each change is one call.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl LiveLog {
-    /// Takes note that the log has `length` bytes.
+    /// Publishes that the log has `length` bytes.
     pub fn grew_to(&self, length: u64) {
         self.length.send_replace(length);
     }
@@ -81,28 +80,28 @@ impl Drop for LiveLog {
     }
 }
 
-/// Passes on what came by an address, as the API asks, or by `localhost`: a page of somebody else
-/// may stand behind any other name, in a browser that reaches this port.
-async fn by_address(request: Request, next: Next) -> Response {
-    if is_by_address(&request) {
+/// Rejects requests whose host is neither an IP address nor `localhost`. A web page under any other
+/// name could otherwise read logs through a visitor's browser (DNS rebinding).
+async fn reject_foreign_hosts(request: Request, next: Next) -> Response {
+    if has_local_host(&request) {
         return next.run(request).await;
     }
-    let why = "Live logs are served by an address of this machine only; a page of somebody else may stand behind this name.\n";
+    let why = "Live logs are only served under an IP address of this machine or localhost.\n";
     (StatusCode::MISDIRECTED_REQUEST, why).into_response()
 }
 
-/// Returns whether each name that a request bears is the machine's. One without any is no
-/// browser's.
-fn is_by_address(request: &Request) -> bool {
-    let said = request.headers().get_all(HOST).iter();
-    let mut said = said.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-    let is_machines = |name: &str| HostName::read(name) == HostName::Machine;
-    said.all(|name| is_machines(&name))
+/// Returns whether all host names of a request mean this machine. A request without a host name
+/// does not come from a browser.
+fn has_local_host(request: &Request) -> bool {
+    let hosts = request.headers().get_all(HOST).iter();
+    let mut hosts = hosts.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let is_machines = |name: &str| HostName::parse(name) == HostName::Machine;
+    hosts.all(|name| is_machines(&name))
         && request.uri().authority().is_none_or(|name| is_machines(name.as_str()))
 }
 
 #[derive(Deserialize)]
-struct Wanted {
+struct LogQuery {
     #[serde(default)]
     offset: u64,
     #[serde(default)]
@@ -110,9 +109,9 @@ struct Wanted {
 }
 
 async fn read(
-    State(logs): State<LiveLogs>,
+    State(logs): State<LiveLogRegistry>,
     PathParameter(build): PathParameter<String>,
-    Query(wanted): Query<Wanted>,
+    Query(query): Query<LogQuery>,
 ) -> Response {
     let feed = logs.feeds().get(&BuildId(build)).cloned();
     let Some(feed) = feed else {
@@ -124,8 +123,8 @@ async fn read(
         .insert("content-type", axum::http::HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert("x-log-length", length.into());
     headers.insert("x-log-ended", u16::from(feed.length.has_changed().is_err()).into());
-    let follow = if wanted.follow == 1 { Follow::Yes } else { Follow::No };
-    let state = Some(Reading { feed, file: None, offset: wanted.offset, follow });
+    let follow = if query.follow == 1 { Follow::Yes } else { Follow::No };
+    let state = Some(Reading { feed, file: None, offset: query.offset, follow });
     let stream = futures::stream::try_unfold(state, |state| async move {
         let Some(mut reading) = state else { return Ok::<_, std::io::Error>(None) };
         let chunk = reading.next().await?;
@@ -155,7 +154,7 @@ impl Reading {
                 return Ok(None);
             }
             let from = self.offset;
-            // An error says that the build is over; what was written last has been seen by then.
+            // An error means that the build has ended; the last bytes were sent before.
             if self.feed.length.wait_for(|length| *length > from).await.is_err() {
                 return Ok(None);
             }
@@ -166,7 +165,7 @@ impl Reading {
             self.file = Some(file);
         }
         let Some(file) = &mut self.file else { return Ok(None) };
-        // What lies behind the log's length was not written by us.
+        // Bytes beyond the log's length were not written by the executor.
         let left = usize::try_from((*self.feed.length.borrow()).saturating_sub(self.offset))
             .unwrap_or(usize::MAX);
         let mut chunk = vec![0; CHUNK_BYTES_MAX.min(left)];
@@ -181,29 +180,29 @@ impl Reading {
 mod tests {
     use super::*;
 
-    /// Z7.4, Z7.5: a playbook may put anything in the place of the log's name below work/logs, and
-    /// may add to its file.
+    /// Z7.4, Z7.5: a playbook may replace the log's link below work/logs, and may append to the
+    /// file.
     #[tokio::test]
-    async fn what_the_executor_wrote_is_served_and_nothing_a_playbook_put_in_its_place() {
+    async fn only_the_log_written_by_the_executor_is_served() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("work/logs")).unwrap();
         std::fs::write(root.path().join("work/logs/job-output.txt"), "private").unwrap();
-        std::fs::write(log_path(root.path()), "told, and more").unwrap();
-        let (logs, build) = (LiveLogs::default(), BuildId::derive(&["live"]));
+        std::fs::write(log_path(root.path()), "line, and more").unwrap();
+        let (logs, build) = (LiveLogRegistry::default(), BuildId::derive(&["live"]));
         let log = logs.open(&build, root.path());
         log.grew_to(4);
-        let wanted = Query(Wanted { offset: 0, follow: 0 });
-        let answer = read(State(logs), PathParameter(build.to_string()), wanted).await;
+        let query = Query(LogQuery { offset: 0, follow: 0 });
+        let answer = read(State(logs), PathParameter(build.to_string()), query).await;
         let text = axum::body::to_bytes(answer.into_body(), 1_000).await.unwrap();
-        assert_eq!(text, "told");
+        assert_eq!(text, "line");
     }
 
-    /// Z5.4, Z7.4: a page of a stranger whose name leads here reads no log.
+    /// Z5.4, Z7.4: a foreign web page whose name resolves to this machine cannot read a log.
     #[tokio::test]
-    async fn a_name_that_a_stranger_may_own_is_not_answered() {
+    async fn requests_under_foreign_host_names_are_rejected() {
         let (logs, build, root) =
-            (LiveLogs::default(), BuildId::derive(&["live"]), tempfile::tempdir().unwrap());
-        std::fs::write(log_path(root.path()), "told").unwrap();
+            (LiveLogRegistry::default(), BuildId::derive(&["live"]), tempfile::tempdir().unwrap());
+        std::fs::write(log_path(root.path()), "line").unwrap();
         let log = logs.open(&build, root.path());
         log.grew_to(4);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -217,7 +216,7 @@ mod tests {
             let url = format!("http://{address}/log/{build}");
             let answer = client.get(url).header("Host", host).send().await.unwrap();
             assert_eq!(answer.status().as_u16(), status, "{host}");
-            assert_eq!(answer.text().await.unwrap() == "told", status == 200, "{host}");
+            assert_eq!(answer.text().await.unwrap() == "line", status == 200, "{host}");
         }
         server.abort();
     }

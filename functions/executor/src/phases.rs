@@ -1,28 +1,30 @@
-//! Runs a job: prepares what playbooks find, then pre-run, run and post-run, and says how it ended
-//! (Z7.1).
+//! Runs one attempt of a job: prepares the build, runs the pre-run, run and post-run playbooks, and
+//! returns the result (Z7.1).
 
-use crate::clock::Clock;
+use crate::build_result::{Next, PlaybookEnd, ResultTracker};
+use crate::comment_lines;
 use crate::content::Content;
 use crate::disk::DiskWatch;
-use crate::freeze::{self, Frozen};
+use crate::frozen_vars::{self, FrozenVars};
 use crate::gateway::Gateway;
 use crate::include::{self, IncludeError};
-use crate::inventory::{self, JobVars, WrongName};
-use crate::job::{Job, Observer, Runner, Sources, StopSignal};
+use crate::inventory::{self, JobVars, ReservedName};
+use crate::job::{Job, Observer, RepositorySources, Runner, StopSignal};
 use crate::jobdir::{self, Jobdir};
 use crate::joblog::{JobLog, now};
-use crate::lines;
-use crate::playbook::{self, FREEZE_INDEX, Inputs, Phase, Prepared, Shared};
+use crate::playbook::{
+    self, FREEZE_INDEX, PlaybookContext, PlaybookInputs, PlaybookPhase, PreparedPlaybook,
+};
 use crate::prepare::{self, Playbooks, PrepareError};
 use crate::receiver::RECORD_BYTES_MAX;
-use crate::returned::Returned;
+use crate::restricted_vars::{VarScope, is_allowed, restrict};
+use crate::returned_data::ReturnedData;
 use crate::sandbox::{Trust, probe, write_accounts};
-use crate::settings::{Settings, SetupError};
+use crate::settings::{AnsibleSettings, SetupError};
 use crate::ssh::{self, Agent};
-use crate::steering::{Reach, is_allowed, restrict};
+use crate::time_limits::TimeLimits;
 use crate::vars::{to_map, unsafe_texts, zuul};
-use crate::verdict::{Next, PlaybookEnd, Verdict};
-use crate::workspace::{self, Placed, WorkspaceError};
+use crate::workspace::{self, PlacedRepository, WorkspaceError};
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use sluice_config::pattern::Pattern;
@@ -35,29 +37,29 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Runs jobs with Ansible, each playbook a process of its own in a sandbox of its own.
+/// Runs jobs with Ansible. Each playbook is a separate process in its own sandbox.
 #[derive(Debug)]
 pub struct Ansible {
-    settings: Settings,
+    settings: AnsibleSettings,
 }
 
 impl Ansible {
-    /// Checks that this machine can run and confine Ansible, and unpacks the executor's own plugins
-    /// and roles.
-    pub async fn new(mut settings: Settings) -> Result<Self, SetupError> {
+    /// Checks that this machine can run Ansible in a sandbox, removes runtime directories of dead
+    /// executors, and unpacks the executor's plugins and roles.
+    pub async fn new(mut settings: AnsibleSettings) -> Result<Self, SetupError> {
         let program = settings.program("ansible-playbook");
         if !program.is_file() {
             return Err(SetupError::NoAnsible { path: program });
         }
         probe().await?;
-        jobdir::forget_the_dead(&settings.runtime);
+        jobdir::remove_dead_runtimes(&settings.runtime);
         settings.content =
             Content::unpack(&settings.content, &settings.program("python")).await?.root;
         Ok(Self { settings })
     }
 
-    /// Returns the settings it runs with.
-    pub fn settings(&self) -> &Settings {
+    /// Returns the settings, with the unpacked content directory.
+    pub fn settings(&self) -> &AnsibleSettings {
         &self.settings
     }
 }
@@ -67,7 +69,7 @@ impl Runner for Ansible {
     async fn execute(
         &self,
         job: &Job<'_>,
-        sources: &dyn Sources,
+        sources: &dyn RepositorySources,
         root: &Path,
         mut stop: StopSignal,
         observer: &dyn Observer,
@@ -81,7 +83,7 @@ impl Runner for Ansible {
             Err(error) => {
                 return ended(
                     disk_result(&error),
-                    Some(format!("The job directory could not be made: {error}")),
+                    Some(format!("The job directory could not be created: {error}")),
                 );
             }
         };
@@ -90,7 +92,7 @@ impl Runner for Ansible {
         }
         log.say("Job console starting");
         let read = tokio::select! {
-            read = include::with_files(job, sources, &jobdir) => Some(read),
+            read = include::add_file_vars(job, sources, &jobdir) => Some(read),
             _ = stop.stopped() => None,
         };
         let (frozen, refused) = match read {
@@ -101,16 +103,16 @@ impl Runner for Ansible {
             None => (Cow::Borrowed(job.job), Some(None)),
         };
         let job = &Job { job: &frozen, ..*job };
-        let build = Build { settings: &self.settings, job, sources, jobdir: &jobdir, observer };
+        let attempt = Attempt { settings: &self.settings, job, sources, jobdir: &jobdir, observer };
         let prepared = match refused {
             Some(refused) => refused,
             None => tokio::select! {
-                prepared = build.prepare(&mut log) => Some(prepared),
+                prepared = attempt.prepare(&mut log) => Some(prepared),
                 _ = stop.stopped() => None,
             },
         };
         let result = match prepared {
-            Some(Ok(stage)) => stage.perform(&mut log, &mut stop).await,
+            Some(Ok(stage)) => stage.run_phases(&mut log, &mut stop).await,
             Some(Err(error)) => {
                 let detail = chain(&error);
                 log.say(&detail);
@@ -118,17 +120,17 @@ impl Runner for Ansible {
             }
             None => ended(BuildResult::Aborted, stop.reason()),
         };
-        jobdir.forget_runtime();
+        jobdir.remove_runtime();
         log.say(&format!("Job ended: {}", result.result));
         result
     }
 }
 
-/// Why a build did not get to its first playbook.
+/// Why a build ended before its first playbook.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
     #[error(transparent)]
-    Names(#[from] WrongName),
+    Names(#[from] ReservedName),
     #[error(transparent)]
     Prepare(#[from] PrepareError),
     #[error(transparent)]
@@ -137,17 +139,17 @@ enum StartError {
     Workspace(#[from] WorkspaceError),
     #[error(transparent)]
     Agent(#[from] ssh::AgentError),
-    #[error("the job has nodes, but no key for them was given to this executor")]
+    #[error("the job has nodes, but this executor has no SSH key for nodes: configure one")]
     NoKey,
     #[error(
-        "secret {secret} of {project} could not be opened: encrypt it again with the project's public key"
+        "secret {secret} of {project} could not be decrypted: encrypt it again with the project's public key"
     )]
     Secret { secret: String, project: String },
     #[error(
-        "secret {secret} of {project} asks for a token (oidc), and this system issues none yet: give it data, or take it from the job"
+        "secret {secret} of {project} requests an OIDC token, which is not supported: define it with data, or remove it from the job"
     )]
     Token { secret: String, project: String },
-    #[error("could not write what playbooks need")]
+    #[error("could not write the files of the playbooks")]
     Disk(#[from] std::io::Error),
 }
 
@@ -173,43 +175,56 @@ impl StartError {
     }
 }
 
-struct Build<'a> {
-    settings: &'a Settings,
+/// The inputs of one attempt.
+struct Attempt<'a> {
+    /// The executor's settings.
+    settings: &'a AnsibleSettings,
+    /// The job, with variable files included.
     job: &'a Job<'a>,
-    sources: &'a dyn Sources,
+    /// Provides the packs of repositories.
+    sources: &'a dyn RepositorySources,
+    /// The build's directories.
     jobdir: &'a Jobdir,
+    /// Receives the events of the build.
     observer: &'a dyn Observer,
 }
 
-/// What the nodes' side of the preparation leaves: everything in it ends when it is dropped.
-struct Nodes {
+/// The connections to the build's nodes; dropping it closes them.
+struct ConnectedNodes {
+    /// The agent with the nodes' key; `None` without nodes.
     agent: Option<Agent>,
-    _shared: Vec<ssh::Shared>,
+    /// The shared SSH connections.
+    _shared: Vec<ssh::SharedConnection>,
+    /// The socket through which sandboxes reach the nodes; `None` without nodes.
     _gateway: Option<Gateway>,
+    /// The Python path by host name.
     interpreters: BTreeMap<String, String>,
+    /// Log lines about nodes that could not be reached.
     troubles: Vec<String>,
 }
 
-impl<'a> Build<'a> {
-    async fn prepare(&self, log: &mut JobLog<'_>) -> Result<Stage<'a>, StartError> {
+impl<'a> Attempt<'a> {
+    async fn prepare(&self, log: &mut JobLog<'_>) -> Result<PreparedBuild<'a>, StartError> {
         let (job, jobdir) = (self.job, self.jobdir);
         inventory::check_names(job)?;
         write_accounts(jobdir)?;
         self.check_secrets()?;
         log.say("Cloning repos into workspace");
-        let repositories =
-            async { Ok::<_, StartError>(workspace::place_all(job, self.sources, jobdir).await?) };
-        let playbooks =
-            async { Ok::<_, StartError>(prepare::playbooks(job, self.sources, jobdir).await?) };
+        let repositories = async {
+            Ok::<_, StartError>(workspace::place_repositories(job, self.sources, jobdir).await?)
+        };
+        let playbooks = async {
+            Ok::<_, StartError>(prepare::prepare_playbooks(job, self.sources, jobdir).await?)
+        };
         let (placed, playbooks, nodes) =
             futures::try_join!(repositories, playbooks, self.connect())?;
         log.say("Preparing playbooks");
         nodes.troubles.iter().for_each(|trouble| log.say(trouble));
         let zuul = zuul(job, &placed, jobdir, self.settings, playbooks.context.clone());
-        self.write_papers(&placed, &zuul, &nodes)?;
+        self.write_build_info(&placed, &zuul, &nodes)?;
         let own = &job.order.change.key.project;
-        Ok(Stage {
-            build: Build {
+        Ok(PreparedBuild {
+            attempt: Attempt {
                 settings: self.settings,
                 job,
                 sources: self.sources,
@@ -223,7 +238,7 @@ impl<'a> Build<'a> {
                 .map(|placed| placed.commit.clone()),
             playbooks,
             nodes,
-            frozen: Frozen::new(),
+            frozen: FrozenVars::new(),
             unreachable: BTreeSet::new(),
             failure_output: None,
             records: Vec::new(),
@@ -248,10 +263,10 @@ impl<'a> Build<'a> {
         Ok(())
     }
 
-    async fn connect(&self) -> Result<Nodes, StartError> {
+    async fn connect(&self) -> Result<ConnectedNodes, StartError> {
         let nodes = self.job.nodes;
         ssh::write_configuration(self.jobdir, self.settings, nodes)?;
-        let mut connected = Nodes {
+        let mut connected = ConnectedNodes {
             agent: None,
             _shared: Vec::new(),
             _gateway: None,
@@ -271,12 +286,12 @@ impl<'a> Build<'a> {
         Ok(connected)
     }
 
-    /// Writes what people and tools look at: the inventory, and which commits were tested.
-    fn write_papers(
+    /// Writes the inventory and the tested commits to the logs, for people and tools.
+    fn write_build_info(
         &self,
-        placed: &[Placed],
+        placed: &[PlacedRepository],
         zuul: &Map<String, Value>,
-        nodes: &Nodes,
+        nodes: &ConnectedNodes,
     ) -> std::io::Result<()> {
         let jobdir = self.jobdir;
         let inventory = inventory::inventory(
@@ -286,7 +301,7 @@ impl<'a> Build<'a> {
             &nodes.interpreters,
             &BTreeSet::new(),
         );
-        let text = inventory::for_people(&inventory, zuul);
+        let text = inventory::to_readable_yaml(&inventory, zuul);
         std::fs::write(jobdir.ansible.join("inventory.yaml"), &text)?;
         std::fs::create_dir(jobdir.logs.join("zuul-info"))?;
         std::fs::write(jobdir.logs.join("zuul-info/inventory.yaml"), &text)?;
@@ -294,84 +309,95 @@ impl<'a> Build<'a> {
     }
 }
 
-/// A build whose workspace stands.
-struct Stage<'a> {
-    build: Build<'a>,
+/// A build that is ready to run playbooks.
+struct PreparedBuild<'a> {
+    /// The inputs.
+    attempt: Attempt<'a>,
+    /// The `zuul` variable.
     zuul: Map<String, Value>,
-    /// The commit of the change's own project that is checked out.
+    /// The checked out commit of the change's own project.
     tested: Option<Oid>,
+    /// The playbooks that were not started yet.
     playbooks: Playbooks,
-    nodes: Nodes,
-    frozen: Frozen,
+    /// The connections to the nodes.
+    nodes: ConnectedNodes,
+    /// The expanded job variables for privileged playbooks.
+    frozen: FrozenVars,
+    /// Hosts that were unreachable in a playbook.
     unreachable: BTreeSet<String>,
-    /// The expression that the last playbook's output matched, by which the job says that it fails.
+    /// The failure pattern that the last playbook's output matched.
     failure_output: Option<String>,
+    /// The entries of `job-output.json`.
     records: Vec<Value>,
+    /// The memory left for further entries, in bytes.
     record_bytes_left: usize,
+    /// Checks the disk usage.
     disk: DiskWatch,
 }
 
-impl Stage<'_> {
-    async fn perform(mut self, log: &mut JobLog<'_>, stop: &mut StopSignal) -> Ended {
+impl PreparedBuild<'_> {
+    async fn run_phases(mut self, log: &mut JobLog<'_>, stop: &mut StopSignal) -> Ended {
         let started_at = now();
-        self.build.observer.started(started_at);
-        let mut verdict = Verdict::default();
+        self.attempt.observer.started(started_at);
+        let mut results = ResultTracker::default();
         let playbooks = std::mem::take(&mut self.playbooks.all);
-        let mut clock = Clock::start(self.build.job, self.build.settings);
-        if playbooks.iter().any(Prepared::sees_frozen) {
+        let mut limits = TimeLimits::start(self.attempt.job, self.attempt.settings);
+        if playbooks.iter().any(PreparedPlaybook::sees_frozen) {
             self.freeze(log, stop).await;
         }
-        for playbook in playbooks.iter().filter(|playbook| playbook.phase == Phase::Pre) {
-            if halted(&mut verdict, stop) {
+        for playbook in playbooks.iter().filter(|playbook| playbook.phase == PlaybookPhase::Pre) {
+            if record_requested_stop(&mut results, stop) {
                 break;
             }
-            let end =
-                self.play(playbook, clock.left_for_pre(), &verdict, Some(&mut *stop), log).await;
-            if verdict.pre(playbook.nesting_level, &playbook.canonical, &end) == Next::EndPhase {
+            let end = self
+                .run_playbook(playbook, limits.left_for_pre(), &results, Some(&mut *stop), log)
+                .await;
+            if results.record_pre(playbook.nesting_level, &playbook.canonical, &end)
+                == Next::EndPhase
+            {
                 break;
             }
         }
-        let run_limit = clock.run_limit();
-        for playbook in playbooks.iter().filter(|playbook| playbook.phase == Phase::Run) {
-            if !verdict.wants_run() || halted(&mut verdict, stop) {
+        let run_limit = limits.run_limit();
+        for playbook in playbooks.iter().filter(|playbook| playbook.phase == PlaybookPhase::Run) {
+            if !results.may_enter_run() || record_requested_stop(&mut results, stop) {
                 break;
             }
             let left = run_limit.saturating_duration_since(Instant::now());
-            let end = self.play(playbook, left, &verdict, Some(&mut *stop), log).await;
+            let end = self.run_playbook(playbook, left, &results, Some(&mut *stop), log).await;
             if let Some(expression) = self.failure_output.take() {
-                verdict.fails(&expression);
+                results.record_failure_output(&expression);
             }
-            if verdict.run(&playbook.canonical, &end) == Next::EndPhase {
+            if results.record_run(&playbook.canonical, &end) == Next::EndPhase {
                 break;
             }
         }
-        if verdict.success() && !halted(&mut verdict, stop) {
+        if results.success() && !record_requested_stop(&mut results, stop) {
             self.pause(log, stop).await;
         }
-        for playbook in playbooks.iter().filter(|playbook| playbook.phase == Phase::Post) {
-            let already_stopped = halted(&mut verdict, stop);
-            if !verdict.wants_post(playbook.nesting_level, playbook.cleanup) {
+        for playbook in playbooks.iter().filter(|playbook| playbook.phase == PlaybookPhase::Post) {
+            let already_stopped = record_requested_stop(&mut results, stop);
+            if !results.runs_post_playbook(playbook.nesting_level, playbook.cleanup) {
                 continue;
             }
-            let feels_stop = if already_stopped { None } else { Some(&mut *stop) };
-            let limit = if already_stopped { clock.left_for_cleanup() } else { clock.post };
-            let end = self.play(playbook, limit, &verdict, feels_stop, log).await;
-            // What cleans up after a stop changes nothing about the result.
+            let signal = if already_stopped { None } else { Some(&mut *stop) };
+            let limit = if already_stopped { limits.left_for_cleanup() } else { limits.post };
+            let end = self.run_playbook(playbook, limit, &results, signal, log).await;
+            // A cleanup playbook after a stop does not change the result.
             if !already_stopped {
-                verdict.post(&playbook.canonical, &end);
+                results.record_post(&playbook.canonical, &end);
             }
         }
-        self.conclude(&verdict, started_at, log).await
+        self.finish(&results, started_at, log).await
     }
 
-    /// Waits for the jobs behind this one, if it asks for that; its nodes stay as they are
-    /// meanwhile.
+    /// Waits until the dependent jobs have ended, if the job returned `pause`. Its nodes are kept.
     async fn pause(&self, log: &mut JobLog<'_>, stop: &mut StopSignal) {
-        let (returned, _) = Returned::read(&self.build.jobdir.results);
+        let (returned, _) = ReturnedData::read(&self.attempt.jobdir.results);
         if !returned.wants_pause() {
             return;
         }
-        log.say("Pausing until the jobs behind this one are over");
+        log.say("Pausing until the dependent jobs have ended");
         let log_url = returned.log_url().filter(|url| url.len() <= DETAIL_BYTES_MAX);
         log.returned_secrets(&returned);
         log.paused(Pause {
@@ -382,40 +408,40 @@ impl Stage<'_> {
         });
         stop.resumed().await;
         if stop.reason().is_none() {
-            log.say("Going on: the jobs behind this one are over");
+            log.say("Resuming: the dependent jobs have ended");
         }
     }
 
-    async fn play(
+    async fn run_playbook(
         &mut self,
-        playbook: &Prepared,
+        playbook: &PreparedPlaybook,
         timeout: Duration,
-        verdict: &Verdict,
+        results: &ResultTracker,
         stop: Option<&mut StopSignal>,
         log: &mut JobLog<'_>,
     ) -> PlaybookEnd {
         let inventory = self.inventory(playbook);
-        let expressions = &self.build.job.job.run_time.failure_output;
-        let is_main = playbook.phase == Phase::Run;
+        let expressions = &self.attempt.job.job.run_time.failure_output;
+        let is_main = playbook.phase == PlaybookPhase::Run;
         let failure_output: Vec<Pattern> = expressions
             .iter()
             .filter(|_| is_main)
             .filter_map(|text| Pattern::new(text).ok())
             .collect();
-        let inputs = Inputs {
+        let inputs = PlaybookInputs {
             inventory: &inventory,
-            vars: self.vars(playbook, verdict),
+            vars: self.vars(playbook, results),
             secrets: self.secrets(playbook),
             timeout,
             record_bytes_max: self.record_bytes_left,
             failure_output: &failure_output,
             stop,
         };
-        let (word, banner) = (playbook.phase.banner(), playbook.banner());
-        log.say(&format!("{word} START: {banner}"));
-        let shared = self.shared();
-        let outcome = playbook::run(&shared, playbook, inputs, log).await;
-        log.say(&format!("{word} END {}: {banner}", outcome.end.banner()));
+        let (phase, banner) = (playbook.phase.banner(), playbook.banner());
+        log.say(&format!("{phase} START: {banner}"));
+        let context = self.context();
+        let outcome = playbook::run(&context, playbook, inputs, log).await;
+        log.say(&format!("{phase} END {}: {banner}", outcome.end.banner()));
         self.unreachable.extend(outcome.unreachable);
         self.failure_output = outcome.failure_output;
         self.record_bytes_left = outcome.record.bytes_left();
@@ -427,7 +453,7 @@ impl Stage<'_> {
             "trusted": playbook.trust == Trust::Trusted,
         }));
         self.records.push(log.redactor.value(outcome.record.finish(head)));
-        let (returned, trouble) = Returned::read(&self.build.jobdir.results);
+        let (returned, trouble) = ReturnedData::read(&self.attempt.jobdir.results);
         returned.redactions().for_each(|value| log.redactor.add(value));
         if let Some(trouble) = trouble {
             log.say(&trouble);
@@ -435,43 +461,47 @@ impl Stage<'_> {
         outcome.end
     }
 
-    fn shared(&self) -> Shared<'_> {
-        let Build { settings, jobdir, .. } = self.build;
-        Shared { settings, jobdir, agent: self.nodes.agent.as_ref(), disk: &self.disk }
+    fn context(&self) -> PlaybookContext<'_> {
+        let Attempt { settings, jobdir, .. } = self.attempt;
+        PlaybookContext { settings, jobdir, agent: self.nodes.agent.as_ref(), disk: &self.disk }
     }
 
-    fn inventory(&self, playbook: &Prepared) -> Value {
+    fn inventory(&self, playbook: &PreparedPlaybook) -> Value {
         let vars = match playbook.sees_frozen() {
             true => JobVars::Frozen(&self.frozen),
             false if playbook.index == FREEZE_INDEX => JobVars::ToExpand,
             false => JobVars::AsWritten,
         };
         inventory::inventory(
-            self.build.job,
-            self.build.jobdir,
+            self.attempt.job,
+            self.attempt.jobdir,
             vars,
             &self.nodes.interpreters,
             &self.unreachable,
         )
     }
 
-    /// Extra variables, lowest precedence first: the job's, the site's, ours.
-    fn vars(&self, playbook: &Prepared, verdict: &Verdict) -> Map<String, Value> {
+    /// Returns the extra variables of a playbook, lowest precedence first: the job's, the site's,
+    /// the executor's.
+    fn vars(&self, playbook: &PreparedPlaybook, results: &ResultTracker) -> Map<String, Value> {
         let mut vars = Map::new();
-        let mut extra = self.build.job.job.extra_vars.clone();
+        let mut extra = self.attempt.job.job.extra_vars.clone();
         let is_harmless = !playbook.sees_frozen() && playbook.index != FREEZE_INDEX;
-        restrict(&mut extra, if is_harmless { Reach::Harmless } else { Reach::Everywhere });
+        restrict(
+            &mut extra,
+            if is_harmless { VarScope::Unprivileged } else { VarScope::Everywhere },
+        );
         let extra = Value::Object(extra);
         vars.extend(to_map(if playbook.sees_frozen() { unsafe_texts(extra) } else { extra }));
-        vars.extend(self.build.settings.site_vars.clone());
+        vars.extend(self.attempt.settings.site_vars.clone());
         vars.insert("zuul".to_owned(), unsafe_texts(Value::Object(self.zuul.clone())));
         let python_bool = |value| if value { "True" } else { "False" };
-        if playbook.phase == Phase::Post {
-            let order = self.build.job.order;
-            let (returned, _) = Returned::read(&self.build.jobdir.results);
+        if playbook.phase == PlaybookPhase::Post {
+            let order = self.attempt.job.order;
+            let (returned, _) = ReturnedData::read(&self.attempt.jobdir.results);
             let will_retry =
-                order.attempt < order.max_attempts && verdict.would_retry(returned.may_retry());
-            vars.insert("zuul_success".to_owned(), json!(python_bool(verdict.success())));
+                order.attempt < order.max_attempts && results.would_retry(returned.may_retry());
+            vars.insert("zuul_success".to_owned(), json!(python_bool(results.success())));
             vars.insert("zuul_will_retry".to_owned(), json!(python_bool(will_retry)));
         }
         vars.extend(to_map(json!({
@@ -484,91 +514,97 @@ impl Stage<'_> {
         vars
     }
 
-    fn secrets(&self, playbook: &Prepared) -> Map<String, Value> {
-        let job = self.build.job;
+    fn secrets(&self, playbook: &PreparedPlaybook) -> Map<String, Value> {
+        let job = self.attempt.job;
         let listed = match playbook.phase {
-            Phase::Pre => &job.job.pre_run,
-            Phase::Run => &job.job.run,
-            Phase::Post => &job.job.post_run,
+            PlaybookPhase::Pre => &job.job.pre_run,
+            PlaybookPhase::Run => &job.job.run,
+            PlaybookPhase::Post => &job.job.post_run,
         };
         let Some(configured) = listed.get(playbook.index) else { return Map::new() };
-        // The definition's own secrets win over what another job says.
+        // Secrets of the job definition override secret data returned by parents.
         let inherited =
             job.inherited.secret_data.iter().map(|(name, value)| (name.clone(), value.clone()));
         let own = configured.secrets.iter();
         let own =
             own.filter_map(|(name, secret)| Some((name.clone(), job.secrets.get(secret)?.clone())));
-        let opened = inherited.chain(own).filter(|(name, _)| is_allowed(name, Reach::Everywhere));
+        let opened =
+            inherited.chain(own).filter(|(name, _)| is_allowed(name, VarScope::Everywhere));
         opened.map(|(name, value)| (name, unsafe_texts(value))).collect()
     }
 
     async fn freeze(&mut self, log: &mut JobLog<'_>, stop: &mut StopSignal) {
-        let (job, jobdir) = (self.build.job, self.build.jobdir);
+        let (job, jobdir) = (self.attempt.job, self.attempt.jobdir);
         let hosts: Vec<&str> = inventory::hosts(job).iter().map(|host| host.name).collect();
-        if !freeze::is_needed(job) {
-            self.frozen = freeze::literal(job, &hosts);
+        if !frozen_vars::is_needed(job) {
+            self.frozen = frozen_vars::literal(job, &hosts);
             return;
         }
         log.say("Running Ansible setup");
-        let playbook = Prepared {
-            phase: Phase::Pre,
+        let playbook = PreparedPlaybook {
+            phase: PlaybookPhase::Pre,
             index: FREEZE_INDEX,
-            // The variables may be the change's own.
+            // The variables may come from the change under test.
             trust: Trust::Untrusted,
             canonical: "sluice/freeze".to_owned(),
             branch: BranchName::from(""),
-            file: self.build.settings.content.join("plugins/freeze.yaml"),
+            file: self.attempt.settings.content.join("plugins/freeze.yaml"),
             roles_path: Vec::new(),
             has_secrets: false,
             nesting_level: 0,
             cleanup: false,
         };
         let Ok(state) = jobdir.state_of(&playbook.state_owner()) else { return };
-        if std::fs::create_dir_all(freeze::directory(&state.facts)).is_err() {
+        if std::fs::create_dir_all(frozen_vars::directory(&state.facts)).is_err() {
             return;
         }
         let inventory = self.inventory(&playbook);
-        let mut vars = self.vars(&playbook, &Verdict::default());
-        vars.insert("sluice_freeze_names".to_owned(), json!(freeze::names(job)));
-        vars.insert("sluice_freeze_dest".to_owned(), json!(freeze::directory(&jobdir.facts)));
+        let mut vars = self.vars(&playbook, &ResultTracker::default());
+        vars.insert("sluice_freeze_names".to_owned(), json!(frozen_vars::names(job)));
+        vars.insert("sluice_freeze_dest".to_owned(), json!(frozen_vars::directory(&jobdir.facts)));
         let timeout = Duration::from_secs(FREEZE_SECONDS);
-        let inputs = Inputs {
+        let inputs = PlaybookInputs {
             inventory: &inventory,
             vars,
             secrets: Map::new(),
             timeout,
-            // Nobody reads it.
+            // No entry in job-output.json.
             record_bytes_max: 0,
             failure_output: &[],
             stop: Some(stop),
         };
-        let shared = self.shared();
-        // A host that fails here has no variables in trusted playbooks, and fails there for that
-        // reason.
-        playbook::run(&shared, &playbook, inputs, log).await;
-        self.frozen = freeze::read(self.build.job, &state.facts, &hosts);
+        let context = self.context();
+        // A host that fails here has no variables in trusted playbooks, and fails there.
+        playbook::run(&context, &playbook, inputs, log).await;
+        self.frozen = frozen_vars::read(self.attempt.job, &state.facts, &hosts);
     }
 
-    async fn conclude(
+    async fn finish(
         self,
-        verdict: &Verdict,
+        results: &ResultTracker,
         started_at: Timestamp,
         log: &mut JobLog<'_>,
     ) -> Ended {
-        let Build { job, sources, jobdir, .. } = self.build;
-        let (mut returned, _) = Returned::read(&jobdir.results);
+        let Attempt { job, sources, jobdir, .. } = self.attempt;
+        let (mut returned, _) = ReturnedData::read(&jobdir.results);
         log.returned_secrets(&returned);
         if let Some(tested) = &self.tested {
-            let said =
-                lines::told_of_the_change(job, sources, jobdir, tested, &mut returned.data).await;
-            said.iter().for_each(|line| log.say(line));
+            let notes = comment_lines::map_to_proposed_change(
+                job,
+                sources,
+                jobdir,
+                tested,
+                &mut returned.data,
+            )
+            .await;
+            notes.iter().for_each(|line| log.say(line));
         }
         if let Err(error) = write_record(jobdir, &Value::Array(self.records)) {
             log.say(&format!("job-output.json could not be written: {error}"));
         }
         Ended {
-            result: verdict.result(returned.may_retry()),
-            detail: verdict.why().map(|why| short(&log.redactor.text(why))),
+            result: results.result(returned.may_retry()),
+            detail: results.why().map(|why| short(&log.redactor.text(why))),
             started_at: Some(started_at),
             ended_at: now(),
             log_url: returned.log_url().filter(|url| url.len() <= DETAIL_BYTES_MAX),
@@ -578,28 +614,29 @@ impl Stage<'_> {
     }
 }
 
-/// Facts of all hosts and one task.
+/// The time limit for expanding variables: fact gathering and one task on all hosts.
 const FREEZE_SECONDS: u64 = 120;
 
-/// Takes note of a stop that was asked for between playbooks. Returns whether there was one by now.
-fn halted(verdict: &mut Verdict, stop: &StopSignal) -> bool {
+/// Records a stop that was requested between playbooks. Returns whether a stop is requested.
+fn record_requested_stop(results: &mut ResultTracker, stop: &StopSignal) -> bool {
     if let Some(reason) = stop.reason() {
-        verdict.abort(&reason);
+        results.record_stop(&reason);
     }
     stop.reason().is_some()
 }
 
 fn write_record(jobdir: &Jobdir, record: &Value) -> std::io::Result<()> {
-    // Playbooks wrote beside it: no directory and no file of theirs may lead us elsewhere.
+    // Playbooks can write here, so neither the directory nor the file may be a link.
     if !std::fs::symlink_metadata(&jobdir.logs)?.is_dir() {
-        return Err(std::io::Error::other("work/logs is no directory any more"));
+        return Err(std::io::Error::other("work/logs is no longer a directory"));
     }
     let path = jobdir.logs.join("job-output.json");
     let _ = std::fs::remove_file(&path);
     std::io::Write::write_all(&mut std::fs::File::create_new(path)?, record.to_string().as_bytes())
 }
 
-/// Bytes of a build's detail, and of an address that it names: both stand in records.
+/// The maximum size of a build's detail, and of its log address, in bytes. Both are stored in
+/// records.
 const DETAIL_BYTES_MAX: usize = 2_000;
 
 fn short(text: &str) -> String {
@@ -627,6 +664,7 @@ fn disk_result(error: &std::io::Error) -> BuildResult {
     }
 }
 
+/// Returns the message of an error with those of its causes.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,15 +1,15 @@
-//! One `ansible-playbook`: its files, its process, its end.
+//! Runs one `ansible-playbook` process: writes its files, watches it, and determines how it ended.
 
+use crate::build_result::PlaybookEnd;
 use crate::disk::DiskWatch;
 use crate::job::StopSignal;
 use crate::jobdir::{Jobdir, TRUSTED, write_private};
 use crate::joblog::JobLog;
 use crate::process::{Group, read_bounded};
-use crate::receiver::{LINGER, Message, Receiver, Record};
+use crate::receiver::{CallbackMessage, LINGER, PlaybookRecord, Receiver};
 use crate::sandbox::{Sandbox, Trust};
-use crate::settings::Settings;
+use crate::settings::AnsibleSettings;
 use crate::ssh::Agent;
-use crate::verdict::PlaybookEnd;
 use serde_json::{Map, Value, json};
 use sluice_config::pattern::Pattern;
 use sluice_model::BranchName;
@@ -19,28 +19,27 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// Bytes of what Ansible itself prints (not playbooks: those use the socket).
+/// The maximum size of Ansible's own output in bytes. Output of tasks comes over the socket.
 const PRINTED_BYTES_MAX: usize = 64 << 10;
-/// The exit code by which Ansible tells of lost hosts, and of files it cannot read.
-const LOST_OR_UNREADABLE: i32 = 4;
+/// Ansible's exit code for unreachable hosts, and for files that it cannot read.
+const UNREACHABLE_OR_UNREADABLE: i32 = 4;
 
-/// The index of the run that expands variables: far from any playbook's, so that its files have
-/// names of their own.
+/// The playbook index of the run that expands variables; no playbook of a job has it.
 pub const FREEZE_INDEX: usize = 9_999;
 
-/// The phases of a build.
+/// The phases of a build, by which its playbooks are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// Before.
+pub enum PlaybookPhase {
+    /// Playbooks before the main ones.
     Pre,
     /// The main playbooks.
     Run,
-    /// After.
+    /// Playbooks after the main ones, also after a failure.
     Post,
 }
 
-impl Phase {
-    /// Returns the word in variables and `job-output.json`.
+impl PlaybookPhase {
+    /// Returns the phase's name in variables and `job-output.json`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pre => "pre",
@@ -49,7 +48,7 @@ impl Phase {
         }
     }
 
-    /// Returns the word in banners.
+    /// Returns the phase's name in banners of the log.
     pub fn banner(self) -> &'static str {
         match self {
             Self::Pre => "PRE-RUN",
@@ -59,50 +58,51 @@ impl Phase {
     }
 }
 
-/// A playbook in place, with its roles.
+/// A playbook that is checked out and ready to run, with its roles.
 #[derive(Debug)]
-pub struct Prepared {
-    /// When it runs.
-    pub phase: Phase,
-    /// Its place in the phase, from 0.
+pub struct PreparedPlaybook {
+    /// The phase in which it runs.
+    pub phase: PlaybookPhase,
+    /// Its index in the phase, from 0.
     pub index: usize,
-    /// How far it is trusted.
+    /// Whether it is trusted.
     pub trust: Trust,
     /// `host/project/path`.
     pub canonical: String,
-    /// The branch it comes from.
+    /// The branch that it is taken from.
     pub branch: BranchName,
-    /// The file.
+    /// The path of its file.
     pub file: PathBuf,
-    /// Where roles are looked for.
+    /// The directories that are searched for roles.
     pub roles_path: Vec<PathBuf>,
     /// Whether it sees any secret.
     pub has_secrets: bool,
-    /// How deep its definition stands.
+    /// The inheritance depth of the job definition that lists it.
     pub nesting_level: u32,
     /// Whether it runs even for a stopped build.
     pub cleanup: bool,
 }
 
-impl Prepared {
+impl PreparedPlaybook {
     /// Returns the name of its directory (`pre_playbook_0`).
     pub fn name(&self) -> String {
         match self.phase {
-            Phase::Run => format!("playbook_{}", self.index),
+            PlaybookPhase::Run => format!("playbook_{}", self.index),
             phase => format!("{}_playbook_{}", phase.as_str(), self.index),
         }
     }
 
-    /// Returns what banners say of it: `[trusted : host/project/path@branch]`.
+    /// Returns its description in banners: `[trusted : host/project/path@branch]`.
     pub fn banner(&self) -> String {
         format!("[{} : {}@{}]", self.trust.as_str(), self.canonical, self.branch)
     }
 
-    /// Returns the name under which it shares its home and Ansible's state.
+    /// Returns the key under which it shares its home directory and Ansible's state.
     ///
-    /// As in Zuul, what one playbook leaves in its home the next one finds, but only if both could
-    /// have written each other: untrusted ones with secrets are alone, since each belongs to a job
-    /// definition of its own.
+    /// Like in Zuul, a playbook finds the home directory of the playbooks before it. Here this
+    /// holds only for playbooks with the same rights: all trusted ones share one home, all
+    /// untrusted ones without secrets another. An untrusted playbook with secrets has its own,
+    /// because each may belong to a different job definition.
     pub fn state_owner(&self) -> String {
         match (self.trust, self.has_secrets || self.index == FREEZE_INDEX) {
             (Trust::Trusted, _) => TRUSTED.to_owned(),
@@ -111,97 +111,95 @@ impl Prepared {
         }
     }
 
-    /// Returns whether it sees job variables only as they were expanded before: it could give
-    /// something away.
+    /// Returns whether it is privileged (trusted or with secrets), and so sees job variables only
+    /// in expanded form.
     pub fn sees_frozen(&self) -> bool {
         self.trust == Trust::Trusted || self.has_secrets
     }
 }
 
-/// What one playbook is given.
-pub struct Inputs<'a> {
+/// The inputs of one playbook run.
+pub struct PlaybookInputs<'a> {
     /// The inventory.
     pub inventory: &'a Value,
-    /// Variables that win over everything.
+    /// The extra variables, which override all others.
     pub vars: Map<String, Value>,
-    /// Opened secrets by variable.
+    /// The plaintext secrets by variable name.
     pub secrets: Map<String, Value>,
-    /// How long it may take.
+    /// The time limit.
     pub timeout: Duration,
-    /// How much memory its entry in `job-output.json` may take.
+    /// The memory that its entry in `job-output.json` may take, in bytes.
     pub record_bytes_max: usize,
-    /// Expressions of which one in its output means that the build fails.
+    /// Failure patterns: the build fails if the output matches one.
     pub failure_output: &'a [Pattern],
-    /// The signal that ends it; `None` for one that cleans up after a stop.
+    /// The signal that stops it; `None` for a cleanup playbook after a stop.
     pub stop: Option<&'a mut StopSignal>,
 }
 
-/// What all playbooks of a build share.
-pub struct Shared<'a> {
-    /// The operator's decisions.
-    pub settings: &'a Settings,
+/// The environment that all playbooks of a build share.
+pub struct PlaybookContext<'a> {
+    /// The executor's settings.
+    pub settings: &'a AnsibleSettings,
     /// The build's directories.
     pub jobdir: &'a Jobdir,
     /// The agent with the nodes' key, if there are nodes.
     pub agent: Option<&'a Agent>,
-    /// Sees when the build has more on disk than it may.
+    /// Detects that the build exceeds its disk limit.
     pub disk: &'a DiskWatch,
 }
 
-/// How a playbook ended and what it left.
-pub struct Outcome {
+/// The outcome of a playbook run.
+pub struct PlaybookOutcome {
     /// How it ended.
     pub end: PlaybookEnd,
     /// Its entry in `job-output.json`.
-    pub record: Record,
-    /// Hosts it lost.
+    pub record: PlaybookRecord,
+    /// The hosts that became unreachable.
     pub unreachable: BTreeSet<String>,
-    /// The expression that was found in its output.
+    /// The failure pattern that its output matched, if any.
     pub failure_output: Option<String>,
 }
 
-/// Runs a playbook to its end.
+/// Runs a playbook to its end, writing its output to `log`.
 pub async fn run(
-    shared: &Shared<'_>,
-    playbook: &Prepared,
-    inputs: Inputs<'_>,
+    context: &PlaybookContext<'_>,
+    playbook: &PreparedPlaybook,
+    inputs: PlaybookInputs<'_>,
     log: &mut JobLog<'_>,
-) -> Outcome {
-    let record = Record::new(inputs.record_bytes_max);
-    let mut outcome = Outcome {
+) -> PlaybookOutcome {
+    let record = PlaybookRecord::new(inputs.record_bytes_max);
+    let mut outcome = PlaybookOutcome {
         end: PlaybookEnd::Aborted,
         record,
         unreachable: BTreeSet::new(),
         failure_output: None,
     };
-    let files = Files::of(shared.jobdir, playbook);
-    outcome.end = match files.write(shared, playbook, &inputs) {
-        Ok(()) => watch(shared, playbook, &files, inputs, log, &mut outcome).await,
-        Err(error) => {
-            PlaybookEnd::Broken { why: format!("its files could not be written: {error}") }
-        }
+    let files = PlaybookFiles::new(context.jobdir, playbook);
+    outcome.end = match files.write(context, playbook, &inputs) {
+        Ok(()) => watch(context, playbook, &files, inputs, log, &mut outcome).await,
+        Err(error) => PlaybookEnd::Broken { why: format!("could not write its files: {error}") },
     };
-    files.forget_secrets();
+    files.remove_secrets();
     let _ = std::fs::remove_file(&files.socket);
     outcome
 }
 
+/// Starts the process and handles its messages until it has ended. Kills it when it is stopped,
+/// runs out of time or fills its disk.
 async fn watch(
-    shared: &Shared<'_>,
-    playbook: &Prepared,
-    files: &Files,
-    inputs: Inputs<'_>,
+    context: &PlaybookContext<'_>,
+    playbook: &PreparedPlaybook,
+    files: &PlaybookFiles,
+    inputs: PlaybookInputs<'_>,
     log: &mut JobLog<'_>,
-    outcome: &mut Outcome,
+    outcome: &mut PlaybookOutcome,
 ) -> PlaybookEnd {
     let started = Receiver::open(&files.socket)
-        .and_then(|receiver| Ok((receiver, spawn(shared, playbook, files)?)));
+        .and_then(|receiver| Ok((receiver, spawn(context, playbook, files)?)));
     let (mut receiver, mut ansible) = match started {
         Ok(started) => started,
         Err(error) => {
-            return PlaybookEnd::Broken {
-                why: format!("bubblewrap could not be started: {error}"),
-            };
+            return PlaybookEnd::Broken { why: format!("could not start bubblewrap: {error}") };
         }
     };
     let printed = [
@@ -211,48 +209,48 @@ async fn watch(
     let deadline = tokio::time::sleep(inputs.timeout);
     tokio::pin!(deadline);
     let mut stop = inputs.stop;
-    let (mut status, mut killed, mut begun, mut lost_hosts) = (None, None, false, false);
+    let (mut status, mut killed, mut has_started, mut lost_hosts) = (None, None, false, false);
     loop {
         let running = status.is_none() && killed.is_none();
         tokio::select! {
             message = receiver.next() => match message {
-                Some(Message::Started) => {
-                    begun = true;
-                    // Everything has been read by now.
-                    files.forget_secrets();
+                Some(CallbackMessage::Started) => {
+                    has_started = true;
+                    // Ansible has read all files.
+                    files.remove_secrets();
                 }
-                Some(Message::Log { text }) => {
+                Some(CallbackMessage::Log { text }) => {
                     log.say(&text);
-                    if let (None, Some(found)) = (&outcome.failure_output, found_in(inputs.failure_output, &text)) {
+                    if let (None, Some(found)) = (&outcome.failure_output, matching_pattern(inputs.failure_output, &text)) {
                         log.say(&format!("Early failure in job, matched regex \"{found}\""));
                         log.will_fail();
                         outcome.failure_output = Some(found.to_owned());
                     }
                 }
-                Some(Message::Unreachable { host }) => {
+                Some(CallbackMessage::Unreachable { host }) => {
                     lost_hosts = true;
-                    // Whoever is in the sandbox can name anything here, and later inventories hold
-                    // what is taken.
+                    // A process in the sandbox can send any name, and later inventories contain
+                    // these names.
                     if is_host(inputs.inventory, &host) {
                         outcome.unreachable.insert(host);
                     }
                 }
-                Some(Message::Failing) if playbook.phase == Phase::Run => log.will_fail(),
-                Some(other) => outcome.record.take(other),
+                Some(CallbackMessage::Failing) if playbook.phase == PlaybookPhase::Run => log.will_fail(),
+                Some(other) => outcome.record.add(other),
                 None => break,
             },
             ended = ansible.wait(), if status.is_none() => {
                 status = Some(ended);
                 receiver.finish();
             }
-            () = shared.disk.full(), if running => {
+            () = context.disk.full(), if running => {
                 killed = Some(PlaybookEnd::DiskFull);
-                log.say("The build has more on disk than it may and is ended");
+                log.say("The build exceeded its disk limit and is killed");
                 ansible.kill();
             }
             () = &mut deadline, if running => {
                 killed = Some(PlaybookEnd::TimedOut);
-                log.say(&format!("The playbook ran out of time after {} seconds and is ended", inputs.timeout.as_secs()));
+                log.say(&format!("The playbook timed out after {} seconds and is killed", inputs.timeout.as_secs()));
                 ansible.kill();
             }
             reason = stopped(stop.as_deref_mut()), if running => {
@@ -262,34 +260,34 @@ async fn watch(
             }
         }
     }
-    let mut said = String::new();
+    let mut output = String::new();
     for mut reader in printed.into_iter().flatten() {
         match tokio::time::timeout(LINGER, &mut reader).await {
-            Ok(text) => said.push_str(&text.unwrap_or_default()),
-            // Somebody outlived the sandbox with our pipe.
+            Ok(text) => output.push_str(&text.unwrap_or_default()),
+            // A process outside of the sandbox still holds the pipe.
             Err(_) => reader.abort(),
         }
     }
-    if !said.trim().is_empty() {
-        log.say(said.trim());
+    if !output.trim().is_empty() {
+        log.say(output.trim());
     }
     match (killed, status) {
         (Some(killed), _) => killed,
-        (None, Some(Ok(status))) => judge(status, begun, lost_hosts, &said),
+        (None, Some(Ok(status))) => classify_exit(status, has_started, lost_hosts, &output),
         (None, Some(Err(error))) => {
-            PlaybookEnd::Broken { why: format!("its process could not be waited for: {error}") }
+            PlaybookEnd::Broken { why: format!("could not wait for its process: {error}") }
         }
-        (None, None) => PlaybookEnd::Broken { why: "its log ended before it did".to_owned() },
+        (None, None) => PlaybookEnd::Broken { why: "its log ended before its process".to_owned() },
     }
 }
 
-/// Returns the first expression that occurs in what a host said, if one does.
+/// Returns the first failure pattern that matches a host's output line, if any.
 fn found_in<'a>(expressions: &'a [Pattern], text: &str) -> Option<&'a str> {
-    // What tasks and plays are called is no output.
-    let mut said = text.lines().filter_map(|line| line.split_once(" | "));
+    // Only lines of a host are output; names of tasks and plays are not.
+    let mut output = text.lines().filter_map(|line| line.split_once(" | "));
     let occurs =
-        |(_, said): (&str, &str)| expressions.iter().find(|expression| expression.finds(said));
-    said.find_map(occurs).map(Pattern::as_str)
+        |(_, output): (&str, &str)| expressions.iter().find(|expression| expression.finds(output));
+    output.find_map(occurs).map(Pattern::as_str)
 }
 
 fn is_host(inventory: &Value, name: &str) -> bool {
@@ -303,14 +301,19 @@ async fn stopped(stop: Option<&mut StopSignal>) -> String {
     }
 }
 
-fn judge(status: ExitStatus, begun: bool, lost_hosts: bool, said: &str) -> PlaybookEnd {
+fn classify_exit(
+    status: ExitStatus,
+    has_started: bool,
+    lost_hosts: bool,
+    output: &str,
+) -> PlaybookEnd {
     match (status.code(), status.signal()) {
-        (Some(LOST_OR_UNREADABLE), _) if lost_hosts => PlaybookEnd::Unreachable,
+        (Some(UNREACHABLE_OR_UNREADABLE), _) if lost_hosts => PlaybookEnd::Unreachable,
         (Some(code), _) if code >= 128 => {
             PlaybookEnd::Broken { why: format!("Ansible was killed by signal {}", code - 128) }
         }
-        (Some(1), _) if !begun && said.starts_with("bwrap:") => {
-            PlaybookEnd::Broken { why: said.trim().to_owned() }
+        (Some(1), _) if !has_started && output.starts_with("bwrap:") => {
+            PlaybookEnd::Broken { why: output.trim().to_owned() }
         }
         (Some(code), _) => PlaybookEnd::Finished { code },
         (None, signal) => PlaybookEnd::Broken {
@@ -319,8 +322,12 @@ fn judge(status: ExitStatus, begun: bool, lost_hosts: bool, said: &str) -> Playb
     }
 }
 
-fn spawn(shared: &Shared<'_>, playbook: &Prepared, files: &Files) -> std::io::Result<Group> {
-    let jobdir = shared.jobdir;
+fn spawn(
+    context: &PlaybookContext<'_>,
+    playbook: &PreparedPlaybook,
+    files: &PlaybookFiles,
+) -> std::io::Result<Group> {
+    let jobdir = context.jobdir;
     let text = |path: &Path| path.display().to_string();
     let mut environment = BTreeMap::from([
         ("HOME", text(&jobdir.home)),
@@ -332,16 +339,16 @@ fn spawn(shared: &Shared<'_>, playbook: &Prepared, files: &Files) -> std::io::Re
         ("ZUUL_JOBDIR", text(&jobdir.root)),
         ("ZUUL_JOB_FAILURE_OUTPUT", "[]".to_owned()),
         ("ZUUL_ANSIBLE_SPLIT_STREAMS", "False".to_owned()),
-        ("ZUUL_OUTPUT_MAX_BYTES", shared.settings.log_bytes_max.to_string()),
+        ("ZUUL_OUTPUT_MAX_BYTES", context.settings.log_bytes_max.to_string()),
     ]);
-    if let Some(agent) = shared.agent {
+    if let Some(agent) = context.agent {
         environment.insert("SSH_AUTH_SOCK", text(&agent.socket));
         environment.insert("SSH_AGENT_PID", agent.id.to_string());
     }
     let state = jobdir.state_of(&playbook.state_owner())?;
     let sandbox =
-        Sandbox { settings: shared.settings, jobdir, trust: playbook.trust, state: &state };
-    let mut command = sandbox.command(&shared.settings.program("ansible-playbook"), &environment);
+        Sandbox { settings: context.settings, jobdir, trust: playbook.trust, state: &state };
+    let mut command = sandbox.command(&context.settings.program("ansible-playbook"), &environment);
     command.arg("-i").arg(&files.inventory);
     if files.secrets.exists() {
         command.arg("-e").arg(format!("@{}", files.secrets.display()));
@@ -350,8 +357,8 @@ fn spawn(shared: &Shared<'_>, playbook: &Prepared, files: &Files) -> std::io::Re
     Group::spawn(&mut command)
 }
 
-/// The files of one playbook.
-struct Files {
+/// The paths of one playbook's files.
+struct PlaybookFiles {
     directory: PathBuf,
     configuration: PathBuf,
     inventory: PathBuf,
@@ -360,14 +367,14 @@ struct Files {
     socket: PathBuf,
 }
 
-impl Files {
-    fn of(jobdir: &Jobdir, playbook: &Prepared) -> Self {
+impl PlaybookFiles {
+    fn new(jobdir: &Jobdir, playbook: &PreparedPlaybook) -> Self {
         let directory = jobdir.ansible.join(playbook.name());
         Self {
             configuration: directory.join("ansible.cfg"),
             inventory: directory.join("inventory.yaml"),
             vars: directory.join("vars.json"),
-            // In memory, and gone as soon as they are read.
+            // In memory, and removed as soon as Ansible has read it.
             secrets: jobdir.runtime.root.join(format!("{}-secrets.json", playbook.name())),
             socket: jobdir.runtime.root.join(format!("{}.sock", playbook.name())),
             directory,
@@ -376,12 +383,12 @@ impl Files {
 
     fn write(
         &self,
-        shared: &Shared<'_>,
-        playbook: &Prepared,
-        inputs: &Inputs<'_>,
+        context: &PlaybookContext<'_>,
+        playbook: &PreparedPlaybook,
+        inputs: &PlaybookInputs<'_>,
     ) -> std::io::Result<()> {
         std::fs::create_dir_all(&self.directory)?;
-        std::fs::write(&self.configuration, configuration(shared, playbook))?;
+        std::fs::write(&self.configuration, configuration(context, playbook))?;
         std::fs::write(&self.inventory, inputs.inventory.to_string())?;
         std::fs::write(&self.vars, json!(inputs.vars).to_string())?;
         if !inputs.secrets.is_empty() {
@@ -390,14 +397,14 @@ impl Files {
         Ok(())
     }
 
-    fn forget_secrets(&self) {
-        // Missing is what is wanted.
+    fn remove_secrets(&self) {
+        // The file may already be removed.
         let _ = std::fs::remove_file(&self.secrets);
     }
 }
 
-fn configuration(shared: &Shared<'_>, playbook: &Prepared) -> String {
-    let (settings, jobdir) = (shared.settings, shared.jobdir);
+fn configuration(context: &PlaybookContext<'_>, playbook: &PreparedPlaybook) -> String {
+    let (settings, jobdir) = (context.settings, context.jobdir);
     let plugins = settings.content.join("plugins");
     let own_roles = settings.content.join("roles");
     let roles: Vec<String> = playbook

@@ -1,28 +1,30 @@
-//! Puts a job's playbooks and their roles in place (Z4.6, Z4.9).
+//! Checks out a job's playbooks and their roles (Z4.6, Z4.9).
 
-use crate::job::{Job, Sources};
+use crate::job::{Job, RepositorySources};
 use crate::jobdir::Jobdir;
-use crate::lookup::{as_list_of_plays, find_playbook};
-use crate::playbook::{Phase, Prepared};
-use crate::roles::{Offered, roles_directory};
+use crate::playbook::{PlaybookPhase, PreparedPlaybook};
+use crate::playbook_files::{find_playbook, wrap_plays_in_list};
+use crate::roles::{RoleOrigin, roles_directory};
 use crate::sandbox::Trust;
-use crate::workspace::{WorkspaceError, choose_branch, choose_roles, place_aside, states_of};
+use crate::workspace::{
+    WorkspaceError, checkout_outside_workspace, choose_branch, choose_roles, states_of,
+};
 use serde_json::{Map, Value, json};
 use sluice_model::git::{BranchKey, Oid};
-use sluice_model::job::{Playbook, Role};
+use sluice_model::job::{Playbook, RoleRepository};
 use sluice_model::{BranchName, ConnectionName, ProjectName};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Why a job cannot be run as it is configured, or not now.
+/// Why the playbooks of a job could not be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     /// A repository is missing.
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
-    /// There is no such playbook.
+    /// The playbook does not exist.
     #[error(
-        "{project}@{branch} has no playbook {path} (also looked for with .yaml and .yml, and below playbooks/)"
+        "{project}@{branch} has no playbook {path} (also searched with .yaml and .yml, and below playbooks/)"
     )]
     NoPlaybook {
         /// The project.
@@ -42,39 +44,40 @@ pub enum PrepareError {
     },
 }
 
-/// The playbooks of a job, in place.
+/// The prepared playbooks of a job.
 #[derive(Debug)]
 pub struct Playbooks {
-    /// All of them in the order they run.
-    pub all: Vec<Prepared>,
+    /// All playbooks, in the order in which they run.
+    pub all: Vec<PreparedPlaybook>,
     /// `zuul.playbook_context`.
     pub context: Value,
 }
 
-/// Places the playbooks of all phases.
-pub async fn playbooks(
+/// Checks out the playbooks of all phases with their roles.
+pub async fn prepare_playbooks(
     job: &Job<'_>,
-    sources: &dyn Sources,
+    sources: &dyn RepositorySources,
     jobdir: &Jobdir,
 ) -> Result<Playbooks, PrepareError> {
-    let mut shelf = Shelf { job, sources, jobdir, placed: BTreeMap::new() };
+    let mut checkouts = PlaybookCheckouts { job, sources, jobdir, placed: BTreeMap::new() };
     let mut all = Vec::new();
     let mut context = Map::new();
     let phases = [
-        (Phase::Pre, "pre_playbooks", &job.job.pre_run),
-        (Phase::Run, "playbooks", &job.job.run),
-        (Phase::Post, "post_playbooks", &job.job.post_run),
+        (PlaybookPhase::Pre, "pre_playbooks", &job.job.pre_run),
+        (PlaybookPhase::Run, "playbooks", &job.job.run),
+        (PlaybookPhase::Post, "post_playbooks", &job.job.post_run),
     ];
     for (phase, key, playbooks) in phases {
         let mut listed = Vec::new();
-        // Of candidates the first that exists is meant, and the last one's absence is told (Z4.9).
-        let are_candidates = phase == Phase::Run && job.job.run_time.implied_run;
+        // Of implied candidates the first existing one runs; if none exists, the error names the
+        // last one (Z4.9).
+        let are_candidates = phase == PlaybookPhase::Run && job.job.run_time.implied_run;
         for (index, playbook) in playbooks.iter().enumerate() {
             if are_candidates && !listed.is_empty() {
                 break;
             }
-            let place = if are_candidates { 0 } else { index };
-            let (prepared, roles) = match shelf.prepare(phase, place, playbook).await {
+            let position = if are_candidates { 0 } else { index };
+            let (prepared, roles) = match checkouts.prepare(phase, position, playbook).await {
                 Err(PrepareError::NoPlaybook { .. })
                     if are_candidates && index + 1 < playbooks.len() =>
                 {
@@ -87,7 +90,7 @@ pub async fn playbooks(
         }
         context.insert(key.to_owned(), Value::Array(listed));
     }
-    let projects: Map<String, Value> = shelf
+    let projects: Map<String, Value> = checkouts
         .placed
         .iter()
         .map(|((project, commit, _), (path, branch))| {
@@ -101,27 +104,27 @@ pub async fn playbooks(
     Ok(Playbooks { all, context: Value::Object(context) })
 }
 
-type Place = (ProjectName, Oid, &'static str);
+type CheckoutKey = (ProjectName, Oid, &'static str);
 
-/// Checkouts that playbooks and roles share.
-struct Shelf<'a> {
+/// Checkouts shared by playbooks and roles, one per project, commit and trust.
+struct PlaybookCheckouts<'a> {
     job: &'a Job<'a>,
-    sources: &'a dyn Sources,
+    sources: &'a dyn RepositorySources,
     jobdir: &'a Jobdir,
-    placed: BTreeMap<Place, (PathBuf, BranchName)>,
+    placed: BTreeMap<CheckoutKey, (PathBuf, BranchName)>,
 }
 
-impl Shelf<'_> {
+impl PlaybookCheckouts<'_> {
     async fn prepare(
         &mut self,
-        phase: Phase,
+        phase: PlaybookPhase,
         index: usize,
         playbook: &Playbook,
-    ) -> Result<(Prepared, Vec<Value>), PrepareError> {
+    ) -> Result<(PreparedPlaybook, Vec<Value>), PrepareError> {
         let trust = if playbook.trusted { Trust::Trusted } else { Trust::Untrusted };
         let (branch, commit) = self.playbook_commit(playbook)?;
         let checkout =
-            self.place(&playbook.connection, &playbook.project, &branch, &commit, trust).await?;
+            self.checkout(&playbook.connection, &playbook.project, &branch, &commit, trust).await?;
         let found =
             find_playbook(&checkout, &playbook.path).ok_or_else(|| PrepareError::NoPlaybook {
                 project: playbook.project.clone(),
@@ -130,16 +133,17 @@ impl Shelf<'_> {
             })?;
         let file = checkout.join(&found);
         let readable = |source| PrepareError::File { path: file.clone(), source };
-        // A link could lead out of the checkout; inside the sandbox it may, but the executor does
-        // not follow it.
+        // The executor does not rewrite a file outside of the checkout through a link. In the
+        // sandbox the link may be followed.
         if std::fs::canonicalize(&file)
             .map_err(readable)?
             .starts_with(std::fs::canonicalize(&checkout).map_err(readable)?)
-            && let Some(list) = as_list_of_plays(&std::fs::read_to_string(&file).map_err(readable)?)
+            && let Some(list) =
+                wrap_plays_in_list(&std::fs::read_to_string(&file).map_err(readable)?)
         {
             std::fs::write(&file, list).map_err(readable)?;
         }
-        let mut prepared = Prepared {
+        let mut prepared = PreparedPlaybook {
             phase,
             index,
             trust,
@@ -151,24 +155,24 @@ impl Shelf<'_> {
             nesting_level: playbook.nesting_level,
             cleanup: playbook.cleanup,
         };
-        let mut told = Vec::new();
+        let mut role_entries = Vec::new();
         for (number, role) in playbook.roles.iter().enumerate() {
             let place = self.jobdir.ansible.join(prepared.name()).join(format!("role_{number}"));
             if let Some((path, entry)) = self.role(playbook, role, &place, trust).await? {
                 prepared.roles_path.push(path);
-                told.push(entry);
+                role_entries.push(entry);
             }
         }
-        // What Ansible itself would find beside the playbook comes first.
-        Ok((prepared, told))
+        // Ansible searches the playbook's own directory before these roles.
+        Ok((prepared, role_entries))
     }
 
-    /// Offers one source of roles through a link in a directory of its own, whose name is what
-    /// playbooks call a bare role.
+    /// Links one repository of roles into its own directory below `place`. The link's name is the
+    /// name of the role if the repository is a bare role. Returns `None` if it contains no roles.
     async fn role(
         &mut self,
         playbook: &Playbook,
-        role: &Role,
+        role: &RoleRepository,
         place: &Path,
         trust: Trust,
     ) -> Result<Option<(PathBuf, Value)>, PrepareError> {
@@ -179,7 +183,8 @@ impl Shelf<'_> {
         } else {
             self.role_commit(playbook, role, trust)?
         };
-        let checkout = self.place(&role.connection, &role.project, &branch, &commit, trust).await?;
+        let checkout =
+            self.checkout(&role.connection, &role.project, &branch, &commit, trust).await?;
         let name = role
             .target_name
             .rsplit('/')
@@ -190,7 +195,7 @@ impl Shelf<'_> {
         let writable = |source| PrepareError::File { path: link.clone(), source };
         std::fs::create_dir_all(place).map_err(writable)?;
         std::os::unix::fs::symlink(&checkout, &link).map_err(writable)?;
-        let offered = if role.implicit { Offered::Implicitly } else { Offered::Asked };
+        let offered = if role.implicit { RoleOrigin::Implicit } else { RoleOrigin::Requested };
         Ok(roles_directory(&link, offered).map(|path| {
             let entry = json!({
                 "link_name": link,
@@ -203,8 +208,8 @@ impl Shelf<'_> {
         }))
     }
 
-    /// A trusted playbook is what was merged when the job was frozen; an untrusted one is the
-    /// tested state.
+    /// Returns the branch and commit of a playbook: for a trusted one the merged commit from when
+    /// the job was frozen, for an untrusted one the tested commit.
     fn playbook_commit(&self, playbook: &Playbook) -> Result<(BranchName, Oid), PrepareError> {
         if let (true, Some(commit)) = (playbook.trusted, &playbook.commit) {
             return Ok((playbook.branch.clone(), commit.clone()));
@@ -220,12 +225,12 @@ impl Shelf<'_> {
         Ok((state.branch.branch.clone(), commit.clone()))
     }
 
-    /// Roles follow the same rule: nothing unmerged runs with a trusted playbook's rights. Besides,
-    /// why they are of that branch.
+    /// Returns the branch and commit of a role by the same rule, and the reason for the branch.
+    /// Roles of trusted playbooks are always merged code.
     fn role_commit(
         &self,
         playbook: &Playbook,
-        role: &Role,
+        role: &RoleRepository,
         trust: Trust,
     ) -> Result<(BranchName, Oid, &'static str), PrepareError> {
         let is_trusted = trust == Trust::Trusted;
@@ -239,7 +244,7 @@ impl Shelf<'_> {
         Ok((state.branch.branch.clone(), commit.clone(), why))
     }
 
-    async fn place(
+    async fn checkout(
         &mut self,
         connection: &ConnectionName,
         project: &ProjectName,
@@ -259,8 +264,15 @@ impl Shelf<'_> {
             .join(format!("project_{number}"))
             .join(project.as_str());
         let branch_key = BranchKey { project: project.clone(), branch: branch.clone() };
-        place_aside(self.sources, connection, self.job.speculation, &branch_key, commit, &path)
-            .await?;
+        checkout_outside_workspace(
+            self.sources,
+            connection,
+            self.job.speculation,
+            &branch_key,
+            commit,
+            &path,
+        )
+        .await?;
         self.placed.insert(key, (path.clone(), branch.clone()));
         Ok(path)
     }
@@ -269,7 +281,7 @@ impl Shelf<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Inherited, OpenedSecrets};
+    use crate::job::{InheritedData, OpenedSecrets};
     use crate::sources::ObjectSources;
     use sluice_git::{NewFile, keys, plant};
     use sluice_memory::World;
@@ -280,11 +292,10 @@ mod tests {
     use sluice_model::{BuildId, QueueKey, Timestamp};
     use sluice_runtime::object::PutMode;
 
-    /// Z2.5, Z4.6, Z4.9: a commit of files that lie beside the main configuration comes from object
-    /// storage, where it was put when that was loaded; its playbooks are trusted, and its roles are
-    /// offered, as those of a config project.
+    /// Z2.5, Z4.6, Z4.9: playbooks and roles next to the main configuration come from object storage
+    /// and are trusted, like those of a config project.
     #[tokio::test]
-    async fn a_playbook_beside_the_main_configuration_is_prepared_as_that_of_a_config_project() {
+    async fn playbooks_of_the_main_configuration_are_prepared_like_those_of_a_config_project() {
         let file = |text: &str| NewFile::File(text.as_bytes().to_vec());
         let files = BTreeMap::from([
             ("playbooks/unit.yaml".to_owned(), file("- hosts: all\n  roles: [greeter]\n")),
@@ -333,12 +344,12 @@ mod tests {
         let speculation = Speculation {
             changes,
             branches: vec![state],
-            configured,
-            placed,
+            config_branches,
+            applied_members,
             containing: None,
             defaults,
         };
-        let (secrets, inherited) = (OpenedSecrets::default(), Inherited::default());
+        let (secrets, inherited) = (OpenedSecrets::default(), InheritedData::default());
         let sources = ObjectSources::new(ports, folder.path().join("cache"));
         let prepare = async |frozen: &FrozenJob| {
             let job = Job {
@@ -351,11 +362,11 @@ mod tests {
                 child_jobs: &[],
                 inherited: &inherited,
             };
-            playbooks(&job, &sources, &jobdir).await
+            prepare_playbooks(&job, &sources, &jobdir).await
         };
 
-        let told = prepare(&frozen("nowhere")).await.unwrap_err().to_string();
-        assert!(told.starts_with("system/included@main has no playbook nowhere"), "{told}");
+        let error = prepare(&frozen("nowhere")).await.unwrap_err().to_string();
+        assert!(error.starts_with("system/included@main has no playbook nowhere"), "{error}");
         std::fs::remove_dir_all(jobdir.root.join("trusted")).unwrap();
         let done = prepare(&frozen("unit")).await.unwrap();
         let [prepared] = &done.all[..] else { panic!("{:?}", done.all) };

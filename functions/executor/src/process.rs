@@ -1,15 +1,16 @@
-//! Child processes that end whole: each in a process group of its own, killed by the id it was
-//! started under.
+//! Child processes in their own process groups, which are killed as a whole.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::process::ExitStatus;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
-/// A started process with everything it starts in turn. Dropping it kills all of them.
+/// A child process with its descendants in one process group. Dropping it kills the group.
 #[derive(Debug)]
 pub struct Group {
+    /// The group's first process.
     child: Child,
+    /// Its process id, which is also the group's.
     pid: Option<Pid>,
 }
 
@@ -41,11 +42,11 @@ impl Group {
         self.child.wait().await
     }
 
-    /// Kills the whole group, if the leader has not been waited for: until then its id cannot
-    /// belong to anybody else.
+    /// Kills the group unless the leader was waited for. Until then its id cannot be reused by
+    /// another process.
     pub fn kill(&mut self) {
         if let (Some(_), Some(pid)) = (self.child.id(), self.pid) {
-            // It may be gone by now, which is as good.
+            // The group may have ended already.
             let _ = kill_process_group(pid, Signal::KILL);
         }
     }
@@ -57,8 +58,8 @@ impl Drop for Group {
     }
 }
 
-/// Reads up to `limit` bytes of text and throws the rest away, so that a talkative process never
-/// blocks.
+/// Reads a stream to its end and returns the first `limit` bytes as text. The rest is discarded, so
+/// that the process never blocks.
 pub async fn read_bounded(mut stream: impl AsyncRead + Unpin, limit: usize) -> String {
     let mut kept = Vec::new();
     let mut buffer = [0_u8; 8192];

@@ -1,5 +1,5 @@
-//! Receives what a playbook's callback plugin sends over a unix socket, and keeps `job-output.json`
-//! (Z7.4).
+//! Receives messages of a playbook's callback plugin ended a Unix socket, and builds the playbook's
+//! entry in `job-output.json` (Z7.4).
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -11,31 +11,31 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
-/// Bytes of one message; the plugin cuts what it sends to much less.
+/// The maximum size of one message in bytes; the plugin limits itself to much less.
 const MESSAGE_BYTES_MAX: u64 = 4 << 20;
-/// Connections of one playbook: Ansible makes one.
+/// The maximum number of connections of one playbook; Ansible makes one.
 const CONNECTIONS_MAX: usize = 8;
-/// How long what a playbook sent is read after its processes are gone.
+/// How long remaining messages are read after a playbook's processes have ended.
 pub const LINGER: Duration = Duration::from_secs(5);
-/// Bytes of messages that were read and not yet taken.
+/// The maximum total size of messages that are queued, in bytes.
 const WAITING_BYTES_MAX: usize = 8 << 20;
-/// Bytes in memory that one value takes beside its text.
+/// The estimated memory of one JSON value in addition to its text, in bytes.
 const VALUE_BYTES: usize = 80;
-/// What is kept for `job-output.json` of one build, in bytes of memory.
+/// The memory limit for the `job-output.json` of one build, in bytes.
 pub const RECORD_BYTES_MAX: usize = 128 << 20;
 
-/// What a playbook says.
+/// A message of the callback plugin.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum Message {
-    /// Ansible has read its files and begins.
+pub enum CallbackMessage {
+    /// Ansible has read its files and starts.
     Started,
     /// A line for the log.
     Log {
         /// The line.
         text: String,
     },
-    /// A play begins.
+    /// A play starts.
     Play {
         /// Its id within this run.
         id: String,
@@ -44,7 +44,7 @@ pub enum Message {
         /// When, in ISO 8601.
         at: String,
     },
-    /// A task begins.
+    /// A task starts.
     Task {
         /// Its id within this run.
         id: String,
@@ -66,87 +66,95 @@ pub enum Message {
         /// When, in ISO 8601.
         at: String,
     },
-    /// A host was lost.
+    /// A host became unreachable.
     Unreachable {
         /// The host.
         host: String,
     },
-    /// A task failed, and nothing rescues it.
+    /// A task failed and no rescue block handles it.
     Failing,
-    /// The playbook is over.
+    /// The playbook has ended.
     Stats {
         /// Counts per host.
         stats: Value,
     },
 }
 
-impl Message {
-    /// Returns how much memory it takes, or a little more.
-    fn bytes(&self) -> usize {
-        // Kept as maps with names of their own.
+impl CallbackMessage {
+    /// Returns an upper estimate of the memory that the message takes in the entry.
+    fn memory(&self) -> usize {
+        // Plays and tasks become maps with several keys.
         const ENTRY: usize = 8 * VALUE_BYTES;
         match self {
             Self::Play { id, name, at } => ENTRY + id.len() + name.len() + 2 * at.len(),
             Self::Task { id, name, role, at } => {
-                ENTRY + 2 * id.len() + name.len() + 2 * at.len() + role.as_ref().map_or(0, bytes)
+                ENTRY
+                    + 2 * id.len()
+                    + name.len()
+                    + 2 * at.len()
+                    + role.as_ref().map_or(0, memory_of)
             }
             Self::Result { host, result, at, .. } => {
-                VALUE_BYTES + host.len() + at.len() + bytes(result)
+                VALUE_BYTES + host.len() + at.len() + memory_of(result)
             }
-            Self::Stats { stats } => bytes(stats),
+            Self::Stats { stats } => memory_of(stats),
             Self::Started | Self::Log { .. } | Self::Unreachable { .. } | Self::Failing => 0,
         }
     }
 }
 
-fn bytes(value: &Value) -> usize {
+fn memory_of(value: &Value) -> usize {
     VALUE_BYTES
         + match value {
             Value::String(text) => text.len(),
-            Value::Array(items) => items.iter().map(bytes).sum(),
+            Value::Array(items) => items.iter().map(memory_of).sum(),
             Value::Object(entries) => {
-                entries.iter().map(|(key, item)| VALUE_BYTES + key.len() + bytes(item)).sum()
+                entries.iter().map(|(key, item)| VALUE_BYTES + key.len() + memory_of(item)).sum()
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         }
 }
 
-/// The socket of one playbook.
+/// The receiving end of one playbook's socket.
 pub struct Receiver {
-    messages: mpsc::Receiver<Sent>,
-    over: Arc<Notify>,
+    /// The queue of received messages.
+    messages: mpsc::Receiver<QueuedMessage>,
+    /// Signals that the playbook's processes have ended.
+    ended: Arc<Notify>,
 }
 
-/// A message with its share of the memory that may wait.
-struct Sent {
-    message: Message,
+/// A queued message with its share of the queue's memory.
+struct QueuedMessage {
+    /// The message.
+    message: CallbackMessage,
+    /// Frees the memory share when dropped.
     _waiting: OwnedSemaphorePermit,
 }
 
 impl Receiver {
-    /// Listens at `socket`.
+    /// Creates the socket at the path `socket` and listens on it.
     pub fn open(socket: &Path) -> std::io::Result<Self> {
         let listener = UnixListener::bind(socket)?;
-        // Small: a playbook that says more than we write has to wait.
+        // A small queue, so that a playbook that sends faster than the log is written waits.
         let (sender, messages) = mpsc::channel(256);
-        let over = Arc::new(Notify::new());
-        tokio::spawn(listen(listener, sender, Arc::clone(&over)));
-        Ok(Self { messages, over })
+        let ended = Arc::new(Notify::new());
+        tokio::spawn(listen(listener, sender, Arc::clone(&ended)));
+        Ok(Self { messages, ended })
     }
 
-    /// Returns the next message; `None` once the playbook is over and everything was read.
-    pub async fn next(&mut self) -> Option<Message> {
+    /// Returns the next message; `None` once the playbook has ended and all messages were read.
+    pub async fn next(&mut self) -> Option<CallbackMessage> {
         self.messages.recv().await.map(|sent| sent.message)
     }
 
-    /// Tells that the playbook's processes are gone, so that the end is reached when what they sent
-    /// was read.
+    /// Signals that the playbook's processes have ended. [`Self::next`] returns `None` after the
+    /// remaining messages.
     pub fn finish(&self) {
-        self.over.notify_one();
+        self.ended.notify_one();
     }
 }
 
-async fn listen(listener: UnixListener, sender: mpsc::Sender<Sent>, over: Arc<Notify>) {
+async fn listen(listener: UnixListener, sender: mpsc::Sender<QueuedMessage>, ended: Arc<Notify>) {
     let mut readers = JoinSet::new();
     let waiting = Arc::new(Semaphore::new(WAITING_BYTES_MAX));
     loop {
@@ -157,18 +165,18 @@ async fn listen(listener: UnixListener, sender: mpsc::Sender<Sent>, over: Arc<No
                 Err(_) => break,
             },
             Some(_) = readers.join_next() => {}
-            () = over.notified() => break,
+            () = ended.notified() => break,
             () = sender.closed() => return,
         }
     }
     drop(sender);
-    // The other ends are gone, so each reader comes to its end. Unless somebody handed one on, to a
-    // process that stands in another sandbox: the connection that playbooks share.
+    // The senders have ended, so each reader ends. But a playbook may have passed its socket to a
+    // process in another sandbox, the shared SSH connection; the timeout covers that.
     let all_read = async { while readers.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(LINGER, all_read).await;
 }
 
-async fn read(stream: UnixStream, sender: mpsc::Sender<Sent>, waiting: Arc<Semaphore>) {
+async fn read(stream: UnixStream, sender: mpsc::Sender<QueuedMessage>, waiting: Arc<Semaphore>) {
     let mut reader = BufReader::new(stream);
     loop {
         let mut line = Vec::new();
@@ -180,10 +188,10 @@ async fn read(stream: UnixStream, sender: mpsc::Sender<Sent>, waiting: Arc<Semap
         let Ok(permit) = Arc::clone(&waiting).acquire_many_owned(bytes).await else { return };
         let message = match serde_json::from_slice(&line) {
             Ok(message) => message,
-            // An untrusted playbook may write here what it likes. It concerns nobody else.
+            // An untrusted playbook may send anything. Invalid messages are ignored.
             Err(_) => continue,
         };
-        if sender.send(Sent { message, _waiting: permit }).await.is_err() {
+        if sender.send(QueuedMessage { message, _waiting: permit }).await.is_err() {
             return;
         }
     }
@@ -191,22 +199,25 @@ async fn read(stream: UnixStream, sender: mpsc::Sender<Sent>, waiting: Arc<Semap
 
 /// The entry of one playbook in `job-output.json`.
 #[derive(Debug)]
-pub struct Record {
-    plays: Vec<Play>,
+pub struct PlaybookRecord {
+    /// The plays, in order.
+    plays: Vec<PlayEntry>,
+    /// The final counts per host.
     stats: Value,
+    /// The memory that is left, in bytes.
     bytes_left: usize,
 }
 
 #[derive(Debug)]
-struct Play {
+struct PlayEntry {
     head: Map<String, Value>,
     started: String,
     ended: String,
-    tasks: Vec<Task>,
+    tasks: Vec<TaskEntry>,
 }
 
 #[derive(Debug)]
-struct Task {
+struct TaskEntry {
     id: String,
     head: Value,
     role: Option<Value>,
@@ -215,33 +226,38 @@ struct Task {
     hosts: Map<String, Value>,
 }
 
-impl Record {
-    /// Makes an empty entry that may take `bytes_max` bytes of memory.
+impl PlaybookRecord {
+    /// Creates an empty entry with a memory limit of `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> Self {
         Self { plays: Vec::new(), stats: Value::Null, bytes_left: bytes_max }
     }
 
-    /// Returns how many bytes it did not take.
+    /// Returns the part of the memory limit that is unused, in bytes.
     pub fn bytes_left(&self) -> usize {
         self.bytes_left
     }
 
-    /// Takes what a message says about plays, tasks and results. What there is no room for is left
-    /// out.
-    pub fn take(&mut self, message: Message) {
-        let Some(left) = self.bytes_left.checked_sub(message.bytes()) else { return };
+    /// Adds a message about a play, task or result to the entry. Drops the message if it exceeds
+    /// the memory limit.
+    pub fn add(&mut self, message: CallbackMessage) {
+        let Some(left) = self.bytes_left.checked_sub(message.memory()) else { return };
         self.bytes_left = left;
         match message {
-            Message::Play { id, name, at } => {
+            CallbackMessage::Play { id, name, at } => {
                 let mut head = Map::new();
                 head.insert("name".to_owned(), json!(name));
                 head.insert("id".to_owned(), json!(id));
-                self.plays.push(Play { head, started: at.clone(), ended: at, tasks: Vec::new() });
+                self.plays.push(PlayEntry {
+                    head,
+                    started: at.clone(),
+                    ended: at,
+                    tasks: Vec::new(),
+                });
             }
-            Message::Task { id, name, role, at } => {
+            CallbackMessage::Task { id, name, role, at } => {
                 if let Some(play) = self.plays.last_mut() {
                     let head = json!({ "name": name, "id": id });
-                    play.tasks.push(Task {
+                    play.tasks.push(TaskEntry {
                         id,
                         head,
                         role,
@@ -251,27 +267,27 @@ impl Record {
                     });
                 }
             }
-            Message::Result { task, host, result, at } => {
+            CallbackMessage::Result { task, host, result, at } => {
                 let Some(play) = self.plays.last_mut() else { return };
                 play.ended.clone_from(&at);
-                if let Some(found) = play.tasks.iter_mut().rev().find(|known| known.id == task) {
+                if let Some(found) = play.tasks.iter_mut().rev().find(|entry| entry.id == task) {
                     found.ended = at;
                     found.hosts.insert(host, result);
                 }
             }
-            Message::Stats { stats } => self.stats = stats,
+            CallbackMessage::Stats { stats } => self.stats = stats,
             _ => {}
         }
     }
 
-    /// Returns the entry, with `head` (playbook, phase, index …) first.
+    /// Returns the entry as JSON, starting with the keys of `head` (playbook, phase, index …).
     pub fn finish(self, head: Map<String, Value>) -> Value {
         let plays: Vec<Value> = self
             .plays
             .into_iter()
             .map(|mut play| {
                 play.head.insert("duration".to_owned(), json!({ "start": play.started, "end": play.ended }));
-                json!({ "play": play.head, "tasks": play.tasks.into_iter().map(Task::finish).collect::<Vec<_>>() })
+                json!({ "play": play.head, "tasks": play.tasks.into_iter().map(TaskEntry::finish).collect::<Vec<_>>() })
             })
             .collect();
         let mut entry = head;
@@ -281,7 +297,7 @@ impl Record {
     }
 }
 
-impl Task {
+impl TaskEntry {
     fn finish(self) -> Value {
         let mut head = self.head;
         head["duration"] = json!({ "start": self.started, "end": self.ended });

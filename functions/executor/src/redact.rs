@@ -1,23 +1,22 @@
-//! Takes secrets' values out of text and JSON before anybody can read it (Z5.4).
+//! Masks the values of secrets in text and JSON (Z5.4).
 
 use serde_json::{Map, Value};
 
-/// What stands in place of a secret.
+/// The replacement for a secret.
 const MASK: &str = "[REDACTED]";
-/// Shorter values are left alone: replacing each `on` or `80` would destroy the log and hide
+/// The minimum length of a masked value. Masking every `on` or `80` would destroy the log and hide
 /// nothing.
 const LENGTH_MIN: usize = 4;
 
-/// Values that must not be seen.
+/// The values to mask.
 #[derive(Default, Clone)]
 pub struct Redactor {
-    // Longest first, so that a value that contains another goes as a whole.
+    // Longest first, so that a value that contains another one is masked as a whole.
     needles: Vec<String>,
 }
 
 impl Redactor {
-    /// Adds every text (and number, as it is printed) in `value`, a line of a longer text each by
-    /// itself too.
+    /// Adds every text and number in `value`. Long lines of a text are also added separately.
     pub fn add(&mut self, value: &Value) {
         match value {
             Value::String(text) => self.add_text(text),
@@ -30,8 +29,8 @@ impl Redactor {
 
     fn add_text(&mut self, text: &str) {
         let mut found = vec![text.trim()];
-        // A key or certificate is printed line by line. Its short lines (`}`, `host: x`) would
-        // match too much.
+        // Keys and certificates are printed line by line. Short lines (`}`, `host: x`) would match
+        // too much.
         found.extend(
             text.lines().map(str::trim).filter(|line| text.contains('\n') && line.len() >= 8),
         );

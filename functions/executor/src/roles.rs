@@ -1,23 +1,23 @@
-//! Detects how a repository holds Ansible roles (Z4.6).
+//! Detects the layout of Ansible roles in a repository (Z4.6).
 
 use std::path::{Path, PathBuf};
 
-/// Directories that make a repository without `roles/` a role, besides `tasks/`.
+/// Directories that, like `tasks/`, identify a repository as a bare role if it has no `roles/`.
 const PARTS_OF_A_ROLE: [&str; 6] = ["vars", "defaults", "handlers", "templates", "files", "meta"];
 
 /// Returns the directory to put into Ansible's roles path for the checkout at `checkout`.
 ///
-/// A bare role gives the directory around it (which must hold nothing else), a `roles/` directory
-/// itself, anything else its root. `None` for a repository that nobody asked for and that has no
-/// roles: a playbook's own with a `files/` directory is no role because of that.
-pub fn roles_directory(checkout: &Path, offered: Offered) -> Option<PathBuf> {
+/// For a bare role this is the parent directory, which must contain nothing else. For a repository
+/// with `roles/` it is that directory, otherwise the root. Returns `None` for a playbook's own
+/// repository that has neither `tasks/` nor `roles/`.
+pub fn roles_directory(checkout: &Path, origin: RoleOrigin) -> Option<PathBuf> {
     let around = || checkout.parent().map(Path::to_owned);
     let roles = checkout.join("roles");
     if checkout.join("tasks").is_dir() {
         around()
     } else if roles.is_dir() {
         Some(roles)
-    } else if offered == Offered::Implicitly {
+    } else if origin == RoleOrigin::Implicit {
         None
     } else if PARTS_OF_A_ROLE.iter().any(|part| checkout.join(part).is_dir()) {
         around()
@@ -26,13 +26,13 @@ pub fn roles_directory(checkout: &Path, offered: Offered) -> Option<PathBuf> {
     }
 }
 
-/// Whether a job names the repository among its roles, or it is the playbook's own.
+/// Why a repository is searched for roles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Offered {
-    /// Named.
-    Asked,
-    /// The playbook's own.
-    Implicitly,
+pub enum RoleOrigin {
+    /// The job lists it under `roles`.
+    Requested,
+    /// It is the playbook's own repository.
+    Implicit,
 }
 
 #[cfg(test)]
@@ -51,13 +51,13 @@ mod tests {
 
     /// Z4.6
     #[test]
-    fn the_three_forms_of_a_role_repository_are_told_apart() {
+    fn the_three_layouts_of_a_role_repository_are_distinguished() {
         let (around, bare) = repo(&["tasks", "vars"]);
-        assert_eq!(roles_directory(&bare, Offered::Asked).as_deref(), Some(around.path()));
+        assert_eq!(roles_directory(&bare, RoleOrigin::Requested).as_deref(), Some(around.path()));
         let (_around, many) = repo(&["roles/a/tasks", "vars"]);
-        assert_eq!(roles_directory(&many, Offered::Asked), Some(many.join("roles")));
+        assert_eq!(roles_directory(&many, RoleOrigin::Requested), Some(many.join("roles")));
         let (_around, plain) = repo(&["a/tasks"]);
-        assert_eq!(roles_directory(&plain, Offered::Asked), Some(plain.clone()));
-        assert_eq!(roles_directory(&plain, Offered::Implicitly), None);
+        assert_eq!(roles_directory(&plain, RoleOrigin::Requested), Some(plain.clone()));
+        assert_eq!(roles_directory(&plain, RoleOrigin::Implicit), None);
     }
 }

@@ -1,25 +1,24 @@
-//! Confines processes with bubblewrap: what they see of the machine, and what they reach (Z7.5).
+//! Runs processes in a bubblewrap sandbox with limited access to files and the network (Z7.5).
 
 use crate::jobdir::{Jobdir, State};
-use crate::settings::{Network, Settings, SetupError};
+use crate::settings::{AnsibleSettings, SandboxNetwork, SetupError};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tokio::process::Command;
 
-/// How far a process is trusted.
+/// Whether the code of a process is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
-    /// Its code was reviewed and merged in a config project: it has the network and the operator's
-    /// paths.
+    /// The code was merged in a config project. It has network access and the operator's paths.
     Trusted,
-    /// Its code may be part of the change under test.
+    /// The code may be part of the change under test.
     Untrusted,
 }
 
 impl Trust {
-    /// Returns the word of the log's banners.
+    /// Returns the name used in the log's banners.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Trusted => "trusted",
@@ -28,9 +27,9 @@ impl Trust {
     }
 }
 
-/// What of `/etc` programs need: names of hosts and users, certificates, the dynamic linker. No
-/// configuration, no keys: those lie beside the certificates, and an executor that runs as root
-/// could read them.
+/// The entries of `/etc` visible in a sandbox: host and user names, public certificates, dynamic
+/// linker. Private keys are stored next to the certificates and would be readable to an executor that runs
+/// as root, so they are excluded, like all other configuration.
 const ETC: [&str; 19] = [
     "alternatives",
     "ca-certificates",
@@ -53,30 +52,31 @@ const ETC: [&str; 19] = [
     "timezone",
 ];
 
-/// What the machine's other processes are kept safe from: when memory runs out, the kernel ends
-/// what runs in a sandbox before the executor, and with it every build; no file is larger than it
-/// may be (a number of 512 bytes); no memory is dumped.
+/// A shell script that sets limits and starts bubblewrap. When memory runs out, the kernel kills
+/// processes in a sandbox before the executor. The first argument is the maximum file size in
+/// blocks of 512 bytes. Core dumps are disabled.
 const LIMITS: &str = "{ echo 1000 >/proc/self/oom_score_adj; ulimit -c 0; ulimit -f \"$1\"; } 2>/dev/null; shift; exec bwrap \"$@\"";
 
-/// What a process sees of a machine and a build.
+/// A sandbox for the processes of one build.
 #[derive(Debug)]
 pub struct Sandbox<'a> {
-    /// The operator's decisions.
-    pub settings: &'a Settings,
+    /// The executor's settings.
+    pub settings: &'a AnsibleSettings,
     /// The build's directories.
     pub jobdir: &'a Jobdir,
-    /// How far the process is trusted.
+    /// Whether the process is trusted.
     pub trust: Trust,
-    /// What it may write beside the work directory: Ansible runs plugins it finds there, and
-    /// programs their configuration.
+    /// The state directories that it may write besides the work directory. They are not shared
+    /// between playbooks with different rights, because Ansible loads plugins from them.
     pub state: &'a State,
 }
 
 impl Sandbox<'_> {
-    /// Returns the command that runs `program` inside, with nothing in its environment but
-    /// `environment`.
+    /// Returns a command that runs `program` in the sandbox with only `environment` as its
+    /// environment.
     ///
-    /// All of it ends when the command's first process does: it has a process namespace of its own.
+    /// All processes in the sandbox end with its first process, because it has its own process
+    /// namespace.
     pub fn command(&self, program: &Path, environment: &BTreeMap<&str, String>) -> Command {
         let mut arguments = base_arguments();
         let (user, group) = inner_ids();
@@ -86,7 +86,9 @@ impl Sandbox<'_> {
             "--gid".to_owned(),
             group.to_string(),
         ]);
-        if self.trust == Trust::Untrusted && self.settings.untrusted_network == Network::NodesOnly {
+        if self.trust == Trust::Untrusted
+            && self.settings.untrusted_network == SandboxNetwork::NodesOnly
+        {
             arguments.push("--unshare-net".to_owned());
         }
         let mut bind = |how: &str, path: &Path| {
@@ -118,7 +120,7 @@ impl Sandbox<'_> {
         place("--bind", &self.state.dot_ansible, &self.jobdir.dot_ansible);
         place("--bind", &self.state.facts, &self.jobdir.facts);
         place("--ro-bind", &self.jobdir.ssh, &self.jobdir.home.join(".ssh"));
-        // The homes of others.
+        // Hides the state directories of other playbooks.
         arguments.extend(["--tmpfs".to_owned(), self.jobdir.homes.display().to_string()]);
         for (name, file) in [("passwd", "passwd"), ("group", "group")] {
             let from = self.jobdir.ansible.join(file).display().to_string();
@@ -147,7 +149,7 @@ impl Sandbox<'_> {
     }
 }
 
-/// Writes the account files that sandboxes see: programs such as ssh look there for the home
+/// Writes the `passwd` and `group` files of the sandboxes, where programs like ssh look up the home
 /// directory.
 pub fn write_accounts(jobdir: &Jobdir) -> std::io::Result<()> {
     let (user, group) = inner_ids();
@@ -159,7 +161,7 @@ pub fn write_accounts(jobdir: &Jobdir) -> std::io::Result<()> {
     std::fs::write(jobdir.ansible.join("group"), format!("sluice:x:{group}:\n"))
 }
 
-/// Returns an error that says what to do if bubblewrap cannot do its work on this machine.
+/// Checks that bubblewrap works on this machine. The error says what to do.
 pub async fn probe() -> Result<(), SetupError> {
     let mut command = Command::new("bwrap");
     command
@@ -168,12 +170,12 @@ pub async fn probe() -> Result<(), SetupError> {
         .env_clear()
         .env("PATH", "/usr/local/bin:/usr/bin:/bin");
     let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await;
-    let said = match output {
+    let message = match output {
         Ok(output) if output.status.success() => return Ok(()),
         Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         Err(error) => error.to_string(),
     };
-    Err(SetupError::NoSandbox { said })
+    Err(SetupError::NoSandbox { message })
 }
 
 fn base_arguments() -> Vec<String> {
@@ -194,27 +196,28 @@ fn base_arguments() -> Vec<String> {
         push(&["--ro-bind-try", &path, &path]);
     }
     push(&["--proc", "/proc", "--dev", "/dev"]);
-    // In memory, so each has a bound.
+    // These are in memory, so each has a size limit.
     for (path, bytes) in [("/tmp", 512 << 20), ("/var/tmp", 512 << 20), ("/run", 64 << 20)] {
         push(&["--size", &bytes.to_string(), "--tmpfs", path]);
     }
     arguments
 }
 
-/// Inside, nobody is root: an executor that runs as root shows its files as an ordinary account's.
+/// Returns the user and group ids inside a sandbox: the executor's own, or 1000 instead of root's.
 fn inner_ids() -> (u32, u32) {
     let Ok(own) = std::fs::metadata("/proc/self") else { return (1000, 1000) };
     let or_ordinary = |id: u32| if id == 0 { 1000 } else { id };
     (or_ordinary(own.uid()), or_ordinary(own.gid()))
 }
 
-/// Returns whether this process is root's: then playbooks can read root's own files in what they
-/// are shown.
+/// Returns whether this process runs as root. Then playbooks can read root's files in the visible
+/// directories.
 pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
-/// Returns the installation that the environment's Python belongs to, if `/usr` does not hold it.
+/// Returns the root of the Python installation that the environment uses, if it is outside of
+/// `/usr`.
 fn foreign_python(prefix: &Path) -> Option<PathBuf> {
     let real = std::fs::canonicalize(prefix.join("bin/python")).ok()?;
     if real.starts_with("/usr") || real.starts_with(prefix) {
@@ -228,9 +231,9 @@ fn foreign_python(prefix: &Path) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Z7.5: an executor that runs as root can read what lies beside the certificates.
+    /// Z7.5: an executor that runs as root could read private keys next to the certificates.
     #[test]
-    fn of_the_machines_certificates_only_public_ones_are_shown() {
+    fn only_public_certificates_of_the_machine_are_visible() {
         let shown = |path: &str| {
             ETC.iter().any(|name| Path::new(path).starts_with(Path::new("/etc").join(name)))
         };

@@ -1,6 +1,5 @@
-//! Opens the secrets of jobs with the key pairs of their projects (Z5.1 to Z5.3). Plaintext stays
-//! in this process's memory and in what [`crate::playbook`] hands to the one playbook that may see
-//! it.
+//! Decrypts the secrets of jobs with the key pairs of their projects (Z5.1 to Z5.3). Plaintext
+//! stays in memory; [`crate::playbook`] passes it only to the playbooks that may use it.
 
 use crate::job::OpenedSecrets;
 use serde_json::{Map, Value};
@@ -12,37 +11,37 @@ use sluice_runtime::{PortError, Ports};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Key pairs that are kept open.
-const KEPT_MAX: usize = 64;
-/// How deep a secret's mapping may be nested.
+/// The maximum number of cached key pairs.
+const CACHED_MAX: usize = 64;
+/// The maximum nesting depth of a secret's data.
 const DEPTH_MAX: usize = 32;
-/// What a ciphertext stands under, in place of a value.
+/// The keys that mark a ciphertext in a secret's data.
 const TAGS: [&str; 2] = ["!encrypted/pkcs1-oaep", "!encrypted/pkcs1"];
 
-/// The key pairs of projects. A pair is never replaced, so none that is kept is stale. It has no
-/// `Debug`.
+/// Loads and caches the key pairs of projects. A key pair is never replaced, so the cache is never
+/// stale. It has no `Debug`, because it holds private keys.
 pub struct ProjectKeys {
     ports: Ports,
-    kept: Mutex<VecDeque<(String, Arc<ProjectKey>)>>,
+    cached: Mutex<VecDeque<(String, Arc<ProjectKey>)>>,
 }
 
 impl ProjectKeys {
-    /// Reads key pairs from these ports, each when it is first needed.
+    /// Creates an empty cache that loads key pairs through `ports`.
     pub fn new(ports: Ports) -> Self {
-        Self { ports, kept: Mutex::default() }
+        Self { ports, cached: Mutex::default() }
     }
 
-    /// Opens every secret that a job's playbooks see. One that does not open, since there is no key
-    /// pair or it was encrypted for another project, is left out: the job then ends as a
-    /// configuration error that names it.
+    /// Decrypts all secrets of a job's playbooks. A secret is left out if its project has no key
+    /// pair or it was encrypted for another project; the job then ends with a configuration error
+    /// that names it.
     ///
     /// # Errors
-    /// When the store or the key service does not answer; the attempt does not count then.
+    /// Returns an error if the store or the key service does not answer; the build is retried then.
     pub async fn open(&self, job: &FrozenJob) -> Result<OpenedSecrets, PortError> {
         let mut opened = OpenedSecrets::default();
         for playbook in job.pre_run.iter().chain(&job.run).chain(&job.post_run) {
             for secret in playbook.secrets.values() {
-                // A token is issued, not opened, and nobody issues any yet.
+                // OIDC tokens are not supported; the job ends with a configuration error.
                 if secret.oidc.is_some() || opened.get(secret).is_some() {
                     continue;
                 }
@@ -62,37 +61,36 @@ impl ProjectKeys {
         project: &ProjectName,
     ) -> Result<Option<Arc<ProjectKey>>, PortError> {
         let name = project_key::private_object(connection, project);
-        if let Some(kept) = self.kept(&name) {
-            return Ok(Some(kept));
+        if let Some(cached) = self.find_cached(&name) {
+            return Ok(Some(cached));
         }
         let Some(pem) = project_key::open(&self.ports, connection, project).await? else {
             return Ok(None);
         };
         let key = ProjectKey::from_pem(&Secret::new(pem));
         let key = Arc::new(key.map_err(|error| PortError::unknown(format!("open {name}"), error))?);
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push_back((name, key.clone()));
-        if kept.len() > KEPT_MAX {
-            kept.pop_front();
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        cached.push_back((name, key.clone()));
+        if cached.len() > CACHED_MAX {
+            cached.pop_front();
         }
         Ok(Some(key))
     }
 
-    fn kept(&self, name: &str) -> Option<Arc<ProjectKey>> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.iter().find(|(kept, _)| kept == name).map(|(_, key)| key.clone())
+    fn find_cached(&self, name: &str) -> Option<Arc<ProjectKey>> {
+        let cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        cached.iter().find(|(cached_name, _)| cached_name == name).map(|(_, key)| key.clone())
     }
 }
 
-/// Returns the connection that the key pair of a secret's project lies under. Which playbooks see a
-/// secret was decided when the job was frozen: those of the definition that lists it, of parents
-/// that it is passed to, of children that inherit it (Z4.4, Z5.3).
+/// Returns the connection of a secret's project, under which its key pair is stored. Which
+/// playbooks may use a secret was decided when the job was frozen (Z4.4, Z5.3).
 fn connection_of<'s>(secret: &'s SecretUse, playbook: &'s Playbook) -> Option<&'s ConnectionName> {
     let of_own = || Some(&playbook.connection).filter(|_| playbook.project == secret.project);
     secret.connection.as_ref().or_else(of_own)
 }
 
-/// Returns a value with each ciphertext replaced by its text; `None` when one does not open.
+/// Returns a value with each ciphertext decrypted; `None` if one cannot be decrypted.
 fn plaintext(value: &Value, key: &ProjectKey, depth: usize) -> Option<Value> {
     if depth > DEPTH_MAX {
         return None;
@@ -124,7 +122,7 @@ mod tests {
     use serde_json::json;
     use sluice_memory::World;
     use sluice_model::Timestamp;
-    use sluice_runtime::object::Stored;
+    use sluice_runtime::object::PutOutcome;
 
     fn secret(project: &str, data: Value) -> SecretUse {
         let project = ProjectName::new("forge.test", project);
@@ -151,11 +149,11 @@ mod tests {
         let pem = pair.to_pem().unwrap();
         assert_eq!(
             project_key::store(&ports, &connection, &one, pem.expose()).await.unwrap(),
-            Stored::Yes
+            PutOutcome::Yes
         );
         let other = ProjectKey::generate().unwrap().to_pem().unwrap();
         let again = project_key::store(&ports, &connection, &one, other.expose()).await.unwrap();
-        assert_eq!(again, Stored::Lost, "a key pair is never replaced");
+        assert_eq!(again, PutOutcome::ConditionFailed, "a key pair is never replaced");
         let stored = ports.objects.get("keys/github/org/one.pem").await.unwrap().unwrap();
         let unsealed = ports.seal.open("keys/github/org/one.pem", &stored.bytes).await.unwrap();
         assert_eq!(unsealed, pem.expose(), "it is sealed under its own name");

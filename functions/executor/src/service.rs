@@ -1,30 +1,30 @@
-//! The executor as it lives: a session that is renewed, queues that are asked in order of urgency,
-//! builds side by side.
+//! The executor process: renews its session, receives builds from the queues by urgency, and runs
+//! several builds at once.
 
+mod item_builds;
 mod slots;
-mod together;
 
 pub use slots::WAIT_SECONDS;
 
 use crate::archive;
-use crate::claim::{self, Asked, Claimed, Claims, QueueHears};
+use crate::claim::{self, BuildMessage, Claimed, Claims, QueueWakeup};
 use crate::job::{Job, Observer, OpenedSecrets, Runner, StopSignal, Stopper};
-use crate::live::{LiveLog, LiveLogs};
-use crate::returned;
+use crate::live::{LiveLog, LiveLogRegistry};
+use crate::returned_data;
 use crate::secrets::ProjectKeys;
-use crate::service::together::{Place, Together};
+use crate::service::item_builds::{ItemBuildGuard, ItemBuilds};
 use crate::sources::ObjectSources;
 use serde_json::{Map, Value};
 use sluice_model::build::{BuildResult, Ended, Pause};
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 use sluice_model::{BuildId, SessionId, Timestamp};
 use sluice_records::build;
 use sluice_records::codec::{encode, expiry, get, with_body};
 use sluice_records::session::{self, LIFE_SECONDS, Session};
-use sluice_runtime::batch::LookError;
+use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::port::Incoming;
 use sluice_runtime::record::{Key, Record};
-use sluice_runtime::{Commit, Ports, Saved, cell, quarantine};
+use sluice_runtime::{CellCommit, CommitOutcome, Ports, cell, quarantine};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -33,63 +33,70 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-/// The queues of builds, the most urgent first, each with how many milliseconds it is asked later
-/// than the first.
-pub const QUEUES: [(Queue, u64); 3] =
-    [(Queue::BuildsHigh, 0), (Queue::BuildsNormal, 40), (Queue::BuildsLow, 80)];
+/// The build queues, most urgent first, each with the delay in milliseconds before it is polled.
+/// The delay lets a more urgent queue fill a free slot first.
+pub const QUEUES: [(MessageQueue, u64); 3] = [
+    (MessageQueue::BuildsHigh, 0),
+    (MessageQueue::BuildsNormal, 40),
+    (MessageQueue::BuildsLow, 80),
+];
 /// Seconds from one renewal of a session to the next.
 pub const RENEW_SECONDS: u64 = 1;
-/// Looks at a build before its message is left to come again.
+/// Attempts to claim a build before its message is left to be redelivered.
 const CLAIM_TRIES: u32 = 3;
-/// How often an ended build tries to say all of it before it says its result alone.
-const WHOLE_END_TRIES: u32 = 8;
-/// Paused builds that keep no slot.
+/// Attempts to store a complete end before only the result is stored.
+const COMPLETE_END_TRIES: u32 = 8;
+/// Paused builds that give up their slot; further paused builds keep theirs.
 const PAUSED_MAX: usize = 64;
-/// The longest time between two tries.
+/// The longest wait between two attempts to store an end.
 const END_WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// What an operator decides about one executor.
+/// AnsibleSettings of one executor process.
 #[derive(Debug, Clone)]
-pub struct Options {
-    /// The machine's name, for people.
+pub struct ExecutorSettings {
+    /// The machine's name, shown on pages and in the API.
     pub hostname: String,
-    /// Builds that run at once.
+    /// The maximum number of builds that run at once.
     pub slots: usize,
-    /// Where build directories and the repositories' cache are.
+    /// The directory for build directories and the repository cache.
     pub state: PathBuf,
-    /// The OpenSSH private key (mode 0600) that nodes accept.
+    /// The OpenSSH private key (mode 0600) that nodes accept; `None` if no build has nodes.
     pub node_key: Option<PathBuf>,
-    /// Where its live logs are read, `http://host:port/`.
+    /// The address of the live log server, `http://host:port/`; `None` if it is not served.
     pub log_address: Option<String>,
-    /// The address of archived logs, ending in `/`; the build's id and `/` are appended.
+    /// The base address of archived logs, ending in `/`; the build id and `/` are appended.
     pub log_root: String,
 }
 
-/// One life of an executor.
-pub struct Executor {
+/// One run of an executor process, with one session.
+pub struct ExecutorService {
     ports: Ports,
     runner: Arc<dyn Runner>,
-    options: Options,
-    logs: LiveLogs,
+    options: ExecutorSettings,
+    logs: LiveLogRegistry,
     session: SessionId,
     claims: Claims,
     keys: ProjectKeys,
     sources: ObjectSources,
+    /// Builds that are being claimed, run or paused here.
     running: Mutex<BTreeMap<BuildId, Stopper>>,
-    /// Those of them that wait for the jobs behind them.
+    /// The running builds that are paused until their dependent jobs end.
     paused: Mutex<BTreeSet<BuildId>>,
-    /// Builds of those that are asked for: nobody knows yet whether they will be run here.
+    /// The running builds whose claim is not decided yet.
     claiming: Mutex<BTreeSet<BuildId>>,
-    /// Those of one item that run here: the last one tells their queue of all that passed.
-    together: Together,
+    /// Running builds by item: the last one to end wakes the item's queue.
+    item_builds: ItemBuilds,
+    /// One permit for each build that may run.
     slots: Arc<Semaphore>,
-    given_up: std::sync::atomic::AtomicBool,
-    is_over: std::sync::atomic::AtomicBool,
+    /// Whether the executor stopped its builds itself, so that they are retried.
+    stopped_builds: std::sync::atomic::AtomicBool,
+    /// Whether the session has ended.
+    session_ended: std::sync::atomic::AtomicBool,
 }
 
-impl Executor {
-    /// Makes an executor with a session of its own; nothing is claimed before [`Self::run`].
-    pub fn new(ports: Ports, runner: Arc<dyn Runner>, options: Options) -> Arc<Self> {
+impl ExecutorService {
+    /// Creates an executor with a new session id. It claims nothing before [`Self::run`].
+    pub fn new(ports: Ports, runner: Arc<dyn Runner>, options: ExecutorSettings) -> Arc<Self> {
         let session = SessionId(ports.entropy.token());
         let slots = Arc::new(Semaphore::new(options.slots.max(1)));
         let logs = options.log_address.as_ref().map(|address| format!("{address}log/"));
@@ -101,53 +108,52 @@ impl Executor {
             ports,
             runner,
             options,
-            logs: LiveLogs::default(),
+            logs: LiveLogRegistry::default(),
             session,
             running: Mutex::default(),
             paused: Mutex::default(),
             claiming: Mutex::default(),
-            together: Together::default(),
+            item_builds: ItemBuilds::default(),
             slots,
-            given_up: false.into(),
-            is_over: false.into(),
+            stopped_builds: false.into(),
+            session_ended: false.into(),
         })
     }
 
-    /// Returns the logs of its builds, to be served.
-    pub fn logs(&self) -> &LiveLogs {
+    /// Returns the live logs of the running builds, to be served over HTTP.
+    pub fn logs(&self) -> &LiveLogRegistry {
         &self.logs
     }
 
-    /// Lives until `shutdown` says true, then stops its builds; they are attempted again elsewhere.
+    /// Runs until `shutdown` is true, then stops all builds; they are retried elsewhere.
     ///
     /// # Errors
-    /// When its session cannot be stored to begin with, or is gone before the end: whoever runs it
-    /// begins a new life.
+    /// Returns an error if the session cannot be created, or is gone before the shutdown. The
+    /// caller starts a new executor then.
     pub async fn run(
         self: Arc<Self>,
         mut shutdown: watch::Receiver<bool>,
-    ) -> Result<(), LookError> {
-        let record = self.begin().await?;
-        let (over, ending) = watch::channel(false);
+    ) -> Result<(), ReconcileError> {
+        let record = self.create_session().await?;
+        let (session_over, session_ending) = watch::channel(false);
         let mut tasks = tokio::task::JoinSet::new();
         for (queue, head_start_millis) in QUEUES {
-            tasks.spawn(self.clone().ask(queue, head_start_millis, ending.clone()));
+            tasks.spawn(self.clone().poll_queue(queue, head_start_millis, session_ending.clone()));
         }
         let ended = tokio::select! {
-            // An error means that whoever held the switch is gone; that is a shutdown too.
+            // An error means that the sender was dropped; that is a shutdown too.
             _ = shutdown.wait_for(|stop| *stop) => {
                 self.stop_all("the executor shuts down");
                 Ok(())
             }
             () = self.renew(record) => {
                 self.stop_all("the executor's session is gone");
-                Err(LookError::Again(format!("the session {} is gone", self.session)))
+                Err(ReconcileError::Retry(format!("the session {} is gone", self.session)))
             }
         };
-        // Nothing is claimed under a session that nobody renews: the gate would call it lost at
-        // once.
-        over.send_replace(true);
-        self.is_over.store(true, std::sync::atomic::Ordering::Release);
+        // A build claimed under a session that is not renewed would count as lost at once.
+        session_over.send_replace(true);
+        self.session_ended.store(true, std::sync::atomic::Ordering::Release);
         while tasks.join_next().await.is_some() {}
         // Every build returns its slot when it has ended.
         let _ = tokio::time::timeout(
@@ -158,17 +164,23 @@ impl Executor {
         ended
     }
 
-    /// Claims the builds of messages that came together, and acknowledges those messages: the
-    /// claims are what counts then.
+    /// Claims the builds of received messages and acknowledges the messages. Returns the builds to
+    /// run.
     ///
-    /// What could not be claimed for an unknown reason, or could not be acknowledged, comes again.
-    pub async fn take(&self, queue: Queue, messages: Vec<Incoming>) -> Vec<Taken> {
+    /// A message is redelivered if its build could not be claimed for an unknown reason, or if it
+    /// could not be acknowledged.
+    pub async fn claim_received(
+        &self,
+        queue: MessageQueue,
+        messages: Vec<Incoming>,
+    ) -> Vec<AcceptedBuild> {
         let mut done: Vec<String> = Vec::new();
-        let mut asked: Vec<(Asked, StopSignal, String)> = Vec::new();
+        let mut received: Vec<(BuildMessage, StopSignal, String)> = Vec::new();
         for message in messages {
-            let Some(build) = serde_json::from_str(&message.body).ok().and_then(Asked::of) else {
+            let Some(build) = serde_json::from_str(&message.body).ok().and_then(BuildMessage::of)
+            else {
                 let name = format!("{queue:?}");
-                match quarantine::keep(
+                match quarantine::quarantine_message(
                     &self.ports,
                     &name,
                     &message.id,
@@ -179,82 +191,83 @@ impl Executor {
                 {
                     Ok(()) => done.push(message.receipt),
                     Err(error) => {
-                        tracing::warn!(message = message.id, %error, "a message could not be set aside")
+                        tracing::warn!(message = message.id, %error, "could not quarantine a message that is not a build")
                     }
                 }
                 continue;
             };
-            // Noted before anything is read: a second message about it finds it here.
+            // Entered before anything is read, so that a duplicate message finds the build here.
             match self.running().entry(build.build.clone()) {
-                // While it is only asked for, the same message may have come twice: whoever removes
-                // one removes both, and the claim may still fail.
+                // This may be a redelivery of the message whose claim is in progress. Acknowledging
+                // one delivery removes both, and the claim may still fail.
                 Entry::Occupied(_) if self.claiming().contains(&build.build) => {}
                 Entry::Occupied(_) => done.push(message.receipt),
-                Entry::Vacant(place) => {
+                Entry::Vacant(vacant) => {
                     let (stopper, stop) = Stopper::new();
-                    place.insert(stopper);
+                    vacant.insert(stopper);
                     self.claiming().insert(build.build.clone());
-                    asked.push((build, stop, message.receipt));
+                    received.push((build, stop, message.receipt));
                 }
             }
         }
-        let mut taken = Vec::new();
+        let mut accepted = Vec::new();
         for _ in 0..CLAIM_TRIES {
-            let builds: Vec<Asked> = asked.iter().map(|(build, ..)| build.clone()).collect();
-            let mut again = Vec::new();
+            let builds: Vec<BuildMessage> =
+                received.iter().map(|(build, ..)| build.clone()).collect();
+            let mut failed = Vec::new();
             for (claim, (build, stop, receipt)) in
-                self.claims.claim(&builds).await.into_iter().zip(asked)
+                self.claims.claim(&builds).await.into_iter().zip(received)
             {
                 match claim {
                     Ok(Some(claimed)) => {
                         self.claiming().remove(&build.build);
-                        let place =
-                            self.together.enter(&claimed.order.item, claimed.order.generation);
-                        taken.push(Taken { claimed, stop, slot: None, place });
+                        let item_build =
+                            self.item_builds.enter(&claimed.order.item, claimed.order.generation);
+                        accepted.push(AcceptedBuild { claimed, stop, slot: None, item_build });
                         done.push(receipt);
                     }
                     Ok(None) => {
-                        self.forget(&build.build);
+                        self.forget_claim(&build.build);
                         done.push(receipt);
                     }
                     Err(error) => {
-                        tracing::info!(build = %build.build, %error, "a build could not be claimed yet");
-                        again.push((build, stop, receipt));
+                        tracing::info!(build = %build.build, %error, "could not claim a build yet; retrying");
+                        failed.push((build, stop, receipt));
                     }
                 }
             }
-            asked = again;
-            if asked.is_empty() {
+            received = failed;
+            if received.is_empty() {
                 break;
             }
         }
-        for (build, ..) in asked {
-            tracing::warn!(build = %build.build, "a build could not be claimed; its message comes again");
-            self.forget(&build.build);
+        for (build, ..) in received {
+            tracing::warn!(build = %build.build, "could not claim a build; its message will be redelivered");
+            self.forget_claim(&build.build);
         }
         if !done.is_empty()
             && let Err(error) = self.ports.queues.acknowledge_all(queue, &done).await
         {
-            tracing::warn!(?queue, %error, "builds could not be acknowledged; what comes again is known then");
+            tracing::warn!(?queue, %error, "could not acknowledge messages of claimed builds; they will be redelivered");
         }
-        taken
+        accepted
     }
 
     /// Runs a claimed build to its end.
     ///
     /// # Errors
-    /// When its end could not be told: its session goes on, and somebody has to look after it.
-    pub async fn execute(&self, taken: Taken) -> Result<(), LookError> {
-        let Taken { mut claimed, stop, mut slot, mut place } = taken;
+    /// Returns an error if the end could not be stored or its queue and provider not woken.
+    pub async fn execute(&self, accepted: AcceptedBuild) -> Result<(), ReconcileError> {
+        let AcceptedBuild { mut claimed, stop, mut slot, mut item_build } = accepted;
         let build = claimed.run.build.clone();
         tracing::info!(%build, job = %claimed.order.job, change = %claimed.order.change, attempt = claimed.order.attempt, "a build starts");
         let jobdir = self.options.state.join("builds").join(build.as_str());
-        let observer = Told {
+        let observer = BuildReporter {
             log: self.logs.open(&build, &jobdir),
-            news: watch::channel(News::None).0,
+            updates: watch::channel(BuildUpdate::None).0,
             secrets: Mutex::default(),
         };
-        let (secrets, unopened) = match self.keys.open(&claimed.job).await {
+        let (secrets, secrets_error) = match self.keys.open(&claimed.job).await {
             Ok(secrets) => (secrets, None),
             Err(error) => (OpenedSecrets::default(), Some(error)),
         };
@@ -268,13 +281,13 @@ impl Executor {
             child_jobs: &claimed.child_jobs.clone(),
             inherited: &std::mem::take(&mut claimed.inherited),
         };
-        let mut news = observer.news.subscribe();
+        let mut updates = observer.updates.subscribe();
         let execution = async {
-            match unopened {
+            match secrets_error {
                 None => self.runner.execute(&job, &self.sources, &jobdir, stop, &observer).await,
-                Some(error) => not_begun(
+                Some(error) => not_started(
                     self.ports.clock.now(),
-                    format!("The job's secrets could not be opened: {error}"),
+                    format!("The job's secrets could not be decrypted: {error}"),
                 ),
             }
         };
@@ -283,60 +296,59 @@ impl Executor {
             tokio::select! {
                 biased;
                 ended = &mut execution => break ended,
-                Ok(()) = news.changed() => {}
+                Ok(()) = updates.changed() => {}
             }
-            let told = news.borrow_and_update().clone();
+            let update = updates.borrow_and_update().clone();
             tokio::select! {
                 biased;
                 ended = &mut execution => break ended,
-                () = self.tell(&mut claimed, told, &observer, (&mut slot, &mut place)) => {}
+                () = self.record_update(&mut claimed, update, &observer, (&mut slot, &mut item_build)) => {}
             }
         };
         let archived = archive::archive(&self.ports, &build, &jobdir, &self.options.log_root).await;
-        // A job that put its logs somewhere itself knows best (`zuul.log_url`).
+        // A job that uploaded its logs itself returns their address (`zuul.log_url`).
         ended.log_url = ended.log_url.or(archived);
-        self.keep_secrets(&build, &mut ended.data, &observer).await;
-        let told = self.tell_end(&mut claimed, ended, &mut place).await;
+        self.store_secrets(&build, &mut ended.data, &observer).await;
+        let reported = self.report_end(&mut claimed, ended, &mut item_build).await;
         self.running().remove(&build);
         self.paused().remove(&build);
-        remove(&build, jobdir.clone()).await;
-        told
+        remove_directory(&build, jobdir.clone()).await;
+        reported
     }
 
-    /// Tells what a running build showed.
-    async fn tell(
+    /// Records a state change of a running build (failing, paused) and wakes its queue.
+    async fn record_update(
         &self,
         claimed: &mut Claimed,
-        news: News,
-        observer: &Told,
-        (slot, place): (&mut Option<OwnedSemaphorePermit>, &mut Place),
+        update: BuildUpdate,
+        observer: &BuildReporter,
+        (slot, item_build): (&mut Option<OwnedSemaphorePermit>, &mut ItemBuildGuard),
     ) {
         let build = claimed.run.build.clone();
-        match news {
-            News::None => {}
-            // Lost, it is a reset that comes later: the end tells the same.
-            News::WillFail => {
+        match update {
+            BuildUpdate::None => {}
+            // If this is lost, the queue learns of the failure later, from the end.
+            BuildUpdate::WillFail => {
                 if let Err(error) = claim::will_fail(&self.ports, claimed).await {
-                    tracing::warn!(%build, %error, "that it will fail could not be told");
+                    tracing::warn!(%build, %error, "could not record that the build will fail");
                 }
             }
-            News::Paused(mut pause) => {
-                // It may end long after the others of its item, or wait for them. Those that left
-                // it to this one to tell are told with the pause, or with its end where that comes
-                // first.
-                place.leave();
-                self.keep_secrets(&build, &mut pause.data, observer).await;
+            BuildUpdate::Paused(mut pause) => {
+                // A paused build may wait for other builds of its item, so they must not rely on
+                // it to wake the queue. The pause itself wakes the queue for those that did.
+                item_build.leave();
+                self.store_secrets(&build, &mut pause.data, observer).await;
                 let mut attempt = 0;
                 while let Err(error) = claim::pause(&self.ports, claimed, pause.clone()).await {
-                    // Untold, nobody would ever let it go on.
-                    tracing::warn!(%build, %error, "that it is paused could not be told; trying again");
+                    // The gate resumes only builds whose pause is recorded.
+                    tracing::warn!(%build, %error, "could not record that the build is paused; retrying");
                     sleep(END_WAIT_MAX.min(Duration::from_millis(200 << attempt.min(10)))).await;
                     attempt += 1;
                 }
                 tracing::info!(%build, "a build is paused");
                 self.paused().insert(build);
-                // Those it waits for may need its slot. Beyond a bound it keeps it: each paused
-                // build takes memory and disk.
+                // The jobs it waits for may need its slot. Beyond the bound a paused build keeps
+                // its slot, because each one takes memory and disk.
                 if self.paused().len() <= PAUSED_MAX {
                     drop(slot.take());
                 }
@@ -344,30 +356,37 @@ impl Executor {
         }
     }
 
-    /// Seals what a job returned for the jobs behind it alone, again and again while the session
-    /// lives.
-    async fn keep_secrets(&self, build: &BuildId, data: &mut Map<String, Value>, observer: &Told) {
+    /// Encrypts and stores the secret data that a job returned for its dependents. Retries until
+    /// the session ends.
+    async fn store_secrets(
+        &self,
+        build: &BuildId,
+        data: &mut Map<String, Value>,
+        observer: &BuildReporter,
+    ) {
         let secret_data = observer.secrets.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut attempt = 0;
-        while let Err(error) = returned::keep_secrets(&self.ports, build, data, &secret_data).await
+        while let Err(error) =
+            returned_data::store_secrets(&self.ports, build, data, &secret_data).await
         {
-            if self.is_over.load(std::sync::atomic::Ordering::Acquire) {
+            if self.session_ended.load(std::sync::atomic::Ordering::Acquire) {
                 return;
             }
-            tracing::warn!(%build, %error, "what a job returned as secret could not be kept; trying again");
+            tracing::warn!(%build, %error, "could not store the secret data of a job; retrying");
             sleep(END_WAIT_MAX.min(Duration::from_millis(200 << attempt.min(10)))).await;
             attempt += 1;
         }
     }
 
-    /// Tells the end, again and again while the session lives; somebody else's run is left alone.
-    async fn tell_end(
+    /// Stores a build's end and wakes its queue. Retries until the session ends; a run of another
+    /// executor is left alone.
+    async fn report_end(
         &self,
         claimed: &mut Claimed,
         ended: Ended,
-        place: &mut Place,
-    ) -> Result<(), LookError> {
-        let ended = if ended.result == BuildResult::Aborted && self.is_lost() {
+        item_build: &mut ItemBuildGuard,
+    ) -> Result<(), ReconcileError> {
+        let ended = if ended.result == BuildResult::Aborted && self.has_stopped_builds() {
             Ended { result: BuildResult::Retry, ..ended }
         } else {
             ended
@@ -375,63 +394,67 @@ impl Executor {
         tracing::info!(build = %claimed.run.build, result = %ended.result, detail = ended.detail, "a build ends");
         let mut attempt = 0;
         loop {
-            // If it is what the build returned that cannot be stored, its result can.
-            let told = if attempt < WHOLE_END_TRIES { ended.clone() } else { bare(&ended) };
-            let error = match self.end(claimed, told, place).await {
+            // If the returned data is what cannot be stored, the result alone still can.
+            let stored =
+                if attempt < COMPLETE_END_TRIES { ended.clone() } else { without_data(&ended) };
+            let error = match self.store_end(claimed, stored, item_build).await {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
-            // While the session lives, nobody else ends this build. Once it is over, the gate takes
-            // it as lost.
-            if self.is_over.load(std::sync::atomic::Ordering::Acquire) {
+            // While the session lives, no one else ends this build. Afterwards the gate treats it
+            // as lost.
+            if self.session_ended.load(std::sync::atomic::Ordering::Acquire) {
                 return Err(error);
             }
-            tracing::warn!(build = %claimed.run.build, %error, "the end could not be told; trying again");
+            tracing::warn!(build = %claimed.run.build, %error, "could not store the end of a build; retrying");
             sleep(END_WAIT_MAX.min(Duration::from_millis(200 << attempt.min(10)))).await;
             attempt += 1;
         }
     }
 
-    /// Writes a build's end, and tells of it whoever has to hear of it now.
-    async fn end(
+    /// Stores a build's end and wakes its provider, and its queue unless another build of the item
+    /// will.
+    async fn store_end(
         &self,
         claimed: &mut Claimed,
         ended: Ended,
-        place: &mut Place,
-    ) -> Result<(), LookError> {
-        claim::keep_end(&self.ports, claimed, ended).await?;
-        // Its place is left when its end is written, not before: whoever is the last tells of what
-        // stands there.
-        let others_are_here = place.leave();
-        let queue = if others_are_here && together::may_wait(claimed) {
-            QueueHears::WithAnother
+        item_build: &mut ItemBuildGuard,
+    ) -> Result<(), ReconcileError> {
+        claim::store_end(&self.ports, claimed, ended).await?;
+        // The build counts as running until its end is stored: the last build of an item wakes the
+        // queue for all stored ends.
+        let others_remain = item_build.leave();
+        let queue = if others_remain && item_builds::can_defer_wakeup(claimed) {
+            QueueWakeup::Defer
         } else {
-            QueueHears::Now
+            QueueWakeup::Send
         };
-        claim::tell_end(&self.ports, claimed, queue).await
+        claim::send_wakeups(&self.ports, &claimed.order, queue).await
     }
 
-    /// Whether the builds were stopped for this executor's own sake: then they do not count and are
-    /// attempted again.
-    fn is_lost(&self) -> bool {
-        self.given_up.load(std::sync::atomic::Ordering::Acquire)
+    /// Returns whether the executor stopped its builds itself: then they are retried and do not
+    /// count as attempts.
+    fn has_stopped_builds(&self) -> bool {
+        self.stopped_builds.load(std::sync::atomic::Ordering::Acquire)
     }
 
-    async fn begin(&self) -> Result<Record, LookError> {
+    async fn create_session(&self) -> Result<Record, ReconcileError> {
         let now = self.ports.clock.now();
-        let body = self.body(now, now);
+        let body = self.session_body(now, now);
         let mut head = encode(session::key(&self.session), &body)?;
-        // How the API lists executors that live, or did of late.
+        // The index by which the API lists live and recent executors.
         head.find = Some(("sessions".to_owned(), self.session.to_string()));
         head.expires_at = Some(expiry(now));
-        let plan = Commit { head, others: Vec::new(), pokes: Vec::new(), due: None };
+        let plan = CellCommit { head, others: Vec::new(), wakeups: Vec::new(), due: None };
         match cell::commit(&self.ports, plan).await? {
-            Saved::Yes(record) => Ok(record),
-            Saved::Stale => Err(LookError::Again("a session of this id exists".to_owned())),
+            CommitOutcome::Written(record) => Ok(record),
+            CommitOutcome::Stale => {
+                Err(ReconcileError::Retry("a session with this id already exists".to_owned()))
+            }
         }
     }
 
-    fn body(&self, started_at: Timestamp, now: Timestamp) -> Session {
+    fn session_body(&self, started_at: Timestamp, now: Timestamp) -> Session {
         Session {
             id: self.session.clone(),
             hostname: self.options.hostname.clone(),
@@ -442,9 +465,9 @@ impl Executor {
         }
     }
 
-    /// Renews the session every [`RENEW_SECONDS`] and learns what is to stop, until the session is
-    /// gone. One that could not be renewed in time is over for its builds: the gate has them run
-    /// again, so they end here.
+    /// Renews the session every [`RENEW_SECONDS`] and stops or resumes builds on request, until the
+    /// session is gone. If the session could not be renewed in time, the gate retries its builds
+    /// elsewhere, so all builds are stopped here.
     async fn renew(&self, mut record: Record) {
         let started_at = self.ports.clock.now();
         let mut alive_until = started_at.plus_seconds(LIFE_SECONDS);
@@ -457,7 +480,7 @@ impl Executor {
                 Ok(true) => alive_until = now.plus_seconds(LIFE_SECONDS),
                 Ok(false) => return,
                 Err(error) => {
-                    tracing::warn!(%error, "the session could not be renewed");
+                    tracing::warn!(%error, "could not renew the session");
                     if now >= alive_until {
                         self.stop_all("the executor could not renew its session in time");
                     }
@@ -466,26 +489,26 @@ impl Executor {
         }
     }
 
-    /// Renews the session once, whose record this is, and learns what is to stop. Returns whether
-    /// it is still there.
+    /// Renews the session stored as `record` once, and stops or resumes builds on request. Returns
+    /// false if the session is gone.
     ///
     /// # Errors
-    /// When the store does not answer: it is tried again at the next renewal.
+    /// Returns an error if the store does not answer; the next renewal tries again.
     pub async fn renew_once(
         &self,
         record: &mut Record,
         started_at: Timestamp,
         now: Timestamp,
-    ) -> Result<bool, LookError> {
-        let mut head = with_body(record.clone(), &self.body(started_at, now))?;
-        // Kept as long as any final record, counted from its last sign of life.
+    ) -> Result<bool, ReconcileError> {
+        let mut head = with_body(record.clone(), &self.session_body(started_at, now))?;
+        // Expires like any final record, counted from the last renewal.
         head.expires_at = Some(expiry(now));
-        let plan = Commit { head, others: Vec::new(), pokes: Vec::new(), due: None };
+        let plan = CellCommit { head, others: Vec::new(), wakeups: Vec::new(), due: None };
         match cell::commit(&self.ports, plan).await? {
-            Saved::Yes(renewed) => *record = renewed,
-            // The key is this life's own, so what is stored is its own write, whose answer was
-            // lost. The next one follows it.
-            Saved::Stale => match get(&self.ports, &record.key).await? {
+            CommitOutcome::Written(renewed) => *record = renewed,
+            // No other process writes this key, so the stored record is an earlier write of this
+            // one whose response was lost. The next renewal builds on it.
+            CommitOutcome::Stale => match get(&self.ports, &record.key).await? {
                 Some(stored) => *record = stored,
                 None => return Ok(false),
             },
@@ -494,29 +517,29 @@ impl Executor {
         let paused: Vec<BuildId> = self.paused().iter().cloned().collect();
         let stops = running.iter().map(|build| (build::stop_key(build), build));
         let resumes = paused.iter().map(|build| (build::resume_key(build), build));
-        let words: BTreeMap<Key, &BuildId> = stops.chain(resumes).collect();
-        let keys: Vec<Key> = words.keys().cloned().collect();
+        let requests: BTreeMap<Key, &BuildId> = stops.chain(resumes).collect();
+        let keys: Vec<Key> = requests.keys().cloned().collect();
         for page in keys.chunks(100) {
-            for found in self.ports.records.get(page).await?.into_iter().flatten() {
-                let Some(build) = words.get(&found.key).copied() else { continue };
+            for request in self.ports.records.get(page).await?.into_iter().flatten() {
+                let Some(build) = requests.get(&request.key).copied() else { continue };
                 let Some(stopper) = self.running().get(build).cloned() else { continue };
-                if found.key == build::resume_key(build) {
+                if request.key == build::resume_key(build) {
                     self.paused().remove(build);
                     stopper.resume();
                 } else {
-                    stopper.stop(&build::stop_of(&found).why);
+                    stopper.stop(&build::decode_stop(&request).why);
                 }
             }
         }
-        let is_here = |build: &BuildId| self.running().contains_key(build);
-        if let Err(error) = self.claims.settle(&is_here).await {
-            tracing::warn!(%error, "builds that were claimed without an answer could not be looked after; trying again");
+        let is_running = |build: &BuildId| self.running().contains_key(build);
+        if let Err(error) = self.claims.end_stopped_unconfirmed(&is_running).await {
+            tracing::warn!(%error, "could not check builds whose claim is unconfirmed; retrying");
         }
         Ok(true)
     }
 
     fn stop_all(&self, why: &str) {
-        self.given_up.store(true, std::sync::atomic::Ordering::Release);
+        self.stopped_builds.store(true, std::sync::atomic::Ordering::Release);
         for stopper in self.running().values() {
             stopper.stop(why);
         }
@@ -526,8 +549,8 @@ impl Executor {
         self.paused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets a build that was asked for and is not run here.
-    fn forget(&self, build: &BuildId) {
+    /// Removes a build that was not claimed from the running builds.
+    fn forget_claim(&self, build: &BuildId) {
         self.running().remove(build);
         self.claiming().remove(build);
     }
@@ -541,22 +564,22 @@ impl Executor {
     }
 }
 
-/// Removes a build's directory, which may hold many files: whoever else waits for this thread goes
-/// on meanwhile.
-async fn remove(build: &BuildId, jobdir: PathBuf) {
+/// Removes a build's directory on a blocking thread, because it may hold many files. Logs a
+/// failure.
+async fn remove_directory(build: &BuildId, jobdir: PathBuf) {
     let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(jobdir)).await;
-    // It may have panicked, or its runtime may end: either way some of the directory may be left.
+    // If the task panicked or the runtime ended, part of the directory may be left.
     let removed = removed.unwrap_or_else(|error| Err(std::io::Error::other(error)));
     if let Err(error) = removed
         && error.kind() != std::io::ErrorKind::NotFound
     {
-        tracing::warn!(%build, %error, "the build's directory could not be removed");
+        tracing::warn!(%build, %error, "could not remove the build's directory");
     }
 }
 
-/// Returns the part of an end that always fits into a record.
-fn bare(ended: &Ended) -> Ended {
-    let detail = "What the build returned could not be stored and is left out.".to_owned();
+/// Returns an end without the data that the build returned, which always fits into a record.
+fn without_data(ended: &Ended) -> Ended {
+    let detail = "The data returned by the build could not be stored and was dropped.".to_owned();
     Ended {
         data: serde_json::Map::new(),
         data_object: None,
@@ -566,8 +589,8 @@ fn bare(ended: &Ended) -> Ended {
     }
 }
 
-/// Returns the end of an attempt that could not begin and does not count.
-fn not_begun(at: Timestamp, why: String) -> Ended {
+/// Returns the end of an attempt that could not start; the build is retried.
+fn not_started(at: Timestamp, why: String) -> Ended {
     Ended {
         result: BuildResult::Retry,
         detail: Some(why),
@@ -579,35 +602,40 @@ fn not_begun(at: Timestamp, why: String) -> Ended {
     }
 }
 
-/// A build that this executor owns and has to run.
-pub struct Taken {
+/// A build that this executor has claimed and has to run.
+pub struct AcceptedBuild {
+    /// The claim.
     claimed: Claimed,
+    /// Asks the build to stop or to resume.
     stop: StopSignal,
-    /// The slot that it takes while it runs.
+    /// The slot that the build occupies; `None` for a caller that counts slots itself.
     slot: Option<OwnedSemaphorePermit>,
-    /// Its place among the builds of its item.
-    place: Place,
+    /// Counts the build among the running builds of its item.
+    item_build: ItemBuildGuard,
 }
 
-/// What a running build showed last.
+/// The last state change of a running build.
 #[derive(Clone)]
-enum News {
+enum BuildUpdate {
+    /// No change yet.
     None,
-    /// It will fail.
+    /// The build will fail.
     WillFail,
-    /// It waits for the jobs behind it.
+    /// The build is paused until its dependent jobs end.
     Paused(Pause),
 }
 
-/// Passes on what a running build shows.
-struct Told {
+/// Receives the events of a running build and passes them to the service.
+struct BuildReporter {
+    /// The live log.
     log: LiveLog,
-    news: watch::Sender<News>,
-    /// What the job returned for the jobs behind it alone.
+    /// Publishes the last state change.
+    updates: watch::Sender<BuildUpdate>,
+    /// The secret data that the job returned for its dependents.
     secrets: Mutex<Map<String, Value>>,
 }
 
-impl Observer for Told {
+impl Observer for BuildReporter {
     fn started(&self, _: Timestamp) {}
 
     fn log_appended(&self, offset: u64, bytes: &[u8]) {
@@ -615,11 +643,11 @@ impl Observer for Told {
     }
 
     fn will_fail(&self) {
-        self.news.send_replace(News::WillFail);
+        self.updates.send_replace(BuildUpdate::WillFail);
     }
 
     fn paused(&self, pause: Pause) {
-        self.news.send_replace(News::Paused(pause));
+        self.updates.send_replace(BuildUpdate::Paused(pause));
     }
 
     fn returned_secrets(&self, secret_data: Map<String, Value>) {

@@ -1,29 +1,29 @@
-//! What an operator decides about an executor, and what may be wrong with the machine it runs on.
+//! The settings for running Ansible, and errors of the machine's setup.
 
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
-/// How Ansible is run on this machine.
+/// Settings for running Ansible on this machine.
 #[derive(Debug, Clone)]
-pub struct Settings {
-    /// The Python environment that `infra/executor/install.sh` made.
+pub struct AnsibleSettings {
+    /// The Python environment created by `infra/executor/install.sh`.
     pub prefix: PathBuf,
-    /// Where the executor keeps its own plugins and roles; made if it is not there.
+    /// The directory for the executor's own plugins and roles; created if missing.
     pub content: PathBuf,
-    /// Where sockets and opened secrets lie while a build runs: short (paths of sockets have 107
-    /// bytes) and in memory.
+    /// The directory for sockets and decrypted secrets of running builds. It should be in memory,
+    /// and short, because paths of sockets are limited to 107 bytes.
     pub runtime: PathBuf,
     /// The executor's name (`zuul.executor.hostname`).
     pub hostname: String,
-    /// Seconds for pre-run and run together where the job names no time.
+    /// The default time limit of pre-run and run together, in seconds.
     pub timeout_seconds: u64,
-    /// Seconds for each post-run playbook where the job names no time.
+    /// The default time limit of each post-run playbook, in seconds.
     pub post_timeout_seconds: u64,
-    /// Seconds for all playbooks that clean up after a stop together. The launcher takes the nodes
-    /// of a stopped build away after 120 s, so it stays well below that.
+    /// The time limit of all cleanup playbooks after a stop together, in seconds. The launcher
+    /// releases the nodes of a stopped build after 120 s, so this must be well below.
     pub cleanup_timeout_seconds: u64,
-    /// What untrusted playbooks reach by network from the executor.
-    pub untrusted_network: Network,
+    /// The network access of untrusted playbooks from the executor.
+    pub untrusted_network: SandboxNetwork,
     /// Paths that every playbook may read.
     pub readable: Vec<PathBuf>,
     /// Paths that trusted playbooks may also read.
@@ -32,21 +32,21 @@ pub struct Settings {
     pub trusted_writable: Vec<PathBuf>,
     /// Site variables: the highest precedence of all.
     pub site_vars: Map<String, Value>,
-    /// Hosts that one playbook works on at a time.
+    /// The number of hosts that one playbook works on at once.
     pub forks: u32,
-    /// How often Ansible tries a connection again.
+    /// The number of times that Ansible retries a connection.
     pub ssh_retries: u32,
-    /// Bytes that one build may have on disk, its workspace included.
+    /// The disk limit of one build in bytes, including its workspace.
     pub disk_bytes_max: u64,
-    /// Bytes that one file written in a sandbox may have.
+    /// The maximum size of a file written in a sandbox, in bytes.
     pub file_bytes_max: u64,
-    /// Bytes a build's log may have; what comes after is dropped with a notice.
+    /// The maximum size of a build's log in bytes; the rest is dropped with a notice.
     pub log_bytes_max: u64,
 }
 
-impl Settings {
-    /// Returns the settings that suit a machine prepared by `install.sh`, with `state` for what the
-    /// executor keeps.
+impl AnsibleSettings {
+    /// Returns default settings for a machine prepared by `install.sh`, with the state directory
+    /// `state`.
     pub fn new(state: &Path) -> Self {
         let shared_memory = Path::new("/dev/shm");
         Self {
@@ -62,7 +62,7 @@ impl Settings {
             timeout_seconds: 10_800,
             post_timeout_seconds: 1_800,
             cleanup_timeout_seconds: 75,
-            untrusted_network: Network::NodesOnly,
+            untrusted_network: SandboxNetwork::NodesOnly,
             readable: Vec::new(),
             trusted_readable: Vec::new(),
             trusted_writable: Vec::new(),
@@ -81,18 +81,17 @@ impl Settings {
     }
 }
 
-/// What a sandbox reaches by network.
+/// The network access of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Network {
-    /// SSH to the build's own nodes, through the executor, and nothing else: no metadata address,
-    /// no neighbour.
+pub enum SandboxNetwork {
+    /// Only SSH to the build's own nodes, through the executor's gateway.
     NodesOnly,
-    /// Whatever the executor reaches. The operator sees to it that no credentials can be had from
-    /// an address.
+    /// The network of the executor. The operator must ensure that it offers no credentials, for
+    /// example at a metadata address.
     Shared,
 }
 
-/// Why Ansible cannot be run on this machine.
+/// Why Ansible cannot run on this machine.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// The Python environment is missing or incomplete.
@@ -100,19 +99,19 @@ pub enum SetupError {
         "there is no Ansible at {path}: run infra/executor/install.sh, or name its prefix in SLUICE_ANSIBLE_PREFIX"
     )]
     NoAnsible {
-        /// What was looked for.
+        /// The missing program.
         path: PathBuf,
     },
-    /// bubblewrap is missing or may not make namespaces.
+    /// bubblewrap is missing or may not create namespaces.
     #[error(
-        "bubblewrap cannot confine playbooks here ({said}): install it with infra/executor/install.sh; allow user namespaces \
+        "bubblewrap cannot run a sandbox on this machine ({message}): install it with infra/executor/install.sh; allow user namespaces \
          (sysctl user.max_user_namespaces above 0; kernel.unprivileged_userns_clone=1 and \
          kernel.apparmor_restrict_unprivileged_userns=0 where they exist); in a container, run it on a host of your own with \
          a seccomp profile that allows clone, unshare and mount, and an unmasked /proc (Fargate allows none of this)"
     )]
     NoSandbox {
-        /// bubblewrap's own words.
-        said: String,
+        /// The error message of bubblewrap.
+        message: String,
     },
     /// The executor's own plugins and roles could not be written.
     #[error(

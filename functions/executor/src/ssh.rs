@@ -1,13 +1,13 @@
 //! SSH to the nodes: the agent that holds the key, the known hosts, and one open connection per
-//! node that every playbook of the build shares (Z7.1).
+//! node, shared by all playbooks of the build (Z7.1).
 //!
-//! The key itself never comes into a sandbox. The shared connections stand in a sandbox of their
-//! own, since whoever may use one may also have it forward ports.
+//! The key itself is never visible in a sandbox. The shared connections run in their own sandbox,
+//! because a playbook that uses one can also make it forward ports.
 
 use crate::jobdir::Jobdir;
 use crate::process::Group;
 use crate::sandbox::{Sandbox, Trust};
-use crate::settings::Settings;
+use crate::settings::AnsibleSettings;
 use sluice_model::node::NodeAccess;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,14 +17,14 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
-/// A node that does not answer within this time is left to Ansible, whose own retries then decide.
+/// The time to wait for a node's answer. Afterwards Ansible's own connection retries decide.
 const OPEN_SECONDS: u64 = 15;
 
-/// Why the agent is not there. The attempt does not count.
+/// The SSH agent could not be started. The build is retried.
 #[derive(Debug, thiserror::Error)]
-#[error("could not start an SSH agent with the nodes' key: {said}")]
+#[error("could not start an SSH agent with the nodes' key: {message}")]
 pub struct AgentError {
-    said: String,
+    message: String,
 }
 
 /// An ssh-agent with the nodes' key. Dropping it ends it.
@@ -33,25 +33,25 @@ pub struct Agent {
     _process: Group,
     /// Its socket.
     pub socket: PathBuf,
-    /// The id of the process that it ends with (`SSH_AGENT_PID`).
+    /// The process id of its sandbox (`SSH_AGENT_PID`).
     pub id: u32,
 }
 
 impl Agent {
-    /// Starts an agent for one build and gives it the key, for its own nodes alone.
+    /// Starts an agent for one build and adds the key, restricted to the build's own nodes.
     ///
-    /// One key opens the nodes of all builds. Playbooks may use the agent, and may forward it to
-    /// their node: from there it must not sign for anybody else's (`ssh-add -h`, OpenSSH 8.9 or
-    /// newer on this machine; nodes need nothing). It holds the key for as long as this process
-    /// lives and no longer, even if that is killed.
+    /// The same key opens the nodes of all builds. Playbooks may use the agent and forward it to
+    /// their node, but it must not sign for nodes of other builds. So the key is restricted by
+    /// `ssh-add -h`, which needs OpenSSH 8.9 or newer on this machine. The agent ends with this
+    /// process, even if that is killed.
     pub async fn start(
         jobdir: &Jobdir,
         key: &Path,
         nodes: &[NodeAccess],
     ) -> Result<Self, AgentError> {
         let socket = jobdir.runtime.root.join("agent.sock");
-        // The sandbox ends it with this process: a group is only killed by somebody who is still
-        // there to do it.
+        // --die-with-parent ends the agent even if this process is killed and cannot kill the
+        // group.
         let runtime = &jobdir.runtime.root;
         let mut command = plain("bwrap");
         command.args([
@@ -68,11 +68,10 @@ impl Agent {
             .arg(&socket)
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
-        let mut process =
-            Group::spawn(&mut command).map_err(|error| AgentError { said: error.to_string() })?;
+        let mut process = Group::spawn(&mut command)
+            .map_err(|error| AgentError { message: error.to_string() })?;
         let id = process.id().unwrap_or_default();
-        // It prints its address once it listens. Nothing more comes, so the pipe can stay unread
-        // afterwards.
+        // It prints one line once it listens, and nothing afterwards.
         if let Some(stdout) = process.stdout() {
             let mut line = String::new();
             let _ = tokio::time::timeout(
@@ -88,11 +87,12 @@ impl Agent {
         let mut add = plain("ssh-add");
         add.args(["-q", "-H"]).arg(jobdir.ssh.join("known_hosts")).args(constraints);
         add.arg(key).env("SSH_AUTH_SOCK", &socket).stdin(Stdio::null());
-        let output = add.output().await.map_err(|error| AgentError { said: error.to_string() })?;
+        let output =
+            add.output().await.map_err(|error| AgentError { message: error.to_string() })?;
         if output.status.success() {
             Ok(Self { _process: process, socket, id })
         } else {
-            Err(AgentError { said: String::from_utf8_lossy(&output.stderr).trim().to_owned() })
+            Err(AgentError { message: String::from_utf8_lossy(&output.stderr).trim().to_owned() })
         }
     }
 }
@@ -100,7 +100,7 @@ impl Agent {
 /// Writes the known hosts and the client configuration that every ssh of the build uses.
 pub fn write_configuration(
     jobdir: &Jobdir,
-    settings: &Settings,
+    settings: &AnsibleSettings,
     nodes: &[NodeAccess],
 ) -> std::io::Result<()> {
     let mut known = String::new();
@@ -134,7 +134,8 @@ pub fn write_configuration(
     std::fs::write(jobdir.ssh.join("config"), configuration)
 }
 
-/// Returns where the key may be used. A node whose keys nobody knows is not logged in to at all.
+/// Returns the arguments that restrict the key to the build's nodes. Nodes without known host keys
+/// are left out.
 fn constraints(nodes: &[NodeAccess]) -> Vec<String> {
     let known = nodes.iter().filter(|node| !node.host_keys.is_empty());
     known.flat_map(|node| ["-h".to_owned(), known_host(node)]).collect()
@@ -148,21 +149,20 @@ fn known_host(node: &NodeAccess) -> String {
     }
 }
 
-/// The shared connection to a node. Dropping it closes it.
+/// A shared SSH connection to a node. Dropping it closes the connection.
 #[derive(Debug)]
-pub struct Shared(#[expect(dead_code, reason = "held for its drop")] Group);
+pub struct SharedConnection(#[expect(dead_code, reason = "held for its drop")] Group);
 
-/// Opens a shared connection to each node at once. A node that cannot be reached has none, and says
-/// why on the log.
+/// Opens a shared connection to each node, concurrently.
 ///
-/// Returns the connections, and the node's Python for each name that was reached: looking for it
-/// here, once, saves every playbook a round trip to each host.
+/// Returns the connections, the Python path by host name, and log lines about nodes that could not
+/// be reached. Looking up the Python path here once saves each playbook a round trip per host.
 pub async fn open_shared(
     jobdir: &Jobdir,
-    settings: &Settings,
+    settings: &AnsibleSettings,
     agent: &Agent,
     nodes: &[NodeAccess],
-) -> (Vec<Shared>, BTreeMap<String, String>, Vec<String>) {
+) -> (Vec<SharedConnection>, BTreeMap<String, String>, Vec<String>) {
     let opened =
         futures::future::join_all(nodes.iter().map(|node| open(jobdir, settings, agent, node)))
             .await;
@@ -175,8 +175,8 @@ pub async fn open_shared(
                     interpreters.extend(python.clone().map(|python| (name.clone(), python)));
                 }
             }
-            Err(said) => {
-                troubles.push(format!("{} | No connection yet: {said}", node.names.join(",")))
+            Err(message) => {
+                troubles.push(format!("{} | No connection yet: {message}", node.names.join(",")))
             }
         }
     }
@@ -185,10 +185,10 @@ pub async fn open_shared(
 
 async fn open(
     jobdir: &Jobdir,
-    settings: &Settings,
+    settings: &AnsibleSettings,
     agent: &Agent,
     node: &NodeAccess,
-) -> Result<(Shared, Option<String>), String> {
+) -> Result<(SharedConnection, Option<String>), String> {
     let state = jobdir.state_of("ssh").map_err(|error| error.to_string())?;
     let sandbox = Sandbox { settings, jobdir, trust: Trust::Untrusted, state: &state };
     let environment = BTreeMap::from([
@@ -209,8 +209,7 @@ async fn open(
         &seconds,
     ]);
     command.args(["-p", &node.ssh_port.to_string(), "-l", &node.username, &node.interface_ip]);
-    // Runs as long as the connection is wanted: it reads a standard input that nobody closes
-    // before.
+    // The remote `cat` keeps the connection open until the standard input is closed.
     command.arg("command -v python3 || command -v /usr/libexec/platform-python || echo auto; exec cat >/dev/null");
     command.stdin(Stdio::piped());
     let mut process = Group::spawn(&mut command).map_err(|error| error.to_string())?;
@@ -223,17 +222,17 @@ async fn open(
         tokio::time::timeout(Duration::from_secs(OPEN_SECONDS), reader.read_line(&mut line)).await;
     match read {
         Ok(Ok(1..)) => {
-            // Kept drained, so that whatever ssh says later never blocks it.
+            // Later output of ssh is discarded, so that ssh never blocks.
             tokio::spawn(crate::process::read_bounded(stderr, 0));
             let python = line.trim().to_owned();
-            Ok((Shared(process), Some(python).filter(|path| path.starts_with('/'))))
+            Ok((SharedConnection(process), Some(python).filter(|path| path.starts_with('/'))))
         }
         Ok(_) => Err(crate::process::read_bounded(stderr, 2_000).await.trim().to_owned()),
         Err(_) => Err(format!("no answer within {OPEN_SECONDS} seconds")),
     }
 }
 
-/// A program with an empty environment: the executor's own credentials stay with the executor.
+/// Returns a command with an empty environment, which hides the executor's credentials.
 fn plain(program: &str) -> Command {
     let mut command = Command::new(program);
     command

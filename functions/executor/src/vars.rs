@@ -1,23 +1,22 @@
-//! The `zuul` dictionary and the other variables that playbooks get, in Zuul's names and types
-//! (Z5.5, Z7.1).
+//! Builds the `zuul` dictionary for playbooks, with Zuul's names and types (Z5.5, Z7.1).
 
 use crate::job::Job;
 use crate::jobdir::Jobdir;
-use crate::settings::Settings;
-use crate::workspace::{Placed, src_dir};
+use crate::settings::AnsibleSettings;
+use crate::workspace::{PlacedRepository, src_dir};
 use base64::Engine;
 use serde_json::{Map, Value, json};
 use sluice_model::ProjectName;
 use sluice_model::build::SpeculativeChange;
-use sluice_model::change::What;
+use sluice_model::change::ChangeId;
 use sluice_model::git::Oid;
 use sluice_model::job::{IncludeVars, VarsSource};
 
-/// Ansible's major version where the job names none: what `install.sh` pins, in Zuul's counting.
+/// The default Ansible version, in Zuul's numbering: the version pinned by `install.sh`.
 const ANSIBLE_VERSION: &str = "11";
 
-/// What of the item's own entry stands in the dictionary itself.
-const OF_OWN_ITEM: [&str; 11] = [
+/// The keys of the item's own entry that are also keys of the dictionary itself.
+const OWN_ITEM_KEYS: [&str; 11] = [
     "project",
     "branch",
     "change",
@@ -34,9 +33,9 @@ const OF_OWN_ITEM: [&str; 11] = [
 /// Returns the `zuul` dictionary that every playbook of the build sees.
 pub fn zuul(
     job: &Job<'_>,
-    placed: &[Placed],
+    placed: &[PlacedRepository],
     jobdir: &Jobdir,
-    settings: &Settings,
+    settings: &AnsibleSettings,
     playbooks: Value,
 ) -> Map<String, Value> {
     let (order, frozen) = (job.order, job.job);
@@ -63,7 +62,7 @@ pub fn zuul(
         "child_jobs": job.child_jobs,
         "ansible_version": frozen.ansible_version.as_deref().unwrap_or(ANSIBLE_VERSION),
         "change_url": null,
-        "projects": placed.iter().map(|place| (place.project.as_str().to_owned(), of_place(place))).collect::<Map<_, _>>(),
+        "projects": placed.iter().map(|repository| (repository.project.as_str().to_owned(), repository_entry(repository))).collect::<Map<_, _>>(),
         "items": job.speculation.changes.iter().map(|change| item(job, change)).collect::<Vec<_>>(),
         "buildset_refs": [landed],
         "build_refs": [landed],
@@ -83,10 +82,9 @@ pub fn zuul(
         },
         "playbook_context": playbooks,
     }));
-    // What an item does not have is undefined, so that jobs may ask for it
-    // (`zuul.change is defined`).
+    // Keys that an item does not have stay undefined, because jobs test `zuul.change is defined`.
     zuul.extend(
-        OF_OWN_ITEM.into_iter().filter_map(|key| Some((key.to_owned(), this.get(key).cloned()?))),
+        OWN_ITEM_KEYS.into_iter().filter_map(|key| Some((key.to_owned(), this.get(key).cloned()?))),
     );
     if order.change.key.number().is_some() {
         let message = own.map(full_message).unwrap_or_default();
@@ -110,7 +108,7 @@ pub fn zuul(
     zuul
 }
 
-/// Returns a file of variables in Zuul's shape.
+/// Returns the entry of a variable file in Zuul's format.
 fn include_vars(file: &IncludeVars) -> Value {
     let project = match &file.source {
         VarsSource::Project(found) => json!(found.project),
@@ -119,10 +117,10 @@ fn include_vars(file: &IncludeVars) -> Value {
     json!({ "name": file.name, "project_name": project, "required": file.required, "use_ref": file.use_ref })
 }
 
-/// Returns `value` with every text that Ansible would expand marked as not to be expanded.
+/// Returns `value` with every text that contains a template marked as unsafe.
 ///
-/// What authors of changes wrote, and what is frozen, must stay what it is: a title like
-/// `{{ lookup('env', 'HOME') }}`.
+/// Ansible does not expand unsafe texts. Texts by authors of changes, like the title
+/// `{{ lookup('env', 'HOME') }}`, and frozen variables must not be expanded.
 pub fn unsafe_texts(value: Value) -> Value {
     match value {
         Value::String(text) if is_template(&text) => json!({ "__ansible_unsafe": text }),
@@ -134,12 +132,12 @@ pub fn unsafe_texts(value: Value) -> Value {
     }
 }
 
-/// Returns whether Ansible would expand something in `text`.
+/// Returns whether `text` contains an Ansible template.
 pub fn is_template(text: &str) -> bool {
     text.contains("{{") || text.contains("{%") || text.contains("{#")
 }
 
-/// Returns whether Ansible would expand something anywhere in `value`.
+/// Returns whether any text in `value` contains an Ansible template.
 pub fn has_templates(value: &Value) -> bool {
     match value {
         Value::String(text) => is_template(text),
@@ -149,7 +147,7 @@ pub fn has_templates(value: &Value) -> bool {
     }
 }
 
-/// Returns the entries of an object; a value of another kind has none.
+/// Returns the entries of an object; empty for any other value.
 pub fn to_map(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(entries) => entries,
@@ -159,22 +157,21 @@ pub fn to_map(value: Value) -> Map<String, Value> {
 
 fn item(job: &Job<'_>, change: &SpeculativeChange) -> Value {
     let key = &change.change.key;
-    let mut project = of_project(&key.project);
+    let mut project = project_entry(&key.project);
     project.insert("src_dir".to_owned(), json!(src_dir(job.job.workspace_scheme, &key.project)));
     let mut item = to_map(json!({
         "project": project,
         "change_url": Some(&change.url).filter(|url| !url.is_empty()),
         "src_dir": src_dir(job.job.workspace_scheme, &key.project),
     }));
-    item.extend(of_change(change));
+    item.extend(change_entry(change));
     if let Some(merge_commit) = &change.merge_commit {
         item.insert("merge_commit_id".to_owned(), json!(merge_commit));
     }
     Value::Object(item)
 }
 
-/// Returns an item's entry with the commit by which its change landed, where it did before the
-/// build was ordered.
+/// Returns an item's entry with its merge commit, if it was merged before the build was ordered.
 fn with_merge_commit(item: &Value, merge_commit: Option<&Oid>) -> Value {
     let mut item = item.clone();
     if let (Some(entry), Some(commit)) = (item.as_object_mut(), merge_commit) {
@@ -183,8 +180,8 @@ fn with_merge_commit(item: &Value, merge_commit: Option<&Oid>) -> Value {
     item
 }
 
-/// Returns what tells a change, a branch or a tag from another; of each only what it has.
-fn of_change(change: &SpeculativeChange) -> Map<String, Value> {
+/// Returns the keys that describe a change, branch or tag; inapplicable keys are left out.
+fn change_entry(change: &SpeculativeChange) -> Map<String, Value> {
     let mut item = Map::new();
     if let Some(branch) = change.change.on_branch() {
         item.insert("branch".to_owned(), json!(branch));
@@ -192,28 +189,31 @@ fn of_change(change: &SpeculativeChange) -> Map<String, Value> {
     if !change.change.head.is_zero() {
         item.insert("commit_id".to_owned(), json!(change.change.head));
     }
-    match &change.change.key.what {
-        What::Number(number) => item.extend(to_map(json!({
+    match &change.change.key.id {
+        ChangeId::Number(number) => item.extend(to_map(json!({
             "change": number.to_string(),
             "patchset": change.change.patchset,
             "change_message": full_message(change),
             "topic": null,
         }))),
-        What::Ref(moved) => {
-            let told = [
+        ChangeId::Ref(moved) => {
+            let entries = [
                 ("oldrev", moved.oldrev.as_ref().map(|oid| oid.as_str())),
                 ("newrev", moved.newrev.as_ref().map(|oid| oid.as_str())),
                 ("tag", moved.tag()),
             ];
             item.extend(
-                told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?)))),
+                entries
+                    .into_iter()
+                    .filter_map(|(name, value)| Some((name.to_owned(), json!(value?)))),
             );
         }
     }
     item
 }
 
-/// What is known of the order's own change where the tested state does not tell of it.
+/// Returns the order's own change without title and message, if the tested state does not contain
+/// it.
 fn bare_change(job: &Job<'_>) -> SpeculativeChange {
     let change = job.order.change.clone();
     SpeculativeChange {
@@ -225,7 +225,7 @@ fn bare_change(job: &Job<'_>) -> SpeculativeChange {
     }
 }
 
-/// Zuul's form for a pull request: its title, and its description after an empty line.
+/// Returns the change message like Zuul: the title, an empty line, and the description.
 fn full_message(change: &SpeculativeChange) -> String {
     match (change.title.as_str(), change.message.as_str()) {
         (title, "") => title.to_owned(),
@@ -235,7 +235,7 @@ fn full_message(change: &SpeculativeChange) -> String {
     }
 }
 
-fn of_project(project: &ProjectName) -> Map<String, Value> {
+fn project_entry(project: &ProjectName) -> Map<String, Value> {
     to_map(json!({
         "name": project.name(),
         "short_name": project.short_name(),
@@ -244,14 +244,14 @@ fn of_project(project: &ProjectName) -> Map<String, Value> {
     }))
 }
 
-fn of_place(place: &Placed) -> Value {
-    let mut entry = of_project(&place.project);
+fn repository_entry(repository: &PlacedRepository) -> Value {
+    let mut entry = project_entry(&repository.project);
     entry.extend(to_map(json!({
-        "src_dir": place.src_dir,
-        "required": place.required,
-        "checkout": place.checkout,
-        "checkout_description": place.checkout_description,
-        "commit": place.commit,
+        "src_dir": repository.src_dir,
+        "required": repository.required,
+        "checkout": repository.checkout,
+        "checkout_description": repository.checkout_description,
+        "commit": repository.commit,
     })));
     Value::Object(entry)
 }
@@ -261,18 +261,19 @@ mod tests {
     use super::*;
     use sluice_model::change::{ChangeKey, ChangeRef, RefMove};
 
-    fn told(change: ChangeRef) -> Value {
+    fn described(change: ChangeRef) -> Value {
         let (url, title) = (String::new(), "A title".to_owned());
         let change =
             SpeculativeChange { change, url, title, message: String::new(), merge_commit: None };
-        Value::Object(of_change(&change))
+        Value::Object(change_entry(&change))
     }
 
-    /// S06, R09, Z7.1: jobs ask whether `zuul.change` or `zuul.newrev` is defined.
+    /// S06, R09, Z7.1: jobs test whether `zuul.change` or `zuul.newrev` is defined.
     #[test]
-    fn of_a_ref_only_that_is_defined_which_it_has() {
-        let of =
-            |moved| told(ChangeRef::of_ref("github".into(), "forge.test/org/one".into(), moved));
+    fn a_ref_defines_only_applicable_keys() {
+        let of = |moved| {
+            described(ChangeRef::of_ref("github".into(), "forge.test/org/one".into(), moved))
+        };
         let rows = [
             (
                 RefMove::new("refs/heads/main", "a".into(), "b".into()),
@@ -286,7 +287,7 @@ mod tests {
                 RefMove::new("refs/heads/old", "a".into(), Oid::zero()),
                 json!({"branch": "old", "commit_id": "a", "oldrev": "a"}),
             ),
-            (RefMove::standing(&"main".into()), json!({"branch": "main"})),
+            (RefMove::at_tip(&"main".into()), json!({"branch": "main"})),
         ];
         for (moved, expected) in rows {
             assert_eq!(of(moved), expected);
@@ -295,12 +296,12 @@ mod tests {
         let change =
             ChangeRef { key, branch: "main".into(), head: "c".into(), patchset: "c".to_owned() };
         let expected = json!({"branch": "main", "commit_id": "c", "change": "7", "patchset": "c", "change_message": "A title", "topic": null});
-        assert_eq!(told(change), expected);
+        assert_eq!(described(change), expected);
     }
 
     /// Z7.5
     #[test]
-    fn what_authors_wrote_is_never_expanded() {
+    fn texts_by_authors_are_never_expanded() {
         assert_eq!(
             unsafe_texts(json!({"a": ["{{ x }}", "plain", 1]})),
             json!({"a": [{"__ansible_unsafe": "{{ x }}"}, "plain", 1]})

@@ -1,7 +1,7 @@
-//! Puts repositories in place: those under test into the workspace, those of playbooks and roles
-//! beside it (Z4.6, Z7.2).
+//! Checks out repositories: those under test into the workspace, those of playbooks and roles
+//! outside of it (Z4.6, Z7.2).
 
-use crate::job::{Job, Packs, SourceError, Sources, Wanted};
+use crate::job::{Job, PackRequest, Packs, RepositorySources, SourceError};
 use crate::jobdir::Jobdir;
 use serde::Serialize;
 use sluice_git::PackName;
@@ -14,34 +14,33 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// A checkout that takes longer has a broken disk.
+/// The time limit of one checkout in seconds.
 const CHECKOUT_SECONDS: u64 = 300;
 
-/// A repository in the workspace, as `zuul.projects` tells of it.
+/// A repository in the workspace, as described in `zuul.projects`.
 #[derive(Debug, Clone, Serialize)]
-pub struct Placed {
+pub struct PlacedRepository {
     /// The project.
     pub project: ProjectName,
-    /// Where it lies, relative to the work root.
+    /// Its path relative to the work root.
     pub src_dir: String,
-    /// Whether the job asked for it.
+    /// Whether the job requires it (`required-projects`).
     pub required: bool,
     /// The branch or tag that is checked out.
     pub checkout: BranchName,
-    /// Why that one.
+    /// Why this branch or tag was chosen.
     pub checkout_description: &'static str,
     /// The commit that is checked out.
     pub commit: Oid,
 }
 
-/// Why a repository is not in place.
+/// Why a repository could not be checked out.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkspaceError {
-    /// The objects could not be had. The attempt does not count.
+    /// The Git objects are not available. The build is retried.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The job names a repository that the tested state does not hold. Attempting again would not
-    /// help.
+    /// The job uses a repository that the tested state does not contain. A retry would not help.
     #[error(
         "{project} is not among the repositories of the tested state: name it in the job's required-projects or roles"
     )]
@@ -49,31 +48,31 @@ pub enum WorkspaceError {
         /// The project.
         project: ProjectName,
     },
-    /// The disk or git failed.
-    #[error("could not check out {project} to {path}: {said}")]
+    /// The disk or Git failed.
+    #[error("could not check out {project} to {path}: {message}")]
     Checkout {
         /// The project.
         project: ProjectName,
-        /// Where to.
+        /// The target directory.
         path: PathBuf,
-        /// What the system or git said.
-        said: String,
+        /// The error message of the system or Git.
+        message: String,
     },
 }
 
-/// Places every repository of the job into `work/src` and returns them in order.
-pub async fn place_all(
+/// Checks out every repository of the job into `work/src`. Returns them sorted by project.
+pub async fn place_repositories(
     job: &Job<'_>,
-    sources: &dyn Sources,
+    sources: &dyn RepositorySources,
     jobdir: &Jobdir,
-) -> Result<Vec<Placed>, WorkspaceError> {
+) -> Result<Vec<PlacedRepository>, WorkspaceError> {
     let mut wanted: BTreeMap<&ProjectName, (bool, Option<&BranchName>, Option<&ConnectionName>)> =
         BTreeMap::new();
     let tested = job
         .speculation
         .changes
         .iter()
-        .filter(|change| is_put_in_place(job, &change.change.key.project));
+        .filter(|change| is_included(job, &change.change.key.project));
     for change in tested {
         wanted
             .insert(&change.change.key.project, (false, None, Some(&change.change.key.connection)));
@@ -99,9 +98,9 @@ pub async fn place_all(
             .iter()
             .map(|state| (state.branch.branch.clone(), state.base.id.clone()))
             .collect();
-        checkout(project, packs, &path, state, others, Objects::Copied).await?;
-        let (checkout, commit) = (short(&state.branch.branch), state.result.id.clone());
-        placed.push(Placed {
+        checkout(project, packs, &path, state, others, PackMode::Copied).await?;
+        let (checkout, commit) = (short_ref_name(&state.branch.branch), state.result.id.clone());
+        placed.push(PlacedRepository {
             project: project.clone(),
             src_dir,
             required,
@@ -113,24 +112,24 @@ pub async fn place_all(
     Ok(placed)
 }
 
-/// Returns whether a repository that the job does not require is put in place: what is tested with
-/// the change is, where the job says nothing of it (`include-projects`, `exclude-projects`).
-fn is_put_in_place(job: &Job<'_>, project: &ProjectName) -> bool {
-    let said = &job.job.run_time;
-    let is_included =
-        said.include_projects.as_ref().is_none_or(|projects| projects.contains(project));
-    is_included && !said.exclude_projects.contains(project)
+/// Returns whether the repository of a tested change is checked out although the job does not
+/// require it, according to `include-projects` and `exclude-projects`.
+fn is_included(job: &Job<'_>, project: &ProjectName) -> bool {
+    let configured = &job.job.run_time;
+    let is_listed =
+        configured.include_projects.as_ref().is_none_or(|projects| projects.contains(project));
+    is_listed && !configured.exclude_projects.contains(project)
 }
 
-/// Returns a ref's name as jobs are told it: a branch's own, a tag's.
-fn short(name: &BranchName) -> BranchName {
+/// Returns the name of a branch or tag without `refs/tags/`.
+fn short_ref_name(name: &BranchName) -> BranchName {
     name.as_str().strip_prefix("refs/tags/").map_or_else(|| name.clone(), BranchName::from)
 }
 
-/// Places one repository for a playbook or role at `path`, where no playbook may write, with
-/// `commit` checked out.
-pub async fn place_aside(
-    sources: &dyn Sources,
+/// Checks out `commit` of one repository at `path`, for a playbook or role. The path must be
+/// outside of the directories that playbooks can write.
+pub async fn checkout_outside_workspace(
+    sources: &dyn RepositorySources,
     connection: &ConnectionName,
     speculation: &Speculation,
     branch: &BranchKey,
@@ -140,13 +139,13 @@ pub async fn place_aside(
     let project = &branch.project;
     let packs =
         packs(sources, Some(connection), project, &states_of(speculation, project), commit).await?;
-    // Its tree is not looked at here.
+    // The tree id is not used here.
     let at = Commit { id: commit.clone(), tree: commit.clone() };
     let state = BranchState::untouched(branch.clone(), at, Vec::new());
-    checkout(project, packs, path, &state, Vec::new(), Objects::Linked).await
+    checkout(project, packs, path, &state, Vec::new(), PackMode::Linked).await
 }
 
-/// Returns where a project lies below the work root.
+/// Returns the directory of a project relative to the work root.
 pub fn src_dir(scheme: WorkspaceScheme, project: &ProjectName) -> String {
     match scheme {
         WorkspaceScheme::Golang => format!("src/{project}"),
@@ -169,8 +168,8 @@ pub fn src_dir(scheme: WorkspaceScheme, project: &ProjectName) -> String {
     }
 }
 
-/// Returns the branch or tag of `project` to check out and why: an override that exists, the
-/// change's own, the project's default.
+/// Returns the branch or tag of `project` to check out, and the reason: the first that exists of
+/// the overrides, the change's own branch and the project's default branch.
 pub fn choose_branch<'a>(
     job: &Job<'a>,
     project: &ProjectName,
@@ -178,13 +177,13 @@ pub fn choose_branch<'a>(
 ) -> Option<(&'a BranchState, &'static str)> {
     let own = if job.order.change.on_branch().is_some() { "zuul branch" } else { "zuul ref" };
     let overrides = [project_override, job.job.override_checkout.as_ref()];
-    chosen(job.speculation, project, overrides, (&job.order.change.branch, own))
+    choose_ref(job.speculation, project, overrides, (&job.order.change.branch, own))
 }
 
-/// Returns the first that is there of what is said of the project and of the job, each a branch or,
-/// where there is none of that name, a tag; then of what the change itself is on, which comes with
-/// the reason to tell.
-fn chosen<'a>(
+/// Returns the first existing ref of the project override, the job override and the change's own
+/// branch, with the reason. An override is a branch or, if there is none of that name, a tag.
+/// `why_own` is the reason for the change's own branch.
+fn choose_ref<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
     overrides: [Option<&BranchName>; 2],
@@ -199,15 +198,15 @@ fn chosen<'a>(
         (tags[1].as_deref(), "job override ref"),
         (Some(own.as_str()), why_own),
     ];
-    first_there(speculation, project, &wanted)
+    first_existing_or_any(speculation, project, &wanted)
 }
 
-/// Returns the branch of `project` that a playbook's roles are taken from, and why: what the job
-/// says of the project, or of all, then the change's own branch, or for what was pushed the
-/// playbook's. No tag is one, since who may tag a commit need not be who may have it merged.
+/// Returns the branch of `project` that a playbook's roles are taken from, and the reason: the
+/// first that exists of the overrides, the change's own branch and the playbook's branch. Tags are
+/// excluded, because tagging a commit may need fewer rights than merging it.
 ///
-/// Roles of a trusted playbook run with its rights: no job says which branch they are of, whatever
-/// is put in place for its workspace (Z2.2).
+/// Overrides of a job do not apply to roles of a trusted playbook, which run with its rights
+/// (Z2.2).
 pub fn choose_roles<'a>(
     job: &Job<'a>,
     project: &ProjectName,
@@ -216,15 +215,20 @@ pub fn choose_roles<'a>(
 ) -> Option<(&'a BranchState, &'static str)> {
     let required = job.job.required_projects.iter().find(|required| required.project == *project);
     let of_project = required.and_then(|required| required.override_checkout.as_ref());
-    let said =
-        [of_project, job.job.override_checkout.as_ref()].map(|said| said.filter(|_| !is_trusted));
-    // A branch that was pushed says nothing of other repositories' branches.
+    let configured = [of_project, job.job.override_checkout.as_ref()]
+        .map(|configured| configured.filter(|_| !is_trusted));
+    // A pushed branch does not select a branch of other repositories.
     let change = &job.order.change;
     let own = change.on_branch().filter(|_| change.key.moved().is_none());
-    roles_of(job.speculation, project, [said[0], said[1], own, Some(playbook)], is_trusted)
+    choose_roles_branch(
+        job.speculation,
+        project,
+        [configured[0], configured[1], own, Some(playbook)],
+        is_trusted,
+    )
 }
 
-fn roles_of<'a>(
+fn choose_roles_branch<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
     wanted: [Option<&BranchName>; 4],
@@ -237,7 +241,7 @@ fn roles_of<'a>(
         (own, "zuul branch"),
         (playbook, "playbook branch"),
     ];
-    named(speculation, project, &wanted).or_else(|| {
+    first_existing(speculation, project, &wanted).or_else(|| {
         let states = states_of(speculation, project);
         let is_branch =
             |state: &&BranchState| !state.branch.branch.as_str().starts_with("refs/tags/");
@@ -246,19 +250,20 @@ fn roles_of<'a>(
     })
 }
 
-/// Returns the first branch of `project` that is there, and why it was wanted: after those given
-/// its default, as the configuration says it, or by custom where the state tells none; at last any.
-fn first_there<'a>(
+/// Returns the first existing branch of `project` and the reason: the given ones, the default
+/// branch, `main`, `master`, at last any branch.
+fn first_existing_or_any<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
     wanted: &[(Option<&str>, &'static str)],
 ) -> Option<(&'a BranchState, &'static str)> {
     let any =
         || states_of(speculation, project).first().map(|state| (*state, "project default branch"));
-    named(speculation, project, wanted).or_else(any)
+    first_existing(speculation, project, wanted).or_else(any)
 }
 
-/// Returns the first of those given that is there, and else the project's default branch.
+/// Returns the first existing branch of those given, then of the project's default branches; `None`
+/// if none exists.
 fn named<'a>(
     speculation: &'a Speculation,
     project: &ProjectName,
@@ -267,26 +272,25 @@ fn named<'a>(
     let states = states_of(speculation, project);
     let find =
         |branch: &str| states.iter().copied().find(|state| state.branch.branch.as_str() == branch);
-    let said = speculation
+    let configured = speculation
         .defaults
         .iter()
         .find(|key| key.project == *project)
         .map(|key| key.branch.as_str());
     let defaults =
-        [said, Some("main"), Some("master")].map(|branch| (branch, "project default branch"));
+        [configured, Some("main"), Some("master")].map(|branch| (branch, "project default branch"));
     wanted.iter().copied().chain(defaults).find_map(|(branch, why)| Some((find(branch?)?, why)))
 }
 
-/// Returns what the tested state says about each branch of `project`.
+/// Returns the tested states of all branches of `project`.
 pub fn states_of<'a>(speculation: &'a Speculation, project: &ProjectName) -> Vec<&'a BranchState> {
     speculation.branches.iter().filter(|state| state.branch.project == *project).collect()
 }
 
-/// Returns the packs of the change's own project, at the commit of it that is tested. They are here
-/// as long as its workspace is, which was made of them.
-pub async fn own_packs(
+/// Returns the packs of the change's own project that contain the tested commit.
+pub async fn packs_of_own_project(
     job: &Job<'_>,
-    sources: &dyn Sources,
+    sources: &dyn RepositorySources,
     tested: &Oid,
 ) -> Result<Packs, SourceError> {
     let own = &job.order.change.key;
@@ -301,7 +305,7 @@ pub async fn own_packs(
 }
 
 async fn packs(
-    sources: &dyn Sources,
+    sources: &dyn RepositorySources,
     connection: Option<&ConnectionName>,
     project: &ProjectName,
     states: &[&BranchState],
@@ -316,31 +320,31 @@ async fn packs(
     commits.push(commit);
     commits.sort();
     commits.dedup();
-    sources.packs(&Wanted { connection, project, packs, commits }).await
+    sources.packs(&PackRequest { connection, project, packs, commits }).await
 }
 
-/// How the objects come into a repository.
+/// How packs are added to a repository.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Objects {
-    /// Linked: for repositories that no playbook may write.
+enum PackMode {
+    /// Hard links, for repositories that playbooks cannot write.
     Linked,
-    /// Copied: a playbook that wrote through a link would change the pack under every other build.
+    /// Copies, because a playbook could change a linked pack for all other builds.
     Copied,
 }
 
-/// Makes a repository out of the packs as they are: nothing is indexed again.
+/// Creates a repository from existing packs and their indexes, and checks out a branch.
 async fn checkout(
     project: &ProjectName,
     packs: Packs,
     path: &Path,
     state: &BranchState,
     others: Vec<(BranchName, Oid)>,
-    objects: Objects,
+    mode: PackMode,
 ) -> Result<(), WorkspaceError> {
     let (dest, state) = (path.to_owned(), state.clone());
     let made = tokio::task::spawn_blocking(move || {
         let mut pack_dir = packs.directory;
-        if objects == Objects::Copied {
+        if mode == PackMode::Copied {
             let own = dest.with_extension("packs");
             copy_packs(&pack_dir, &packs.names, &own).map_err(|error| error.to_string())?;
             pack_dir = own;
@@ -356,8 +360,8 @@ async fn checkout(
             tags: &[],
             timeout_seconds: CHECKOUT_SECONDS,
         });
-        if objects == Objects::Copied {
-            // The links in the repository keep the copies.
+        if mode == PackMode::Copied {
+            // The repository has its own links to the copies.
             std::fs::remove_dir_all(&pack_dir).map_err(|error| error.to_string())?;
         }
         done.map_err(|error| match std::error::Error::source(&error) {
@@ -365,12 +369,16 @@ async fn checkout(
             None => error.to_string(),
         })
     });
-    let said = match made.await {
+    let configured = match made.await {
         Ok(Ok(())) => return Ok(()),
-        Ok(Err(said)) => said,
+        Ok(Err(configured)) => configured,
         Err(error) => error.to_string(),
     };
-    Err(WorkspaceError::Checkout { project: project.clone(), path: path.to_owned(), said })
+    Err(WorkspaceError::Checkout {
+        project: project.clone(),
+        path: path.to_owned(),
+        message: configured,
+    })
 }
 
 fn copy_packs(from: &Path, names: &[PackName], to: &Path) -> std::io::Result<()> {
@@ -390,7 +398,7 @@ mod tests {
 
     /// Z4.3
     #[test]
-    fn the_workspace_scheme_says_where_a_repository_lies() {
+    fn the_workspace_scheme_determines_the_directory() {
         let project = ProjectName::new("github.com", "org/sub/project");
         assert_eq!(src_dir(WorkspaceScheme::Golang, &project), "src/github.com/org/sub/project");
         assert_eq!(src_dir(WorkspaceScheme::Flat, &project), "src/project");
@@ -400,16 +408,15 @@ mod tests {
         );
     }
 
-    /// Z4.3: of what is there the first that is wanted is checked out, and else the project's
-    /// default, whatever it is called.
+    /// Z4.3: the first existing branch is checked out, else the project's default branch.
     #[test]
-    fn the_default_branch_stands_in_for_what_is_not_there() {
+    fn the_default_branch_replaces_missing_branches() {
         let project = ProjectName::new("github.com", "org/one");
         let chosen = |there: &[&str], default: Option<&str>| {
             let speculation = speculation(&project, there, default);
             let wanted =
                 [(None, "an override"), (Some("stable"), "another"), (Some("devel"), "its own")];
-            let (state, why) = first_there(&speculation, &project, &wanted).unwrap();
+            let (state, why) = first_existing_or_any(&speculation, &project, &wanted).unwrap();
             (state.branch.branch.to_string(), why)
         };
         let default = "project default branch";
@@ -421,12 +428,16 @@ mod tests {
             (&["feature", "main"], None, "main", default),
             (&["feature"], Some("trunk"), "feature", default),
         ];
-        for (there, said, branch, why) in rows {
-            assert_eq!(chosen(there, said), (branch.to_owned(), why), "{there:?} {said:?}");
+        for (there, configured, branch, why) in rows {
+            assert_eq!(
+                chosen(there, configured),
+                (branch.to_owned(), why),
+                "{there:?} {configured:?}"
+            );
         }
     }
 
-    /// Z4.3: what is to be checked out may be a tag, where no branch has its name.
+    /// Z4.3: an override may be a tag, if no branch has its name.
     #[test]
     fn an_override_names_a_branch_or_else_a_tag() {
         let project = ProjectName::new("github.com", "org/one");
@@ -445,26 +456,34 @@ mod tests {
         ];
         for (there, overrides, branch, why) in rows {
             let speculation = speculation(&project, there, None);
-            let (state, said) = chosen(&speculation, &project, overrides, (&main, own)).unwrap();
+            let (state, configured) =
+                choose_ref(&speculation, &project, overrides, (&main, own)).unwrap();
             assert_eq!(
-                (state.branch.branch.as_str(), said),
+                (state.branch.branch.as_str(), configured),
                 (branch, why),
                 "{there:?} {overrides:?}"
             );
         }
-        assert_eq!(short(&"refs/tags/1.0".into()), one, "a job is told a tag's own name");
+        assert_eq!(
+            short_ref_name(&"refs/tags/1.0".into()),
+            one,
+            "jobs see a tag without its prefix"
+        );
     }
 
-    /// Z2.2: what a job has put in place for its workspace, and what somebody tagged, are no roles
-    /// of a trusted playbook.
+    /// Z2.2: overrides of a job and tags do not select roles of a trusted playbook.
     #[test]
-    fn roles_of_trusted_playbooks_are_of_no_branch_that_a_job_names_and_of_no_tag() {
+    fn overrides_and_tags_do_not_select_roles_of_trusted_playbooks() {
         let project = ProjectName::new("github.com", "org/roles");
         let chosen = |there: &[&str], wanted: [Option<&str>; 4], is_trusted: bool| {
             let speculation = speculation(&project, there, Some("trunk"));
             let wanted = wanted.map(|branch| branch.map(BranchName::from));
-            let found =
-                roles_of(&speculation, &project, wanted.each_ref().map(Option::as_ref), is_trusted);
+            let found = choose_roles_branch(
+                &speculation,
+                &project,
+                wanted.each_ref().map(Option::as_ref),
+                is_trusted,
+            );
             found.map(|(state, _)| state.branch.branch.to_string())
         };
         // There is; the job's word of the project and of all, the change's branch, the playbook's.
@@ -512,7 +531,7 @@ mod tests {
         }
     }
 
-    /// Z7.1: a job is told why its roles are of a branch.
+    /// Z7.1: jobs see the reason for the branch of their roles.
     #[test]
     fn the_branch_of_roles_comes_with_its_reason() {
         let project = ProjectName::new("github.com", "org/roles");
@@ -520,7 +539,7 @@ mod tests {
         let wanted = wanted.each_ref().map(Some);
         let why = |there: &[&str]| {
             let speculation = speculation(&project, there, Some("trunk"));
-            roles_of(&speculation, &project, wanted, false).map(|(_, why)| why)
+            choose_roles_branch(&speculation, &project, wanted, false).map(|(_, why)| why)
         };
         let default = "project default branch";
         let rows: [(&[&str], &str); 6] = [
@@ -544,6 +563,13 @@ mod tests {
         let (changes, configured, placed) = Default::default();
         let branches = there.iter().map(|branch| state(branch)).collect();
         let defaults = default.iter().map(|branch| key(branch)).collect();
-        Speculation { changes, branches, configured, placed, containing: None, defaults }
+        Speculation {
+            changes,
+            branches,
+            config_branches: configured,
+            applied_members: placed,
+            containing: None,
+            defaults,
+        }
     }
 }

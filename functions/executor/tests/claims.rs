@@ -1,20 +1,20 @@
-//! Builds that come together are claimed together, and none of them suffers for another one.
+//! Builds received together are claimed together, and a failure of one does not affect the others.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 
-use sluice_executor::claim::{Asked, Claims};
+use sluice_executor::claim::{BuildMessage, Claims};
 use sluice_memory::{Fate, Meddled, World};
 use sluice_model::build::{BuildResult, Order, Phase, Run};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::{BuildId, ItemId, QueueKey, SessionId, Timestamp};
-use sluice_records::build::{self, Stop};
+use sluice_records::build::{self, StopRequest};
 use sluice_records::codec::decode;
 use sluice_runtime::Ports;
 use sluice_runtime::record::{Expect, Write};
 use std::sync::{Arc, Mutex};
 
-/// Returns claims for which somebody writes to the table a moment before their first commit.
+/// Returns claims with a concurrent `write` to the table right before their first commit.
 fn raced(world: &World, write: Write) -> Claims {
     let ports = world.ports();
     let (table, first) = (world.clone(), Mutex::new(Some(write)));
@@ -57,8 +57,8 @@ fn ordered(name: &str) -> Order {
     }
 }
 
-/// A world with three orders, and what is asked of an executor.
-async fn three() -> (World, Vec<Asked>) {
+/// Returns a world with three orders, and the messages for an executor.
+async fn three() -> (World, Vec<BuildMessage>) {
     let world = World::new(1, 0, Timestamp(1_800_000_000_000));
     let ports = world.ports();
     let names = ["one", "two", "three"];
@@ -67,12 +67,12 @@ async fn three() -> (World, Vec<Asked>) {
     for order in &orders {
         world.write_directly(build::put_order(order).unwrap());
     }
-    let asked = orders.iter().map(|order| Asked {
+    let messages = orders.iter().map(|order| BuildMessage {
         build: order.build.clone(),
         request: None,
         nodes: Vec::new(),
     });
-    (world, asked.collect())
+    (world, messages.collect())
 }
 
 fn runs(world: &World) -> usize {
@@ -82,16 +82,16 @@ fn runs(world: &World) -> usize {
 /// Z7.6
 #[tokio::test]
 async fn builds_that_come_together_are_claimed_by_one_commit() {
-    let (world, asked) = three().await;
+    let (world, messages) = three().await;
     world.take_calls();
     let claims = Claims::new(world.ports(), SessionId::from("life"), None);
-    let claimed = claims.claim(&asked).await;
+    let claimed = claims.claim(&messages).await;
     assert_eq!(world.take_calls().by_operation["records.commit"], 1);
-    for (claim, asked) in claimed.into_iter().zip(&asked) {
+    for (claim, message) in claimed.into_iter().zip(&messages) {
         let claim = claim.unwrap().unwrap();
-        assert_eq!(claim.run.build, asked.build);
+        assert_eq!(claim.run.build, message.build);
         let stored =
-            world.records().into_iter().find(|record| record.key == build::run_key(&asked.build));
+            world.records().into_iter().find(|record| record.key == build::run_key(&message.build));
         assert_eq!(
             Some(claim.record),
             stored,
@@ -100,25 +100,24 @@ async fn builds_that_come_together_are_claimed_by_one_commit() {
     }
 }
 
-/// Z7.6: one that is stopped between reading and writing is not claimed, and keeps no other from
-/// it.
+/// Z7.6: a build that is stopped between reading and writing is not claimed; the others are.
 #[tokio::test]
-async fn a_build_that_is_stopped_meanwhile_keeps_no_other_from_being_claimed() {
-    let (world, asked) = three().await;
+async fn a_concurrently_stopped_build_does_not_prevent_claiming_others() {
+    let (world, messages) = three().await;
     let stop = build::put_stop(
-        &asked[1].build,
-        &Stop { why: "it left".to_owned(), at: Timestamp(2), lost: false },
+        &messages[1].build,
+        &StopRequest { why: "it left".to_owned(), at: Timestamp(2), executor_is_dead: false },
     )
     .unwrap();
     let claims = raced(&world, stop);
-    let claimed = claims.claim(&asked).await;
+    let claimed = claims.claim(&messages).await;
     assert!(matches!(claimed.as_slice(), [Ok(Some(_)), Err(_), Ok(Some(_))]));
     assert_eq!(runs(&world), 2);
-    // Its message comes again, and then it is known to be stopped.
-    assert!(matches!(claims.claim(&asked[1..2]).await.as_slice(), [Ok(None)]));
+    // When its message is redelivered, the stop is found.
+    assert!(matches!(claims.claim(&messages[1..2]).await.as_slice(), [Ok(None)]));
 }
 
-/// Cuts a table off by the next commit: that one is written, and nobody hears of it.
+/// Loses the response of the next commit, which is stored, and fails all reads after it.
 fn cut_off(world: &World) {
     let mut is_cut = false;
     world.decide_fates(move |step| match step.name {
@@ -131,17 +130,16 @@ fn cut_off(world: &World) {
     });
 }
 
-/// Claims of a life that claimed the first of three builds, or several, and never learned so; with
-/// what is asked of it.
-async fn unheard(count: usize) -> (World, Claims, Vec<Asked>) {
-    let (world, mut asked) = three().await;
-    asked.truncate(count);
+/// Returns a world, claims with `count` unconfirmed builds, and the messages of these builds.
+async fn unconfirmed(count: usize) -> (World, Claims, Vec<BuildMessage>) {
+    let (world, mut messages) = three().await;
+    messages.truncate(count);
     let claims = Claims::new(world.ports(), SessionId::from("life"), None);
     cut_off(&world);
-    assert!(claims.claim(&asked).await.iter().all(Result::is_err));
+    assert!(claims.claim(&messages).await.iter().all(Result::is_err));
     world.decide_fates(|_| Fate::Works);
     assert_eq!(runs(&world), count);
-    (world, claims, asked)
+    (world, claims, messages)
 }
 
 fn phase(world: &World, build: &BuildId) -> Phase {
@@ -151,65 +149,68 @@ fn phase(world: &World, build: &BuildId) -> Phase {
 }
 
 fn stop(world: &World, build: &BuildId) {
-    let stop = Stop { why: "nobody runs it".to_owned(), at: Timestamp(2), lost: false };
+    let stop = StopRequest {
+        why: "no executor runs it".to_owned(),
+        at: Timestamp(2),
+        executor_is_dead: false,
+    };
     world.write_directly(build::put_stop(build, &stop).unwrap());
 }
 
 fn is_aborted(world: &World, build: &BuildId) -> bool {
-    matches!(phase(world, build), Phase::Ended(ended) if ended.result == BuildResult::Aborted)
+    matches!(phase(world, build), Phase::RunEnd(ended) if ended.result == BuildResult::Aborted)
 }
 
-/// Z7.6: the message comes again to the life that claimed it, which goes on with it.
+/// Z7.6: the message is redelivered to the session that claimed the build, which runs it.
 #[tokio::test]
-async fn a_build_that_was_claimed_without_an_answer_goes_on_when_its_message_comes_again() {
-    let (world, claims, asked) = unheard(1).await;
-    assert!(matches!(claims.claim(&asked).await.as_slice(), [Ok(Some(_))]));
-    // Known to be run now, it is left alone, whatever is said of it.
-    stop(&world, &asked[0].build);
-    claims.settle(&|_| false).await.unwrap();
-    assert!(matches!(phase(&world, &asked[0].build), Phase::Running));
+async fn a_build_with_an_unconfirmed_claim_runs_when_its_message_is_redelivered() {
+    let (world, claims, messages) = unconfirmed(1).await;
+    assert!(matches!(claims.claim(&messages).await.as_slice(), [Ok(Some(_))]));
+    // Its claim is confirmed, so a stop does not end it here.
+    stop(&world, &messages[0].build);
+    claims.end_stopped_unconfirmed(&|_| false).await.unwrap();
+    assert!(matches!(phase(&world, &messages[0].build), Phase::Running));
 }
 
-/// Z7.6: its queue has given it up before its message came again; its run would stay open for as
-/// long as its executor lives.
+/// Z7.6: the queue gave it up before the redelivery; its run would stay open with its executor.
 #[tokio::test]
-async fn a_stopped_build_that_was_claimed_without_an_answer_ends_when_its_message_comes_again() {
-    let (world, claims, asked) = unheard(1).await;
-    stop(&world, &asked[0].build);
-    assert!(matches!(claims.claim(&asked).await.as_slice(), [Ok(None)]));
-    assert!(is_aborted(&world, &asked[0].build));
+async fn a_stopped_build_with_an_unconfirmed_claim_ends_when_its_message_is_redelivered() {
+    let (world, claims, messages) = unconfirmed(1).await;
+    stop(&world, &messages[0].build);
+    assert!(matches!(claims.claim(&messages).await.as_slice(), [Ok(None)]));
+    assert!(is_aborted(&world, &messages[0].build));
 }
 
-/// Z7.6: another executor leaves it alone; the one that claimed it ends it once it is to stop,
-/// unless it is run there by now.
+/// Z7.6: another executor leaves it alone; the one that claimed it ends it once a stop is
+/// requested, unless it runs there.
 #[tokio::test]
-async fn a_build_that_was_claimed_without_an_answer_ends_though_its_message_went_elsewhere() {
-    let (world, claims, asked) = unheard(1).await;
+async fn a_build_with_an_unconfirmed_claim_ends_even_if_its_message_went_elsewhere() {
+    let (world, claims, messages) = unconfirmed(1).await;
     let other = Claims::new(world.ports(), SessionId::from("other"), None);
-    assert!(matches!(other.claim(&asked).await.as_slice(), [Ok(None)]));
-    claims.settle(&|_| false).await.unwrap();
+    assert!(matches!(other.claim(&messages).await.as_slice(), [Ok(None)]));
+    claims.end_stopped_unconfirmed(&|_| false).await.unwrap();
     assert!(
-        matches!(phase(&world, &asked[0].build), Phase::Running),
-        "its message might still come here"
+        matches!(phase(&world, &messages[0].build), Phase::Running),
+        "its message may still be redelivered here"
     );
-    stop(&world, &asked[0].build);
-    other.settle(&|_| false).await.unwrap();
-    claims.settle(&|build| *build == asked[0].build).await.unwrap();
+    stop(&world, &messages[0].build);
+    other.end_stopped_unconfirmed(&|_| false).await.unwrap();
+    claims.end_stopped_unconfirmed(&|build| *build == messages[0].build).await.unwrap();
     assert!(
-        matches!(phase(&world, &asked[0].build), Phase::Running),
-        "it is somebody else's, or run here"
+        matches!(phase(&world, &messages[0].build), Phase::Running),
+        "it belongs to another session, or runs here"
     );
-    claims.settle(&|_| false).await.unwrap();
-    assert!(is_aborted(&world, &asked[0].build));
+    claims.end_stopped_unconfirmed(&|_| false).await.unwrap();
+    assert!(is_aborted(&world, &messages[0].build));
 }
 
-/// Z7.6: what cannot be read of one build is told, and keeps no other one's run open.
+/// Z7.6: an unreadable build is reported and does not keep the runs of others open.
 #[tokio::test]
-async fn a_build_that_cannot_be_read_keeps_no_other_from_ending() {
-    let (world, claims, mut asked) = unheard(3).await;
-    // The one that is looked at first.
-    asked.sort_by(|one, other| one.build.cmp(&other.build));
-    let mut builds = asked.iter().map(|asked| asked.build.clone());
+async fn an_unreadable_build_does_not_prevent_others_from_ending() {
+    let (world, claims, mut messages) = unconfirmed(3).await;
+    // The build that is handled first.
+    messages.sort_by(|one, other| one.build.cmp(&other.build));
+    let mut builds = messages.iter().map(|message| message.build.clone());
     let damaged = builds.next().unwrap();
     stop(&world, &damaged);
     let mut record = world.record(&build::order_key(&damaged)).unwrap();
@@ -219,8 +220,8 @@ async fn a_build_that_cannot_be_read_keeps_no_other_from_ending() {
         stop(&world, &build);
     }
     for _ in 0..2 {
-        let told = claims.settle(&|_| false).await.unwrap_err().to_string();
-        assert!(told.contains(damaged.as_str()), "{told}");
+        let error = claims.end_stopped_unconfirmed(&|_| false).await.unwrap_err().to_string();
+        assert!(error.contains(damaged.as_str()), "{error}");
         assert!(matches!(phase(&world, &damaged), Phase::Running));
         assert!(builds.clone().all(|build| is_aborted(&world, &build)));
     }

@@ -7,14 +7,14 @@ mod founding;
 
 use founding::founding_material;
 use serde_yaml::Value;
-use sluice_executor::lookup::{as_list_of_plays, find_playbook};
-use sluice_executor::returned::Returned;
+use sluice_executor::playbook_files::{find_playbook, wrap_plays_in_list};
+use sluice_executor::returned_data::ReturnedData;
 use std::path::{Path, PathBuf};
 
-/// What is not done without the documents.
+/// The message for a run without the documents.
 const UNDONE: &str = "the founding documents' playbooks and returned data were not read";
 
-/// Returns the playbooks of the first document with the paths they are said to have: from a line
+/// Returns the playbooks of the first document with their paths: each from a line
 /// that names a file to the next line of prose. A play's keys stand at the margin there.
 fn playbooks(folder: &Path) -> Vec<(String, String)> {
     let text = std::fs::read_to_string(folder.join("seeds/zuul-v3.txt")).unwrap();
@@ -62,7 +62,7 @@ fn each_playbook_of_the_first_document_becomes_a_list_of_its_plays() {
     let plays: Vec<Value> = printed
         .iter()
         .map(|(_, text)| {
-            serde_yaml::from_str(&as_list_of_plays(text).unwrap_or_else(|| panic!("{text}")))
+            serde_yaml::from_str(&wrap_plays_in_list(text).unwrap_or_else(|| panic!("{text}")))
                 .unwrap()
         })
         .collect();
@@ -76,9 +76,9 @@ fn each_playbook_of_the_first_document_becomes_a_list_of_its_plays() {
     assert_eq!(plays[2][0]["roles"][0].as_str(), Some("devstack"));
     assert_eq!(plays[2][1]["roles"][0].as_str(), Some("devstack-compute"));
     assert_eq!(plays[3][0]["roles"][0]["archive-logs"].as_str(), Some("/opt/workspace/logs"));
-    // What it made of them it would leave as it is.
+    // The conversion does not change its own output.
     for (_, text) in &printed {
-        assert_eq!(as_list_of_plays(&as_list_of_plays(text).unwrap()), None);
+        assert_eq!(wrap_plays_in_list(&wrap_plays_in_list(text).unwrap()), None);
     }
 }
 
@@ -117,7 +117,7 @@ fn the_returned_artifacts_of_the_second_document_are_read() {
     let own: serde_json::Value = serde_yaml::from_str(printed).unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), serde_json::json!({"data": {"zuul": own}}).to_string()).unwrap();
-    let (returned, ignored) = Returned::read(file.path());
+    let (returned, ignored) = ReturnedData::read(file.path());
     assert_eq!(ignored, None);
     let image = |format: &str| {
         serde_json::json!({

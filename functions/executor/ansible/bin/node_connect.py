@@ -1,7 +1,6 @@
-"""Gives ssh a connection to a node through the executor's gateway.
+"""Connects ssh to a node through the executor's gateway.
 
-ssh calls it as its ProxyCommand with ProxyUseFdpass: the connected socket is handed over and this process ends, so
-nothing stands between ssh and the gateway afterwards.
+ssh runs it as its ProxyCommand with ProxyUseFdpass: it passes the connected socket to ssh and exits.
 """
 
 import array

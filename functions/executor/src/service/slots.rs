@@ -1,8 +1,7 @@
-//! Slots and the queues: builds are received while there is a slot, and given back where there is
-//! none any more.
+//! Receives builds from the queues while there are free slots, and returns those that find no slot.
 
-use super::{Executor, Taken};
-use sluice_model::poke::Queue;
+use super::{AcceptedBuild, ExecutorService};
+use sluice_model::wakeup::MessageQueue;
 use sluice_runtime::PortError;
 use sluice_runtime::port::{Incoming, Outgoing};
 use std::sync::Arc;
@@ -12,26 +11,26 @@ use tokio::time::sleep;
 
 /// Seconds a received build is hidden from other executors until it is claimed.
 const CLAIM_SECONDS: u32 = 60;
-/// Builds that one question to a queue may bring.
+/// The maximum number of builds that one receive call returns.
 const RECEIVE_MAX: u32 = 10;
-/// Seconds of one question to a queue that has nothing.
+/// Seconds that one receive call waits at an empty queue.
 pub const WAIT_SECONDS: u32 = 20;
-/// Receipts after which a build that is given back is sent anew: below the five after which its
-/// queue takes it for dead.
-const GIVEN_BACK_MAX: u32 = 3;
+/// Deliveries after which a returned build is sent as a new message. The queue moves a message to
+/// the dead letters after five deliveries.
+const RETURNS_MAX: u32 = 3;
 
-impl Executor {
-    /// Asks one queue for builds while there is a slot. The more urgent queue gets a head start at
-    /// each free slot.
-    pub(super) async fn ask(
+impl ExecutorService {
+    /// Receives and starts builds of one queue until the shutdown. Waits `head_start_millis` at
+    /// each free slot, so that a more urgent queue comes first.
+    pub(super) async fn poll_queue(
         self: Arc<Self>,
-        queue: Queue,
+        queue: MessageQueue,
         head_start_millis: u64,
         mut shutdown: watch::Receiver<bool>,
     ) {
         while !*shutdown.borrow() {
             sleep(Duration::from_millis(head_start_millis)).await;
-            // Known to be free now; whether it still is shows when the message is there.
+            // Only waits for a free slot; the slot is taken when a message has arrived.
             let free = tokio::select! {
                 free = self.slots.acquire() => free.map(drop),
                 _ = shutdown.wait_for(|stop| *stop) => break,
@@ -46,7 +45,7 @@ impl Executor {
             match received {
                 Ok(messages) => self.clone().start(queue, messages).await,
                 Err(error) => {
-                    tracing::warn!(?queue, %error, "a queue could not be asked");
+                    tracing::warn!(?queue, %error, "could not receive from a build queue");
                     sleep(Duration::from_secs(1)).await;
                 }
             }
@@ -57,50 +56,56 @@ impl Executor {
         u32::try_from(self.slots.available_permits()).unwrap_or(u32::MAX).clamp(1, RECEIVE_MAX)
     }
 
-    /// Starts received builds as far as there are still slots; gives the others back at once.
-    async fn start(self: Arc<Self>, queue: Queue, messages: Vec<Incoming>) {
-        let (mut slots, mut kept) = (Vec::new(), Vec::new());
+    /// Starts received builds while slots are free, and returns the others to their queue.
+    async fn start(self: Arc<Self>, queue: MessageQueue, messages: Vec<Incoming>) {
+        let (mut slots, mut accepted_messages) = (Vec::new(), Vec::new());
         for message in messages {
             match self.slots.clone().try_acquire_owned() {
                 Ok(slot) => {
                     slots.push(slot);
-                    kept.push(message);
+                    accepted_messages.push(message);
                 }
                 Err(_) => {
-                    if let Err(error) = self.give_back(queue, &message).await {
-                        tracing::debug!(%error, "a build could not be given back; it shows again by itself");
+                    if let Err(error) = self.return_to_queue(queue, &message).await {
+                        tracing::debug!(%error, "could not return a build to its queue; it becomes visible again by itself");
                     }
                 }
             }
         }
-        if kept.is_empty() {
+        if accepted_messages.is_empty() {
             return;
         }
         tokio::spawn(async move {
-            for (taken, slot) in self.take(queue, kept).await.into_iter().zip(slots) {
+            for (accepted, slot) in
+                self.claim_received(queue, accepted_messages).await.into_iter().zip(slots)
+            {
                 let executor = self.clone();
-                let taken = Taken { slot: Some(slot), ..taken };
+                let accepted = AcceptedBuild { slot: Some(slot), ..accepted };
                 tokio::spawn(async move {
-                    if let Err(error) = executor.execute(taken).await {
-                        tracing::warn!(%error, "a build could not be brought to its end");
+                    if let Err(error) = executor.execute(accepted).await {
+                        tracing::warn!(%error, "could not complete a build");
                     }
                 });
             }
         });
     }
 
-    /// Gives a received build back, so that any executor with a slot receives it next.
+    /// Returns a received build to its queue, so that any executor with a free slot receives it.
     ///
-    /// It keeps its place until it was received so often that its queue would soon take it for one
-    /// that nobody can handle. Then it is sent anew and the old message removed: twice, if that
-    /// fails in between, which its claim sorts out.
-    async fn give_back(&self, queue: Queue, message: &Incoming) -> Result<(), PortError> {
-        if message.receive_count < GIVEN_BACK_MAX {
+    /// After [`RETURNS_MAX`] deliveries it is sent as a new message and the old one is removed,
+    /// because the queue would soon move it to the dead letters. If that fails halfway, two
+    /// messages remain; only one of them leads to a claim.
+    async fn return_to_queue(
+        &self,
+        queue: MessageQueue,
+        message: &Incoming,
+    ) -> Result<(), PortError> {
+        if message.receive_count < RETURNS_MAX {
             return self.ports.queues.postpone(queue, &message.receipt, 0).await;
         }
-        let anew =
+        let new_message =
             Outgoing { body: message.body.clone(), group: message.group.clone(), delay_seconds: 0 };
-        self.ports.queues.send(queue, vec![anew]).await?;
+        self.ports.queues.send(queue, vec![new_message]).await?;
         self.ports.queues.acknowledge(queue, &message.receipt).await
     }
 }
@@ -110,23 +115,23 @@ impl Executor {
 mod tests {
     use super::*;
     use crate::job::{Job, Observer, Runner, StopSignal};
-    use crate::service::Options;
+    use crate::service::ExecutorSettings;
     use async_trait::async_trait;
     use sluice_memory::World;
     use sluice_model::Timestamp;
     use sluice_model::build::Ended;
-    use sluice_model::poke::{Poke, Precedence};
+    use sluice_model::wakeup::{Precedence, Wakeup};
     use sluice_runtime::cell;
     use std::path::{Path, PathBuf};
 
-    struct NeverAsked;
+    struct UnusedRunner;
 
     #[async_trait]
-    impl Runner for NeverAsked {
+    impl Runner for UnusedRunner {
         async fn execute(
             &self,
             _: &Job<'_>,
-            _: &dyn crate::job::Sources,
+            _: &dyn crate::job::RepositorySources,
             _: &Path,
             _: StopSignal,
             _: &dyn Observer,
@@ -135,12 +140,12 @@ mod tests {
         }
     }
 
-    /// Z7.6: an executor that is full gives builds back as often as it likes; none of them dies of
-    /// it.
+    /// Z7.6: a full executor may return builds any number of times without making them dead
+    /// letters.
     #[tokio::test]
-    async fn a_build_that_finds_no_slot_again_and_again_never_becomes_a_dead_letter() {
+    async fn a_build_returned_many_times_for_lack_of_a_slot_never_becomes_a_dead_letter() {
         let world = World::new(1, 0, Timestamp(1_000_000));
-        let options = Options {
+        let options = ExecutorSettings {
             hostname: "here".to_owned(),
             slots: 1,
             state: PathBuf::from("never-used"),
@@ -148,9 +153,9 @@ mod tests {
             log_address: None,
             log_root: String::new(),
         };
-        let executor = Executor::new(world.ports(), Arc::new(NeverAsked), options);
+        let executor = ExecutorService::new(world.ports(), Arc::new(UnusedRunner), options);
         let _full = executor.slots.clone().try_acquire_owned().unwrap();
-        let build = |name: &str| Poke::Build {
+        let build = |name: &str| Wakeup::Build {
             build: name.into(),
             precedence: Precedence::Low,
             tenant: "demo".into(),
@@ -159,9 +164,9 @@ mod tests {
         };
         cell::send(&world.ports(), &[build("one"), build("two")]).await.unwrap();
         for _ in 0..20 {
-            let received = world.take_messages(Queue::BuildsLow, 10, CLAIM_SECONDS);
+            let received = world.take_messages(MessageQueue::BuildsLow, 10, CLAIM_SECONDS);
             assert_eq!(received.len(), 2, "{received:?}");
-            executor.clone().start(Queue::BuildsLow, received).await;
+            executor.clone().start(MessageQueue::BuildsLow, received).await;
         }
         assert_eq!(world.take_dead(), []);
     }

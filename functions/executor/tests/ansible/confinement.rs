@@ -1,4 +1,4 @@
-//! What playbooks cannot reach (Z7.5).
+//! Resources that playbooks cannot reach (Z7.5).
 
 use crate::support::*;
 use sluice_model::build::BuildResult::*;

@@ -1,4 +1,4 @@
-//! What can be read, and when (Z7.4).
+//! Live and archived logs of a build (Z7.4).
 
 use crate::support::*;
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ async fn the_log_is_read_while_the_build_runs_and_followed_to_its_end() {
 
 /// Z7.4
 #[tokio::test]
-async fn what_is_archived_tells_of_tasks_hosts_and_tested_commits() {
+async fn archived_files_describe_tasks_hosts_and_tested_commits() {
     let play = "- name: Look\n  hosts: all\n  gather_facts: false\n  tasks:\n    - name: Say\n      command: echo hi\n    - command: 'false'\n      ignore_errors: true\n    - debug: msg=x\n      when: false\n";
     let mut story = Story::new(&[(PROJECT, "look.yaml", play)]).with_nodes(&["one"], &[]);
     story.job.run = vec![untrusted("look")];
@@ -81,7 +81,7 @@ async fn what_is_archived_tells_of_tasks_hosts_and_tested_commits() {
     ] {
         assert!(outcome.log.contains(text), "{text}\n{}", outcome.log);
     }
-    let files = sluice_executor::archive::files(&outcome.jobdir);
+    let files = sluice_executor::archive::log_files(&outcome.jobdir);
     assert!(
         files.contains(&"job-output.txt".into())
             && files.contains(&"zuul-info/inventory.yaml".into())
@@ -116,10 +116,9 @@ async fn what_a_job_returns_is_merged_over_calls_and_checked() {
     assert!(returned.log.contains("an artifact must have name and url"), "{}", returned.log);
 }
 
-/// Z7.4, G05: what came before a change moves its lines, and people are told of those that they
-/// wrote.
+/// Z7.4, G05: changes ahead shift the lines of a file; comments refer to the lines of the change.
 #[tokio::test]
-async fn comments_on_lines_of_a_merged_file_are_told_of_the_changes_own() {
+async fn comments_on_lines_of_a_merged_file_are_mapped_to_the_change() {
     let play = r#"
 - hosts: localhost
   gather_facts: false
@@ -143,7 +142,7 @@ async fn comments_on_lines_of_a_merged_file_are_told_of_the_changes_own() {
     let outcome = story.run().await;
     assert_eq!(outcome.ended.result, Success, "{}", outcome.log);
     let comments = &outcome.ended.data["zuul"]["file_comments"];
-    let not_own = "of what was tested; the change itself does not have it";
+    let not_own = "of the tested file; not part of this change";
     let expected = json!({
         "a.txt": [
             {"line": 3, "message": "unused"},
@@ -154,7 +153,7 @@ async fn comments_on_lines_of_a_merged_file_are_told_of_the_changes_own() {
         "theirs.txt": [{"line": 1, "message": format!("not its own (line 1 {not_own})")}],
     });
     assert_eq!(*comments, expected, "{}", outcome.log);
-    let said = "Comments on made.txt keep the lines that the job named: there is no such file in the tested state";
+    let said = "Line numbers of comments on made.txt were not mapped to the change: there is no such file in the tested state";
     assert!(outcome.log.contains(said), "{}", outcome.log);
 }
 

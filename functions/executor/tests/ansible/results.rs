@@ -112,7 +112,7 @@ async fn a_failing_post_run_fails_the_build() {
 async fn a_node_that_is_gone_does_not_count() {
     let mut story = Story::new(&files()).with_nodes(&["one"], &[]);
     story.job.run = vec![untrusted("pass")];
-    // Nobody listens on port 1.
+    // No service listens on port 1.
     story.nodes[0].access.ssh_port = 1;
     let outcome = story.run().await;
     assert_eq!(outcome.ended.result, Retry, "{}", outcome.log);
@@ -274,7 +274,7 @@ async fn a_failed_task_is_known_before_the_playbook_ends() {
 /// Z4.3, G05: a line of the output may tell early that the job fails; then it does, though its
 /// playbook passes.
 #[tokio::test]
-async fn output_that_a_job_names_tells_its_failure_before_the_playbook_ends() {
+async fn output_that_matches_a_failure_pattern_reports_the_failure_before_the_playbook_ends() {
     let play = r#"
 - hosts: localhost
   gather_facts: false
@@ -307,10 +307,10 @@ const PAUSE: &str = r#"
     - zuul_return: {data: {registry: "10.0.0.1:5000", zuul: {pause: true, artifacts: [{name: image, url: "https://here/"}]}}}
 "#;
 
-/// Z4.3: a job that returns `pause` keeps its nodes after its main playbooks until it is told to go
+/// Z4.3: a job that returns `pause` keeps its nodes after its main playbooks until it may go
 /// on; then post-run is played.
 #[tokio::test]
-async fn a_job_that_pauses_goes_on_with_post_run_when_it_is_told_to() {
+async fn a_paused_job_continues_with_post_run_when_it_is_resumed() {
     let mut story = Story::new(&[files(), vec![(PROJECT, "pause.yaml", PAUSE)]].concat())
         .with_nodes(&["one"], &[]);
     story.job.run = vec![untrusted("pause")];

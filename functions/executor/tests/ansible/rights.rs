@@ -42,7 +42,7 @@ async fn a_jobs_variables_cannot_say_through_what_a_trusted_playbook_runs() {
     story.job.extra_vars = vars(steering.clone());
     story.job.extra_vars.remove("greeting");
     let mut on_host = vars(steering.clone());
-    // As whom its own node is used, a job may say.
+    // A job may choose the user on its own node.
     on_host.insert("ansible_become".to_owned(), json!(false));
     story.job.host_vars.insert("one".to_owned(), on_host);
     story.job.group_vars.insert("everyone".to_owned(), vars(steering));
@@ -191,10 +191,7 @@ async fn a_node_or_group_that_is_called_as_the_executor_ends_the_build_before_an
         let outcome = story.run().await;
         assert_eq!(outcome.ended.result, ConfigError, "{}", outcome.log);
         let detail = outcome.ended.detail.clone().unwrap_or_default();
-        assert!(
-            detail.contains(named) && detail.contains("what playbooks call the executor"),
-            "{detail}"
-        );
+        assert!(detail.contains(named) && detail.contains("reserved for the executor"), "{detail}");
         assert!(!outcome.log.contains("RUN START"), "{}", outcome.log);
     }
 }
@@ -288,11 +285,11 @@ async fn a_playbook_that_hands_its_log_to_the_shared_connection_still_ends() {
     story.job.run = vec![untrusted("hold")];
     story.job.timeout_seconds = Some(8);
     let held = story.nodes[0].home().join("held");
-    let (told, holder) = tokio::sync::oneshot::channel();
+    let (sender, holder) = tokio::sync::oneshot::channel();
     let build = story.run_with(move |meanwhile| {
         tokio::spawn(async move {
             meanwhile.seen.wait_for("it is held now").await;
-            let _ = told.send(std::fs::read_to_string(&held).unwrap().trim().to_owned());
+            let _ = sender.send(std::fs::read_to_string(&held).unwrap().trim().to_owned());
         });
     });
     // A net only: a build that waits for the process on its node takes ten minutes.

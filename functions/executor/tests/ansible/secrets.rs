@@ -46,7 +46,7 @@ async fn a_secret_reaches_its_playbook_and_no_file_log_or_other_playbook() {
         .output()
         .unwrap();
     let found = String::from_utf8(found.stdout).unwrap();
-    // The playbook itself returned it, into the file that is read by nobody but the executor.
+    // The playbook itself returned it, into the file that only the executor reads.
     assert_eq!(found.trim(), outcome.jobdir.join("work/results.json").display().to_string());
     assert!(outcome.read("work/logs/job-output.json").contains("[REDACTED]"));
 }
@@ -111,7 +111,7 @@ async fn a_variable_of_the_change_cannot_make_a_trusted_playbook_say_a_secret() 
 
 /// Z5.5
 #[tokio::test]
-async fn a_secret_that_nobody_could_open_is_a_configuration_error() {
+async fn a_secret_that_could_not_be_decrypted_is_a_configuration_error() {
     let mut story = Story::new(&[(CONFIG, "use.yaml", USE)]);
     let mut playbook = story.trusted("use");
     story.secret(&mut playbook, "login", json!({}));

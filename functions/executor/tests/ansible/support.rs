@@ -2,13 +2,15 @@
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
-use sluice_executor::settings::Network;
+use sluice_executor::settings::SandboxNetwork;
 use sluice_executor::*;
 use sluice_git::PackName;
 use sluice_model::build::{Ended, Order, Pause, Speculation, SpeculativeChange};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::{BranchKey, BranchState, Commit, Oid};
-use sluice_model::job::{FrozenJob, Group, NodeSet, NodeSpec, Playbook, Role, SecretUse};
+use sluice_model::job::{
+    FrozenJob, NodeGroup, NodeSet, NodeSpec, Playbook, RoleRepository, SecretUse,
+};
 use sluice_model::node::NodeAccess;
 use sluice_model::{BuildId, JobName, ProjectName, QueueKey, Timestamp};
 use std::collections::BTreeMap;
@@ -27,19 +29,19 @@ pub const PROJECT: &str = "forge.test/org/project";
 pub const CONFIG: &str = "forge.test/org/config";
 
 /// Installs what is missing, by the script that everybody uses, and returns Ansible ready to run.
-pub async fn ansible(state: &Path, change: impl FnOnce(&mut Settings)) -> Ansible {
+pub async fn ansible(state: &Path, change: impl FnOnce(&mut AnsibleSettings)) -> Ansible {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     INSTALLED.get_or_init(|| {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../infra/executor/install.sh");
         assert!(Command::new(script).status().unwrap().success(), "install.sh failed");
     });
-    let mut settings = Settings::new(state);
+    let mut settings = AnsibleSettings::new(state);
     if let Some(prefix) = std::env::var_os("SLUICE_ANSIBLE_PREFIX") {
         settings.prefix = prefix.into();
     }
     // A node that is not there stays away: trying again only takes time here.
     settings.ssh_retries = 0;
-    assert_eq!(settings.untrusted_network, Network::NodesOnly);
+    assert_eq!(settings.untrusted_network, SandboxNetwork::NodesOnly);
     change(&mut settings);
     Ansible::new(settings).await.unwrap()
 }
@@ -111,7 +113,7 @@ impl Node {
 }
 
 impl Node {
-    /// Returns the home of whoever logs in.
+    /// Returns the home directory of the login.
     pub fn home(&self) -> PathBuf {
         self.directory.path().join("home")
     }
@@ -182,12 +184,12 @@ impl Repo {
     }
 }
 
-/// Hands out the repositories of a story.
-pub struct Shelf(BTreeMap<ProjectName, Packs>);
+/// Provides the repositories of a story.
+pub struct StoryRepositories(BTreeMap<ProjectName, Packs>);
 
 #[async_trait]
-impl Sources for Shelf {
-    async fn packs(&self, wanted: &Wanted<'_>) -> Result<Packs, SourceError> {
+impl RepositorySources for StoryRepositories {
+    async fn packs(&self, wanted: &PackRequest<'_>) -> Result<Packs, SourceError> {
         let project = wanted.project.clone();
         self.0
             .get(&project)
@@ -204,21 +206,21 @@ pub struct Story {
     pub order: Order,
     pub nodes: Vec<Node>,
     pub secrets: OpenedSecrets,
-    pub inherited: Inherited,
+    pub inherited: InheritedData,
     pub project: (Commit, Commit),
     pub config: Commit,
     repos: BTreeMap<ProjectName, Repo>,
     extra: Vec<BranchState>,
     ahead: Vec<SpeculativeChange>,
-    pub settings: fn(&mut Settings),
+    pub settings: fn(&mut AnsibleSettings),
 }
 
-/// What a build left.
+/// The outcome of a build.
 pub struct Outcome {
     pub ended: Ended,
     pub log: String,
     pub jobdir: PathBuf,
-    pub seen: Arc<Seen>,
+    pub seen: Arc<RecordingObserver>,
 }
 
 impl Outcome {
@@ -229,8 +231,8 @@ impl Outcome {
     }
 }
 
-/// Hears what the build says.
-pub struct Seen {
+/// Records the events of the build.
+pub struct RecordingObserver {
     pub log: watch::Sender<Vec<u8>>,
     pub will_fail: Mutex<bool>,
     pub pause: Mutex<Option<Pause>>,
@@ -238,7 +240,7 @@ pub struct Seen {
     live: LiveLog,
 }
 
-impl Observer for Seen {
+impl Observer for RecordingObserver {
     fn started(&self, _at: Timestamp) {}
     fn log_appended(&self, offset: u64, bytes: &[u8]) {
         self.log.send_modify(|log| {
@@ -258,7 +260,7 @@ impl Observer for Seen {
     }
 }
 
-impl Seen {
+impl RecordingObserver {
     /// Waits until the log contains `text`.
     pub async fn wait_for(&self, text: &str) {
         let mut log = self.log.subscribe();
@@ -312,7 +314,7 @@ impl Story {
             order: serde_json::from_value(order).unwrap(),
             nodes: Vec::new(),
             secrets: OpenedSecrets::default(),
-            inherited: Inherited::default(),
+            inherited: InheritedData::default(),
             project: commits[0].clone(),
             config: commits[1].1.clone(),
             repos,
@@ -329,7 +331,7 @@ impl Story {
             .iter()
             .map(|name| NodeSpec { names: vec![(*name).to_owned()], label: "small".into() })
             .collect();
-        let groups = groups.iter().map(|(name, members)| Group {
+        let groups = groups.iter().map(|(name, members)| NodeGroup {
             name: (*name).to_owned(),
             nodes: members.iter().map(|member| (*member).to_owned()).collect(),
         });
@@ -338,14 +340,19 @@ impl Story {
     }
 
     /// Adds a repository with roles and returns it as a role of the job.
-    pub fn role(&mut self, project: &str, files: &[(&str, &str)]) -> Role {
+    pub fn role(&mut self, project: &str, files: &[(&str, &str)]) -> RoleRepository {
         let repo = Repo::new();
         let commit = repo.commit(files);
         let branch = BranchKey { project: project.into(), branch: "main".into() };
         self.extra.push(BranchState::untouched(branch, commit, Vec::new()));
         self.repos.insert(project.into(), repo);
         let target_name = project.rsplit('/').next().unwrap().to_owned();
-        Role { connection: "forge".into(), project: project.into(), target_name, implicit: false }
+        RoleRepository {
+            connection: "forge".into(),
+            project: project.into(),
+            target_name,
+            implicit: false,
+        }
     }
 
     /// Puts a change of another project ahead of the one under test.
@@ -393,12 +400,12 @@ impl Story {
         self.run_with(|_| {}).await
     }
 
-    /// Runs the build, with `meanwhile` started beside it.
+    /// Runs the build; `meanwhile` starts what the test does concurrently.
     pub async fn run_with(self, meanwhile: impl FnOnce(Meanwhile)) -> Outcome {
         let jobdir = self.directory.path().join("job");
-        let logs = LiveLogs::default();
+        let logs = LiveLogRegistry::default();
         let live = logs.open(&self.order.build, &jobdir);
-        let seen = Arc::new(Seen {
+        let seen = Arc::new(RecordingObserver {
             log: watch::channel(Vec::new()).0,
             will_fail: Mutex::new(false),
             pause: Mutex::new(None),
@@ -433,8 +440,14 @@ impl Story {
         };
         let changes = self.ahead.into_iter().chain([change]).collect();
         let (configured, placed, defaults) = Default::default();
-        let speculation =
-            Speculation { changes, branches, configured, placed, containing: None, defaults };
+        let speculation = Speculation {
+            changes,
+            branches,
+            config_branches: configured,
+            applied_members: placed,
+            containing: None,
+            defaults,
+        };
         let nodes: Vec<NodeAccess> = self.nodes.iter().map(|node| node.access.clone()).collect();
         let job = Job {
             order: &self.order,
@@ -447,12 +460,12 @@ impl Story {
             inherited: &self.inherited,
         };
         let ansible = ansible(&self.directory.path().join("state"), self.settings).await;
-        let shelf = Shelf(
+        let repositories = StoryRepositories(
             self.repos.iter().map(|(project, repo)| (project.clone(), repo.packs())).collect(),
         );
-        let ended = ansible.execute(&job, &shelf, &jobdir, stop, &*seen).await;
+        let ended = ansible.execute(&job, &repositories, &jobdir, stop, &*seen).await;
         let log = String::from_utf8(seen.log.borrow().clone()).unwrap();
-        // Kept for the assertions; the system's temporary directory is its place.
+        // Not removed yet, because the assertions read it.
         let jobdir = self.directory.keep().join("job");
         Outcome { ended, log, jobdir, seen }
     }
@@ -466,11 +479,11 @@ impl Drop for Outcome {
     }
 }
 
-/// What a test can do while its build runs.
+/// Handles for a test to act while its build runs.
 pub struct Meanwhile {
-    pub seen: Arc<Seen>,
+    pub seen: Arc<RecordingObserver>,
     pub stopper: Stopper,
-    pub logs: LiveLogs,
+    pub logs: LiveLogRegistry,
     pub build: BuildId,
 }
 

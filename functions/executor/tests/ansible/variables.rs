@@ -1,4 +1,4 @@
-//! What a job says of its surroundings: files of variables (`include-vars`), and which repositories
+//! The job's environment: variable files (`include-vars`), and which repositories
 //! are put in place.
 
 use crate::support::*;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sluice_model::build::BuildResult;
 use sluice_model::job::IncludeVars;
 
-const SAY: &str = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - debug:\n        msg: \"{{ who | default('nobody') }} {{ level | default('none') }} {{ own | default('none') }} {{ parent | default('none') }}\"\n";
+const SAY: &str = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - debug:\n        msg: \"{{ who | default('unset') }} {{ level | default('none') }} {{ own | default('none') }} {{ parent | default('none') }}\"\n";
 
 fn of_project(name: &str, project: &str) -> IncludeVars {
     let source = json!({ "project": { "connection": "forge", "project": project, "override_checkout": null } });
@@ -78,7 +78,7 @@ async fn a_config_projects_file_is_read_as_it_is_merged() {
 /// Z4.3: a file that is not there ends the build with its name before anything runs, unless it is
 /// not required.
 #[tokio::test]
-async fn a_missing_file_of_variables_is_told_unless_it_is_not_required() {
+async fn a_missing_variable_file_is_an_error_unless_it_is_not_required() {
     let with = async |required: bool, text: &str| {
         let mut story = Story::new(&[(PROJECT, "say.yaml", SAY), (PROJECT, "wrong.yaml", text)]);
         let mut missing = file("nosuch.yaml", json!("of-change"));
@@ -95,7 +95,7 @@ async fn a_missing_file_of_variables_is_told_unless_it_is_not_required() {
     let (result, detail, log) = with(true, "who: me\n").await;
     assert_eq!(result, BuildResult::ConfigError, "{log}");
     assert!(
-        detail.contains("forge.test/org/project@main has no file nosuch.yaml of variables"),
+        detail.contains("forge.test/org/project@main has no variable file nosuch.yaml"),
         "{detail}"
     );
     assert!(!log.contains("RUN START"), "{log}");

@@ -1,4 +1,4 @@
-//! What an order names besides itself: the jobs of its item, and the state that they are tested in.
+//! Stores the objects that an order refers to: the jobs of its item and the tested state.
 
 use bytes::Bytes;
 use serde_json::json;
@@ -22,8 +22,8 @@ pub async fn store_graph(ports: &Ports, graph: &str, state: &str, jobs: &JobGrap
     let nothing = Speculation {
         changes: Vec::new(),
         branches: Vec::new(),
-        configured: Vec::new(),
-        placed: Vec::new(),
+        config_branches: Vec::new(),
+        applied_members: Vec::new(),
         containing: None,
         defaults: Vec::new(),
     };

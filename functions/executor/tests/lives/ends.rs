@@ -1,18 +1,18 @@
-//! Builds of one item that end side by side, on the ports in memory: when their queue is told.
+//! Builds of one item that end concurrently, on the ports in memory: when their queue is woken.
 
 use crate::common::store_graph;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
-use sluice_executor::service::{Executor, Options};
-use sluice_executor::{Job, Observer, Runner, Sources, StopSignal};
+use sluice_executor::service::{ExecutorService, ExecutorSettings};
+use sluice_executor::{Job, Observer, RepositorySources, Runner, StopSignal};
 use sluice_memory::World;
 use sluice_model::build::{BuildResult, Ended, Order, Pause, Phase, Run};
 use sluice_model::job::{FrozenJob, JobGraph};
-use sluice_model::poke::{Poke, Precedence, Queue};
+use sluice_model::wakeup::{MessageQueue, Precedence, Wakeup};
 use sluice_model::{BuildId, Timestamp};
 use sluice_records::build;
 use sluice_records::codec::decode;
-use sluice_runtime::batch::LookError;
+use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::{Ports, cell};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,31 +21,31 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 /// What a build does next.
-enum Word {
+enum BuildCommand {
     Pause,
     End(BuildResult),
 }
 
-/// Does what it is told, job by job.
+/// Executes the commands of the test, job by job.
 #[derive(Default)]
-struct Told(Mutex<BTreeMap<String, mpsc::UnboundedReceiver<Word>>>);
+struct CommandedRunner(Mutex<BTreeMap<String, mpsc::UnboundedReceiver<BuildCommand>>>);
 
 #[async_trait]
-impl Runner for Told {
+impl Runner for CommandedRunner {
     async fn execute(
         &self,
         job: &Job<'_>,
-        _: &dyn Sources,
+        _: &dyn RepositorySources,
         jobdir: &Path,
         _: StopSignal,
         observer: &dyn Observer,
     ) -> Ended {
         std::fs::create_dir_all(jobdir.join("work/logs")).unwrap();
-        let mut words = self.0.lock().unwrap().remove(job.job.name.as_str()).unwrap();
+        let mut commands = self.0.lock().unwrap().remove(job.job.name.as_str()).unwrap();
         let at = Timestamp(1);
         loop {
-            match words.recv().await.unwrap() {
-                Word::Pause => {
+            match commands.recv().await.unwrap() {
+                BuildCommand::Pause => {
                     observer.paused(Pause {
                         since: at,
                         data: Map::new(),
@@ -53,7 +53,7 @@ impl Runner for Told {
                         log_url: None,
                     });
                 }
-                Word::End(result) => {
+                BuildCommand::End(result) => {
                     let (started_at, data) = (Some(at), Map::new());
                     return Ended {
                         result,
@@ -73,8 +73,8 @@ impl Runner for Told {
 /// An executor that runs builds of one item.
 struct Here {
     world: World,
-    words: BTreeMap<String, mpsc::UnboundedSender<Word>>,
-    running: JoinSet<Result<(), LookError>>,
+    commands: BTreeMap<String, mpsc::UnboundedSender<BuildCommand>>,
+    running: JoinSet<Result<(), ReconcileError>>,
     _state: tempfile::TempDir,
 }
 
@@ -84,15 +84,15 @@ impl Here {
         let world = World::new(1, 0, Timestamp(1_800_000_000_000));
         let ports = world.ports();
         store(&ports, jobs).await;
-        let (mut words, mut heard) = (BTreeMap::new(), BTreeMap::new());
-        let mut pokes = Vec::new();
+        let (mut commands, mut receivers) = (BTreeMap::new(), BTreeMap::new());
+        let mut wakeups = Vec::new();
         for job in run {
-            let (say, hear) = mpsc::unbounded_channel();
-            words.insert((*job).to_owned(), say);
-            heard.insert((*job).to_owned(), hear);
+            let (say, receiver) = mpsc::unbounded_channel();
+            commands.insert((*job).to_owned(), say);
+            receivers.insert((*job).to_owned(), receiver);
             world.write_directly(build::put_order(&order(job)).unwrap());
             let (precedence, tenant) = (Precedence::Normal, "t".into());
-            pokes.push(Poke::Build {
+            wakeups.push(Wakeup::Build {
                 build: id(job),
                 precedence,
                 tenant,
@@ -100,9 +100,9 @@ impl Here {
                 nodes: Vec::new(),
             });
         }
-        cell::send(&ports, &pokes).await.unwrap();
+        cell::send(&ports, &wakeups).await.unwrap();
         let state = tempfile::tempdir().unwrap();
-        let options = Options {
+        let options = ExecutorSettings {
             hostname: "here".to_owned(),
             slots: 10,
             state: state.path().to_owned(),
@@ -110,9 +110,13 @@ impl Here {
             log_address: None,
             log_root: "https://sluice.test/logs/".to_owned(),
         };
-        let executor = Executor::new(ports, Arc::new(Told(Mutex::new(heard))), options);
+        let executor =
+            ExecutorService::new(ports, Arc::new(CommandedRunner(Mutex::new(receivers))), options);
         let taken = executor
-            .take(Queue::BuildsNormal, world.take_messages(Queue::BuildsNormal, 10, 60))
+            .take(
+                MessageQueue::BuildsNormal,
+                world.take_messages(MessageQueue::BuildsNormal, 10, 60),
+            )
             .await;
         assert_eq!(taken.len(), run.len());
         let mut running = JoinSet::new();
@@ -120,21 +124,21 @@ impl Here {
             let executor = executor.clone();
             running.spawn(async move { executor.execute(taken).await });
         }
-        Self { world, words, running, _state: state }
+        Self { world, commands, running, _state: state }
     }
 
-    /// Has a build end, and returns whether the queue was told of it.
+    /// Ends a build, and returns whether its queue was woken.
     async fn end(&mut self, job: &str, result: BuildResult) -> bool {
-        self.words[job].send(Word::End(result)).ok().unwrap();
+        self.commands[job].send(BuildCommand::End(result)).ok().unwrap();
         self.running.join_next().await.unwrap().unwrap().unwrap();
         assert!(self.has_ended(job).await, "{job}");
-        self.is_told()
+        self.was_woken()
     }
 
-    /// Has a build pause, and waits until the queue was told of it.
+    /// Pauses a build, and waits until its queue is woken.
     async fn pause(&self, job: &str) {
-        self.words[job].send(Word::Pause).ok().unwrap();
-        while !self.is_told() {
+        self.commands[job].send(BuildCommand::Pause).ok().unwrap();
+        while !self.was_woken() {
             tokio::task::yield_now().await;
         }
     }
@@ -142,14 +146,14 @@ impl Here {
     async fn has_ended(&self, job: &str) -> bool {
         let stored =
             self.world.ports().records.get(&[build::run_key(&id(job))]).await.unwrap().remove(0);
-        matches!(decode::<Run>(&stored.unwrap()).unwrap().phase, Phase::Ended(_))
+        matches!(decode::<Run>(&stored.unwrap()).unwrap().phase, Phase::RunEnd(_))
     }
 
-    /// Returns whether the queue was told anything since this was asked last.
-    fn is_told(&self) -> bool {
-        let messages = self.world.take_messages(Queue::Gate, 10, 60);
+    /// Returns whether the queue was woken since the last call.
+    fn was_woken(&self) -> bool {
+        let messages = self.world.take_messages(MessageQueue::Gate, 10, 60);
         for message in &messages {
-            self.world.drop_message(Queue::Gate, &message.receipt);
+            self.world.drop_message(MessageQueue::Gate, &message.receipt);
         }
         !messages.is_empty()
     }
@@ -193,9 +197,9 @@ fn plain(name: &str) -> Value {
     job(name, json!({}))
 }
 
-/// Z7.6: the last one finds the ends of all written.
+/// Z7.6: when the last one ends, the ends of all builds are stored.
 #[tokio::test]
-async fn of_builds_that_pass_side_by_side_the_last_one_tells_their_queue() {
+async fn the_last_of_several_passing_builds_wakes_the_queue() {
     let names = ["one", "two", "three"];
     let mut here = Here::begin(&names.map(plain), &names).await;
     assert!(!here.end("two", BuildResult::Success).await);
@@ -203,9 +207,9 @@ async fn of_builds_that_pass_side_by_side_the_last_one_tells_their_queue() {
     assert!(here.end("three", BuildResult::Success).await);
 }
 
-/// Z7.6: what a queue decides something by it hears of at once.
+/// Z7.6: the queue is woken at once by an end that it needs for a decision.
 #[tokio::test]
-async fn a_build_that_fails_or_that_somebody_waits_for_tells_its_queue_at_once() {
+async fn a_build_that_fails_or_has_dependents_wakes_its_queue_at_once() {
     let behind = job("behind", json!({"dependencies": [{"name": "one"}]}));
     let cases = [
         ("it failed", json!({}), plain("behind"), BuildResult::Failure),

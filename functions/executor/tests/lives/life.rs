@@ -1,11 +1,11 @@
 //! How an executor lives with its session, on the ports in memory.
 
-use crate::world::{Played, executor};
+use crate::world::{ObservedWorld, executor};
 use async_trait::async_trait;
-use sluice_executor::{Job, Observer, Runner, Sources, StopSignal};
+use sluice_executor::{Job, Observer, RepositorySources, Runner, StopSignal};
 use sluice_memory::World;
 use sluice_model::build::Ended;
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 use sluice_model::{SessionId, Timestamp};
 use sluice_records::session;
 use sluice_runtime::port::{Incoming, Outgoing, Queues};
@@ -25,7 +25,7 @@ impl Runner for Idle {
     async fn execute(
         &self,
         _: &Job<'_>,
-        _: &dyn Sources,
+        _: &dyn RepositorySources,
         _: &Path,
         _: StopSignal,
         _: &dyn Observer,
@@ -46,16 +46,16 @@ impl Entropy for Noted {
 }
 
 struct Life {
-    world: Played,
+    world: ObservedWorld,
     key: Key,
-    run: JoinHandle<Result<(), sluice_runtime::batch::LookError>>,
+    run: JoinHandle<Result<(), sluice_runtime::batch::ReconcileError>>,
     _stop: watch::Sender<bool>,
     _state: tempfile::TempDir,
 }
 
 impl Life {
     fn begin() -> Self {
-        let world = Played::new();
+        let world = ObservedWorld::new();
         let noted = Arc::new(Noted(world.world.clone(), Mutex::default()));
         let ports = Ports { entropy: noted.clone(), ..world.ports() };
         let state = tempfile::tempdir().unwrap();
@@ -78,7 +78,7 @@ async fn a_session_whose_own_write_was_not_known_to_be_stored_lives_on() {
     let mut record = life.renewed_after(0).await;
     // As a renewal whose answer, and the reading back after it, never came.
     record.revision += 5;
-    record.write_id = "nobody knows".to_owned();
+    record.write_id = "unknown".to_owned();
     let revision = record.revision;
     life.world.write(Write::Put { record, expect: Expect::Anything });
     life.renewed_after(revision).await;
@@ -104,7 +104,7 @@ async fn a_living_session_moves_its_own_expiry() {
     assert!(renewed.expires_at > Some(now), "{:?}", renewed.expires_at);
 }
 
-/// Z7.3: what is claimed under a session that nobody renews counts as lost at once.
+/// Z7.3: a build claimed under a session that is not renewed would count as lost at once.
 #[tokio::test]
 async fn an_executor_whose_session_is_gone_ends() {
     let life = Life::begin();
@@ -121,41 +121,47 @@ struct Noting(Mutex<Vec<String>>);
 
 #[async_trait]
 impl Queues for Noting {
-    async fn send(&self, _: Queue, _: Vec<Outgoing>) -> Result<(), PortError> {
+    async fn send(&self, _: MessageQueue, _: Vec<Outgoing>) -> Result<(), PortError> {
         Ok(())
     }
-    async fn receive(&self, _: Queue, _: u32, _: u32, _: u32) -> Result<Vec<Incoming>, PortError> {
+    async fn receive(
+        &self,
+        _: MessageQueue,
+        _: u32,
+        _: u32,
+        _: u32,
+    ) -> Result<Vec<Incoming>, PortError> {
         Ok(Vec::new())
     }
-    async fn acknowledge(&self, _: Queue, _: &str) -> Result<(), PortError> {
+    async fn acknowledge(&self, _: MessageQueue, _: &str) -> Result<(), PortError> {
         Ok(())
     }
-    async fn acknowledge_all(&self, _: Queue, receipts: &[String]) -> Result<(), PortError> {
+    async fn acknowledge_all(&self, _: MessageQueue, receipts: &[String]) -> Result<(), PortError> {
         self.0.lock().unwrap().extend(receipts.iter().cloned());
         Ok(())
     }
-    async fn postpone(&self, _: Queue, _: &str, _: u32) -> Result<(), PortError> {
+    async fn postpone(&self, _: MessageQueue, _: &str, _: u32) -> Result<(), PortError> {
         Ok(())
     }
 }
 
-/// Z7.6, C2: whoever removes one of two deliveries of a message removes both, so the second one
-/// stays while nobody knows whether the first will come to anything.
+/// Z7.6, C2: acknowledging one delivery of a message removes both, so the second delivery is not
+/// acknowledged while the claim of the first is in progress.
 #[tokio::test]
-async fn a_message_that_comes_twice_is_not_removed_while_its_build_is_only_asked_for() {
+async fn a_message_delivered_twice_is_not_removed_while_its_build_is_being_claimed() {
     let world = World::new(1, 0, Timestamp(1_000_000));
     let queues = Arc::new(Noting::default());
     let state = tempfile::tempdir().unwrap();
     let ports = Ports { queues: queues.clone(), ..world.ports() };
     let executor = executor(ports, Arc::new(Idle), &state);
-    let poke = sluice_model::poke::Poke::Build {
+    let wakeup = sluice_model::wakeup::Wakeup::Build {
         build: "stopped".into(),
-        precedence: sluice_model::poke::Precedence::Normal,
+        precedence: sluice_model::wakeup::Precedence::Normal,
         tenant: "demo".into(),
         request: None,
         nodes: Vec::new(),
     };
-    let body = serde_json::to_string(&poke).unwrap();
+    let body = serde_json::to_string(&wakeup).unwrap();
     let message = |id: &str| Incoming {
         id: id.to_owned(),
         body: body.clone(),
@@ -163,7 +169,9 @@ async fn a_message_that_comes_twice_is_not_removed_while_its_build_is_only_asked
         group: None,
         receive_count: 1,
     };
-    let taken = executor.take(Queue::BuildsNormal, vec![message("first"), message("second")]).await;
+    let taken = executor
+        .claim_received(MessageQueue::BuildsNormal, vec![message("first"), message("second")])
+        .await;
     // There is no such order, so the first one is done with.
     assert!(taken.is_empty());
     assert_eq!(*queues.0.lock().unwrap(), ["first"]);

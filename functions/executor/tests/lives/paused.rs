@@ -1,15 +1,15 @@
-//! Builds that pause, on the ports in memory: they are told, give their slot up, and go on by the
-//! gate's word.
+//! Builds that pause, on the ports in memory: the pause is recorded, their slot is freed, and the
+//! gate resumes them.
 
 use crate::common::store_jobs;
-use crate::world::{Played, executor};
+use crate::world::{ObservedWorld, executor};
 use async_trait::async_trait;
 use serde_json::{Map, json};
-use sluice_executor::{Job, Observer, Runner, Sources, StopSignal};
+use sluice_executor::{Job, Observer, RepositorySources, Runner, StopSignal};
 use sluice_model::build::{BuildResult, Ended, Order, Pause, Phase, Run};
-use sluice_model::poke::{Poke, Precedence};
+use sluice_model::wakeup::{Precedence, Wakeup};
 use sluice_model::{BuildId, Timestamp};
-use sluice_records::build::{self, Resume, Stop};
+use sluice_records::build::{self, ResumeRequest, StopRequest};
 use sluice_records::codec::decode;
 use sluice_runtime::record::{Record, Write};
 use sluice_runtime::{Clock, cell};
@@ -25,7 +25,7 @@ impl Runner for Pausing {
     async fn execute(
         &self,
         job: &Job<'_>,
-        _: &dyn Sources,
+        _: &dyn RepositorySources,
         jobdir: &Path,
         mut stop: StopSignal,
         observer: &dyn Observer,
@@ -54,7 +54,7 @@ impl Runner for Pausing {
 }
 
 struct Life {
-    world: Played,
+    world: ObservedWorld,
     _stop: watch::Sender<bool>,
     _state: tempfile::TempDir,
 }
@@ -62,7 +62,7 @@ struct Life {
 impl Life {
     /// An executor with one slot, and these builds sent to it.
     async fn begin(jobs: &[&str]) -> Self {
-        let world = Played::new();
+        let world = ObservedWorld::new();
         let ports = world.ports();
         store_jobs(&ports, "g", "s", jobs).await;
         let state = tempfile::tempdir().unwrap();
@@ -89,8 +89,8 @@ impl Life {
         .unwrap();
         self.world.write(build::put_order(&order).unwrap());
         let (build, precedence, tenant) = (order.build, Precedence::Normal, "t".into());
-        let poke = Poke::Build { build, precedence, tenant, request: None, nodes: Vec::new() };
-        cell::send(&self.world.ports(), &[poke]).await.unwrap();
+        let wakeup = Wakeup::Build { build, precedence, tenant, request: None, nodes: Vec::new() };
+        cell::send(&self.world.ports(), &[wakeup]).await.unwrap();
     }
 
     /// Waits until the run of a job is as it is wanted.
@@ -108,7 +108,7 @@ fn id(job: &str) -> BuildId {
 
 fn result(phase: &Phase) -> Option<BuildResult> {
     match phase {
-        Phase::Ended(ended) => Some(ended.result),
+        Phase::RunEnd(ended) => Some(ended.result),
         _ => None,
     }
 }
@@ -126,7 +126,7 @@ async fn a_paused_build_gives_its_slot_to_those_behind_it_and_goes_on_when_it_ma
     let run: Run =
         decode(&life.world.stored(&build::run_key(&id("registry"))).await.unwrap()).unwrap();
     assert!(matches!(run.phase, Phase::Paused(_)), "{:?}", run.phase);
-    let resume = Resume { at: life.world.world.now() };
+    let resume = ResumeRequest { at: life.world.world.now() };
     life.world.write(build::put_resume(&id("registry"), &resume).unwrap());
     let ended = life.until("registry", |phase| result(phase).is_some()).await;
     assert_eq!(result(&ended), Some(BuildResult::Success));
@@ -137,18 +137,26 @@ async fn a_paused_build_gives_its_slot_to_those_behind_it_and_goes_on_when_it_ma
 async fn a_paused_build_can_be_stopped() {
     let life = Life::begin(&["registry"]).await;
     life.until("registry", |phase| matches!(phase, Phase::Paused(_))).await;
-    let stop = Stop { why: "a newer patchset".to_owned(), at: life.world.world.now(), lost: false };
+    let stop = StopRequest {
+        why: "a newer patchset".to_owned(),
+        at: life.world.world.now(),
+        executor_is_dead: false,
+    };
     life.world.write(build::put_stop(&id("registry"), &stop).unwrap());
     let ended = life.until("registry", |phase| result(phase).is_some()).await;
     assert_eq!(result(&ended), Some(BuildResult::Aborted));
 }
 
-/// Z6.4, Z7: so it is where nobody can read why.
+/// Z6.4, Z7: a stop request takes effect even if its reason is unreadable.
 #[tokio::test]
-async fn a_build_is_stopped_by_a_word_that_cannot_be_read() {
+async fn a_build_is_stopped_by_an_unreadable_stop_request() {
     let life = Life::begin(&["registry"]).await;
     life.until("registry", |phase| matches!(phase, Phase::Paused(_))).await;
-    let stop = Stop { why: "a newer patchset".to_owned(), at: life.world.world.now(), lost: false };
+    let stop = StopRequest {
+        why: "a newer patchset".to_owned(),
+        at: life.world.world.now(),
+        executor_is_dead: false,
+    };
     let written = build::put_stop(&id("registry"), &stop).unwrap();
     let Write::Put { record, expect } = written else { unreachable!("a wish is written") };
     life.world.write(Write::Put { record: Record { body: "{}".to_owned(), ..record }, expect });

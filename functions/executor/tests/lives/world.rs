@@ -1,24 +1,24 @@
-//! A world that says when something in it changed, so that nobody looks again and again.
+//! A world that notifies waiters of changes, so that tests do not poll.
 
 use async_trait::async_trait;
 use sluice_executor::Runner;
-use sluice_executor::service::{Executor, Options};
+use sluice_executor::service::{ExecutorService, ExecutorSettings};
 use sluice_memory::World;
 use sluice_model::Timestamp;
-use sluice_model::poke::Queue;
+use sluice_model::wakeup::MessageQueue;
 use sluice_runtime::port::{Incoming, Outgoing, Queues, Records};
-use sluice_runtime::record::{Committed, Key, Query, Record, Write};
+use sluice_runtime::record::{Key, Query, Record, TransactionOutcome, Write};
 use sluice_runtime::{PortError, Ports};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// A net only: whoever waits for longer waits for ever.
+/// A safety net: a test that waits longer has failed.
 const NET: Duration = Duration::from_secs(60);
 
-/// A world whose writes and messages are told.
+/// A world that notifies waiters of writes and messages.
 #[derive(Clone)]
-pub struct Played {
+pub struct ObservedWorld {
     pub world: World,
     /// Grows with each write.
     written: watch::Sender<u64>,
@@ -26,13 +26,13 @@ pub struct Played {
     sent: watch::Sender<u64>,
 }
 
-impl Played {
+impl ObservedWorld {
     pub fn new() -> Self {
         let world = World::new(1, 0, Timestamp(1_800_000_000_000));
         Self { world, written: watch::channel(0).0, sent: watch::channel(0).0 }
     }
 
-    /// Returns the world's ports; what is written and sent through them is told.
+    /// Returns the world's ports; writes and messages through them notify waiters.
     pub fn ports(&self) -> Ports {
         Ports {
             records: Arc::new(self.clone()),
@@ -41,7 +41,7 @@ impl Played {
         }
     }
 
-    /// Writes as somebody outside of the executor does.
+    /// Writes a record as another component would.
     pub fn write(&self, write: Write) {
         self.world.write_directly(write);
         self.written.send_modify(|count| *count += 1);
@@ -71,7 +71,7 @@ impl Played {
 }
 
 #[async_trait]
-impl Records for Played {
+impl Records for ObservedWorld {
     async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError> {
         self.world.ports().records.get(keys).await
     }
@@ -89,7 +89,11 @@ impl Records for Played {
     ) -> Result<Vec<Key>, PortError> {
         self.world.ports().records.find(partition, before, limit).await
     }
-    async fn commit(&self, writes: Vec<Write>, write_id: &str) -> Result<Committed, PortError> {
+    async fn commit(
+        &self,
+        writes: Vec<Write>,
+        write_id: &str,
+    ) -> Result<TransactionOutcome, PortError> {
         let committed = self.world.ports().records.commit(writes, write_id).await;
         self.written.send_modify(|count| *count += 1);
         committed
@@ -97,8 +101,8 @@ impl Records for Played {
 }
 
 #[async_trait]
-impl Queues for Played {
-    async fn send(&self, queue: Queue, messages: Vec<Outgoing>) -> Result<(), PortError> {
+impl Queues for ObservedWorld {
+    async fn send(&self, queue: MessageQueue, messages: Vec<Outgoing>) -> Result<(), PortError> {
         let sent = self.world.ports().queues.send(queue, messages).await;
         self.sent.send_modify(|count| *count += 1);
         sent
@@ -106,7 +110,7 @@ impl Queues for Played {
     /// Waits where there is nothing, until something is sent.
     async fn receive(
         &self,
-        queue: Queue,
+        queue: MessageQueue,
         max: u32,
         wait: u32,
         hidden: u32,
@@ -120,20 +124,33 @@ impl Queues for Played {
             sent.changed().await.expect("the world is there");
         }
     }
-    async fn acknowledge(&self, queue: Queue, receipt: &str) -> Result<(), PortError> {
+    async fn acknowledge(&self, queue: MessageQueue, receipt: &str) -> Result<(), PortError> {
         self.world.ports().queues.acknowledge(queue, receipt).await
     }
-    async fn acknowledge_all(&self, queue: Queue, receipts: &[String]) -> Result<(), PortError> {
+    async fn acknowledge_all(
+        &self,
+        queue: MessageQueue,
+        receipts: &[String],
+    ) -> Result<(), PortError> {
         self.world.ports().queues.acknowledge_all(queue, receipts).await
     }
-    async fn postpone(&self, queue: Queue, receipt: &str, seconds: u32) -> Result<(), PortError> {
+    async fn postpone(
+        &self,
+        queue: MessageQueue,
+        receipt: &str,
+        seconds: u32,
+    ) -> Result<(), PortError> {
         self.world.ports().queues.postpone(queue, receipt, seconds).await
     }
 }
 
 /// Makes an executor with one slot, whose builds lie in `state`.
-pub fn executor(ports: Ports, runner: Arc<dyn Runner>, state: &tempfile::TempDir) -> Arc<Executor> {
-    let options = Options {
+pub fn executor(
+    ports: Ports,
+    runner: Arc<dyn Runner>,
+    state: &tempfile::TempDir,
+) -> Arc<ExecutorService> {
+    let options = ExecutorSettings {
         hostname: "here".to_owned(),
         slots: 1,
         state: state.path().to_owned(),
@@ -141,5 +158,5 @@ pub fn executor(ports: Ports, runner: Arc<dyn Runner>, state: &tempfile::TempDir
         log_address: None,
         log_root: "https://sluice.test/logs/".to_owned(),
     };
-    Executor::new(ports, runner, options)
+    ExecutorService::new(ports, runner, options)
 }

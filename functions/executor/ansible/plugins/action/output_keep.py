@@ -1,6 +1,6 @@
-"""Runs a shell command on a host and keeps its output in a file of the executor: one round trip, no module.
+"""Runs a shell command on a host and writes its output to a file on the executor, in one round trip without a module.
 
-Arguments: command, dest (a file here).
+Arguments: command, dest (a file on the executor).
 """
 
 import os

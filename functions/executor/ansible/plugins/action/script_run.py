@@ -1,4 +1,4 @@
-"""Runs a script on a host with nothing but the login's shell: no module is built, sent and started for it.
+"""Runs a script on a host with the login shell only; no Ansible module is built and sent.
 
 Arguments: command, directory (relative to the login's home). The task's `environment` is set.
 """
@@ -17,7 +17,7 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         command, directory = self._task.args["command"], self._task.args["directory"]
-        # Errors go where the output goes, so that the log has them in the order they were written.
+        # Merges stderr into stdout, so that the log shows both in order.
         line = "cd {} && {} /bin/bash -c {} 2>&1".format(
             shlex.quote(directory), self._compute_environment_string(), shlex.quote(command)
         )

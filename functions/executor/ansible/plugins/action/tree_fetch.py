@@ -1,7 +1,7 @@
-"""Brings files and directories of a host to the executor as one archive: nothing but tar is needed there.
+"""Copies files and directories of a host to the executor as one archive; the host only needs tar.
 
-Arguments: src (directory there; relative to the login's home), paths (what to take, relative to src; default all of
-it), dest (directory here). What does not exist there is left out.
+Arguments: src (directory on the host, relative to the login's home), paths (relative to src; default everything), dest
+(directory on the executor). Missing paths are skipped.
 """
 
 import os
@@ -24,7 +24,7 @@ class ActionModule(ActionBase):
         if isinstance(paths, str):
             paths = [paths]
         remote = self._connection._shell.join_path(self._make_tmp_path(), "tree.tar.gz")
-        # Kept to what exists; a login shell expands `*`, so that patterns work.
+        # Only existing paths; the login shell expands wildcards.
         listed = " ".join(self._pattern(path) for path in paths)
         command = (
             "cd {source} 2>/dev/null || exit 9; set --; for path in {listed}; do [ -e \"$path\" ] && set -- \"$@\" \"$path\"; done; "
@@ -33,7 +33,7 @@ class ActionModule(ActionBase):
         packed = self._low_level_execute_command(command)
         if packed["rc"] == 9:
             return dict(result, changed=False, msg="nothing to fetch")
-        # 1: a file changed while it was read, which a log may do.
+        # 1: a file changed while it was read, which is normal for logs.
         if packed["rc"] not in (0, 1):
             return dict(result, failed=True, msg="could not pack {}: {}".format(source, packed["stdout"].strip()))
         handle, archive = tempfile.mkstemp(suffix=".tar.gz", dir=constants.DEFAULT_LOCAL_TMP)

@@ -1,8 +1,7 @@
-"""Expands job variables once, before the first playbook, and tells the executor their values for this host.
+"""Expands job variables once, before the first playbook, and writes their values for this host to a file.
 
-Playbooks that are trusted or have secrets see these values: a variable of an untrusted job could otherwise name a secret
-and have a trusted playbook print it. A variable that cannot be expanded yet (it names a fact that comes later) is left
-out for them.
+Privileged playbooks (trusted or with secrets) use these values. Otherwise a template in a job variable could read a
+secret in a trusted playbook. A variable that cannot be expanded yet, because it refers to a later fact, is left out.
 
 Arguments: names (variables), dest (a directory; the file is named after the host).
 """

@@ -1,6 +1,7 @@
-"""Puts a directory of the executor onto a host as one archive: nothing but tar is needed there.
+"""Copies a directory of the executor to a host as one archive; the host only needs tar.
 
-Arguments: src (directory here), dest (directory there; relative to the login's home), delete (empties dest first).
+Arguments: src (directory on the executor), dest (directory on the host, relative to the login's home), delete (removes
+dest first).
 """
 
 import os
@@ -23,7 +24,7 @@ class ActionModule(ActionBase):
         handle, archive = tempfile.mkstemp(suffix=".tar.gz", dir=constants.DEFAULT_LOCAL_TMP)
         os.close(handle)
         try:
-            # Packs are compressed already; level 1 takes the easy half off the rest.
+            # Git packs are compressed already; level 1 is enough for the rest.
             packed = subprocess.run(
                 ["tar", "--create", "--file", archive, "--use-compress-program", "gzip -1", "--directory", source, "."],
                 capture_output=True, text=True, check=False,

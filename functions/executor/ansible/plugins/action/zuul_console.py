@@ -1,7 +1,7 @@
-"""Accepts what jobs do to start or stop a console daemon on a node.
+"""Accepts tasks that start or stop a console daemon on a node, and does nothing.
 
-Output of commands is logged when their task ends, through the connection that Ansible has anyway, so no daemon and no
-open port is needed. The task says so and changes nothing.
+The output of a command is logged when its task ends, over Ansible's own connection, so no daemon and no open port is
+needed.
 """
 
 from ansible.plugins.action import ActionBase

@@ -1,4 +1,4 @@
-"""Returns data from a job: log_url, artifacts, child_jobs, file comments, variables for jobs that wait for this one."""
+"""Returns data from a job: log_url, artifacts, child_jobs, file comments, variables for dependent jobs."""
 
 import copy
 import json
@@ -7,7 +7,7 @@ import tempfile
 
 from ansible.plugins.action import ActionBase
 
-# Lists that grow with each call; in everything else the newer value wins.
+# Lists that are appended by each call. For all other keys the newer value wins.
 APPENDED = (("zuul", "artifacts"), ("zuul", "warnings"), ("zuul", "redactions"))
 
 
@@ -23,7 +23,7 @@ def merged(old, new):
 
 
 def combined(old, new):
-    """Returns what `old` is after a call that returns `new`."""
+    """Returns the data after a call that adds `new` to `old`."""
     result = merged(old, new)
     ours, theirs = old.get("zuul") or {}, new.get("zuul") or {}
     for _, key in APPENDED:
@@ -37,18 +37,18 @@ def combined(old, new):
     return result
 
 
-def mistakes(data):
-    """Yields what is wrong with the `zuul` part of returned data."""
+def errors(data):
+    """Yields the errors in the `zuul` part of returned data."""
     zuul = data.get("zuul", {})
     if not isinstance(zuul, dict):
         yield "zuul must be a dictionary"
         return
     if not isinstance(zuul.get("log_url", ""), (str, type(None))):
-        yield "zuul.log_url must be text"
+        yield "zuul.log_url must be a string"
     for key in ("warnings", "redactions", "child_jobs"):
         value = zuul.get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            yield "zuul.{} must be a list of texts".format(key)
+            yield "zuul.{} must be a list of strings".format(key)
     artifacts = zuul.get("artifacts", [])
     if not isinstance(artifacts, list):
         yield "zuul.artifacts must be a list"
@@ -62,7 +62,7 @@ def mistakes(data):
             and not set(artifact) - {"name", "url", "metadata"}
         )
         if not fits:
-            yield "an artifact must have name and url as texts, and may have metadata as a dictionary: {}".format(artifact)
+            yield "an artifact must have name and url as strings, and may have metadata as a dictionary: {}".format(artifact)
 
 
 class ActionModule(ActionBase):
@@ -82,7 +82,7 @@ class ActionModule(ActionBase):
                     with open(self._task.args[file_argument], encoding="utf-8") as file:
                         given[part] = combined(given[part], json.load(file))
                 given[part] = combined(given[part], self._task.args.get(part) or {})
-            wrong = list(mistakes(given["data"]))
+            wrong = list(errors(given["data"]))
             if wrong:
                 return dict(result, failed=True, msg="; ".join(wrong))
             self._store(path, given)
@@ -96,7 +96,7 @@ class ActionModule(ActionBase):
             with open(path, encoding="utf-8") as file:
                 known = json.load(file)
         stored = {part: combined(known.get(part, {}), copy.deepcopy(given[part])) for part in ("data", "secret_data")}
-        # Another task may read at any moment: it sees the old file or the new one.
+        # Written to a new file and renamed, because another task may read it at any moment.
         handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path))
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             json.dump(stored, file)

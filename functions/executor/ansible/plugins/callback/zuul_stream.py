@@ -1,7 +1,7 @@
-"""Sends what a playbook does to the executor, which writes the log that people read while it runs.
+"""Sends the events of a playbook to the executor, which writes the build's log.
 
-One connection to the socket in SLUICE_LOG_SOCKET, one JSON object a line. The executor adds the time and masks secrets.
-The output of commands is sent when their task ends.
+Uses one connection to the socket in SLUICE_LOG_SOCKET, with one JSON object per line. The executor adds timestamps and
+masks secrets. The output of a command is sent when its task ends.
 """
 
 import datetime
@@ -23,7 +23,7 @@ description: Sends plays, tasks and results to the executor.
 LOG_TEXT_MAX = 1 << 20
 RECORD_TEXT_MAX = 64 << 10
 RECORD_MAX = 1 << 20
-# What a result says beside what the task was for.
+# Keys of a result that debug tasks do not print.
 ORDINARY = {
     "ansible_facts", "changed", "cmd", "delta", "diff", "end", "failed", "failed_when_result", "invocation", "msg", "rc",
     "results", "skipped", "skip_reason", "start", "stderr", "stderr_lines", "stdout", "stdout_lines", "warnings",
@@ -63,13 +63,13 @@ class CallbackModule(CallbackBase):
         self._strategy_started = {}
         self._printed_task = None
 
-    # What is sent.
+    # Messages to the executor.
 
     def _send(self, event, **fields):
         try:
             self._socket.sendall(json.dumps({"event": event, **fields}).encode() + b"\n")
         except OSError:
-            # The executor has ended this playbook; there is nobody to tell.
+            # The executor has killed this playbook and closed the socket.
             pass
 
     def _log(self, text):
@@ -173,7 +173,7 @@ class CallbackModule(CallbackBase):
             self._host_log(host, line)
         self._send("stats", stats=counts)
 
-    # How a result is told.
+    # How a result is logged.
 
     def _rescued(self, task):
         parent = task._parent
@@ -188,18 +188,18 @@ class CallbackModule(CallbackBase):
         label = data.get(data.get("ansible_loop_var", "item"), "")
         if "_ansible_item_label" in data:
             label = data["_ansible_item_label"]
-        self._tell(result._host.get_name(), data, "{}: Item: {}".format(word, label), result._task)
+        self._log_result(result._host.get_name(), data, "{}: Item: {}".format(word, label), result._task)
 
     def _result(self, result, word):
         self._record(result)
         if "results" in result._result and (result._task.loop or result._task.loop_with):
-            # Each item has told of itself.
+            # Each item was logged separately.
             if result._result.get("failed"):
                 self._host_log(result._host.get_name(), "{}: All items completed".format(word))
             return
-        self._tell(result._host.get_name(), result._result, word, result._task)
+        self._log_result(result._host.get_name(), result._result, word, result._task)
 
-    def _tell(self, host, data, word, task):
+    def _log_result(self, host, data, word, task):
         output = [data.get("stdout"), data.get("stderr")] if isinstance(data.get("stdout", ""), str) else []
         for text in output:
             if isinstance(text, str) and text.strip("\n"):

@@ -1,4 +1,4 @@
-//! From how each playbook ended to how the build ended: Zuul's rules, as data in and data out.
+//! Computes the result of a build from the ends of its playbooks, by Zuul's rules. Pure functions.
 
 use sluice_model::build::BuildResult;
 
@@ -7,26 +7,26 @@ use sluice_model::build::BuildResult;
 pub enum PlaybookEnd {
     /// Ansible ran to its end with this exit code.
     Finished {
-        /// 0 when all went well.
+        /// The exit code of `ansible-playbook`; 0 for success.
         code: i32,
     },
     /// Ansible ended because a host could not be reached.
     Unreachable,
-    /// Its time was used up and it was killed.
+    /// The playbook ran out of time and was killed.
     TimedOut,
-    /// The build had more on disk than it may and it was killed.
+    /// The build exceeded its disk limit and the playbook was killed.
     DiskFull,
-    /// The gate asked for a stop and it was killed.
+    /// The gate requested a stop and the playbook was killed.
     Aborted,
-    /// Ansible itself could not run or was killed by somebody else; nothing is known about the job.
+    /// Ansible could not run, or was killed from outside. Says nothing about the job.
     Broken {
-        /// What was seen.
+        /// The cause.
         why: String,
     },
 }
 
 impl PlaybookEnd {
-    /// Returns the word that the log's banner shows.
+    /// Returns the result name in the log's banner.
     pub fn banner(&self) -> &'static str {
         match self {
             Self::Finished { .. } => "RESULT_NORMAL",
@@ -38,67 +38,73 @@ impl PlaybookEnd {
         }
     }
 
-    fn went_well(&self) -> bool {
+    fn succeeded(&self) -> bool {
         *self == Self::Finished { code: 0 }
     }
 }
 
-/// Whether the phase goes on with its next playbook.
+/// Whether the phase continues with its next playbook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// It does.
+    /// The next playbook runs.
     GoOn,
-    /// It does not.
+    /// No further playbook of the phase runs.
     EndPhase,
 }
 
-/// What is known about a build's result so far.
+/// Collects the ends of a build's playbooks and computes the build's result.
 #[derive(Debug, Clone, Default)]
-pub struct Verdict {
+pub struct ResultTracker {
     /// The result of the run phase; `None` means that the attempt does not count.
     result: Option<BuildResult>,
+    /// Whether a pre-run playbook failed.
     pre_failed: bool,
-    settled: bool,
+    /// Whether post-run failures cannot change the result.
+    final_result: bool,
+    /// Whether a post-run playbook lost a host.
     unreachable: bool,
+    /// Whether the build was stopped.
     aborted: bool,
+    /// Whether the build exceeded its disk limit.
     disk_full: bool,
-    /// Whether the output said that the job fails, however its playbooks end.
-    foretold: bool,
-    /// The nesting level of the last pre-run playbook that was started.
+    /// Whether the output matched a failure pattern: the job fails even if its playbooks pass.
+    output_failed: bool,
+    /// The highest nesting level of the pre-run playbooks that were started.
     reached: Option<u32>,
+    /// The first failure, as a sentence.
     why: Option<String>,
 }
 
-impl Verdict {
-    /// Takes the end of a pre-run playbook defined at `level`.
-    pub fn pre(&mut self, level: u32, path: &str, end: &PlaybookEnd) -> Next {
+impl ResultTracker {
+    /// Records the end of a pre-run playbook defined at nesting level `level`.
+    pub fn record_pre(&mut self, level: u32, path: &str, end: &PlaybookEnd) -> Next {
         self.reached = Some(self.reached.map_or(level, |reached| reached.max(level)));
-        if end.went_well() {
+        if end.succeeded() {
             return Next::GoOn;
         }
         self.pre_failed = true;
-        self.settled = true;
+        self.final_result = true;
         self.aborted = *end == PlaybookEnd::Aborted;
         if *end == PlaybookEnd::DiskFull {
             self.fill_disk();
         }
-        self.because("pre-run", path, end);
+        self.record_failure("pre-run", path, end);
         Next::EndPhase
     }
 
-    /// Takes what the output of a main playbook matched: the job fails, and those who wait were
-    /// told so by then.
-    pub fn fails(&mut self, expression: &str) {
-        self.foretold = true;
+    /// Records that the output of a main playbook matched a failure pattern. The job fails whatever
+    /// follows, because the failure was already reported.
+    pub fn record_failure_output(&mut self, expression: &str) {
+        self.output_failed = true;
         self.why.get_or_insert_with(|| {
-            format!("The output matched \"{expression}\", by which the job says that it fails.")
+            format!("The output matched \"{expression}\", a failure pattern of the job.")
         });
     }
 
-    /// Takes the end of a main playbook.
-    pub fn run(&mut self, path: &str, end: &PlaybookEnd) -> Next {
+    /// Records the end of a main playbook.
+    pub fn record_run(&mut self, path: &str, end: &PlaybookEnd) -> Next {
         match end {
-            PlaybookEnd::Finished { code: 0 } if self.foretold => {
+            PlaybookEnd::Finished { code: 0 } if self.output_failed => {
                 self.result = Some(BuildResult::Failure)
             }
             PlaybookEnd::Finished { code: 0 } => {
@@ -108,23 +114,23 @@ impl Verdict {
             PlaybookEnd::Finished { .. } => self.result = Some(BuildResult::Failure),
             PlaybookEnd::TimedOut => {
                 self.result = Some(BuildResult::TimedOut);
-                self.settled = true;
+                self.final_result = true;
             }
             PlaybookEnd::Aborted => self.aborted = true,
             PlaybookEnd::DiskFull => self.fill_disk(),
             PlaybookEnd::Unreachable | PlaybookEnd::Broken { .. } => {
                 self.result = None;
-                self.settled = true;
+                self.final_result = true;
             }
         }
-        self.because("run", path, end);
+        self.record_failure("run", path, end);
         Next::EndPhase
     }
 
-    /// Takes the end of a post-run playbook. The phase always goes on, unless the build was
-    /// stopped.
-    pub fn post(&mut self, path: &str, end: &PlaybookEnd) -> Next {
-        if end.went_well() {
+    /// Records the end of a post-run playbook. The phase continues unless the build was stopped or
+    /// its disk is full.
+    pub fn record_post(&mut self, path: &str, end: &PlaybookEnd) -> Next {
+        if end.succeeded() {
             return Next::GoOn;
         }
         match end {
@@ -133,46 +139,47 @@ impl Verdict {
             PlaybookEnd::DiskFull => self.fill_disk(),
             _ => {}
         }
-        // A retry or a time-out weighs more than what happened afterwards.
-        if !self.settled {
+        // A retry or a timeout takes precedence over a failure in post-run.
+        if !self.final_result {
             self.result = Some(BuildResult::PostFailure);
         }
-        self.because("post-run", path, end);
+        self.record_failure("post-run", path, end);
         if self.aborted || self.disk_full { Next::EndPhase } else { Next::GoOn }
     }
 
-    /// The disk stays full, so nothing else runs either. Another attempt would fill it again.
+    /// Sets the result `DISK_FULL`. Nothing else runs, and another attempt would fill the disk
+    /// again.
     fn fill_disk(&mut self) {
         self.disk_full = true;
-        self.settled = true;
+        self.final_result = true;
         self.result = Some(BuildResult::DiskFull);
     }
 
-    /// Returns whether the run phase is to be entered.
-    pub fn wants_run(&self) -> bool {
+    /// Returns whether main playbooks may run.
+    pub fn may_enter_run(&self) -> bool {
         !self.pre_failed && !self.aborted
     }
 
-    /// Returns whether the post-run playbook runs: after a failure in pre-run only those whose own
-    /// level was set up, after a stop only those that clean up.
-    pub fn wants_post(&self, level: u32, cleanup: bool) -> bool {
+    /// Returns whether a post-run playbook runs. After a pre-run failure only playbooks of levels
+    /// that were reached run; after a stop or a full disk only cleanup playbooks run.
+    pub fn runs_post_playbook(&self, level: u32, cleanup: bool) -> bool {
         let set_up = !self.pre_failed || self.reached.is_some_and(|reached| level <= reached);
         set_up && (!(self.aborted || self.disk_full) || cleanup)
     }
 
-    /// Returns whether everything up to now went well (`zuul_success`).
+    /// Returns whether the build has succeeded so far (`zuul_success`).
     pub fn success(&self) -> bool {
         self.result == Some(BuildResult::Success)
     }
 
-    /// Returns whether the attempt would not count if it ended now. `may_retry` is what the job
-    /// returned itself.
+    /// Returns whether the build would be retried if it ended now. `may_retry` is the job's own
+    /// choice.
     pub fn would_retry(&self, may_retry: MayRetry) -> bool {
         !self.aborted && self.result(may_retry) == BuildResult::Retry
     }
 
-    /// Records a stop that no playbook felt.
-    pub fn abort(&mut self, reason: &str) {
+    /// Records a stop that came while no playbook was running.
+    pub fn record_stop(&mut self, reason: &str) {
         self.aborted = true;
         self.why.get_or_insert_with(|| reason.to_owned());
     }
@@ -192,32 +199,32 @@ impl Verdict {
         }
     }
 
-    /// Returns why, in a sentence, where something went wrong: the first such thing.
+    /// Returns the first failure as a sentence; `None` if nothing failed.
     pub fn why(&self) -> Option<&str> {
         self.why.as_deref()
     }
 
-    fn because(&mut self, phase: &str, path: &str, end: &PlaybookEnd) {
-        let what = match end {
+    fn record_failure(&mut self, phase: &str, path: &str, end: &PlaybookEnd) {
+        let problem = match end {
             PlaybookEnd::Finished { code } => {
-                format!("failed (ansible-playbook ended with {code})")
+                format!("failed (ansible-playbook exited with code {code})")
             }
             PlaybookEnd::Unreachable => "could not reach a host".to_owned(),
             PlaybookEnd::TimedOut => "ran out of time".to_owned(),
-            PlaybookEnd::DiskFull => "filled the disk space of its build".to_owned(),
+            PlaybookEnd::DiskFull => "exceeded the disk limit of its build".to_owned(),
             PlaybookEnd::Aborted => "was stopped".to_owned(),
-            PlaybookEnd::Broken { why } => format!("could not be run: {why}"),
+            PlaybookEnd::Broken { why } => format!("could not run: {why}"),
         };
-        self.why.get_or_insert_with(|| format!("The {phase} playbook {path} {what}."));
+        self.why.get_or_insert_with(|| format!("The {phase} playbook {path} {problem}."));
     }
 }
 
-/// Whether the job itself allows that it is attempted again (`zuul.retry` in its returned data).
+/// Whether the job allows another attempt (`zuul.retry` in its returned data).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MayRetry {
-    /// It does, or says nothing.
+    /// The job did not forbid it.
     Yes,
-    /// It returned `retry: false`.
+    /// The job returned `retry: false`.
     No,
 }
 
@@ -230,18 +237,18 @@ mod tests {
     const GOOD: End = End::Finished { code: 0 };
     const BAD: End = End::Finished { code: 2 };
 
-    fn verdict(pre: &[End], run: &[End], post: &[End]) -> Verdict {
-        let mut verdict = Verdict::default();
+    fn tracker(pre: &[End], run: &[End], post: &[End]) -> ResultTracker {
+        let mut tracker = ResultTracker::default();
         for end in pre {
-            verdict.pre(0, "pre", end);
+            tracker.record_pre(0, "pre", end);
         }
         for end in run {
-            verdict.run("run", end);
+            tracker.record_run("run", end);
         }
         for end in post {
-            verdict.post("post", end);
+            tracker.record_post("post", end);
         }
-        verdict
+        tracker
     }
 
     /// Z7.1
@@ -269,36 +276,36 @@ mod tests {
             (vec![GOOD], vec![GOOD], vec![End::DiskFull, GOOD], DiskFull),
         ] {
             let text = format!("{pre:?} {run:?} {post:?}");
-            assert_eq!(verdict(&pre, &run, &post).result(MayRetry::Yes), expected, "{text}");
+            assert_eq!(tracker(&pre, &run, &post).result(MayRetry::Yes), expected, "{text}");
         }
-        assert_eq!(verdict(&[BAD], &[], &[]).result(MayRetry::No), Failure);
-        assert_eq!(verdict(&[], &[End::Unreachable], &[]).result(MayRetry::No), Retry);
+        assert_eq!(tracker(&[BAD], &[], &[]).result(MayRetry::No), Failure);
+        assert_eq!(tracker(&[], &[End::Unreachable], &[]).result(MayRetry::No), Retry);
     }
 
-    /// Z4.3, G05: what the queue was told must be so.
+    /// Z4.3, G05: the failure was already reported to the queue, so it must be the result.
     #[test]
-    fn output_that_says_so_fails_a_job_whose_playbook_passes() {
-        let mut verdict = Verdict::default();
-        verdict.fails("Traceback");
-        assert_eq!(verdict.run("run", &GOOD), Next::EndPhase);
-        assert!(!verdict.success());
-        assert_eq!(verdict.result(MayRetry::Yes), Failure);
-        assert!(verdict.why().unwrap_or_default().contains("\"Traceback\""));
+    fn output_that_matches_a_failure_pattern_fails_a_job_whose_playbook_passes() {
+        let mut tracker = ResultTracker::default();
+        tracker.record_failure_output("Traceback");
+        assert_eq!(tracker.record_run("run", &GOOD), Next::EndPhase);
+        assert!(!tracker.success());
+        assert_eq!(tracker.result(MayRetry::Yes), Failure);
+        assert!(tracker.why().unwrap_or_default().contains("\"Traceback\""));
     }
 
     /// Z7.1
     #[test]
     fn after_a_failed_pre_run_only_the_levels_it_reached_are_cleaned_up() {
-        let mut verdict = Verdict::default();
-        verdict.pre(0, "base", &GOOD);
-        verdict.pre(1, "parent", &BAD);
-        assert!(!verdict.wants_run());
+        let mut tracker = ResultTracker::default();
+        tracker.record_pre(0, "base", &GOOD);
+        tracker.record_pre(1, "parent", &BAD);
+        assert!(!tracker.may_enter_run());
         assert!(
-            verdict.wants_post(0, false)
-                && verdict.wants_post(1, false)
-                && !verdict.wants_post(2, false)
+            tracker.runs_post_playbook(0, false)
+                && tracker.runs_post_playbook(1, false)
+                && !tracker.runs_post_playbook(2, false)
         );
-        verdict.abort("newer patchset");
-        assert!(!verdict.wants_post(0, false) && verdict.wants_post(0, true));
+        tracker.record_stop("newer patchset");
+        assert!(!tracker.runs_post_playbook(0, false) && tracker.runs_post_playbook(0, true));
     }
 }

@@ -1,7 +1,7 @@
-//! Reads what a job returned with `zuul_return`, and keeps it whole (Z7.4).
+//! Reads the data that a job returned with `zuul_return`, and stores it (Z7.4).
 
-use crate::beneath;
-use crate::verdict::MayRetry;
+use crate::build_result::MayRetry;
+use crate::confined_files;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -12,27 +12,27 @@ use sluice_runtime::object::PutMode;
 use sluice_runtime::{PortError, Ports};
 use std::path::Path;
 
-/// Bytes of `results.json`; a job that returns more has a mistake.
+/// The maximum size of `results.json` in bytes.
 const BYTES_MAX: u64 = 4 << 20;
 
-/// Bytes of returned data that the record of a run holds.
+/// The maximum size of returned data in the record of a run, in bytes.
 const RECORD_BYTES_MAX: usize = 24 << 10;
 
-/// Bytes of comments on files that are left in a record where everything is too much for it.
+/// The maximum size of file comments in a record that cannot hold all returned data, in bytes.
 const COMMENTS_BYTES_MAX: usize = 10 << 10;
 
-/// Moves returned data that is too much for a record into an object, and returns what the record
-/// holds of it with the object's key. The `zuul` part, which the gate and the pages look at, stays
-/// if it fits.
+/// Stores returned data that is too large for a record as an object. Returns the part for the
+/// record, and the object's key if there is one. The record keeps the `zuul` part, which the gate
+/// and the pages use, if it fits.
 ///
 /// # Errors
-/// When it could not be stored; it is told again then.
-pub async fn keep(
+/// Returns an error if the data could not be stored; the caller retries.
+pub async fn store_data(
     ports: &Ports,
     build: &BuildId,
     mut data: Map<String, Value>,
-) -> Result<Kept, PortError> {
-    let failed = |error| PortError::unknown(format!("keep what {build} returned"), error);
+) -> Result<StoredData, PortError> {
+    let failed = |error| PortError::unknown(format!("store the data returned by {build}"), error);
     let text = serde_json::to_string(&data).map_err(failed)?;
     if text.len() <= RECORD_BYTES_MAX {
         return Ok((data, None));
@@ -40,14 +40,14 @@ pub async fn keep(
     let key = format!("returned/{build}/{}", digest(&[&text]));
     ports.objects.put(&key, Bytes::from(text), PutMode::Always, "application/json").await?;
     data.retain(|name, _| name == "zuul");
-    shorten_comments(&mut data);
+    limit_comments(&mut data);
     data.retain(|_, value| value.to_string().len() <= RECORD_BYTES_MAX);
     Ok((data, Some(key)))
 }
 
-/// Leaves as many comments on files as a record has room for, so that a linter that says much does
-/// not take with it what the queue acts on (`child_jobs`, `artifacts`).
-fn shorten_comments(data: &mut Map<String, Value>) {
+/// Drops file comments that exceed the record's limit, so that many comments do not displace the
+/// data that the queue needs (`child_jobs`, `artifacts`).
+fn limit_comments(data: &mut Map<String, Value>) {
     let files = data
         .get_mut("zuul")
         .and_then(|zuul| zuul.get_mut("file_comments"))
@@ -69,28 +69,29 @@ fn shorten_comments(data: &mut Map<String, Value>) {
     }
 }
 
-/// Bytes of `secret_data` that are passed on; a job that returns more has a mistake.
+/// The maximum size of `secret_data` that is passed on, in bytes.
 pub const SECRET_BYTES_MAX: usize = 32 << 10;
 
-/// Bytes that the key service seals at once.
+/// The maximum number of bytes that the key service encrypts in one call.
 const SEALED_BYTES_MAX: usize = 4_000;
 
-/// Where in returned data's `zuul` part the object with what was returned as secret is named. Only
-/// the executor writes it: what a job says there is dropped.
+/// The key in the `zuul` part that names the object with the secret data. Only the executor sets
+/// it; a value returned by the job is dropped.
 const SECRET_OBJECT: &str = "secret_object";
 
-/// Seals what a job returned as secret, for the jobs behind it, into an object that its returned
-/// data names from then on (Z5.4).
+/// Encrypts the secret data that a job returned for its dependents into an object, and names the
+/// object in `data` (Z5.4).
 ///
 /// # Errors
-/// When it could not be sealed or stored; it is told again then.
-pub async fn keep_secrets(
+/// Returns an error if the data could not be encrypted or stored; the caller retries.
+pub async fn store_secrets(
     ports: &Ports,
     build: &BuildId,
     data: &mut Map<String, Value>,
     secret_data: &Map<String, Value>,
 ) -> Result<(), PortError> {
-    let failed = |error| PortError::unknown(format!("keep what {build} returned as secret"), error);
+    let failed =
+        |error| PortError::unknown(format!("store the secret data returned by {build}"), error);
     if let Some(Value::Object(own)) = data.get_mut("zuul") {
         own.remove(SECRET_OBJECT);
     }
@@ -115,10 +116,11 @@ pub async fn keep_secrets(
     Ok(())
 }
 
-/// Opens what a build returned as secret; nothing where it returned nothing so.
+/// Decrypts the secret data that a build returned; empty if there is none.
 ///
 /// # Errors
-/// When the store or the key service does not answer, or the object is gone or another build's.
+/// Returns an error if the store or the key service does not answer, or the object is gone or
+/// belongs to another build.
 pub async fn open_secrets(
     ports: &Ports,
     build: &BuildId,
@@ -128,15 +130,15 @@ pub async fn open_secrets(
     else {
         return Ok(Map::new());
     };
-    let attempt = || format!("open what {build} returned as secret");
+    let attempt = || format!("open the secret data returned by {build}");
     if !key.starts_with(&object_prefix(build)) {
-        return Err(PortError::unknown(attempt(), "the object that is named is another build's"));
+        return Err(PortError::unknown(attempt(), "the named object belongs to another build"));
     }
     let object = ports
         .objects
         .get(key)
         .await?
-        .ok_or_else(|| PortError::unknown(attempt(), "its object is gone"))?;
+        .ok_or_else(|| PortError::unknown(attempt(), "its object does not exist"))?;
     let broken = |_| PortError::unknown(attempt(), "its object cannot be read");
     let sealed: Vec<String> = serde_json::from_slice(&object.bytes).map_err(broken)?;
     let mut text = Vec::new();
@@ -146,7 +148,7 @@ pub async fn open_secrets(
             .map_err(|_| PortError::unknown(attempt(), "its object cannot be read"))?;
         text.extend(ports.seal.open(&seal_context(build), &part).await?);
     }
-    // What is wrong with it is not told by its text.
+    // The error must not quote the secret text.
     serde_json::from_slice(&text).map_err(broken)
 }
 
@@ -158,21 +160,22 @@ fn seal_context(build: &BuildId) -> String {
     format!("returned/{build}")
 }
 
-/// What a record holds of returned data, and the object with all of it where that is not all.
-pub type Kept = (Map<String, Value>, Option<String>);
+/// The part of returned data that a record holds, and the key of the object with all data if the
+/// record does not hold all.
+pub type StoredData = (Map<String, Value>, Option<String>);
 
-/// What a job has returned so far.
+/// The data that a job has returned so far.
 #[derive(Default)]
-pub struct Returned {
-    /// Its data, `zuul` included.
+pub struct ReturnedData {
+    /// The data, including the `zuul` part.
     pub data: Map<String, Value>,
-    /// Values that only jobs after it may see. Kept out of every record.
+    /// Values that only dependent jobs may see. Never written to a record in plain text.
     secret_data: Map<String, Value>,
 }
 
-impl Returned {
-    /// Reads the file at `path`. An empty or missing one is nothing returned; a broken one says why
-    /// it is ignored.
+impl ReturnedData {
+    /// Reads the results file at `path`. A missing or empty file means no data. An unreadable file
+    /// is ignored; then the second value is the reason.
     pub fn read(path: &Path) -> (Self, Option<String>) {
         match read_bounded(path) {
             Ok(text) if text.trim().is_empty() => (Self::default(), None),
@@ -200,12 +203,12 @@ impl Returned {
         if self.zuul("retry") == Some(&Value::Bool(false)) { MayRetry::No } else { MayRetry::Yes }
     }
 
-    /// Returns whether the job asks to wait, with its nodes, for the jobs behind it.
+    /// Returns whether the job asks to pause, keeping its nodes, until its dependents have ended.
     pub fn wants_pause(&self) -> bool {
         self.zuul("pause") == Some(&Value::Bool(true))
     }
 
-    /// Returns the address of the logs, if the job put them somewhere itself.
+    /// Returns the address of the logs if the job uploaded them itself.
     pub fn log_url(&self) -> Option<String> {
         self.zuul("log_url")
             .and_then(Value::as_str)
@@ -213,7 +216,7 @@ impl Returned {
             .map(str::to_owned)
     }
 
-    /// Returns what only the jobs behind may see, and why it is not passed on where it is too much.
+    /// Returns the data that only dependent jobs may see, or the reason if it is too large.
     pub fn secret_data(&self) -> Result<Map<String, Value>, String> {
         let bytes: usize = self
             .secret_data
@@ -222,13 +225,14 @@ impl Returned {
             .sum();
         if bytes > SECRET_BYTES_MAX {
             return Err(format!(
-                "The job returned {bytes} bytes as secret_data; {SECRET_BYTES_MAX} are passed on, so the jobs behind it get none"
+                "The job returned {bytes} bytes of secret_data, but the limit is {SECRET_BYTES_MAX} bytes; its dependent jobs get none"
             ));
         }
         Ok(self.secret_data.clone())
     }
 
-    /// Returns texts that the job wants masked from now on, and what it returned as secret.
+    /// Returns the values to mask in the log from now on: the job's `redactions` and its secret
+    /// data.
     pub fn redactions(&self) -> impl Iterator<Item = &Value> {
         self.zuul("redactions").into_iter().chain(self.secret_data.values())
     }
@@ -242,7 +246,7 @@ fn read_bounded(path: &Path) -> std::io::Result<String> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(String::new());
     };
-    match beneath::read_text(directory, name.as_ref(), BYTES_MAX) {
+    match confined_files::read_text(directory, name.as_ref(), BYTES_MAX) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
         read => read,
     }
@@ -259,47 +263,47 @@ mod tests {
         crate::vars::to_map(value)
     }
 
-    /// Z5.4: neither the record nor the object has it in clear, and nobody opens it by another
-    /// build's name.
+    /// Z5.4: neither the record nor the object holds it in plain text, and it does not open under
+    /// the name of another build.
     #[tokio::test]
-    async fn what_was_returned_as_secret_is_sealed_for_its_own_build() {
+    async fn secret_data_is_sealed_for_its_own_build() {
         let ports = World::new(1, 0, Timestamp(1_800_000_000_000)).ports();
         let (build, other) = (BuildId::from("one"), BuildId::from("two"));
         let secret = map(json!({"token": "correct horse", "long": "x".repeat(9_000)}));
         let mut data =
             map(json!({"a": 1, "zuul": {"secret_object": "returned/two/secret-1", "pause": true}}));
-        keep_secrets(&ports, &build, &mut data, &secret).await.unwrap();
+        store_secrets(&ports, &build, &mut data, &secret).await.unwrap();
         let key = data["zuul"]["secret_object"].as_str().unwrap().to_owned();
         assert!(key.starts_with("returned/one/secret-") && data["zuul"]["pause"] == true);
         let stored = ports.objects.get(&key).await.unwrap().unwrap().bytes;
         assert!(!String::from_utf8_lossy(&stored).contains("correct horse"));
         assert_eq!(open_secrets(&ports, &build, &data).await.unwrap(), secret);
-        assert!(open_secrets(&ports, &other, &data).await.is_err(), "it is another build's");
-        // What a job itself says there leads nowhere.
-        keep_secrets(&ports, &other, &mut data, &Map::new()).await.unwrap();
+        assert!(open_secrets(&ports, &other, &data).await.is_err(), "it belongs to another build");
+        // A value set by the job itself is dropped.
+        store_secrets(&ports, &other, &mut data, &Map::new()).await.unwrap();
         assert_eq!(open_secrets(&ports, &other, &data).await.unwrap(), Map::new());
     }
 
     /// Z5.4
     #[test]
-    fn too_much_is_not_passed_on_and_is_told_without_its_text() {
-        let of = |length: usize| Returned {
+    fn too_much_secret_data_is_refused_without_quoting_it() {
+        let of = |length: usize| ReturnedData {
             secret_data: map(json!({"token": "y".repeat(length)})),
-            ..Returned::default()
+            ..ReturnedData::default()
         };
         assert!(of(100).secret_data().is_ok());
-        let told = of(SECRET_BYTES_MAX).secret_data().unwrap_err();
-        assert!(told.contains("32768") && !told.contains("yy"), "{told}");
+        let refusal = of(SECRET_BYTES_MAX).secret_data().unwrap_err();
+        assert!(refusal.contains("32768") && !refusal.contains("yy"), "{refusal}");
     }
 
-    /// Z7.4, J12: what the queue acts on stays, however many lines a linter comments on.
+    /// Z7.4, J12: the data that the queue needs stays, however many comments a linter returns.
     #[test]
-    fn comments_beyond_a_records_room_do_not_take_the_rest_with_them() {
+    fn comments_beyond_the_limit_do_not_displace_other_data() {
         let comments: Vec<Value> =
             (1..2_000).map(|line| json!({"line": line, "message": "too long"})).collect();
         let zuul = json!({"child_jobs": ["unit"], "file_comments": {"a.py": comments, "b.py": [{"line": 1, "message": "x"}]}});
         let mut data = crate::vars::to_map(json!({"zuul": zuul}));
-        shorten_comments(&mut data);
+        limit_comments(&mut data);
         let zuul = &data["zuul"];
         assert_eq!(zuul["child_jobs"], json!(["unit"]));
         let kept = zuul["file_comments"]["a.py"].as_array().unwrap();

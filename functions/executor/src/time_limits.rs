@@ -1,23 +1,29 @@
-//! How long the parts of a build may take.
+//! The time limits of the phases of a build.
 
 use crate::job::Job;
-use crate::settings::Settings;
+use crate::settings::AnsibleSettings;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The time limits of a build.
-pub(crate) struct Clock {
+/// The time limits of one build, measured from its start.
+pub(crate) struct TimeLimits {
+    /// When the build started.
     started: Instant,
+    /// The limit of the run phase, which includes pre-run unless that has its own limit.
     total: Duration,
+    /// The limit of the pre-run phase, if the job has one.
     pre: Option<Duration>,
-    /// For each post-run playbook.
+    /// The limit of each post-run playbook.
     pub(crate) post: Duration,
+    /// The limit of all cleanup playbooks after a stop together.
     cleanup: Duration,
+    /// When the cleanup time ends; `None` until cleanup starts.
     cleanup_until: Option<Instant>,
 }
 
-impl Clock {
-    pub(crate) fn start(job: &Job<'_>, settings: &Settings) -> Self {
+impl TimeLimits {
+    /// Starts the clock with the limits of the job, or the executor's where it has none.
+    pub(crate) fn start(job: &Job<'_>, settings: &AnsibleSettings) -> Self {
         let seconds = Duration::from_secs;
         Self {
             started: Instant::now(),
@@ -29,18 +35,21 @@ impl Clock {
         }
     }
 
+    /// Returns the time that is left for pre-run playbooks.
     pub(crate) fn left_for_pre(&self) -> Duration {
         self.pre.unwrap_or(self.total).saturating_sub(self.started.elapsed())
     }
 
-    /// What cleans up after a stop has one time for all of it: then the nodes are taken away, and a
-    /// static one is somebody else's.
+    /// Returns the time that is left for cleanup playbooks after a stop. The first call starts one
+    /// common limit for all of them: soon afterwards the nodes are released, and a static node may
+    /// serve another build.
     pub(crate) fn left_for_cleanup(&mut self) -> Duration {
         let until = *self.cleanup_until.get_or_insert(Instant::now() + self.cleanup);
         until.saturating_duration_since(Instant::now()).min(self.post)
     }
 
-    /// The time for run starts with the build, unless pre-run has its own.
+    /// Returns when the run phase must end. Its time starts with the build, unless pre-run has its
+    /// own limit.
     pub(crate) fn run_limit(&self) -> Instant {
         if self.pre.is_some() { Instant::now() + self.total } else { self.started + self.total }
     }

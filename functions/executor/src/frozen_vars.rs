@@ -1,25 +1,25 @@
-//! Expands job variables once, before the first playbook, for the playbooks that could give away
-//! something (Z7.5).
+//! Expands job variables once, before the first playbook, for privileged playbooks (Z7.5).
 //!
-//! Only jobs that need it pay for it: those with a template in a variable and a playbook that is
-//! trusted or has secrets.
+//! Otherwise a template in a job variable could read a secret in a trusted playbook. Only jobs that
+//! have both a template in a variable and a privileged playbook need the extra Ansible run.
 
-use crate::beneath;
+use crate::confined_files;
 use crate::job::Job;
 use crate::vars::has_templates;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Bytes of one host's expanded variables.
+/// The maximum size of one host's expanded variables in bytes.
 const BYTES_MAX: u64 = 8 << 20;
 
+/// The directory of the expanded variables below the facts directory.
 const DIRECTORY: &str = "frozen";
 
-/// The values of the job's variables per host, `localhost` included.
-pub type Frozen = BTreeMap<String, Map<String, Value>>;
+/// The expanded job variables of each host, including `localhost`.
+pub type FrozenVars = BTreeMap<String, Map<String, Value>>;
 
-/// Returns the names of all variables that the job defines anywhere.
+/// Returns the names of all variables that the job defines for all hosts, groups or single hosts.
 pub fn names<'a>(job: &Job<'a>) -> BTreeSet<&'a str> {
     let maps = std::iter::once(&job.job.vars)
         .chain(job.job.host_vars.values())
@@ -27,7 +27,7 @@ pub fn names<'a>(job: &Job<'a>) -> BTreeSet<&'a str> {
     maps.flat_map(Map::keys).map(String::as_str).collect()
 }
 
-/// Returns whether any of the job's variables would be expanded.
+/// Returns whether any job variable contains a template.
 pub fn is_needed(job: &Job<'_>) -> bool {
     let mut maps = std::iter::once(&job.job.vars)
         .chain(job.job.host_vars.values())
@@ -35,12 +35,13 @@ pub fn is_needed(job: &Job<'_>) -> bool {
     maps.any(|map| map.values().any(has_templates))
 }
 
-/// Returns the values where nothing is to be expanded: host before group before all.
-pub fn literal(job: &Job<'_>, hosts: &[&str]) -> Frozen {
+/// Returns the variables of each host without expansion, for a job without templates. Host
+/// variables override group variables, which override those for all hosts.
+pub fn literal(job: &Job<'_>, hosts: &[&str]) -> FrozenVars {
     let groups = &crate::inventory::nodeset(job).groups;
     let of_host = |host: &str| {
         let mut values = job.job.vars.clone();
-        // Ansible's order: groups by name, a later one winning.
+        // Like Ansible: groups in order of their names, later ones win.
         let mut of: Vec<_> =
             groups.iter().filter(|group| group.nodes.iter().any(|node| node == host)).collect();
         of.sort_by(|one, other| one.name.cmp(&other.name));
@@ -58,22 +59,22 @@ pub fn literal(job: &Job<'_>, hosts: &[&str]) -> Frozen {
         .collect()
 }
 
-/// Returns where the run that expands them leaves its files, among the facts that it sees.
+/// Returns the directory in which the expanding run writes its files.
 pub fn directory(facts: &Path) -> PathBuf {
     facts.join(DIRECTORY)
 }
 
-/// Reads what the run left for `hosts` and `localhost`. A host without a file (it was lost) has no
-/// variables.
+/// Reads the expanded variables of `hosts` and `localhost`. A host without a file, because it was
+/// unreachable, has no variables.
 ///
-/// Templates ran confined, but could write there: only the job's own names count, and no link is
-/// followed.
-pub fn read(job: &Job<'_>, facts: &Path, hosts: &[&str]) -> Frozen {
+/// Templates ran in a sandbox that can write this directory. So only names that the job defines are
+/// taken, and links are not followed.
+pub fn read(job: &Job<'_>, facts: &Path, hosts: &[&str]) -> FrozenVars {
     let names = names(job);
-    let mut frozen = Frozen::new();
+    let mut frozen = FrozenVars::new();
     for host in hosts.iter().copied().chain(["localhost"]) {
         let path = PathBuf::from(DIRECTORY).join(format!("{host}.json"));
-        let text = beneath::read_text(facts, &path, BYTES_MAX).unwrap_or_default();
+        let text = confined_files::read_text(facts, &path, BYTES_MAX).unwrap_or_default();
         let mut values: Map<String, Value> = serde_json::from_str(&text).unwrap_or_default();
         values.retain(|name, _| names.contains(name.as_str()));
         frozen.insert(host.to_owned(), values);

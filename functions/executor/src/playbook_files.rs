@@ -1,21 +1,21 @@
-//! Finds playbooks by the names that jobs give them, and hands Ansible a list of plays (Z4.9, E5).
+//! Finds playbook files by the names used in jobs, and turns single plays into a list (Z4.9, E5).
 
 use sluice_model::job::playbook_files;
 use std::path::{Path, PathBuf};
 
 /// Returns the path of the playbook called `name` in the repository at `checkout`, relative to it.
 ///
-/// As given, then with `.yaml`, then `.yml`; at the root, then below `playbooks/`. `None` when
-/// there is none, or when the name leaves the repository.
+/// Tries the name as given, with `.yaml` and with `.yml`, first at the root and then below
+/// `playbooks/`. Returns `None` if there is no such file or the name leads out of the repository.
 pub fn find_playbook(checkout: &Path, name: &str) -> Option<PathBuf> {
     playbook_files(name).into_iter().find(|file| checkout.join(file).is_file()).map(PathBuf::from)
 }
 
-/// Returns the text of a playbook as a list of plays if it is one play, or several in a row; `None`
-/// if it needs no change.
+/// Converts a playbook that is a single play, or several YAML documents, into a list of plays.
+/// Returns `None` if the text already is a list.
 ///
-/// It works on lines, not on values, so that tags, comments and anchors stay as they are.
-pub fn as_list_of_plays(text: &str) -> Option<String> {
+/// Works on lines, not on parsed values, to preserve tags, comments and anchors.
+pub fn wrap_plays_in_list(text: &str) -> Option<String> {
     let documents = documents(text);
     if documents.len() == 1 && !is_mapping(&documents[0]) {
         return None;
@@ -41,7 +41,7 @@ pub fn as_list_of_plays(text: &str) -> Option<String> {
     Some(list)
 }
 
-/// Splits at `---` lines; drops directives, end markers and documents without content.
+/// Splits a text into YAML documents. Drops directives, end markers and empty documents.
 fn documents(text: &str) -> Vec<Vec<&str>> {
     let mut documents = vec![Vec::new()];
     for line in text.lines() {
@@ -60,7 +60,8 @@ fn is_content(line: &str) -> bool {
     !line.is_empty() && !line.starts_with('#')
 }
 
-/// Block mappings only: a flow mapping or a scalar is no playbook anyway, and Ansible says so best.
+/// Returns whether a document is a block mapping. Flow mappings and scalars are not playbooks;
+/// Ansible reports them.
 fn is_mapping(document: &[&str]) -> bool {
     let Some(first) = document.iter().find(|line| is_content(line)) else { return false };
     let first = first.trim_start();
@@ -74,7 +75,7 @@ mod tests {
 
     /// Z4.9
     #[test]
-    fn a_playbook_may_lack_directory_and_suffix() {
+    fn a_playbook_name_may_omit_directory_and_suffix() {
         let repo = tempfile::tempdir().unwrap();
         std::fs::create_dir(repo.path().join("playbooks")).unwrap();
         for file in ["playbooks/archive-logs.yml", "playbooks/test.yaml", "test.yml"] {
@@ -91,9 +92,9 @@ mod tests {
 
     /// E5
     #[test]
-    fn plays_in_a_row_become_a_list_and_a_list_stays() {
-        assert_eq!(as_list_of_plays("---\n# plays\n- hosts: all\n  tasks: []\n"), None);
-        let one = as_list_of_plays(
+    fn single_plays_and_documents_become_a_list_and_a_list_stays() {
+        assert_eq!(wrap_plays_in_list("---\n# plays\n- hosts: all\n  tasks: []\n"), None);
+        let one = wrap_plays_in_list(
             "---\nhosts: controller\ntasks:\n  - shell: |\n      a: b\n\n      c\n",
         )
         .unwrap();
@@ -101,8 +102,9 @@ mod tests {
             one,
             "---\n-\n  hosts: controller\n  tasks:\n    - shell: |\n        a: b\n\n        c\n"
         );
-        let two = as_list_of_plays("---\nhosts: a\nroles:\n  - x\n---\nhosts: b\nroles:\n  - y\n")
-            .unwrap();
+        let two =
+            wrap_plays_in_list("---\nhosts: a\nroles:\n  - x\n---\nhosts: b\nroles:\n  - y\n")
+                .unwrap();
         let plays: serde_yaml::Value = serde_yaml::from_str(&two).unwrap();
         assert_eq!(plays.as_sequence().unwrap().len(), 2);
     }

@@ -1,8 +1,9 @@
-//! Opens files below a directory that playbooks wrote in, without being led out of it (Z7.5).
+//! Opens files below a directory that playbooks can write, without following links out of it
+//! (Z7.5).
 //!
-//! Whoever may write a directory may put a link, a pipe or another directory in the place of
-//! anything in it, at any moment. So no name is looked up twice: each part of a path is opened
-//! relative to the one before it, and links are refused.
+//! A playbook may replace any entry of its directories by a link, a pipe or another directory at
+//! any moment. So each path component is opened relative to the one before, no name is looked up
+//! twice, and links are refused.
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
@@ -11,58 +12,61 @@ use std::io::{Error, ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path};
 
-/// Opens the directory at `path`, relative to `root`; an empty path is `root` itself, which must
-/// not be a link either.
+/// Opens the directory at `path` relative to `root`. An empty path opens `root`, which must not be
+/// a link either.
 ///
 /// # Errors
-/// When it is missing or no directory, or `path` is not made of names alone.
+/// Returns an error if the directory is missing, is not a directory, or `path` is absolute or
+/// contains `.` or `..`.
 pub fn open_directory(root: &Path, path: &Path) -> std::io::Result<OwnedFd> {
     let mut at = openat(CWD, root, DIRECTORY, Mode::empty())?;
     for part in path.components() {
-        let Component::Normal(name) = part else { return Err(no_names()) };
+        let Component::Normal(name) = part else { return Err(invalid_path()) };
         at = openat(&at, name, DIRECTORY, Mode::empty())?;
     }
     Ok(at)
 }
 
-/// Opens the ordinary file at `path`, relative to `root`, for reading.
+/// Opens the regular file at `path` relative to `root` for reading.
 ///
 /// # Errors
-/// As [`open_directory`]; also when it is anything but an ordinary file.
-pub fn open(root: &Path, path: &Path) -> std::io::Result<File> {
+/// Returns an error like [`open_directory`], or if it is not a regular file.
+pub fn open_file(root: &Path, path: &Path) -> std::io::Result<File> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(no_names());
+        return Err(invalid_path());
     };
     let parent = open_directory(root, parent)?;
-    // A pipe would otherwise be waited for until somebody writes.
+    // Without NONBLOCK, opening a pipe would block until it has a writer.
     let flags =
         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let opened = match openat(&parent, name, flags, Mode::empty()) {
-        Err(Errno::LOOP) => return Err(Error::new(ErrorKind::InvalidInput, "it is a link")),
+        Err(Errno::LOOP) => {
+            return Err(Error::new(ErrorKind::InvalidInput, "it is a symbolic link"));
+        }
         opened => opened?,
     };
     if FileType::from_raw_mode(fstat(&opened)?.st_mode) == FileType::RegularFile {
         Ok(opened.into())
     } else {
-        Err(Error::new(ErrorKind::InvalidInput, "it is no file"))
+        Err(Error::new(ErrorKind::InvalidInput, "it is not a regular file"))
     }
 }
 
-/// Returns the text of the ordinary file at `path`, relative to `root`.
+/// Reads the regular file at `path` relative to `root` as text.
 ///
 /// # Errors
-/// As [`open`]; also when it has more than `bytes_max` bytes, or is no UTF-8.
+/// Returns an error like [`open_file`], or if it has more than `bytes_max` bytes or is not UTF-8.
 pub fn read_text(root: &Path, path: &Path, bytes_max: u64) -> std::io::Result<String> {
     let mut text = String::new();
-    open(root, path)?.take(bytes_max + 1).read_to_string(&mut text)?;
+    open_file(root, path)?.take(bytes_max + 1).read_to_string(&mut text)?;
     if text.len() as u64 > bytes_max {
         return Err(Error::other(format!("it has more than {bytes_max} bytes")));
     }
     Ok(text)
 }
 
-fn no_names() -> Error {
-    Error::new(ErrorKind::InvalidInput, "the path is not made of names alone")
+fn invalid_path() -> Error {
+    Error::new(ErrorKind::InvalidInput, "the path must be relative and must not contain . or ..")
 }
 
 const DIRECTORY: OFlags = OFlags::RDONLY
@@ -78,7 +82,7 @@ mod tests {
 
     /// Z7.5
     #[test]
-    fn nothing_but_an_ordinary_file_below_the_directory_is_opened() {
+    fn only_regular_files_below_the_directory_are_opened() {
         let scratch = tempfile::tempdir().unwrap();
         let (root, outside) = (scratch.path().join("logs"), scratch.path().join("outside"));
         std::fs::create_dir_all(root.join("deep")).unwrap();

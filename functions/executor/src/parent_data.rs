@@ -1,113 +1,119 @@
-//! What a build gets from the builds before it: the data their jobs returned, and the artifacts
-//! that they, and changes ahead, offer.
+//! Reads what a build receives from earlier builds: data that parent jobs returned, and artifacts
+//! of parent jobs and of changes ahead.
 
-use crate::job::Inherited;
-use crate::returned;
+use crate::job::InheritedData;
+use crate::returned_data;
 use serde_json::{Map, Value, json};
 use sluice_model::BuildId;
 use sluice_model::build::{Order, Phase, Run};
 use sluice_records::build;
 use sluice_records::codec::decode;
 use sluice_runtime::Ports;
-use sluice_runtime::batch::LookError;
+use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::Key;
 
-/// Reads what the builds that an order names returned: all of it from those its job depends on,
-/// artifacts alone from those of changes ahead. They are over, or paused for this very build.
+/// Reads the data that an order's parent and provider builds returned. Parents pass on everything,
+/// builds of changes ahead only their artifacts. All of them have ended or are paused.
 ///
 /// # Errors
-/// When the store does not answer, or a record cannot be read.
-pub async fn inherited(ports: &Ports, order: &Order) -> Result<Inherited, LookError> {
-    let mut inherited = Inherited::default();
-    for told in told_by(ports, &order.providers).await? {
-        inherited.artifacts.extend(artifacts(&told));
+/// Returns an error if the store does not answer, or a record cannot be decoded.
+pub async fn read_inherited(ports: &Ports, order: &Order) -> Result<InheritedData, ReconcileError> {
+    let mut inherited = InheritedData::default();
+    for build in read_data(ports, &order.providers).await? {
+        inherited.artifacts.extend(artifacts(&build));
     }
-    for mut told in told_by(ports, &order.parents).await? {
-        inherited.artifacts.extend(artifacts(&told));
+    for mut build in read_data(ports, &order.parents).await? {
+        inherited.artifacts.extend(artifacts(&build));
         merge(
             &mut inherited.secret_data,
-            returned::open_secrets(ports, &told.order.build, &told.data).await?,
+            returned_data::open_secrets(ports, &build.order.build, &build.data).await?,
         );
-        // What is below `zuul` is for Sluice itself.
-        told.data.remove("zuul");
-        merge(&mut inherited.data, told.data);
+        // The `zuul` part is for Sluice itself.
+        build.data.remove("zuul");
+        merge(&mut inherited.data, build.data);
     }
     Ok(inherited)
 }
 
-/// What a build returned.
-struct Told {
+/// The returned data of one build.
+struct BuildData {
+    /// The order of the build.
     order: Order,
+    /// All data that it returned.
     data: Map<String, Value>,
+    /// The address of its logs, if known.
     log_url: Option<String>,
 }
 
-/// Returns what builds returned, in their order.
-async fn told_by(ports: &Ports, builds: &[BuildId]) -> Result<Vec<Told>, LookError> {
+/// Reads the returned data of builds, in the given order. Skips builds that are missing or running.
+async fn read_data(ports: &Ports, builds: &[BuildId]) -> Result<Vec<BuildData>, ReconcileError> {
     let keys: Vec<Key> =
         builds.iter().flat_map(|build| [build::run_key(build), build::order_key(build)]).collect();
-    let mut told = Vec::new();
-    // As many keys as one call may name.
+    let mut returned = Vec::new();
+    // The maximum number of keys in one read.
     for page in keys.chunks(100) {
         for pair in ports.records.get(page).await?.chunks_exact(2) {
             let [Some(run), Some(order)] = pair else { continue };
             let (run, order): (Run, Order) = (decode(run)?, decode(order)?);
             let (data, object, log_url) = match run.phase {
-                Phase::Ended(ended) => (ended.data, ended.data_object, ended.log_url),
+                Phase::RunEnd(ended) => (ended.data, ended.data_object, ended.log_url),
                 Phase::Paused(pause) => (pause.data, pause.data_object, pause.log_url),
                 Phase::Running | Phase::Failing => continue,
             };
-            let data = whole(ports, data, object).await?;
-            told.push(Told { order, data, log_url });
+            let data = all_data(ports, data, object).await?;
+            returned.push(BuildData { order, data, log_url });
         }
     }
-    Ok(told)
+    Ok(returned)
 }
 
-/// Returns all that a job returned, which may be more than its record holds.
-async fn whole(
+/// Returns all data that a job returned: the object's content if the record does not hold all.
+async fn all_data(
     ports: &Ports,
     data: Map<String, Value>,
     object: Option<String>,
-) -> Result<Map<String, Value>, LookError> {
+) -> Result<Map<String, Value>, ReconcileError> {
     let Some(key) = object else { return Ok(data) };
-    let missing = || LookError::Again(format!("{key}, which a job before returned, is not there"));
+    let missing =
+        || ReconcileError::Retry(format!("the data {key} returned by an earlier job is missing"));
     let object = ports.objects.get(&key).await?.ok_or_else(missing)?;
     serde_json::from_slice(&object.bytes).map_err(|error| {
-        LookError::Again(format!("{key}, which a job before returned, cannot be read: {error}"))
+        ReconcileError::Retry(format!(
+            "the data {key} returned by an earlier job cannot be decoded: {error}"
+        ))
     })
 }
 
-/// Returns the artifacts that a build told of, with where they come from; an address without a host
-/// lies in its logs.
-fn artifacts(told: &Told) -> Vec<Value> {
+/// Returns the artifacts of a build with their project, job and change. An address without a host
+/// is resolved below the build's logs.
+fn artifacts(build: &BuildData) -> Vec<Value> {
     let named =
-        told.data.get("zuul").and_then(|own| own.get("artifacts")).and_then(Value::as_array);
-    let whole = named.into_iter().flatten().filter_map(Value::as_object).map(|artifact| {
+        build.data.get("zuul").and_then(|own| own.get("artifacts")).and_then(Value::as_array);
+    let artifacts = named.into_iter().flatten().filter_map(Value::as_object).map(|artifact| {
         let mut artifact = artifact.clone();
-        if let (Some(Value::String(url)), Some(logs)) = (artifact.get_mut("url"), &told.log_url)
+        if let (Some(Value::String(url)), Some(logs)) = (artifact.get_mut("url"), &build.log_url)
             && !url.contains("://")
         {
             *url = format!("{logs}{url}");
         }
-        let change = &told.order.change;
+        let change = &build.order.change;
         let of_item = match change.key.number() {
             Some(number) => json!({"change": number.to_string(), "patchset": change.patchset}),
             None => json!({"ref": change.git_ref()}),
         };
         artifact.insert("project".to_owned(), json!(change.key.project.name()));
-        artifact.insert("job".to_owned(), json!(told.order.job));
+        artifact.insert("job".to_owned(), json!(build.order.job));
         artifact.extend(of_item.as_object().cloned().unwrap_or_default());
         Value::Object(artifact)
     });
-    whole.collect()
+    artifacts.collect()
 }
 
-/// Merges mappings into each other; anything else replaces what was there.
+/// Merges `from` into `into`: nested mappings by key, any other value is replaced.
 fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
     for (key, value) in from {
         match (into.get_mut(&key), value) {
-            (Some(Value::Object(known)), Value::Object(more)) => merge(known, more),
+            (Some(Value::Object(old)), Value::Object(more)) => merge(old, more),
             (_, value) => {
                 into.insert(key, value);
             }
@@ -137,7 +143,7 @@ mod tests {
     }
 
     fn ended(data: Value) -> Phase {
-        Phase::Ended(Ended {
+        Phase::RunEnd(Ended {
             result: BuildResult::Success,
             detail: None,
             started_at: None,
@@ -153,7 +159,7 @@ mod tests {
         Phase::Paused(Pause { since: Timestamp(0), data, data_object: None, log_url: None })
     }
 
-    /// A world with these builds.
+    /// Returns a world with these builds.
     fn world(builds: Vec<(Order, Phase)>) -> World {
         let world = World::new(1, 0, Timestamp(1_800_000_000_000));
         for (order, phase) in builds {
@@ -168,28 +174,29 @@ mod tests {
         world
     }
 
-    /// Z4.3: data of parents are variables of their dependents; mappings are merged, and the nearer
-    /// one's word counts.
+    /// Z4.3: returned data become variables of dependents; mappings are merged, the nearest parent
+    /// wins.
     #[tokio::test]
-    async fn what_parents_returned_is_merged_and_the_nearest_wins() {
+    async fn data_of_parents_is_merged_and_the_nearest_wins() {
         let far = ended(json!({ "a": { "x": 1, "y": 1 }, "b": 1 }));
         let near =
             paused(json!({ "a": { "y": 2 }, "zuul": { "child_jobs": ["later"], "pause": true } }));
         let world = world(vec![(order("far", "far", 1), far), (order("near", "near", 1), near)]);
         let later = Order { parents: vec!["far".into(), "near".into()], ..order("b", "later", 1) };
-        let inherited = inherited(&world.ports(), &later).await.unwrap();
+        let inherited = read_inherited(&world.ports(), &later).await.unwrap();
         assert_eq!(Value::Object(inherited.data), json!({ "a": { "x": 1, "y": 2 }, "b": 1 }));
         assert!(inherited.artifacts.is_empty());
     }
 
-    /// Z5.4, Z4.3: what a parent returned as secret reaches those that depend on it, and no change
-    /// behind.
+    /// Z5.4, Z4.3: secret data of a parent reaches its dependents, but no change behind.
     #[tokio::test]
-    async fn what_parents_returned_as_secret_is_opened_for_their_dependents_alone() {
+    async fn secret_data_of_parents_is_opened_for_their_dependents_only() {
         let seed = World::new(2, 0, Timestamp(1_800_000_000_000));
         let mut data = json!({ "a": 1 }).as_object().cloned().unwrap();
         let secret = json!({ "token": "correct horse" }).as_object().cloned().unwrap();
-        returned::keep_secrets(&seed.ports(), &"one".into(), &mut data, &secret).await.unwrap();
+        returned_data::store_secrets(&seed.ports(), &"one".into(), &mut data, &secret)
+            .await
+            .unwrap();
         seed.write_directly(build::put_order(&order("one", "build", 1)).unwrap());
         let (session, claimed_at) = ("life".into(), Timestamp(0));
         let phase = ended(Value::Object(data));
@@ -199,16 +206,16 @@ mod tests {
             expect: Expect::Anything,
         });
         let later = Order { parents: vec!["one".into()], ..order("b", "later", 1) };
-        let given = inherited(&seed.ports(), &later).await.unwrap();
+        let given = read_inherited(&seed.ports(), &later).await.unwrap();
         assert_eq!((given.secret_data, Value::Object(given.data)), (secret, json!({ "a": 1 })));
         let behind = Order { providers: vec!["one".into()], ..order("b", "later", 2) };
-        assert!(inherited(&seed.ports(), &behind).await.unwrap().secret_data.is_empty());
+        assert!(read_inherited(&seed.ports(), &behind).await.unwrap().secret_data.is_empty());
     }
 
-    /// Z7.1: artifacts name the change and the job they come from; an address without a host lies
-    /// in that job's logs.
+    /// Z7.1: artifacts name their change and job; an address without a host is below that job's
+    /// logs.
     #[tokio::test]
-    async fn artifacts_of_parents_are_passed_on_with_where_they_come_from() {
+    async fn artifacts_of_parents_are_passed_on_with_their_origin() {
         let parent = ended(json!({ "zuul": { "artifacts": [
             { "name": "image", "url": "image.tar", "metadata": { "type": "x" } },
             { "name": "site", "url": "https://site/" },
@@ -216,7 +223,7 @@ mod tests {
         let world = world(vec![(order("one", "build", 1), parent)]);
         let later = Order { parents: vec!["one".into()], ..order("b", "later", 1) };
         assert_eq!(
-            Value::Array(inherited(&world.ports(), &later).await.unwrap().artifacts),
+            Value::Array(read_inherited(&world.ports(), &later).await.unwrap().artifacts),
             json!([
                 { "name": "image", "url": "https://logs/b1/image.tar", "metadata": { "type": "x" }, "job": "build",
                   "project": "org/one", "change": "1", "patchset": "aa" },
@@ -225,10 +232,9 @@ mod tests {
         );
     }
 
-    /// Z4.3: of a change ahead come artifacts and nothing else, before those of the job's own
-    /// parents.
+    /// Z4.3: a change ahead provides only artifacts, listed before those of the job's own parents.
     #[tokio::test]
-    async fn of_changes_ahead_artifacts_alone_are_given() {
+    async fn changes_ahead_provide_only_artifacts() {
         let image = |url: &str| json!({ "secret_word": "x", "zuul": { "artifacts": [{ "name": "image", "url": url }] } });
         let world = world(vec![
             (order("ahead", "image", 1), paused(image("https://ahead/"))),
@@ -236,14 +242,14 @@ mod tests {
         ]);
         let (parents, providers) = (vec!["parent".into()], vec!["ahead".into()]);
         let later = Order { parents, providers, ..order("b", "later", 2) };
-        let inherited = inherited(&world.ports(), &later).await.unwrap();
-        let told: Vec<String> = inherited
+        let inherited = read_inherited(&world.ports(), &later).await.unwrap();
+        let artifacts: Vec<String> = inherited
             .artifacts
             .iter()
             .map(|one| format!("{} {}", one["change"], one["url"]))
             .collect();
-        assert_eq!(told, ["\"1\" \"https://ahead/\"", "\"2\" \"https://own/\""]);
+        assert_eq!(artifacts, ["\"1\" \"https://ahead/\"", "\"2\" \"https://own/\""]);
         let nothing = Order { parents: Vec::new(), ..later };
-        assert!(super::inherited(&world.ports(), &nothing).await.unwrap().data.is_empty());
+        assert!(super::read_inherited(&world.ports(), &nothing).await.unwrap().data.is_empty());
     }
 }
